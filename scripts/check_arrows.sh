@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Checks the arrows of the house: which folder (and which room of engine/) may include which. Exit 1 names every
+# include that points the wrong way. "a: b c" means: files below a may include a itself, b and c.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+allowed() {
+  case "$1" in
+    numerics) echo "numerics" ;;
+    analysis) echo "analysis numerics" ;;
+    engine/tensor) echo "engine/tensor numerics" ;;
+    engine/data) echo "engine/data engine/tensor engine/backend numerics" ;;
+    engine/backend) echo "engine/backend engine/tensor numerics" ;;
+    engine/autograd) echo "engine/autograd engine/backend engine/tensor numerics" ;;
+    engine/amp) echo "engine/amp engine/autograd engine/backend engine/tensor numerics" ;;
+    engine/optim) echo "engine/optim engine/amp engine/autograd engine/backend engine/tensor numerics" ;;
+    engine/nn) echo "engine/nn engine/optim engine/amp engine/autograd engine/backend engine/tensor numerics" ;;
+    engine/train) echo "engine numerics" ;;
+    reports) echo "reports analysis numerics" ;;
+    experiments) echo "experiments reports analysis engine numerics" ;;
+    *) echo "" ;;
+  esac
+}
+
+wrong=0
+while IFS=: read -r file line text; do
+  target=$(sed -E 's/.*#include "([^"]+)".*/\1/' <<<"$text")
+  room=${file%%/*}
+  if [[ $room == engine ]]; then room=$(cut -d/ -f1-2 <<<"$file"); fi
+  permitted=no
+  for prefix in $(allowed "$room"); do
+    if [[ $target == "$prefix"/* ]]; then permitted=yes; fi
+  done
+  case "$target" in
+    numerics/* | analysis/* | engine/* | reports/* | experiments/* | tests/*)
+      if [[ $permitted == no ]]; then
+        echo "$file:$line: $room must not include $target" >&2
+        wrong=1
+      fi ;;
+  esac
+done < <(grep -rnE '^[[:space:]]*#include "' --include='*.hpp' --include='*.cpp' --include='*.h' --include='*.cu' \
+  --include='*.cuh' numerics analysis engine reports experiments)
+exit $wrong

@@ -1,0 +1,15 @@
+# Every dependency, once. The Debian packages that provide them are listed in scripts/packages.txt.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(hwy CONFIG REQUIRED)
+find_package(fmt CONFIG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(tomlplusplus CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(benchmark CONFIG)  # benchmarks are built where it is there
+find_package(BLAS)              # OpenBLAS, the yardstick of the benchmarks
+
+if(FP16LAB_TESTS)
+  find_package(GTest CONFIG REQUIRED)
+  find_package(Boost 1.74 REQUIRED)  # Boost.Multiprecision, header-only: exact rationals as an oracle
+endif()

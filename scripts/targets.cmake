@@ -1,0 +1,56 @@
+# How every target of the project is compiled.
+
+# Bit rules: no contraction of a*b+c, no errno from sqrt, and never any fast-math.
+set(fp16lab_cxx_flags -ffp-contract=off -fno-math-errno)
+set(fp16lab_cuda_flags -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+    -Xcompiler=-ffp-contract=off)
+set(fp16lab_warnings -Wall -Wextra -Wconversion -Wshadow)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND fp16lab_warnings -Wno-restrict)  # false alarms on std::string's operator+, GCC bug 105651
+endif()
+if(FP16LAB_WERROR)
+  list(APPEND fp16lab_warnings -Werror)
+endif()
+
+function(fp16lab_compile_options target)
+  target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:${fp16lab_cxx_flags} ${fp16lab_warnings}>
+      $<$<COMPILE_LANGUAGE:CUDA>:${fp16lab_cuda_flags}>)
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# fp16lab_library(name SOURCES ... LINK ...): a folder of the house.
+function(fp16lab_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  fp16lab_compile_options(${name})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_LINK_PRIVATE})
+endfunction()
+
+# fp16lab_program(name SOURCES ... LINK ...): a binary in build/bin.
+function(fp16lab_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  fp16lab_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+endfunction()
+
+# fp16lab_test(name LABEL fast|exhaustive|gpu SOURCES ... LINK ... [TIMEOUT seconds]): a GoogleTest binary as one CTest
+# entry. It runs with the source tree as FP16LAB_SOURCE_DIR and the program folder as FP16LAB_BIN_DIR.
+function(fp16lab_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  fp16lab_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE FP16LAB_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             FP16LAB_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LABEL STREQUAL "gpu")  # without a GPU CTest must say Skipped, not Passed
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  endif()
+endfunction()
