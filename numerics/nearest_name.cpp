@@ -1,0 +1,43 @@
+#include "numerics/nearest_name.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+namespace fp16lab {
+namespace {
+
+/// Levenshtein distance by dynamic programming, one row at a time.
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t substituted = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[to.size()];
+}
+
+}  // namespace
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
+  std::string_view best;
+  std::size_t best_distance = 0;
+  for (const std::string_view candidate : known) {
+    const std::size_t distance = edit_distance(name, candidate);
+    const bool close = 2 * distance < std::max(name.size(), candidate.size());
+    if (close && (best.empty() || distance < best_distance)) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace fp16lab
