@@ -1,0 +1,34 @@
+// Compiles packing and kernel once per instruction set and exports the table of the one that the CPU has.
+#include "numerics/emulated_gemm_kernels.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/emulated_gemm_kernels.cpp"
+#include "numerics/highway_targets.hpp"
+// clang-format off: the order is Highway's protocol
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "numerics/emulated_gemm_kernel-inl.h"
+#include "numerics/emulated_gemm_pack-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace fp16lab::gemm_detail {
+namespace HWY_NAMESPACE {
+
+const EmulatedKernels& emulated_kernels_of_target() {
+  static constexpr EmulatedKernels kernels = {panel_columns, &pack_a, &pack_b, &run_tile, &has_special};
+  return kernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fp16lab::gemm_detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fp16lab {
+namespace gemm_detail {
+HWY_EXPORT(emulated_kernels_of_target);
+const EmulatedKernels& emulated_kernels() { return HWY_DYNAMIC_DISPATCH(emulated_kernels_of_target)(); }
+}  // namespace gemm_detail
+}  // namespace fp16lab
+#endif
