@@ -8,6 +8,7 @@
 //   this file                               cache blocks and threads around them
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "numerics/bits.hpp"
@@ -68,22 +69,49 @@ void copy_accumulators(GemmShape shape, const float* c, float* d, std::int64_t l
   }
 }
 
+/// Steps between neighbouring outputs in memory. The kernel's rows are D's rows, or D's columns where D^T is
+/// computed.
+struct OutputStrides {
+  std::int64_t row, column;
+  std::int64_t offset(std::int64_t i, std::int64_t j) const { return i * row + j * column; }
+};
+
+/// A narrow, tall D would leave most lanes of a tile empty. a * b is commutative bit for bit and every output
+/// is its own chain over ascending k, so D^T = B^T A^T has the same bits.
+bool transpose_fits_better(GemmShape shape, std::size_t width) {
+  const auto padded = [width](std::int64_t n) { return to_index(gemm_detail::round_up(to_size(n), width)); };
+  return padded(shape.m) * shape.n < padded(shape.n) * shape.m;
+}
+
 /// Brings accumulators into a tile (null: +0); NaNs become canonical. Returns whether some are not hot.
-bool load_tile(const float* c, std::int64_t ldc, std::size_t rows, std::size_t columns, std::size_t width,
-               float* tile) {
+bool load_tile(const float* c, OutputStrides strides, std::size_t rows, std::size_t columns,
+               std::size_t width, float* tile) {
   if (c == nullptr || columns < width) std::fill_n(tile, row_block * width, 0.0f);
   if (c == nullptr) return false;
   bool all_hot = true;
   for (std::size_t r = 0; r < rows; ++r) {
-    const float* from = c + to_index(r) * ldc;
+    const float* from = c + to_index(r) * strides.row;
     for (std::size_t j = 0; j < columns; ++j) {
-      const std::uint32_t bits = bits_of(from[j]);
+      const std::uint32_t bits = bits_of(from[to_index(j) * strides.column]);
       all_hot = all_hot & gemm_detail::is_hot_accumulator(bits);
       const bool nan = (bits & Binary32::magnitude_mask) > Binary32::infinity;
       tile[r * width + j] = float_from_bits(nan ? Binary32::canonical_nan : bits);
     }
   }
   return !all_hot;
+}
+
+void store_tile(const float* tile, OutputStrides strides, std::size_t rows, std::size_t columns,
+                std::size_t width, float* d) {
+  if (strides.column == 1) {
+    for (std::size_t r = 0; r < rows; ++r)
+      std::memcpy(d + to_index(r) * strides.row, tile + r * width, columns * sizeof(float));
+  } else {
+    for (std::size_t j = 0; j < columns; ++j) {
+      for (std::size_t r = 0; r < rows; ++r)
+        d[strides.offset(to_index(r), to_index(j))] = tile[r * width + j];
+    }
+  }
 }
 
 /// One block of the product: all tiles of `extent` outputs at (row, column), for K in [k, k + extent.k).
@@ -109,6 +137,15 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<Flo
   static thread_local PackedOperands packed;
   const auto& kernels = gemm_detail::emulated_kernels();
   const std::size_t width = kernels.columns;
+  // From here on m, n, a, b, rows and columns are the kernel's.
+  const bool transposed = transpose_fits_better(shape, width);
+  const OutputStrides strides = transposed ? OutputStrides{1, ldd} : OutputStrides{ldd, 1};
+  if (transposed) {
+    std::swap(shape.m, shape.n);
+    std::swap(a, b);
+    a.transposed = !a.transposed;
+    b.transposed = !b.transposed;
+  }
   const std::size_t max_depth =
       gemm_detail::round_up(to_size(std::min(shape.k, k_block)), gemm_detail::group);
   const std::size_t max_rows = gemm_detail::round_up(to_size(std::min(shape.m, m_block)), row_block);
@@ -133,19 +170,21 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<Flo
     const std::int64_t column = block.column + b_index * to_index(width);
     const std::int64_t row_end = std::min(row + to_index(row_block), shape.m);
     const std::int64_t column_end = std::min(column + to_index(width), shape.n);
-    if (special.cover(row, row_end, column, column_end)) return;
+    if (transposed ? special.cover(column, column_end, row, row_end)
+                   : special.cover(row, row_end, column, column_end))
+      return;
     const std::size_t rows = to_size(row_end - row), columns = to_size(column_end - column);
 
     alignas(64) float tile[row_block * gemm_detail::max_columns];
     const float* initial = block.k > 0 ? d : c;
-    const bool careful = load_tile(initial == nullptr ? nullptr : initial + row * ldd + column, ldd, rows,
-                                   columns, width, tile);
+    const std::int64_t at = strides.offset(row, column);
+    const bool careful =
+        load_tile(initial == nullptr ? nullptr : initial + at, strides, rows, columns, width, tile);
     const std::size_t a_at = to_size(a_index) * row_block * depth;
     const std::size_t b_at = to_size(b_index) * width * depth;
     kernels.run_tile({a_values + a_at, a_exponents + a_at, b_values + b_at, b_exponents + b_at, depth, rows,
                       model.block_size, model.fraction_bits, careful, tile});
-    for (std::size_t r = 0; r < rows; ++r)
-      std::memcpy(d + (row + to_index(r)) * ldd + column, tile + r * width, columns * sizeof(float));
+    store_tile(tile, strides, rows, columns, width, d + at);
   };
 
 #pragma omp parallel num_threads(threads) if (threads > 1)
