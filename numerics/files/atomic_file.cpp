@@ -1,0 +1,139 @@
+#include "numerics/files/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace fp16lab {
+namespace {
+
+[[noreturn]] void fail(std::string_view what, const std::filesystem::path& path, int error) {
+  throw std::runtime_error("cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(error));
+}
+
+/// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+int write_all(int descriptor, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = ::write(descriptor, data.data(), data.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    data.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+void sync_folder(const std::filesystem::path& file) {
+  const std::filesystem::path folder =
+      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() < 0) fail("open folder", folder, errno);
+  // Some file systems cannot sync a folder and say EINVAL; the rename is atomic all the same.
+  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail("sync folder", folder, errno);
+}
+
+}  // namespace
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  // The process id keeps two writers of one file apart: the later rename wins, and each content is whole.
+  const std::filesystem::path temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+  const auto discard = [&](std::string_view what, int error) {
+    ::unlink(temporary.c_str());
+    fail(what, path, error);
+  };
+  Descriptor descriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (descriptor.get() < 0) fail("write", path, errno);
+  if (const int error = write_all(descriptor.get(), content); error != 0) discard("write", error);
+  if (::fsync(descriptor.get()) != 0) discard("sync", errno);
+  if (::close(descriptor.release()) != 0) discard("close", errno);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) discard("rename a complete file to", errno);
+  sync_folder(path);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (descriptor.get() < 0) fail("read", path, errno);
+  std::string content;
+  std::array<char, 65536> block;
+  for (;;) {
+    const ssize_t count = ::read(descriptor.get(), block.data(), block.size());
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      fail("read", path, errno);
+    }
+    if (count == 0) return content;
+    content.append(block.data(), static_cast<std::size_t>(count));
+  }
+}
+
+LineFile::LineFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
+  std::size_t keep = 0;
+  if (mode == Mode::append && std::filesystem::exists(path_)) {
+    const std::string content = read_file(path_);
+    const std::size_t last_newline = content.rfind('\n');
+    keep = last_newline == std::string::npos ? 0 : last_newline + 1;
+  }
+  Descriptor descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (descriptor.get() < 0) fail("write", path_, errno);
+  if (::ftruncate(descriptor.get(), static_cast<off_t>(keep)) != 0) fail("truncate", path_, errno);
+  descriptor_ = descriptor.release();
+}
+
+LineFile::~LineFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+LineFile::LineFile(LineFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+LineFile& LineFile::operator=(LineFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+void LineFile::append(std::string_view line) {
+  if (line.find('\n') != std::string_view::npos)
+    throw std::invalid_argument("a line for " + path_.string() + " holds a line break");
+  buffer_.assign(line);
+  buffer_ += '\n';
+  if (const int error = write_all(descriptor_, buffer_); error != 0) fail("append to", path_, error);
+}
+
+void LineFile::sync() {
+  if (::fsync(descriptor_) != 0) fail("sync", path_, errno);
+}
+
+Lines read_lines(const std::filesystem::path& path) {
+  const std::string content = read_file(path);
+  Lines lines;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.complete.push_back(content.substr(begin, end - begin));
+  lines.torn_bytes = content.size() - begin;
+  return lines;
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,61 @@
+// Writing files so that a killed process never leaves a lie behind.
+//
+// A file that must be whole is written under a temporary name in the same folder, synced and renamed over the
+// old one (rename is atomic, POSIX.1-2017); then the folder is synced, so that the new name survives a power
+// cut too. A file that grows line by line is written with one write(2) a line: what was appended before a
+// SIGKILL is in the kernel and stays. Only the last line can be torn, and readers drop exactly that one.
+// Failures throw std::runtime_error with the path and the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fp16lab {
+
+/// Replaces `path` by `content`; at every moment `path` holds either the old content or the new one,
+/// complete.
+void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+/// The whole file. A missing or unreadable one throws.
+std::string read_file(const std::filesystem::path& path);
+
+/// A text file that only grows, one flushed line at a time.
+class LineFile {
+ public:
+  enum class Mode {
+    create,  ///< a new file; an existing one is emptied
+    append,  ///< continue an existing file (or begin one); a torn last line is cut off first
+  };
+
+  LineFile(std::filesystem::path path, Mode mode);
+  ~LineFile();
+  LineFile(LineFile&& other) noexcept;
+  LineFile& operator=(LineFile&& other) noexcept;
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
+
+  /// Writes `line` and a newline. A line break inside `line` throws std::invalid_argument: it would forge a
+  /// second line.
+  void append(std::string_view line);
+  /// Waits until the disk has everything (fsync).
+  void sync();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::string buffer_;
+};
+
+struct Lines {
+  std::vector<std::string> complete;  ///< without their newlines
+  std::size_t torn_bytes = 0;         ///< length of an unterminated last line, which is not in `complete`
+};
+
+/// All terminated lines of a text file.
+Lines read_lines(const std::filesystem::path& path);
+
+}  // namespace fp16lab

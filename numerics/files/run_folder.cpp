@@ -1,0 +1,155 @@
+#include "numerics/files/run_folder.hpp"
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "numerics/files/run_text.hpp"
+
+namespace fp16lab {
+namespace {
+
+std::filesystem::path make_run_folder(std::filesystem::path folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw std::runtime_error(
+        fmt::format("cannot create the run folder {}: {}", folder.string(), error.message()));
+  if (is_run_folder(folder))
+    throw std::runtime_error(
+        fmt::format("{} already holds a run; remove it or choose another folder", folder.string()));
+  return folder;
+}
+
+/// The manifest goes first: from then on the folder is a run that is not finished.
+Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest) {
+  manifest.state = ExitState::running;
+  manifest.end.reset();
+  if (manifest.start.empty()) manifest.start = utc_now();
+  write_file_atomically(folder / run_file::manifest, to_json(manifest));
+  write_file_atomically(folder / run_file::config, manifest.config);
+  return manifest;
+}
+
+template <class Row>
+std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const std::string_view> columns,
+                           Row (*parse)(std::string_view), std::vector<std::string>& notes) {
+  const Lines lines = read_lines(path);
+  if (lines.torn_bytes > 0)
+    notes.push_back(fmt::format("{}: the last line is cut off ({} bytes) and was left out",
+                                path.filename().string(), lines.torn_bytes));
+  std::vector<Row> rows;
+  // A run killed before its header is complete has no rows.
+  if (lines.complete.empty()) return rows;
+  if (const std::string header = csv_header(columns); lines.complete[0] != header)
+    throw std::runtime_error(fmt::format("{}:1: the header must be '{}'", path.string(), header));
+  rows.reserve(lines.complete.size() - 1);
+  for (std::size_t i = 1; i < lines.complete.size(); ++i) {
+    try {
+      rows.push_back(parse(lines.complete[i]));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, error.what()));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest)
+    : folder_(make_run_folder(std::move(folder))),
+      manifest_(write_beginning(folder_, std::move(manifest))),
+      steps_(folder_ / run_file::steps, LineFile::Mode::create),
+      evaluations_(folder_ / run_file::evaluations, LineFile::Mode::create),
+      histograms_(folder_ / run_file::histograms, LineFile::Mode::create) {
+  steps_.append(csv_header(step_columns));
+  evaluations_.append(csv_header(evaluation_columns));
+}
+
+void RunWriter::append(const StepRow& row) { steps_.append(to_csv(row)); }
+void RunWriter::append(const EvaluationRow& row) { evaluations_.append(to_csv(row)); }
+void RunWriter::append(const HistogramRow& row) { histograms_.append(to_json_line(row)); }
+
+void RunWriter::finish(ExitState state, std::string message) {
+  // Rows first, the word "finished" last: no order of events makes an incomplete run read as finished.
+  steps_.sync();
+  evaluations_.sync();
+  histograms_.sync();
+  manifest_.state = state;
+  manifest_.message = std::move(message);
+  manifest_.end = utc_now();
+  write_file_atomically(folder_ / run_file::manifest, to_json(manifest_));
+}
+
+bool is_run_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  return std::filesystem::exists(folder / run_file::manifest, error);
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / run_file::manifest;
+  if (!is_run_folder(folder))
+    throw std::runtime_error(
+        fmt::format("{} is not a run folder: it has no {}", folder.string(), run_file::manifest));
+  try {
+    return parse_manifest(read_file(path));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("{}: {}", path.string(), error.what()));
+  }
+}
+
+RunFolder read_run_folder(const std::filesystem::path& folder) {
+  RunFolder run;
+  run.path = folder;
+  run.manifest = read_manifest(folder);
+  // Killed between the manifest and a line file: no rows yet. Missing from a run that ended: an error of
+  // read_lines().
+  const auto begun = [&](std::string_view name) {
+    return run.manifest.state != ExitState::running || std::filesystem::exists(folder / name);
+  };
+  if (begun(run_file::steps))
+    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, parse_step_row, run.notes);
+  if (begun(run_file::evaluations))
+    run.evaluations = read_rows<EvaluationRow>(folder / run_file::evaluations, evaluation_columns,
+                                               parse_evaluation_row, run.notes);
+  return run;
+}
+
+std::size_t for_each_histogram(const std::filesystem::path& folder,
+                               const std::function<void(const HistogramRow&)>& visit) {
+  const std::filesystem::path path = folder / run_file::histograms;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
+  std::string line;
+  for (std::size_t number = 1; std::getline(file, line); ++number) {
+    if (file.eof()) return line.size();  // no newline at its end: torn
+    HistogramRow row;
+    try {
+      row = parse_histogram_row(line);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, error.what()));
+    }
+    visit(row);
+  }
+  return 0;
+}
+
+std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder) {
+  std::vector<HistogramRow> rows;
+  for_each_histogram(folder, [&](const HistogramRow& row) { rows.push_back(row); });
+  return rows;
+}
+
+void remove_run(const std::filesystem::path& folder) {
+  for (const std::string_view name :
+       {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
+        run_file::checkpoints, run_file::figures, run_file::report})
+    std::filesystem::remove_all(folder / name);
+  std::error_code not_empty;
+  std::filesystem::remove(folder, not_empty);
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,75 @@
+// Writing and reading run folders (schema: numerics/files/run_schema.hpp).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab {
+
+/// Writes one run. Every append is on disk's way (in the kernel) when it returns; finish() is what makes a
+/// run finished. Failures throw std::runtime_error with the path and the system's reason.
+class RunWriter {
+ public:
+  /// Begins a run in `folder` (made with its parents if needed): manifest with state `running` (and `start`
+  /// set to now if it is empty), config.toml, and the three line files with their headers. A folder that
+  /// already holds a manifest throws std::runtime_error; see remove_run().
+  RunWriter(std::filesystem::path folder, Manifest manifest);
+
+  void append(const StepRow& row);
+  void append(const EvaluationRow& row);
+  void append(const HistogramRow& row);
+
+  /// Syncs the line files, then replaces the manifest by one with this state, the message and the end time.
+  void finish(ExitState state, std::string message = {});
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  LineFile steps_;
+  LineFile evaluations_;
+  LineFile histograms_;
+};
+
+/// Everything but the histograms, which may be large and are streamed.
+struct RunFolder {
+  std::filesystem::path path;
+  Manifest manifest;
+  std::vector<StepRow> steps;
+  std::vector<EvaluationRow> evaluations;
+  /// What was odd but harmless: "steps.csv: the last line is cut off (17 bytes) and was left out".
+  std::vector<std::string> notes;
+
+  bool finished() const { return manifest.state == ExitState::finished; }
+};
+
+/// Is there a run (a manifest) in this folder?
+bool is_run_folder(const std::filesystem::path& folder);
+
+/// Only the manifest, e.g. to ask whether a run is finished. A schema version that this build does not know,
+/// damaged JSON, a missing key or a wrong type throws std::runtime_error naming the file and what is wrong.
+Manifest read_manifest(const std::filesystem::path& folder);
+
+/// Readable also while the run is going on or after it was killed: an unterminated last line is dropped and
+/// noted. Any other damage throws std::runtime_error "FILE:LINE: reason".
+RunFolder read_run_folder(const std::filesystem::path& folder);
+
+/// Calls `visit` for every line of histograms.jsonl in file order, holding one line at a time.
+/// Returns the length of a torn last line, which is left out (0: none).
+std::size_t for_each_histogram(const std::filesystem::path& folder,
+                               const std::function<void(const HistogramRow&)>& visit);
+std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder);
+
+/// Deletes what the schema names in `folder`, the manifest first (so that nothing half deleted reads as a
+/// run), and the folder itself if nothing else is left in it. Checkpoints included; other files stay.
+void remove_run(const std::filesystem::path& folder);
+
+}  // namespace fp16lab

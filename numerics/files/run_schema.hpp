@@ -1,0 +1,127 @@
+// The run folder: names, columns and records that writers and readers agree on.
+//
+//   manifest.json      who, what, where, how it ended          whole file, replaced atomically
+//   config.toml        the resolved configuration              whole file
+//   steps.csv          one row an optimizer iteration          grows line by line
+//   evaluations.csv    one row an evaluation                   grows line by line
+//   histograms.jsonl   one JSON object a tensor and step       grows line by line
+//   figures/, report.html                                      written by reports/
+//
+// A run is finished when its manifest says so and not before: a killed run reads as `running`.
+// Numbers are the shortest decimals that read back to the same value. Non-finite ones are nan, inf, -inf in
+// CSV and the strings "NaN", "Infinity", "-Infinity" in JSON, which has no such numbers. A CSV field of an
+// absent value is empty.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "numerics/dtype.hpp"
+#include "numerics/exponent_histogram.hpp"
+
+namespace fp16lab {
+
+/// Rises when a reader of the older schema would misread the folder.
+inline constexpr int run_schema_version = 1;
+inline constexpr std::string_view run_schema_name = "fp16lab-run";
+
+namespace run_file {
+inline constexpr std::string_view manifest = "manifest.json";
+inline constexpr std::string_view config = "config.toml";
+inline constexpr std::string_view steps = "steps.csv";
+inline constexpr std::string_view evaluations = "evaluations.csv";
+inline constexpr std::string_view histograms = "histograms.jsonl";
+inline constexpr std::string_view checkpoints = "checkpoints";
+inline constexpr std::string_view figures = "figures";
+inline constexpr std::string_view report = "report.html";
+}  // namespace run_file
+
+inline constexpr std::array<std::string_view, 10> step_columns{
+    "step",      "loss", "loss_scale",     "found_inf",  "skipped",
+    "grad_norm", "lr",   "underflow_rate", "state_hash", "seconds"};
+inline constexpr std::array<std::string_view, 4> evaluation_columns{"step", "split", "loss", "accuracy"};
+
+enum class ExitState {
+  running,   ///< still at work, or killed
+  finished,  ///< all steps done
+  stopped,   ///< asked to end early
+  diverged,  ///< loss non-finite for long, or skip limit
+  failed,    ///< an error; `message` says which
+};
+std::string_view name_of(ExitState state);
+std::optional<ExitState> exit_state_of(std::string_view name);
+
+struct DataFile {
+  std::string path{};
+  std::string sha256{};  ///< 64 hex digits
+  bool operator==(const DataFile&) const = default;
+};
+
+struct Manifest {
+  std::vector<std::string> argv{};
+  std::string config{};    ///< the resolved TOML, the same text as config.toml
+  std::string git_hash{};  ///< of the sources, with "-dirty" appended if they were changed
+  std::map<std::string, std::uint64_t> seeds{};  ///< by purpose: {"train": 1}
+  std::string cpu{};
+  int threads = 1;
+  std::string compiler{};
+  std::string flags{};
+  std::string gemm_target{};         ///< the vector target that ran the products: "avx512"
+  std::optional<std::string> gpu{};  ///< absent where no GPU took part
+  std::optional<std::string> driver{};
+  std::vector<DataFile> data{};
+  std::string start{};               ///< UTC, "2026-01-31T12:34:56Z"
+  std::optional<std::string> end{};  ///< absent while running
+  ExitState state = ExitState::running;
+  std::string message{};  ///< why it failed or diverged; usually empty
+
+  bool operator==(const Manifest&) const = default;
+};
+
+/// A row of steps.csv. `loss` is the unscaled training loss, `loss_scale` the one used in this step.
+struct StepRow {
+  std::uint64_t step = 0;
+  double loss = 0;
+  double loss_scale = 1;
+  bool found_inf = false;
+  bool skipped = false;
+  double grad_norm = 0;
+  double lr = 0;
+  std::optional<double> underflow_rate{};  ///< where gradients were counted in this step
+  std::uint64_t state_hash = 0;            ///< 16 hex digits in the file
+  double seconds = 0;
+  bool operator==(const StepRow&) const = default;
+};
+
+struct EvaluationRow {
+  std::uint64_t step = 0;
+  std::string split{};  ///< "train" or "test"
+  double loss = 0;
+  std::optional<double> accuracy{};
+  bool operator==(const EvaluationRow&) const = default;
+};
+
+/// A line of histograms.jsonl: the values of one gradient tensor in one step, which still carry `loss_scale`.
+/// JSON keys: step, tensor, kind, dtype, loss_scale, before, after; each histogram is {zero, inf, nan,
+/// first_exponent, counts}, where counts[i] belongs to the bin (2^(first_exponent+i), 2^(first_exponent+i+1)]
+/// and empty bins at both ends are left out.
+struct HistogramRow {
+  std::uint64_t step = 0;
+  std::string tensor{};  ///< "fc1.weight"
+  std::string kind{};    ///< "weight" or "activation"
+  DType dtype = DType::f32;
+  double loss_scale = 1;
+  ExponentHistogram before{};  ///< FP32, before rounding to `dtype`
+  ExponentHistogram after{};   ///< as stored
+  bool operator==(const HistogramRow&) const = default;
+};
+
+/// The current time as manifests write it: "2026-01-31T12:34:56Z".
+std::string utc_now();
+
+}  // namespace fp16lab

@@ -1,0 +1,23 @@
+# cmake -DOUTPUT=FILE.cpp -DPAGE=FOLDER -P embed.cmake: the page's files as string constants, so that the binary needs no
+# files of its own at run time.
+set(content "// Made by reports/embed.cmake from reports/page/.\n#include \"reports/embedded_page.hpp\"\n\nnamespace fp16lab::reports::page {\n")
+foreach(file report.html explorer.html report.css report.js)
+  file(READ "${PAGE}/${file}" text)
+  string(REPLACE "." "_" name "${file}")
+  if(text MATCHES "\\)fp16lab_page\"")
+    message(FATAL_ERROR "${file} holds the delimiter of the raw string that it becomes")
+  endif()
+  # Compilers may refuse string literals above 64 KiB; adjacent ones are joined.
+  string(LENGTH "${text}" length)
+  set(literal "")
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${text}" ${at} 12000 piece)
+    string(APPEND literal "\n    R\"fp16lab_page(${piece})fp16lab_page\"")
+    math(EXPR at "${at} + 12000")
+  endwhile()
+  string(APPEND content "const std::string_view ${name} ={literal};\n")
+  string(REPLACE "{literal}" "${literal}" content "${content}")
+endforeach()
+string(APPEND content "}  // namespace fp16lab::reports::page\n")
+file(WRITE "${OUTPUT}" "${content}")

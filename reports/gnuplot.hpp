@@ -1,0 +1,21 @@
+// Running gnuplot on the scripts that figures consist of.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace fp16lab::reports {
+
+/// Runs `program SCRIPT` inside the script's folder; its messages go to SCRIPT's name with ".log", which is
+/// removed when all went well. Returns an empty string, or one line that says what failed ("gnuplot is not
+/// installed ...").
+std::string run_gnuplot(const std::string& program, const std::filesystem::path& script);
+
+/// A text as a gnuplot string constant, quotes included.
+std::string gnuplot_string(std::string_view text);
+
+/// The same in bold, for places with enhanced text: what would be markup there is escaped.
+std::string gnuplot_bold(std::string_view text);
+
+}  // namespace fp16lab::reports

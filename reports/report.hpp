@@ -1,0 +1,32 @@
+// The report: run folders in, figures and one offline page out.
+#pragma once
+
+#include <filesystem>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+namespace fp16lab::reports {
+
+struct ReportOptions {
+  std::string title = "fp16lab report";
+  std::string gnuplot = "gnuplot";  ///< program that draws the still figures
+  /// Chart.js 3; empty: $FP16LAB_CHARTJS, else where Debian's libjs-chart.js puts it.
+  std::filesystem::path chart_js{};
+  std::ostream* messages =
+      nullptr;  ///< where a missing tool is told, one line each (the command line passes std::cerr)
+};
+
+/// Writes `out`/figures/ (data, gnuplot script, SVG and PNG of every figure) and `out`/report.html, and
+/// returns the page's path. The page is one file that needs no network: library, data and pictures are
+/// inside. Without gnuplot the scripts and data stay and the page does without still figures; without
+/// Chart.js the page shows still figures in place of charts. Runs that cannot be read, or an `out` that
+/// cannot be written, throw std::runtime_error.
+std::filesystem::path write_report(std::span<const std::filesystem::path> runs,
+                                   const std::filesystem::path& out, const ReportOptions& options = {});
+
+/// One aligned text table of final quality against FP32 for each workload, with the notes below: what a
+/// terminal shows.
+std::string summary_table(std::span<const std::filesystem::path> runs);
+
+}  // namespace fp16lab::reports

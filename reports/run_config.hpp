@@ -1,0 +1,49 @@
+// The resolved configuration of a run, as flat text, and what reports call the run because of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace fp16lab::reports {
+
+/// "scaler.initial_scale" -> "8.0": every value of the TOML text under its dotted key, strings without
+/// quotes.
+using FlatConfig = std::map<std::string, std::string, std::less<>>;
+
+/// `where` names the source in the std::runtime_error of bad TOML.
+FlatConfig flatten_toml(std::string_view toml, std::string_view where);
+
+/// The value of a key, or `fallback` where the configuration does not have it.
+std::string value_or(const FlatConfig& config, std::string_view key, std::string_view fallback);
+
+enum class Precision { fp32, low };
+enum class Scaling { none, fixed, adaptive };
+
+/// What distinguishes the runs of one workload: precision and loss scaling.
+struct ConfigurationId {
+  Precision precision = Precision::fp32;
+  Scaling scaling = Scaling::none;
+  double scale = 1;   ///< the fixed or initial loss scale; 1 without scaling
+  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 dynamic"
+};
+ConfigurationId configuration_of(const FlatConfig& config);
+
+/// The settings that belong to the configuration, not to the workload; keys without effect are left out (the
+/// scale of a run without scaling). Runs with equal settings differ in their seed only.
+FlatConfig configuration_settings(const FlatConfig& config);
+
+/// The settings that make the workload: all but those of the configuration, the seed, and what only observes.
+FlatConfig workload_settings(const FlatConfig& config);
+
+/// "classifier on fashion-mnist": model.name and data.name.
+std::string workload_name(const FlatConfig& config);
+
+/// "2^3" where `scale` is a power of two, else the shortest decimal.
+std::string scale_text(double scale);
+
+/// Powers with raised exponents for people: "FP16 S=2^-3" -> "FP16 S=2⁻³".
+std::string pretty(std::string_view text);
+
+}  // namespace fp16lab::reports

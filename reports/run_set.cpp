@@ -1,0 +1,176 @@
+#include "reports/run_set.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+#include <tuple>
+
+namespace fp16lab::reports {
+namespace {
+
+Run load_run(const std::filesystem::path& folder) {
+  Run run;
+  run.folder = read_run_folder(folder);
+  run.config = flatten_toml(run.folder.manifest.config, (folder / run_file::manifest).string());
+  run.id = configuration_of(run.config);
+  const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
+  run.name = clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
+  const std::string seed = value_or(run.config, "train.seed", "0");
+  std::from_chars(seed.data(), seed.data() + seed.size(), run.seed);
+  return run;
+}
+
+/// "key=value" for what differs between `settings` and any of `others`; empty if nothing does.
+std::string differences(const FlatConfig& settings, const std::vector<FlatConfig>& others) {
+  std::string text;
+  for (const auto& [key, value] : settings) {
+    const bool differs = std::any_of(others.begin(), others.end(), [&](const FlatConfig& other) {
+      return value_or(other, key, "") != value;
+    });
+    if (differs) text += (text.empty() ? "" : ", ") + key + "=" + value;
+  }
+  return text;
+}
+
+/// Appends to each name that occurs more than once the settings that tell its bearers apart.
+template <class Named>
+void make_names_unique(std::vector<Named>& items, std::string Named::*name,
+                       const std::vector<FlatConfig>& settings) {
+  const std::vector<Named> before = items;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    std::vector<FlatConfig> others;
+    for (std::size_t j = 0; j < items.size(); ++j)
+      if (j != i && before[j].*name == before[i].*name) others.push_back(settings[j]);
+    const std::string text = differences(settings[i], others);
+    if (!text.empty()) items[i].*name += " (" + text + ")";
+  }
+}
+
+int rank(const ConfigurationId& id) {
+  return (id.precision == Precision::fp32 ? 0 : 10) + (id.scaling == Scaling::none    ? 0
+                                                       : id.scaling == Scaling::fixed ? 1
+                                                                                      : 2);
+}
+
+std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
+                                                const std::vector<std::size_t>& members) {
+  std::vector<Configuration> groups;
+  std::vector<FlatConfig> settings;
+  for (const std::size_t index : members) {
+    const FlatConfig own = configuration_settings(runs[index].config);
+    const auto found = std::find(settings.begin(), settings.end(), own);
+    if (found == settings.end()) {
+      settings.push_back(own);
+      groups.push_back({runs[index].id, runs[index].id.label, {index}});
+    } else {
+      groups[static_cast<std::size_t>(found - settings.begin())].runs.push_back(index);
+    }
+  }
+  make_names_unique(groups, &Configuration::label, settings);
+  for (Configuration& group : groups)
+    std::stable_sort(group.runs.begin(), group.runs.end(),
+                     [&](std::size_t a, std::size_t b) { return runs[a].seed < runs[b].seed; });
+  std::stable_sort(groups.begin(), groups.end(), [](const Configuration& a, const Configuration& b) {
+    return std::make_tuple(rank(a.id), a.id.scale, a.label) <
+           std::make_tuple(rank(b.id), b.id.scale, b.label);
+  });
+  return groups;
+}
+
+void note_run(const Run& run, std::vector<std::string>& notes) {
+  for (const std::string& note : run.folder.notes) notes.push_back(run.name + ": " + note);
+  const Manifest& manifest = run.folder.manifest;
+  switch (manifest.state) {
+    case ExitState::finished:
+      break;
+    case ExitState::running:
+      notes.push_back(
+          fmt::format("{} has not finished (or was killed) after {} steps; it is left out of the verdicts",
+                      run.name, run.folder.steps.size()));
+      break;
+    case ExitState::stopped:
+      notes.push_back(fmt::format("{} was stopped early after {} steps; it is left out of the verdicts",
+                                  run.name, run.folder.steps.size()));
+      break;
+    case ExitState::diverged:
+      notes.push_back(
+          fmt::format("{} diverged{}{}", run.name, manifest.message.empty() ? "" : ": ", manifest.message));
+      break;
+    case ExitState::failed:
+      notes.push_back(
+          fmt::format("{} failed ({}); it is left out of the verdicts", run.name, manifest.message));
+      break;
+  }
+}
+
+}  // namespace
+
+std::size_t Workload::run_count() const {
+  std::size_t count = 0;
+  for (const Configuration& configuration : configurations) count += configuration.runs.size();
+  return count;
+}
+
+const Configuration* Workload::reference() const {
+  for (const Configuration& configuration : configurations)
+    if (configuration.id.precision == Precision::fp32) return &configuration;
+  return nullptr;
+}
+
+RunSet load_runs(std::span<const std::filesystem::path> folders) {
+  if (folders.empty()) throw std::runtime_error("no run folders to report on");
+  RunSet set;
+  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder));
+
+  std::vector<FlatConfig> settings;
+  std::vector<std::vector<std::size_t>> members;
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    const FlatConfig own = workload_settings(set.runs[i].config);
+    const auto found = std::find(settings.begin(), settings.end(), own);
+    if (found == settings.end()) {
+      settings.push_back(own);
+      members.push_back({i});
+      set.workloads.push_back({workload_name(set.runs[i].config), {}});
+    } else {
+      members[static_cast<std::size_t>(found - settings.begin())].push_back(i);
+    }
+  }
+  make_names_unique(set.workloads, &Workload::name, settings);
+  for (std::size_t w = 0; w < set.workloads.size(); ++w)
+    set.workloads[w].configurations = group_configurations(set.runs, members[w]);
+  std::stable_sort(set.workloads.begin(), set.workloads.end(),
+                   [](const Workload& a, const Workload& b) { return a.name < b.name; });
+
+  for (const Run& run : set.runs) note_run(run, set.notes);
+  for (const Workload& workload : set.workloads)
+    for (const Configuration& configuration : workload.configurations) {
+      std::set<std::uint64_t> seeds;
+      for (const std::size_t index : configuration.runs)
+        if (!seeds.insert(set.runs[index].seed).second)
+          set.notes.push_back(fmt::format("{}, {}: seed {} occurs more than once", workload.name,
+                                          configuration.label, set.runs[index].seed));
+    }
+  return set;
+}
+
+const Run* representative(const RunSet& set, const Configuration& configuration) {
+  const auto has_histograms = [](const Run& run) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(run.folder.path / run_file::histograms, error);
+    return !error && size > 0;
+  };
+  const Run* any = nullptr;
+  for (const std::size_t index : configuration.runs) {
+    const Run& run = set.runs[index];
+    if (!has_histograms(run)) continue;
+    if (run.folder.finished()) return &run;
+    if (any == nullptr) any = &run;
+  }
+  return any;
+}
+
+}  // namespace fp16lab::reports

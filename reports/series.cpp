@@ -1,0 +1,77 @@
+#include "reports/series.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace fp16lab::reports {
+namespace {
+
+struct Extremes {
+  double sum = 0, low = 0, high = 0;
+  int count = 0;
+  void add(double value) {
+    low = count == 0 ? value : std::min(low, value);
+    high = count == 0 ? value : std::max(high, value);
+    sum += value;
+    ++count;
+  }
+};
+
+Band band_of(const std::map<double, Extremes>& points) {
+  Band band;
+  for (const auto& [step, extremes] : points) {
+    band.step.push_back(step);
+    band.mean.push_back(extremes.sum / extremes.count);
+    band.low.push_back(extremes.low);
+    band.high.push_back(extremes.high);
+  }
+  return band;
+}
+
+}  // namespace
+
+Band training_loss(const RunSet& set, const Configuration& configuration, std::size_t points) {
+  std::uint64_t last = 0;
+  for (const std::size_t index : configuration.runs)
+    if (!set.runs[index].folder.steps.empty())
+      last = std::max(last, set.runs[index].folder.steps.back().step);
+  if (last == 0) return {};
+  const std::uint64_t count = std::min<std::uint64_t>(points, last);
+
+  std::map<double, Extremes> over_seeds;
+  for (const std::size_t index : configuration.runs) {
+    std::map<std::uint64_t, Extremes> stretches;  // of one seed
+    for (const StepRow& row : set.runs[index].folder.steps)
+      if (std::isfinite(row.loss) && row.step > 0) stretches[(row.step - 1) * count / last].add(row.loss);
+    for (const auto& [stretch, losses] : stretches) {
+      const double middle =
+          (static_cast<double>(stretch) + 0.5) * static_cast<double>(last) / static_cast<double>(count);
+      over_seeds[middle].add(losses.sum / losses.count);
+    }
+  }
+  return band_of(over_seeds);
+}
+
+Band evaluation_loss(const RunSet& set, const Configuration& configuration, const std::string& split) {
+  std::map<double, Extremes> over_seeds;
+  for (const std::size_t index : configuration.runs)
+    for (const EvaluationRow& row : set.runs[index].folder.evaluations)
+      if (row.split == split && std::isfinite(row.loss))
+        over_seeds[static_cast<double>(row.step)].add(row.loss);
+  return band_of(over_seeds);
+}
+
+ScaleTrace scale_trace(std::span<const StepRow> steps) {
+  ScaleTrace trace;
+  for (const StepRow& row : steps) {
+    if (trace.changes.empty() || trace.changes.back().scale != row.loss_scale)
+      trace.changes.push_back({row.step, row.loss_scale});
+    if (row.skipped) trace.skipped.push_back({row.step, row.loss_scale});
+  }
+  if (!steps.empty() && trace.changes.back().step != steps.back().step)
+    trace.changes.push_back({steps.back().step, steps.back().loss_scale});
+  return trace;
+}
+
+}  // namespace fp16lab::reports

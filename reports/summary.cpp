@@ -1,0 +1,225 @@
+#include "reports/summary.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace fp16lab::reports {
+namespace {
+
+using analysis::Better;
+using analysis::Verdict;
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+bool is_judged(const Run& run) {
+  return run.folder.finished() || run.folder.manifest.state == ExitState::diverged;
+}
+
+/// The last evaluation on the test split, or the last one at all.
+const EvaluationRow* last_evaluation(const Run& run) {
+  const EvaluationRow* last = nullptr;
+  for (const EvaluationRow& row : run.folder.evaluations)
+    if (last == nullptr || row.split == "test" || last->split != "test") last = &row;
+  return last;
+}
+
+double final_training_loss(const Run& run) {
+  const std::vector<StepRow>& steps = run.folder.steps;
+  if (steps.empty()) return not_a_number;
+  const std::size_t count = std::max<std::size_t>(1, steps.size() / 20);
+  double sum = 0;
+  for (std::size_t i = steps.size() - count; i < steps.size(); ++i) sum += steps[i].loss;
+  return sum / static_cast<double>(count);
+}
+
+Metric metric_of(const RunSet& set, const Workload& workload) {
+  bool all_evaluated = true, all_accurate = true;
+  std::string split;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t index : configuration.runs) {
+      const Run& run = set.runs[index];
+      if (!run.folder.finished()) continue;
+      const EvaluationRow* last = last_evaluation(run);
+      all_evaluated &= last != nullptr;
+      all_accurate &= last != nullptr && last->accuracy.has_value();
+      if (last != nullptr) split = last->split;
+    }
+  if (!all_evaluated || split.empty()) return {"final training loss", Better::lower};
+  if (all_accurate) return {split + " accuracy", Better::higher};
+  return {split + " loss", Better::lower};
+}
+
+double final_loss(const Run& run, const Metric& metric) {
+  if (!run.folder.finished()) return not_a_number;
+  const EvaluationRow* last = last_evaluation(run);
+  return metric.name == "final training loss" || last == nullptr ? final_training_loss(run) : last->loss;
+}
+
+double final_value(const Run& run, const Metric& metric) {
+  if (metric.better == Better::lower) return final_loss(run, metric);
+  if (!run.folder.finished()) return not_a_number;
+  return last_evaluation(run)->accuracy.value_or(not_a_number);
+}
+
+SummaryRow row_of(const RunSet& set, const Configuration& configuration, const Metric& metric) {
+  SummaryRow row;
+  row.label = configuration.label;
+  row.runs = static_cast<int>(configuration.runs.size());
+  double underflow = 0, seconds = 0;
+  std::uint64_t observed = 0;
+  for (const std::size_t index : configuration.runs) {
+    const Run& run = set.runs[index];
+    if (is_judged(run)) {
+      row.final_values.push_back(final_value(run, metric));
+      row.final_losses.push_back(final_loss(run, metric));
+    }
+    for (const StepRow& step : run.folder.steps) {
+      row.skipped += step.skipped ? 1 : 0;
+      seconds += step.seconds;
+      if (step.underflow_rate) {
+        underflow += *step.underflow_rate;
+        ++observed;
+      }
+    }
+    row.steps += run.folder.steps.size();
+  }
+  if (observed > 0) row.underflow_rate = underflow / static_cast<double>(observed);
+  if (row.steps > 0) row.seconds_per_step = seconds / static_cast<double>(row.steps);
+  if (const Run& first = set.runs[configuration.runs.front()]; !first.folder.steps.empty())
+    row.last_scale = first.folder.steps.back().loss_scale;
+  return row;
+}
+
+double percent_worse(const SummaryRow& row) { return row.against_reference->difference_percent; }
+
+std::string difference_words(const Metric& metric, const SummaryRow& row) {
+  const std::string text = difference_text(metric, *row.against_reference);
+  if (text.starts_with("0")) return "the same to two digits";
+  return text.substr(1) + (percent_worse(row) > 0 ? " worse" : " better");
+}
+
+std::string underflow_words(const SummaryRow& row) {
+  if (!row.underflow_rate) return "";
+  return fmt::format("on average {:.3g} % of its non-zero gradients round to zero",
+                     100 * *row.underflow_rate);
+}
+
+std::string join(const std::vector<std::string>& items) {
+  std::string text;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
+  return text;
+}
+
+std::string plain_words(const WorkloadSummary& summary, const Workload& workload) {
+  const auto reference = std::find_if(summary.rows.begin(), summary.rows.end(),
+                                      [](const SummaryRow& row) { return row.is_reference; });
+  if (reference == summary.rows.end() || reference->final_values.empty())
+    return "There is no finished FP32 run to judge the others by.";
+  const analysis::Quality base = analysis::quality_of(reference->final_values);
+  const std::string& metric = summary.metric.name;
+  std::string words = fmt::format("In FP32 the {} ends at {}", metric, value_text(summary.metric, base.mean));
+  words += base.seeds > 1 ? fmt::format(" (mean of {} seeds). ", base.seeds) : " (one seed). ";
+
+  std::vector<std::string> close, behind, open;
+  const SummaryRow* best_scaled = nullptr;
+  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
+    const SummaryRow& row = summary.rows[i];
+    if (!row.against_reference || row.final_values.empty()) continue;
+    const bool unscaled = workload.configurations[i].id.scaling == Scaling::none;
+    const Verdict verdict = row.against_reference->verdict;
+    if (unscaled) {
+      const std::string why = underflow_words(row);
+      if (verdict == Verdict::diverged)
+        words += fmt::format("{} diverges", row.label);
+      else
+        words += fmt::format("{} ends at {}, {}", row.label,
+                             value_text(summary.metric, row.against_reference->candidate.mean),
+                             difference_words(summary.metric, row));
+      if (verdict == Verdict::behind) words += ": more than three times the spread over seeds";
+      if (verdict == Verdict::ahead) words += ", better by more than three times the spread over seeds";
+      if (verdict == Verdict::within_spread)
+        words += ", which the spread over seeds does not tell apart from FP32";
+      if (verdict == Verdict::undecided) words += "; with fewer than two seeds this is no verdict";
+      words += why.empty() ? ". " : "; " + why + ". ";
+      continue;
+    }
+    if (verdict == Verdict::diverged || verdict == Verdict::behind)
+      behind.push_back(row.label);
+    else if (verdict == Verdict::undecided && std::abs(percent_worse(row)) > 1)
+      open.push_back(row.label);
+    else
+      close.push_back(row.label);
+    if (std::isfinite(percent_worse(row)) && row.against_reference->candidate.non_finite == 0 &&
+        (best_scaled == nullptr || std::abs(percent_worse(row)) < std::abs(percent_worse(*best_scaled))))
+      best_scaled = &row;
+  }
+  if (!close.empty())
+    words += fmt::format("With loss scaling, {} {} level with FP32. ", join(close),
+                         close.size() == 1 ? "is" : "are");
+  if (best_scaled != nullptr)
+    words += fmt::format("Nearest to FP32 is {}: {}{}. ", best_scaled->label,
+                         difference_words(summary.metric, *best_scaled),
+                         best_scaled->underflow_rate
+                             ? fmt::format(", {:.2g} % rounding to zero", 100 * *best_scaled->underflow_rate)
+                             : "");
+  if (!behind.empty()) words += fmt::format("Scaled, but behind FP32 or diverged: {}. ", join(behind));
+  if (!open.empty()) words += fmt::format("Without a verdict for lack of seeds: {}. ", join(open));
+  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
+    const SummaryRow& row = summary.rows[i];
+    if (workload.configurations[i].id.scaling == Scaling::adaptive && row.steps > 0)
+      words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row.label, row.skipped,
+                           row.steps, scale_text(row.last_scale));
+  }
+  while (!words.empty() && words.back() == ' ') words.pop_back();
+  return words;
+}
+
+}  // namespace
+
+std::string value_text(const Metric& metric, double value) {
+  if (!std::isfinite(value)) return "diverged";
+  return metric.better == Better::higher ? fmt::format("{:.2f} %", 100 * value)
+                                         : fmt::format("{:.5g}", value);
+}
+
+std::string difference_text(const Metric& metric, const analysis::Comparison& comparison) {
+  const bool accuracy = metric.better == Better::higher;
+  const double difference = accuracy ? 100 * (comparison.candidate.mean - comparison.reference.mean)
+                                     : comparison.difference_percent;
+  if (!std::isfinite(difference)) return "-";
+  const std::string text = fmt::format("{:+.2f}", difference);
+  const bool none = text.find_first_of("123456789") == std::string::npos;
+  return (none ? "0.00" : text) + (accuracy ? " pp" : " %");
+}
+
+std::string spread_text(const Metric& metric, const analysis::Comparison& comparison) {
+  if (!std::isfinite(comparison.spread)) return "-";
+  return metric.better == Better::higher ? fmt::format("{:.2f} pp", 100 * comparison.spread)
+                                         : fmt::format("{:.2g}", comparison.spread);
+}
+
+WorkloadSummary summarise(const RunSet& set, const Workload& workload) {
+  WorkloadSummary summary;
+  summary.name = workload.name;
+  summary.metric = metric_of(set, workload);
+  for (const Configuration& configuration : workload.configurations)
+    summary.rows.push_back(row_of(set, configuration, summary.metric));
+  if (const Configuration* reference = workload.reference()) {
+    SummaryRow& base = summary.rows[static_cast<std::size_t>(reference - workload.configurations.data())];
+    base.is_reference = true;
+    if (!base.final_values.empty())
+      for (SummaryRow& row : summary.rows)
+        if (!row.is_reference && !row.final_values.empty())
+          row.against_reference =
+              analysis::compare(base.final_values, row.final_values, summary.metric.better);
+  }
+  summary.words = plain_words(summary, workload);
+  return summary;
+}
+
+}  // namespace fp16lab::reports

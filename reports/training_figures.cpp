@@ -1,0 +1,198 @@
+// Figures of training itself: loss curves, final quality, loss-scale traces.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "numerics/files/atomic_file.hpp"
+#include "reports/figure_style.hpp"
+#include "reports/figures.hpp"
+#include "reports/gnuplot.hpp"
+#include "reports/series.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+constexpr std::string_view block_end = "\n\n";
+
+void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
+                const std::string& script) {
+  write_file_atomically(folder / (stem + ".dat"), data);
+  write_file_atomically(folder / (stem + ".gp"), script);
+}
+
+std::string line_spec(const LineStyle& style) {
+  return fmt::format("lw {} dt {} lc rgb \"{}\"", style.width, style.dash, style.color);
+}
+
+}  // namespace
+
+std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
+  const std::string stem = "loss-" + slug(input.workload.name);
+  const std::vector<LineStyle> styles = styles_of(input.workload);
+  std::string data = "# step\tmean over seeds\tlowest seed\thighest seed; one block a configuration\n";
+  std::string bands, lines;
+  double last = 0, low = INFINITY, high = 0;
+  int block = 0;
+  for (std::size_t i = 0; i < input.workload.configurations.size(); ++i) {
+    const Configuration& configuration = input.workload.configurations[i];
+    const Band band = training_loss(input.set, configuration);
+    if (band.step.empty()) continue;
+    data += fmt::format("# {}\n", configuration.label);
+    for (std::size_t p = 0; p < band.step.size(); ++p) {
+      data += fmt::format("{}\t{}\t{}\t{}\n", band.step[p], band.mean[p], band.low[p], band.high[p]);
+      low = std::min(low, band.low[p]);
+      high = std::max(high, band.high[p]);
+    }
+    data += block_end;
+    last = std::max(last, band.step.back());
+    bands += fmt::format(
+        "    {}.\".dat\" index {} using 1:3:4 with filledcurves fc rgb \"{}\" fs transparent solid 0.22 "
+        "notitle, \\\n",
+        gnuplot_string(stem), block, styles[i].color);
+    lines += fmt::format("{}    {}.\".dat\" index {} using 1:2 with lines {} title {}",
+                         lines.empty() ? "" : ", \\\n", gnuplot_string(stem), block, line_spec(styles[i]),
+                         gnuplot_string(pretty(configuration.label)));
+    ++block;
+  }
+  if (block == 0) return {};
+  const std::string title =
+      "Training loss, " + input.workload.name + ": mean over seeds, band from lowest to highest seed";
+  const std::string plot = "  plot \\\n" + bands + lines + "\n";
+  const bool logarithmic = low > 0 && high / low > 5;
+  std::string body = fmt::format(
+      "  set multiplot layout 1,2 title {} noenhanced font \",14\" margins 0.075,0.79,0.14,0.86 spacing "
+      "0.09\n",
+      gnuplot_string(title));
+  body += "  set xlabel \"step\"\n  set key off\n  set title \"whole run\"\n";
+  if (logarithmic) {
+    std::string tics;  // 1, 2, 5 in each decade: gnuplot itself labels powers of ten only
+    for (int decade = -12; decade <= 12; ++decade)
+      for (const int digit : {1, 2, 5})
+        if (const double at = digit * std::pow(10.0, decade); at > low / 2 && at < high * 2)
+          tics += fmt::format("{}{:.3g}", tics.empty() ? "" : ", ", at);
+    body += fmt::format("  set logscale y\n  set yrange [{:.4g}:{:.4g}]\n  set ytics ({})\n", 0.9 * low,
+                        1.1 * high, tics);
+  }
+  body += "  set ylabel \"training loss\"\n" + plot;
+  body +=
+      "  unset logscale y\n  set yrange [*:*]\n  set ytics autofreq\n  set ylabel \"\"\n  set title \"last "
+      "third, linear axis\"\n";
+  body += "  set key at screen 0.99,0.84 right top Left reverse samplen 2.5 spacing 1.3\n";
+  body += fmt::format("  set xrange [{}:{}]\n", 2.0 / 3.0 * last, last);
+  body += plot + "  unset multiplot\n";
+  write_pair(folder, stem, data, gnuplot_script(stem, title, 1150, 460, body));
+  return {{stem, input.workload.name, title}};
+}
+
+std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
+  const std::string stem = "quality-" + slug(input.workload.name);
+  const Metric& metric = input.summary.metric;
+  const double factor = metric.better == analysis::Better::higher ? 100 : 1;  // accuracies in percent
+  const std::vector<LineStyle> styles = styles_of(input.workload);
+  std::string data = "# position\tvalue of one seed (block 0), mean (block 1)\tcolour\n", means, tics;
+  std::string diverged;
+  const analysis::Quality* base = nullptr;
+  analysis::Quality reference;
+  int position = 0, shown = 0;
+  for (std::size_t i = 0; i < input.summary.rows.size(); ++i) {
+    const SummaryRow& row = input.summary.rows[i];
+    if (row.final_values.empty()) continue;
+    ++position;
+    const analysis::Quality quality = analysis::quality_of(row.final_values);
+    if (row.is_reference && quality.non_finite < quality.seeds) {
+      reference = quality;
+      base = &reference;
+    }
+    // FP32's pale grey is for broad lines; dots need more contrast.
+    const std::string color = row.is_reference ? "0x555555" : "0x" + styles[i].color.substr(1);
+    for (const double value : row.final_values)
+      if (std::isfinite(value)) {
+        data += fmt::format("{}\t{}\t{}\n", position, factor * value, color);
+        ++shown;
+      }
+    if (std::isfinite(quality.mean))
+      means += fmt::format("{}\t{}\t{}\n", position, factor * quality.mean, color);
+    if (quality.non_finite > 0)
+      diverged += fmt::format("  set label \"{} diverged\" at {},graph 0.96 center tc rgb \"{}\"\n",
+                              quality.non_finite == quality.seeds
+                                  ? "all"
+                                  : fmt::format("{} of {}", quality.non_finite, quality.seeds),
+                              position, lost_color);
+    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(pretty(row.label)), position);
+  }
+  if (shown == 0) return {};
+  data += std::string(block_end) + means;
+  const std::string title =
+      fmt::format("Final {}, {}: one dot a seed, bar at the mean", metric.name, input.workload.name);
+  std::string body =
+      fmt::format("  set title {} noenhanced font \",14\"\n  set key off\n", gnuplot_string(title));
+  body += fmt::format("  set ylabel {}\n  set xrange [0.4:{}]\n  set offsets 0,0,graph 0.08,graph 0.08\n",
+                      gnuplot_string(metric.name + (factor == 100 ? " (%)" : "")), position + 0.6);
+  body += fmt::format("  set xtics noenhanced rotate by -25 ({})\n  set rmargin 12\n  set bmargin 6\n", tics);
+  if (base != nullptr)
+    body += fmt::format(
+        "  set object 1 rectangle from graph 0,first {} to graph 1,first {} behind fc rgb \"#E4E4E4\" fs "
+        "solid noborder\n"
+        "  set arrow 1 from graph 0,first {} to graph 1,first {} nohead back lc rgb \"#777777\" dt 2\n"
+        "  set label 1 \"FP32 mean\\nand seeds\" at graph 1.01,first {} left tc rgb \"#555555\"\n",
+        factor * base->minimum, factor * base->maximum, factor * base->mean, factor * base->mean,
+        factor * base->mean);
+  body += diverged;
+  body += fmt::format(
+      "  plot {0}.\".dat\" index 1 using 1:2:(0.28):(0):3 with vectors nohead lw 4 lc rgb variable, \\\n"
+      "    {0}.\".dat\" index 1 using 1:2:(-0.28):(0):3 with vectors nohead lw 4 lc rgb variable, \\\n"
+      "    {0}.\".dat\" index 0 using 1:2:3 with points pt 7 ps 1.1 lc rgb variable\n",
+      gnuplot_string(stem));
+  write_pair(folder, stem, data, gnuplot_script(stem, title, 860, 460, body));
+  return {{stem, input.workload.name, title}};
+}
+
+std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
+  const std::string stem = "loss-scale-" + slug(input.workload.name);
+  const std::vector<LineStyle> styles = styles_of(input.workload);
+  std::string data = "# step\tloss scale; two blocks a configuration: changes, then skipped steps\n", plot;
+  int block = 0;
+  bool any_skip = false;
+  double low = INFINITY, high = 0;
+  for (std::size_t i = 0; i < input.workload.configurations.size(); ++i) {
+    const Configuration& configuration = input.workload.configurations[i];
+    if (configuration.id.precision == Precision::fp32) continue;
+    const ScaleTrace trace = scale_trace(input.set.runs[configuration.runs.front()].folder.steps);
+    if (trace.changes.empty()) continue;
+    data += fmt::format("# {}\n", configuration.label);
+    for (const auto& change : trace.changes) {
+      data += fmt::format("{}\t{}\n", change.step, change.scale);
+      low = std::min(low, change.scale);
+      high = std::max(high, change.scale);
+    }
+    data += block_end;
+    for (const auto& skip : trace.skipped) data += fmt::format("{}\t{}\n", skip.step, skip.scale);
+    if (trace.skipped.empty()) data += "nan\tnan\n";
+    data += block_end;
+    plot +=
+        fmt::format("    {}.\".dat\" index {} using 1:2 with steps {} title {}, \\\n", gnuplot_string(stem),
+                    block, line_spec(styles[i]), gnuplot_string(pretty(configuration.label)));
+    if (!trace.skipped.empty()) {
+      plot += fmt::format(
+          "    {}.\".dat\" index {} using 1:2 with points pt 2 ps 1.2 lw 2 lc rgb \"{}\" {}, \\\n",
+          gnuplot_string(stem), block + 1, lost_color, any_skip ? "notitle" : "title \"skipped step\"");
+      any_skip = true;
+    }
+    block += 2;
+  }
+  if (block == 0) return {};
+  const std::string title = fmt::format("Loss scale, {}: first seed{}", input.workload.name,
+                                        any_skip ? ", skipped steps crossed" : ", no step was skipped");
+  std::string body = fmt::format("  set title {} noenhanced font \",14\"\n", gnuplot_string(title));
+  body += "  set key outside right top Left reverse samplen 2.5 spacing 1.3\n";
+  body +=
+      "  set xlabel \"step\"\n  set ylabel \"loss scale\"\n  set logscale y 2\n  set format y \"2^{%L}\"\n";
+  body += fmt::format("  set yrange [{}:{}]\n", low / 2, high * 2);
+  plot.resize(plot.size() - std::string_view(", \\\n").size());
+  body += "  plot \\\n" + plot + "\n";
+  write_pair(folder, stem, data, gnuplot_script(stem, title, 1000, 420, body));
+  return {{stem, input.workload.name, title}};
+}
+
+}  // namespace fp16lab::reports

@@ -1,0 +1,294 @@
+// analysis/: range reports against brute force over the values themselves, suggested scales, comparison
+// verdicts, output.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <sstream>
+
+#include "analysis/comparison.hpp"
+#include "analysis/range_output.hpp"
+#include "analysis/range_report.hpp"
+#include "analysis/suggested_scale.hpp"
+#include "analysis/underflow_trend.hpp"
+#include "numerics/bits.hpp"
+
+namespace fp16lab::analysis {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ExponentHistogram histogram_of(const std::vector<float>& values) {
+  ExponentHistogram histogram;
+  for (const float value : values) histogram.count(bits_of(value));
+  return histogram;
+}
+
+/// Zones by comparing each scaled value with the edges in double, where all of these products are exact.
+struct BruteForce {
+  std::uint64_t zero = 0, infinite = 0, nan = 0, lost = 0, subnormal = 0, normal = 0, overflow = 0;
+};
+BruteForce count_values(const std::vector<float>& values, double factor) {
+  BruteForce counts;
+  for (const float value : values) {
+    const double y = std::abs(static_cast<double>(value)) * factor;
+    if (std::isnan(y))
+      ++counts.nan;
+    else if (std::isinf(value))
+      ++counts.infinite;
+    else if (y == 0)
+      ++counts.zero;
+    else if (y <= std::ldexp(1.0, -25))
+      ++counts.lost;
+    else if (y < std::ldexp(1.0, -14))
+      ++counts.subnormal;
+    else if (y < 65520)
+      ++counts.normal;
+    else
+      ++counts.overflow;
+  }
+  return counts;
+}
+
+/// Values around every power of two from 2^-60 to 2^40, at the edges of FP16 and in between, and special
+/// ones.
+std::vector<float> edge_values(std::uint64_t seed) {
+  std::vector<float> values{0.0f, -0.0f, INFINITY, -INFINITY, NAN, 65504.0f, 65519.996f, 65520.0f, -65536.0f};
+  for (int e = -60; e <= 40; ++e) {
+    const float p = std::ldexp(1.0f, e);
+    for (const float v : {p, -p, std::nextafter(p, 0.0f), std::nextafter(p, INFINITY), 1.5f * p})
+      values.push_back(v);
+  }
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 500; ++i)
+    values.push_back(
+        float_from_bits((static_cast<std::uint32_t>(random()) & 0x3fffffffu) % 0x60000000u + 0x20000000u));
+  return values;
+}
+
+void expect_inside(std::uint64_t value, const CountInterval& interval, const char* zone, int k) {
+  EXPECT_LE(interval.lower, value) << zone << " at 2^" << k;
+  EXPECT_GE(interval.upper, value) << zone << " at 2^" << k;
+}
+
+TEST(RangeReportTest, AgreesWithBruteForceAtEveryScaleWhateverTheRecordedScale) {
+  for (const int recorded : {0, 7, 16, -3}) {
+    const std::vector<float> unscaled = edge_values(1);
+    std::vector<float> scaled;
+    for (const float value : unscaled) scaled.push_back(std::ldexp(value, recorded));
+    RangeReport report;
+    report.add("t", histogram_of(scaled), std::ldexp(1.0, recorded));
+    for (const WhatIf& point : what_if(report.tensor("t"))) {
+      const BruteForce exact = count_values(unscaled, std::ldexp(1.0, point.log2_scale));
+      const RangeCounts& counts = point.counts;
+      EXPECT_EQ(counts.total, unscaled.size());
+      EXPECT_EQ(counts.zero, exact.zero);
+      EXPECT_EQ(counts.infinite, exact.infinite);
+      EXPECT_EQ(counts.nan, exact.nan);
+      ASSERT_TRUE(counts.lost.exact());
+      EXPECT_EQ(counts.lost.lower, exact.lost) << "at 2^" << point.log2_scale;
+      expect_inside(exact.subnormal, counts.subnormal, "subnormal", point.log2_scale);
+      expect_inside(exact.normal, counts.normal, "normal", point.log2_scale);
+      expect_inside(exact.overflow, counts.overflow, "overflow", point.log2_scale);
+    }
+  }
+}
+
+TEST(RangeReportTest, MergeIsAdditionAlsoAcrossRecordedScales) {
+  const std::vector<float> a = edge_values(2), b = edge_values(3);
+  std::vector<float> b_scaled;
+  for (const float value : b) b_scaled.push_back(std::ldexp(value, 10));
+  RangeReport report;
+  report.add("x", histogram_of(a), 1.0);
+  report.add("y", histogram_of(b_scaled), 1024.0);
+  report.add("x", histogram_of(a), 1.0);
+  EXPECT_THAT(report.tensors(), ElementsAre("x", "y"));
+  std::vector<float> all = a;
+  all.insert(all.end(), a.begin(), a.end());
+  all.insert(all.end(), b.begin(), b.end());
+  for (const double scale : {0.5, 1.0, 4096.0}) {
+    const RangeCounts counts = report.merged().at_scale(scale);
+    const BruteForce exact = count_values(all, scale);
+    EXPECT_EQ(counts.lost.lower, exact.lost);
+    EXPECT_EQ(counts.lost.upper, exact.lost);
+    EXPECT_EQ(counts.total, all.size());
+    expect_inside(exact.overflow, counts.overflow, "overflow", 0);
+    RangeCounts sum = report.tensor("x").at_scale(scale);
+    sum += report.tensor("y").at_scale(scale);
+    EXPECT_EQ(sum.normal, counts.normal);
+    EXPECT_EQ(sum.subnormal, counts.subnormal);
+  }
+  EXPECT_THROW(report.tensor("z"), std::invalid_argument);
+  EXPECT_THROW(report.add("x", ExponentHistogram{}, 0.0), std::invalid_argument);
+  EXPECT_THROW(report.add("x", ExponentHistogram{}, INFINITY), std::invalid_argument);
+}
+
+TEST(RangeReportTest, RatesDivideZonesByFiniteNonZeroValues) {
+  // 4 zeros, 1 NaN, 1 lost, 2 subnormal (not at the edge), 1 normal.
+  const RangeCounts counts =
+      count_ranges(histogram_of({0, 0, 0, 0, NAN, 0x1p-30f, 0x1.8p-20f, 0x1.8p-20f, 1.5f}), 1.0);
+  const ZoneRates rates = rates_of(counts);
+  EXPECT_EQ(rates.zero, 4.0 / 9);
+  EXPECT_EQ(rates.nan, 1.0 / 9);
+  EXPECT_EQ(rates.lost.lower, 0.25);
+  EXPECT_EQ(rates.lost.upper, 0.25);
+  EXPECT_EQ(rates.subnormal.middle(), 0.5);
+  EXPECT_EQ(rates.normal.middle(), 0.25);
+  EXPECT_EQ(rates.overflow.upper, 0.0);
+  EXPECT_EQ(rates_of(RangeCounts{}).lost.upper, 0.0);
+}
+
+TEST(RangeReportTest, ExtentBoundsTheUnscaledMagnitudes) {
+  ScaledHistograms gradients;
+  EXPECT_TRUE(gradients.empty());
+  gradients.add(histogram_of({0.0f, INFINITY}), 1.0);
+  EXPECT_TRUE(gradients.empty());
+  gradients.add(histogram_of({0x1.8p-20f, 0x1p-7f}), 8.0);  // unscaled 1.5 * 2^-23 and 2^-10
+  EXPECT_FALSE(gradients.empty());
+  EXPECT_EQ(gradients.extent().smallest, -23);
+  EXPECT_EQ(gradients.extent().largest, -10);
+  ScaledHistograms odd;
+  odd.add(histogram_of({3.0f}), 3.0);  // 1 exactly; a scale between powers of two widens the bounds
+  EXPECT_LE(odd.extent().smallest, -1);
+  EXPECT_GE(odd.extent().largest, 0);
+}
+
+// ---- suggested scale
+// ------------------------------------------------------------------------------------------------
+
+TEST(SuggestedScaleTest, KnownHistogram) {
+  // 999 values of 1.5 * 2^-10 and one of 1.5 * 2^-40.
+  std::vector<float> values(999, 0x1.8p-10f);
+  values.push_back(0x1.8p-40f);
+  RangeReport report;
+  report.add("w", histogram_of(values), 1.0);
+  // Head-room of 2 bits: the bin (2^-10, 2^-9] must stay below (2^15, 2^16] at 4 S: -10 + k + 2 <= 14, so k
+  // = 22. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
+  const SuggestedScale loose = suggest_scale(report, {.headroom_bits = 2, .lost_rate = 5e-3});
+  EXPECT_EQ(loose.largest_safe, 22);
+  EXPECT_EQ(loose.smallest_sufficient, -10);
+  EXPECT_TRUE(loose.both());
+  // Strictly below 0.1 %: the tiny value must survive: -40 + k >= -25, so k = 15.
+  const SuggestedScale strict = suggest_scale(report, {.headroom_bits = 2, .lost_rate = 1e-3});
+  EXPECT_EQ(strict.smallest_sufficient, 15);
+  EXPECT_THAT(strict.reasoning, HasSubstr("2^15 is the smallest scale"));
+  EXPECT_THAT(strict.reasoning, HasSubstr("2^22 is the largest"));
+  EXPECT_THAT(strict.reasoning, HasSubstr("between them does both"));
+  // Each bit of head-room costs one bit of scale.
+  EXPECT_EQ(suggest_scale(report, {.headroom_bits = 5, .lost_rate = 1e-3}).largest_safe, 19);
+  // The same gradients recorded at another scale give the same answer.
+  RangeReport scaled;
+  for (float& value : values) value *= 0x1p12f;
+  scaled.add("w", histogram_of(values), 4096.0);
+  EXPECT_EQ(suggest_scale(scaled, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient, 15);
+  EXPECT_EQ(suggest_scale(scaled, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 22);
+}
+
+TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
+  RangeReport wide;  // half of the values at 2^-45, half at 2^8: FP16 holds no such span
+  std::vector<float> values(10, 0x1.8p-45f);
+  values.insert(values.end(), 10, 0x1.8p8f);
+  wide.add("w", histogram_of(values), 1.0);
+  const SuggestedScale none = suggest_scale(wide);
+  EXPECT_EQ(none.smallest_sufficient, 20);
+  EXPECT_EQ(none.largest_safe, 4);
+  EXPECT_FALSE(none.both());
+  EXPECT_THAT(none.reasoning, HasSubstr("No single scale does both"));
+  RangeReport huge;
+  huge.add("w", histogram_of({0x1p40f, INFINITY}), 1.0);
+  EXPECT_EQ(suggest_scale(huge).largest_safe, std::nullopt);
+  EXPECT_THAT(suggest_scale(huge).reasoning, HasSubstr("1 values were infinite or NaN"));
+  RangeReport tiny;
+  tiny.add("w", histogram_of({0x1p-80f}), 1.0);
+  EXPECT_EQ(suggest_scale(tiny).smallest_sufficient, std::nullopt);
+  EXPECT_EQ(suggest_scale(tiny).largest_safe, max_log2_scale);
+  EXPECT_THAT(suggest_scale(RangeReport{}).reasoning, HasSubstr("no finite non-zero gradient"));
+  EXPECT_THROW(suggest_scale(tiny, {.lost_rate = 0}), std::invalid_argument);
+  EXPECT_THROW(suggest_scale(tiny, {.headroom_bits = -1}), std::invalid_argument);
+}
+
+// ---- trend
+// ----------------------------------------------------------------------------------------------------------
+
+TEST(UnderflowTrendTest, JudgesAtTheRowsOwnScaleOrAtOneGiven) {
+  // Unscaled 1.5 * 2^-26 (lost at 1) and 1.5 * 2^-20, recorded with scale 4.
+  HistogramRow row{.step = 5, .tensor = "t", .kind = "weight", .loss_scale = 4};
+  row.before = histogram_of({0x1.8p-24f, 0x1.8p-18f});
+  UnderflowTrend own, at_one(1.0);
+  for (UnderflowTrend* trend : {&own, &at_one}) trend->add(row);
+  row.tensor = "u";
+  own.add(row);
+  ASSERT_EQ(own.tensors().size(), 2u);
+  EXPECT_EQ(own.tensors()[0].points.at(0).step, 5u);
+  EXPECT_EQ(own.tensors()[0].points.at(0).underflow_rate, 0.0);
+  EXPECT_EQ(own.tensors()[0].points.at(0).loss_scale, 4.0);
+  EXPECT_EQ(at_one.tensors()[0].points.at(0).underflow_rate, 0.5);
+  EXPECT_EQ(at_one.tensors()[0].points.at(0).loss_scale, 1.0);
+}
+
+// ---- comparison
+// -----------------------------------------------------------------------------------------------------
+
+TEST(ComparisonTest, Verdicts) {
+  const std::vector<double> reference{1.0, 1.125};  // mean 1.0625, spread 0.125: all sums below are exact
+  const auto verdict = [&](const std::vector<double>& candidate, Better better = Better::lower) {
+    return compare(reference, candidate, better).verdict;
+  };
+  EXPECT_EQ(verdict({1.0, 1.125}), Verdict::within_spread);
+  EXPECT_EQ(compare(reference, reference, Better::lower).difference_percent, 0.0);
+  // Difference of means exactly 3 x spread is not more than 3 x spread; one ulp-sized step further is.
+  EXPECT_EQ(verdict({1.375, 1.5}), Verdict::within_spread);
+  EXPECT_EQ(verdict({1.375 + 0x1p-20, 1.5 + 0x1p-20}), Verdict::behind);
+  EXPECT_EQ(verdict({0.625, 0.75}), Verdict::within_spread);
+  EXPECT_EQ(verdict({0.5, 0.625}), Verdict::ahead);
+  // An accuracy: more is better.
+  EXPECT_EQ(verdict({0.5, 0.625}, Better::higher), Verdict::behind);
+  EXPECT_EQ(verdict({1.5, 1.625}, Better::higher), Verdict::ahead);
+  // The larger spread of the two groups counts: a noisy candidate proves nothing.
+  EXPECT_EQ(verdict({1.5, 2.5}), Verdict::within_spread);
+  EXPECT_EQ(compare(reference, std::vector<double>{1.5, 2.5}, Better::lower).spread, 1.0);
+  EXPECT_EQ(verdict({NAN, 1.0}), Verdict::diverged);
+  EXPECT_EQ(verdict({INFINITY, INFINITY}), Verdict::diverged);
+  EXPECT_EQ(verdict({5.0}), Verdict::undecided);
+  EXPECT_EQ(compare(std::vector<double>{1.0}, std::vector<double>{5.0, 5.0}, Better::lower).verdict,
+            Verdict::undecided);
+  EXPECT_EQ(compare(std::vector<double>{1.0, NAN}, std::vector<double>{5.0, 5.0}, Better::lower).verdict,
+            Verdict::undecided);
+}
+
+TEST(ComparisonTest, DifferenceIsPositiveForWorse) {
+  const std::vector<double> reference{0.5}, candidate{0.625};
+  EXPECT_EQ(compare(reference, candidate, Better::lower).difference_percent, 25.0);
+  EXPECT_EQ(compare(reference, candidate, Better::higher).difference_percent, -25.0);
+  const Quality quality = quality_of(std::vector<double>{2.0, NAN, 4.0});
+  EXPECT_EQ(quality.seeds, 3);
+  EXPECT_EQ(quality.non_finite, 1);
+  EXPECT_EQ(quality.mean, 3.0);
+  EXPECT_EQ(quality.spread(), 2.0);
+  EXPECT_TRUE(std::isnan(quality_of(std::vector<double>{NAN}).mean));
+}
+
+// ---- output
+// ---------------------------------------------------------------------------------------------------------
+
+TEST(RangeOutputTest, TableAndJson) {
+  RangeReport report;
+  report.add("fc1.weight", histogram_of({0.0f, 0x1p-30f, 0x1.8p-20f, 1.5f, 1.5f}), 1.0);
+  const SuggestedScale suggestion = suggest_scale(report);
+  std::ostringstream table, json;
+  print_table(table, report, 8.0, suggestion);
+  EXPECT_THAT(table.str(), HasSubstr("at loss scale 2^3"));
+  EXPECT_THAT(table.str(), ::testing::ContainsRegex("fc1.weight +5 +20\\.0 +25\\.0 +25\\.0 +50\\.0 +0\n"));
+  EXPECT_THAT(table.str(), HasSubstr("\nall tensors"));
+  EXPECT_THAT(table.str(), HasSubstr(suggestion.reasoning));
+  write_json(json, report, 8.0, suggestion);
+  EXPECT_THAT(json.str(), HasSubstr("\"tensor\": \"fc1.weight\""));
+  EXPECT_THAT(json.str(),
+              HasSubstr("\"smallest_sufficient\": " + std::to_string(*suggestion.smallest_sufficient)));
+}
+
+}  // namespace
+}  // namespace fp16lab::analysis
