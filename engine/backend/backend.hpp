@@ -1,0 +1,171 @@
+// Backend: the one seam between the training engine and the machine that computes.
+//
+// **Equality contract.** For every verb below, the emulated (CPU) and the CUDA back end give the same bits
+// for the same inputs, whatever the number of threads or the launch geometry. Each verb states the rule that
+// makes this possible. Rules common to all verbs:
+//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 7fff);
+//   * FP16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
+//   nearest even
+//     once (harmless double rounding: 24 >= 2 * 11 + 2, Figueroa 1995); no contraction, no flush of
+//     subnormals;
+//   * reductions follow TREE (numerics/tree_reduce.hpp), one fixed order, with FP32 accumulators;
+//   * outputs are allocated by the caller and must not overlap inputs unless a verb says "in place allowed".
+// Shape or dtype violations throw std::invalid_argument naming the verb and the offending shapes.
+// Tensors are contiguous, row-major. f = f32 or f16 below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/backend/step_state.hpp"
+#include "engine/tensor/tensor.hpp"
+#include "numerics/exponent_histogram.hpp"
+#include "numerics/philox.hpp"
+
+namespace fp16lab::engine {
+
+enum class UnaryOp {
+  negate,
+  relu,  ///< x > 0 ? x : +0; NaN stays NaN; relu(-0) = +0
+  exp,   ///< FP32 only: numerics/elementary.hpp
+  log,   ///< FP32 only
+  square_root,
+  absolute,
+};
+
+enum class BinaryOp {
+  add,
+  subtract,
+  multiply,
+  divide,
+  select_positive,  ///< (a <= 0) ? +0 : b, so a NaN passes b: the derivative of relu at a applied to b
+};
+
+enum class ReduceOp {
+  sum,
+  max,  ///< NaN if any element is NaN; -0 and +0 compare equal and the first in TREE order wins
+};
+
+/// Counts of the values that a narrowing verb saw: FP32 before the rounding, and what was stored.
+struct CastProbe {
+  ExponentHistogram before;
+  ExponentHistogram after;
+};
+
+/// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm.
+struct GemmCall {
+  const Tensor& a;
+  const Tensor& b;
+  Tensor& out;
+  bool transpose_a = false;        ///< a is stored (k x m) instead of (m x k)
+  bool transpose_b = false;        ///< b is stored (n x k) instead of (k x n)
+  const Tensor* bias = nullptr;    ///< (n), dtype of a or f32
+  const Tensor* addend = nullptr;  ///< (m x n), dtype of out or f32
+  CastProbe* probe = nullptr;      ///< counts the FP32 results before, and the stored values after, rounding
+};
+
+struct SgdOptions {
+  float momentum = 0.0f;  ///< 0: plain SGD, `velocity` may be an empty tensor
+  float dampening = 0.0f;
+  float weight_decay = 0.0f;  ///< L2, added to the gradient, in FP32 on the master weight
+  bool nesterov = false;
+};
+
+struct AdamOptions {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.0f;
+  bool decoupled_decay = false;  ///< AdamW
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// "emulated" or "cuda", and the tensor-core row that its FP16 products follow ("hopper").
+  virtual std::string_view name() const = 0;
+  virtual std::string_view tensor_core() const = 0;
+
+  // ---- memory ----
+  /// Uninitialised memory from a size-class pool: no system allocation once warm.
+  virtual Tensor empty(const Shape& shape, DType dtype) = 0;
+  /// Byte copies between host memory and a tensor of exactly that size.
+  virtual void upload(std::span<const std::byte> host, Tensor& out) = 0;
+  virtual void download(const Tensor& x, std::span<std::byte> host) = 0;
+  virtual void copy(const Tensor& x, Tensor& out) = 0;  ///< same dtype and element count
+  /// Every element = `value` rounded to nearest even to the dtype.
+  virtual void fill(Tensor& out, double value) = 0;
+  /// f32 uniform in [low, high): element i from Philox counter i of `stream`; u = 24 random bits * 2^-24,
+  /// then low + (high - low) * u, each operation rounded in FP32.
+  virtual void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) = 0;
+
+  // ---- elementwise ----
+  /// f -> f, one rounding to nearest even when narrowing, exact when widening. Same dtype: a copy.
+  virtual void cast(const Tensor& x, Tensor& out, CastProbe* probe = nullptr) = 0;
+  /// out, x: same shape, same dtype f. In place allowed.
+  virtual void unary(UnaryOp op, const Tensor& x, Tensor& out) = 0;
+  /// NumPy broadcasting of a and b to out's shape; same dtype f. In place (out is a or b, same shape)
+  /// allowed.
+  virtual void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) = 0;
+  /// out = round(x * factor), factor an FP32 number. In place allowed.
+  virtual void scale(const Tensor& x, float factor, Tensor& out) = 0;
+  /// out = round(x / divisor): not the same bits as scale(x, 1 / divisor). In place allowed.
+  virtual void divide(const Tensor& x, float divisor, Tensor& out) = 0;
+
+  // ---- reductions and indexing ----
+  /// Reduces `axis` of x (it is dropped, or may be kept with extent 1 in out's shape: element counts decide).
+  /// f32 or f16 in, out of the same dtype; f16 sums widen to FP32, follow TREE, and round once at the end.
+  virtual void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr) = 0;
+  /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]].
+  /// An index out of range throws std::out_of_range naming the row and the value.
+  virtual void pick(const Tensor& x, const Tensor& index, Tensor& out) = 0;
+  /// The transpose of pick: out (rows x columns) is +0 but for out[r, index[r]] = x[r].
+  virtual void place(const Tensor& x, const Tensor& index, Tensor& out) = 0;
+
+  // ---- products ----
+  /// f16 x f16: accumulators start at +0 and follow the tensor-core row over ascending logical k, all
+  /// transposes alike; then t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one round-to-nearest-even to
+  /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
+  /// epilogue.
+  virtual void gemm(const GemmCall& call) = 0;
+
+  // ---- the step: detect, decide, apply ----
+  /// A StepState in back-end memory (a u8 tensor of sizeof(StepState) bytes).
+  virtual Tensor make_step_state(const StepState& initial) = 0;
+  virtual StepState read_step_state(const Tensor& step) = 0;
+  virtual void write_step_state(const StepState& state, Tensor& step) = 0;
+  /// Runs a scalar program on the state, in stream order with the other verbs.
+  virtual void run(const ScalarProgram& program, Tensor& step) = 0;
+  /// out (f32, one element) = float(S): the seed of the backward pass.
+  virtual void fill_scale(const Tensor& step, Tensor& out) = 0;
+  /// g = mul_rn(g, inverse_scale) for every f32 gradient, in place, one pass, no early out; sets
+  /// found_inf[optimizer] to 1 if any element was not finite before the multiplication, and leaves it
+  /// otherwise: the caller zeroes it.
+  virtual void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) = 0;
+  /// grad_norm = sqrt(sum over tensors, in the given order, of TREE sums of squares), all in FP64.
+  virtual void global_norm(std::span<const Tensor> gradients, Tensor& step) = 0;
+  /// If grad_norm is finite and above max_norm: g = mul_rn(g, float(max_norm / (grad_norm + 1e-6))). In
+  /// place.
+  virtual void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) = 0;
+  /// Applied only if found_inf[optimizer] == 0. FP32 elementwise, operations in torch's documented order, no
+  /// fma: d = g + wd * w; v = momentum * v + (1 - dampening) * d (v = d on the first taken step); d =
+  /// nesterov ? d + momentum * v : v; w = w - lr * d.
+  virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
+                        int optimizer, const Tensor& step) = 0;
+  /// Applied only if found_inf[optimizer] == 0. Uses beta powers of `step` *after* this iteration's advance.
+  /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; w = w - (lr / (1 - b1^t)) * m / (sqrt(v) / sqrt(1 -
+  /// b2^t) + eps).
+  virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
+                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
+
+  // ---- looking ----
+  virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
+  /// Order-independent digest: the sum mod 2^64 of mix(word, position, key) over the tensor's bytes as
+  /// little-endian 64-bit words (the last one zero-padded).
+  virtual std::uint64_t digest(const Tensor& x, std::uint64_t key) = 0;
+};
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,82 @@
+// Inside the emulated back end: the class whose verbs the .cpp files of this folder implement, one room each.
+#pragma once
+
+#include <vector>
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/emulated/workers.hpp"
+#include "engine/tensor/storage.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::engine {
+
+class EmulatedBackend final : public Backend {
+ public:
+  EmulatedBackend(const TensorCoreModel& model, int threads);
+
+  std::string_view name() const override { return "emulated"; }
+  std::string_view tensor_core() const override { return model_.name; }
+
+  /// Of the pool: system_allocations stays constant once a training loop is warm.
+  PoolStatistics memory_statistics() const { return pool_.statistics(); }
+
+  // memory.cpp
+  Tensor empty(const Shape& shape, DType dtype) override;
+  void upload(std::span<const std::byte> host, Tensor& out) override;
+  void download(const Tensor& x, std::span<std::byte> host) override;
+  void copy(const Tensor& x, Tensor& out) override;
+  void fill(Tensor& out, double value) override;
+  void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) override;
+
+  // elementwise.cpp
+  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
+  void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
+  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
+  void scale(const Tensor& x, float factor, Tensor& out) override;
+  void divide(const Tensor& x, float divisor, Tensor& out) override;
+
+  // reduce.cpp
+  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override;
+  void pick(const Tensor& x, const Tensor& index, Tensor& out) override;
+  void place(const Tensor& x, const Tensor& index, Tensor& out) override;
+
+  // gemm.cpp
+  void gemm(const GemmCall& call) override;
+
+  // step.cpp
+  Tensor make_step_state(const StepState& initial) override;
+  StepState read_step_state(const Tensor& step) override;
+  void write_step_state(const StepState& state, Tensor& step) override;
+  void run(const ScalarProgram& program, Tensor& step) override;
+  void fill_scale(const Tensor& step, Tensor& out) override;
+  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override;
+  void global_norm(std::span<const Tensor> gradients, Tensor& step) override;
+  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
+
+  // optimizers.cpp
+  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity, int optimizer,
+                const Tensor& step) override;
+  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
+                 Tensor& second_moment, int optimizer, const Tensor& step) override;
+
+  // looking.cpp
+  void histogram(const Tensor& x, ExponentHistogram& out) override;
+  std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
+
+ private:
+  /// x itself if it is f32, else its elements widened into a new tensor.
+  Tensor widened(const Tensor& x);
+  /// Rounds f32 `wide` into `out` (f32: a copy unless it is the same memory; f16), counting both sides into `probe`.
+  void store(const Tensor& wide, Tensor& out, CastProbe* probe);
+  /// Adds the elements of x, f32 or f16, to `histogram`.
+  void count(const Tensor& x, ExponentHistogram& histogram);
+  /// TREE sum of squares in FP64.
+  double sum_of_squares(std::span<const float> values);
+
+  TensorCoreModel model_;
+  Workers workers_;
+  StoragePool pool_;
+  std::vector<double> chunk_sums_;  // of sum_of_squares; kept, so that it allocates once
+};
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,15 @@
+// The CPU back end: every FP16 rounding and every tensor-core accumulation, bit by bit.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend/backend.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::engine {
+
+/// FP16 products follow `model` (copied). `threads` >= 1 changes speed, never bits. Tensors live in host memory.
+/// std::invalid_argument for threads < 1; std::runtime_error if a worker thread flushes subnormals.
+std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads);
+
+}  // namespace fp16lab::engine

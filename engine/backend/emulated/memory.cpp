@@ -1,0 +1,101 @@
+// Allocation, byte copies, fills, and the small services that other rooms share.
+#include <cstring>
+
+#include "engine/backend/checks.hpp"
+#include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/backend/fill_pattern.hpp"
+#include "numerics/convert.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+template <class Bits>
+void fill_words(const Workers& workers, Tensor& out, std::uint64_t pattern) {
+  auto* const words = reinterpret_cast<Bits*>(out.data());
+  const auto value = static_cast<Bits>(pattern);
+  workers.for_each_chunk(out.element_count(), elementwise_chunk,
+                         [=](std::int64_t begin, std::int64_t end) { std::fill(words + begin, words + end, value); });
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads) {
+  return std::make_unique<EmulatedBackend>(model, threads);
+}
+
+EmulatedBackend::EmulatedBackend(const TensorCoreModel& model, int threads)
+    : model_(model), workers_(threads), pool_(make_host_memory()) {}
+
+Tensor EmulatedBackend::empty(const Shape& shape, DType dtype) {
+  const auto elements = static_cast<std::size_t>(shape.element_count());
+  return {pool_.allocate(elements * size_of(dtype)), shape, dtype};
+}
+
+void EmulatedBackend::upload(std::span<const std::byte> host, Tensor& out) {
+  checks::transfer("upload", host.size(), out);
+  if (!host.empty()) std::memcpy(out.data(), host.data(), host.size());
+}
+
+void EmulatedBackend::download(const Tensor& x, std::span<std::byte> host) {
+  checks::transfer("download", host.size(), x);
+  if (!host.empty()) std::memcpy(host.data(), x.data(), host.size());
+}
+
+void EmulatedBackend::copy(const Tensor& x, Tensor& out) {
+  checks::copy(x, out);
+  const std::byte* const from = x.data();
+  std::byte* const to = out.data();
+  if (from == to) return;
+  workers_.for_each_chunk(static_cast<std::int64_t>(x.byte_count()), elementwise_chunk * 4,
+                          [=](std::int64_t begin, std::int64_t end) {
+                            std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+                          });
+}
+
+void EmulatedBackend::fill(Tensor& out, double value) {
+  checks::fill(out);
+  const std::uint64_t pattern = fill_pattern(value, out.dtype());
+  switch (size_of(out.dtype())) {
+    case 1: return fill_words<std::uint8_t>(workers_, out, pattern);
+    case 2: return fill_words<std::uint16_t>(workers_, out, pattern);
+    case 4: return fill_words<std::uint32_t>(workers_, out, pattern);
+    default: return fill_words<std::uint64_t>(workers_, out, pattern);
+  }
+}
+
+void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
+  checks::fill_uniform(out, low, high);
+  const std::span<float> values = out.host<float>();
+  static_assert(elementwise_chunk % 4 == 0);  // a Philox block never straddles two chunks
+  workers_.for_each_chunk(out.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += 4) {
+      const PhiloxCounter words = stream.block(static_cast<std::uint64_t>(first) / 4);
+      for (std::int64_t i = first; i < std::min(first + 4, end); ++i) {
+        const float u = uniform01(words[static_cast<std::size_t>(i - first)]);
+        values[static_cast<std::size_t>(i)] = functions::uniform_between(low, high, u);
+      }
+    }
+  });
+}
+
+Tensor EmulatedBackend::widened(const Tensor& x) {
+  if (x.dtype() == DType::f32) return x;
+  Tensor wide = empty(x.shape(), DType::f32);
+  widen(x.host<Float16>(), wide.host<float>(), workers_.threads());
+  return wide;
+}
+
+void EmulatedBackend::store(const Tensor& wide, Tensor& out, CastProbe* probe) {
+  if (probe != nullptr) count(wide, probe->before);
+  if (out.dtype() == DType::f16) {
+    narrow(wide.host<float>(), out.host<Float16>(), Rounding::nearest_even, workers_.threads());
+  } else if (wide.data() != out.data()) {
+    copy(wide, out);
+  }
+  if (probe != nullptr) count(out, probe->after);
+}
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,133 @@
+// One optimizer step of one parameter: scalars from the step state, then one pass over its elements.
+#include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/vector_clones.hpp"
+#include "engine/backend/optimizer_functions.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+using functions::DecayRule;
+using functions::VelocityRule;
+
+template <VelocityRule Rule, bool Nesterov, bool Decays>
+inline void sgd_loop(const functions::SgdCoefficients& coefficients, float* weight, const float* gradient,
+                     float* velocity, std::int64_t n) {
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) {
+    float v = 0.0f;
+    if constexpr (Rule == VelocityRule::running) v = velocity[i];
+    functions::sgd_element<Rule, Nesterov, Decays>(coefficients, weight[i], gradient[i], v);
+    if constexpr (Rule != VelocityRule::none) velocity[i] = v;
+  }
+}
+
+template <VelocityRule Rule, bool Nesterov>
+inline void sgd_loop(bool decays, const functions::SgdCoefficients& coefficients, float* weight,
+                     const float* gradient, float* velocity, std::int64_t n) {
+  if (decays) {
+    sgd_loop<Rule, Nesterov, true>(coefficients, weight, gradient, velocity, n);
+  } else {
+    sgd_loop<Rule, Nesterov, false>(coefficients, weight, gradient, velocity, n);
+  }
+}
+
+template <VelocityRule Rule>
+inline void sgd_loop(bool nesterov, bool decays, const functions::SgdCoefficients& coefficients, float* weight,
+                     const float* gradient, float* velocity, std::int64_t n) {
+  if (nesterov) {
+    sgd_loop<Rule, true>(decays, coefficients, weight, gradient, velocity, n);
+  } else {
+    sgd_loop<Rule, false>(decays, coefficients, weight, gradient, velocity, n);
+  }
+}
+
+FP16LAB_VECTOR_CLONES
+void sgd_range(VelocityRule rule, bool nesterov, const functions::SgdCoefficients& coefficients, float* weight,
+               const float* gradient, float* velocity, std::int64_t n) {
+  const functions::SgdCoefficients c = coefficients;  // a local: the stores below cannot change it
+  const bool decays = c.weight_decay != 0.0f;
+  switch (rule) {
+    case VelocityRule::none:
+      return sgd_loop<VelocityRule::none, false>(decays, c, weight, gradient, velocity, n);
+    case VelocityRule::first:
+      return sgd_loop<VelocityRule::first>(nesterov, decays, c, weight, gradient, velocity, n);
+    case VelocityRule::running:
+      return sgd_loop<VelocityRule::running>(nesterov, decays, c, weight, gradient, velocity, n);
+  }
+}
+
+struct AdamRange {
+  float* weight;
+  const float* gradient;
+  float* first_moment;
+  float* second_moment;
+  std::int64_t count;
+};
+
+template <DecayRule Rule>
+inline void adam_loop(const functions::AdamCoefficients& coefficients, const AdamRange& range) {
+  float* const weight = range.weight;
+  const float* const gradient = range.gradient;
+  float* const first_moment = range.first_moment;
+  float* const second_moment = range.second_moment;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < range.count; ++i)
+    functions::adam_element<Rule>(coefficients, weight[i], gradient[i], first_moment[i], second_moment[i]);
+}
+
+FP16LAB_VECTOR_CLONES
+void adam_range(DecayRule rule, const functions::AdamCoefficients& coefficients, const AdamRange& range) {
+  const functions::AdamCoefficients c = coefficients;
+  const AdamRange r = range;
+  switch (rule) {
+    case DecayRule::none: return adam_loop<DecayRule::none>(c, r);
+    case DecayRule::gradient: return adam_loop<DecayRule::gradient>(c, r);
+    case DecayRule::decoupled: return adam_loop<DecayRule::decoupled>(c, r);
+  }
+}
+
+bool is_skipped(const StepState& state, int optimizer) {
+  return state.found_inf[static_cast<std::size_t>(optimizer)] != 0.0f;
+}
+
+}  // namespace
+
+void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
+                               int optimizer, const Tensor& step) {
+  checks::step_state("sgd_step", step);
+  checks::optimizer_index("sgd_step", optimizer);
+  checks::sgd_step(options, weight, gradient, velocity);
+  const StepState state = read_step_state(step);
+  if (is_skipped(state, optimizer)) return;
+  const functions::SgdCoefficients coefficients = functions::sgd_coefficients(options, state);
+  const VelocityRule rule = functions::velocity_rule(options, state);
+  float* const w = weight.host<float>().data();
+  const float* const g = gradient.host<float>().data();
+  float* const v = rule == VelocityRule::none ? nullptr : velocity.host<float>().data();
+  workers_.for_each_chunk(weight.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+    sgd_range(rule, options.nesterov, coefficients, w + begin, g + begin, v == nullptr ? nullptr : v + begin,
+              end - begin);
+  });
+}
+
+void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
+                                Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) {
+  checks::step_state("adam_step", step);
+  checks::optimizer_index("adam_step", optimizer);
+  checks::adam_step(weight, gradient, first_moment, second_moment);
+  const StepState state = read_step_state(step);
+  if (is_skipped(state, optimizer)) return;
+  const functions::AdamCoefficients coefficients = functions::adam_coefficients(options, state);
+  const DecayRule rule = functions::decay_rule(options);
+  float* const w = weight.host<float>().data();
+  const float* const g = gradient.host<float>().data();
+  float* const m = first_moment.host<float>().data();
+  float* const v = second_moment.host<float>().data();
+  workers_.for_each_chunk(weight.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+    adam_range(rule, coefficients, {w + begin, g + begin, m + begin, v + begin, end - begin});
+  });
+}
+
+}  // namespace fp16lab::engine

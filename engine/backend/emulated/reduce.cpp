@@ -1,0 +1,125 @@
+// Reductions in TREE order, and indexing by rows.
+#include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/vector_clones.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/tree_reduce.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+/// out[row] = op over x[row, 0 .. extent) for rows [begin, end).
+template <class Op>
+inline void reduce_rows(const float* x, std::int64_t extent, float* out, std::int64_t begin, std::int64_t end,
+                        Op op) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float* const values = x + row * extent;
+    out[row] = canonicalize(tree_reduce<float>(extent, [values](std::int64_t i) { return values[i]; }, op));
+  }
+}
+
+FP16LAB_VECTOR_CLONES
+void reduce_rows(ReduceOp op, const float* x, std::int64_t extent, float* out, std::int64_t begin,
+                 std::int64_t end) {
+  if (op == ReduceOp::sum) {
+    reduce_rows(x, extent, out, begin, end, TreeSum{});
+  } else {
+    reduce_rows(x, extent, out, begin, end, TreeMax{});
+  }
+}
+
+/// out[column] = op over x[0 .. extent, column] for `columns` columns of a matrix with rows of `stride` elements.
+template <class Op>
+inline void reduce_columns(const float* x, std::int64_t extent, std::int64_t columns, std::int64_t stride,
+                           float* out, Op op) {
+  tree_reduce_columns<float>(
+      extent, columns, [=](std::int64_t row, std::int64_t column) { return x[row * stride + column]; },
+      [=](std::int64_t column, float result) { out[column] = result; }, op);
+}
+
+FP16LAB_VECTOR_CLONES
+void reduce_columns(ReduceOp op, const float* x, std::int64_t extent, std::int64_t columns, std::int64_t stride,
+                    float* out) {
+  if (op == ReduceOp::sum) {
+    reduce_columns(x, extent, columns, stride, out, TreeSum{});
+  } else {
+    reduce_columns(x, extent, columns, stride, out, TreeMax{});
+  }
+}
+
+constexpr std::int64_t column_block = 64;  // the width at which tree_reduce_columns walks
+
+/// How many rows (or blocks) of `elements` elements make a chunk worth a thread.
+std::int64_t chunk_of(std::int64_t elements) {
+  return std::max<std::int64_t>(1, elementwise_chunk / std::max<std::int64_t>(1, elements));
+}
+
+Float16 canonical(Float16 x) { return x.is_nan() ? Float16::from_bits(Binary16::canonical_nan) : x; }
+float canonical(float x) { return canonicalize(x); }
+
+template <class T>
+void pick_all(checks::MatrixExtents extents, const Tensor& x, const Tensor& index, Tensor& out) {
+  const std::span<const T> from = x.host<T>();
+  const std::span<const std::int32_t> column = index.host<std::int32_t>();
+  const std::span<T> to = out.host<T>();
+  for (std::size_t row = 0; row < to.size(); ++row)
+    to[row] = canonical(
+        from[row * static_cast<std::size_t>(extents.columns) + static_cast<std::size_t>(column[row])]);
+}
+
+template <class T>
+void place_all(checks::MatrixExtents extents, const Tensor& x, const Tensor& index, Tensor& out) {
+  const std::span<const T> from = x.host<T>();
+  const std::span<const std::int32_t> column = index.host<std::int32_t>();
+  const std::span<T> to = out.host<T>();
+  for (std::size_t row = 0; row < from.size(); ++row)
+    to[row * static_cast<std::size_t>(extents.columns) + static_cast<std::size_t>(column[row])] =
+        canonical(from[row]);
+}
+
+}  // namespace
+
+void EmulatedBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) {
+  const checks::ReducePlan plan = checks::reduce(op, x, axis, out);
+  const Tensor wide = widened(x);
+  Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);
+  const float* const from = wide.host<float>().data();
+  float* const to = result.host<float>().data();
+  if (plan.extent == 0) {
+    fill(result, 0.0);
+  } else if (plan.inner == 1) {
+    workers_.for_each_chunk(plan.outer, chunk_of(plan.extent), [=](std::int64_t begin, std::int64_t end) {
+      reduce_rows(op, from, plan.extent, to, begin, end);
+    });
+  } else {
+    const std::int64_t blocks = (plan.inner + column_block - 1) / column_block;
+    workers_.for_each_chunk(
+        plan.outer * blocks, chunk_of(plan.extent * column_block), [=](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t task = begin; task < end; ++task) {
+            const std::int64_t outer = task / blocks;
+            const std::int64_t left = task % blocks * column_block;
+            reduce_columns(op, from + outer * plan.extent * plan.inner + left, plan.extent,
+                           std::min(column_block, plan.inner - left), plan.inner, to + outer * plan.inner + left);
+          }
+        });
+  }
+  store(result, out, probe);
+}
+
+void EmulatedBackend::pick(const Tensor& x, const Tensor& index, Tensor& out) {
+  const checks::MatrixExtents extents = checks::pick(x, index, out);
+  checks::index_range("pick", index.host<std::int32_t>(), extents.columns);
+  if (x.dtype() == DType::f32) return pick_all<float>(extents, x, index, out);
+  pick_all<Float16>(extents, x, index, out);
+}
+
+void EmulatedBackend::place(const Tensor& x, const Tensor& index, Tensor& out) {
+  const checks::MatrixExtents extents = checks::place(x, index, out);
+  checks::index_range("place", index.host<std::int32_t>(), extents.columns);
+  fill(out, 0.0);
+  if (x.dtype() == DType::f32) return place_all<float>(extents, x, index, out);
+  place_all<Float16>(extents, x, index, out);
+}
+
+}  // namespace fp16lab::engine

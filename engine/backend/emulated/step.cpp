@@ -1,0 +1,130 @@
+// The scalars of a step, and the passes over all gradients: unscale and check, norm, clip.
+#include <atomic>
+#include <cstring>
+
+#include "engine/backend/checks.hpp"
+#include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/vector_clones.hpp"
+#include "engine/backend/optimizer_functions.hpp"
+#include "numerics/tree_reduce.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+/// x = mul_rn(x, factor) in place; returns whether an element was infinite or NaN before.
+FP16LAB_VECTOR_CLONES
+bool multiply_and_check(float* x, float factor, std::int64_t n) {
+  const functions::Multiply multiply;
+  std::uint32_t largest = 0;  // of the magnitudes' bits: NaN is above infinity, infinity above every number
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t magnitude = bits_of(x[i]) & Binary32::magnitude_mask;
+    largest = magnitude > largest ? magnitude : largest;
+    x[i] = multiply(x[i], factor);
+  }
+  return largest >= Binary32::infinity;
+}
+
+/// TREE sum of squares of 1 to 1024 elements. Squares of FP32 numbers are exact in FP64.
+FP16LAB_VECTOR_CLONES
+double chunk_of_squares(const float* x, std::int64_t n) {
+  return tree_reduce<double>(
+      n,
+      [x](std::int64_t i) {
+        const auto value = static_cast<double>(x[i]);
+        return value * value;
+      },
+      TreeSum{});
+}
+
+}  // namespace
+
+Tensor EmulatedBackend::make_step_state(const StepState& initial) {
+  Tensor step = empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
+  write_step_state(initial, step);
+  return step;
+}
+
+StepState EmulatedBackend::read_step_state(const Tensor& step) {
+  checks::step_state("read_step_state", step);
+  StepState state;
+  std::memcpy(&state, step.data(), sizeof(state));
+  return state;
+}
+
+void EmulatedBackend::write_step_state(const StepState& state, Tensor& step) {
+  checks::step_state("write_step_state", step);
+  std::memcpy(step.data(), &state, sizeof(state));
+}
+
+void EmulatedBackend::run(const ScalarProgram& program, Tensor& step) {
+  checks::step_state("run", step);
+  checks::scalar_program(program);
+  StepState state = read_step_state(step);
+  program.function(state, program.parameters.data());
+  write_step_state(state, step);
+}
+
+void EmulatedBackend::fill_scale(const Tensor& step, Tensor& out) {
+  checks::step_state("fill_scale", step);
+  checks::fill_scale(out);
+  out.host<float>()[0] = canonicalize(static_cast<float>(read_step_state(step).scale));
+}
+
+void EmulatedBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) {
+  checks::step_state("unscale", step);
+  checks::gradients("unscale", gradients);
+  checks::optimizer_index("unscale", optimizer);
+  StepState state = read_step_state(step);
+  std::atomic<bool> found = false;
+  for (const Tensor& gradient : gradients) {
+    float* const values = gradient.host<float>().data();
+    workers_.for_each_chunk(gradient.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+      if (multiply_and_check(values + begin, state.inverse_scale, end - begin))
+        found.store(true, std::memory_order_relaxed);
+    });
+  }
+  if (!found) return;
+  state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
+  write_step_state(state, step);
+}
+
+double EmulatedBackend::sum_of_squares(std::span<const float> values) {
+  // Level one of TREE in parallel; its chunk results are a sequence that the same rule reduces.
+  const auto count = static_cast<std::int64_t>(values.size());
+  const std::int64_t chunks = (count + tree_chunk_size - 1) / tree_chunk_size;
+  chunk_sums_.resize(static_cast<std::size_t>(chunks));
+  static_assert(elementwise_chunk % tree_chunk_size == 0);
+  workers_.for_each_chunk(chunks, elementwise_chunk / tree_chunk_size, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      const std::int64_t first = chunk * tree_chunk_size;
+      chunk_sums_[static_cast<std::size_t>(chunk)] =
+          chunk_of_squares(values.data() + first, std::min<std::int64_t>(tree_chunk_size, count - first));
+    }
+  });
+  return tree_sum<double>(chunks, [this](std::int64_t i) { return chunk_sums_[static_cast<std::size_t>(i)]; });
+}
+
+void EmulatedBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {
+  checks::step_state("global_norm", step);
+  checks::gradients("global_norm", gradients);
+  double sum = 0.0;
+  for (const Tensor& gradient : gradients) sum += sum_of_squares(gradient.host<float>());
+  StepState state = read_step_state(step);
+  state.grad_norm = canonicalize(functions::square_root_f64(sum));
+  write_step_state(state, step);
+}
+
+void EmulatedBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) {
+  checks::step_state("clip_by_norm", step);
+  checks::gradients("clip_by_norm", gradients);
+  checks::max_norm(max_norm);
+  const StepState state = read_step_state(step);
+  if (!functions::clips(state.grad_norm, max_norm)) return;
+  const float factor = functions::clip_factor(state.grad_norm, max_norm);
+  for (Tensor& gradient : gradients) scale(gradient, factor, gradient);
+}
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,123 @@
+// The arithmetic of the step verbs: one source for every back end, host and device.
+//
+// Scalars of a step are combined in FP64 and rounded to FP32 once, as PyTorch does with its Python floats; elements are
+// FP32, one rounding per written operation, in the order written, no fma. Stored NaNs are canonical.
+#pragma once
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/step_state.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/portability.hpp"
+
+namespace fp16lab::engine::functions {
+
+/// Does clip_by_norm multiply at all? Otherwise the gradients keep every byte. A norm that is not finite clips nothing:
+/// such a step is skipped.
+FP16LAB_HD inline bool clips(double grad_norm, double max_norm) {
+  return grad_norm - grad_norm == 0.0 && grad_norm > max_norm;
+}
+
+/// What it multiplies by: one FP64 quotient, rounded once to FP32 (PyTorch's clip_grad_norm_).
+FP16LAB_HD inline float clip_factor(double grad_norm, double max_norm) {
+  return static_cast<float>(max_norm / (grad_norm + 1e-6));
+}
+
+/// How the velocity of SGD enters.
+enum class VelocityRule {
+  none,     ///< momentum == 0: the velocity tensor is neither read nor written
+  first,    ///< v = d: the first taken step (PyTorch's momentum buffer starts as a copy, without dampening)
+  running,  ///< v = momentum * v + (1 - dampening) * d
+};
+
+/// The scalars of one sgd_step.
+struct SgdCoefficients {
+  float learning_rate;
+  float weight_decay;
+  float momentum;
+  float one_minus_dampening;
+};
+
+FP16LAB_HD inline SgdCoefficients sgd_coefficients(const SgdOptions& options, const StepState& step) {
+  return {step.learning_rate, options.weight_decay, options.momentum, 1.0f - options.dampening};
+}
+
+/// The rule that holds for `step`, whose taken_steps already counts this step.
+FP16LAB_HD inline VelocityRule velocity_rule(const SgdOptions& options, const StepState& step) {
+  if (options.momentum == 0.0f) return VelocityRule::none;
+  return step.taken_steps == 1 ? VelocityRule::first : VelocityRule::running;
+}
+
+/// One weight. `Decays` is weight_decay != 0: without decay nothing is added, so that -0 and 0 * infinity stay out.
+template <VelocityRule Rule, bool Nesterov, bool Decays>
+FP16LAB_HD inline void sgd_element(const SgdCoefficients& c, float& weight, float gradient, float& velocity) {
+  float d = gradient;
+  if constexpr (Decays) d = gradient + c.weight_decay * weight;
+  if constexpr (Rule != VelocityRule::none) {
+    float v = d;
+    if constexpr (Rule == VelocityRule::running) v = c.momentum * velocity + c.one_minus_dampening * d;
+    velocity = canonicalize(v);
+    if constexpr (Nesterov) {
+      d = d + c.momentum * v;
+    } else {
+      d = v;
+    }
+  }
+  weight = canonicalize(weight - c.learning_rate * d);
+}
+
+/// The scalars of one adam_step.
+struct AdamCoefficients {
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float epsilon;
+  float step_size;        ///< float(lr / (1 - beta1^t))
+  float root_correction;  ///< float(sqrt(1 - beta2^t))
+  float weight_decay;     ///< added to the gradient (Adam); 0 for AdamW
+  float kept_weight;      ///< float(1 - lr * weight_decay), multiplied into the weight first (AdamW); 1 for Adam
+};
+
+FP16LAB_HD inline AdamCoefficients adam_coefficients(const AdamOptions& options, const StepState& step) {
+  const double rate = static_cast<double>(step.learning_rate);
+  const double decay = static_cast<double>(options.weight_decay);
+  AdamCoefficients c{};
+  c.beta1 = options.beta1;
+  c.one_minus_beta1 = 1.0f - options.beta1;
+  c.beta2 = options.beta2;
+  c.one_minus_beta2 = 1.0f - options.beta2;
+  c.epsilon = options.epsilon;
+  c.step_size = static_cast<float>(rate / (1.0 - step.beta1_power));
+  c.root_correction = static_cast<float>(square_root_f64(1.0 - step.beta2_power));
+  c.weight_decay = options.decoupled_decay ? 0.0f : options.weight_decay;
+  c.kept_weight = options.decoupled_decay ? static_cast<float>(1.0 - rate * decay) : 1.0f;
+  return c;
+}
+
+/// Which of the two kinds of decay acts; none of them leaves weight and gradient untouched.
+enum class DecayRule { none, gradient, decoupled };
+
+FP16LAB_HD inline DecayRule decay_rule(const AdamOptions& options) {
+  if (options.weight_decay == 0.0f) return DecayRule::none;
+  return options.decoupled_decay ? DecayRule::decoupled : DecayRule::gradient;
+}
+
+/// One weight (Kingma & Ba, ICLR 2015, with the bias corrections moved into scalars as PyTorch does;
+/// decoupled decay: Loshchilov & Hutter, ICLR 2019).
+template <DecayRule Rule>
+FP16LAB_HD inline void adam_element(const AdamCoefficients& c, float& weight, float gradient, float& first_moment,
+                                    float& second_moment) {
+  float w = weight;
+  float g = gradient;
+  if constexpr (Rule == DecayRule::decoupled) w = w * c.kept_weight;
+  if constexpr (Rule == DecayRule::gradient) g = g + c.weight_decay * w;
+  const float m = c.beta1 * first_moment + c.one_minus_beta1 * g;
+  const float v = c.beta2 * second_moment + (c.one_minus_beta2 * g) * g;
+  const float denominator = square_root_f32(v) / c.root_correction + c.epsilon;
+  first_moment = canonicalize(m);
+  second_moment = canonicalize(v);
+  weight = canonicalize(w - (c.step_size * m) / denominator);
+}
+
+}  // namespace fp16lab::engine::functions

@@ -1,0 +1,69 @@
+// Labelled images in host memory, as the bytes of their files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fp16lab::engine::data {
+
+/// A file that data came from, for manifests.
+struct SourceFile {
+  std::filesystem::path path;
+  std::string sha256;
+};
+
+/// `count` images of `features` bytes each, row-major, with one label in [0, classes) each.
+struct Dataset {
+  std::int64_t count = 0;
+  std::int64_t features = 0;
+  std::int64_t classes = 0;
+  std::vector<std::uint8_t> pixels;  ///< count * features
+  std::vector<std::uint8_t> labels;  ///< count
+  std::vector<SourceFile> files;
+
+  std::span<const std::uint8_t> image(std::int64_t index) const {
+    return std::span(pixels).subspan(static_cast<std::size_t>(index * features),
+                                     static_cast<std::size_t>(features));
+  }
+};
+
+/// Reads a pair of IDX files. std::runtime_error (see read_idx), also if the number of labels is not the
+/// number of images or a label is not below `classes`. Keeps the first `subset` images (0: all); more than
+/// there are throws.
+Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesystem::path& labels,
+                         std::int64_t classes, std::int64_t subset = 0);
+
+struct DatasetInfo {
+  std::string_view name;  ///< what users type: "fashion-mnist"
+  std::string_view description;
+  std::int64_t features;
+  std::int64_t classes;
+  std::string_view package;  ///< the Debian package that installs it
+};
+/// The data sets that find_dataset knows.
+std::span<const DatasetInfo> known_datasets();
+
+/// Where a data set lies, and who said so.
+struct DatasetLocation {
+  std::filesystem::path folder;
+  std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or "the system's data folder"
+};
+
+/// Looks for the four IDX files of `name` (".gz" or unpacked) in `path` if that is not empty, else in
+/// $FP16LAB_DATA (or its subfolder `name`) if that is set, else in /usr/share/datasets/fashion-mnist. The
+/// first that applies is the only one tried: a wrong explicit path is an error, not a reason to look
+/// elsewhere. std::invalid_argument for an unknown name; std::runtime_error naming the file that is missing
+/// and where it was looked for, and the Debian package.
+DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path);
+
+enum class Split { train, test };
+
+/// One half of a data set found by find_dataset.
+Dataset load_dataset(std::string_view name, const DatasetLocation& location, Split split,
+                     std::int64_t subset = 0);
+
+}  // namespace fp16lab::engine::data

@@ -1,0 +1,186 @@
+#include "engine/tensor/storage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <vector>
+
+namespace fp16lab::engine {
+
+namespace {
+
+constexpr std::size_t min_block = 64;
+constexpr int min_block_log2 = 6;
+constexpr std::size_t max_block = std::size_t{1} << 62;
+constexpr std::size_t steps_per_octave = 4;
+constexpr std::size_t class_count = (62 - min_block_log2) * steps_per_octave + 1;
+
+/// Index of the smallest class of at least `bytes` bytes.
+std::size_t class_of(std::size_t bytes) {
+  if (bytes <= min_block) return 0;
+  if (bytes > max_block) throw std::length_error(fmt::format("a block of {} bytes: at most 2^62", bytes));
+  // bytes - 1 in [2^e, 2^(e+1)): its two bits below the leading one tell the quarter of the octave.
+  const int octave = static_cast<int>(std::bit_width(bytes - 1)) - 1;
+  const std::size_t quarter = ((bytes - 1) >> (octave - 2)) & (steps_per_octave - 1);
+  return static_cast<std::size_t>(octave - min_block_log2) * steps_per_octave + quarter + 1;
+}
+
+std::size_t size_of_class(std::size_t index) {
+  const std::size_t octave = min_block << (index / steps_per_octave);
+  return octave + (octave / steps_per_octave) * (index % steps_per_octave);
+}
+
+class HostMemory final : public MemoryResource {
+ public:
+  std::byte* allocate(std::size_t bytes) noexcept override {
+    return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{min_block}, std::nothrow));
+  }
+  void deallocate(std::byte* address, std::size_t bytes) noexcept override {
+    ::operator delete (address, bytes, std::align_val_t{min_block});
+  }
+  bool host_accessible() const override { return true; }
+};
+
+}  // namespace
+
+std::unique_ptr<MemoryResource> make_host_memory() { return std::make_unique<HostMemory>(); }
+
+namespace storage_detail {
+
+struct Block {
+  std::atomic<std::uint64_t> shares{0};
+  std::byte* address = nullptr;  // nullptr: the header is spare, its memory went back to the resource
+  std::size_t size = 0;          // asked for
+  std::size_t size_class = 0;
+  bool host_accessible = false;
+  Block* next = nullptr;            // in a free list
+  std::shared_ptr<PoolCore> owner;  // while live: keeps the pool's memory alive
+};
+
+/// Everything behind one mutex. Headers are owned by `headers_` and never move; free lists only refer to
+/// them.
+class PoolCore : public std::enable_shared_from_this<PoolCore> {
+ public:
+  explicit PoolCore(std::unique_ptr<MemoryResource> resource) : resource_(std::move(resource)) {}
+  PoolCore(const PoolCore&) = delete;
+  PoolCore& operator=(const PoolCore&) = delete;
+  ~PoolCore() { release_cached(); }  // no block is live here: each live one holds a share
+
+  Storage allocate(std::size_t bytes) {
+    const std::size_t size_class = class_of(bytes);
+    const std::lock_guard lock(mutex_);
+    Block* block = pop(free_[size_class]);
+    if (block == nullptr) block = new_block(size_class);
+    block->size = bytes;
+    block->owner = shared_from_this();
+    block->shares.store(1, std::memory_order_relaxed);
+    ++statistics_.allocations;
+    statistics_.bytes_in_use += size_of_class(size_class);
+    statistics_.peak_bytes_in_use = std::max(statistics_.peak_bytes_in_use, statistics_.bytes_in_use);
+    return Storage(block);
+  }
+
+  void take_back(Block* block) noexcept {
+    const std::lock_guard lock(mutex_);
+    statistics_.bytes_in_use -= size_of_class(block->size_class);
+    push(free_[block->size_class], block);
+  }
+
+  void release_cached() noexcept {
+    const std::lock_guard lock(mutex_);
+    release_cached_locked();
+  }
+
+  PoolStatistics statistics() const {
+    const std::lock_guard lock(mutex_);
+    return statistics_;
+  }
+
+ private:
+  static Block* pop(Block*& list) {
+    Block* block = list;
+    if (block != nullptr) list = std::exchange(block->next, nullptr);
+    return block;
+  }
+  static void push(Block*& list, Block* block) noexcept { block->next = std::exchange(list, block); }
+
+  void release_cached_locked() noexcept {
+    for (Block*& list : free_)
+      while (Block* block = pop(list)) {
+        const std::size_t bytes = size_of_class(block->size_class);
+        resource_->deallocate(std::exchange(block->address, nullptr), bytes);
+        statistics_.bytes_reserved -= bytes;
+        push(spare_headers_, block);
+      }
+  }
+
+  Block* new_block(std::size_t size_class) {
+    const std::size_t bytes = size_of_class(size_class);
+    if (spare_headers_ == nullptr)
+      push(spare_headers_, headers_.emplace_back(std::make_unique<Block>()).get());
+    ++statistics_.system_allocations;
+    std::byte* address = resource_->allocate(bytes);
+    if (address == nullptr) {
+      release_cached_locked();
+      address = resource_->allocate(bytes);
+    }
+    if (address == nullptr) {
+      throw std::runtime_error(fmt::format("out of {} memory: no block of {} bytes, {} bytes are in use",
+                                           resource_->host_accessible() ? "host" : "device", bytes,
+                                           statistics_.bytes_in_use));
+    }
+    statistics_.bytes_reserved += bytes;
+    Block* block = pop(spare_headers_);
+    block->address = address;
+    block->size_class = size_class;
+    block->host_accessible = resource_->host_accessible();
+    return block;
+  }
+
+  std::unique_ptr<MemoryResource> resource_;
+  mutable std::mutex mutex_;
+  std::array<Block*, class_count> free_{};
+  Block* spare_headers_ = nullptr;
+  std::vector<std::unique_ptr<Block>> headers_;
+  PoolStatistics statistics_;
+};
+
+void retain(Block* block) noexcept {
+  if (block != nullptr) block->shares.fetch_add(1, std::memory_order_relaxed);
+}
+
+void release(Block* block) noexcept {
+  // Release: this owner's writes happen before the block is reused. Acquire: the last owner sees all of them.
+  if (block == nullptr || block->shares.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Taken out of the header before the block becomes free: it may be the last share, which then deletes the
+  // pool.
+  const std::shared_ptr<PoolCore> owner = std::move(block->owner);
+  owner->take_back(block);
+}
+
+}  // namespace storage_detail
+
+std::byte* Storage::data() const { return block_ == nullptr ? nullptr : block_->address; }
+std::size_t Storage::size() const { return block_ == nullptr ? 0 : block_->size; }
+bool Storage::host_accessible() const { return block_ != nullptr && block_->host_accessible; }
+bool Storage::unique() const {
+  return block_ != nullptr && block_->shares.load(std::memory_order_acquire) == 1;
+}
+
+StoragePool::StoragePool(std::unique_ptr<MemoryResource> resource) {
+  if (resource == nullptr) throw std::invalid_argument("StoragePool: no memory resource");
+  core_ = std::make_shared<storage_detail::PoolCore>(std::move(resource));
+}
+
+Storage StoragePool::allocate(std::size_t bytes) { return core_->allocate(bytes); }
+void StoragePool::release_cached() { core_->release_cached(); }
+PoolStatistics StoragePool::statistics() const { return core_->statistics(); }
+std::size_t StoragePool::block_size(std::size_t bytes) { return size_of_class(class_of(bytes)); }
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,53 @@
+// Tensor: dtype, shape and a share of pooled memory. It knows nothing of arithmetic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "engine/tensor/shape.hpp"
+#include "engine/tensor/storage.hpp"
+#include "numerics/dtype.hpp"
+
+namespace fp16lab::engine {
+
+/// A contiguous, row-major tensor. Copies share memory (reference counted); a Backend makes new ones.
+class Tensor {
+ public:
+  Tensor() = default;  ///< undefined: no memory, `defined()` is false
+  /// `storage` must hold at least shape.element_count() * size_of(dtype) bytes.
+  Tensor(Storage storage, const Shape& shape, DType dtype);
+
+  bool defined() const { return storage_.defined(); }
+  const Shape& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  std::int64_t element_count() const { return shape_.element_count(); }
+  std::size_t byte_count() const { return static_cast<std::size_t>(element_count()) * size_of(dtype_); }
+
+  /// The same memory under another shape of equal element count (std::invalid_argument otherwise).
+  Tensor reshaped(const Shape& shape) const;
+
+  /// Raw address, in the back end's memory space.
+  std::byte* data() const { return storage_.data(); }
+  /// The elements, for host-resident tensors of element type T; throws std::invalid_argument on another dtype
+  /// and std::logic_error on device memory.
+  template <class T>
+  std::span<T> host() const {
+    require_host(DTypeOf<T>::value);
+    return {reinterpret_cast<T*>(storage_.data()), static_cast<std::size_t>(element_count())};
+  }
+
+  /// "f16 (64, 784)", for error messages.
+  std::string describe() const;
+
+ private:
+  void require_host(DType expected) const;
+
+  Storage storage_;
+  Shape shape_;
+  DType dtype_ = DType::f32;
+};
+
+}  // namespace fp16lab::engine

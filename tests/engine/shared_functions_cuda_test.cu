@@ -1,0 +1,86 @@
+// The functions that host and device share give the same bits on both. Compiled wherever nvcc is; runs on a GPU,
+// and says SKIPPED without one. One kernel: result[i] = function(i); the host computes the same and bits are compared.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cuda/devices.hpp"
+#include "numerics/convert.hpp"
+#include "numerics/elementary.hpp"
+#include "numerics/exponent_histogram.hpp"
+#include "numerics/philox.hpp"
+
+namespace fp16lab {
+namespace {
+
+template <class Function>
+__global__ void tabulate(Function function, std::uint64_t stride, std::uint32_t* result, std::uint32_t count) {
+  const std::uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
+  if (index < count) result[index] = function(static_cast<std::uint32_t>(index * stride));
+}
+
+struct DeviceFree {
+  void operator()(std::uint32_t* memory) const { cudaFree(memory); }
+};
+
+/// Compares function(0), function(stride), ... on host and device, bit for bit.
+template <class Function>
+void expect_equal_bits(Function function, std::uint64_t stride, std::uint32_t count) {
+  if (const auto status = engine::cuda_status(); status.devices.empty()) GTEST_SKIP() << status.reason;
+  std::uint32_t* raw = nullptr;
+  ASSERT_EQ(cudaMalloc(&raw, std::size_t{count} * sizeof(std::uint32_t)), cudaSuccess);
+  const std::unique_ptr<std::uint32_t, DeviceFree> memory(raw);
+  tabulate<<<(count + 255) / 256, 256>>>(function, stride, raw, count);
+  std::vector<std::uint32_t> device(count);
+  ASSERT_EQ(cudaMemcpy(device.data(), raw, std::size_t{count} * sizeof(std::uint32_t), cudaMemcpyDeviceToHost),
+            cudaSuccess);
+  for (std::uint32_t index = 0; index < count; ++index) {
+    const auto input = static_cast<std::uint32_t>(index * stride);
+    ASSERT_EQ(device[index], function(input)) << "input bits " << std::hex << input;
+  }
+}
+
+struct Narrow {
+  Rounding rounding;
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return narrow<Binary16>(float_from_bits(bits), rounding).bits();
+  }
+};
+struct Widen {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(widen(Float16::from_bits(static_cast<std::uint16_t>(bits))));
+  }
+};
+struct Exp {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const { return bits_of(exp_f32(float_from_bits(bits))); }
+};
+struct Log {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const { return bits_of(log_f32(float_from_bits(bits))); }
+};
+struct RandomWord {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t index) const {
+    return PhiloxStream{.seed = 7, .stream = 11, .iteration = 13, .micro_batch = 17}.word(index);
+  }
+};
+struct HistogramBin {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return static_cast<std::uint32_t>(ExponentHistogram::bin_of(bits & Binary32::magnitude_mask));
+  }
+};
+
+constexpr std::uint64_t stride = 257;  // odd, so that the strided inputs visit every exponent and sign
+constexpr auto strided_count = static_cast<std::uint32_t>((std::uint64_t{1} << 32) / stride);
+
+TEST(SharedFunctionsOnDevice, Narrow) {
+  for (const Rounding rounding : all_roundings) expect_equal_bits(Narrow{rounding}, stride, strided_count);
+}
+TEST(SharedFunctionsOnDevice, Widen) { expect_equal_bits(Widen{}, 1, 1u << 16); }
+TEST(SharedFunctionsOnDevice, Exp) { expect_equal_bits(Exp{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Log) { expect_equal_bits(Log{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Philox) { expect_equal_bits(RandomWord{}, 1, 1u << 20); }
+TEST(SharedFunctionsOnDevice, HistogramBin) { expect_equal_bits(HistogramBin{}, stride, strided_count); }
+
+}  // namespace
+}  // namespace fp16lab

@@ -1,0 +1,93 @@
+// Running a program as a user would, with its output caught.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fp16lab::testing_support {
+
+struct Finished {
+  int exit_code = -1;  ///< 128 + signal where one killed it
+  std::string out;
+  std::string err;
+};
+
+inline std::string slurp(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// A program under way; `folder` takes its output files.
+class Spawned {
+ public:
+  Spawned(const std::string& program, const std::vector<std::string>& arguments,
+          const std::filesystem::path& folder, const std::map<std::string, std::string>& environment = {})
+      : out_(folder / ("out." + std::to_string(next_number()))), err_(out_.string() + ".err") {
+    std::vector<std::string> text{program};
+    text.insert(text.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& argument : text) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ < 0) throw std::runtime_error("fork");
+    if (pid_ == 0) {
+      for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+      const int out = open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      const int err = open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      dup2(out, STDOUT_FILENO);
+      dup2(err, STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+  }
+  Spawned(const Spawned&) = delete;
+  Spawned& operator=(const Spawned&) = delete;
+  ~Spawned() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  void signal(int number) const { kill(pid_, number); }
+  bool running() {
+    if (pid_ <= 0) return false;
+    if (waitpid(pid_, &status_, WNOHANG) != pid_) return true;
+    pid_ = -1;
+    return false;
+  }
+  Finished wait() {
+    while (running()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return {WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_), slurp(out_), slurp(err_)};
+  }
+
+ private:
+  static int next_number() {
+    static int number = 0;
+    return number++;
+  }
+
+  std::filesystem::path out_, err_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+};
+
+inline Finished run_program(const std::string& program, const std::vector<std::string>& arguments,
+                            const std::filesystem::path& folder,
+                            const std::map<std::string, std::string>& environment = {}) {
+  return Spawned(program, arguments, folder, environment).wait();
+}
+
+}  // namespace fp16lab::testing_support
