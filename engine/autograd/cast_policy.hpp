@@ -1,0 +1,23 @@
+// What autograd asks of autocast. The dependency is inverted: engine/amp implements this.
+#pragma once
+
+#include <span>
+
+#include "engine/autograd/op.hpp"
+#include "engine/autograd/variable.hpp"
+#include "numerics/dtype.hpp"
+
+namespace fp16lab::engine {
+
+/// Set on a Tape for the forward pass; backward passes always run without one.
+class CastPolicy {
+ public:
+  virtual ~CastPolicy() = default;
+  /// The dtype in which `op` computes, given the dtypes of its floating inputs (f32 or f16; at least one).
+  virtual DType compute_dtype(Op op, std::span<const DType> inputs) const = 0;
+  /// `input` in `dtype`, as a differentiable Variable of the same tape. May reuse an earlier cast of a
+  /// parameter.
+  virtual Variable cast(const Variable& input, DType dtype) = 0;
+};
+
+}  // namespace fp16lab::engine

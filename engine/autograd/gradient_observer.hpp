@@ -1,0 +1,23 @@
+// The hook through which a tape shows gradients at the place where they are rounded.
+#pragma once
+
+#include <string_view>
+
+#include "engine/backend/backend.hpp"
+#include "numerics/dtype.hpp"
+
+namespace fp16lab::engine {
+
+enum class GradientKind { weight, activation };
+
+/// Set on a Tape for the steps that someone wants to see; without one, observation costs one branch per node.
+class GradientObserver {
+ public:
+  virtual ~GradientObserver() = default;
+  /// Called once per observed input slot and backward pass. `name` is module scope + slot: "fc2.weight",
+  /// "fc2.input", "loss.prediction". `probe` counts the values before and after the rounding to `dtype`; they
+  /// still carry the loss scale. Where nothing is narrowed (level O0) both histograms count the FP32 values.
+  virtual void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) = 0;
+};
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,35 @@
+// Mlp: linear layers fc1..fcN with an activation between them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/nn/linear.hpp"
+#include "engine/nn/module.hpp"
+
+namespace fp16lab::engine::nn {
+
+/// `none` makes a deep linear network.
+enum class Activation { none, relu };
+std::string_view name_of(Activation activation);
+Activation activation_from_name(std::string_view name);  ///< "none", "relu"; std::invalid_argument otherwise
+
+struct MlpOptions {
+  std::vector<std::int64_t> widths;          ///< inputs, hidden widths, outputs: at least two
+  Activation activation = Activation::relu;  ///< after every layer but the last
+  Initialization initialization = Initialization::torch_linear;
+  std::uint64_t seed = 0;
+};
+
+class Mlp final : public Module {
+ public:
+  Mlp(Backend& backend, const MlpOptions& options);
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  Activation activation_;
+  std::vector<Linear*> layers_;
+};
+
+}  // namespace fp16lab::engine::nn

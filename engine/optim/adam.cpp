@@ -1,0 +1,26 @@
+#include "engine/optim/adam.hpp"
+
+#include <utility>
+
+namespace fp16lab::engine::optim {
+
+Adam::Adam(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
+           std::uint64_t steps, int index)
+    : Optimizer(backend, std::move(parameters), options, steps, index),
+      adam_{.beta1 = static_cast<float>(options.beta1),
+            .beta2 = static_cast<float>(options.beta2),
+            .epsilon = static_cast<float>(options.epsilon),
+            .weight_decay = static_cast<float>(options.weight_decay),
+            .decoupled_decay = options.name == "adamw"} {
+  for (const Parameter* parameter : this->parameters()) {
+    add_state(*parameter, "first_moment");
+    add_state(*parameter, "second_moment");
+  }
+}
+
+void Adam::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) {
+  backend().adam_step(adam_, parameter.value, parameter.gradient, state_tensor(2 * which),
+                      state_tensor(2 * which + 1), index(), step);
+}
+
+}  // namespace fp16lab::engine::optim

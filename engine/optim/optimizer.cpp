@@ -1,0 +1,149 @@
+#include "engine/optim/optimizer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/optim/adam.hpp"
+#include "engine/optim/sgd.hpp"
+#include "numerics/portability.hpp"
+
+namespace fp16lab::engine::optim {
+
+namespace {
+
+struct BeginIteration {
+  const float* learning_rates;  ///< back-end memory
+  std::uint64_t count;
+};
+
+/// The schedule counts taken steps: a skipped one does not move it.
+FP16LAB_HD void begin_iteration_program(StepState& step, const std::byte* parameters) {
+  BeginIteration begin;
+  std::memcpy(&begin, parameters, sizeof(begin));
+  ++step.iteration;
+  step.learning_rate =
+      begin.learning_rates[step.taken_steps < begin.count ? step.taken_steps : begin.count - 1];
+}
+
+struct AdvanceSteps {
+  std::uint64_t optimizer;
+  float beta1;  ///< the FP32 coefficients that adam_step uses: their powers are those of the same numbers
+  float beta2;
+};
+
+/// Advances counters and beta powers only where the update will be applied.
+FP16LAB_HD void advance_steps_program(StepState& step, const std::byte* parameters) {
+  AdvanceSteps advance;
+  std::memcpy(&advance, parameters, sizeof(advance));
+  if (advance.optimizer != 0) return;  // the counters are those of optimizer 0
+  if (step.found_inf[advance.optimizer] != 0.0f) {
+    ++step.skipped_steps;
+    return;
+  }
+  ++step.taken_steps;
+  step.beta1_power *= static_cast<double>(advance.beta1);
+  step.beta2_power *= static_cast<double>(advance.beta2);
+}
+
+template <class Parameters>
+ScalarProgram program(std::string_view name, void (*function)(StepState&, const std::byte*),
+                      const Parameters& parameters) {
+  static_assert(sizeof(parameters) <= sizeof(ScalarProgram::parameters));
+  ScalarProgram result{.name = name, .function = function, .parameters = {}};
+  std::memcpy(result.parameters.data(), &parameters, sizeof(parameters));
+  return result;
+}
+
+void require(bool condition, std::string_view option, double value, std::string_view range) {
+  if (condition) return;
+  throw std::invalid_argument("optimizer." + std::string(option) + " = " + std::to_string(value) +
+                              ": must be " + std::string(range));
+}
+
+void check(const OptimizerOptions& options) {
+  const auto non_negative = [](double value) { return std::isfinite(value) && value >= 0.0; };
+  require(non_negative(options.learning_rate), "learning_rate", options.learning_rate, "finite and >= 0");
+  require(non_negative(options.weight_decay), "weight_decay", options.weight_decay, "finite and >= 0");
+  require(non_negative(options.momentum), "momentum", options.momentum, "finite and >= 0");
+  require(non_negative(options.dampening), "dampening", options.dampening, "finite and >= 0");
+  require(non_negative(options.epsilon), "epsilon", options.epsilon, "finite and >= 0");
+  require(options.beta1 >= 0.0 && options.beta1 < 1.0, "beta1", options.beta1, "in [0, 1)");
+  require(options.beta2 >= 0.0 && options.beta2 < 1.0, "beta2", options.beta2, "in [0, 1)");
+  if (options.nesterov) {
+    require(options.momentum > 0.0, "momentum", options.momentum, "above 0 with nesterov");
+    require(options.dampening == 0.0, "dampening", options.dampening, "0 with nesterov");
+  }
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
+                     std::uint64_t steps, int index)
+    : backend_(&backend), parameters_(std::move(parameters)), options_(options), index_(index) {
+  const std::vector<float> table = learning_rate_table(options.schedule, options.learning_rate, steps);
+  learning_rates_ = backend.empty({static_cast<std::int64_t>(table.size())}, DType::f32);
+  backend.upload(std::as_bytes(std::span(table)), learning_rates_);
+}
+
+std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view suffix) {
+  Tensor zeros = backend_->empty(parameter.value.shape(), DType::f32);
+  backend_->fill(zeros, 0.0);
+  state_.push_back({parameter.name + "." + std::string(suffix), std::move(zeros)});
+  return state_.size() - 1;
+}
+
+void Optimizer::begin_iteration(Tensor& step) {
+  const BeginIteration begin{reinterpret_cast<const float*>(learning_rates_.data()),
+                             static_cast<std::uint64_t>(learning_rates_.element_count())};
+  backend_->run(program("optimizer.begin_iteration", &begin_iteration_program, begin), step);
+}
+
+void Optimizer::clear_gradients() {
+  for (Parameter* parameter : parameters_) parameter->clear_gradient();
+}
+
+void Optimizer::apply(Tensor& step) {
+  const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
+                             .beta1 = static_cast<float>(options_.beta1),
+                             .beta2 = static_cast<float>(options_.beta2)};
+  backend_->run(program("optimizer.advance_steps", &advance_steps_program, advance), step);
+  for (std::size_t which = 0; which < parameters_.size(); ++which) {
+    Parameter& parameter = *parameters_[which];
+    if (!parameter.has_gradient) continue;
+    update_parameter(which, parameter, step);
+    ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Parameter*> parameters,
+                                          const OptimizerOptions& options, std::uint64_t steps, int index) {
+  check(options);
+  if (options.name == "sgd")
+    return std::make_unique<Sgd>(backend, std::move(parameters), options, steps, index);
+  if (options.name == "adam" || options.name == "adamw") {
+    require(index == 0, "index", index, "0 for Adam: StepState counts its beta powers once");
+    return std::make_unique<Adam>(backend, std::move(parameters), options, steps, index);
+  }
+  throw std::invalid_argument("optimizer.name = \"" + options.name + "\": known are sgd, adam, adamw");
+}
+
+void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
+                    Tensor& step) {
+  scaler.require_unscaled(optimizer, "clip_grad_norm");
+  if (!(std::isfinite(max_norm) && max_norm >= 0.0)) {
+    throw std::invalid_argument("clip_grad_norm: max_norm = " + std::to_string(max_norm) +
+                                ": must be finite and >= 0 (0: no clipping)");
+  }
+  std::vector<Tensor> gradients;
+  for (const Parameter* parameter : optimizer.parameters()) {
+    if (parameter->has_gradient) gradients.push_back(parameter->gradient);
+  }
+  backend.global_norm(gradients, step);
+  if (max_norm > 0.0) backend.clip_by_norm(gradients, max_norm, step);
+}
+
+}  // namespace fp16lab::engine::optim

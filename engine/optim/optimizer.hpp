@@ -1,0 +1,85 @@
+// Optimizers on FP32 master weights. All arithmetic happens in back-end verbs that read found_inf themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/amp/grad_scaler.hpp"
+#include "engine/autograd/parameter.hpp"
+#include "engine/backend/backend.hpp"
+#include "engine/optim/schedule.hpp"
+
+namespace fp16lab::engine::optim {
+
+struct OptimizerOptions {
+  std::string name = "sgd";    ///< sgd, adam, adamw
+  double learning_rate = 0.1;  ///< finite, >= 0
+  double momentum = 0.0;       ///< sgd: >= 0
+  double dampening = 0.0;      ///< sgd: >= 0; 0 with nesterov
+  bool nesterov = false;       ///< sgd: needs momentum > 0
+  double weight_decay = 0.0;   ///< >= 0; L2 for sgd and adam, decoupled for adamw
+  double beta1 = 0.9;          ///< adam: in [0, 1)
+  double beta2 = 0.999;
+  double epsilon = 1e-8;  ///< adam: >= 0
+  ScheduleOptions schedule = {};
+};
+
+/// A tensor of optimizer state under its checkpoint name, "fc1.weight.velocity".
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// Base of all optimizers: the common order of an iteration.
+///   begin_iteration: iteration += 1, learning rate of this iteration from the table;
+///   apply (through GradScaler::step): taken_steps, skipped_steps and beta powers advance, then one verb per
+///   parameter.
+class Optimizer : public amp::ScaledOptimizer {
+ public:
+  Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
+            std::uint64_t steps, int index);
+
+  int index() const override { return index_; }
+  std::string_view name() const override { return options_.name; }
+  std::span<Parameter* const> parameters() const override { return parameters_; }
+  void apply(Tensor& step) override;
+
+  void begin_iteration(Tensor& step);
+  void clear_gradients();
+  /// State tensors in parameter order.
+  const std::vector<NamedTensor>& state() const { return state_; }
+  const OptimizerOptions& options() const { return options_; }
+
+ protected:
+  Backend& backend() const { return *backend_; }
+  /// Adds an f32 state tensor of zeros in the shape of `parameter`; returns its position in state().
+  std::size_t add_state(const Parameter& parameter, std::string_view suffix);
+  Tensor& state_tensor(std::size_t position) { return state_[position].tensor; }
+  /// One verb for parameter number `which`, which has a gradient.
+  virtual void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) = 0;
+
+ private:
+  Backend* backend_;
+  std::vector<Parameter*> parameters_;
+  OptimizerOptions options_;
+  int index_;
+  std::vector<NamedTensor> state_;
+  Tensor learning_rates_;  ///< f32 table in back-end memory, indexed by taken_steps
+};
+
+/// Checks the options (std::invalid_argument naming option, value and range). `steps`: length of the run, for
+/// the learning-rate table. `index`: slot in StepState; Adam needs slot 0, whose steps the beta powers count.
+std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Parameter*> parameters,
+                                          const OptimizerOptions& options, std::uint64_t steps,
+                                          int index = 0);
+
+/// Norm of all unscaled gradients into StepState::grad_norm; then, if max_norm > 0, clipping to it. Refuses
+/// scaled gradients (amp::ScalerError::Kind::scaled_gradients). A non-finite norm never clips.
+void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
+                    Tensor& step);
+
+}  // namespace fp16lab::engine::optim

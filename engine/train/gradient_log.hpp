@@ -1,0 +1,37 @@
+// GradientLog: sums what a tape shows of the gradients of one iteration over its micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/autograd/gradient_observer.hpp"
+#include "engine/train/observer.hpp"
+
+namespace fp16lab::engine {
+
+class GradientLog final : public GradientObserver {
+ public:
+  void clear() { used_ = 0; }
+  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override;
+
+  /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass.
+  void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
+  /// Share of finite non-zero values, over all tensors, that FP16 rounds to zero (in FP32 runs: would round).
+  /// The counts before the cast carry S already. Nothing if no gradient was seen.
+  std::optional<double> underflow_rate() const;
+
+ private:
+  struct Entry {
+    std::string name;
+    GradientKind kind = GradientKind::weight;
+    DType dtype = DType::f32;
+    CastProbe probe;
+  };
+  std::vector<Entry> entries_;
+  std::size_t used_ = 0;  ///< entries of this iteration; the rest keeps its memory
+};
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,204 @@
+// Optimizers against a scalar twin in the documented order of operations; schedules; clipping; option checks.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "engine/optim/optimizer.hpp"
+#include "engine/optim/schedule.hpp"
+#include "tests/engine/autograd_support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using optim::OptimizerOptions;
+using testing::HasSubstr;
+
+class OptimizerTest : public testing::Test {
+ protected:
+  /// Runs gradients g through the whole path (S = 1), one iteration each; returns the weight after each.
+  std::vector<float> run(const OptimizerOptions& options, const std::vector<float>& steps) {
+    Tensor step = backend->make_step_state(StepState{});
+    amp::GradScaler scaler(*backend, {.policy = "none"}, step);
+    Parameter weight{"w", tensor_of(*backend, {1}, {1.0f})};
+    const auto optimizer = optim::make_optimizer(*backend, {&weight}, options, steps.size());
+    std::vector<float> weights;
+    for (const float gradient : steps) {
+      optimizer->begin_iteration(step);
+      weight.gradient = tensor_of(*backend, {1}, {gradient});
+      weight.has_gradient = true;
+      scaler.step(*optimizer);
+      scaler.update();
+      weights.push_back(values_of(*backend, weight.value).at(0));
+    }
+    return weights;
+  }
+  std::unique_ptr<Backend> backend = hopper_backend();
+  const std::vector<float> gradients = {0.3f, -1.25f, 0.7f, 0.011f};
+};
+
+TEST_F(OptimizerTest, SgdIsBitExact) {
+  for (const bool nesterov : {false, true}) {
+    for (const float momentum : {0.0f, 0.9f}) {
+      for (const float decay : {0.0f, 0.01f}) {
+        if (nesterov && momentum == 0.0f) continue;
+        float w = 1.0f, v = 0.0f;
+        std::vector<float> expected;
+        const float lr = 0.1f;
+        for (const float g : gradients) {
+          float d = decay == 0.0f ? g : g + decay * w;
+          if (momentum != 0.0f) {
+            v = expected.empty() ? d : momentum * v + d;
+            d = nesterov ? d + momentum * v : v;
+          }
+          w = w - lr * d;
+          expected.push_back(w);
+        }
+        EXPECT_EQ(run({.name = "sgd",
+                       .learning_rate = 0.1,
+                       .momentum = momentum,
+                       .nesterov = nesterov,
+                       .weight_decay = decay},
+                      gradients),
+                  expected)
+            << "momentum " << momentum << " nesterov " << nesterov << " decay " << decay;
+      }
+    }
+  }
+}
+
+TEST_F(OptimizerTest, AdamFollowsThePaper) {
+  // In FP64 from Kingma & Ba, algorithm 1. Each of 4 steps rounds about 12 FP32 operations on values whose
+  // share of the update is at most lr = 0.1: 4 * 12 * u * 0.1 plus one rounding of w per step (u * 1): below
+  // 10 u; u = 2^-24. AdamW adds one product per step.
+  for (const bool decoupled : {false, true}) {
+    const double decay = 0.05, lr = 0.1, b1 = 0.9f, b2 = 0.999f, epsilon = 1e-8f;
+    double w = 1.0, m = 0.0, v = 0.0;
+    const auto weights =
+        run({.name = decoupled ? "adamw" : "adam", .learning_rate = lr, .weight_decay = decay}, gradients);
+    for (std::size_t t = 0; t < gradients.size(); ++t) {
+      double g = static_cast<double>(gradients[t]);
+      if (decoupled) {
+        w -= lr * decay * w;
+      } else {
+        g += decay * w;
+      }
+      m = b1 * m + (1 - b1) * g;
+      v = b2 * v + (1 - b2) * g * g;
+      const double m_hat = m / (1 - std::pow(b1, static_cast<double>(t + 1)));
+      const double v_hat = v / (1 - std::pow(b2, static_cast<double>(t + 1)));
+      w -= lr * m_hat / (std::sqrt(v_hat) + epsilon);
+      EXPECT_NEAR(static_cast<double>(weights[t]), w, 10 * 0x1p-24)
+          << "step " << t << (decoupled ? " adamw" : " adam");
+    }
+  }
+}
+
+TEST_F(OptimizerTest, StateNamesFollowTheParameter) {
+  Parameter weight{"fc1.weight", tensor_of(*backend, {2}, {1, 1})};
+  const auto names = [&](const OptimizerOptions& options) {
+    const auto optimizer = optim::make_optimizer(*backend, {&weight}, options, 1);
+    std::vector<std::string> result;
+    for (const optim::NamedTensor& state : optimizer->state()) result.push_back(state.name);
+    return result;
+  };
+  EXPECT_EQ(names({.name = "sgd"}), std::vector<std::string>{});
+  EXPECT_EQ(names({.name = "sgd", .momentum = 0.9}), std::vector<std::string>{"fc1.weight.velocity"});
+  EXPECT_EQ(names({.name = "adam"}),
+            (std::vector<std::string>{"fc1.weight.first_moment", "fc1.weight.second_moment"}));
+}
+
+TEST_F(OptimizerTest, OptionsAreChecked) {
+  const auto message = [&](const OptimizerOptions& options, int index = 0) -> std::string {
+    try {
+      optim::make_optimizer(*backend, {}, options, 1, index);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message({.name = "sdg"}), testing::AllOf(HasSubstr("sdg"), HasSubstr("adamw")));
+  EXPECT_THAT(message({.learning_rate = -1}), HasSubstr("learning_rate"));
+  EXPECT_THAT(message({.learning_rate = std::nan("")}), HasSubstr("learning_rate"));
+  EXPECT_THAT(message({.nesterov = true}), HasSubstr("momentum"));
+  EXPECT_THAT(message({.name = "adam", .beta1 = 1.0}), HasSubstr("beta1"));
+  EXPECT_THAT(message({.name = "adam", .beta2 = -0.1}), HasSubstr("beta2"));
+  EXPECT_THAT(message({.name = "adam"}, 1), HasSubstr("index"));
+}
+
+TEST_F(OptimizerTest, ClippingScalesToTheNormAndRecordsIt) {
+  Tensor step = backend->make_step_state(StepState{});
+  amp::GradScaler scaler(*backend, {.policy = "fixed", .initial_scale = 4}, step);
+  Parameter weight{"w", tensor_of(*backend, {2}, {0, 0})};
+  const auto optimizer = optim::make_optimizer(*backend, {&weight}, {.learning_rate = 1}, 1);
+  weight.gradient = tensor_of(*backend, {2}, {12, 16});  // S = 4 times (3, 4)
+  weight.has_gradient = true;
+  scaler.unscale(*optimizer);
+  optim::clip_grad_norm(*backend, scaler, *optimizer, 0.0, step);
+  EXPECT_EQ(backend->read_step_state(step).grad_norm, 5.0);
+  EXPECT_EQ(values_of(*backend, weight.gradient), (std::vector<float>{3, 4})) << "0 switches clipping off";
+  optim::clip_grad_norm(*backend, scaler, *optimizer, 2.5, step);
+  const auto clipped = values_of(*backend, weight.gradient);
+  // Factor 2.5 / (5 + 1e-6), off from 1/2 by 1e-7; two roundings more.
+  EXPECT_NEAR(clipped[0], 1.5, 1.5 * (2e-7 + 0x1p-23));
+  EXPECT_NEAR(clipped[1], 2.0, 2.0 * (2e-7 + 0x1p-23));
+  EXPECT_THROW(optim::clip_grad_norm(*backend, scaler, *optimizer, -1.0, step), std::invalid_argument);
+}
+
+// ---- schedules
+// --------------------------------------------------------------------------------------------------------
+
+TEST(Schedule, ConstantNeedsOneEntry) {
+  EXPECT_EQ(optim::learning_rate_table({}, 0.1, 1000), std::vector<float>{0.1f});
+}
+
+TEST(Schedule, WarmupIsLinear) {
+  EXPECT_EQ(optim::learning_rate_table({.warmup_steps = 4}, 1.0, 6),
+            (std::vector<float>{0.25f, 0.5f, 0.75f, 1, 1, 1}));
+}
+
+TEST(Schedule, StepDrops) {
+  EXPECT_EQ(optim::learning_rate_table({.name = "step", .step_interval = 2, .step_factor = 0.5}, 1.0, 6),
+            (std::vector<float>{1, 1, 0.5f, 0.5f, 0.25f, 0.25f}));
+}
+
+TEST(Schedule, CosineIsTheCosine) {
+  const auto table = optim::learning_rate_table(
+      {.name = "cosine", .warmup_steps = 10, .total_steps = 110, .minimum_factor = 0.1}, 2.0, 200);
+  ASSERT_EQ(table.size(), 200u);
+  for (std::size_t step = 10; step < 200; ++step) {
+    const double progress = std::min(static_cast<double>(step - 10) / 100.0, 1.0);
+    const double expected = 2.0 * (0.1 + 0.9 * 0.5 * (1 + std::cos(3.14159265358979323846 * progress)));
+    // The table rounds once to FP32 (relative u = 2^-24); the FP64 arithmetic before it is off by a few
+    // 2^-52.
+    EXPECT_NEAR(static_cast<double>(table[step]), expected, expected * 0x1p-24 + 0x1p-48) << step;
+  }
+}
+
+TEST(Schedule, OptionsAreChecked) {
+  EXPECT_THROW(optim::learning_rate_table({.name = "cosin"}, 1, 1), std::invalid_argument);
+  EXPECT_THROW(optim::learning_rate_table({.name = "cosine"}, 1, 1), std::invalid_argument);
+  EXPECT_THROW(optim::learning_rate_table({.name = "step"}, 1, 1), std::invalid_argument);
+}
+
+TEST_F(OptimizerTest, TheScheduleCountsTakenSteps) {
+  Tensor step = backend->make_step_state(StepState{});
+  amp::GradScaler scaler(*backend, {.policy = "none"}, step);
+  Parameter weight{"w", tensor_of(*backend, {1}, {1.0f})};
+  const auto optimizer =
+      optim::make_optimizer(*backend, {&weight}, {.learning_rate = 1, .schedule = {.warmup_steps = 4}}, 8);
+  std::vector<float> rates;
+  for (const float gradient : {0.0f, INFINITY, 0.0f, INFINITY, INFINITY, 0.0f}) {
+    optimizer->begin_iteration(step);
+    rates.push_back(backend->read_step_state(step).learning_rate);
+    weight.gradient = tensor_of(*backend, {1}, {gradient});
+    weight.has_gradient = true;
+    scaler.step(*optimizer);
+    scaler.update();
+  }
+  EXPECT_EQ(rates, (std::vector<float>{0.25f, 0.5f, 0.5f, 0.75f, 0.75f, 0.75f}));
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test
