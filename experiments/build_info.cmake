@@ -1,0 +1,20 @@
+# Writes OUTPUT, a header with the git hash of SOURCE_DIR and the compiler FLAGS, and touches it only if it changed.
+execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=12 HEAD
+                OUTPUT_VARIABLE hash OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+if(failed)
+  set(hash "unknown")
+else()
+  execute_process(COMMAND git -C ${SOURCE_DIR} status --porcelain --untracked-files=no
+                  OUTPUT_VARIABLE changes OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(changes)
+    string(APPEND hash "-dirty")
+  endif()
+endif()
+set(text "#pragma once\n#define FP16LAB_GIT_HASH \"${hash}\"\n#define FP16LAB_CXX_FLAGS \"${FLAGS}\"\n")
+set(old "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} old)
+endif()
+if(NOT text STREQUAL old)
+  file(WRITE ${OUTPUT} "${text}")
+endif()

@@ -1,0 +1,341 @@
+// The only file that includes CLI11, which compiles slowly.
+#include "experiments/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "experiments/build_info.hpp"
+#include "experiments/suggest.hpp"
+#include "numerics/decimal.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr const char* exit_codes =
+    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output); 2 usage or configuration; "
+    "3 back end or device\nnot there; 4 diverged; 5 verification mismatch; 130 interrupted with state saved.";
+
+struct Shared {
+  CommonOptions options;
+  std::int64_t seed = -1;
+  int threads = 0;
+};
+
+std::string footer(const std::string& examples) {
+  return fmt::format("Examples:\n{}\n\n{}", examples, exit_codes);
+}
+
+CLI::Validator at_least(std::int64_t minimum) {
+  return CLI::Validator(
+      [minimum](const std::string& text) {
+        std::int64_t value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= minimum) return std::string{};
+        return fmt::format("'{}': expected an integer, {} or more", text, minimum);
+      },
+      "", "");
+}
+
+void add_common(CLI::App& app, Shared& shared) {
+  app.add_option("-c,--config", shared.options.config, "Configuration in TOML")->type_name("FILE");
+  app.add_option("--set", shared.options.set,
+                 "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("-o,--out", shared.options.out, "Output folder")->type_name("DIR");
+  app.add_option("--seed", shared.seed, "Seed of weights and shuffling, as train.seed")
+      ->type_name("N")
+      ->check(at_least(0));
+  app.add_option("--threads", shared.threads,
+                 "Worker threads; results never depend on it (default: all processors)")
+      ->type_name("N")
+      ->check(at_least(1));
+  app.add_flag("--quiet", shared.options.quiet, "Nothing on stderr but errors");
+  app.allow_extras();  // so that unknown options can be answered with a suggestion
+}
+
+CommonOptions finish(const Shared& shared) {
+  CommonOptions options = shared.options;
+  if (shared.seed >= 0) options.seed = shared.seed;
+  options.threads = shared.threads > 0 ? shared.threads : default_threads();
+  return options;
+}
+
+[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
+
+/// CLI11 keeps what it does not know; the first of it becomes the error.
+void refuse_extras(const CLI::App& app, const std::string& program) {
+  std::vector<std::string> extras = app.remaining();
+  std::erase(extras, "--");  // the end of options is no argument
+  if (extras.empty()) return;
+  const std::string& extra = extras.front();
+  if (!extra.starts_with("-")) usage(fmt::format("{}: unexpected argument '{}'", program, extra));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string name = extra.substr(0, extra.find('='));
+  usage(fmt::format("{}: unknown option '{}'{}", program, name, did_you_mean(name, known)));
+}
+
+bool takes_value(const std::string& argument) {
+  for (const char* option : {"-c", "--config", "--set", "-o", "--out", "--seed", "--threads"})
+    if (argument == option) return true;
+  return false;
+}
+
+/// `inspect -1.5 --json`: numbers with a sign are values, not options. Moves all values behind a "--".
+std::vector<std::string> separate_values(const std::vector<std::string>& arguments) {
+  std::vector<std::string> options, values;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    bool value = !arguments[i].starts_with("-");
+    if (!value && arguments[i] != "--") {
+      try {
+        parse_number(arguments[i]);
+        value = true;
+      } catch (const std::invalid_argument&) {
+        value = false;
+      }
+    }
+    if (arguments[i] == "--") continue;
+    (value ? values : options).push_back(arguments[i]);
+    if (takes_value(arguments[i]) && i + 1 < arguments.size()) options.push_back(arguments[++i]);
+  }
+  options.emplace_back("--");
+  options.insert(options.end(), values.begin(), values.end());
+  return options;
+}
+
+/// One line, whatever the message was made of.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int report_error(const std::string& program, ExitCode code, const std::string& message) {
+  fmt::print(stderr, "{}: error: {}\n", program, one_line(message));
+  return static_cast<int>(code);
+}
+
+/// Runs `body`, turning every way to fail into one line on stderr and an exit code.
+int guarded(const std::string& program, const std::function<ExitCode()>& body) {
+  try {
+    const ExitCode code = body();
+    std::cout.flush();
+    if (std::fflush(stdout) != 0 || !std::cout)
+      return report_error(program, ExitCode::run_failed, "cannot write to the standard output");
+    return static_cast<int>(code);
+  } catch (const CLI::Success&) {
+    return 0;  // --help and --version have printed
+  } catch (const CLI::ParseError& error) {
+    return report_error(program, ExitCode::usage, error.what());
+  } catch (const CommandError& error) {
+    return report_error(program, error.code, error.what());
+  } catch (const std::exception& error) {
+    return report_error(program, ExitCode::run_failed, error.what());
+  }
+}
+
+/// The fp16lab program's commands and what they were given.
+class Program {
+ public:
+  Program()
+      : app_("fp16lab: FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
+             "fp16lab") {
+    app_.set_help_flag("-h,--help", "Show this help");
+    app_.set_version_flag("--version", fmt::format("fp16lab 0.1.0 ({}, {})", git_hash(), compiler_name()));
+    app_.footer(
+        footer("  fp16lab train -c experiments/configs/classifier.toml --set amp.level=O1 -o results/try\n"
+               "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report"));
+    app_.allow_extras();
+    add_train();
+    add_sweep();
+    add_hist();
+    add_report();
+    add_inspect();
+    add_list("list", "Workloads, data sets, policies, formats, tensor cores, configuration keys",
+             "  fp16lab list\n  fp16lab list --json", run_list);
+    add_list("devices", "Back ends and processors that are here",
+             "  fp16lab devices\n  fp16lab devices --json", run_devices);
+  }
+
+  ExitCode run(std::vector<std::string> arguments) {
+    shared_.options.argv = arguments;
+    arguments.erase(arguments.begin());
+    if (arguments.empty()) usage(fmt::format("expected a command: {}", fmt::join(names(), ", ")));
+    if (!arguments.front().starts_with("-")) {
+      const std::vector<std::string> known = names();
+      if (std::find(known.begin(), known.end(), arguments.front()) == known.end())
+        usage(
+            fmt::format("unknown command '{}'{}", arguments.front(), did_you_mean(arguments.front(), known)));
+    }
+    if (arguments.front() == "inspect") {
+      arguments = separate_values(arguments);
+      // The command itself was taken for a value: the first one.
+      const auto command = std::find(arguments.begin(), arguments.end(), "inspect");
+      std::rotate(arguments.begin(), command, command + 1);
+    }
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 parses from the back
+    try {
+      app_.parse(arguments);
+    } catch (const CLI::CallForHelp&) {
+      const std::vector<CLI::App*> chosen = app_.get_subcommands();
+      fmt::print("{}", (chosen.empty() ? app_ : *chosen.front()).help());
+      throw;
+    } catch (const CLI::CallForVersion& version) {
+      fmt::print("{}\n", version.what());
+      throw;
+    } catch (const CLI::ParseError&) {
+      refuse_all_extras();  // an unknown option is the likelier mistake behind "value missing"
+      throw;
+    }
+    refuse_all_extras();
+    return run_();
+  }
+
+ private:
+  std::vector<std::string> names() {
+    std::vector<std::string> list;
+    for (const CLI::App* command : app_.get_subcommands([](const CLI::App*) { return true; }))
+      list.push_back(command->get_name());
+    return list;
+  }
+
+  void refuse_all_extras() {
+    refuse_extras(app_, "fp16lab");
+    for (const CLI::App* command : app_.get_subcommands())
+      refuse_extras(*command, "fp16lab " + command->get_name());
+  }
+
+  /// `run` is called with the common options filled in.
+  CLI::App* add(const std::string& name, const std::string& description, const std::string& examples,
+                std::function<ExitCode(const CommonOptions&)> run) {
+    CLI::App* command = app_.add_subcommand(name, description);
+    add_common(*command, shared_);
+    command->footer(footer(examples));
+    command->callback([this, run = std::move(run)] { run_ = [this, run] { return run(finish(shared_)); }; });
+    return command;
+  }
+
+  void add_train() {
+    CLI::App* command =
+        add("train", "One training run into one run folder; a JSON summary on stdout",
+            "  fp16lab train -c experiments/configs/classifier.toml -o results/classifier\n"
+            "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2",
+            [this](const CommonOptions& common) {
+              train_.common = common;
+              return run_train(train_);
+            });
+    command->add_flag("--force", train_.force, "Replace a finished run in the output folder");
+  }
+
+  void add_sweep() {
+    CLI::App* command = add("sweep", "A grid of runs, resumable; a summary table on stdout",
+                            "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report\n"
+                            "  fp16lab sweep -c experiments/configs/full.toml -o results/full --dry-run",
+                            [this](const CommonOptions& common) {
+                              sweep_.common = common;
+                              return run_sweep(sweep_);
+                            });
+    command->add_flag("--report", sweep_.report, "Also write figures and report.html into the output folder");
+    command->add_flag("--dry-run", sweep_.dry_run, "Only print the runs as CSV");
+  }
+
+  void add_hist() {
+    CLI::App* command =
+        add("hist", "Where the recorded gradients of a run sit in FP16, at its scale or any other",
+            "  fp16lab hist results/classifier --scale 2^15\n"
+            "  fp16lab hist results/classifier --step 100 --json",
+            [this](const CommonOptions& common) {
+              hist_.common = common;
+              return run_hist(hist_);
+            });
+    command->add_option("RUN", hist_.inputs, "Run folders")->required();
+    command
+        ->add_option("--scale", hist_.scale, "Loss scale to judge at, 2^K or a number (default: as recorded)")
+        ->type_name("SCALE");
+    command->add_option("--step", hist_.step, "Recorded step (default: the last one)")
+        ->type_name("N")
+        ->check(at_least(0));
+    command->add_flag("--json", hist_.json, "JSON instead of a table");
+  }
+
+  void add_report() {
+    CLI::App* command =
+        add("report", "Figures and one offline report.html from run folders alone",
+            "  fp16lab report results/demo/classifier-* -o results/demo\n"
+            "  fp16lab report results/classifier-seed1 results/classifier-seed2 -o results/both",
+            [this](const CommonOptions& common) {
+              report_.common = common;
+              return run_report(report_);
+            });
+    command->add_option("RUN", report_.runs, "Run folders")->required();
+  }
+
+  void add_inspect() {
+    CLI::App* command =
+        add("inspect", "One value in every format and rounding mode: bits, fields, exact decimal, errors",
+            "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
+            "  fp16lab inspect f16:0x045e 0x1.8p-3 -inf --json",
+            [this](const CommonOptions& common) {
+              inspect_.common = common;
+              return run_inspect(inspect_);
+            });
+    command
+        ->add_option("VALUE", inspect_.values,
+                     "Decimal, hexadecimal float, power of two (2^-24), inf, nan, or bits (f16:0x3c00, "
+                     "bf16:, f32:, e5m2:)")
+        ->required();
+    command->add_flag("--json", inspect_.json, "JSON instead of text");
+  }
+
+  void add_list(const std::string& name, const std::string& description, const std::string& examples,
+                ExitCode (*function)(const ListCommand&)) {
+    CLI::App* command = add(name, description, examples, [this, function](const CommonOptions& common) {
+      list_.common = common;
+      return function(list_);
+    });
+    command->add_flag("--json", list_.json, "JSON instead of tables");
+  }
+
+  CLI::App app_;
+  Shared shared_;
+  TrainCommand train_;
+  SweepCommand sweep_;
+  HistCommand hist_;
+  ReportCommand report_;
+  InspectCommand inspect_;
+  ListCommand list_;
+  std::function<ExitCode()> run_;
+};
+
+}  // namespace
+
+int fp16lab_main(int argc, char** argv) {
+  return guarded("fp16lab", [&] { return Program().run(std::vector<std::string>(argv, argv + argc)); });
+}
+
+int experiment_main(int argc, char** argv, const ExperimentInfo& info,
+                    const std::function<ExitCode(const CommonOptions& common)>& run) {
+  return guarded(info.name, [&] {
+    CLI::App app(info.description, info.name);
+    Shared shared;
+    shared.options.argv = std::vector<std::string>(argv, argv + argc);
+    app.set_help_flag("-h,--help", "Show this help");
+    add_common(app, shared);
+    app.footer(footer(info.examples));
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      fmt::print("{}", app.help());
+      throw;
+    }
+    refuse_extras(app, info.name);
+    return run(finish(shared));
+  });
+}
+
+}  // namespace fp16lab::experiments

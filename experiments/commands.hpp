@@ -1,0 +1,72 @@
+// What each command of fp16lab was asked to do. Filled by the command line, carried out by the *_command.cpp
+// files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/config.hpp"
+#include "experiments/exit_code.hpp"
+
+namespace fp16lab::experiments {
+
+/// Options that every command and every experiment binary takes.
+struct CommonOptions {
+  std::vector<std::string> argv;
+  std::filesystem::path config;  ///< --config; empty: not given
+  std::vector<std::string> set;  ///< --set, in order
+  std::filesystem::path out;     ///< --out; empty: not given
+  std::optional<std::int64_t> seed;
+  int threads = 1;
+  bool quiet = false;
+};
+
+struct TrainCommand {
+  CommonOptions common;
+  bool force = false;  ///< replace a finished run
+};
+ExitCode run_train(const TrainCommand& command);
+
+struct SweepCommand {
+  CommonOptions common;
+  bool report = false;   ///< also write report.html
+  bool dry_run = false;  ///< only print the plan
+};
+ExitCode run_sweep(const SweepCommand& command);
+
+struct HistCommand {
+  CommonOptions common;
+  std::vector<std::filesystem::path> inputs;
+  std::string scale;                  ///< "2^15" or a number; empty: as recorded
+  std::optional<std::uint64_t> step;  ///< default: the last recorded one
+  bool json = false;
+};
+ExitCode run_hist(const HistCommand& command);
+
+struct ReportCommand {
+  CommonOptions common;
+  std::vector<std::filesystem::path> runs;
+};
+ExitCode run_report(const ReportCommand& command);
+
+struct InspectCommand {
+  CommonOptions common;
+  std::vector<std::string> values;
+  bool json = false;
+};
+ExitCode run_inspect(const InspectCommand& command);
+
+struct ListCommand {
+  CommonOptions common;
+  bool json = false;
+};
+ExitCode run_list(const ListCommand& command);
+ExitCode run_devices(const ListCommand& command);
+
+/// Defaults, then --config, then --set in order, then --seed; validated.
+RunConfig resolve_config(const CommonOptions& common);
+
+}  // namespace fp16lab::experiments

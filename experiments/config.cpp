@@ -1,0 +1,234 @@
+#include "experiments/config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+
+#include "experiments/exit_code.hpp"
+#include "experiments/suggest.hpp"
+#include "numerics/decimal.hpp"
+#include "numerics/files/atomic_file.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+[[noreturn]] void fail(std::string_view where, const std::string& what) {
+  std::string message = fmt::format("{}: {}", where, what);
+  std::replace(message.begin(), message.end(), '\n', ' ');  // values that are shown may span lines
+  throw CommandError(ExitCode::usage, message);
+}
+
+std::vector<std::string> known_names() {
+  std::vector<std::string> names;
+  for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+  return names;
+}
+
+std::vector<std::string> known_sections() {
+  std::vector<std::string> sections;
+  for (const ConfigKey& key : config_keys()) {
+    std::string section = key.name.substr(0, key.name.find('.'));
+    if (sections.empty() || sections.back() != section) sections.push_back(std::move(section));
+  }
+  return sections;
+}
+
+const ConfigKey& find_key(std::string_view name, std::string_view where) {
+  for (const ConfigKey& key : config_keys())
+    if (key.name == name) return key;
+  // A section in the place of a key ("[train]" written as "train = 3") deserves its own words.
+  const std::vector<std::string> sections = known_sections();
+  if (std::find(sections.begin(), sections.end(), name) != sections.end())
+    fail(where, fmt::format("'{}' is a section, not a key", name));
+  fail(where, fmt::format("unknown key '{}'{}", name, did_you_mean(name, known_names())));
+}
+
+bool in_range(double x, const ConfigRange& range) {
+  return std::isfinite(x) && (range.minimum_excluded ? x > range.minimum : x >= range.minimum) &&
+         (range.maximum_excluded ? x < range.maximum : x <= range.maximum);
+}
+
+[[noreturn]] void fail_value(const ConfigKey& key, const std::string& shown, std::string_view where) {
+  fail(where, fmt::format("{} = {}: expected {}", key.name, shown, expectation_of(key)));
+}
+
+void assign_text(const ConfigKey& key, std::string& field, const std::string& text, std::string_view where) {
+  if (!key.choices.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
+    fail(where, fmt::format("{} = \"{}\": expected {}{}", key.name, text, expectation_of(key),
+                            did_you_mean(text, key.choices)));
+  field = text;
+}
+
+/// `node` as the key's type, checked; integers serve as real numbers.
+void assign(RunConfig& config, const ConfigKey& key, const toml::node& node, std::string_view where) {
+  const auto shown = [&node] {
+    std::ostringstream text;
+    node.visit([&text](const auto& value) { text << value; });
+    return text.str();
+  };
+  const auto integer_of = [&](const toml::node& item) {
+    const auto value = item.value_exact<std::int64_t>();
+    if (!value || !in_range(static_cast<double>(*value), key.range)) fail_value(key, shown(), where);
+    return *value;
+  };
+  const ConfigField field = key.field(config);
+  if (auto* const* text = std::get_if<std::string*>(&field)) {
+    if (!node.is_string()) fail_value(key, shown(), where);
+    assign_text(key, **text, **node.as_string(), where);
+  } else if (auto* const* integer = std::get_if<std::int64_t*>(&field)) {
+    **integer = integer_of(node);
+  } else if (auto* const* real = std::get_if<double*>(&field)) {
+    if (!node.is_number() || !in_range(*node.value<double>(), key.range)) fail_value(key, shown(), where);
+    **real = *node.value<double>();
+  } else if (auto* const* boolean = std::get_if<bool*>(&field)) {
+    if (!node.is_boolean()) fail_value(key, shown(), where);
+    **boolean = **node.as_boolean();
+  } else {
+    std::vector<std::int64_t>& list = *std::get<std::vector<std::int64_t>*>(field);
+    if (!node.is_array()) fail_value(key, shown(), where);
+    std::vector<std::int64_t> values;
+    for (const toml::node& item : *node.as_array()) values.push_back(integer_of(item));
+    list = std::move(values);
+  }
+}
+
+toml::table parse_toml(std::string_view text, std::string_view source) {
+  try {
+    return toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    fail(fmt::format("{}:{}", source, error.source().begin.line), std::string(error.description()));
+  }
+}
+
+void read_table(RunConfig& config, const toml::table& table, const std::string& prefix,
+                std::string_view source) {
+  for (const auto& [name, node] : table) {
+    const std::string full =
+        prefix.empty() ? std::string(name.str()) : prefix + "." + std::string(name.str());
+    const std::string where = fmt::format("{}:{}", source, name.source().begin.line);
+    if (!node.is_table()) {
+      assign(config, find_key(full, where), node, where);
+    } else {
+      const std::vector<std::string> sections = known_sections();
+      if (std::find(sections.begin(), sections.end(), full) == sections.end())
+        fail(where, fmt::format("unknown section '{}'{}", full, did_you_mean(full, sections)));
+      read_table(config, *node.as_table(), full, source);
+    }
+  }
+}
+
+std::string toml_string(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      (result += '\\') += c;
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      result += c;
+  }
+  return result + "\"";
+}
+
+}  // namespace
+
+RunConfig parse_config(std::string_view toml, std::string_view source) {
+  RunConfig config;
+  read_table(config, parse_toml(toml, source), "", source);
+  return config;
+}
+
+RunConfig load_config(const std::filesystem::path& path) {
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::usage, fmt::format("--config: {}", error.what()));
+  }
+  return parse_config(text, path.string());
+}
+
+void apply_setting(RunConfig& config, std::string_view setting, std::string_view where) {
+  const std::size_t equals = setting.find('=');
+  if (equals == std::string_view::npos || equals == 0)
+    fail(where, fmt::format("'{}': expected key=value, such as train.seed=2", setting));
+  const auto trimmed = [](std::string_view text) {
+    const std::size_t first = text.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return std::string_view{};
+    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  };
+  const std::string_view value = trimmed(setting.substr(equals + 1));
+  const ConfigKey& key = find_key(trimmed(setting.substr(0, equals)), where);
+
+  const ConfigField field = key.field(config);
+  auto* const* text = std::get_if<std::string*>(&field);
+  if (text != nullptr && !value.starts_with('"') && !value.starts_with('\'')) {
+    assign_text(key, **text, std::string(value), where);
+    return;
+  }
+  auto* const* real = std::get_if<double*>(&field);
+  if (real != nullptr && value.starts_with("2^")) {
+    double power = 0;
+    try {
+      power = parse_number(value).value.to_double();
+    } catch (const std::invalid_argument&) {
+      fail_value(key, std::string(value), where);
+    }
+    if (!in_range(power, key.range)) fail_value(key, std::string(value), where);
+    **real = power;
+    return;
+  }
+  toml::table table;
+  try {
+    table = toml::parse(fmt::format("value = {}", value));
+  } catch (const toml::parse_error&) {
+    fail_value(key, std::string(value), where);
+  }
+  if (table.size() != 1) fail_value(key, std::string(value), where);
+  assign(config, key, *table.get("value"), where);
+}
+
+void validate_config(const RunConfig& config, std::string_view where) {
+  if (config.model.widths.size() < 2)
+    fail(where, fmt::format("model.widths = {}: expected at least two widths, input and output",
+                            config.model.widths));
+  if (config.train.steps == 0 && config.train.epochs == 0)
+    fail(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
+  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
+    fail(where, "optimizer.nesterov = true: expected an optimizer.momentum above 0");
+}
+
+std::string value_text(const RunConfig& config, const ConfigKey& key) {
+  RunConfig copy = config;
+  const ConfigField field = key.field(copy);
+  if (auto* const* text = std::get_if<std::string*>(&field)) return toml_string(**text);
+  if (auto* const* integer = std::get_if<std::int64_t*>(&field)) return fmt::format("{}", **integer);
+  if (auto* const* boolean = std::get_if<bool*>(&field)) return **boolean ? "true" : "false";
+  if (auto* const* list = std::get_if<std::vector<std::int64_t>*>(&field)) return fmt::format("{}", **list);
+  const double value = *std::get<double*>(field);
+  std::string text = fmt::format("{}", value);  // the shortest decimal that reads back to the same double
+  // TOML tells reals from integers by a point or an exponent.
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string to_toml(const RunConfig& config) {
+  std::string text;
+  std::string section;
+  for (const ConfigKey& key : config_keys()) {
+    const std::size_t point = key.name.find('.');
+    if (key.name.compare(0, point, section) != 0 || section.empty()) {
+      section = key.name.substr(0, point);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    text += fmt::format("{} = {}\n", key.name.substr(point + 1), value_text(config, key));
+  }
+  return text;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,154 @@
+// The configuration of one run: typed, complete and checked.
+//
+// One table of keys (config_keys) drives parsing, --set, error messages, the documentation of `fp16lab list`
+// and the resolved config.toml. The defaults are the member initialisers below.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace fp16lab::experiments {
+
+struct ModelConfig {
+  std::string name = "classifier";
+  std::vector<std::int64_t> widths{784, 512, 256, 128, 10};
+  std::string activation = "relu";
+  std::string init = "torch_linear";
+  bool operator==(const ModelConfig&) const = default;
+};
+
+struct DataConfig {
+  std::string name = "fashion-mnist";
+  std::string path;
+  std::int64_t subset = 0;
+  std::int64_t test_subset = 0;
+  std::string normalise = "unit";
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct TrainConfig {
+  std::int64_t steps = 0;
+  std::int64_t epochs = 1;
+  std::int64_t batch_size = 128;
+  std::int64_t accumulate = 1;
+  std::string accumulate_mode = "mean";
+  double clip_norm = 0;
+  std::int64_t seed = 1;
+  std::int64_t evaluate_every = 0;
+  std::int64_t skip_limit = 0;
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct OptimizerConfig {
+  std::string name = "sgd";
+  double lr = 0.05;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+struct ScheduleConfig {
+  std::string name = "constant";
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;
+  double minimum_factor = 0;
+  std::int64_t step_interval = 0;
+  double step_factor = 0.1;
+  bool operator==(const ScheduleConfig&) const = default;
+};
+
+struct AmpConfig {
+  std::string level = "O0";
+  std::string dtype = "f16";
+  std::string dialect = "torch";
+  bool operator==(const AmpConfig&) const = default;
+};
+
+struct ScalerConfig {
+  std::string policy = "none";
+  double initial_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::int64_t growth_interval = 2000;
+  bool operator==(const ScalerConfig&) const = default;
+};
+
+struct BackendConfig {
+  std::string device = "emulated";
+  std::string tensor_core = "hopper";
+  bool operator==(const BackendConfig&) const = default;
+};
+
+struct ObserveConfig {
+  std::int64_t histograms_every = 50;
+  bool operator==(const ObserveConfig&) const = default;
+};
+
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  AmpConfig amp;
+  ScalerConfig scaler;
+  BackendConfig backend;
+  ObserveConfig observe;
+  bool operator==(const RunConfig&) const = default;
+};
+
+/// Where a key's value lives: string, integer, real, boolean, list of integers.
+using ConfigField = std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<std::int64_t>*>;
+
+/// What a number may be.
+struct ConfigRange {
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool minimum_excluded = false;
+  bool maximum_excluded = false;
+};
+
+struct ConfigKey {
+  std::string name;  ///< "scaler.policy"
+  ConfigField (*field)(RunConfig&);
+  ConfigRange range;                 ///< of numbers, and of the elements of lists
+  std::vector<std::string> choices;  ///< of strings; empty: any text
+  std::string doc;
+};
+
+/// Every key, in the order of the resolved config.toml: sections in one piece.
+std::span<const ConfigKey> config_keys();
+
+/// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
+std::string expectation_of(const ConfigKey& key);
+/// The value of a key as TOML text.
+std::string value_text(const RunConfig& config, const ConfigKey& key);
+
+/// Reads TOML text over the defaults. `source` names it in messages. Throws CommandError(usage) "SOURCE:LINE:
+/// ..." on bad syntax, an unknown key (with the nearest known one), a wrong type or an impossible value.
+RunConfig parse_config(std::string_view toml, std::string_view source);
+/// The same from a file; a missing or unreadable one is a usage error too.
+RunConfig load_config(const std::filesystem::path& path);
+
+/// Applies one "key=value" (of --set, or of a sweep's variant). The value is TOML; text needs no quotes, and
+/// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with
+/// `where`.
+void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
+
+/// Checks what concerns several keys at once: CommandError(usage) that begins with `where`.
+void validate_config(const RunConfig& config, std::string_view where);
+
+/// The resolved configuration with every key; parse_config gives back an equal one.
+std::string to_toml(const RunConfig& config);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,184 @@
+// The one table of configuration keys.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/data/dataset.hpp"
+#include "experiments/config.hpp"
+#include "experiments/registry.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+/// The largest integer up to which every integer is a double: ranges are kept in doubles.
+constexpr double largest_integer = 9007199254740991.0;
+constexpr ConfigRange any{};
+constexpr ConfigRange counts{0, largest_integer};
+constexpr ConfigRange positive_counts{1, largest_integer};
+constexpr ConfigRange not_negative{0, infinity, false, true};
+constexpr ConfigRange positive{0, infinity, true, true};
+constexpr ConfigRange below_one{0, 1, false, true};
+/// A loss scale must survive as an FP32 number with a finite reciprocal.
+constexpr ConfigRange scales{0x1p-126, 0x1p126};
+
+#define FP16LAB_FIELD(path) [](RunConfig& config) -> ConfigField { return &config.path; }
+
+std::vector<ConfigKey> make_keys() {
+  return {
+      {"model.name", FP16LAB_FIELD(model.name), any, workload_names(),
+       "the workload: model, targets and loss"},
+      {"model.widths", FP16LAB_FIELD(model.widths), positive_counts, {}, "layer widths, the input's first"},
+      {"model.activation", FP16LAB_FIELD(model.activation), any, activation_names(), "between layers"},
+      {"model.init", FP16LAB_FIELD(model.init), any, init_names(), "initial weights"},
+
+      {"data.name", FP16LAB_FIELD(data.name), any, dataset_names(), "the data set"},
+      {"data.path", FP16LAB_FIELD(data.path), any, {}, "its folder; empty: $FP16LAB_DATA, then the system's"},
+      {"data.subset", FP16LAB_FIELD(data.subset), counts, {}, "first n training images; 0: all"},
+      {"data.test_subset", FP16LAB_FIELD(data.test_subset), counts, {}, "first n test images; 0: all"},
+      {"data.normalise",
+       FP16LAB_FIELD(data.normalise),
+       any,
+       {"unit", "standard"},
+       "unit: p/255; standard: mean 0 and deviation 1 over the training set"},
+
+      {"train.steps",
+       FP16LAB_FIELD(train.steps),
+       counts,
+       {},
+       "optimizer steps; 0: as many as train.epochs gives"},
+      {"train.epochs",
+       FP16LAB_FIELD(train.epochs),
+       counts,
+       {},
+       "passes over the data where train.steps is 0"},
+      {"train.batch_size", FP16LAB_FIELD(train.batch_size), positive_counts, {}, "images a micro-batch"},
+      {"train.accumulate", FP16LAB_FIELD(train.accumulate), positive_counts, {}, "micro-batches a step"},
+      {"train.accumulate_mode",
+       FP16LAB_FIELD(train.accumulate_mode),
+       any,
+       {"mean", "sum"},
+       "mean: the loss is divided by train.accumulate; sum: it is not"},
+      {"train.clip_norm",
+       FP16LAB_FIELD(train.clip_norm),
+       not_negative,
+       {},
+       "largest L2 norm of the gradients; 0: off"},
+      {"train.seed", FP16LAB_FIELD(train.seed), counts, {}, "of weights and shuffling"},
+      {"train.evaluate_every", FP16LAB_FIELD(train.evaluate_every), counts, {}, "steps; 0: only at the end"},
+      {"train.skip_limit",
+       FP16LAB_FIELD(train.skip_limit),
+       counts,
+       {},
+       "consecutive skipped steps that end the run as diverged; 0: no limit"},
+
+      {"optimizer.name", FP16LAB_FIELD(optimizer.name), any, optimizer_names(), "the update rule"},
+      {"optimizer.lr", FP16LAB_FIELD(optimizer.lr), not_negative, {}, "learning rate"},
+      {"optimizer.momentum", FP16LAB_FIELD(optimizer.momentum), below_one, {}, "of sgd"},
+      {"optimizer.nesterov", FP16LAB_FIELD(optimizer.nesterov), any, {}, "of sgd; needs a momentum"},
+      {"optimizer.weight_decay",
+       FP16LAB_FIELD(optimizer.weight_decay),
+       not_negative,
+       {},
+       "L2 for sgd and adam, decoupled for adamw"},
+      {"optimizer.beta1", FP16LAB_FIELD(optimizer.beta1), below_one, {}, "of adam and adamw"},
+      {"optimizer.beta2", FP16LAB_FIELD(optimizer.beta2), below_one, {}, "of adam and adamw"},
+      {"optimizer.epsilon", FP16LAB_FIELD(optimizer.epsilon), positive, {}, "of adam and adamw"},
+
+      {"schedule.name", FP16LAB_FIELD(schedule.name), any, schedule_names(), "of the learning rate"},
+      {"schedule.warmup_steps",
+       FP16LAB_FIELD(schedule.warmup_steps),
+       counts,
+       {},
+       "linear rise to optimizer.lr, of any schedule"},
+      {"schedule.total_steps",
+       FP16LAB_FIELD(schedule.total_steps),
+       counts,
+       {},
+       "cosine: where it ends; 0: with the run"},
+      {"schedule.minimum_factor",
+       FP16LAB_FIELD(schedule.minimum_factor),
+       {0, 1},
+       {},
+       "cosine: last learning rate over the first"},
+      {"schedule.step_interval",
+       FP16LAB_FIELD(schedule.step_interval),
+       counts,
+       {},
+       "step: steps between drops"},
+      {"schedule.step_factor",
+       FP16LAB_FIELD(schedule.step_factor),
+       {0, 1, true, false},
+       {},
+       "step: learning rate times this at a drop"},
+
+      {"amp.level", FP16LAB_FIELD(amp.level), any, amp_level_names(),
+       "O0: FP32; O1: autocast by op list on FP32 master weights"},
+      {"amp.dtype", FP16LAB_FIELD(amp.dtype), any, {"f16"}, "the low-precision type"},
+      {"amp.dialect", FP16LAB_FIELD(amp.dialect), any, {"torch"}, "whose op lists"},
+
+      {"scaler.policy", FP16LAB_FIELD(scaler.policy), any, policy_names(), "how the loss scale moves"},
+      {"scaler.initial_scale", FP16LAB_FIELD(scaler.initial_scale), scales, {}, "of fixed and dynamic"},
+      {"scaler.growth_factor",
+       FP16LAB_FIELD(scaler.growth_factor),
+       {1, infinity, true, true},
+       {},
+       "dynamic: scale times this after growth_interval good steps"},
+      {"scaler.backoff_factor",
+       FP16LAB_FIELD(scaler.backoff_factor),
+       {0, 1, true, true},
+       {},
+       "dynamic: scale times this after a step with Inf or NaN"},
+      {"scaler.growth_interval",
+       FP16LAB_FIELD(scaler.growth_interval),
+       {1, 2147483647},
+       {},
+       "dynamic: good steps in a row before growth"},
+
+      {"backend.device",
+       FP16LAB_FIELD(backend.device),
+       any,
+       {"emulated", "cuda", "auto"},
+       "auto: cuda where there is one, else emulated"},
+      {"backend.tensor_core", FP16LAB_FIELD(backend.tensor_core), any, tensor_core_names(),
+       "whose matrix arithmetic FP16 products follow"},
+
+      {"observe.histograms_every",
+       FP16LAB_FIELD(observe.histograms_every),
+       counts,
+       {},
+       "steps between gradient histograms; 0: none"},
+  };
+}
+
+#undef FP16LAB_FIELD
+
+std::string bounds_text(const ConfigRange& range) {
+  const auto number = [](double x) { return fmt::format("{}", x); };
+  const bool unbounded = std::isinf(range.maximum) || range.maximum == largest_integer;
+  if (range.minimum == 0 && range.minimum_excluded && unbounded) return "above 0";
+  if (unbounded) return number(range.minimum) + (range.minimum_excluded ? " excluded, and more" : " or more");
+  return fmt::format("from {}{} to {}{}", number(range.minimum), range.minimum_excluded ? " (excluded)" : "",
+                     number(range.maximum), range.maximum_excluded ? " (excluded)" : "");
+}
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() {
+  static const std::vector<ConfigKey> keys = make_keys();
+  return keys;
+}
+
+std::string expectation_of(const ConfigKey& key) {
+  RunConfig defaults;
+  const ConfigField field = key.field(defaults);
+  if (std::holds_alternative<std::string*>(field))
+    return key.choices.empty() ? "text" : fmt::format("one of {}", fmt::join(key.choices, ", "));
+  if (std::holds_alternative<bool*>(field)) return "true or false";
+  if (std::holds_alternative<std::vector<std::int64_t>*>(field))
+    return fmt::format("a list of integers, each {}", bounds_text(key.range));
+  return fmt::format("{}, {}", std::holds_alternative<double*>(field) ? "a number" : "an integer",
+                     bounds_text(key.range));
+}
+
+}  // namespace fp16lab::experiments

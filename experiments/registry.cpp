@@ -1,0 +1,66 @@
+#include "experiments/registry.hpp"
+
+#include <iterator>
+
+#include "engine/amp/autocast.hpp"
+#include "engine/amp/policy.hpp"
+#include "engine/data/dataset.hpp"
+#include "engine/nn/initialization.hpp"
+#include "engine/nn/mlp.hpp"
+#include "experiments/workloads.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+template <class Range, class Name>
+std::vector<std::string> names_of(const Range& range, Name name) {
+  std::vector<std::string> names;
+  names.reserve(std::size(range));
+  for (const auto& item : range) names.emplace_back(name(item));
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> workload_names() {
+  return names_of(known_workloads(), [](const WorkloadInfo& info) { return info.name; });
+}
+
+std::vector<std::string> activation_names() {
+  using engine::nn::Activation;
+  return names_of(std::vector{Activation::relu, Activation::none},
+                  [](Activation a) { return engine::nn::name_of(a); });
+}
+
+std::vector<std::string> init_names() {
+  using engine::nn::Initialization;
+  return names_of(std::vector{Initialization::torch_linear, Initialization::kaiming_uniform,
+                              Initialization::xavier_uniform},
+                  [](Initialization i) { return engine::nn::name_of(i); });
+}
+
+std::vector<std::string> dataset_names() {
+  return names_of(engine::data::known_datasets(),
+                  [](const engine::data::DatasetInfo& info) { return info.name; });
+}
+
+std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
+
+std::vector<std::string> schedule_names() { return {"constant", "cosine", "step"}; }
+
+std::vector<std::string> amp_level_names() {
+  using engine::amp::Level;
+  return names_of(std::vector{Level::O0, Level::O1}, [](Level level) { return engine::amp::name_of(level); });
+}
+
+std::vector<std::string> policy_names() {
+  return names_of(engine::amp::scale_policies(),
+                  [](const engine::amp::PolicyDescription& p) { return p.name; });
+}
+
+std::vector<std::string> tensor_core_names() {
+  return names_of(tensor_core_models(), [](const TensorCoreModel& model) { return model.name; });
+}
+
+}  // namespace fp16lab::experiments

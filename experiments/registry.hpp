@@ -1,0 +1,19 @@
+// The names that users may type, asked from the rooms that own them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fp16lab::experiments {
+
+std::vector<std::string> workload_names();     ///< model.name
+std::vector<std::string> activation_names();   ///< model.activation
+std::vector<std::string> init_names();         ///< model.init
+std::vector<std::string> dataset_names();      ///< data.name
+std::vector<std::string> optimizer_names();    ///< optimizer.name
+std::vector<std::string> schedule_names();     ///< schedule.name
+std::vector<std::string> amp_level_names();    ///< amp.level
+std::vector<std::string> policy_names();       ///< scaler.policy
+std::vector<std::string> tensor_core_names();  ///< backend.tensor_core
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,68 @@
+// A sweep: workloads x variants x seeds, one run folder each, one process per run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "experiments/commands.hpp"
+#include "experiments/config.hpp"
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab::experiments {
+
+struct PlannedRun {
+  std::string name;  ///< "autoencoder-none-seed1": its folder's name
+  std::string workload;
+  std::string variant;
+  RunConfig config;
+  std::filesystem::path folder;
+};
+
+struct SweepPlan {
+  std::filesystem::path folder;
+  std::vector<PlannedRun> runs;
+};
+
+/// One [[workload]] or [[variant]] of a sweep file.
+struct SweepWorkload {
+  std::string name;
+  RunConfig config;
+  std::vector<std::int64_t> seeds;
+};
+struct SweepVariant {
+  std::string name;
+  std::vector<std::string> set;  ///< "key=value", applied over the workload's configuration
+  std::string where = "sweep";   ///< for messages
+};
+
+/// Multiplies out: workload by workload, variant by variant, seed by seed. --set comes last and --seed
+/// replaces the seeds. Every configuration is validated. CommandError(usage) on bad or repeated names.
+SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
+                    const CommonOptions& common);
+
+/// Reads a sweep file:
+///   [[workload]]  name = "classifier"  config = "classifier.toml" (beside this file)  set = ["key=value",
+///   ...]
+///                 seeds = [1, 2]
+///   [[variant]]   name = "none"        set = ["amp.level=O1", "scaler.policy=none"]
+/// CommandError(usage) "FILE:LINE: ..." for anything else.
+SweepPlan load_sweep(const CommonOptions& common);
+
+/// Is the run on disk, complete, and made from the same configuration?
+bool is_done(const PlannedRun& run);
+
+struct SweepOutcome {
+  std::size_t done_before = 0;
+  std::size_t run_now = 0;
+  std::vector<std::string> failed;  ///< names of runs that crashed or ended with an error
+  bool interrupted = false;
+};
+
+/// Carries the plan out, one child process (`fp16lab train`) at a time with all threads, so that a run that
+/// crashes or is killed takes nothing with it. Complete runs with the same configuration are skipped; all
+/// others start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,161 @@
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <set>
+
+#include "experiments/suggest.hpp"
+#include "experiments/sweep.hpp"
+#include "numerics/files/atomic_file.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+[[noreturn]] void fail(const std::string& where, const std::string& what) {
+  throw CommandError(ExitCode::usage, fmt::format("{}: {}", where, what));
+}
+
+std::string line_of(const std::string& source, const toml::node& node) {
+  return fmt::format("{}:{}", source, node.source().begin.line);
+}
+
+void require_known_keys(const toml::table& table, const std::string& source,
+                        const std::vector<std::string>& known) {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(fmt::format("{}:{}", source, key.source().begin.line),
+           fmt::format("unknown key '{}' in a sweep; expected {}{}", name, fmt::join(known, ", "),
+                       did_you_mean(name, known)));
+  }
+}
+
+std::string required_text(const toml::table& table, const std::string& source, const char* key) {
+  const toml::node* node = table.get(key);
+  if (node == nullptr) fail(line_of(source, table), fmt::format("'{}' is missing", key));
+  if (!node->is_string() || node->as_string()->get().empty())
+    fail(line_of(source, *node), fmt::format("{}: expected text", key));
+  return node->as_string()->get();
+}
+
+std::vector<std::string> optional_texts(const toml::table& table, const std::string& source,
+                                        const char* key) {
+  std::vector<std::string> texts;
+  const toml::node* node = table.get(key);
+  if (node == nullptr) return texts;
+  if (!node->is_array())
+    fail(line_of(source, *node), fmt::format("{}: expected a list of \"key=value\"", key));
+  for (const toml::node& item : *node->as_array()) {
+    if (!item.is_string())
+      fail(line_of(source, item), fmt::format("{}: expected a list of \"key=value\"", key));
+    texts.push_back(item.as_string()->get());
+  }
+  return texts;
+}
+
+std::vector<std::int64_t> seeds_of(const toml::table& table, const std::string& source) {
+  const toml::node* node = table.get("seeds");
+  if (node == nullptr) return {1};
+  std::vector<std::int64_t> seeds;
+  if (node->is_array())
+    for (const toml::node& item : *node->as_array())
+      seeds.push_back(item.is_integer() ? item.as_integer()->get() : std::int64_t{-1});
+  if (seeds.empty() || *std::min_element(seeds.begin(), seeds.end()) < 0)
+    fail(line_of(source, *node), "seeds: expected a list of integers, each 0 or more");
+  return seeds;
+}
+
+/// The tables of [[name]], at least one.
+std::vector<const toml::table*> tables_of(const toml::table& root, const std::string& source,
+                                          const std::string& name) {
+  const toml::node* node = root.get(name);
+  if (node == nullptr) fail(source, fmt::format("no [[{}]] in this sweep", name));
+  std::vector<const toml::table*> tables;
+  if (node->is_array())
+    for (const toml::node& item : *node->as_array())
+      if (item.is_table()) tables.push_back(item.as_table());
+  if (tables.empty()) fail(line_of(source, *node), fmt::format("{}: expected [[{}]] tables", name, name));
+  return tables;
+}
+
+/// Names become parts of folder names.
+void require_plain_name(const std::string& name, const std::string& where) {
+  const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+  if (!plain || name.front() == '.')
+    fail(where,
+         fmt::format("name = \"{}\": expected letters, digits, '-', '_' and '.', not beginning with '.'",
+                     name));
+}
+
+}  // namespace
+
+SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
+                    const CommonOptions& common) {
+  SweepPlan plan;
+  plan.folder = common.out;
+  std::set<std::string> names;
+  for (const SweepWorkload& workload : workloads) {
+    for (const SweepVariant& variant : variants) {
+      const std::vector<std::int64_t> seeds = common.seed ? std::vector{*common.seed} : workload.seeds;
+      for (const std::int64_t seed : seeds) {
+        PlannedRun run;
+        run.workload = workload.name;
+        run.variant = variant.name;
+        run.name = fmt::format("{}-{}-seed{}", workload.name, variant.name, seed);
+        run.folder = plan.folder / run.name;
+        run.config = workload.config;
+        for (const std::string& setting : variant.set) apply_setting(run.config, setting, variant.where);
+        for (const std::string& setting : common.set) apply_setting(run.config, setting, "--set");
+        run.config.train.seed = seed;
+        validate_config(run.config, run.name);
+        if (!names.insert(run.name).second) fail("sweep", fmt::format("the run {} appears twice", run.name));
+        plan.runs.push_back(std::move(run));
+      }
+    }
+  }
+  return plan;
+}
+
+SweepPlan load_sweep(const CommonOptions& common) {
+  if (common.config.empty())
+    throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c experiments/configs/demo.toml");
+  const std::string source = common.config.string();
+  toml::table root;
+  try {
+    root = toml::parse(read_file(common.config), source);
+  } catch (const toml::parse_error& error) {
+    fail(fmt::format("{}:{}", source, error.source().begin.line), std::string(error.description()));
+  } catch (const std::runtime_error& error) {
+    fail("--config", error.what());
+  }
+  require_known_keys(root, source, {"workload", "variant"});
+
+  std::vector<SweepWorkload> workloads;
+  for (const toml::table* table : tables_of(root, source, "workload")) {
+    require_known_keys(*table, source, {"name", "config", "set", "seeds"});
+    SweepWorkload workload;
+    workload.name = required_text(*table, source, "name");
+    const std::string where = line_of(source, *table);
+    require_plain_name(workload.name, where);
+    workload.config = load_config(common.config.parent_path() / required_text(*table, source, "config"));
+    for (const std::string& setting : optional_texts(*table, source, "set"))
+      apply_setting(workload.config, setting, where);
+    workload.seeds = seeds_of(*table, source);
+    workloads.push_back(std::move(workload));
+  }
+  std::vector<SweepVariant> variants;
+  for (const toml::table* table : tables_of(root, source, "variant")) {
+    require_known_keys(*table, source, {"name", "set"});
+    SweepVariant variant;
+    variant.name = required_text(*table, source, "name");
+    variant.where = line_of(source, *table);
+    require_plain_name(variant.name, variant.where);
+    variant.set = optional_texts(*table, source, "set");
+    variants.push_back(std::move(variant));
+  }
+  return make_plan(workloads, variants, common);
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,147 @@
+// The command line as users meet it: help, mistakes, exit codes, streams.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/experiments/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+class CommandLine : public SmallRuns {};
+
+TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
+  for (const char* command : {"", "train", "sweep", "hist", "report", "inspect", "list", "devices"}) {
+    std::vector<std::string> arguments{"--help"};
+    if (*command != '\0') arguments.insert(arguments.begin(), command);
+    const auto result = fp16lab(arguments);
+    EXPECT_EQ(result.exit_code, 0) << command;
+    EXPECT_EQ(result.err, "") << command;
+    EXPECT_NE(result.out.find("Examples:"), std::string::npos) << command;
+    EXPECT_NE(result.out.find("Exit codes:"), std::string::npos) << command;
+    if (*command == '\0') continue;
+    for (const char* option : {"--config", "--set", "--out", "--seed", "--threads", "--quiet"})
+      EXPECT_NE(result.out.find(option), std::string::npos) << command << " " << option;
+  }
+}
+
+TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
+  expect_one_line_error(fp16lab({}), 2, "expected a command");
+  expect_one_line_error(fp16lab({"trian"}), 2, "unknown command 'trian'; did you mean 'train'?");
+  expect_one_line_error(fp16lab({"train", "--threds", "2"}), 2,
+                        "unknown option '--threds'; did you mean '--threads'?");
+  expect_one_line_error(fp16lab({"list", "--jsn"}), 2, "did you mean '--json'?");
+  expect_one_line_error(fp16lab({"list", "extra"}), 2, "unexpected argument 'extra'");
+  expect_one_line_error(fp16lab({"train", "--seed", "x"}), 2, "--seed: 'x': expected an integer, 0 or more");
+  expect_one_line_error(fp16lab({"train", "--threads", "0"}), 2,
+                        "--threads: '0': expected an integer, 1 or more");
+  expect_one_line_error(fp16lab({"train", "--seed"}), 2, "--seed");
+  expect_one_line_error(fp16lab({"inspect"}), 2, "VALUE");
+}
+
+TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {
+  testing_support::write_bytes(path("bad.toml"), "[train]\nseed = 1\n\n\n\n[scaler]\npolcy = \"none\"\n");
+  expect_one_line_error(fp16lab({"train", "-c", path("bad.toml")}), 2,
+                        path("bad.toml") + ":7: unknown key 'scaler.polcy'; did you mean 'scaler.policy'?");
+  testing_support::write_bytes(path("type.toml"), "[train]\nbatch_size = \"big\"\n");
+  expect_one_line_error(fp16lab({"train", "-c", path("type.toml")}), 2,
+                        "type.toml:2: train.batch_size = 'big'");
+  expect_one_line_error(fp16lab({"train", "-c", path("absent.toml")}), 2, "absent.toml");
+  expect_one_line_error(train("run", {"--set", "train.batch_size=0"}), 2,
+                        "train.batch_size = 0: expected an integer");
+  expect_one_line_error(train("run", {"--set", "optimizer.lr=-1"}), 2, "optimizer.lr");
+  expect_one_line_error(train("run", {"--set", "amp.level=O7"}), 2, "expected one of O0, O1");
+  expect_one_line_error(train("run", {"--set", "backend.tensor_core=hoper"}), 2, "did you mean 'hopper'?");
+  expect_one_line_error(train("run", {"--set", "model.widths=[784,11]"}), 2,
+                        "model.widths ends with 11: expected 10");
+  expect_one_line_error(train("run", {"--set", "model.widths=[100,10]"}), 2,
+                        "model.widths begins with 100: expected 784");
+  expect_one_line_error(train("run", {"--set", "train.batch_size=401"}), 2, "401");
+  expect_one_line_error(train("run", {"--set", "data.subset=401"}), 2, "401");
+  EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is left behind";
+}
+
+TEST_F(CommandLine, AMissingDeviceIsExitCodeThree) {
+  expect_one_line_error(train("run", {"--set", "backend.device=cuda"}), 3, "CUDA");
+  EXPECT_FALSE(std::filesystem::exists(path("run")));
+}
+
+TEST_F(CommandLine, UnreadableDataFailsTheRunAndLeavesNothing) {
+  write_config();
+  const std::filesystem::path data = folder_ / "data";
+  const auto expect_failure = [&](const std::string& part) {
+    expect_one_line_error(train("run"), 1, part);
+    EXPECT_FALSE(std::filesystem::exists(path("run")));
+  };
+  // One label too few.
+  const std::string labels = testing_support::slurp(data / "train-labels-idx1-ubyte");
+  testing_support::write_bytes(data / "train-labels-idx1-ubyte",
+                               testing_support::idx_bytes({399}, labels.substr(8, 399)));
+  expect_failure("expected 400 labels");
+  // Cut short.
+  testing_support::write_bytes(data / "train-labels-idx1-ubyte", labels.substr(0, 300));
+  expect_failure("train-labels-idx1-ubyte: truncated");
+  // Another kind of file.
+  std::string magic = labels;
+  magic[2] = 0x0d;
+  testing_support::write_bytes(data / "train-labels-idx1-ubyte", magic);
+  expect_failure("wrong magic number at byte 0");
+  testing_support::write_bytes(data / "train-labels-idx1-ubyte", labels);
+  // A flipped bit in the middle of the compressed images.
+  const std::string images = testing_support::slurp(data / "train-images-idx3-ubyte.gz");
+  std::string damaged = images;
+  damaged[images.size() / 2] = static_cast<char>(damaged[images.size() / 2] ^ 0x20);
+  testing_support::write_bytes(data / "train-images-idx3-ubyte.gz", damaged);
+  expect_failure("train-images-idx3-ubyte.gz: ");
+  std::filesystem::remove(data / "train-images-idx3-ubyte.gz");
+  expect_failure("dataset-fashion-mnist");
+}
+
+TEST_F(CommandLine, UnwritableOutputIsOneLine) {
+  write_config();
+  testing_support::write_bytes(path("file"), "in the way");
+  expect_one_line_error(train("file/run"), 1, "file/run");
+  expect_one_line_error(train("/proc/fp16lab-run"), 1, "/proc/fp16lab-run");
+  std::filesystem::create_directories(path("full"));
+  testing_support::write_bytes(path("full/notes.txt"), "mine");
+  expect_one_line_error(train("full"), 2, "is not empty and holds no run");
+  expect_one_line_error(train("full", {"--force"}), 2, "is not empty and holds no run");
+  EXPECT_EQ(read("full/notes.txt"), "mine");
+}
+
+TEST_F(CommandLine, HistAndReportWantRunFolders) {
+  expect_one_line_error(fp16lab({"hist", path("absent")}), 2, "no such run folder");
+  testing_support::write_bytes(path("dump.npy"), "x");
+  expect_one_line_error(fp16lab({"hist", path("dump.npy")}), 2, "not a run folder");
+  expect_one_line_error(fp16lab({"report", path("absent")}), 2, "no such run folder");
+  expect_one_line_error(fp16lab({"hist"}), 2, "RUN");
+}
+
+TEST_F(CommandLine, ListNamesEverythingInJson) {
+  const auto result = fp16lab({"list", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json json = nlohmann::json::parse(result.out);
+  const auto names = [&json](const char* section) {
+    std::set<std::string> set;
+    for (const auto& row : json.at(section)) set.insert(row.at("name").get<std::string>());
+    return set;
+  };
+  EXPECT_EQ(names("workloads"), (std::set<std::string>{"classifier", "autoencoder"}));
+  EXPECT_EQ(names("policies"), (std::set<std::string>{"none", "fixed", "dynamic"}));
+  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist"}));
+  EXPECT_TRUE(names("tensor_cores").contains("hopper"));
+  EXPECT_TRUE(names("formats").contains("FP16"));
+  EXPECT_TRUE(names("config_keys").contains("scaler.policy"));
+  for (const auto& row : json.at("formats"))
+    if (row.at("name") == "FP16") {
+      EXPECT_EQ(row.at("max_finite"), "65504");
+      EXPECT_EQ(row.at("min_subnormal"), "5.9604644775390625e-08");
+    }
+  EXPECT_EQ(fp16lab({"list"}).exit_code, 0);
+  EXPECT_TRUE(nlohmann::json::accept(fp16lab({"devices", "--json"}).out));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

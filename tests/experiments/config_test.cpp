@@ -1,0 +1,189 @@
+// The configuration: defaults, round trip, and every way to write it wrong.
+#include "experiments/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "experiments/exit_code.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+template <class Call>
+std::string usage_error_of(Call call) {
+  try {
+    call();
+  } catch (const CommandError& error) {
+    EXPECT_EQ(error.code, ExitCode::usage);
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << "one line";
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string toml_error(const std::string& text) {
+  return usage_error_of([&] { parse_config(text, "x.toml"); });
+}
+
+std::string set_error(const std::string& setting) {
+  RunConfig config;
+  return usage_error_of([&] { apply_setting(config, setting, "--set"); });
+}
+
+RunConfig with(const std::string& setting) {
+  RunConfig config;
+  apply_setting(config, setting, "--set");
+  return config;
+}
+
+TEST(Config, DefaultsSurviveTheRoundTrip) {
+  const RunConfig defaults;
+  EXPECT_EQ(parse_config(to_toml(defaults), "resolved"), defaults);
+  EXPECT_EQ(parse_config("", "empty"), defaults);
+}
+
+TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
+  std::set<std::string> names;
+  RunConfig everything;
+  for (const ConfigKey& key : config_keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name << " is there twice";
+    RunConfig config;
+    const ConfigField field = key.field(config);
+    if (auto* const* text = std::get_if<std::string*>(&field))
+      **text = key.choices.empty() ? "a \"quoted\" \\ path\twith tab" : key.choices.back();
+    else if (auto* const* integer = std::get_if<std::int64_t*>(&field))
+      **integer = 12345;
+    else if (auto* const* real = std::get_if<double*>(&field))
+      **real = key.range.maximum > 1 && key.range.minimum >= 1 ? 1.0 / 3 + 1 : 1.0 / 3;
+    else if (auto* const* boolean = std::get_if<bool*>(&field))
+      **boolean = true;
+    else
+      *std::get<std::vector<std::int64_t>*>(field) = {3, 1, 2};
+    EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
+    EXPECT_FALSE(key.doc.empty()) << key.name;
+  }
+}
+
+TEST(Config, DefaultsSatisfyTheirOwnTable) {
+  const RunConfig defaults;
+  for (const ConfigKey& key : config_keys()) {
+    RunConfig config;
+    EXPECT_NO_THROW(apply_setting(config, key.name + " = " + value_text(defaults, key), "--set")) << key.name;
+    EXPECT_EQ(config, defaults);
+  }
+  EXPECT_NO_THROW(validate_config(defaults, "defaults"));
+}
+
+TEST(Config, ReadsWhatAUserWrites) {
+  const RunConfig config = parse_config(
+      "scaler.policy = \"fixed\"\n[model]\nwidths = [784, 10]\n[optimizer]\nlr = 1\nnesterov = true\n",
+      "x.toml");
+  EXPECT_EQ(config.scaler.policy, "fixed");
+  EXPECT_EQ(config.model.widths, (std::vector<std::int64_t>{784, 10}));
+  EXPECT_EQ(config.optimizer.lr, 1.0) << "an integer serves as a number";
+  EXPECT_TRUE(config.optimizer.nesterov);
+  EXPECT_EQ(config.train, TrainConfig{}) << "what is not named keeps its default";
+}
+
+TEST(Config, UnknownKeysGetTheirLineAndASuggestion) {
+  EXPECT_EQ(toml_error("[train]\nseed = 1\n\n[scaler]\npolcy = \"none\"\n"),
+            "x.toml:5: unknown key 'scaler.polcy'; did you mean 'scaler.policy'?");
+  EXPECT_EQ(toml_error("[trian]\nseed = 1\n"), "x.toml:1: unknown section 'trian'; did you mean 'train'?");
+  EXPECT_EQ(set_error("train.sede=3"), "--set: unknown key 'train.sede'; did you mean 'train.seed'?");
+  EXPECT_EQ(set_error("zzzzzzzzzzzzzz=3"), "--set: unknown key 'zzzzzzzzzzzzzz'");
+  EXPECT_THAT(set_error("train=3"), HasSubstr("'train' is a section, not a key"));
+}
+
+TEST(Config, WrongTypesSayWhatIsRight) {
+  EXPECT_EQ(toml_error("[train]\nbatch_size = \"big\"\n"),
+            "x.toml:2: train.batch_size = 'big': expected an integer, 1 or more");
+  EXPECT_THAT(toml_error("[train]\nbatch_size = 1.5\n"),
+              AllOf(StartsWith("x.toml:2:"), HasSubstr("1.5"), HasSubstr("an integer")));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = \"fast\"\n"), HasSubstr("optimizer.lr"));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = true\n"), HasSubstr("expected a number"));
+  EXPECT_THAT(toml_error("[optimizer]\nnesterov = 1\n"), HasSubstr("true or false"));
+  EXPECT_THAT(toml_error("[model]\nwidths = 784\n"), HasSubstr("a list of integers"));
+  EXPECT_THAT(toml_error("[model]\nwidths = [784, \"x\"]\n"), HasSubstr("a list of integers"));
+  EXPECT_THAT(toml_error("[model]\nname = 3\n"), HasSubstr("expected one of classifier, autoencoder"));
+  EXPECT_THAT(toml_error("[[train]]\nseed = 1\n"), StartsWith("x.toml:1:"));
+  EXPECT_THAT(set_error("train.seed=abc"), HasSubstr("train.seed = abc: expected an integer"));
+  EXPECT_THAT(set_error("train.seed="), HasSubstr("expected an integer"));
+  EXPECT_THAT(set_error("train.seed=1\ntrain.x=2"), HasSubstr("expected an integer"));
+  EXPECT_THAT(set_error("train.seed"), HasSubstr("expected key=value"));
+  EXPECT_THAT(set_error("=3"), HasSubstr("expected key=value"));
+}
+
+TEST(Config, ImpossibleValuesAreRefused) {
+  for (const char* setting : {"train.batch_size=0",
+                              "train.batch_size=-1",
+                              "optimizer.lr=-0.1",
+                              "optimizer.lr=inf",
+                              "optimizer.lr=nan",
+                              "optimizer.momentum=1",
+                              "optimizer.beta1=1.0",
+                              "optimizer.epsilon=0",
+                              "scaler.initial_scale=0",
+                              "scaler.initial_scale=-8",
+                              "scaler.initial_scale=2^200",
+                              "scaler.initial_scale=2^x",
+                              "scaler.growth_factor=1",
+                              "scaler.backoff_factor=1",
+                              "scaler.backoff_factor=0",
+                              "scaler.growth_interval=0",
+                              "train.seed=-1",
+                              "train.accumulate=0",
+                              "model.widths=[784,0]",
+                              "train.clip_norm=-1",
+                              "observe.histograms_every=-1"})
+    EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
+  EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, O1");
+  EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = nan\n"), HasSubstr("expected a number, 0 or more"));
+}
+
+TEST(Config, BadSyntaxNamesItsLine) {
+  EXPECT_THAT(toml_error("[train]\nseed = \n"), StartsWith("x.toml:2:"));
+}
+
+TEST(Config, SettingsNeedNoQuotesAndKnowPowersOfTwo) {
+  EXPECT_EQ(with("amp.level=O1").amp.level, "O1");
+  EXPECT_EQ(with("amp.level=\"O1\"").amp.level, "O1");
+  EXPECT_EQ(with("data.path=/some/where=here").data.path, "/some/where=here");
+  EXPECT_EQ(with("data.path=123").data.path, "123");
+  EXPECT_EQ(with("scaler.initial_scale=2^15").scaler.initial_scale, 32768.0);
+  EXPECT_EQ(with("scaler.initial_scale=8").scaler.initial_scale, 8.0);
+  EXPECT_EQ(with("scaler.initial_scale=2^-3").scaler.initial_scale, 0.125);
+  EXPECT_EQ(with("model.widths=[784, 32, 10]").model.widths, (std::vector<std::int64_t>{784, 32, 10}));
+  EXPECT_EQ(with("optimizer.nesterov = true").optimizer.nesterov, true);
+}
+
+TEST(Config, KeysThatMustAgreeAreChecked) {
+  const auto check = [](const std::string& setting) {
+    const RunConfig config = with(setting);
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  EXPECT_THAT(check("model.widths=[784]"), HasSubstr("at least two widths"));
+  EXPECT_THAT(check("train.epochs=0"), HasSubstr("both 0"));
+  RunConfig config = with("optimizer.nesterov=true");
+  config.optimizer.momentum = 0;
+  EXPECT_THAT(usage_error_of([&] { validate_config(config, "x.toml"); }), HasSubstr("momentum"));
+}
+
+TEST(Config, ShippedConfigurationsAreValid) {
+  for (const char* name : {"classifier", "autoencoder"}) {
+    const RunConfig config =
+        load_config(std::string(FP16LAB_SOURCE_DIR "/experiments/configs/") + name + ".toml");
+    EXPECT_EQ(config.model.name, name);
+    EXPECT_NO_THROW(validate_config(config, name));
+  }
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

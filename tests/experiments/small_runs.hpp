@@ -1,0 +1,86 @@
+// Small training runs for tests of the command line: 400 + 100 made-up images, a 784-16-10 network, 40 steps.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/idx_files.hpp"
+#include "tests/support/spawn.hpp"
+
+namespace fp16lab::experiments {
+
+inline const std::string fp16lab_binary = std::string(FP16LAB_BIN_DIR) + "/fp16lab";
+
+class SmallRuns : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("fp16lab-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
+               std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// A configuration file; the data set is made at the first call.
+  std::filesystem::path write_config(const std::string& steps = "40") {
+    if (!std::filesystem::exists(folder_ / "data"))
+      testing_support::write_small_fashion(folder_ / "data", 400, 100);
+    const std::filesystem::path path = folder_ / "small.toml";
+    testing_support::write_bytes(
+        path, "[model]\nname = \"classifier\"\nwidths = [784, 16, 10]\n[data]\npath = \"" +
+                  (folder_ / "data").string() + "\"\n[train]\nbatch_size = 20\nsteps = " + steps +
+                  "\n[amp]\nlevel = \"O1\"\n[observe]\nhistograms_every = 20\n");
+    return path;
+  }
+
+  testing_support::Finished fp16lab(const std::vector<std::string>& arguments) const {
+    return testing_support::run_program(fp16lab_binary, arguments, folder_);
+  }
+  testing_support::Finished train(const std::string& out, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"train", "-c", write_config().string(), "-o", path(out)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return fp16lab(arguments);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string read(const std::string& name) const { return testing_support::slurp(folder_ / name); }
+
+  /// Column `name` of a CSV file, top to bottom.
+  std::vector<std::string> column(const std::string& file, const std::string& name) const {
+    std::vector<std::vector<std::string>> rows(1);
+    for (const char c : read(file)) {
+      if (rows.back().empty()) rows.back().emplace_back();
+      if (c == '\n')
+        rows.emplace_back();
+      else if (c == ',')
+        rows.back().emplace_back();
+      else
+        rows.back().back() += c;
+    }
+    rows.pop_back();
+    std::vector<std::string> values;
+    for (std::size_t i = 0; i < rows.front().size(); ++i)
+      if (rows.front()[i] == name)
+        for (std::size_t r = 1; r < rows.size(); ++r) values.push_back(rows[r].at(i));
+    return values;
+  }
+
+  std::filesystem::path folder_;
+};
+
+/// Bad input ends with this: one line on stderr, nothing on stdout.
+inline void expect_one_line_error(const testing_support::Finished& result, int exit_code,
+                                  const std::string& part) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find(part), std::string::npos) << "expected \"" << part << "\" in: " << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_NE(result.err.find("error: "), std::string::npos) << result.err;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,220 @@
+// fp16lab sweep and exp_underflow through the real binaries: plans, resuming, kills.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/experiments/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using nlohmann::json;
+
+class Sweep : public SmallRuns {
+ protected:
+  std::filesystem::path write_sweep(const std::string& steps = "40") {
+    write_config(steps);
+    const std::filesystem::path path = folder_ / "sweep.toml";
+    testing_support::write_bytes(
+        path,
+        "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1, 2]\n"
+        "[[variant]]\nname = \"fp32\"\nset = [\"amp.level=O0\"]\n"
+        "[[variant]]\nname = \"fixed-2p3\"\n"
+        "set = [\"amp.level=O1\", \"scaler.policy=fixed\", \"scaler.initial_scale=2^3\"]\n");
+    return path;
+  }
+  testing_support::Finished sweep(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"sweep", "-c", write_sweep().string(), "-o", path("out")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return fp16lab(arguments);
+  }
+  /// When a run's folder was finished last.
+  std::string written(const std::string& run) const { return read("out/" + run + "/manifest.json"); }
+  std::size_t rows(const std::string& run) const {
+    const std::string text = read("out/" + run + "/steps.csv");
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+  template <class Condition>
+  static bool wait_for(Condition condition) {
+    const auto start = std::chrono::steady_clock::now();
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() - start > std::chrono::seconds(60)) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+};
+
+const std::vector<std::string> all_runs{"small-fp32-seed1", "small-fp32-seed2", "small-fixed-2p3-seed1",
+                                        "small-fixed-2p3-seed2"};
+
+TEST_F(Sweep, RunsTheGridOnceAndSumsItUp) {
+  const auto first = sweep();
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  for (const std::string& run : all_runs) {
+    EXPECT_EQ(rows(run), 41u) << run;
+    EXPECT_NE(written(run).find("finished"), std::string::npos);
+  }
+  EXPECT_NE(first.out.find("FP32"), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("2^3"), std::string::npos) << first.out;
+  EXPECT_EQ(first.out.find("error"), std::string::npos);
+  EXPECT_EQ(column("out/summary.csv", "runs"), (std::vector<std::string>{"2", "2"}));
+  const json summary = json::parse(read("out/summary.json"));
+  ASSERT_EQ(summary.size(), 1u);
+  EXPECT_EQ(summary.at(0).at("configurations").size(), 2u);
+
+  // A second sweep finds everything done and says the same.
+  std::vector<std::string> before;
+  for (const std::string& run : all_runs) before.push_back(written(run));
+  const auto second = sweep();
+  EXPECT_EQ(second.exit_code, 0);
+  EXPECT_EQ(second.out, first.out);
+  EXPECT_NE(second.err.find("4 of 4 runs are already complete"), std::string::npos) << second.err;
+  for (std::size_t i = 0; i < all_runs.size(); ++i) EXPECT_EQ(written(all_runs[i]), before[i]);
+
+  // Another configuration is another run.
+  const auto changed = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet"});
+  EXPECT_EQ(changed.exit_code, 0) << changed.err;
+  EXPECT_EQ(changed.err, "");
+  EXPECT_EQ(rows("small-fp32-seed1"), 41u);
+  EXPECT_EQ(rows("small-fp32-seed2"), 21u);
+}
+
+TEST_F(Sweep, CarriesOnAfterARunAndAfterItselfWereKilled) {
+  const std::filesystem::path config = write_sweep("400");
+  const std::vector<std::string> arguments{"sweep",     "-c",      config.string(), "-o",
+                                           path("out"), "--quiet", "--threads",     "1"};
+  {
+    testing_support::Spawned child(fp16lab_binary, arguments, folder_);
+    ASSERT_TRUE(wait_for([&] { return rows("small-fp32-seed2") > 5; }));
+    child.signal(SIGKILL);
+    EXPECT_EQ(child.wait().exit_code, 128 + SIGKILL);
+  }
+  // The run it had begun is told to stop, and does; it is never taken for finished.
+  ASSERT_TRUE(wait_for([&] {
+    return written("small-fp32-seed2").find("\"stopped\"") != std::string::npos ||
+           rows("small-fp32-seed2") == 401;
+  }));
+  const std::string first = written("small-fp32-seed1");
+  EXPECT_NE(first.find("finished"), std::string::npos);
+  const auto resumed = testing_support::run_program(fp16lab_binary, arguments, folder_);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(written("small-fp32-seed1"), first) << "a finished run is not repeated";
+  for (const std::string& run : all_runs) EXPECT_EQ(rows(run), 401u) << run;
+}
+
+TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
+  write_sweep();
+  // A file where a run's folder should be: this run cannot begin.
+  std::filesystem::create_directories(path("out"));
+  testing_support::write_bytes(path("out/small-fp32-seed2"), "in the way");
+  const auto result = sweep();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("small-fp32-seed2 failed"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("1 of 4 runs failed"), std::string::npos) << result.err;
+  EXPECT_EQ(rows("small-fixed-2p3-seed2"), 41u);
+  std::filesystem::remove(path("out/small-fp32-seed2"));
+  EXPECT_EQ(sweep().exit_code, 0);
+}
+
+TEST_F(Sweep, CtrlCStopsTheRunAndTheSweep) {
+  const std::filesystem::path config = write_sweep("1000000");
+  testing_support::Spawned child(fp16lab_binary,
+                                 {"sweep", "-c", config.string(), "-o", path("out"), "--quiet"}, folder_);
+  ASSERT_TRUE(wait_for([&] { return rows("small-fp32-seed1") > 5; }));
+  child.signal(SIGINT);
+  EXPECT_EQ(child.wait().exit_code, 130);
+  EXPECT_NE(written("small-fp32-seed1").find("stopped"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path("out/small-fp32-seed2")));
+}
+
+TEST_F(Sweep, BadSweepFilesAreUsageErrors) {
+  write_config();
+  const auto error_with = [&](const std::string& text, const std::string& part) {
+    testing_support::write_bytes(folder_ / "bad.toml", text);
+    expect_one_line_error(fp16lab({"sweep", "-c", path("bad.toml"), "-o", path("out")}), 2, part);
+    EXPECT_FALSE(std::filesystem::exists(path("out")));
+  };
+  const std::string workload = "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\n";
+  const std::string variant = "[[variant]]\nname = \"a\"\n";
+  error_with(variant, "no [[workload]]");
+  error_with(workload, "no [[variant]]");
+  error_with(workload + "sede = [1]\n" + variant, "bad.toml:4: unknown key 'sede'");
+  error_with(workload + "seeds = [-1]\n" + variant, "bad.toml:4: seeds");
+  error_with(workload + variant + "set = [\"scaler.polcy=none\"]\n",
+             "bad.toml:4: unknown key 'scaler.polcy'; did you mean 'scaler.policy'?");
+  error_with(workload + variant + variant, "appears twice");
+  error_with(workload + "[[variant]]\nname = \"../up\"\n", "letters, digits");
+  error_with("[[workload]]\nname = \"x\"\nconfig = \"absent.toml\"\n" + variant, "absent.toml");
+  error_with("[model]\nname = \"classifier\"\n", "unknown key 'model' in a sweep");
+  expect_one_line_error(fp16lab({"sweep"}), 2, "sweep needs a sweep file");
+}
+
+TEST_F(Sweep, DryRunOnlyPrintsThePlan) {
+  const auto result = sweep({"--dry-run"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(
+      result.out,
+      "run,workload,variant,seed,state\nsmall-fp32-seed1,small,fp32,1,planned\nsmall-fp32-seed2,small,fp32,2,"
+      "planned\n"
+      "small-fixed-2p3-seed1,small,fixed-2p3,1,planned\nsmall-fixed-2p3-seed2,small,fixed-2p3,2,planned\n");
+  EXPECT_FALSE(std::filesystem::exists(path("out")));
+}
+
+TEST_F(Sweep, ShippedSweepsAreValid) {
+  const auto count = [&](const std::string& name) {
+    const auto result =
+        fp16lab({"sweep", "-c", FP16LAB_SOURCE_DIR "/experiments/configs/" + name + ".toml", "--dry-run"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return std::count(result.out.begin(), result.out.end(), '\n') - 1;
+  };
+  EXPECT_EQ(count("demo"), 2 * 4 * 2);
+  EXPECT_EQ(count("full"), 2 * 7 * 2);
+}
+
+class Underflow : public SmallRuns {
+ protected:
+  /// A regression on the small data. `lr` = 0 makes all runs end alike.
+  testing_support::Finished run(const std::vector<std::string>& more) {
+    write_config();
+    testing_support::write_bytes(
+        folder_ / "regression.toml",
+        "[model]\nname = \"autoencoder\"\nwidths = [784, 8, 784]\n[data]\npath = \"" + path("data") +
+            "\"\n[train]\nbatch_size = 20\nsteps = 10\n[observe]\nhistograms_every = 5\n");
+    std::vector<std::string> arguments{"-c", path("regression.toml"), "-o", path("out"), "--quiet"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_underflow", arguments, folder_);
+  }
+};
+
+TEST_F(Underflow, AClaimThatDoesNotHoldFails) {
+  const auto result = run({"--set", "optimizer.lr=0"});
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  EXPECT_NE(result.out.find("verdict: FAIL"), std::string::npos) << "no harm where nothing is learnt";
+  EXPECT_NE(result.out.find("verdict: PASS"), std::string::npos) << "and a scaled run is as good as FP32";
+  EXPECT_EQ(column("out/exp_underflow.csv", "variant"),
+            (std::vector<std::string>{"fp32", "none", "fixed-2p3", "fixed-2p7"}));
+}
+
+TEST_F(Underflow, OneSeedDecidesNothingAboutSpread) {
+  const auto result = run({"--seed", "1"});
+  EXPECT_NE(result.out.find("verdict: UNDECIDED"), std::string::npos) << result.out;
+}
+
+TEST_F(Underflow, TheLossGradientsUnderflowLessAsTheScaleRises) {
+  // The mean over 100 x 784 outputs and 16 micro-batches puts the smallest of dL/dy below 2^-25.
+  const auto result =
+      run({"--set", "train.batch_size=100", "--set", "train.accumulate=16", "--set", "train.steps=5"});
+  EXPECT_EQ(result.err, "");
+  EXPECT_NE(result.out.find("dL/dy round"), std::string::npos);
+  const auto rates = column("out/exp_underflow.csv", "loss_gradient_underflow");
+  ASSERT_EQ(rates.size(), 4u);
+  EXPECT_GT(std::stod(rates[1]), std::stod(rates[2]));
+  EXPECT_GT(std::stod(rates[2]), std::stod(rates[3]));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
