@@ -2,8 +2,13 @@
 
 # Bit rules: no contraction of a*b+c, no errno from sqrt, and never any fast-math.
 set(fp16lab_cxx_flags -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12.2's straight-line vectoriser drops the rounding of adjacent (double)(float)x pairs at -O2 and above, without
+  # any fast-math. tests/numerics/compiler_test.cpp shows whether a compiler does.
+  list(APPEND fp16lab_cxx_flags -fno-tree-slp-vectorize)
+endif()
 set(fp16lab_cuda_flags -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
-    -Xcompiler=-ffp-contract=off)
+    -Xcompiler=-ffp-contract=off,-fno-tree-slp-vectorize)
 set(fp16lab_warnings -Wall -Wextra -Wconversion -Wshadow)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND fp16lab_warnings -Wno-restrict)  # false alarms on std::string's operator+, GCC bug 105651
