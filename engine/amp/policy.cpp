@@ -6,10 +6,12 @@
 #include <limits>
 #include <stdexcept>
 #include <type_traits>
+#include <vector>
 
 #include "engine/amp/policies/dynamic.hpp"
 #include "engine/amp/policies/fixed.hpp"
 #include "engine/amp/policies/none.hpp"
+#include "numerics/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -82,11 +84,11 @@ ScalePolicy make_scale_policy(const ScalerOptions& options) {
                                                                    0.0f, 1.0f, "above 0 and below 1"),
                                   .growth_interval = static_cast<std::int32_t>(options.growth_interval)});
   }
-  std::string known;
-  for (const PolicyDescription& description : descriptions) {
-    known += (known.empty() ? "" : ", ") + std::string(description.name);
-  }
-  throw std::invalid_argument("scaler.policy = \"" + options.policy + "\": known are " + known);
+  std::vector<std::string_view> known;
+  known.reserve(descriptions.size());
+  for (const PolicyDescription& description : descriptions) known.emplace_back(description.name);
+  throw std::invalid_argument("scaler.policy = \"" + options.policy +
+                              "\": " + known_are(options.policy, known));
 }
 
 }  // namespace fp16lab::engine::amp

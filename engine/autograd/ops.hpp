@@ -11,8 +11,7 @@
 
 namespace fp16lab::engine::ops {
 
-// ---- products
-// -------------------------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 struct Transpose {
   bool a = false;  ///< a is stored (k x m)
   bool b = false;  ///< b is stored (n x k)
@@ -23,8 +22,7 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose = {});
 /// Its gradients are observed as "input", "weight" and "bias" of the module scope.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
 
-// ---- elementwise
-// ----------------------------------------------------------------------------------------------------
+// ---- elementwise --------------------------------------------------------------------------------
 Variable add(const Variable& a, const Variable& b);  ///< NumPy broadcasting, as the three below
 Variable subtract(const Variable& a, const Variable& b);
 Variable multiply(const Variable& a, const Variable& b);
@@ -45,8 +43,7 @@ Variable cast_as(const Variable& x, const Tensor& value);
 /// The same value without a gradient.
 Variable detach(const Variable& x);
 
-// ---- reductions and shapes
-// ------------------------------------------------------------------------------------------
+// ---- reductions and shapes ----------------------------------------------------------------------
 Variable sum(const Variable& x);  ///< over all elements in row-major order: a scalar, shape ()
 Variable sum(const Variable& x, int axis, bool keep_axis = false);
 Variable max(const Variable& x);
@@ -63,8 +60,7 @@ Variable pick(const Variable& x, const Tensor& index);
 /// The adjoint of pick: zeros (rows, columns) but for [r, index[r]] = x[r].
 Variable place(const Variable& x, const Tensor& index, std::int64_t columns);
 
-// ---- losses
-// ---------------------------------------------------------------------------------------------------------
+// ---- losses -------------------------------------------------------------------------------------
 /// Mean over rows of log(sum(exp(x))) - x[target], with the (detached) row maximum subtracted first. logits
 /// (rows, classes), target i32 (rows). A scalar. Observed as "prediction".
 Variable softmax_cross_entropy(const Variable& logits, const Tensor& target);

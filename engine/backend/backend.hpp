@@ -3,14 +3,16 @@
 // **Equality contract.** For every verb below, the emulated (CPU) and the CUDA back end give the same bits
 // for the same inputs, whatever the number of threads or the launch geometry. Each verb states the rule that
 // makes this possible. Rules common to all verbs:
-//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 7fff);
+//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 7fff); only byte moves (upload, download, copy,
+//   a
+//     cast to the same dtype) keep the bits of any NaN;
 //   * FP16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
-//   nearest even
-//     once (harmless double rounding: 24 >= 2 * 11 + 2, Figueroa 1995); no contraction, no flush of
-//     subnormals;
+//     nearest even once (harmless double rounding where both operands are FP16: 24 >= 2 * 11 + 2, Figueroa
+//     1995); no contraction, no flush of subnormals;
 //   * reductions follow TREE (numerics/tree_reduce.hpp), one fixed order, with FP32 accumulators;
 //   * outputs are allocated by the caller and must not overlap inputs unless a verb says "in place allowed".
-// Shape or dtype violations throw std::invalid_argument naming the verb and the offending shapes.
+// Shape, dtype and overlap violations throw std::invalid_argument naming the verb, the argument and the
+// offending shapes (engine/backend/checks.hpp, the same words on every back end).
 // Tensors are contiguous, row-major. f = f32 or f16 below.
 #pragma once
 
@@ -67,7 +69,7 @@ struct GemmCall {
 };
 
 struct SgdOptions {
-  float momentum = 0.0f;  ///< 0: plain SGD, `velocity` may be an empty tensor
+  float momentum = 0.0f;  ///< 0: plain SGD, `velocity` is ignored and may be undefined
   float dampening = 0.0f;
   float weight_decay = 0.0f;  ///< L2, added to the gradient, in FP32 on the master weight
   bool nesterov = false;
@@ -96,21 +98,26 @@ class Backend {
   virtual void upload(std::span<const std::byte> host, Tensor& out) = 0;
   virtual void download(const Tensor& x, std::span<std::byte> host) = 0;
   virtual void copy(const Tensor& x, Tensor& out) = 0;  ///< same dtype and element count
-  /// Every element = `value` rounded to nearest even to the dtype.
+  /// Every element = `value` rounded once to nearest even to the dtype. Integer dtypes take integers in
+  /// range.
   virtual void fill(Tensor& out, double value) = 0;
-  /// f32 uniform in [low, high): element i from Philox counter i of `stream`; u = 24 random bits * 2^-24,
-  /// then low + (high - low) * u, each operation rounded in FP32.
+  /// f32 uniform in [low, high]: u = uniform01(stream.word(i)), 24 random bits * 2^-24, for logical element
+  /// i, then low + (high - low) * u, each operation rounded in FP32 (so `high` itself can come out by
+  /// rounding).
   virtual void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) = 0;
 
   // ---- elementwise ----
-  /// f -> f, one rounding to nearest even when narrowing, exact when widening. Same dtype: a copy.
+  /// f -> f, one rounding to nearest even when narrowing, exact when widening. Same dtype: a copy of the
+  /// bytes. The probe counts x and out, whatever their dtypes.
   virtual void cast(const Tensor& x, Tensor& out, CastProbe* probe = nullptr) = 0;
   /// out, x: same shape, same dtype f. In place allowed.
   virtual void unary(UnaryOp op, const Tensor& x, Tensor& out) = 0;
   /// NumPy broadcasting of a and b to out's shape; same dtype f. In place (out is a or b, same shape)
   /// allowed.
   virtual void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) = 0;
-  /// out = round(x * factor), factor an FP32 number. In place allowed.
+  /// out = round(x * factor), factor an FP32 number. In place allowed. f16: the product is rounded to FP32,
+  /// then to f16 (the same bits as one rounding when factor has at most 13 significant bits, a power of two
+  /// say).
   virtual void scale(const Tensor& x, float factor, Tensor& out) = 0;
   /// out = round(x / divisor): not the same bits as scale(x, 1 / divisor). In place allowed.
   virtual void divide(const Tensor& x, float divisor, Tensor& out) = 0;
@@ -118,6 +125,7 @@ class Backend {
   // ---- reductions and indexing ----
   /// Reduces `axis` of x (it is dropped, or may be kept with extent 1 in out's shape: element counts decide).
   /// f32 or f16 in, out of the same dtype; f16 sums widen to FP32, follow TREE, and round once at the end.
+  /// An empty sum is +0; an empty max throws. Adjacent axes reduce together, in one TREE, by reshaping first.
   virtual void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr) = 0;
   /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]].
   /// An index out of range throws std::out_of_range naming the row and the value.
@@ -150,21 +158,30 @@ class Backend {
   /// If grad_norm is finite and above max_norm: g = mul_rn(g, float(max_norm / (grad_norm + 1e-6))). In
   /// place.
   virtual void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) = 0;
-  /// Applied only if found_inf[optimizer] == 0. FP32 elementwise, operations in torch's documented order, no
-  /// fma: d = g + wd * w; v = momentum * v + (1 - dampening) * d (v = d on the first taken step); d =
-  /// nesterov ? d + momentum * v : v; w = w - lr * d.
+  /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or velocity changes. `step` is
+  /// the state *after* this iteration's advance: taken_steps counts this step. FP32 elementwise, one rounding
+  /// per operation in torch's documented order, no fma (engine/backend/optimizer_functions.hpp):
+  ///   d = g + wd * w                                (d = g if wd == 0)
+  ///   v = momentum * v + (1 - dampening) * d        (v = d if taken_steps == 1, the first taken step)
+  ///   d = nesterov ? d + momentum * v : v           (v and this line only if momentum != 0)
+  ///   w = w - lr * d
   virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
                         int optimizer, const Tensor& step) = 0;
-  /// Applied only if found_inf[optimizer] == 0. Uses beta powers of `step` *after* this iteration's advance.
-  /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; w = w - (lr / (1 - b1^t)) * m / (sqrt(v) / sqrt(1 -
-  /// b2^t) + eps).
+  /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or moments changes. `step` is the
+  /// state *after* this iteration's advance: beta powers are beta^t with t >= 1 counting this step. As
+  /// written, left to right, one FP32 rounding per operation; the quotient lr / (1 - b1^t), the root sqrt(1 -
+  /// b2^t) and 1 - lr * wd are FP64, rounded once:
+  ///   g = g + wd * w        (Adam with wd != 0)      or    w = w * (1 - lr * wd)   (decoupled, wd != 0)
+  ///   m = b1 * m + (1 - b1) * g
+  ///   v = b2 * v + ((1 - b2) * g) * g
+  ///   w = w - ((lr / (1 - b1^t)) * m) / (sqrt(v) / sqrt(1 - b2^t) + eps)
   virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
                          Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
 
   // ---- looking ----
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
-  /// Order-independent digest: the sum mod 2^64 of mix(word, position, key) over the tensor's bytes as
-  /// little-endian 64-bit words (the last one zero-padded).
+  /// Order-independent digest: the sum mod 2^64 of digest_word(word, position, key) over the tensor's bytes
+  /// as little-endian 64-bit words, the last one zero-padded (engine/backend/digest_functions.hpp).
   virtual std::uint64_t digest(const Tensor& x, std::uint64_t key) = 0;
 };
 

@@ -8,13 +8,14 @@ namespace {
 
 using Strides = std::array<std::int64_t, Shape::max_rank>;
 
-/// Element strides of a contiguous tensor of shape `from`, seen with the axes of `to`; 0 where it is stretched.
+/// Element strides of a contiguous tensor of shape `from`, seen with the axes of `to`; 0 where it is
+/// stretched.
 Strides strides_of(const Shape& from, const Shape& to) {
   Strides strides{};
-  const int offset = to.rank() - from.rank();
+  const auto offset = static_cast<std::size_t>(to.rank() - from.rank());
   std::int64_t step = 1;
   for (int axis = from.rank() - 1; axis >= 0; --axis) {
-    strides[static_cast<std::size_t>(axis + offset)] = from[axis] == 1 ? 0 : step;
+    strides[static_cast<std::size_t>(axis) + offset] = from[axis] == 1 ? 0 : step;
     step *= from[axis];
   }
   return strides;
@@ -39,7 +40,8 @@ BroadcastPlan plan_broadcast(const Shape& a, const Shape& b, const Shape& out) {
     const auto at = static_cast<std::size_t>(axis);
     const std::int64_t extent = out[axis];
     if (extent == 1) continue;
-    // The previous axis continues into this one if one step of it is `extent` steps of this one, in both operands.
+    // The previous axis continues into this one if one step of it is `extent` steps of this one, in both
+    // operands.
     if (used > 0 && plan.strides_a[used - 1] == strides_a[at] * extent &&
         plan.strides_b[used - 1] == strides_b[at] * extent) {
       plan.extents[used - 1] *= extent;

@@ -8,8 +8,9 @@
 
 namespace fp16lab::engine {
 
-/// How out[i0, i1, ...] finds its operands: element offset = sum of index * stride, stride 0 on a stretched axis.
-/// Axes of extent 1 are dropped and axes that both operands walk alike are merged, so plain tensors have one axis.
+/// How out[i0, i1, ...] finds its operands: element offset = sum of index * stride, stride 0 on a stretched
+/// axis. Axes of extent 1 are dropped and axes that both operands walk alike are merged, so plain tensors
+/// have one axis.
 struct BroadcastPlan {
   int rank = 1;  ///< at least 1
   std::array<std::int64_t, Shape::max_rank> extents{1};

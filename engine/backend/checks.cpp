@@ -78,7 +78,8 @@ MatrixExtents matrix_and_index(std::string_view verb, const Argument& matrix, co
   require_f(verb, values);
   require_same_dtype(verb, matrix, values);
   require_dtype(verb, index, DType::i32);
-  if (matrix.tensor.shape().rank() != 2) fail(verb, fmt::format("{}; (rows, columns) is needed", text(matrix)));
+  if (matrix.tensor.shape().rank() != 2)
+    fail(verb, fmt::format("{}; (rows, columns) is needed", text(matrix)));
   const MatrixExtents extents{matrix.tensor.shape()[0], matrix.tensor.shape()[1]};
   require_count(verb, index, extents.rows, "one per row");
   require_count(verb, values, extents.rows, "one per row");
@@ -160,7 +161,8 @@ ReducePlan reduce(ReduceOp op, const Tensor& x, int axis, const Tensor& out) {
   if (at < 0 || at >= rank) fail("reduce", fmt::format("x is {} and has no axis {}", x.describe(), axis));
   ReducePlan plan;
   for (int i = 0; i < rank; ++i) (i < at ? plan.outer : i > at ? plan.inner : plan.extent) *= x.shape()[i];
-  require_count("reduce", to, plan.outer * plan.inner, fmt::format("as {} has without axis {}", x.describe(), axis));
+  require_count("reduce", to, plan.outer * plan.inner,
+                fmt::format("as {} has without axis {}", x.describe(), axis));
   require_apart("reduce", from, to);
   if (op == ReduceOp::max && plan.extent == 0 && out.element_count() > 0)
     fail("reduce", fmt::format("max over axis {} of {}, which has no elements", axis, x.describe()));
@@ -272,7 +274,8 @@ void require_alike(std::string_view verb, const Argument& weight, const Argument
 
 }  // namespace
 
-void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient, const Tensor& velocity) {
+void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
+              const Tensor& velocity) {
   const Argument w{"weight", weight};
   require_dtype("sgd_step", w, DType::f32);
   require_alike("sgd_step", w, {"gradient", gradient});

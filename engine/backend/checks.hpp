@@ -1,5 +1,5 @@
-// The preconditions of the verbs, one function per verb, shared by all back ends so that they reject the same calls
-// with the same words. Everything throws std::invalid_argument naming verb, argument and shapes.
+// The preconditions of the verbs, one function per verb, shared by all back ends so that they reject the same
+// calls with the same words. Everything throws std::invalid_argument naming verb, argument and shapes.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,8 @@ void fill_scale(const Tensor& out);
 void gradients(std::string_view verb, std::span<const Tensor> gradients);
 void max_norm(double max_norm);
 void optimizer_index(std::string_view verb, int optimizer);
-void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient, const Tensor& velocity);
+void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
+              const Tensor& velocity);
 void adam_step(const Tensor& weight, const Tensor& gradient, const Tensor& first_moment,
                const Tensor& second_moment);
 void histogram(const Tensor& x);

@@ -1,14 +1,16 @@
 // The scalar functions of the elementwise verbs: one source for every back end, host and device.
 //
-// Every function takes and returns FP32 and does one correctly rounded operation. Results that are NaN are canonical.
-// Comparisons are written out, because std::max, fmaxf and SIMD max disagree about NaN and about the sign of zero:
+// Every function takes and returns FP32 and does one correctly rounded operation. Results that are NaN are
+// canonical. Comparisons are written out, because std::max, fmaxf and SIMD max disagree about NaN and about
+// the sign of zero:
 //
 //   x                    NaN     -0     +0     -inf   +inf
 //   Relu(x)              NaN     +0     +0     +0     +inf
 //   SelectPositive(x,b)  b       +0     +0     +0     b
 //
-// 16-bit tensors widen, apply the same function and round once to nearest even. That equals rounding the exact result
-// once for + - x / sqrt of two 16-bit operands (24 >= 2 * 11 + 2; Figueroa, SIGNUM Newsletter 30(3), 1995).
+// 16-bit tensors widen, apply the same function and round once to nearest even. That equals rounding the
+// exact result once for + - x / sqrt of two 16-bit operands (24 >= 2 * 11 + 2; Figueroa, SIGNUM Newsletter
+// 30(3), 1995).
 #pragma once
 
 #include "engine/backend/backend.hpp"
@@ -75,23 +77,34 @@ struct SelectPositive {
 template <class Visitor>
 void visit(UnaryOp op, const Visitor& visitor) {
   switch (op) {
-    case UnaryOp::negate: return visitor(Negate{});
-    case UnaryOp::relu: return visitor(Relu{});
-    case UnaryOp::exp: return visitor(Exp{});
-    case UnaryOp::log: return visitor(Log{});
-    case UnaryOp::square_root: return visitor(SquareRoot{});
-    case UnaryOp::absolute: return visitor(Absolute{});
+    case UnaryOp::negate:
+      return visitor(Negate{});
+    case UnaryOp::relu:
+      return visitor(Relu{});
+    case UnaryOp::exp:
+      return visitor(Exp{});
+    case UnaryOp::log:
+      return visitor(Log{});
+    case UnaryOp::square_root:
+      return visitor(SquareRoot{});
+    case UnaryOp::absolute:
+      return visitor(Absolute{});
   }
 }
 
 template <class Visitor>
 void visit(BinaryOp op, const Visitor& visitor) {
   switch (op) {
-    case BinaryOp::add: return visitor(Add{});
-    case BinaryOp::subtract: return visitor(Subtract{});
-    case BinaryOp::multiply: return visitor(Multiply{});
-    case BinaryOp::divide: return visitor(Divide{});
-    case BinaryOp::select_positive: return visitor(SelectPositive{});
+    case BinaryOp::add:
+      return visitor(Add{});
+    case BinaryOp::subtract:
+      return visitor(Subtract{});
+    case BinaryOp::multiply:
+      return visitor(Multiply{});
+    case BinaryOp::divide:
+      return visitor(Divide{});
+    case BinaryOp::select_positive:
+      return visitor(SelectPositive{});
   }
 }
 

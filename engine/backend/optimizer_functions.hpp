@@ -1,7 +1,8 @@
 // The arithmetic of the step verbs: one source for every back end, host and device.
 //
-// Scalars of a step are combined in FP64 and rounded to FP32 once, as PyTorch does with its Python floats; elements are
-// FP32, one rounding per written operation, in the order written, no fma. Stored NaNs are canonical.
+// Scalars of a step are combined in FP64 and rounded to FP32 once, as PyTorch does with its Python floats;
+// elements are FP32, one rounding per written operation, in the order written, no fma. Stored NaNs are
+// canonical.
 #pragma once
 
 #include "engine/backend/backend.hpp"
@@ -12,8 +13,8 @@
 
 namespace fp16lab::engine::functions {
 
-/// Does clip_by_norm multiply at all? Otherwise the gradients keep every byte. A norm that is not finite clips nothing:
-/// such a step is skipped.
+/// Does clip_by_norm multiply at all? Otherwise the gradients keep every byte. A norm that is not finite
+/// clips nothing: such a step is skipped.
 FP16LAB_HD inline bool clips(double grad_norm, double max_norm) {
   return grad_norm - grad_norm == 0.0 && grad_norm > max_norm;
 }
@@ -48,7 +49,8 @@ FP16LAB_HD inline VelocityRule velocity_rule(const SgdOptions& options, const St
   return step.taken_steps == 1 ? VelocityRule::first : VelocityRule::running;
 }
 
-/// One weight. `Decays` is weight_decay != 0: without decay nothing is added, so that -0 and 0 * infinity stay out.
+/// One weight. `Decays` is weight_decay != 0: without decay nothing is added, so that -0 and 0 * infinity
+/// stay out.
 template <VelocityRule Rule, bool Nesterov, bool Decays>
 FP16LAB_HD inline void sgd_element(const SgdCoefficients& c, float& weight, float gradient, float& velocity) {
   float d = gradient;
@@ -76,7 +78,7 @@ struct AdamCoefficients {
   float step_size;        ///< float(lr / (1 - beta1^t))
   float root_correction;  ///< float(sqrt(1 - beta2^t))
   float weight_decay;     ///< added to the gradient (Adam); 0 for AdamW
-  float kept_weight;      ///< float(1 - lr * weight_decay), multiplied into the weight first (AdamW); 1 for Adam
+  float kept_weight;  ///< float(1 - lr * weight_decay), multiplied into the weight first (AdamW); 1 for Adam
 };
 
 FP16LAB_HD inline AdamCoefficients adam_coefficients(const AdamOptions& options, const StepState& step) {
@@ -106,8 +108,8 @@ FP16LAB_HD inline DecayRule decay_rule(const AdamOptions& options) {
 /// One weight (Kingma & Ba, ICLR 2015, with the bias corrections moved into scalars as PyTorch does;
 /// decoupled decay: Loshchilov & Hutter, ICLR 2019).
 template <DecayRule Rule>
-FP16LAB_HD inline void adam_element(const AdamCoefficients& c, float& weight, float gradient, float& first_moment,
-                                    float& second_moment) {
+FP16LAB_HD inline void adam_element(const AdamCoefficients& c, float& weight, float gradient,
+                                    float& first_moment, float& second_moment) {
   float w = weight;
   float g = gradient;
   if constexpr (Rule == DecayRule::decoupled) w = w * c.kept_weight;

@@ -38,6 +38,7 @@ struct StepState {
   }
 };
 static_assert(std::is_trivially_copyable_v<StepState>);
+static_assert(sizeof(StepState) == 160, "no padding: the bytes are hashed");
 
 /// A small function of (StepState, parameters) that runs where the state lives: a policy's update, the start
 /// of an iteration, a beta power. `name` is the key under which a device back end finds its own copy of the

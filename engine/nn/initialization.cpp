@@ -4,7 +4,9 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "numerics/nearest_name.hpp"
 #include "numerics/philox.hpp"
 
 namespace fp16lab::engine::nn {
@@ -34,12 +36,14 @@ std::string_view name_of(Initialization initialization) {
 }
 
 Initialization initialization_from_name(std::string_view name) {
-  std::string known;
+  std::vector<std::string_view> known;
+  known.reserve(all_initializations.size());
   for (const Initialization candidate : all_initializations) {
     if (name_of(candidate) == name) return candidate;
-    known += (known.empty() ? "" : ", ") + std::string(name_of(candidate));
+    known.push_back(name_of(candidate));
   }
-  throw std::invalid_argument("model.initialization = \"" + std::string(name) + "\": known are " + known);
+  throw std::invalid_argument("model.initialization = \"" + std::string(name) +
+                              "\": " + known_are(name, known));
 }
 
 float weight_bound(Initialization initialization, std::int64_t fan_in, std::int64_t fan_out) {

@@ -41,8 +41,8 @@ class HostMemory final : public MemoryResource {
   std::byte* allocate(std::size_t bytes) noexcept override {
     return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{min_block}, std::nothrow));
   }
-  void deallocate(std::byte* address, std::size_t bytes) noexcept override {
-    ::operator delete (address, bytes, std::align_val_t{min_block});
+  void deallocate(std::byte* address, std::size_t /*bytes*/) noexcept override {
+    ::operator delete (address, std::align_val_t{min_block});  // clang has no sized form without an option
   }
   bool host_accessible() const override { return true; }
 };
@@ -92,11 +92,6 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     push(free_[block->size_class], block);
   }
 
-  void release_cached() noexcept {
-    const std::lock_guard lock(mutex_);
-    release_cached_locked();
-  }
-
   PoolStatistics statistics() const {
     const std::lock_guard lock(mutex_);
     return statistics_;
@@ -110,7 +105,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   }
   static void push(Block*& list, Block* block) noexcept { block->next = std::exchange(list, block); }
 
-  void release_cached_locked() noexcept {
+  /// The mutex is held, or nobody else knows the pool.
+  void release_cached() noexcept {
     for (Block*& list : free_)
       while (Block* block = pop(list)) {
         const std::size_t bytes = size_of_class(block->size_class);
@@ -127,7 +123,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     ++statistics_.system_allocations;
     std::byte* address = resource_->allocate(bytes);
     if (address == nullptr) {
-      release_cached_locked();
+      release_cached();
       address = resource_->allocate(bytes);
     }
     if (address == nullptr) {
@@ -169,9 +165,6 @@ void release(Block* block) noexcept {
 std::byte* Storage::data() const { return block_ == nullptr ? nullptr : block_->address; }
 std::size_t Storage::size() const { return block_ == nullptr ? 0 : block_->size; }
 bool Storage::host_accessible() const { return block_ != nullptr && block_->host_accessible; }
-bool Storage::unique() const {
-  return block_ != nullptr && block_->shares.load(std::memory_order_acquire) == 1;
-}
 
 StoragePool::StoragePool(std::unique_ptr<MemoryResource> resource) {
   if (resource == nullptr) throw std::invalid_argument("StoragePool: no memory resource");
@@ -179,8 +172,6 @@ StoragePool::StoragePool(std::unique_ptr<MemoryResource> resource) {
 }
 
 Storage StoragePool::allocate(std::size_t bytes) { return core_->allocate(bytes); }
-void StoragePool::release_cached() { core_->release_cached(); }
 PoolStatistics StoragePool::statistics() const { return core_->statistics(); }
-std::size_t StoragePool::block_size(std::size_t bytes) { return size_of_class(class_of(bytes)); }
 
 }  // namespace fp16lab::engine

@@ -53,9 +53,6 @@ class Storage {
   std::byte* data() const;       ///< in the resource's memory space; nullptr if undefined
   std::size_t size() const;      ///< bytes asked for (the block may be larger); 0 if undefined
   bool host_accessible() const;  ///< false if undefined
-  /// Is this the only share? True for at most one owner, and then nobody else can make another.
-  bool unique() const;
-  bool shares_memory_with(const Storage& other) const { return block_ != nullptr && block_ == other.block_; }
 
  private:
   friend class storage_detail::PoolCore;
@@ -82,11 +79,7 @@ class StoragePool {
   /// When the resource is exhausted, cached blocks are given back and it is asked again; then
   /// std::runtime_error.
   Storage allocate(std::size_t bytes);
-  /// Returns every cached block to the resource.
-  void release_cached();
   PoolStatistics statistics() const;
-  /// Size of the block that serves `bytes`; std::length_error above 2^62.
-  static std::size_t block_size(std::size_t bytes);
 
  private:
   std::shared_ptr<storage_detail::PoolCore> core_;  // every live block holds a share too

@@ -24,8 +24,7 @@ using amp::ScalerError;
 using amp::ScalerOptions;
 using testing::HasSubstr;
 
-// ---- traces
-// -----------------------------------------------------------------------------------------------------------
+// ---- traces -------------------------------------------------------------------------------------
 // log2(S) after each step under torch's rule, window 4, init 2^16; F finite, O overflow. Worked out by hand
 // from the rule of torch/amp/grad_scaler.py and AmpKernels.cu (amp_update_scale): an overflow halves S and
 // restarts the count of good steps; the fourth good step in a row doubles S and restarts the count.
@@ -115,8 +114,7 @@ TEST(PolicyOptions, ImpossibleValuesAreNamed) {
   EXPECT_EQ(message({.policy = "dynamic"}), "accepted");
 }
 
-// ---- the state machine
-// ------------------------------------------------------------------------------------------------
+// ---- the state machine --------------------------------------------------------------------------
 
 class GradScalerTest : public testing::Test {
  protected:

@@ -174,8 +174,7 @@ TEST_F(TapeTest, SixteenBitSumsOverTwoAxesRoundOnce) {
   EXPECT_EQ(values_of(*backend, ops::sum_to(x, {1, 1}).tensor()), (std::vector<float>{2050}));
 }
 
-// ---- observation
-// ------------------------------------------------------------------------------------------------------
+// ---- observation --------------------------------------------------------------------------------
 
 struct Seen : GradientObserver {
   struct Row {

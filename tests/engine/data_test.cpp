@@ -1,7 +1,6 @@
 // engine/data: IDX files good and bad, where data is looked for, shuffling and batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +18,8 @@
 #include "engine/data/loader.hpp"
 #include "numerics/tensor_core_model.hpp"
 #include "tests/support/idx_files.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
@@ -28,40 +29,27 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::gzipped;
 using testing_support::idx_bytes;
+using testing_support::message_of;
 using testing_support::write_bytes;
 
 class DataTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("fp16lab-data-" + std::to_string(getpid()) + "-" +
-               testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
     unsetenv("FP16LAB_DATA");  // NOLINT(concurrency-mt-unsafe): one thread
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::filesystem::path write(const std::string& name, const std::string& bytes) {
     write_bytes(folder_ / name, bytes);
     return folder_ / name;
   }
 
-  /// The message with which `call` fails.
-  template <class Call>
-  std::string error_of(Call call) {
-    try {
-      call();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "no error";
-  }
   std::string read_error(const std::string& name, const std::string& bytes, int dimensions) {
     const std::filesystem::path path = write(name, bytes);
-    return error_of([&] { read_idx(path, dimensions); });
+    return message_of([&] { read_idx(path, dimensions); });
   }
 
-  std::filesystem::path folder_;
+  testing_support::TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 const std::string six = "\x01\x02\x03\x04\x05\xff";
@@ -78,7 +66,7 @@ TEST_F(DataTest, ReadsPlainAndCompressedFilesAlike) {
 
 TEST_F(DataTest, EveryDamageIsOneClearError) {
   const std::string good = idx_bytes({6}, six);
-  EXPECT_THAT(error_of([&] { read_idx(folder_ / "absent", 1); }), HasSubstr((folder_ / "absent").string()));
+  EXPECT_THAT(message_of([&] { read_idx(folder_ / "absent", 1); }), HasSubstr((folder_ / "absent").string()));
   EXPECT_THAT(read_error("empty", "", 1),
               AllOf(HasSubstr("empty: truncated at byte 0"), HasSubstr("4 bytes")));
   EXPECT_THAT(read_error("magic", idx_bytes({2, 3}, six), 1),
@@ -149,11 +137,11 @@ TEST_F(DataTest, PairsMustFit) {
   EXPECT_EQ(first_two.labels.size(), 2u);
 
   const auto fewer = write("fewer", idx_bytes({2}, {1, 1}));
-  EXPECT_THAT(error_of([&] { read_idx_dataset(images, fewer, 10); }),
+  EXPECT_THAT(message_of([&] { read_idx_dataset(images, fewer, 10); }),
               AllOf(HasSubstr("fewer"), HasSubstr("expected 3 labels"), HasSubstr("got 2")));
-  EXPECT_THAT(error_of([&] { read_idx_dataset(images, labels, 9); }),
+  EXPECT_THAT(message_of([&] { read_idx_dataset(images, labels, 9); }),
               AllOf(HasSubstr("label 9 at element 1"), HasSubstr("0 to 8")));
-  EXPECT_THAT(error_of([&] { read_idx_dataset(images, labels, 10, 4); }), HasSubstr("subset of 4"));
+  EXPECT_THAT(message_of([&] { read_idx_dataset(images, labels, 10, 4); }), HasSubstr("subset of 4"));
 }
 
 TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
@@ -168,13 +156,13 @@ TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
   EXPECT_EQ(find_dataset("fashion-mnist", {}).chosen_by, "$FP16LAB_DATA");
   EXPECT_EQ(find_dataset("fashion-mnist", folder_ / "explicit").chosen_by, "data.path");
   // A wrong explicit path is an error even though the variable would do.
-  const std::string error = error_of([&] { find_dataset("fashion-mnist", folder_ / "nowhere"); });
+  const std::string error = message_of([&] { find_dataset("fashion-mnist", folder_ / "nowhere"); });
   EXPECT_THAT(error, AllOf(HasSubstr("train-images-idx3-ubyte"), HasSubstr("nowhere"),
                            HasSubstr("dataset-fashion-mnist")));
-  EXPECT_THAT(error_of([&] { find_dataset("mnist", {}); }), HasSubstr("unknown data set 'mnist'"));
+  EXPECT_THAT(message_of([&] { find_dataset("mnist", {}); }), HasSubstr("unknown data set 'mnist'"));
 
   write_bytes(folder_ / "explicit" / "t10k-images-idx3-ubyte", idx_bytes({10, 2, 2}, std::string(40, 'x')));
-  EXPECT_THAT(error_of([&] { load_dataset("fashion-mnist", location, Split::test); }),
+  EXPECT_THAT(message_of([&] { load_dataset("fashion-mnist", location, Split::test); }),
               AllOf(HasSubstr("expected 784 pixels"), HasSubstr("got 4")));
 }
 

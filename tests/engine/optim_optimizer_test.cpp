@@ -146,8 +146,7 @@ TEST_F(OptimizerTest, ClippingScalesToTheNormAndRecordsIt) {
   EXPECT_THROW(optim::clip_grad_norm(*backend, scaler, *optimizer, -1.0, step), std::invalid_argument);
 }
 
-// ---- schedules
-// --------------------------------------------------------------------------------------------------------
+// ---- schedules ----------------------------------------------------------------------------------
 
 TEST(Schedule, ConstantNeedsOneEntry) {
   EXPECT_EQ(optim::learning_rate_table({}, 0.1, 1000), std::vector<float>{0.1f});

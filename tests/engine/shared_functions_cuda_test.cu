@@ -1,5 +1,6 @@
-// The functions that host and device share give the same bits on both. Compiled wherever nvcc is; runs on a GPU,
-// and says SKIPPED without one. One kernel: result[i] = function(i); the host computes the same and bits are compared.
+// The functions that host and device share give the same bits on both. Compiled wherever nvcc is; runs on a
+// GPU, and says SKIPPED without one. One kernel: result[i] = function(i); the host computes the same and bits
+// are compared.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace fp16lab {
 namespace {
 
 template <class Function>
-__global__ void tabulate(Function function, std::uint64_t stride, std::uint32_t* result, std::uint32_t count) {
+__global__ void tabulate(Function function, std::uint64_t stride, std::uint32_t* result,
+                         std::uint32_t count) {
   const std::uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index < count) result[index] = function(static_cast<std::uint32_t>(index * stride));
 }
@@ -34,8 +36,9 @@ void expect_equal_bits(Function function, std::uint64_t stride, std::uint32_t co
   const std::unique_ptr<std::uint32_t, DeviceFree> memory(raw);
   tabulate<<<(count + 255) / 256, 256>>>(function, stride, raw, count);
   std::vector<std::uint32_t> device(count);
-  ASSERT_EQ(cudaMemcpy(device.data(), raw, std::size_t{count} * sizeof(std::uint32_t), cudaMemcpyDeviceToHost),
-            cudaSuccess);
+  ASSERT_EQ(
+      cudaMemcpy(device.data(), raw, std::size_t{count} * sizeof(std::uint32_t), cudaMemcpyDeviceToHost),
+      cudaSuccess);
   for (std::uint32_t index = 0; index < count; ++index) {
     const auto input = static_cast<std::uint32_t>(index * stride);
     ASSERT_EQ(device[index], function(input)) << "input bits " << std::hex << input;
@@ -54,10 +57,14 @@ struct Widen {
   }
 };
 struct Exp {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const { return bits_of(exp_f32(float_from_bits(bits))); }
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(exp_f32(float_from_bits(bits)));
+  }
 };
 struct Log {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const { return bits_of(log_f32(float_from_bits(bits))); }
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(log_f32(float_from_bits(bits)));
+  }
 };
 struct RandomWord {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t index) const {

@@ -38,6 +38,7 @@ class Spawned {
     std::vector<std::string> text{program};
     text.insert(text.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
+    argv.reserve(text.size() + 1);
     for (std::string& argument : text) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_ = fork();

@@ -9,19 +9,19 @@ namespace fp16lab::engine {
 
 struct CudaDevice {
   int ordinal = 0;
-  std::string name;            ///< "NVIDIA H200"
-  int capability_major = 0;    ///< compute capability, 9.0 for sm_90
+  std::string name;          ///< "NVIDIA H200"
+  int capability_major = 0;  ///< compute capability, 9.0 for sm_90
   int capability_minor = 0;
   std::size_t memory_bytes = 0;
   int multiprocessors = 0;
 };
 
 struct CudaStatus {
-  bool built = false;                ///< was this binary compiled with CUDA?
-  int driver_version = 0;            ///< as CUDA counts: 13000 for 13.0; 0 without a driver
+  bool built = false;      ///< was this binary compiled with CUDA?
+  int driver_version = 0;  ///< as CUDA counts: 13000 for 13.0; 0 without a driver
   int runtime_version = 0;
   std::vector<CudaDevice> devices;
-  std::string reason;                ///< why `devices` is empty; empty otherwise
+  std::string reason;  ///< why `devices` is empty; empty otherwise
 };
 
 /// Asks the CUDA runtime. Never throws for a missing driver or device: that is what `reason` is for.

@@ -54,8 +54,8 @@ class EmulatedBackend final : public Backend {
   void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
 
   // optimizers.cpp
-  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity, int optimizer,
-                const Tensor& step) override;
+  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
+                int optimizer, const Tensor& step) override;
   void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
                  Tensor& second_moment, int optimizer, const Tensor& step) override;
 
@@ -66,7 +66,8 @@ class EmulatedBackend final : public Backend {
  private:
   /// x itself if it is f32, else its elements widened into a new tensor.
   Tensor widened(const Tensor& x);
-  /// Rounds f32 `wide` into `out` (f32: a copy unless it is the same memory; f16), counting both sides into `probe`.
+  /// Rounds f32 `wide` into `out` (f32: a copy unless it is the same memory; f16), counting both sides into
+  /// `probe`.
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);
   /// Adds the elements of x, f32 or f16, to `histogram`.
   void count(const Tensor& x, ExponentHistogram& histogram);

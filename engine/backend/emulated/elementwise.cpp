@@ -73,8 +73,8 @@ void apply_unary(UnaryOp op, const Float16* x, Float16* out, std::int64_t n) {
   }
 }
 
-void apply_binary(BinaryOp op, const Float16* a, std::int64_t stride_a, const Float16* b, std::int64_t stride_b,
-                  Float16* out, std::int64_t n) {
+void apply_binary(BinaryOp op, const Float16* a, std::int64_t stride_a, const Float16* b,
+                  std::int64_t stride_b, Float16* out, std::int64_t n) {
   Strip wide_a, wide_b;
   for (std::int64_t first = 0; first < n; first += strip) {
     const std::int64_t count = std::min(strip, n - first);
@@ -123,8 +123,8 @@ void binary_range(BinaryOp op, const BroadcastPlan& plan, const T* a, const T* b
 }
 
 template <class T>
-void binary_all(const Workers& workers, BinaryOp op, const BroadcastPlan& plan, const Tensor& a, const Tensor& b,
-                Tensor& out) {
+void binary_all(const Workers& workers, BinaryOp op, const BroadcastPlan& plan, const Tensor& a,
+                const Tensor& b, Tensor& out) {
   const T* const pa = a.host<T>().data();
   const T* const pb = b.host<T>().data();
   T* const po = out.host<T>().data();
@@ -179,8 +179,7 @@ void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
 
 void EmulatedBackend::binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) {
   const BroadcastPlan plan = checks::binary(a, b, out);
-  with_element_type(out.dtype(),
-                    [&](auto tag) { binary_all<decltype(tag)>(workers_, op, plan, a, b, out); });
+  with_element_type(out.dtype(), [&](auto tag) { binary_all<decltype(tag)>(workers_, op, plan, a, b, out); });
 }
 
 void EmulatedBackend::scale(const Tensor& x, float factor, Tensor& out) {

@@ -8,8 +8,8 @@
 
 namespace fp16lab::engine {
 
-/// FP16 products follow `model` (copied). `threads` >= 1 changes speed, never bits. Tensors live in host memory.
-/// std::invalid_argument for threads < 1; std::runtime_error if a worker thread flushes subnormals.
+/// FP16 products follow `model` (copied). `threads` >= 1 changes speed, never bits. Tensors live in host
+/// memory. std::invalid_argument for threads < 1; std::runtime_error if a worker thread flushes subnormals.
 std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads);
 
 }  // namespace fp16lab::engine

@@ -31,8 +31,8 @@ void EmulatedBackend::gemm(const GemmCall& call) {
   Tensor accumulators = call.out.dtype() == DType::f32 ? call.out : empty(call.out.shape(), DType::f32);
   float* const acc = accumulators.host<float>().data();
   if (call.a.dtype() == DType::f16) {
-    emulated_gemm(model_, shape, view<Float16>(call.a, call.transpose_a), view<Float16>(call.b, call.transpose_b),
-                  nullptr, acc, shape.n, workers_.threads());
+    emulated_gemm(model_, shape, view<Float16>(call.a, call.transpose_a),
+                  view<Float16>(call.b, call.transpose_b), nullptr, acc, shape.n, workers_.threads());
   } else {
     fma_chain_gemm(shape, view<float>(call.a, call.transpose_a), view<float>(call.b, call.transpose_b), acc,
                    shape.n, workers_.threads());

@@ -16,7 +16,8 @@ static_assert(std::endian::native == std::endian::little, "digests are defined o
 
 /// Sum of the summands of words [begin, end) of `bytes`.
 FP16LAB_VECTOR_CLONES
-std::uint64_t digest_range(const std::byte* bytes, std::uint64_t begin, std::uint64_t end, std::uint64_t key) {
+std::uint64_t digest_range(const std::byte* bytes, std::uint64_t begin, std::uint64_t end,
+                           std::uint64_t key) {
   std::uint64_t sum = 0;
   for (std::uint64_t position = begin; position < end; ++position) {
     std::uint64_t word = 0;
@@ -47,11 +48,10 @@ std::uint64_t EmulatedBackend::digest(const Tensor& x, std::uint64_t key) {
   const std::size_t whole_words = x.byte_count() / sizeof(std::uint64_t);
   const std::size_t tail_bytes = x.byte_count() % sizeof(std::uint64_t);
   std::atomic<std::uint64_t> sum = 0;
-  workers_.for_each_chunk(static_cast<std::int64_t>(whole_words), elementwise_chunk,
-                          [&](std::int64_t begin, std::int64_t end) {
-                            sum += digest_range(bytes, static_cast<std::uint64_t>(begin),
-                                                static_cast<std::uint64_t>(end), key);
-                          });
+  workers_.for_each_chunk(
+      static_cast<std::int64_t>(whole_words), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+        sum += digest_range(bytes, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end), key);
+      });
   std::uint64_t result = sum;
   if (tail_bytes > 0) {
     std::uint64_t word = 0;

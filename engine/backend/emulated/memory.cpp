@@ -16,8 +16,9 @@ template <class Bits>
 void fill_words(const Workers& workers, Tensor& out, std::uint64_t pattern) {
   auto* const words = reinterpret_cast<Bits*>(out.data());
   const auto value = static_cast<Bits>(pattern);
-  workers.for_each_chunk(out.element_count(), elementwise_chunk,
-                         [=](std::int64_t begin, std::int64_t end) { std::fill(words + begin, words + end, value); });
+  workers.for_each_chunk(out.element_count(), elementwise_chunk, [=](std::int64_t begin, std::int64_t end) {
+    std::fill(words + begin, words + end, value);
+  });
 }
 
 }  // namespace
@@ -59,10 +60,14 @@ void EmulatedBackend::fill(Tensor& out, double value) {
   checks::fill(out);
   const std::uint64_t pattern = fill_pattern(value, out.dtype());
   switch (size_of(out.dtype())) {
-    case 1: return fill_words<std::uint8_t>(workers_, out, pattern);
-    case 2: return fill_words<std::uint16_t>(workers_, out, pattern);
-    case 4: return fill_words<std::uint32_t>(workers_, out, pattern);
-    default: return fill_words<std::uint64_t>(workers_, out, pattern);
+    case 1:
+      return fill_words<std::uint8_t>(workers_, out, pattern);
+    case 2:
+      return fill_words<std::uint16_t>(workers_, out, pattern);
+    case 4:
+      return fill_words<std::uint32_t>(workers_, out, pattern);
+    default:
+      return fill_words<std::uint64_t>(workers_, out, pattern);
   }
 }
 

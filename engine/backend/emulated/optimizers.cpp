@@ -34,8 +34,8 @@ inline void sgd_loop(bool decays, const functions::SgdCoefficients& coefficients
 }
 
 template <VelocityRule Rule>
-inline void sgd_loop(bool nesterov, bool decays, const functions::SgdCoefficients& coefficients, float* weight,
-                     const float* gradient, float* velocity, std::int64_t n) {
+inline void sgd_loop(bool nesterov, bool decays, const functions::SgdCoefficients& coefficients,
+                     float* weight, const float* gradient, float* velocity, std::int64_t n) {
   if (nesterov) {
     sgd_loop<Rule, true>(decays, coefficients, weight, gradient, velocity, n);
   } else {
@@ -44,8 +44,8 @@ inline void sgd_loop(bool nesterov, bool decays, const functions::SgdCoefficient
 }
 
 FP16LAB_VECTOR_CLONES
-void sgd_range(VelocityRule rule, bool nesterov, const functions::SgdCoefficients& coefficients, float* weight,
-               const float* gradient, float* velocity, std::int64_t n) {
+void sgd_range(VelocityRule rule, bool nesterov, const functions::SgdCoefficients& coefficients,
+               float* weight, const float* gradient, float* velocity, std::int64_t n) {
   const functions::SgdCoefficients c = coefficients;  // a local: the stores below cannot change it
   const bool decays = c.weight_decay != 0.0f;
   switch (rule) {
@@ -82,9 +82,12 @@ void adam_range(DecayRule rule, const functions::AdamCoefficients& coefficients,
   const functions::AdamCoefficients c = coefficients;
   const AdamRange r = range;
   switch (rule) {
-    case DecayRule::none: return adam_loop<DecayRule::none>(c, r);
-    case DecayRule::gradient: return adam_loop<DecayRule::gradient>(c, r);
-    case DecayRule::decoupled: return adam_loop<DecayRule::decoupled>(c, r);
+    case DecayRule::none:
+      return adam_loop<DecayRule::none>(c, r);
+    case DecayRule::gradient:
+      return adam_loop<DecayRule::gradient>(c, r);
+    case DecayRule::decoupled:
+      return adam_loop<DecayRule::decoupled>(c, r);
   }
 }
 
@@ -94,8 +97,8 @@ bool is_skipped(const StepState& state, int optimizer) {
 
 }  // namespace
 
-void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                               int optimizer, const Tensor& step) {
+void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient,
+                               Tensor& velocity, int optimizer, const Tensor& step) {
   checks::step_state("sgd_step", step);
   checks::optimizer_index("sgd_step", optimizer);
   checks::sgd_step(options, weight, gradient, velocity);
@@ -106,14 +109,16 @@ void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const 
   float* const w = weight.host<float>().data();
   const float* const g = gradient.host<float>().data();
   float* const v = rule == VelocityRule::none ? nullptr : velocity.host<float>().data();
-  workers_.for_each_chunk(weight.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
-    sgd_range(rule, options.nesterov, coefficients, w + begin, g + begin, v == nullptr ? nullptr : v + begin,
-              end - begin);
-  });
+  workers_.for_each_chunk(weight.element_count(), elementwise_chunk,
+                          [&](std::int64_t begin, std::int64_t end) {
+                            sgd_range(rule, options.nesterov, coefficients, w + begin, g + begin,
+                                      v == nullptr ? nullptr : v + begin, end - begin);
+                          });
 }
 
 void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
-                                Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) {
+                                Tensor& first_moment, Tensor& second_moment, int optimizer,
+                                const Tensor& step) {
   checks::step_state("adam_step", step);
   checks::optimizer_index("adam_step", optimizer);
   checks::adam_step(weight, gradient, first_moment, second_moment);
@@ -125,9 +130,10 @@ void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, cons
   const float* const g = gradient.host<float>().data();
   float* const m = first_moment.host<float>().data();
   float* const v = second_moment.host<float>().data();
-  workers_.for_each_chunk(weight.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
-    adam_range(rule, coefficients, {w + begin, g + begin, m + begin, v + begin, end - begin});
-  });
+  workers_.for_each_chunk(
+      weight.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+        adam_range(rule, coefficients, {w + begin, g + begin, m + begin, v + begin, end - begin});
+      });
 }
 
 }  // namespace fp16lab::engine

@@ -15,7 +15,8 @@ inline void reduce_rows(const float* x, std::int64_t extent, float* out, std::in
                         Op op) {
   for (std::int64_t row = begin; row < end; ++row) {
     const float* const values = x + row * extent;
-    out[row] = canonicalize(tree_reduce<float>(extent, [values](std::int64_t i) { return values[i]; }, op));
+    out[row] = canonicalize(tree_reduce<float>(
+        extent, [values](std::int64_t i) { return values[i]; }, op));
   }
 }
 
@@ -29,7 +30,8 @@ void reduce_rows(ReduceOp op, const float* x, std::int64_t extent, float* out, s
   }
 }
 
-/// out[column] = op over x[0 .. extent, column] for `columns` columns of a matrix with rows of `stride` elements.
+/// out[column] = op over x[0 .. extent, column] for `columns` columns of a matrix with rows of `stride`
+/// elements.
 template <class Op>
 inline void reduce_columns(const float* x, std::int64_t extent, std::int64_t columns, std::int64_t stride,
                            float* out, Op op) {
@@ -39,8 +41,8 @@ inline void reduce_columns(const float* x, std::int64_t extent, std::int64_t col
 }
 
 FP16LAB_VECTOR_CLONES
-void reduce_columns(ReduceOp op, const float* x, std::int64_t extent, std::int64_t columns, std::int64_t stride,
-                    float* out) {
+void reduce_columns(ReduceOp op, const float* x, std::int64_t extent, std::int64_t columns,
+                    std::int64_t stride, float* out) {
   if (op == ReduceOp::sum) {
     reduce_columns(x, extent, columns, stride, out, TreeSum{});
   } else {
@@ -94,15 +96,16 @@ void EmulatedBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out
     });
   } else {
     const std::int64_t blocks = (plan.inner + column_block - 1) / column_block;
-    workers_.for_each_chunk(
-        plan.outer * blocks, chunk_of(plan.extent * column_block), [=](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t task = begin; task < end; ++task) {
-            const std::int64_t outer = task / blocks;
-            const std::int64_t left = task % blocks * column_block;
-            reduce_columns(op, from + outer * plan.extent * plan.inner + left, plan.extent,
-                           std::min(column_block, plan.inner - left), plan.inner, to + outer * plan.inner + left);
-          }
-        });
+    workers_.for_each_chunk(plan.outer * blocks, chunk_of(plan.extent * column_block),
+                            [=](std::int64_t begin, std::int64_t end) {
+                              for (std::int64_t task = begin; task < end; ++task) {
+                                const std::int64_t outer = task / blocks;
+                                const std::int64_t left = task % blocks * column_block;
+                                reduce_columns(op, from + outer * plan.extent * plan.inner + left,
+                                               plan.extent, std::min(column_block, plan.inner - left),
+                                               plan.inner, to + outer * plan.inner + left);
+                              }
+                            });
   }
   store(result, out, probe);
 }

@@ -81,10 +81,11 @@ void EmulatedBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor
   std::atomic<bool> found = false;
   for (const Tensor& gradient : gradients) {
     float* const values = gradient.host<float>().data();
-    workers_.for_each_chunk(gradient.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
-      if (multiply_and_check(values + begin, state.inverse_scale, end - begin))
-        found.store(true, std::memory_order_relaxed);
-    });
+    workers_.for_each_chunk(gradient.element_count(), elementwise_chunk,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              if (multiply_and_check(values + begin, state.inverse_scale, end - begin))
+                                found.store(true, std::memory_order_relaxed);
+                            });
   }
   if (!found) return;
   state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
@@ -97,14 +98,16 @@ double EmulatedBackend::sum_of_squares(std::span<const float> values) {
   const std::int64_t chunks = (count + tree_chunk_size - 1) / tree_chunk_size;
   chunk_sums_.resize(static_cast<std::size_t>(chunks));
   static_assert(elementwise_chunk % tree_chunk_size == 0);
-  workers_.for_each_chunk(chunks, elementwise_chunk / tree_chunk_size, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-      const std::int64_t first = chunk * tree_chunk_size;
-      chunk_sums_[static_cast<std::size_t>(chunk)] =
-          chunk_of_squares(values.data() + first, std::min<std::int64_t>(tree_chunk_size, count - first));
-    }
-  });
-  return tree_sum<double>(chunks, [this](std::int64_t i) { return chunk_sums_[static_cast<std::size_t>(i)]; });
+  workers_.for_each_chunk(
+      chunks, elementwise_chunk / tree_chunk_size, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+          const std::int64_t first = chunk * tree_chunk_size;
+          chunk_sums_[static_cast<std::size_t>(chunk)] =
+              chunk_of_squares(values.data() + first, std::min<std::int64_t>(tree_chunk_size, count - first));
+        }
+      });
+  return tree_sum<double>(chunks,
+                          [this](std::int64_t i) { return chunk_sums_[static_cast<std::size_t>(i)]; });
 }
 
 void EmulatedBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {

@@ -39,14 +39,15 @@ void throw_floating_point_faults(std::uint32_t faults) {
   if ((faults & flushes_results) != 0) add("flushes subnormal results to zero (FTZ)");
   if ((faults & flushes_operands) != 0) add("reads subnormal operands as zero (DAZ)");
   if ((faults & directed_rounding) != 0) add("does not round to nearest even");
-  throw std::runtime_error(
-      fmt::format("emulated back end: a thread {}; results would differ. Something in this process changed the "
-                  "floating-point environment (a library built with -ffast-math does)",
-                  what));
+  throw std::runtime_error(fmt::format(
+      "emulated back end: a thread {}; results would differ. Something in this process changed the "
+      "floating-point environment (a library built with -ffast-math does)",
+      what));
 }
 
 Workers::Workers(int threads) : threads_(threads) {
-  if (threads < 1) throw std::invalid_argument(fmt::format("emulated back end: threads is {}; at least 1", threads));
+  if (threads < 1)
+    throw std::invalid_argument(fmt::format("emulated back end: threads is {}; at least 1", threads));
   for_each_chunk(threads, 1, [](std::int64_t, std::int64_t) {});  // wakes and checks every worker
 }
 

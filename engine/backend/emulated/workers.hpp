@@ -1,4 +1,5 @@
-// Threads of the emulated back end: fixed chunks, so that no result can depend on how many threads share them.
+// Threads of the emulated back end: fixed chunks, so that no result can depend on how many threads share
+// them.
 #pragma once
 
 #include <algorithm>
@@ -6,23 +7,24 @@
 
 namespace fp16lab::engine {
 
-/// What is wrong with this thread's floating-point environment, as a set of bits; 0 is the IEEE default. Flushing of
-/// subnormals (FTZ, DAZ) or a directed rounding would change results silently; libraries built with fast-math set them.
+/// What is wrong with this thread's floating-point environment, as a set of bits; 0 is the IEEE default.
+/// Flushing of subnormals (FTZ, DAZ) or a directed rounding would change results silently; libraries built
+/// with fast-math set them.
 std::uint32_t floating_point_faults() noexcept;
 /// Throws std::runtime_error that says what `faults` (not 0) means.
 [[noreturn]] void throw_floating_point_faults(std::uint32_t faults);
 
 class Workers {
  public:
-  /// std::invalid_argument unless threads >= 1; std::runtime_error if a worker flushes subnormals or does not round
-  /// to nearest.
+  /// std::invalid_argument unless threads >= 1; std::runtime_error if a worker flushes subnormals or does not
+  /// round to nearest.
   explicit Workers(int threads);
 
   int threads() const { return threads_; }
 
-  /// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk), ... up to `count`, in any order, on any thread. `body`
-  /// must not throw. Pieces small enough not to pay for waking a thread should be one chunk.
-  /// Every worker checks its floating-point environment first; a fault throws after all have finished.
+  /// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk), ... up to `count`, in any order, on any thread.
+  /// `body` must not throw. Pieces small enough not to pay for waking a thread should be one chunk. Every
+  /// worker checks its floating-point environment first; a fault throws after all have finished.
   template <class Body>
   void for_each_chunk(std::int64_t count, std::int64_t chunk, const Body& body) const {
     const std::int64_t chunks = (count + chunk - 1) / chunk;

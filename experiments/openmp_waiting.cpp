@@ -1,0 +1,15 @@
+#include "experiments/openmp_waiting.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace fp16lab::experiments {
+
+void wait_without_spinning(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  execv("/proc/self/exe", argv);  // returns only where it failed; then the default waiting will do
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,368 @@
+// Conformance: memory, casts and elementwise verbs.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "numerics/elementary.hpp"
+#include "tests/engine/backend_conformance.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+constexpr std::array<std::int64_t, 5> sizes{1, 31, 1025, 40000,
+                                            131073};  // the last two are shared by threads
+constexpr std::array kinds{Kind::ordinary, Kind::wide, Kind::special};
+
+std::vector<Float16> all_halves() {
+  std::vector<Float16> halves;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits)
+    halves.push_back(Float16::from_bits(static_cast<std::uint16_t>(bits)));
+  return halves;
+}
+
+// ---- memory ----
+
+TEST_P(BackendConformance, BytesTravelUnchanged) {
+  const std::vector<float> values = random_floats(1025, Kind::special, 1);  // NaN payloads too
+  const Tensor x = tensor(values);
+  Tensor copied = output(Shape{25, 41}, DType::f32);
+  backend().copy(x, copied);
+  expect_same_bits(values_of<float>(copied), values, "copy");
+}
+
+TEST_P(BackendConformance, FillRoundsOnce) {
+  // 1 + 2^-11 + 2^-40 lies just above a tie of FP16: through FP32 it would fall on the tie and go down.
+  Tensor halves = output(Shape{31}, DType::f16);
+  backend().fill(halves, 1.0 + 0x1p-11 + 0x1p-40);
+  expect_same_bits(values_of<Float16>(halves), std::vector(31, Float16::from_bits(0x3c01)), "fill f16");
+  backend().fill(halves, -std::numeric_limits<double>::quiet_NaN());
+  expect_same_bits(values_of<Float16>(halves), std::vector(31, Float16::from_bits(0x7fff)), "fill f16 NaN");
+  backend().fill(halves, 65520.0);
+  expect_same_bits(values_of<Float16>(halves), std::vector(31, Float16::from_bits(0x7c00)),
+                   "fill f16 overflow");
+  Tensor floats = output(Shape{70001}, DType::f32);
+  backend().fill(floats, -0.1);
+  expect_same_bits(values_of<float>(floats), std::vector(70001, -0.1f), "fill f32");
+  backend().fill(floats, -0.0);
+  expect_same_bits(values_of<float>(floats), std::vector(70001, -0.0f), "fill f32 -0");
+  Tensor integers = output(Shape{7}, DType::i32);
+  backend().fill(integers, -2147483648.0);
+  expect_same_bits(values_of<std::int32_t>(integers),
+                   std::vector(7, std::numeric_limits<std::int32_t>::min()), "fill i32");
+  EXPECT_THROW(backend().fill(integers, 0.5), std::invalid_argument);
+  EXPECT_THROW(backend().fill(integers, 2147483648.0), std::invalid_argument);
+}
+
+TEST_P(BackendConformance, FillUniformIsAFunctionOfTheIndex) {
+  const PhiloxStream stream{.seed = 3, .stream = stream_id("fc1.weight"), .iteration = 5, .micro_batch = 1};
+  const float low = -0.3f, high = 0.7f;
+  for (const std::int64_t size : {std::int64_t{1}, std::int64_t{31}, std::int64_t{70001}}) {
+    Tensor out = output(Shape{size}, DType::f32);
+    backend().fill_uniform(out, stream, low, high);
+    std::vector<float> expected;
+    const float width = high - low;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const PhiloxCounter block = stream.block(static_cast<std::uint64_t>(i) / 4);
+      const float u = static_cast<float>(block[static_cast<std::size_t>(i % 4)] >> 8) / 16777216.0f;
+      const float product = width * u;
+      expected.push_back(low + product);
+    }
+    expect_same_bits(values_of<float>(out), expected, "fill_uniform");
+  }
+}
+
+// ---- casts ----
+
+TEST_P(BackendConformance, WideningIsExact) {
+  const std::vector<Float16> halves = all_halves();
+  Tensor out = output(Shape{65536}, DType::f32);
+  backend().cast(tensor(halves), out);
+  std::vector<float> expected;
+  for (const Float16 half : halves) {
+    const int field = (half.bits() >> 10) & 31, fraction = half.bits() & 1023;
+    const double magnitude = field == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, field - 25);
+    const double sign = (half.bits() & 0x8000) != 0 ? -1.0 : 1.0;
+    float value = static_cast<float>(sign * magnitude);
+    if (field == 31 && fraction == 0) value = static_cast<float>(sign * HUGE_VAL);
+    if (field == 31 && fraction != 0) value = float_from_bits(0x7fffffffu);
+    expected.push_back(value);
+  }
+  expect_same_bits(values_of<float>(out), expected, "cast f16 to f32");
+}
+
+TEST_P(BackendConformance, NarrowingRoundsToNearestEven) {
+  // Around every half and every midpoint between halves; then random words.
+  std::vector<float> values = random_floats(100000, Kind::special, 2);
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    const double here = static_cast<double>(float_of(Float16::from_bits(static_cast<std::uint16_t>(bits))));
+    const double next =
+        bits == 0x7bff
+            ? 65536.0
+            : static_cast<double>(float_of(Float16::from_bits(static_cast<std::uint16_t>(bits + 1))));
+    const auto middle = static_cast<float>((here + next) / 2);
+    for (const float value : {static_cast<float>(here), std::nextafterf(middle, 0.0f), middle,
+                              std::nextafterf(middle, HUGE_VALF)}) {
+      values.push_back(value);
+      values.push_back(-value);
+    }
+  }
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  Tensor out = output(shape, DType::f16);
+  CastProbe probe;
+  backend().cast(tensor(values), out, &probe);
+  const std::vector<Float16> expected = mapped(values, [](float x) { return narrow<Binary16>(x); });
+  expect_same_bits(values_of<Float16>(out), expected, "cast f32 to f16");
+  EXPECT_EQ(probe.before, naive_histogram(values));
+  EXPECT_EQ(probe.after, naive_histogram(expected));
+}
+
+TEST_P(BackendConformance, CastsOfEverySizeAndDtypeCount) {
+  for (const std::int64_t size : sizes) {
+    const std::vector<float> floats = random_floats(size, Kind::special, 3);
+    const std::vector<Float16> halves = random_halves(size, Kind::special, 4);
+    const std::vector<Float16> narrowed = mapped(floats, [](float x) { return narrow<Binary16>(x); });
+    const std::vector<float> widened = mapped(halves, float_of);
+    const auto check = [&](const Tensor& x, DType dtype, const auto& before, const auto& after) {
+      using T = typename std::decay_t<decltype(after)>::value_type;
+      Tensor out = output(Shape{size}, dtype);
+      CastProbe probe;
+      backend().cast(x, out, &probe);
+      expect_same_bits(values_of<T>(out), after, "cast");
+      EXPECT_EQ(probe.before, naive_histogram(before));
+      EXPECT_EQ(probe.after, naive_histogram(after));
+    };
+    check(tensor(floats), DType::f16, floats, narrowed);
+    check(tensor(floats), DType::f32, floats, floats);
+    check(tensor(halves), DType::f32, halves, widened);
+    check(tensor(halves), DType::f16, halves, halves);
+  }
+}
+
+// ---- unary ----
+
+/// The op in FP64 on an FP32 argument: + - and the like are exact, sqrt is rounded far below the FP32 last
+/// place (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
+double exact_unary(UnaryOp op, double x) {
+  switch (op) {
+    case UnaryOp::negate:
+      return -x;
+    case UnaryOp::relu:
+      return std::isnan(x) ? x : (x > 0.0 ? x : 0.0);
+    case UnaryOp::square_root:
+      return std::sqrt(x);
+    case UnaryOp::absolute:
+      return std::fabs(x);
+    case UnaryOp::exp:
+    case UnaryOp::log:
+      break;
+  }
+  ADD_FAILURE() << "not an exact op";
+  return 0.0;
+}
+
+float expected_unary(UnaryOp op, float x) {
+  if (op == UnaryOp::exp) return exp_f32(x);  // the contract names the function; its own tests judge it
+  if (op == UnaryOp::log) return log_f32(x);
+  return canonical(static_cast<float>(exact_unary(op, static_cast<double>(x))));
+}
+
+constexpr std::array unary_ops{UnaryOp::negate, UnaryOp::relu,        UnaryOp::exp,
+                               UnaryOp::log,    UnaryOp::square_root, UnaryOp::absolute};
+
+TEST_P(BackendConformance, UnaryOnFloats) {
+  for (const UnaryOp op : unary_ops)
+    for (const Kind kind : kinds)
+      for (const std::int64_t size : sizes) {
+        const std::vector<float> values = random_floats(size, kind, 5);
+        const std::vector<float> expected = mapped(values, [op](float x) { return expected_unary(op, x); });
+        Tensor x = tensor(values);
+        Tensor out = output(Shape{size}, DType::f32);
+        backend().unary(op, x, out);
+        const std::string what = "unary " + std::to_string(static_cast<int>(op));
+        expect_same_bits(values_of<float>(out), expected, what);
+        backend().unary(op, x, x);
+        expect_same_bits(values_of<float>(x), expected, what + " in place");
+      }
+}
+
+TEST_P(BackendConformance, UnaryOnEveryHalf) {
+  const std::vector<Float16> halves = all_halves();
+  for (const UnaryOp op : {UnaryOp::negate, UnaryOp::relu, UnaryOp::square_root, UnaryOp::absolute}) {
+    const std::vector<Float16> expected = mapped(
+        halves, [op](Float16 x) { return half_of(exact_unary(op, static_cast<double>(float_of(x)))); });
+    Tensor x = tensor(halves);
+    Tensor out = output(Shape{65536}, DType::f16);
+    backend().unary(op, x, out);
+    expect_same_bits(values_of<Float16>(out), expected, "unary f16 " + std::to_string(static_cast<int>(op)));
+  }
+  Tensor out = output(Shape{65536}, DType::f16);
+  EXPECT_THROW(backend().unary(UnaryOp::exp, tensor(halves), out), std::invalid_argument);
+  EXPECT_THROW(backend().unary(UnaryOp::log, tensor(halves), out), std::invalid_argument);
+}
+
+TEST_P(BackendConformance, TruthTables) {
+  const float inf = HUGE_VALF, nan = std::nanf("");
+  const std::vector<float> x{nan, -0.0f, 0.0f, -inf, inf, float_from_bits(0xffc00001u), -1.0f, 2.0f};
+  Tensor out = output(Shape{8}, DType::f32);
+  const float canonical_nan = float_from_bits(0x7fffffffu);
+  backend().unary(UnaryOp::relu, tensor(x), out);
+  expect_same_bits(values_of<float>(out), {canonical_nan, 0.0f, 0.0f, 0.0f, inf, canonical_nan, 0.0f, 2.0f},
+                   "relu");
+  backend().binary(BinaryOp::select_positive, tensor(x), tensor(std::vector(8, -3.0f)), out);
+  expect_same_bits(values_of<float>(out), {-3.0f, 0.0f, 0.0f, 0.0f, -3.0f, -3.0f, 0.0f, -3.0f},
+                   "select_positive");
+  backend().binary(BinaryOp::select_positive, tensor(x), tensor(std::vector(8, -nan)), out);
+  expect_same_bits(values_of<float>(out),
+                   {canonical_nan, 0.0f, 0.0f, 0.0f, canonical_nan, canonical_nan, 0.0f, canonical_nan},
+                   "select_positive of NaN");
+}
+
+// ---- binary ----
+
+constexpr std::array binary_ops{BinaryOp::add, BinaryOp::subtract, BinaryOp::multiply, BinaryOp::divide,
+                                BinaryOp::select_positive};
+
+/// One operation in type T. In FP64 for halves: sums and products are exact, quotients harmlessly rounded.
+template <class T>
+T plain_binary(BinaryOp op, T a, T b) {
+  switch (op) {
+    case BinaryOp::add:
+      return a + b;
+    case BinaryOp::subtract:
+      return a - b;
+    case BinaryOp::multiply:
+      return a * b;
+    case BinaryOp::divide:
+      return a / b;
+    case BinaryOp::select_positive:
+      return a > T{0} || std::isnan(a) ? b : T{0};
+  }
+  return a;
+}
+float expected_binary(BinaryOp op, float a, float b) { return canonical(plain_binary(op, a, b)); }
+Float16 expected_binary(BinaryOp op, Float16 a, Float16 b) {
+  return half_of(plain_binary(op, static_cast<double>(float_of(a)), static_cast<double>(float_of(b))));
+}
+
+TEST_P(BackendConformance, BinaryOfEverySize) {
+  for (const BinaryOp op : binary_ops)
+    for (const Kind kind : kinds)
+      for (const std::int64_t size : sizes) {
+        const std::string what = "binary " + std::to_string(static_cast<int>(op));
+        const auto check = [&](const auto& a, const auto& b, DType dtype) {
+          using T = typename std::decay_t<decltype(a)>::value_type;
+          std::vector<T> expected;
+          for (std::size_t i = 0; i < a.size(); ++i) expected.push_back(expected_binary(op, a[i], b[i]));
+          Tensor x = tensor(a), y = tensor(b), out = output(Shape{size}, dtype);
+          backend().binary(op, x, y, out);
+          expect_same_bits(values_of<T>(out), expected, what);
+          Tensor in_place = tensor(a);
+          backend().binary(op, in_place, y, in_place);
+          expect_same_bits(values_of<T>(in_place), expected, what + " into a");
+          backend().binary(op, x, y, y);
+          expect_same_bits(values_of<T>(y), expected, what + " into b");
+        };
+        check(random_floats(size, kind, 6), random_floats(size, kind, 7), DType::f32);
+        check(random_halves(size, kind, 8), random_halves(size, kind, 9), DType::f16);
+      }
+}
+
+TEST_P(BackendConformance, BinaryOfInterestingHalves) {
+  std::vector<Float16> a, b;  // exponents x significands, both signs, crossed
+  std::vector<Float16> interesting;
+  for (const std::uint32_t field : {0, 1, 2, 10, 14, 15, 16, 25, 29, 30, 31})
+    for (const std::uint32_t fraction : {0x000, 0x001, 0x002, 0x155, 0x200, 0x3fe, 0x3ff})
+      for (const std::uint32_t sign : {0x0000, 0x8000})
+        interesting.push_back(Float16::from_bits(static_cast<std::uint16_t>(sign | field << 10 | fraction)));
+  for (const Float16 x : interesting)
+    for (const Float16 y : interesting) a.push_back(x), b.push_back(y);
+  for (const BinaryOp op : binary_ops) {
+    std::vector<Float16> expected;
+    for (std::size_t i = 0; i < a.size(); ++i) expected.push_back(expected_binary(op, a[i], b[i]));
+    Tensor out = output(Shape{static_cast<std::int64_t>(a.size())}, DType::f16);
+    backend().binary(op, tensor(a), tensor(b), out);
+    expect_same_bits(values_of<Float16>(out), expected, "binary f16 " + std::to_string(static_cast<int>(op)));
+  }
+}
+
+/// Offset in a tensor of shape `from` of what element `at` of a tensor of shape `to` reads, by NumPy's rule.
+std::size_t broadcast_offset(const Shape& from, const Shape& to, std::int64_t at) {
+  std::int64_t offset = 0, stride = 1;
+  for (int axis = 1; axis <= to.rank(); ++axis) {
+    const std::int64_t index = at % to[-axis];
+    at /= to[-axis];
+    if (axis > from.rank()) continue;
+    if (from[-axis] != 1) offset += index * stride;
+    stride *= from[-axis];
+  }
+  return static_cast<std::size_t>(offset);
+}
+
+TEST_P(BackendConformance, BinaryBroadcasts) {
+  struct Case {
+    Shape a, b, out;
+  };
+  const std::vector<Case> cases{{{}, {}, {}},
+                                {{1}, {31}, {31}},
+                                {{3, 4}, {4}, {3, 4}},
+                                {{3, 4}, {3, 1}, {3, 4}},
+                                {{3, 1}, {1, 4}, {3, 4}},
+                                {{}, {2, 3}, {2, 3}},
+                                {{1}, {1, 1}, {5, 7}},
+                                {{2, 3, 4}, {3, 1}, {2, 3, 4}},
+                                {{2, 1, 4}, {1, 3, 1}, {2, 3, 4}},
+                                {{2, 1, 4, 1, 3}, {5, 1, 2, 3}, {2, 5, 4, 2, 3}},
+                                {{2, 3, 1, 2, 1, 2}, {1, 3, 2, 1, 3, 1}, {2, 3, 2, 2, 3, 2}},
+                                {{7, 1025}, {1025}, {7, 1025}},
+                                {{300, 257}, {300, 1}, {300, 257}},
+                                {{40000, 3}, {3}, {40000, 3}},
+                                {{40000, 1}, {40000, 3}, {40000, 3}},
+                                {{0, 3}, {3}, {0, 3}}};
+  for (const Case& c : cases)
+    for (const BinaryOp op : {BinaryOp::subtract, BinaryOp::divide, BinaryOp::select_positive}) {
+      const auto check = [&](const auto& a, const auto& b, DType dtype) {
+        using T = typename std::decay_t<decltype(a)>::value_type;
+        std::vector<T> expected;
+        for (std::int64_t i = 0; i < c.out.element_count(); ++i)
+          expected.push_back(
+              expected_binary(op, a[broadcast_offset(c.a, c.out, i)], b[broadcast_offset(c.b, c.out, i)]));
+        Tensor out = output(c.out, dtype);
+        backend().binary(op, tensor(c.a, a), tensor(c.b, b), out);
+        expect_same_bits(values_of<T>(out), expected, c.a.to_string() + " op " + c.b.to_string());
+      };
+      check(random_floats(c.a.element_count(), Kind::special, 10),
+            random_floats(c.b.element_count(), Kind::special, 11), DType::f32);
+      check(random_halves(c.a.element_count(), Kind::special, 12),
+            random_halves(c.b.element_count(), Kind::special, 13), DType::f16);
+    }
+}
+
+TEST_P(BackendConformance, ScaleAndDivideByAScalar) {
+  for (const std::int64_t size : sizes)
+    for (const float scalar : {1.0f / 3.0f, 0x1p-11f, 65536.0f, 0.0f, -7.0f, HUGE_VALF, 0x1p-149f}) {
+      const std::vector<float> floats = random_floats(size, Kind::special, 14);
+      const std::vector<Float16> halves = random_halves(size, Kind::special, 15);
+      std::vector<float> products, quotients;
+      std::vector<Float16> half_products, half_quotients;
+      for (const float x : floats)
+        products.push_back(canonical(x * scalar)), quotients.push_back(canonical(x / scalar));
+      for (const Float16 x : halves) {
+        const float product = float_of(x) * scalar, quotient = float_of(x) / scalar;  // rounded to FP32 first
+        half_products.push_back(half_of(product)), half_quotients.push_back(half_of(quotient));
+      }
+      Tensor out = output(Shape{size}, DType::f32), half_out = output(Shape{size}, DType::f16);
+      backend().scale(tensor(floats), scalar, out);
+      expect_same_bits(values_of<float>(out), products, "scale f32");
+      backend().divide(tensor(floats), scalar, out);
+      expect_same_bits(values_of<float>(out), quotients, "divide f32");
+      backend().scale(tensor(halves), scalar, half_out);
+      expect_same_bits(values_of<Float16>(half_out), half_products, "scale f16");
+      Tensor in_place = tensor(halves);
+      backend().divide(in_place, scalar, in_place);
+      expect_same_bits(values_of<Float16>(in_place), half_quotients, "divide f16 in place");
+    }
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test
