@@ -8,34 +8,65 @@
 #include "reports/gnuplot.hpp"
 
 namespace fp16lab::reports {
+namespace {
+
+/// Width and dashes of line `index` of `count` that are drawn over one another. Within a row all lines have
+/// the same period and ever shorter dashes, so each shows where those above it pause; a second row is
+/// narrower, so the first shows at its sides.
+LineStyle stacked_style(std::size_t index, std::size_t count) {
+  static constexpr int period = 18;
+  const bool two_rows = count > 3;
+  const std::size_t in_first = two_rows ? (count + 1) / 2 : count;
+  const bool first = index < in_first;
+  const std::size_t place = first ? index : index - in_first, row = first ? in_first : count - in_first;
+  LineStyle style;
+  style.width = !two_rows ? 2.4 : first ? 4.0 : 1.6;
+  // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): index < count, so the line's own row is not empty
+  style.dash = static_cast<int>(period * (row - place) / row);
+  style.gap = period - style.dash;
+  return style;
+}
+
+}  // namespace
 
 std::vector<LineStyle> styles_of(const Workload& workload) {
   static constexpr std::array<std::string_view, 5> blues{"#7DB5EA", "#4F93DA", "#2F6DB3", "#1F4E86",
                                                          "#12315A"};
   static constexpr std::array<std::string_view, 3> greens{"#2E7D32", "#00897B", "#7CB342"};
-  std::size_t fixed = 0;
-  for (const Configuration& configuration : workload.configurations)
+  std::size_t fixed = 0, dashed = 0;
+  for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.scaling == Scaling::fixed) ++fixed;
+    if (configuration.id.precision != Precision::fp32) ++dashed;
+  }
 
   std::vector<LineStyle> styles;
-  std::size_t fixed_seen = 0, adaptive_seen = 0, plain_seen = 0;
+  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.precision == Precision::fp32) {
-      styles.push_back({"#A8A8A8", 6, 1});
-    } else if (configuration.id.scaling == Scaling::none) {
-      styles.push_back({std::string(lost_color), 2, static_cast<int>(1 + plain_seen++ % 5)});
+      styles.push_back({"#B4B4B4", 8});
+      continue;
+    }
+    LineStyle style = stacked_style(dashed_seen++, dashed);
+    if (configuration.id.scaling == Scaling::none) {
+      style.color = lost_color;
     } else if (configuration.id.scaling == Scaling::fixed) {
       const std::size_t shade = fixed <= 1 ? 2 : fixed_seen * (blues.size() - 1) / (fixed - 1);
-      styles.push_back(
-          {std::string(blues[std::min(shade, blues.size() - 1)]), 2, static_cast<int>(1 + fixed_seen % 5)});
+      style.color = blues[std::min(shade, blues.size() - 1)];
       ++fixed_seen;
     } else {
-      styles.push_back(
-          {std::string(greens[adaptive_seen % greens.size()]), 2, static_cast<int>(1 + adaptive_seen % 5)});
-      ++adaptive_seen;
+      style.color = greens[adaptive_seen++ % greens.size()];
     }
+    styles.push_back(std::move(style));
   }
   return styles;
+}
+
+std::string line_spec(const LineStyle& style) {
+  // gnuplot's dash lengths grow with the line width: one unit is half of it.
+  const double unit = style.width / 2;
+  const std::string dash =
+      style.gap == 0 ? "1" : fmt::format("({:.4g},{:.4g})", style.dash / unit, style.gap / unit);
+  return fmt::format("lw {} dt {} lc rgb \"{}\"", style.width, dash, style.color);
 }
 
 std::string_view layer_color(std::size_t index) {
@@ -76,7 +107,8 @@ std::string gnuplot_script(std::string_view stem, std::string_view title, int wi
       "  if (kind eq \"svg\") {{\n"
       "    set terminal svg size {},{} dynamic font \"DejaVu Sans,12\" background \"#FFFFFF\"\n"
       "  }} else {{\n"
-      "    set terminal pngcairo size {},{} fontscale 1.9 linewidth 2 pointscale 2 font \"DejaVu Sans,12\" "
+      "    set terminal pngcairo size {},{} fontscale 1.9 linewidth 2 pointscale 2 dashlength 2 font "
+      "\"DejaVu Sans,12\" "
       "background \"#FFFFFF\"\n"
       "  }}\n"
       "  set output {}.\".\".kind\n"

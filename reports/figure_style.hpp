@@ -18,13 +18,21 @@ inline constexpr std::string_view overflow_color = "#7B3FA0";
 
 struct LineStyle {
   std::string color;  ///< "#2F6DB3"
-  int width = 2;
-  int dash = 1;  ///< gnuplot dash type; 1 is solid
+  double width = 2;   ///< pixels
+  int dash = 0;       ///< pixels on, then `gap` pixels off
+  int gap = 0;        ///< 0: solid
 };
 
 /// One style a configuration: FP32 a broad grey line under the others, no scaling red, fixed scales blues
 /// that darken as the scale grows, adaptive policies green.
+///
+/// Curves of configurations that work coincide, so every style leaves room for the ones below it: drawn in
+/// order, lines that lie on one another show as a broad grey line, on it alternating dashes and, with more
+/// than three configurations beside FP32, a second, narrower row of dashes.
 std::vector<LineStyle> styles_of(const Workload& workload);
+
+/// "lw 2.4 dt (14,10) lc rgb \"#2E7D32\"": `style` in a gnuplot script of gnuplot_script().
+std::string line_spec(const LineStyle& style);
 
 /// A colour that tells layer `index` from its neighbours.
 std::string_view layer_color(std::size_t index);

@@ -19,7 +19,7 @@ std::vector<Figure> write_figures(const WorkloadFigures& input, const std::files
 std::string draw_figures(std::vector<Figure>& figures, const std::filesystem::path& folder,
                          const std::string& gnuplot) {
   for (Figure& figure : figures) {
-    const std::string problem = run_gnuplot(gnuplot, folder / (figure.stem + ".gp"));
+    std::string problem = run_gnuplot(gnuplot, folder / (figure.stem + ".gp"));
     if (!problem.empty()) return problem;
     figure.drawn = true;
   }

@@ -9,6 +9,7 @@
 #include "reports/figure_style.hpp"
 #include "reports/figures.hpp"
 #include "reports/gnuplot.hpp"
+#include "reports/rate_text.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -33,17 +34,6 @@ int zone_of(int exponent) {
   if (exponent < normal_from) return 1;
   if (exponent < overflow_bin) return 2;
   return exponent == overflow_bin ? 3 : 4;
-}
-
-std::string percent(double rate) {
-  const double value = 100 * rate;
-  if (value == 0) return "0 %";
-  return value < 1 ? fmt::format("{:.1g} %", value) : fmt::format("{:.0f} %", value);
-}
-
-std::string percent(const analysis::RateInterval& rate) {
-  const std::string lower = percent(rate.lower), upper = percent(rate.upper);
-  return lower == upper ? upper : lower.substr(0, lower.size() - 2) + "–" + upper;
 }
 
 /// Which tensors get a panel: all if they fit, else without biases, else the first ones.
@@ -115,7 +105,7 @@ Figure write_histogram_figure(const WorkloadFigures& input, const Configuration&
   body += "  set key off\n  set boxwidth 0.92\n  unset grid\n";
   body += fmt::format("  set xrange [{}:{}]\n  set yrange [0:{:.3g}]\n", low, high,
                       1.12 * std::max(tallest, 1.0));
-  body += "  set xtics 8 format \"2^{%.0f}\"\n  set ytics format \"%.0f %%\"\n";
+  body += "  set xtics 8 format \"2^{%.0f}\"\n";
   int object = 1;
   const auto shade = [&](int from, int to, std::string_view color) {
     body += fmt::format(
@@ -138,11 +128,23 @@ Figure write_histogram_figure(const WorkloadFigures& input, const Configuration&
     if (block == 1) body += "  do for [i=100:105] { unset label i }\n";  // the legend is there once
     body += fmt::format(
         "  set label 1 {} at graph 0,graph 1.17 left\n"
-        "  set label 2 \"exact zeros {} · rounds to zero {} · subnormal {} · overflow {}\" at "
-        "graph 0,graph 1.06 left "
-        "font \"DejaVu Sans,9\"\n",
-        gnuplot_bold(gradients.tensors[tensor]), percent(rates.zero), percent(rates.lost),
-        percent(rates.subnormal), percent(rates.overflow));
+        "  set label 2 \"exact zeros {}\" at graph 1,graph 1.17 right font \"DejaVu Sans,10\" tc rgb "
+        "\"#555555\"\n",
+        gnuplot_bold(gradients.tensors[tensor]), rate_text(rates.zero));
+    // Each zone has its rate above it, in its colour; the last one is too narrow to be centred over.
+    const auto zone_rate = [&](int label, const analysis::RateInterval& rate, std::string_view x,
+                               std::string_view alignment, std::string_view color) {
+      body +=
+          fmt::format("  set label {} \"{}\" at {},graph 1.055 {} font \"DejaVu Sans,10\" tc rgb \"{}\"\n",
+                      label, rate_text(rate), x, alignment, color);
+    };
+    const auto middle = [](int from, int to) { return fmt::format("first {}", 0.5 * (from + to)); };
+    zone_rate(3, rates.lost, middle(low, lost_below), "center", lost_color);
+    zone_rate(4, rates.subnormal, middle(lost_below, normal_from), "center", subnormal_color);
+    zone_rate(5, rates.normal, middle(normal_from, overflow_bin + 1), "center", normal_color);
+    zone_rate(6, rates.overflow, "graph 1", "right", overflow_color);
+    // All panels have the same axes: the first of a row names the heights.
+    body += fmt::format("  set ytics format \"{}\"\n", block % columns == 0 ? "%.0f %%" : "");
     const std::string file = gnuplot_string(stem) + ".\".dat\"";
     const auto boxes = [&](int zone, std::string_view style, std::string_view color) {
       return fmt::format("    {} index {} using ($3=={} ? $1+0.5 : 1/0):2 with boxes {} lc rgb \"{}\"", file,

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 
 #include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
@@ -51,11 +53,12 @@ std::string summary_html(const WorkloadMaterial& material) {
   const std::vector<LineStyle> styles = styles_of(*material.workload);
   const bool accuracy = summary.metric.better == analysis::Better::higher;
   std::string html = fmt::format(
-      "<div class=\"scroll\"><table class=\"wide\"><caption>Final {} against FP32. Spread is the largest "
+      "<p class=\"soft\">Final {} against FP32. Spread is the largest "
       "minus the smallest seed, the larger one "
       "of the two groups. Underflow is the mean share of non-zero gradients that round to zero, at the scale "
       "of each "
-      "step.</caption>\n<thead><tr><th>configuration</th><th>seeds</th><th>{}</th>{}<th>against "
+      "step.</p>\n<div class=\"scroll\"><table "
+      "class=\"wide\">\n<thead><tr><th>configuration</th><th>seeds</th><th>{}</th>{}<th>against "
       "FP32</th><th>spread</th>"
       "<th class=\"text\">verdict</th><th>underflow</th><th>skipped</th><th>last "
       "scale</th><th>s/step</th></tr></thead>\n<tbody>\n",
@@ -90,6 +93,16 @@ std::string summary_html(const WorkloadMaterial& material) {
         row.seconds_per_step);
   }
   return html + "</tbody></table></div>\n";
+}
+
+/// At how many different steps the workload's runs were evaluated on `split`.
+std::size_t evaluated_steps(const RunSet& set, const Workload& workload, const std::string& split) {
+  std::set<std::uint64_t> steps;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t run : configuration.runs)
+      for (const EvaluationRow& row : set.runs[run].folder.evaluations)
+        if (row.split == split) steps.insert(row.step);
+  return steps.size();
 }
 
 std::string fact(std::string_view name, std::string_view value) {
@@ -153,9 +166,12 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
         "");
   chart("loss-end", "", "The last third of it.", "");
   html += "</div>\n";
-  if (const std::string split = evaluation_split(set, *material.workload); !split.empty() && with_charts) {
+  // One point in time is no curve; its number is in the table.
+  if (const std::string split = evaluation_split(set, *material.workload);
+      with_charts && evaluated_steps(set, *material.workload, split) > 1) {
     html += fmt::format("<h3>Loss on the {} set</h3>\n", html_escape(split));
-    chart("evaluation", "", "Mean and band over seeds, where it was measured.", split);
+    chart("evaluation", "",
+          "Mean and band over seeds; the dots on the first line are at the steps of the evaluations.", split);
   }
   html += "<h3>Loss scale</h3>\n";
   chart("scale", "loss-scale-", "First seed of each configuration; crosses mark skipped steps.", "");
@@ -181,7 +197,6 @@ std::string provenance_section(const RunSet& set) {
       data += fmt::format("{}{}<br><code>sha256 {}</code>", data.empty() ? "" : "<br>",
                           html_escape(file.path), html_escape(file.sha256));
     const std::string facts =
-        fact("command", "<code>" + html_escape(command_line(m.argv)) + "</code>") +
         fact("sources", "git <code>" + html_escape(m.git_hash) + "</code>") +
         fact("CPU",
              html_escape(fmt::format("{}, {} threads, products on {}", m.cpu, m.threads, m.gemm_target))) +
@@ -196,9 +211,18 @@ std::string provenance_section(const RunSet& set) {
       found->runs.push_back(&run);
   }
   for (const Group& group : groups) {
+    std::vector<std::string> commands;  // one of a sweep, many of single trainings
+    for (const Run* run : group.runs) {
+      std::string command = html_escape(command_line(run->folder.manifest.argv));
+      if (std::find(commands.begin(), commands.end(), command) == commands.end())
+        commands.push_back(std::move(command));
+    }
+    const std::string command =
+        commands.size() == 1 ? fact("command", "<code>" + commands.front() + "</code>") : "";
     html += fmt::format(
-        "<dl class=\"facts\">{}</dl>\n<details><summary>{} run{}</summary>\n<div class=\"scroll\"><table>\n",
-        group.facts, group.runs.size(), group.runs.size() == 1 ? "" : "s");
+        "<dl class=\"facts\">{}{}</dl>\n<details><summary>{} run{}</summary>\n<div "
+        "class=\"scroll\"><table>\n",
+        command, group.facts, group.runs.size(), group.runs.size() == 1 ? "" : "s");
     html +=
         "<thead><tr><th>run</th><th class=\"text\">state</th><th>seed</th><th>steps</th><th "
         "class=\"text\">start</th><th class=\"text\">end</th>"
@@ -213,6 +237,11 @@ std::string provenance_section(const RunSet& set) {
           run->folder.steps.empty() ? "–" : fmt::format("{:016x}", run->folder.steps.back().state_hash));
     }
     html += "</tbody></table></div>\n";
+    if (commands.size() > 1) {
+      html += "<p class=\"soft\">Commands:</p>\n<pre>";
+      for (const std::string& line : commands) html += line + "\n";
+      html += "</pre>\n";
+    }
     html += fmt::format("<p class=\"soft\">Resolved configuration of {}:</p>\n<pre>{}</pre>\n</details>\n",
                         html_escape(group.runs.front()->name),
                         html_escape(group.runs.front()->folder.manifest.config));

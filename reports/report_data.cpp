@@ -43,28 +43,15 @@ Json changes_json(const std::vector<ScaleTrace::Change>& changes) {
   return array;
 }
 
-/// gnuplot's dash types 1 to 5, as a canvas takes them.
-Json dash_json(int dash) {
-  switch (dash) {
-    case 2:
-      return Json::array({8, 5});
-    case 3:
-      return Json::array({2, 3});
-    case 4:
-      return Json::array({9, 4, 2, 4});
-    case 5:
-      return Json::array({9, 3, 2, 3, 2, 3});
-    default:
-      return Json::array();
-  }
-}
-
 Json configuration_json(const RunSet& set, const Configuration& configuration, const SummaryRow& row,
                         const LineStyle& style, const std::string& split) {
   Json json = {{"label", pretty(row.label)},
                {"fp32", configuration.id.precision == Precision::fp32},
                {"reference", row.is_reference},
-               {"style", {{"color", style.color}, {"width", style.width}, {"dash", dash_json(style.dash)}}},
+               {"style",
+                {{"color", style.color},
+                 {"width", style.width},
+                 {"dash", style.gap == 0 ? Json::array() : Json::array({style.dash, style.gap})}}},
                {"final_values", numbers(row.final_values)},
                {"steps", row.steps},
                {"skipped", row.skipped},

@@ -27,11 +27,11 @@ Run load_run(const std::filesystem::path& folder) {
 /// "key=value" for what differs between `settings` and any of `others`; empty if nothing does.
 std::string differences(const FlatConfig& settings, const std::vector<FlatConfig>& others) {
   std::string text;
-  for (const auto& [key, value] : settings) {
+  for (const auto& setting : settings) {
     const bool differs = std::any_of(others.begin(), others.end(), [&](const FlatConfig& other) {
-      return value_or(other, key, "") != value;
+      return value_or(other, setting.first, "") != setting.second;
     });
-    if (differs) text += (text.empty() ? "" : ", ") + key + "=" + value;
+    if (differs) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", setting.first, setting.second);
   }
   return text;
 }

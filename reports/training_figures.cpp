@@ -21,8 +21,19 @@ void write_pair(const std::filesystem::path& folder, const std::string& stem, co
   write_file_atomically(folder / (stem + ".gp"), script);
 }
 
-std::string line_spec(const LineStyle& style) {
-  return fmt::format("lw {} dt {} lc rgb \"{}\"", style.width, style.dash, style.color);
+/// Round values between `low` and `high` for a logarithmic axis that spans less than gnuplot's powers of ten
+/// are made for: the more decades, the fewer in each.
+std::string logarithmic_tics(double low, double high) {
+  using Digits = std::vector<double>;
+  const Digits digits = high / low > 1000 ? Digits{1}
+                        : high / low > 30 ? Digits{1, 2, 5}
+                                          : Digits{1, 1.5, 2, 3, 4, 5, 7};
+  std::string tics;
+  for (int decade = -12; decade <= 12; ++decade)
+    for (const double digit : digits)
+      if (const double at = digit * std::pow(10.0, decade); at >= low && at <= high)
+        tics += fmt::format("{}{:.3g}", tics.empty() ? "" : ", ", at);
+  return tics;
 }
 
 }  // namespace
@@ -65,20 +76,14 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
       "0.09\n",
       gnuplot_string(title));
   body += "  set xlabel \"step\"\n  set key off\n  set title \"whole run\"\n";
-  if (logarithmic) {
-    std::string tics;  // 1, 2, 5 in each decade: gnuplot itself labels powers of ten only
-    for (int decade = -12; decade <= 12; ++decade)
-      for (const int digit : {1, 2, 5})
-        if (const double at = digit * std::pow(10.0, decade); at > low / 2 && at < high * 2)
-          tics += fmt::format("{}{:.3g}", tics.empty() ? "" : ", ", at);
+  if (logarithmic)
     body += fmt::format("  set logscale y\n  set yrange [{:.4g}:{:.4g}]\n  set ytics ({})\n", 0.9 * low,
-                        1.1 * high, tics);
-  }
+                        1.1 * high, logarithmic_tics(0.9 * low, 1.1 * high));
   body += "  set ylabel \"training loss\"\n" + plot;
   body +=
       "  unset logscale y\n  set yrange [*:*]\n  set ytics autofreq\n  set ylabel \"\"\n  set title \"last "
       "third, linear axis\"\n";
-  body += "  set key at screen 0.99,0.84 right top Left reverse samplen 2.5 spacing 1.3\n";
+  body += "  set key at screen 0.99,0.84 right top Left reverse samplen 4 spacing 1.3\n";
   body += fmt::format("  set xrange [{}:{}]\n", 2.0 / 3.0 * last, last);
   body += plot + "  unset multiplot\n";
   write_pair(folder, stem, data, gnuplot_script(stem, title, 1150, 460, body));
@@ -160,6 +165,8 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
     if (configuration.id.precision == Precision::fp32) continue;
     const ScaleTrace trace = scale_trace(input.set.runs[configuration.runs.front()].folder.steps);
     if (trace.changes.empty()) continue;
+    // A path that moves is easier to follow unbroken.
+    const LineStyle style = trace.changes.size() > 2 ? LineStyle{styles[i].color, 2.4} : styles[i];
     data += fmt::format("# {}\n", configuration.label);
     for (const auto& change : trace.changes) {
       data += fmt::format("{}\t{}\n", change.step, change.scale);
@@ -172,7 +179,7 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
     data += block_end;
     plot +=
         fmt::format("    {}.\".dat\" index {} using 1:2 with steps {} title {}, \\\n", gnuplot_string(stem),
-                    block, line_spec(styles[i]), gnuplot_string(pretty(configuration.label)));
+                    block, line_spec(style), gnuplot_string(pretty(configuration.label)));
     if (!trace.skipped.empty()) {
       plot += fmt::format(
           "    {}.\".dat\" index {} using 1:2 with points pt 2 ps 1.2 lw 2 lc rgb \"{}\" {}, \\\n",
@@ -185,7 +192,7 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
   const std::string title = fmt::format("Loss scale, {}: first seed{}", input.workload.name,
                                         any_skip ? ", skipped steps crossed" : ", no step was skipped");
   std::string body = fmt::format("  set title {} noenhanced font \",14\"\n", gnuplot_string(title));
-  body += "  set key outside right top Left reverse samplen 2.5 spacing 1.3\n";
+  body += "  set key outside right top Left reverse samplen 4 spacing 1.3\n";
   body +=
       "  set xlabel \"step\"\n  set ylabel \"loss scale\"\n  set logscale y 2\n  set format y \"2^{%L}\"\n";
   body += fmt::format("  set yrange [{}:{}]\n", low / 2, high * 2);

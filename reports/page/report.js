@@ -7,15 +7,28 @@ const css = name => getComputedStyle(document.documentElement).getPropertyValue(
 const hasCharts = typeof Chart !== 'undefined';
 const digits = {'-': '⁻', 0: '⁰', 1: '¹', 2: '²', 3: '³', 4: '⁴', 5: '⁵', 6: '⁶', 7: '⁷', 8: '⁸', 9: '⁹'};
 const power = k => Number.isInteger(k) ? '2' + String(k).replace(/./g, c => digits[c]) : (2 ** k).toPrecision(4);
+// Rates as rate_text() of the library writes them: 0 and 100 are exact.
 const percent = x => {
   const p = 100 * x;
-  return p === 0 ? '0' : p < 0.01 ? p.toExponential(0) : p < 1 ? p.toPrecision(2) : p < 99.95 || p === 100 ? p.toFixed(p < 10 ? 1 : 0) : p.toFixed(2);
+  return p <= 0 ? '0' : p >= 100 ? '100' : p < .01 ? '< 0.01' : p > 99.9 ? '> 99.9' : p < .995 ? p.toFixed(2) : p < 9.95 || p >= 99 ? p.toFixed(1) : p.toFixed(0);
 };
 const interval = ([low, high], of) => {
   if (of === 0) return '–';
   const a = percent(low / of), b = percent(high / of);
-  return (a === b ? a : a + '–' + b) + ' %';
+  if (a === b || (b[0] === '<' && a === '0')) return b + ' %';
+  if (a[0] === '>' && b === '100') return a + ' %';
+  return (a[0] === '<' ? '0' : a) + '–' + (b[0] === '>' ? '100' : b) + ' %';
 };
+const plainPercent = x => Number((100 * x).toPrecision(4)) + ' %';  // of axes: round numbers as they are
+const exact = n => n.toLocaleString('en');
+// Counts as narrow as a table needs: 24,153,952 to 24,263,585 is 24.15–24.26 M.
+const short = ([a, b]) => {
+  if (b < 1e5) return a === b ? exact(a) : exact(a) + '–' + exact(b);
+  const [unit, name] = b < 999500 ? [1e3, ' k'] : [1e6, ' M'];
+  const digits = unit === 1e3 || b >= 1e9 ? 0 : b >= 1e8 ? 1 : 2, from = (a / unit).toFixed(digits), to = (b / unit).toFixed(digits);
+  return (from === to ? to : (a === 0 ? '0' : from) + '–' + to) + name;
+};
+const spelled = ([a, b]) => a === b ? exact(a) : exact(a) + ' to ' + exact(b);
 
 // ---- zones of FP16 --------------------------------------------------------------------------------------------------
 // A histogram is [zero, infinite, nan, first exponent, counts]; counts[i] is the bin (2^e, 2^(e+1)], e = first + i.
@@ -53,16 +66,17 @@ function merge(histograms) {
 
 // ---- charts ---------------------------------------------------------------------------------------------------------
 const charts = [];
+const narrow = matchMedia('(max-width: 44rem)');  // no room beside a chart
 function frame(xTitle, yTitle, yAxis) {
   const text = css('--soft'), line = css('--line');
   const axis = extra => Object.assign({grid: {color: line}, ticks: {color: text}}, extra);
   return {
     animation: false, responsive: true, maintainAspectRatio: false, normalized: true,
     interaction: {mode: 'nearest', axis: 'x', intersect: false},
-    plugins: {legend: {position: 'right', labels: {color: css('--ink'), usePointStyle: true, pointStyleWidth: 30, boxHeight: 7,
+    plugins: {legend: {position: narrow.matches ? 'bottom' : 'right', labels: {color: css('--ink'), usePointStyle: true, pointStyleWidth: 48, boxHeight: 7,
               filter: item => !item.text.startsWith('band '), sort: (a, b) => a.datasetIndex - b.datasetIndex,
               generateLabels: chart => Chart.defaults.plugins.legend.labels.generateLabels(chart).map(
-                label => Object.assign(label, {lineDash: chart.data.datasets[label.datasetIndex].borderDash || []}))}},
+                label => Object.assign(label, {pointStyle: chart.data.datasets[label.datasetIndex].showLine === false ? label.pointStyle : 'line', lineDash: chart.data.datasets[label.datasetIndex].borderDash || []}))}},
               tooltip: {filter: item => !item.dataset.label.startsWith('band ')}},
     scales: {x: axis({type: 'linear', title: {display: true, text: xTitle, color: text}}),
              y: axis(Object.assign({title: {display: true, text: yTitle, color: text}}, yAxis))}
@@ -72,7 +86,7 @@ function frame(xTitle, yTitle, yAxis) {
 const dark = matchMedia('(prefers-color-scheme: dark)').matches;
 const tone = color => !dark ? color : '#' + [1, 3, 5].map(i => Math.round(parseInt(color.slice(i, i + 2), 16) * .65 + 255 * .35).toString(16).padStart(2, '0')).join('');
 const line = (label, points, {color, width, dash}, extra) => Object.assign({label, data: points, borderColor: tone(color), backgroundColor: tone(color),
-  borderWidth: width, borderDash: dash, pointRadius: 0, pointHitRadius: 6, pointStyle: 'line', tension: 0}, extra);
+  borderWidth: width, borderDash: dash, borderCapStyle: 'butt', pointRadius: 0, pointHitRadius: 6, pointStyle: 'line', tension: 0}, extra);
 const points = (curve, key) => curve.step.map((x, i) => ({x, y: curve[key][i]}));
 function draw(place, config) {
   const box = document.createElement('div'), canvas = document.createElement('canvas');
@@ -82,6 +96,18 @@ function draw(place, config) {
   const chart = new Chart(canvas, config);
   charts.push(chart);
   return chart;
+}
+
+// Round values between low and high: the more decades, the fewer in each.
+function logarithmicTicks(low, high) {
+  const digits = high / low > 1000 ? [1] : high / low > 30 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7];
+  const ticks = [];
+  for (let decade = Math.floor(Math.log10(low)); decade <= Math.log10(high); ++decade)
+    for (const digit of digits) {
+      const value = Number(digit + 'e' + decade);
+      if (value >= low && value <= high) ticks.push(value);
+    }
+  return ticks;
 }
 
 // `part`: show only the steps from this fraction of the run on.
@@ -98,14 +124,21 @@ function lossChart(place, workload, split, part = 0) {
     if (!curve || curve.step.length === 0) return;
     low = Math.min(low, ...curve.low);
     high = Math.max(high, ...curve.high);
-    sets.push(line(c.label, points(curve, 'mean'), c.style, {order: -i}));  // later ones on top
+    const dots = split && sets.length === 0 ? {pointRadius: c.style.width * .65, pointStyle: 'circle'} : {};
+    sets.push(line(c.label, points(curve, 'mean'), c.style, Object.assign({order: -i}, dots)));  // later ones on top
     sets.push(line('band low', points(curve, 'low'), c.style, {borderWidth: 0, order: 2}));
     sets.push(line('band high', points(curve, 'high'), c.style, {borderWidth: 0, fill: '-1', backgroundColor: tone(c.style.color) + '33', order: 2}));
   });
   const options = frame('step', split ? split + ' loss' : 'training loss', low > 0 && high / low > 5 ? {type: 'logarithmic', min: low * .9, max: high * 1.1} : {});
-  if (part > 0) options.scales.x.min = Math.floor(part * last);
+  if (part > 0) {
+    options.scales.x.min = Math.floor(part * last);
+    options.scales.x.ticks.includeBounds = false;  // a label there would touch the first round one
+  }
   options.plugins.legend.position = 'bottom';
-  if (options.scales.y.type === 'logarithmic') options.scales.y.ticks.callback = v => /^[125]\.0+e/.test(v.toExponential(3)) ? Number(v.toPrecision(3)) : '';
+  if (options.scales.y.type === 'logarithmic') {
+    options.scales.y.afterBuildTicks = axis => { axis.ticks = logarithmicTicks(axis.min, axis.max).map(value => ({value})); };
+    Object.assign(options.scales.y.ticks, {autoSkip: false, callback: v => Number(v.toPrecision(3))});
+  }
   draw(place, {type: 'line', data: {datasets: sets}, options});
 }
 
@@ -113,7 +146,8 @@ function scaleChart(place, workload) {
   const sets = [], skips = [];
   for (const c of workload.configurations) {
     if (!c.trace || c.fp32) continue;
-    sets.push(line(c.label, c.trace.changes.map(([x, s]) => ({x, y: Math.log2(s)})), c.style, {stepped: true}));
+    const style = c.trace.changes.length > 2 ? {color: c.style.color, width: 2.4, dash: []} : c.style;  // a path that moves is easier to follow unbroken
+    sets.push(line(c.label, c.trace.changes.map(([x, s]) => ({x, y: Math.log2(s)})), style, {stepped: true}));
     for (const [x, s] of c.trace.skipped) skips.push({x, y: Math.log2(s)});
   }
   if (skips.length > 0)
@@ -124,6 +158,7 @@ function scaleChart(place, workload) {
   draw(place, {type: 'line', data: {datasets: sets}, options});
 }
 
+window.addEventListener('beforeprint', () => charts.forEach(chart => chart.resize()));
 if (hasCharts) {
   for (const place of document.querySelectorAll('[data-chart]')) {
     const workload = data.workloads[Number(place.dataset.workload)];
@@ -137,7 +172,7 @@ if (hasCharts) {
 // ---- explorer -------------------------------------------------------------------------------------------------------
 if (!at('histogram')) return;
 const allTensors = -1;
-const state = {run: 0, tensor: allTensors, step: 0, scale: 0, heatFollows: false};
+const state = {run: 0, tensor: null, step: 0, scale: 0, heatFollows: false};
 const run = () => data.runs[state.run];
 const recorded = (step = state.step) => Math.log2(run().scales[step]);
 const tensorHistogram = (tensor, step) =>
@@ -166,7 +201,7 @@ function patterns() {
 function drawHistogram() {
   const histogram = tensorHistogram(state.tensor, state.step), shift = state.scale - recorded();
   const zones = zonesOf(histogram, shift);
-  const width = 760, height = 360, left = 52, right = 8, top = 34, bottom = 46, low = -50, high = 22;
+  const width = Math.max(420, Math.min(760, at('histogram').clientWidth)), height = 360, left = 52, right = 8, top = 34, bottom = 46, low = -50, high = 22;
   const x = e => left + (e - low) / (high - low) * (width - left - right);
   const tallest = Math.max(1e-9, ...histogram[4]) / Math.max(1, zones.finite);
   const peak = [.02, .05, .1, .15, .2, .3, .4, .5, .75, 1].find(p => p >= tallest * 1.04) ?? 1;
@@ -174,8 +209,10 @@ function drawHistogram() {
   const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'Exponent histogram of gradients with the zones of FP16'}, patterns());
   const zone = (name, from, to) => {
     picture.append(svg('rect', {x: x(from), y: top, width: x(to) - x(from), height: height - top - bottom, fill: css('--' + name), 'fill-opacity': .09}));
-    const label = svg('text', {x: (x(from) + x(to)) / 2, y: top - 18, 'text-anchor': 'middle', class: 'zone-name', style: `fill:var(--${name})`}, zoneNames[name]);
-    const rate = svg('text', {x: (x(from) + x(to)) / 2, y: top - 4, 'text-anchor': 'middle', style: `fill:var(--${name})`}, interval(zones[name], zones.finite));
+    // The last zone is too narrow to be centred over.
+    const place = to === high ? {x: width - right, 'text-anchor': 'end'} : {x: (x(from) + x(to)) / 2, 'text-anchor': 'middle'};
+    const label = svg('text', {...place, y: top - 18, class: 'zone-name', style: `fill:var(--${name})`}, zoneNames[name]);
+    const rate = svg('text', {...place, y: top - 4, style: `fill:var(--${name})`}, interval(zones[name], zones.finite));
     picture.append(label, rate);
   };
   zone('lost', low, lostEdge);
@@ -185,7 +222,7 @@ function drawHistogram() {
   for (let i = 0; i <= 4; ++i) {
     const share = peak * i / 4;
     picture.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}),
-                   svg('text', {x: left - 7, y: y(share) + 4, 'text-anchor': 'end', class: 'soft'}, percent(share) + ' %'));
+                   svg('text', {x: left - 7, y: y(share) + 4, 'text-anchor': 'end', class: 'soft'}, plainPercent(share)));
   }
   let outside = 0;
   histogram[4].forEach((n, i) => {
@@ -197,33 +234,34 @@ function drawHistogram() {
     const stroke = b <= lostEdge ? '--lost' : b <= normalEdge ? '--subnormal' : b < overflowEdge ? '--normal' : '--overflow';
     const from = Math.max(x(a), left), bar = svg('rect', {x: from + .6, y: y(share), width: Math.max(0, Math.min(x(b), x(high)) - from - 1.2), height: height - bottom - y(share),
       fill, stroke: css(stroke), 'stroke-width': 1});
-    bar.append(svg('title', {}, `(${power(a)}, ${power(b)}]: ${n.toLocaleString('en')} values, ${percent(share)} %`));
+    bar.append(svg('title', {}, `(${power(a)}, ${power(b)}]: ${exact(n)} values, ${percent(share)} %`));
     picture.append(bar);
   });
   for (const edge of [lostEdge, normalEdge, overflowEdge])
     picture.append(svg('line', {x1: x(edge), x2: x(edge), y1: top, y2: height - bottom, class: 'axis', 'stroke-dasharray': '3 3'}));
   picture.append(svg('line', {x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: 'axis'}));
-  for (const e of [-48, -40, -32, -25, -20, -14, -8, 0, 8, 16])
+  for (const e of width < 600 ? [-48, -40, -32, -25, -14, -8, 0, 8, 16] : [-48, -40, -32, -25, -20, -14, -8, 0, 8, 16])
     picture.append(svg('text', {x: x(e), y: height - bottom + 17, 'text-anchor': 'middle', class: 'soft'}, power(e)));
   picture.append(svg('text', {x: (left + width - right) / 2, y: height - 8, 'text-anchor': 'middle', class: 'soft'},
-    `magnitude of gradient × ${power(state.scale)}; height: share of the non-zero values` +
+    `${width < 480 ? '' : 'magnitude of '}gradient × ${power(state.scale)}; height: share of the non-zero values` +
     (outside > 0 ? ` (${percent(outside / zones.finite)} % lie outside the picture)` : '')));
   at('histogram').replaceChildren(picture);
 
-  const row = (key, name, value, count) => `<tr><td>${key ? `<span class="key" style="background:var(--${key})"></span>` : ''}${name}</td><td>${value}</td><td>${count}</td></tr>`;
-  const number = n => n.toLocaleString('en');
-  const counts = ([a, b]) => a === b ? number(a) : number(a) + '–' + number(b);
+  const row = (key, name, value, count) => `<tr><td>${key ? `<span class="key" style="background:var(--${key})"></span>` : ''}${name}</td><td>${value}</td>` +
+    `<td title="${spelled(count)}">${short(count)}</td></tr>`;
+  const whole = n => zones.total ? percent(n / zones.total) + ' % of all' : '–';
   at('rates').innerHTML = `<thead><tr><th>at ${power(state.scale)}</th><th>share</th><th>values</th></tr></thead><tbody>` +
-    ['lost', 'subnormal', 'normal', 'overflow'].map(z => row(z, zoneNames[z], interval(zones[z], zones.finite), counts(zones[z]))).join('') +
-    row('', 'finite, not zero', zones.total ? percent(zones.finite / zones.total) + ' % of all' : '–', number(zones.finite)) +
-    row('', 'exact zeros (not underflow)', zones.total ? percent(zones.zero / zones.total) + ' % of all' : '–', number(zones.zero)) +
-    (zones.infinite + zones.nan > 0 ? row('', 'Inf, NaN when recorded', '', number(zones.infinite) + ', ' + number(zones.nan)) : '') + '</tbody>';
+    ['lost', 'subnormal', 'normal', 'overflow'].map(z => row(z, zoneNames[z], interval(zones[z], zones.finite), zones[z])).join('') +
+    [['finite, not zero', zones.finite], ['exact zeros (not underflow)', zones.zero], ...[['Inf when recorded', zones.infinite], ['NaN when recorded', zones.nan]].filter(([, n]) => n > 0)]
+      .map(([name, n]) => row('', name, whole(n), [n, n])).join('') + '</tbody>';
 }
 
 function drawHeat() {
-  const tensors = run().tensors, steps = run().steps, left = 130, top = 4, cell = Math.max(8, Math.min(26, 760 / steps.length)), tall = 20;
-  const width = left + cell * steps.length + 90, height = top + tall * tensors.length + 34;
-  const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': 'Underflow rate by tensor and step'});
+  // As wide as there is room for, also after the window changes; on a narrow one it scrolls.
+  const tensors = run().tensors, steps = run().steps, left = 130, top = 4, tall = 22, legend = 80;
+  const cell = Math.max(10, (at('heat').clientWidth - left - legend) / steps.length);
+  const width = left + cell * steps.length + legend, height = top + tall * tensors.length + 34;
+  const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, role: 'img', 'aria-label': 'Underflow rate by tensor and step'});
   // Lightness falls evenly, so the map also reads in grey.
   const stops = [[0, 255, 255, 255], [.01, 252, 227, 197], [.1, 242, 166, 90], [.4, 179, 38, 30], [1, 74, 13, 10]];
   const color = rate => {
@@ -233,7 +271,7 @@ function drawHeat() {
     return `rgb(${[1, 2, 3].map(c => Math.round(a[c] + t * (b[c] - a[c]))).join(',')})`;
   };
   tensors.forEach((name, r) => {
-    picture.append(svg('text', {x: left - 8, y: top + tall * r + 14, 'text-anchor': 'end'}, name));
+    picture.append(svg('text', {x: left - 8, y: top + tall * r + 15, 'text-anchor': 'end'}, name));
     steps.forEach((step, c) => {
       const z = zonesOf(run().histograms[c][r], state.heatFollows ? state.scale - recorded(c) : 0);
       const rate = z.finite ? (z.lost[0] + z.lost[1]) / 2 / z.finite : null;
@@ -248,7 +286,7 @@ function drawHeat() {
   picture.append(svg('text', {x: left, y: height - 2, class: 'soft'}, 'step'));
   [0, .01, .1, .4, 1].forEach((rate, i) => {
     const x0 = left + cell * steps.length + 14, y0 = top + i * 18;
-    picture.append(svg('rect', {x: x0, y: y0, width: 14, height: 14, fill: color(rate), stroke: 'var(--line)'}), svg('text', {x: x0 + 20, y: y0 + 12, class: 'soft'}, percent(rate) + ' %'));
+    picture.append(svg('rect', {x: x0, y: y0, width: 14, height: 14, fill: color(rate), stroke: 'var(--line)'}), svg('text', {x: x0 + 20, y: y0 + 12, class: 'soft'}, plainPercent(rate)));
   });
   at('heat').replaceChildren(picture);
   at('heat-title').textContent = 'Share of non-zero gradients that round to zero, by tensor and step, ' +
@@ -319,12 +357,27 @@ function fillRuns() {
     return group;
   }));
 }
+// Begin where the story is: the run that underflow hurts most, and the tensor that loses most in it. A verdict against
+// a run counts for more than its rate, since some models live well with much underflow.
+function worstRun() {
+  const harm = r => {
+    if (r.fp32) return -1;
+    const c = data.workloads.find(w => w.name === r.workload).configurations.find(c => c.label === r.label);
+    return (/^(behind|diverged)/.test(c.verdict ?? '') ? 2 : 0) + (c.underflow_rate ?? 0);
+  };
+  return data.runs.reduce((worst, r, i) => harm(r) > harm(data.runs[worst]) ? i : worst, 0);
+}
+function worstTensor() {
+  const rates = run().histograms[state.step].map(h => { const z = zonesOf(h, 0); return z.finite ? (z.lost[0] + z.lost[1]) / 2 / z.finite : 0; });
+  return Math.max(...rates) > 0 ? rates.indexOf(Math.max(...rates)) : allTensors;
+}
 function chooseRun(index) {
-  const oldTensor = run() && state.tensor !== allTensors ? run().tensors[state.tensor] : null;
+  const oldTensor = state.tensor !== null && state.tensor !== allTensors ? run().tensors[state.tensor] : null;
   state.run = index;
   fill(at('tensor'), [[allTensors, 'all tensors'], ...run().tensors.map((t, i) => [i, `${t} (${run().kinds[i]})`])]);
-  state.tensor = oldTensor === null ? allTensors : Math.max(allTensors, run().tensors.indexOf(oldTensor));
   state.step = run().steps.length - 1;
+  if (state.tensor === null) state.tensor = worstTensor();
+  else state.tensor = oldTensor === null ? allTensors : Math.max(allTensors, run().tensors.indexOf(oldTensor));
   at('step').max = state.step;
   state.scale = Math.round(recorded());
   drawWhatIf();
@@ -352,16 +405,14 @@ function readHash() {
   state.scale = number('scale', data.scales[0], data.scales[1]) ?? state.scale;
 }
 function remember() {
-  const tensor = state.tensor === allTensors ? '' : '&tensor=' + encodeURIComponent(run().tensors[state.tensor]);
+  const tensor = '&tensor=' + (state.tensor === allTensors ? '' : encodeURIComponent(run().tensors[state.tensor]));
   history.replaceState(null, '', `#run=${state.run}${tensor}&step=${run().steps[state.step]}&scale=${state.scale}`);
 }
 const on = (id, event, action) => at(id).addEventListener(event, () => { action(at(id)); show(); remember(); });
 
 fillRuns();
 at('scale-ticks').replaceChildren(...Array.from({length: 18}, (_, i) => 2 * i - 10).map(k => Object.assign(document.createElement('span'), {textContent: power(k)})));
-// Begin where the story is: a run without loss scaling.
-const unscaled = data.runs.findIndex(r => !r.fp32 && r.scales.every(s => s === 1));
-chooseRun(Math.max(0, unscaled));
+chooseRun(worstRun());
 readHash();
 on('run', 'change', e => chooseRun(Number(e.value)));
 on('tensor', 'change', e => { state.tensor = Number(e.value); });
@@ -370,6 +421,14 @@ on('scale', 'input', e => { state.scale = Number(e.value); });
 on('recorded', 'click', () => { state.scale = Math.round(recorded()); });
 at('heat-follows').addEventListener('change', e => { state.heatFollows = e.target.checked; show(); });
 window.addEventListener('hashchange', () => { readHash(); show(); });
+for (const [id, redraw] of [['histogram', drawHistogram], ['heat', drawHeat]]) {
+  let width = 0;
+  new ResizeObserver(() => {
+    if (at(id).clientWidth === width) return;  // a new height is our own doing
+    width = at(id).clientWidth;
+    redraw();
+  }).observe(at(id));
+}
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => location.reload());
 selfCheck();
 show();

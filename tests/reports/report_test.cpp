@@ -2,7 +2,6 @@
 // folders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <fstream>
@@ -14,11 +13,13 @@
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/html.hpp"
+#include "reports/rate_text.hpp"
 #include "reports/report.hpp"
 #include "reports/run_gradients.hpp"
 #include "reports/series.hpp"
 #include "reports/summary.hpp"
 #include "tests/reports/synthetic_runs.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -31,13 +32,6 @@ using Json = nlohmann::json;
 
 class Reports : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "fp16lab-reports-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   /// FP32, no scaling and dynamic, two seeds each; losses exact in binary.
   std::vector<std::filesystem::path> small_set() const {
     std::vector<std::filesystem::path> runs;
@@ -60,7 +54,8 @@ class Reports : public ::testing::Test {
     return runs;
   }
 
-  std::filesystem::path folder;
+  testing_support::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
 };
 
 std::string message_of(const std::function<void()>& action) {
@@ -79,8 +74,7 @@ Json embedded_data(const std::string& html) {
   return Json::parse(html.substr(from, html.find("</script>", from) - from));
 }
 
-// ---- labels and grouping
-// --------------------------------------------------------------------------------------------
+// ---- labels and grouping ------------------------------------------------------------------------
 
 std::string label_of(std::string_view toml) { return configuration_of(flatten_toml(toml, "test")).label; }
 
@@ -139,8 +133,65 @@ TEST_F(Reports, NamesThatWouldClashSayWhereTheyDiffer) {
   EXPECT_EQ(set.workloads[0].configurations[1].label, "FP16 dynamic (scaler.initial_scale=65536.0)");
 }
 
-// ---- series
-// ---------------------------------------------------------------------------------------------------------
+// ---- how things are drawn and written ---------------------------------------------------------
+
+TEST(RateText, IsShortAndHonestAtBothEnds) {
+  EXPECT_EQ(rate_text(0.0), "0 %");
+  EXPECT_EQ(rate_text(1e-12), "< 0.01 %");  // never "0 %": something was lost
+  EXPECT_EQ(rate_text(0.000099), "< 0.01 %");
+  EXPECT_EQ(rate_text(0.000101), "0.01 %");
+  EXPECT_EQ(rate_text(0.0035), "0.35 %");
+  EXPECT_EQ(rate_text(0.00996), "1.0 %");
+  EXPECT_EQ(rate_text(0.042), "4.2 %");
+  EXPECT_EQ(rate_text(0.0996), "10 %");
+  EXPECT_EQ(rate_text(0.831), "83 %");
+  EXPECT_EQ(rate_text(0.994), "99.4 %");
+  EXPECT_EQ(rate_text(0.9999), "> 99.9 %");  // never "100 %": something was left
+  EXPECT_EQ(rate_text(1.0), "100 %");
+  using Interval = analysis::RateInterval;
+  EXPECT_EQ(rate_text(Interval{0.5, 0.5}), "50 %");
+  EXPECT_EQ(rate_text(Interval{0.91, 0.93}), "91–93 %");
+  EXPECT_EQ(rate_text(Interval{0, 1e-9}), "< 0.01 %");
+  EXPECT_EQ(rate_text(Interval{1e-9, 0.5}), "0–50 %");
+  EXPECT_EQ(rate_text(Interval{0.5, 1 - 1e-9}), "50–100 %");
+  EXPECT_EQ(rate_text(Interval{1 - 1e-9, 1}), "> 99.9 %");
+  EXPECT_EQ(rate_text(Interval{0, 1}), "0–100 %");
+}
+
+TEST(LineStyles, LinesThatCoincideLeaveEachOtherVisible) {
+  for (const std::size_t scales : {0, 1, 2, 4, 5}) {  // FP32, no scaling, so many fixed scales, dynamic
+    Workload workload;
+    const auto add = [&](Precision precision, Scaling scaling) {
+      Configuration configuration;
+      configuration.id.precision = precision;
+      configuration.id.scaling = scaling;
+      workload.configurations.push_back(configuration);
+    };
+    add(Precision::fp32, Scaling::none);
+    add(Precision::low, Scaling::none);
+    for (std::size_t i = 0; i < scales; ++i) add(Precision::low, Scaling::fixed);
+    add(Precision::low, Scaling::adaptive);
+    const std::vector<LineStyle> styles = styles_of(workload);
+    ASSERT_EQ(styles.size(), workload.configurations.size());
+    for (std::size_t low = 0; low < styles.size(); ++low) {
+      bool visible = true;  // past all that is drawn over it
+      for (std::size_t high = low + 1; high < styles.size(); ++high) {
+        const LineStyle &under = styles[low], &over = styles[high];
+        EXPECT_NE(under.color, over.color);
+        EXPECT_LE(over.width, under.width);
+        // Dashes of lines in one row start together, so a longer one reaches past the end of a shorter.
+        const bool longer = over.gap > 0 && (under.gap == 0 || under.dash >= over.dash + 3);
+        if (over.width < under.width - 1.5) continue;  // shows at its sides
+        visible &= longer && (under.gap == 0 || under.dash + under.gap == over.dash + over.gap);
+      }
+      EXPECT_TRUE(visible) << "line " << low << " of " << styles.size();
+    }
+  }
+  EXPECT_EQ(line_spec({"#123456", 4, 12, 6}), "lw 4 dt (6,3) lc rgb \"#123456\"");
+  EXPECT_EQ(line_spec({"#123456", 4, 18, 0}), "lw 4 dt 1 lc rgb \"#123456\"");
+}
+
+// ---- series -------------------------------------------------------------------------------------
 
 TEST_F(Reports, BandsAverageStretchesPerSeedAndSpanTheSeeds) {
   std::vector<std::filesystem::path> folders;
@@ -179,8 +230,7 @@ TEST(ScaleTraceTest, KeepsChangesAndSkips) {
   EXPECT_TRUE(scale_trace({}).changes.empty());
 }
 
-// ---- summary
-// --------------------------------------------------------------------------------------------------------
+// ---- summary ------------------------------------------------------------------------------------
 
 TEST_F(Reports, SummaryHasExactDifferencesAndVerdicts) {
   const std::vector<std::filesystem::path> folders = small_set();
@@ -250,8 +300,7 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
 }
 
-// ---- figures and page
-// -----------------------------------------------------------------------------------------------
+// ---- figures and page ---------------------------------------------------------------------------
 
 TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   const std::vector<std::filesystem::path> folders = small_set();
@@ -331,6 +380,28 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
           << stem << ending;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures"))
     EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat"));
+}
+
+TEST_F(Reports, EvaluationsAreDrawnWhereTheyMakeACurve) {
+  const std::filesystem::path chart_js = folder / "chart.js";
+  std::ofstream(chart_js) << "var Chart;";
+  ReportOptions options;
+  options.chart_js = chart_js;
+  options.gnuplot = "no-such-gnuplot";
+  for (const std::uint64_t every : {80, 10}) {  // once, at the end; eight times
+    std::vector<std::filesystem::path> folders;
+    const std::filesystem::path place = folder / std::to_string(every);
+    for (const std::string level : {"O0", "O1"})
+      folders.push_back(write_synthetic_run(
+          place, {.level = level, .final_loss = 0.25, .steps = 80, .evaluate_every = every}));
+    const std::string html = read_file(write_report(folders, place / "out", options));
+    EXPECT_EQ(html.find("data-chart=\"evaluation\"") != std::string::npos, every == 10);
+    EXPECT_EQ(html.find("Loss on the test set") != std::string::npos, every == 10);
+    EXPECT_THAT(html, HasSubstr("<td>0.25</td>"));  // the table has the number in any case
+    const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("evaluation");
+    EXPECT_EQ(curve.at("step"), every == 10 ? Json({10, 20, 30, 40, 50, 60, 70, 80}) : Json({80}));
+    EXPECT_EQ(curve.at("mean").back(), 0.25);
+  }
 }
 
 TEST_F(Reports, WithoutChartJsThePageIsStillComplete) {

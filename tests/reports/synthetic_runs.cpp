@@ -57,7 +57,7 @@ HistogramRow histogram_row(const TensorShape& tensor, double log2_center, double
 std::filesystem::path write_synthetic_run(const std::filesystem::path& root, const SyntheticRun& run) {
   const bool low_precision = run.level != "O0";
   const std::string scale_part = run.policy == "fixed" ? fmt::format("-s{}", run.initial_scale) : "";
-  const std::filesystem::path folder =
+  std::filesystem::path folder =
       root / fmt::format("{}-{}-{}{}-seed{}", run.model, run.level, run.policy, scale_part, run.seed);
 
   Manifest manifest;
@@ -107,7 +107,7 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
       }
     }
     writer.append(row);
-    if (step % 50 == 0 || step == run.steps) {
+    if (step % run.evaluate_every == 0 || step == run.steps) {
       const double loss = step == run.steps ? run.final_loss : 1.02 * row.loss;
       std::optional<double> accuracy = run.final_accuracy;
       if (accuracy && step != run.steps) *accuracy *= 1 - 0.5 * std::exp(-6 * progress);

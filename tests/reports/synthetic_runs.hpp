@@ -21,6 +21,7 @@ struct SyntheticRun {
   double gradient_log2 = -22;              ///< typical magnitude of unscaled gradients
   std::uint64_t steps = 300;
   std::uint64_t histograms_every = 20;
+  std::uint64_t evaluate_every = 50;   ///< and after the last step
   std::vector<std::uint64_t> skips{};  ///< steps with found_inf; a dynamic scale halves after each
   std::string state = "finished";
   std::string extra_config{};  ///< appended to the TOML text
