@@ -57,11 +57,6 @@ void ScaledHistograms::add(const ExponentHistogram& values, double loss_scale) {
   by_scale_[loss_scale] += values;
 }
 
-ScaledHistograms& ScaledHistograms::operator+=(const ScaledHistograms& other) {
-  for (const auto& [scale, histogram] : other.by_scale_) by_scale_[scale] += histogram;
-  return *this;
-}
-
 RangeCounts ScaledHistograms::at_scale(double scale) const {
   RangeCounts sum;
   for (const auto& [recorded, histogram] : by_scale_) sum += count_ranges(histogram, scale / recorded);

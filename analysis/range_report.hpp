@@ -45,7 +45,6 @@ class ScaledHistograms {
  public:
   /// `values` carried `loss_scale`, which must be finite and > 0 (std::invalid_argument otherwise).
   void add(const ExponentHistogram& values, double loss_scale);
-  ScaledHistograms& operator+=(const ScaledHistograms& other);
 
   /// Zones of the gradients multiplied by `scale` instead of by the scale they had.
   RangeCounts at_scale(double scale) const;

@@ -9,8 +9,8 @@
 #include <iostream>
 
 #include "experiments/build_info.hpp"
-#include "experiments/suggest.hpp"
 #include "numerics/decimal.hpp"
+#include "numerics/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -10,9 +10,9 @@
 #include <stdexcept>
 
 #include "experiments/exit_code.hpp"
-#include "experiments/suggest.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

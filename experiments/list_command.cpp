@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/amp/policy.hpp"
+#include "engine/backend/cuda/devices.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
@@ -117,14 +118,27 @@ ExitCode run_list(const ListCommand& command) {
 }
 
 ExitCode run_devices(const ListCommand& command) {
-  const Json json = {{"devices", Json::array({{{"name", "emulated"},
-                                               {"hardware", cpu_name()},
-                                               {"threads", default_threads()},
-                                               {"vector_target", gemm_target_name()}}})}};
-  if (command.json)
+  Json json = {{"devices", Json::array({{{"name", "emulated"},
+                                         {"hardware", cpu_name()},
+                                         {"threads", default_threads()},
+                                         {"vector_target", gemm_target_name()}}})}};
+  const engine::CudaStatus cuda = engine::cuda_status();
+  Json gpus = Json::array();
+  for (const engine::CudaDevice& gpu : cuda.devices)
+    gpus.push_back({{"ordinal", gpu.ordinal},
+                    {"name", gpu.name},
+                    {"compute_capability", fmt::format("{}.{}", gpu.capability_major, gpu.capability_minor)},
+                    {"multiprocessors", gpu.multiprocessors},
+                    {"memory_bytes", gpu.memory_bytes}});
+  if (command.json) {
+    json["gpus"] = std::move(gpus);
+    json["gpus_missing_because"] = cuda.reason;
     fmt::print("{}\n", json.dump(2));
-  else
-    print_tables(json);
+    return ExitCode::ok;
+  }
+  if (!gpus.empty()) json["gpus"] = std::move(gpus);
+  print_tables(json);
+  if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
   return ExitCode::ok;
 }
 

@@ -1,3 +1,7 @@
 #include "experiments/command_line.hpp"
+#include "experiments/openmp_waiting.hpp"
 
-int main(int argc, char** argv) { return fp16lab::experiments::fp16lab_main(argc, argv); }
+int main(int argc, char** argv) {
+  fp16lab::experiments::wait_without_spinning(argv);
+  return fp16lab::experiments::fp16lab_main(argc, argv);
+}

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
-#include "experiments/suggest.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

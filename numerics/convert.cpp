@@ -210,8 +210,12 @@ void check(const char* name, std::size_t from, std::size_t to, int threads) {
 
 template <class Body>
 void for_each_chunk(std::size_t n, int threads, const Body& body) {
+  if (threads == 1 || n <= chunk) {  // not by an `if` clause: a team of one costs as much as 3000 elements
+    if (n > 0) body(std::size_t{0}, n);
+    return;
+  }
   const std::size_t chunks = (n + chunk - 1) / chunk;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && chunks > 1)
+#pragma omp parallel for schedule(static) num_threads(threads)
   for (std::size_t i = 0; i < chunks; ++i) body(i * chunk, std::min(chunk, n - i * chunk));
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "numerics/small_float.hpp"
 
@@ -14,18 +15,16 @@ enum class DType : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2, f64 = 3, i32 = 4, 
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::f32:
-      return 4;
-    case DType::f16:
-      return 2;
-    case DType::bf16:
-      return 2;
-    case DType::f64:
-      return 8;
-    case DType::i32:
-      return 4;
     case DType::u8:
       return 1;
+    case DType::f16:
+    case DType::bf16:
+      return 2;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::f64:
+      return 8;
   }
   return 0;
 }
@@ -48,34 +47,20 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-/// Is it one of the 16-bit formats that autocast produces?
-constexpr bool is_low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-
+/// DTypeOf<T>::value is the id of element type T.
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::f32;
-};
+struct DTypeOf<float> : std::integral_constant<DType, DType::f32> {};
 template <>
-struct DTypeOf<Float16> {
-  static constexpr DType value = DType::f16;
-};
+struct DTypeOf<Float16> : std::integral_constant<DType, DType::f16> {};
 template <>
-struct DTypeOf<BFloat16> {
-  static constexpr DType value = DType::bf16;
-};
+struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::bf16> {};
 template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::f64;
-};
+struct DTypeOf<double> : std::integral_constant<DType, DType::f64> {};
 template <>
-struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::i32;
-};
+struct DTypeOf<std::int32_t> : std::integral_constant<DType, DType::i32> {};
 template <>
-struct DTypeOf<std::uint8_t> {
-  static constexpr DType value = DType::u8;
-};
+struct DTypeOf<std::uint8_t> : std::integral_constant<DType, DType::u8> {};
 
 }  // namespace fp16lab

@@ -123,6 +123,22 @@ HWY_INLINE const std::uint16_t* codes_of(const Float16* data) {
   return reinterpret_cast<const std::uint16_t*>(data);
 }
 
+/// Copies the part [row, row + rows) x [column, column + columns) of the logical matrix into `to`, row-major,
+/// padding with +0 outside the `valid_rows` x `valid_columns` that exist.
+HWY_INLINE void gather_part(MatrixView<Float16> matrix, std::int64_t row, std::int64_t column,
+                            std::size_t rows, std::size_t columns, std::size_t valid_rows,
+                            std::size_t valid_columns, std::uint16_t* to) {
+  const auto stride = static_cast<std::size_t>(matrix.leading_dimension);
+  const bool nothing = valid_rows == 0 || valid_columns == 0;  // then the part may begin outside the matrix
+  if (matrix.transposed) {
+    const std::int64_t origin = nothing ? 0 : column * matrix.leading_dimension + row;
+    gather(codes_of(matrix.data) + origin, stride, columns, rows, valid_columns, valid_rows, true, to);
+  } else {
+    const std::int64_t origin = nothing ? 0 : row * matrix.leading_dimension + column;
+    gather(codes_of(matrix.data) + origin, stride, rows, columns, valid_rows, valid_columns, false, to);
+  }
+}
+
 HWY_INLINE std::size_t clipped(std::int64_t left, std::size_t wanted) {
   return left <= 0 ? 0 : std::min(wanted, static_cast<std::size_t>(left));
 }
@@ -132,18 +148,12 @@ inline void pack_a(MatrixView<Float16> a, GemmShape shape, std::int64_t row, std
   const DFloat df;
   const DWord dw;
   const DHalf dh;
-  const auto stride = static_cast<std::size_t>(a.leading_dimension);
   const std::size_t rows = clipped(shape.m - row, row_block);
   HWY_ALIGN std::uint16_t scratch[row_block * group];
   for (std::size_t offset = 0; offset < depth; offset += group) {
     const std::int64_t k0 = k + static_cast<std::int64_t>(offset);
     const std::size_t width = clipped(shape.k - k0, group);
-    const auto origin = a.transposed ? k0 * a.leading_dimension + row : row * a.leading_dimension + k0;
-    const std::uint16_t* from = codes_of(a.data) + (width == 0 ? 0 : origin);
-    if (a.transposed)
-      gather(from, stride, group, row_block, width, rows, true, scratch);
-    else
-      gather(from, stride, row_block, group, rows, width, false, scratch);
+    gather_part(a, row, k0, row_block, group, rows, width, scratch);
     for (std::size_t i = 0; i < row_block * group; i += lanes) {
       const auto codes = without_specials(hn::Load(dh, scratch + i));
       hn::Store(values_of(codes), df, values + offset * row_block + i);
@@ -159,18 +169,12 @@ inline void pack_b(MatrixView<Float16> b, GemmShape shape, std::int64_t column, 
   const DFloat df;
   const DHalf dh;
   const DByte db;
-  const auto stride = static_cast<std::size_t>(b.leading_dimension);
   const std::size_t columns = clipped(shape.n - column, panel_columns);
   HWY_ALIGN std::uint16_t scratch[group * panel_columns];
   for (std::size_t offset = 0; offset < depth; offset += group) {
     const std::int64_t k0 = k + static_cast<std::int64_t>(offset);
     const std::size_t height = clipped(shape.k - k0, group);
-    const auto origin = b.transposed ? column * b.leading_dimension + k0 : k0 * b.leading_dimension + column;
-    const std::uint16_t* from = codes_of(b.data) + (height == 0 ? 0 : origin);
-    if (b.transposed)
-      gather(from, stride, panel_columns, group, columns, height, true, scratch);
-    else
-      gather(from, stride, group, panel_columns, height, columns, false, scratch);
+    gather_part(b, k0, column, group, panel_columns, height, columns, scratch);
     for (std::size_t i = 0; i < group * panel_columns; i += lanes) {
       const auto codes = without_specials(hn::Load(dh, scratch + i));
       hn::Store(values_of(codes), df, values + offset * panel_columns + i);

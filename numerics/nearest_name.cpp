@@ -40,4 +40,19 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   return best;
 }
 
+std::string did_you_mean(std::string_view name, std::span<const std::string_view> known) {
+  const std::string_view nearest = nearest_name(name, known);
+  return nearest.empty() ? "" : "; did you mean '" + std::string(nearest) + "'?";
+}
+
+std::string did_you_mean(std::string_view name, std::span<const std::string> known) {
+  return did_you_mean(name, std::vector<std::string_view>(known.begin(), known.end()));
+}
+
+std::string known_are(std::string_view name, std::span<const std::string_view> known) {
+  std::string text = "known are";
+  for (std::size_t i = 0; i < known.size(); ++i) text += (i == 0 ? " " : ", ") + std::string(known[i]);
+  return text + did_you_mean(name, known);
+}
+
 }  // namespace fp16lab

@@ -148,15 +148,10 @@ const TensorCoreModel& tensor_core_model(std::string_view name) {
   const auto* const row = std::ranges::find(models, name, &TensorCoreModel::name);
   if (row != models.end()) return *row;
   std::vector<std::string_view> names;
-  std::string list;
-  for (const TensorCoreModel& known : models) {
-    names.push_back(known.name);
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", known.name);
-  }
-  const std::string_view nearest = nearest_name(name, names);
-  const std::string hint = nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest);
+  names.reserve(models.size());
+  for (const TensorCoreModel& known : models) names.push_back(known.name);
   throw std::invalid_argument(
-      fmt::format("unknown tensor-core model '{}'{}; known models: {}", name, hint, list));
+      fmt::format("unknown tensor-core model '{}': {}", name, known_are(name, names)));
 }
 
 float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,

@@ -54,7 +54,8 @@ function(fp16lab_test name)
     set(ARG_TIMEOUT 600)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+                                            ENVIRONMENT OMP_WAIT_POLICY=passive)
   if(ARG_LABEL STREQUAL "gpu")  # without a GPU CTest must say Skipped, not Passed
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
   endif()

@@ -33,6 +33,20 @@ const char* sgemm_core() {
   return openblas_get_corename != nullptr ? openblas_get_corename() : "not OpenBLAS";
 }
 
+namespace {
+
+std::uint64_t read_loop(std::span<const float> from) {
+  std::uint64_t words = 0;
+  for (std::size_t i = 0; i + 2 <= from.size(); i += 2) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from.data() + i, sizeof word);
+    words ^= word;
+  }
+  return words;
+}
+
+}  // namespace
+
 #if defined(__x86_64__)
 
 namespace {
@@ -51,12 +65,12 @@ __attribute__((target("avx,f16c"))) void widen_loop(const std::uint16_t* from, f
 
 bool has_f16c() { return __builtin_cpu_supports("avx2") != 0; }  // every CPU with AVX2 has F16C
 
-__attribute__((target("avx2"))) std::uint64_t read_loop(const float* from, std::size_t count) {
+__attribute__((target("avx2"))) std::uint64_t read_loop_avx2(std::span<const float> from) {
   __m256i sums[4] = {};
-  for (std::size_t i = 0; i + 32 <= count; i += 32)
+  for (std::size_t i = 0; i + 32 <= from.size(); i += 32)
     for (std::size_t v = 0; v < 4; ++v)
-      sums[v] =
-          _mm256_xor_si256(sums[v], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 8 * v)));
+      sums[v] = _mm256_xor_si256(
+          sums[v], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from.data() + i + 8 * v)));
   const __m256i all =
       _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
   std::uint64_t words[4];
@@ -79,30 +93,14 @@ bool f16c_widen(std::span<const std::uint16_t> from, std::span<float> to) {
 }
 
 std::uint64_t read_all(std::span<const float> from) {
-  if (__builtin_cpu_supports("avx2") != 0) return read_loop(from.data(), from.size());
-  std::uint64_t words = 0;
-  for (std::size_t i = 0; i + 2 <= from.size(); i += 2) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from.data() + i, sizeof word);
-    words ^= word;
-  }
-  return words;
+  return __builtin_cpu_supports("avx2") != 0 ? read_loop_avx2(from) : read_loop(from);
 }
 
 #else
 
 bool f16c_narrow(std::span<const float>, std::span<std::uint16_t>) { return false; }
 bool f16c_widen(std::span<const std::uint16_t>, std::span<float>) { return false; }
-
-std::uint64_t read_all(std::span<const float> from) {
-  std::uint64_t words = 0;
-  for (std::size_t i = 0; i + 2 <= from.size(); i += 2) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from.data() + i, sizeof word);
-    words ^= word;
-  }
-  return words;
-}
+std::uint64_t read_all(std::span<const float> from) { return read_loop(from); }
 
 #endif
 

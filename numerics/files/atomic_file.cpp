@@ -130,8 +130,10 @@ Lines read_lines(const std::filesystem::path& path) {
   const std::string content = read_file(path);
   Lines lines;
   std::size_t begin = 0;
-  for (std::size_t end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1)
+  for (std::size_t end = content.find('\n'); end != std::string::npos; end = content.find('\n', begin)) {
     lines.complete.push_back(content.substr(begin, end - begin));
+    begin = end + 1;
+  }
   lines.torn_bytes = content.size() - begin;
   return lines;
 }

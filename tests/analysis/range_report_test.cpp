@@ -12,7 +12,6 @@
 #include "analysis/range_output.hpp"
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"
-#include "analysis/underflow_trend.hpp"
 #include "numerics/bits.hpp"
 
 namespace fp16lab::analysis {
@@ -53,6 +52,11 @@ BruteForce count_values(const std::vector<float>& values, double factor) {
   return counts;
 }
 
+std::vector<float> times_power_of_two(std::vector<float> values, int exponent) {
+  for (float& value : values) value = std::ldexp(value, exponent);
+  return values;
+}
+
 /// Values around every power of two from 2^-60 to 2^40, at the edges of FP16 and in between, and special
 /// ones.
 std::vector<float> edge_values(std::uint64_t seed) {
@@ -77,8 +81,7 @@ void expect_inside(std::uint64_t value, const CountInterval& interval, const cha
 TEST(RangeReportTest, AgreesWithBruteForceAtEveryScaleWhateverTheRecordedScale) {
   for (const int recorded : {0, 7, 16, -3}) {
     const std::vector<float> unscaled = edge_values(1);
-    std::vector<float> scaled;
-    for (const float value : unscaled) scaled.push_back(std::ldexp(value, recorded));
+    const std::vector<float> scaled = times_power_of_two(unscaled, recorded);
     RangeReport report;
     report.add("t", histogram_of(scaled), std::ldexp(1.0, recorded));
     for (const WhatIf& point : what_if(report.tensor("t"))) {
@@ -99,8 +102,7 @@ TEST(RangeReportTest, AgreesWithBruteForceAtEveryScaleWhateverTheRecordedScale) 
 
 TEST(RangeReportTest, MergeIsAdditionAlsoAcrossRecordedScales) {
   const std::vector<float> a = edge_values(2), b = edge_values(3);
-  std::vector<float> b_scaled;
-  for (const float value : b) b_scaled.push_back(std::ldexp(value, 10));
+  const std::vector<float> b_scaled = times_power_of_two(b, 10);
   RangeReport report;
   report.add("x", histogram_of(a), 1.0);
   report.add("y", histogram_of(b_scaled), 1024.0);
@@ -156,8 +158,7 @@ TEST(RangeReportTest, ExtentBoundsTheUnscaledMagnitudes) {
   EXPECT_GE(odd.extent().largest, 0);
 }
 
-// ---- suggested scale
-// ------------------------------------------------------------------------------------------------
+// ---- suggested scale ----------------------------------------------------------------------------
 
 TEST(SuggestedScaleTest, KnownHistogram) {
   // 999 values of 1.5 * 2^-10 and one of 1.5 * 2^-40.
@@ -210,27 +211,7 @@ TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
   EXPECT_THROW(suggest_scale(tiny, {.headroom_bits = -1}), std::invalid_argument);
 }
 
-// ---- trend
-// ----------------------------------------------------------------------------------------------------------
-
-TEST(UnderflowTrendTest, JudgesAtTheRowsOwnScaleOrAtOneGiven) {
-  // Unscaled 1.5 * 2^-26 (lost at 1) and 1.5 * 2^-20, recorded with scale 4.
-  HistogramRow row{.step = 5, .tensor = "t", .kind = "weight", .loss_scale = 4};
-  row.before = histogram_of({0x1.8p-24f, 0x1.8p-18f});
-  UnderflowTrend own, at_one(1.0);
-  for (UnderflowTrend* trend : {&own, &at_one}) trend->add(row);
-  row.tensor = "u";
-  own.add(row);
-  ASSERT_EQ(own.tensors().size(), 2u);
-  EXPECT_EQ(own.tensors()[0].points.at(0).step, 5u);
-  EXPECT_EQ(own.tensors()[0].points.at(0).underflow_rate, 0.0);
-  EXPECT_EQ(own.tensors()[0].points.at(0).loss_scale, 4.0);
-  EXPECT_EQ(at_one.tensors()[0].points.at(0).underflow_rate, 0.5);
-  EXPECT_EQ(at_one.tensors()[0].points.at(0).loss_scale, 1.0);
-}
-
-// ---- comparison
-// -----------------------------------------------------------------------------------------------------
+// ---- comparison ---------------------------------------------------------------------------------
 
 TEST(ComparisonTest, Verdicts) {
   const std::vector<double> reference{1.0, 1.125};  // mean 1.0625, spread 0.125: all sums below are exact
@@ -271,8 +252,7 @@ TEST(ComparisonTest, DifferenceIsPositiveForWorse) {
   EXPECT_TRUE(std::isnan(quality_of(std::vector<double>{NAN}).mean));
 }
 
-// ---- output
-// ---------------------------------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 TEST(RangeOutputTest, TableAndJson) {
   RangeReport report;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "tests/support/idx_files.hpp"
 #include "tests/support/spawn.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments {
 
@@ -18,19 +18,11 @@ inline const std::string fp16lab_binary = std::string(FP16LAB_BIN_DIR) + "/fp16l
 
 class SmallRuns : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("fp16lab-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
-               std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   /// A configuration file; the data set is made at the first call.
   std::filesystem::path write_config(const std::string& steps = "40") {
     if (!std::filesystem::exists(folder_ / "data"))
       testing_support::write_small_fashion(folder_ / "data", 400, 100);
-    const std::filesystem::path path = folder_ / "small.toml";
+    std::filesystem::path path = folder_ / "small.toml";
     testing_support::write_bytes(
         path, "[model]\nname = \"classifier\"\nwidths = [784, 16, 10]\n[data]\npath = \"" +
                   (folder_ / "data").string() + "\"\n[train]\nbatch_size = 20\nsteps = " + steps +
@@ -70,7 +62,8 @@ class SmallRuns : public testing::Test {
     return values;
   }
 
-  std::filesystem::path folder_;
+  testing_support::TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 /// Bad input ends with this: one line on stderr, nothing on stdout.

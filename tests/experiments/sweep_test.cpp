@@ -17,7 +17,7 @@ class Sweep : public SmallRuns {
  protected:
   std::filesystem::path write_sweep(const std::string& steps = "40") {
     write_config(steps);
-    const std::filesystem::path path = folder_ / "sweep.toml";
+    std::filesystem::path path = folder_ / "sweep.toml";
     testing_support::write_bytes(
         path,
         "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1, 2]\n"
@@ -68,6 +68,7 @@ TEST_F(Sweep, RunsTheGridOnceAndSumsItUp) {
 
   // A second sweep finds everything done and says the same.
   std::vector<std::string> before;
+  before.reserve(all_runs.size());
   for (const std::string& run : all_runs) before.push_back(written(run));
   const auto second = sweep();
   EXPECT_EQ(second.exit_code, 0);

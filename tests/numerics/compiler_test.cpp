@@ -1,5 +1,5 @@
-// What the project takes for granted of the compiler and its flags: every assignment to a narrower type rounds, and
-// a * b + c is two operations. GCC 12.2 at -O2 breaks the first without -fno-tree-slp-vectorize.
+// What the project takes for granted of the compiler and its flags: every assignment to a narrower type
+// rounds, and a * b + c is two operations. GCC 12.2 at -O2 breaks the first without -fno-tree-slp-vectorize.
 #include <gtest/gtest.h>
 
 #include <cmath>

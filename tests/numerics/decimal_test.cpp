@@ -141,7 +141,8 @@ TEST(Decimal, DifferencesAreExact) {
     digits.erase(0,
                  std::min(digits.find_first_not_of('0'), digits.size() - 1));  // cpp_int reads 0... as octal
     Rational value{Integer(digits)};
-    const Rational scale(boost::multiprecision::pow(Integer(10), static_cast<unsigned>(std::abs(power))));
+    Integer scale = 1;
+    for (long p = 0; p < std::abs(power); ++p) scale *= 10;
     value = power < 0 ? Rational(value / scale) : Rational(value * scale);
     if (negative) value = -value;
     ASSERT_EQ(value, rational(a) - rational(b)) << a << " - " << b;

@@ -15,6 +15,8 @@
 #include "numerics/bits.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/files/sha256.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab {
 namespace {
@@ -22,17 +24,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing_support::message_of;
 
-/// A folder of its own for each test, deleted afterwards.
 class Files : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "fp16lab-files-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   void write_raw(std::string_view name, std::string_view content) const {
     std::ofstream(folder / name, std::ios::binary) << content;
   }
@@ -44,23 +39,11 @@ class Files : public ::testing::Test {
     return found;
   }
 
-  std::filesystem::path folder;
+  testing_support::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
 };
 
-/// What `action` threw; a test failure if it threw nothing.
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no exception";
-  return {};
-}
-
-// ---- atomic_file
-// --------------------------------------------------------------------------------------------------
+// ---- atomic_file --------------------------------------------------------------------------------
 
 TEST_F(Files, AtomicWriteReplacesWholeContentAndLeavesNoTemporaryFile) {
   const std::string large(3'000'000, 'x');
@@ -121,8 +104,7 @@ TEST_F(Files, TornLastLineIsDroppedAndReportedAndCutOffBeforeAppending) {
   EXPECT_EQ(read_file(folder / "lines"), "one\ntwo\nthree\n");
 }
 
-// ---- SHA-256
-// ------------------------------------------------------------------------------------------------------
+// ---- SHA-256 ------------------------------------------------------------------------------------
 
 /// NIST, "Cryptographic Standards and Guidelines: Examples with Intermediate Values", SHA256.pdf, and SHA256
 /// additional test vectors (empty message, one million letters a).
@@ -158,8 +140,7 @@ TEST_F(Files, Sha256OfFile) {
   EXPECT_THAT(message_of([&] { sha256_of_file(folder / "b"); }), HasSubstr((folder / "b").string()));
 }
 
-// ---- run folder
-// ---------------------------------------------------------------------------------------------------
+// ---- run folder ---------------------------------------------------------------------------------
 
 Manifest some_manifest() {
   Manifest manifest;

@@ -138,8 +138,7 @@ TEST(ExponentHistogram, ThreadsMustBePositive) {
   EXPECT_THROW(count_exponents(std::span<const float>(), histogram, 0), std::invalid_argument);
 }
 
-// ---- Zones at a scale
-// -------------------------------------------------------------------------------------------------
+// ---- Zones at a scale ---------------------------------------------------------------------------
 
 using oracle::power_of_two;
 using oracle::Rational;

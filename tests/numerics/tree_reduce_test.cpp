@@ -17,8 +17,7 @@
 namespace fp16lab {
 namespace {
 
-// ---- What a GPU does, described by its indices alone.
-// -----------------------------------------------------------------
+// ---- What a GPU does, described by its indices alone. -------------------------------------------
 
 /// One warp reduces x[first .. first + count): every lane walks its own elements, then five shuffle steps in
 /// which all lanes read the value that the lane `distance` above held *before* the step. A lane without
