@@ -19,6 +19,4 @@ scripts/setup.sh
 if [[ ! -f build/build.ninja ]]; then cmake --preset release >&2; fi
 cmake --build --preset release --target fp16lab >&2
 
-build/bin/fp16lab sweep -c "experiments/configs/$grid.toml" -o "results/$grid" --report
-echo
-echo "report: $PWD/results/$grid/report.html"
+build/bin/fp16lab sweep -c "experiments/configs/$grid.toml" -o "results/$grid" --report  # ends with the page's path

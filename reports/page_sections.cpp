@@ -57,7 +57,7 @@ std::string summary_html(const WorkloadMaterial& material) {
       "minus the smallest seed, the larger one "
       "of the two groups. Underflow is the mean share of non-zero gradients that round to zero, at the scale "
       "of each "
-      "step.</p>\n<div class=\"scroll\"><table "
+      "step; in brackets, what FP16 would have lost in an FP32 run.</p>\n<div class=\"scroll\"><table "
       "class=\"wide\">\n<thead><tr><th>configuration</th><th>seeds</th><th>{}</th>{}<th>against "
       "FP32</th><th>spread</th>"
       "<th class=\"text\">verdict</th><th>underflow</th><th>skipped</th><th>last "
@@ -65,6 +65,7 @@ std::string summary_html(const WorkloadMaterial& material) {
       html_escape(summary.metric.name), html_escape(summary.metric.name), accuracy ? "<th>loss</th>" : "");
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
+    const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
     const analysis::Quality quality = analysis::quality_of(row.final_values);
     std::string difference = row.is_reference ? "reference" : "–", spread = "–", verdict;
     std::string_view css;
@@ -84,13 +85,9 @@ std::string summary_html(const WorkloadMaterial& material) {
         quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : "",
         row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
         accuracy ? fmt::format("<td>{:.4g}</td>", analysis::quality_of(row.final_losses).mean) : "",
-        difference, spread, css, verdict,
-        row.underflow_rate ? fmt::format("{:.3g} %", 100 * *row.underflow_rate) : "–",
+        difference, spread, css, verdict, row.underflow_rate ? underflow_text(row, fp32) : "–",
         row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
-        material.workload->configurations[i].id.precision == Precision::fp32
-            ? "–"
-            : pretty(scale_text(row.last_scale)),
-        row.seconds_per_step);
+        fp32 ? "–" : pretty(scale_text(row.last_scale)), row.seconds_per_step);
   }
   return html + "</tbody></table></div>\n";
 }

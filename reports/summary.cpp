@@ -181,6 +181,12 @@ std::string plain_words(const WorkloadSummary& summary, const Workload& workload
 
 }  // namespace
 
+std::string underflow_text(const SummaryRow& row, bool fp32) {
+  if (!row.underflow_rate) return "";
+  const std::string rate = fmt::format("{:.3g} %", 100 * *row.underflow_rate);
+  return fp32 ? fmt::format("({})", rate) : rate;
+}
+
 std::string value_text(const Metric& metric, double value) {
   if (!std::isfinite(value)) return "diverged";
   return metric.better == Better::higher ? fmt::format("{:.2f} %", 100 * value)

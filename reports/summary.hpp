@@ -47,6 +47,9 @@ WorkloadSummary summarise(const RunSet& set, const Workload& workload);
 
 /// A metric's value for people: "0.0583", "87.41 %", "diverged".
 std::string value_text(const Metric& metric, double value);
+/// "70.5 %"; "(71.3 %)" for an FP32 run, where nothing was rounded to FP16 and the rate is what FP16 would
+/// lose; "" where no gradient was observed.
+std::string underflow_text(const SummaryRow& row, bool fp32);
 
 /// Candidate against reference with its sign: "+16.8 %" of a loss, "-0.10 pp" (percentage points) of an
 /// accuracy; "-" if there is no finite difference.

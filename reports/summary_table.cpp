@@ -43,8 +43,7 @@ Cells cells_of(const SummaryRow& row, const Metric& metric, bool fp32) {
     spread = spread_text(metric, *row.against_reference);
     verdict = analysis::name_of(row.against_reference->verdict);
   }
-  cells.insert(cells.end(), {difference, spread,
-                             row.underflow_rate ? fmt::format("{:.3g} %", 100 * *row.underflow_rate) : "-",
+  cells.insert(cells.end(), {difference, spread, row.underflow_rate ? underflow_text(row, fp32) : "-",
                              fmt::format("{}", row.skipped), fp32 ? "-" : scale_text(row.last_scale),
                              fmt::format("{:.3g}", row.seconds_per_step), verdict});
   return cells;
@@ -64,6 +63,7 @@ std::string summary_table(std::span<const std::filesystem::path> runs) {
                               workload.configurations[i].id.precision == Precision::fp32));
     text += workload.name + "\n" + aligned(rows) + "\n";
   }
+  if (!text.empty()) text += "(in brackets: what FP16 would have rounded to zero in an FP32 run)\n";
   for (const std::string& note : set.notes) text += "note: " + note + "\n";
   return text;
 }
