@@ -2,6 +2,6 @@
 #include "experiments/openmp_waiting.hpp"
 
 int main(int argc, char** argv) {
-  fp16lab::experiments::wait_without_spinning(argv);
+  fp16lab::experiments::limit_openmp_spinning(argv);
   return fp16lab::experiments::fp16lab_main(argc, argv);
 }

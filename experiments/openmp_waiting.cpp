@@ -6,9 +6,9 @@
 
 namespace fp16lab::experiments {
 
-void wait_without_spinning(char** argv) {
+void limit_openmp_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  setenv("OMP_WAIT_POLICY", "passive", 1);
+  setenv("GOMP_SPINCOUNT", "1000", 1);
   execv("/proc/self/exe", argv);  // returns only where it failed; then the default waiting will do
 }
 
