@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "numerics/files/atomic_file.hpp"
@@ -202,6 +203,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
     }
     data += block_end;
   };
+  constexpr std::array dashes = {"1", "(6,4)", "(1.5,3)", "(9,3,1.5,3)", "(3,2)"};
   int block = 0;
   std::vector<std::string> layers, parts;  // "fc1" gives the colour, "weight" the dashes
   const auto place_of = [](std::vector<std::string>& known, const std::string& name) {
@@ -215,15 +217,16 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
     const std::size_t dot = std::min(base->tensors[i].rfind('.'), base->tensors[i].size());
     const std::size_t layer = place_of(layers, base->tensors[i].substr(0, dot));
     const std::size_t part = place_of(parts, base->tensors[i].substr(dot));
-    plot += fmt::format(
-        "    {}.\".dat\" index {} using 1:2 with lines lw 2 dt {} lc rgb \"{}\" title {}, \\\n",
-        gnuplot_string(stem), block++, 1 + part % 5, layer_color(layer), gnuplot_string(base->tensors[i]));
+    plot +=
+        fmt::format("    {}.\".dat\" index {} using 1:2 with lines lw 2 dt {} lc rgb \"{}\" title {}, \\\n",
+                    gnuplot_string(stem), block++, dashes.at(part % dashes.size()), layer_color(layer),
+                    gnuplot_string(base->tensors[i]));
   }
   add("all tensors", base->report.merged());
   plot += fmt::format(
       "    {0}.\".dat\" index {1} using 1:2 with lines lw 5 dt 1 lc rgb \"#333333\" title \"all tensors\", "
       "\\\n"
-      "    {0}.\".dat\" index {1} using 1:3 with lines lw 3 dt 4 lc rgb \"{2}\" title \"overflow, all "
+      "    {0}.\".dat\" index {1} using 1:3 with lines lw 3 dt (6,4) lc rgb \"{2}\" title \"overflow, all "
       "tensors\"\n",
       gnuplot_string(stem), block, overflow_color);
   const std::string title =
