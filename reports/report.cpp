@@ -116,7 +116,7 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> runs,
     for (Figure& figure : write_figures(input, figure_folder)) figures.push_back(std::move(figure));
   }
   tell(options, draw_figures(figures, figure_folder, options.gnuplot));
-  const std::filesystem::path path = out / run_file::report;
+  std::filesystem::path path = out / run_file::report;
   write_file_atomically(path, page_of(set, material, figures, figure_folder, options));
   return path;
 }
