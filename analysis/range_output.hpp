@@ -15,8 +15,8 @@ void print_table(std::ostream& out, const RangeReport& report, double scale,
 
 /// {"scale", "tensors": [{"tensor", "total", "zero", "infinite", "nan", "lost": [lower, upper], "subnormal",
 /// "normal", "overflow", "what_if": [{"log2_scale", "lost", "subnormal", "normal", "overflow"}]}], "merged":
-/// {same}, "suggestion":
-/// {"largest_safe", "smallest_sufficient", "reasoning"}}; all zone values are counts. Ends with a newline.
+/// {same}, "suggestion": {"largest_safe", "smallest_sufficient", "reasoning"}}; all zone values are counts. Ends
+/// with a newline.
 void write_json(std::ostream& out, const RangeReport& report, double scale, const SuggestedScale& suggestion);
 
 }  // namespace fp16lab::analysis

@@ -2,9 +2,8 @@
 // back?
 //
 // Two claims, each with its criterion fixed here, before anything is measured:
-//   1. Without loss scaling the run ends worse: its final test loss is above FP32's by more than 5 % and by
-//   more than
-//      three times the larger spread (max - min) over seeds of the two.
+//   1. Without loss scaling the run ends worse: its final test loss is above FP32's by more
+//      than 5 % and by more than three times the larger spread (max - min) over seeds of the two.
 //   2. Loss scaling brings it back: at least one scaled configuration ends within 1 % of FP32 (or below it).
 // Beside them, as the reason: the share of the non-zero loss gradients (dL/dy) that round to zero.
 #include <fmt/format.h>

@@ -3,8 +3,7 @@
 // **Equality contract.** For every verb below, the emulated (CPU) and the CUDA back end give the same bits
 // for the same inputs, whatever the number of threads or the launch geometry. Each verb states the rule that
 // makes this possible. Rules common to all verbs:
-//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 7fff); only byte moves (upload, download, copy,
-//   a
+//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 7fff); only byte moves (upload, download, copy, a
 //     cast to the same dtype) keep the bits of any NaN;
 //   * FP16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
 //     nearest even once (harmless double rounding where both operands are FP16: 24 >= 2 * 11 + 2, Figueroa

@@ -1,9 +1,8 @@
 // Dynamic loss scaling by the rule of torch.amp.GradScaler (aten/src/ATen/native/cuda/AmpKernels.cu).
 //
-// overflow:   S = S * backoff_factor, the count of good steps restarts;
-// good step:  the count grows; when it reaches growth_interval, S = S * growth_factor unless that is not
-// finite, and the
-//             count restarts either way.
+// overflow:   S = S * backoff_factor, and the count of good steps restarts;
+// good step:  the count grows; when it reaches growth_interval, S = S * growth_factor
+//             unless that is not finite, and the count restarts either way.
 // S is FP32 and every product is rounded to FP32. There is no floor: S may fall below 1, as it does in torch.
 #pragma once
 
@@ -11,6 +10,7 @@
 #include <type_traits>
 
 #include "numerics/bits.hpp"
+#include "numerics/format.hpp"
 #include "numerics/portability.hpp"
 
 namespace fp16lab::engine::amp {
@@ -36,7 +36,7 @@ struct DynamicScaling {
     }
     if (++state.growth_tracker < params.growth_interval) return;
     const float grown = state.scale * params.growth_factor;
-    if ((bits_of(grown) & 0x7fffffffu) < 0x7f800000u) state.scale = grown;
+    if ((bits_of(grown) & Binary32::magnitude_mask) < Binary32::infinity) state.scale = grown;
     state.growth_tracker = 0;
   }
 };
