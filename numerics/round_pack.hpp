@@ -26,15 +26,6 @@ struct Exact {
   bool sticky = false;
 };
 
-/// Exception flags of IEEE 754-2019, 7, that rounding can raise. Underflow: inexact *and* tiny, where tiny
-/// means that the value rounded to the format's precision, as if there were no least exponent, lies below
-/// 2^emin (7.5, "after rounding").
-struct RoundingFlags {
-  bool inexact = false;
-  bool underflow = false;
-  bool overflow = false;
-};
-
 /// The exact value of a bit pattern. Subnormals keep the format's emin and a significand without hidden bit.
 template <class F>
 FP16LAB_HD constexpr Exact decode(SmallFloat<F> x) {
@@ -53,46 +44,74 @@ FP16LAB_HD constexpr Exact decode(SmallFloat<F> x) {
   return exact;
 }
 
-/// Does a magnitude with discarded bits (`guard`: the first one, `rest`: any later one) round away from zero?
-FP16LAB_HD constexpr bool rounds_away(Rounding rounding, bool sign, bool odd, bool guard, bool rest) {
-  switch (rounding) {
+/// A significand cut at a last place 2^shift times its own unit.
+struct Truncated {
+  std::uint64_t kept = 0;      ///< in units of the new last place
+  std::uint64_t fraction = 0;  ///< the discarded part in units of 2^-64 last places, cut
+  bool rest = false;           ///< anything below that, or the sticky bit
+
+  FP16LAB_HD constexpr bool exact() const { return fraction == 0 && !rest; }
+};
+
+FP16LAB_HD constexpr Truncated truncate(const Exact& x, int shift) {
+  if (shift <= 0) return {x.significand << -shift, 0, x.sticky};
+  if (shift < 64) return {x.significand >> shift, x.significand << (64 - shift), x.sticky};
+  if (shift == 64) return {0, x.significand, x.sticky};
+  if (shift < 128) {
+    const int below = shift - 64;
+    return {0, x.significand >> below, x.sticky || (x.significand << (64 - below)) != 0};
+  }
+  return {0, 0, true};
+}
+
+/// Does the cut magnitude round away from zero?
+FP16LAB_HD constexpr bool rounds_away(const Truncated& t, const ArithmeticOptions& options, bool sign) {
+  constexpr std::uint64_t half = std::uint64_t{1} << 63;
+  switch (options.rounding) {
     case Rounding::nearest_even:
-      return guard && (rest || odd);
+      return t.fraction > half || (t.fraction == half && (t.rest || (t.kept & 1) != 0));
     case Rounding::nearest_away:
-      return guard;
+      return t.fraction >= half;
     case Rounding::toward_zero:
       return false;
     case Rounding::upward:
-      return !sign && (guard || rest);
+      return !sign && !t.exact();
     case Rounding::downward:
-      return sign && (guard || rest);
+      return sign && !t.exact();
+    case Rounding::stochastic:
+      return ((t.fraction >> 32) + options.random_bits) >> 32 != 0;
   }
   return false;
 }
 
-/// A significand cut at a last place 2^shift times its own unit.
-struct Truncated {
-  std::uint64_t kept = 0;  ///< in units of the new last place
-  bool guard = false;      ///< the first discarded bit
-  bool rest = false;       ///< any later one, or the sticky bit
-};
-
-FP16LAB_HD constexpr Truncated truncate(const Exact& x, int shift) {
-  if (shift <= 0) return {x.significand << -shift, false, x.sticky};
-  if (shift > 64) return {0, false, true};
-  return {shift == 64 ? 0 : x.significand >> shift, ((x.significand >> (shift - 1)) & 1) != 0,
-          x.sticky || (x.significand & ((std::uint64_t{1} << (shift - 1)) - 1)) != 0};
+FP16LAB_HD constexpr std::uint64_t round_truncated(const Truncated& t, const ArithmeticOptions& options,
+                                                   bool sign) {
+  return t.kept + (rounds_away(t, options, sign) ? 1 : 0);
 }
 
-FP16LAB_HD constexpr std::uint64_t round_truncated(const Truncated& t, Rounding rounding, bool sign) {
-  return t.kept + (rounds_away(rounding, sign, (t.kept & 1) != 0, t.guard, t.rest) ? 1 : 0);
+/// Does overflow in this direction give infinity (IEEE 754-2019, 7.4), or the largest finite number?
+FP16LAB_HD constexpr bool overflows_to_infinity(const ArithmeticOptions& options, bool sign) {
+  switch (options.rounding) {
+    case Rounding::toward_zero:
+      return false;
+    case Rounding::upward:
+      return !sign && !options.saturate;
+    case Rounding::downward:
+      return sign && !options.saturate;
+    case Rounding::nearest_even:
+    case Rounding::nearest_away:
+    case Rounding::stochastic:
+      return !options.saturate;
+  }
+  return false;
 }
 
-/// Rounds to format `F` (IEEE 754-2019, 4.3 and 7.4 for the result of overflow) and packs. NaN gives the
-/// canonical NaN. `flags`, if not null, is or-ed into.
+/// Rounds to format `F` (IEEE 754-2019, 4.3 and 7.4) and packs. NaN gives the canonical NaN, whatever its sign
+/// and payload were. `options.flush_inputs` has no meaning here. Formats without infinities give their NaN
+/// (with the sign) where others overflow to infinity, and for infinite operands unless `saturate`.
 template <class F>
-FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, Rounding rounding,
-                                              RoundingFlags* flags = nullptr) {
+FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, const ArithmeticOptions& options,
+                                              ExceptionFlags* flags = nullptr) {
   using Bits = typename F::Bits;
   const Bits sign = x.sign ? F::sign_mask : Bits{0};
   const auto pack = [sign](Bits magnitude) {
@@ -102,7 +121,7 @@ FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, Rounding rounding,
     case Exact::Kind::zero:
       return pack(0);
     case Exact::Kind::infinite:
-      return pack(F::infinity);
+      return pack(options.saturate ? F::max_finite : F::infinity);
     case Exact::Kind::nan:
       return SmallFloat<F>::from_bits(F::canonical_nan);
     case Exact::Kind::finite:
@@ -117,7 +136,7 @@ FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, Rounding rounding,
   const int shift = quantum - x.exponent;
 
   const Truncated truncated = truncate(x, shift);
-  const std::uint64_t kept = round_truncated(truncated, rounding, x.sign);
+  const std::uint64_t kept = round_truncated(truncated, options, x.sign);
 
   // A carry out of the significand moves into the exponent field by itself; a subnormal that reaches 2^emin
   // likewise.
@@ -126,24 +145,21 @@ FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, Rounding rounding,
       too_large ? F::infinity
                 : (static_cast<std::uint64_t>(quantum - min_quantum) << F::fraction_bits) + kept;
   const bool overflow = magnitude >= F::infinity;
+  const bool flushed = options.flush_results && magnitude != 0 && magnitude < F::min_normal;
   if (flags != nullptr) {
-    const bool inexact = truncated.guard || truncated.rest || overflow;
+    const bool inexact = !truncated.exact() || overflow || flushed;
     // One binade below 2^emin, rounding to p bits (one more than the subnormals have there) may still reach
-    // 2^emin.
-    const bool tiny = leading < F::emin &&
-                      !(leading == F::emin - 1 && round_truncated(truncate(x, shift - 1), rounding, x.sign) ==
-                                                      std::uint64_t{1} << F::precision);
+    // 2^emin: then the result is tiny before but not after rounding.
+    const bool reaches_normal =
+        options.tininess == Tininess::after_rounding && leading == F::emin - 1 &&
+        round_truncated(truncate(x, shift - 1), options, x.sign) == std::uint64_t{1} << F::precision;
+    const bool tiny = leading < F::emin && !reaches_normal;
     flags->inexact = flags->inexact || inexact;
     flags->overflow = flags->overflow || overflow;
     flags->underflow = flags->underflow || (inexact && tiny);
   }
-  if (overflow) {
-    const bool to_infinity = rounding == Rounding::nearest_even || rounding == Rounding::nearest_away ||
-                             (rounding == Rounding::upward && !x.sign) ||
-                             (rounding == Rounding::downward && x.sign);
-    return pack(to_infinity ? F::infinity : F::max_finite);
-  }
-  return pack(static_cast<Bits>(magnitude));
+  if (overflow) return pack(overflows_to_infinity(options, x.sign) ? F::infinity : F::max_finite);
+  return pack(flushed ? Bits{0} : static_cast<Bits>(magnitude));
 }
 
 }  // namespace fp16lab

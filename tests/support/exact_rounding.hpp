@@ -9,6 +9,7 @@
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "numerics/rounding.hpp"
@@ -34,7 +35,8 @@ struct Rounded {
   std::uint64_t magnitude = 0;  ///< bits without sign
   bool inexact = false;
   bool overflow = false;
-  bool underflow = false;  ///< tininess after rounding
+  bool underflow = false;         ///< tininess after rounding
+  bool underflow_before = false;  ///< tininess before rounding
 };
 
 /// floor(magnitude / unit) or one more, as the rounding direction says.
@@ -60,23 +62,28 @@ inline Integer round_to_multiple(const Rational& magnitude, const Rational& unit
     case Rounding::downward:
       up = negative && rest != 0;
       break;
+    case Rounding::stochastic:
+      throw std::invalid_argument("oracle: stochastic rounding has no one result");
   }
   return up ? floor + 1 : floor;
 }
 
-/// Every non-negative finite value of a format, ascending; the index of a value is its code.
+/// Every non-negative finite value of a format, ascending; the index of a value is its code. With
+/// `top_is_numbers` the largest exponent field holds numbers too, but for its last code (OFP8 E4M3).
 class ValueTable {
  public:
-  ValueTable(int exponent_bits, int precision)
-      : precision_(precision), emax_((1 << (exponent_bits - 1)) - 1), emin_(1 - emax_) {
+  ValueTable(int exponent_bits, int precision, bool top_is_numbers = false)
+      : precision_(precision),
+        emax_((1 << (exponent_bits - 1)) - (top_is_numbers ? 0 : 1)),
+        emin_(2 - (1 << (exponent_bits - 1))) {
     const std::uint32_t fractions = 1u << (precision - 1);
     for (std::uint32_t fraction = 0; fraction < fractions; ++fraction)  // subnormals
       values_.push_back(power_of_two(emin_) * Rational(fraction, fractions));
     for (int exponent = emin_; exponent <= emax_; ++exponent)
       for (std::uint32_t fraction = 0; fraction < fractions; ++fraction)
         values_.push_back(power_of_two(exponent) * (1 + Rational(fraction, fractions)));
-    values_.push_back(
-        power_of_two(emax_ + 1));  // not in the format: the neighbour of max_finite if it had more exponents
+    // The last entry is not in the format: the neighbour of max_finite if it had more codes.
+    if (!top_is_numbers) values_.push_back(power_of_two(emax_ + 1));
   }
 
   std::uint64_t infinity() const { return values_.size() - 1; }
@@ -96,6 +103,7 @@ class ValueTable {
     result.overflow = unbounded > values_[infinity() - 1];
     result.inexact = result.inexact || result.overflow;
     result.underflow = result.inexact && unbounded < power_of_two(emin_);
+    result.underflow_before = result.inexact && magnitude < power_of_two(emin_);
     return result;
   }
 
