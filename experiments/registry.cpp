@@ -60,7 +60,7 @@ std::vector<std::string> policy_names() {
 }
 
 std::vector<std::string> tensor_core_names() {
-  return names_of(tensor_core_models(), [](const TensorCoreModel& model) { return model.name; });
+  return names_of(fp16lab::tensor_core_names(), [](std::string_view name) { return name; });
 }
 
 }  // namespace fp16lab::experiments

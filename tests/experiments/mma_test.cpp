@@ -1,0 +1,211 @@
+// fp16lab mma through the real binary: every golden vector, every kind of malformed line, --verify.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/spawn.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/tensor_core_vectors.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::Finished;
+using testing_support::TensorCoreVector;
+
+const std::string one = "3c00\t3c00\t3f800000";  // 1 * 1 + 1
+
+class Mma : public testing::Test {
+ protected:
+  Finished run(const std::string& input, const std::string& arguments) const {
+    const std::filesystem::path file = folder_.path() / "input.tsv";
+    std::ofstream(file, std::ios::binary) << input;
+    return testing_support::run_program(
+        "/bin/sh", {"-c", std::string(FP16LAB_BIN_DIR) + "/fp16lab mma " + arguments + " < " + file.string()},
+        folder_.path());
+  }
+
+  /// Exit code 2, nothing on stdout but `before`, one line on stderr with all of `parts`.
+  void expect_refused(const std::string& input, const std::string& arguments,
+                      const std::vector<std::string>& parts, const std::string& before = "") const {
+    const Finished result = run(input, arguments);
+    EXPECT_EQ(result.exit_code, 2) << arguments << '\n' << input;
+    EXPECT_EQ(result.out, before) << arguments << '\n' << input;
+    for (const std::string& part : parts)
+      EXPECT_THAT(result.err, HasSubstr(part)) << arguments << '\n' << input;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+
+ private:
+  testing_support::TemporaryFolder folder_;
+};
+
+TEST_F(Mma, GoldenVectorsStreamThroughIt) {
+  std::map<std::string, std::vector<TensorCoreVector>> groups;  // by the command line that they need
+  for (const TensorCoreVector& v : testing_support::all_tensor_core_vectors()) {
+    std::string arguments = "--model " + v.model + " --in " + v.in_a() + " --acc " + v.acc;
+    if (v.in_b() != v.in_a()) arguments += " --in-b " + v.in_b();
+    for (const std::string& option : v.options) arguments += ' ' + option;
+    groups[arguments].push_back(v);
+  }
+  EXPECT_GT(groups.size(), 60U);
+  for (const auto& [arguments, vectors] : groups) {
+    std::string input, output;
+    for (const TensorCoreVector& v : vectors) {
+      input += v.line() + '\n';
+      output += v.line() + '\t' + v.d + '\n';
+    }
+    const Finished result = run(input, arguments);
+    EXPECT_EQ(result.exit_code, 0) << arguments << result.err;
+    EXPECT_EQ(result.out, output) << arguments;
+    EXPECT_EQ(result.err, "") << arguments;
+    if (vectors.front().in != "f16" || !vectors.front().options.empty()) continue;
+    const Finished verified = run(output, "--verify --quiet " + arguments);
+    EXPECT_EQ(verified.exit_code, 0) << arguments << verified.err;
+    EXPECT_EQ(verified.out, "") << arguments;
+  }
+}
+
+TEST_F(Mma, AnswersHaveTheAccumulatorsDigits) {
+  EXPECT_EQ(run("3c00\t3c00\t0\n", "--model volta --acc f16").out, "3c00\t3c00\t0\t3c00\n");
+  EXPECT_EQ(run("0001\t3c00\t0\n", "--model volta --acc f16").out, "0001\t3c00\t0\t0001\n");
+  EXPECT_EQ(run("00\t38\t1\n", "--model ada --in e4m3").out, "00\t38\t1\t00000000\n");
+  EXPECT_EQ(run("\t\t3f800000\n", "--model hopper").out, "\t\t3f800000\t3f800000\n") << "no products";
+}
+
+TEST_F(Mma, WordsMayHavePrefixesCapitalsBlanksAndNoLeadingZeros) {
+  EXPECT_EQ(run("0x3C00  0X3c00 \t 3C00 1\t 0x3F800000 \n", "--model hopper").out,
+            "0x3C00  0X3c00 \t 3C00 1\t 0x3F800000 \t40000000\n");
+  EXPECT_EQ(run(one + "\r\n", "--model hopper").out, one + "\t40000000\n") << "lines of other systems";
+  EXPECT_EQ(run(one, "--model hopper").out, one + "\t40000000\n") << "a last line without its end";
+}
+
+TEST_F(Mma, CommentsAndEmptyLinesPassThrough) {
+  EXPECT_EQ(run("# a\tb\n\n" + one + "\n  \n", "--model hopper").out,
+            "# a\tb\n\n" + one + "\t40000000\n  \n");
+  EXPECT_EQ(run("", "--model hopper").out, "");
+}
+
+TEST_F(Mma, AnyNumberOfProducts) {
+  std::string ones = "3c00";
+  for (int i = 1; i < 5000; ++i) ones += " 3c00";
+  std::string input = ones;
+  input.append("\t").append(ones).append("\t00000000");
+  for (const char* model : {"volta", "ampere", "hopper"})
+    EXPECT_EQ(run(input + "\n", std::string("--model ") + model).out, input + "\t459c4000\n")
+        << model;  // 5000
+}
+
+TEST_F(Mma, ManyLinesKeepTheirOrder) {
+  std::string input, output;
+  for (int i = 0; i < 30000; ++i) {
+    const int bits = 0x3c00 + i % 0x400;
+    char line[64];
+    std::snprintf(line, sizeof line, "%04x\t3c00\t00000000", static_cast<unsigned>(bits));
+    input += std::string(line) + '\n';
+    std::snprintf(line + 18, sizeof line - 18, "\t%08x",
+                  0x3f800000U + static_cast<unsigned>(i % 0x400) * 0x2000U);
+    output += std::string(line) + '\n';
+  }
+  EXPECT_EQ(run(input, "--model hopper").out, output);
+}
+
+TEST_F(Mma, MalformedLinesAreQuotedWithTheirNumber) {
+  const std::string model = "--model hopper";
+  expect_refused(
+      "# comment\n" + one + "\n3c00 3g00\t3c00 3c00\t0\n", model,
+      {"line 3: '3c00 3g00 3c00 3c00 0': a: expected words of at most 4 hexadecimal digits, found '3g00'"},
+      "# comment\n" + one + "\t40000000\n");
+  expect_refused("3c00\t3c001\t0\n", model, {"line 1", "b: expected words of at most 4", "found '3c001'"});
+  expect_refused("3c00\t3c00\t3f8000000\n", model, {"c: expected words of at most 8", "'3f8000000'"});
+  expect_refused("3c00\t3c00\t\n", model, {"c: expected", "found ''"});
+  expect_refused("3c00\t3c00\t0 0\n", model, {"c: expected", "found '0 0'"});
+  expect_refused("0x\t3c00\t0\n", model, {"a: expected", "found '0x'"});
+  expect_refused("-1\t3c00\t0\n", model, {"a: expected", "found '-1'"});
+  expect_refused("3c00 3c00\t3c00\t0\n", model, {"a has 2 words and b has 1"});
+  expect_refused("3c00 3c00 0\n", model,
+                 {"expected 3 fields with tabs between them", "found 1", "spaces between words"});
+  expect_refused("3c00\t3c00\n", model, {"found 2"});
+  expect_refused(one + "\t40000000\n", model, {"found 4", "--verify compares a fourth"});
+  expect_refused(one + "\n", model + " --verify",
+                 {"expected 4 fields", "d-word", "found 3", "without --verify"});
+  expect_refused("5f9d3\t3f800000\t0\n", model + " --in tf32",
+                 {"exactly 8 hexadecimal digits, found '5f9d3'"});
+  const std::string long_line(5000, '3');
+  expect_refused(long_line + "\n", model, {"'3333", "...'"});
+  EXPECT_LT(run(long_line, model).err.size(), 400U);
+}
+
+TEST_F(Mma, VerifyWritesWhatDiffersAndExitsWithFive) {
+  const std::string right = one + "\t40000000\n";
+  const std::string wrong = one + "\t40000001\n";
+  const Finished result = run("# chip\n" + right + wrong + right, "--model hopper --verify");
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(result.out, one + "\t40000001\t40000000\n");
+  EXPECT_EQ(result.err, "fp16lab: mma: 1 of 3 lines differ from hopper with f16 and f32\n");
+  const Finished equal = run(right, "--model hopper --verify");
+  EXPECT_EQ(equal.exit_code, 0);
+  EXPECT_EQ(equal.out, "");
+  EXPECT_THAT(equal.err, HasSubstr("0 of 1 lines differ"));
+  EXPECT_EQ(run(right, "--model hopper --verify --quiet").err, "");
+  EXPECT_EQ(run("7e00\t3c00\t0\t7fc00000\n", "--model hopper --verify").exit_code, 5)
+      << "NaN is a pattern too";
+}
+
+TEST_F(Mma, OptionsThatCannotBeAreRefused) {
+  expect_refused(one, "", {"expected --model NAME", "blackwell-tcgen05"});
+  expect_refused(one, "--model hoper", {"did you mean 'hopper'"});
+  expect_refused(one, "--model volta --in bf16", {"'volta' has no bf16 operands with f32 accumulators"});
+  expect_refused(one, "--model hopper --in fp16", {"did you mean 'f16'"});
+  expect_refused(one, "--model hopper --acc bf16", {"unknown accumulator format 'bf16'"});
+  expect_refused(one, "--model ampere --in e4m3", {"'ampere' has no e4m3"});
+  expect_refused(one, "--model hopper --in f16 --in-b bf16", {"only e4m3 and e5m2 can be mixed"});
+  expect_refused(one, "--model hopper --block-size 65", {"65 products; 1 to 64"});
+  expect_refused(one, "--model hopper --fraction-bits 49", {"49 fraction bits; 1 to 48"});
+  expect_refused(one, "--model hopper --exponent-floor 1001", {"-1000 to 1000"});
+  expect_refused(one, "--model hopper --block-size x", {"--block-size"});
+  expect_refused(one, "--model hopper --subnormal-accumulator emin", {"no FP16 accumulator"});
+  expect_refused(one, "--model hopper --acc f16 --subnormal-accumulator own", {"emin, own_exponent"});
+  expect_refused(one, "--model hopper --underflow-zero negative", {"keeps_sign, positive"});
+  expect_refused(one, "--model hopper --fp8-order halves", {"does not go through FP16"});
+  expect_refused(one, "--model hopper --in e4m3 --fp8-order half", {"known are pairs, halves"});
+  expect_refused(one, "--model hopper --in e4m3 --block-size 8", {"--fp8-order says which"});
+  expect_refused(one, "--model hopper --verfy", {"did you mean '--verify'"});
+}
+
+TEST_F(Mma, HelpShowsFormatsOptionsAndExamples) {
+  const Finished result = run("", "--help");
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* part :
+       {"a-words TAB b-words TAB c-word", "--model", "--in-b", "--verify", "--subnormal-accumulator",
+        "--exponent-floor", "Examples:", "volta, turing, ampere", "e4m3", "exit code 5"})
+    EXPECT_THAT(result.out, HasSubstr(part));
+}
+
+// fp16lab list shows the rows that --model chooses among, with where they come from.
+TEST_F(Mma, ListHasARowForEveryAnswer) {
+  const std::string program = std::string(FP16LAB_BIN_DIR) + "/fp16lab";
+  const std::string list = testing_support::run_program(program, {"list"}, testing::TempDir()).out;
+  const std::string json = testing_support::run_program(program, {"list", "--json"}, testing::TempDir()).out;
+  for (const TensorCoreModel& row : tensor_core_models()) {
+    EXPECT_THAT(list, HasSubstr(std::string(row.hardware) + ": " + std::string(row.source) + '\n'));
+    EXPECT_THAT(json, HasSubstr("\"source\": \"" + std::string(row.source) + '"'));
+  }
+  EXPECT_THAT(
+      list, HasSubstr("  ada               e4m3 e5m2  f32 16 13 -132  fp32_toward_zero_14_bits hardware\n"));
+  EXPECT_THAT(list, HasSubstr("fp16_nearest_even        hardware; fp8_as_fp16_pairs\n"));
+  for (const char* part : {"\"products_per_block\": 16", "\"fraction_bits\": 25", "\"exponent_floor\": -133",
+                           "\"output\": \"fp16_nearest_even\"", "\"evidence\": \"hardware_test\"",
+                           "\"accumulator\": \"f16\"", "\"underflow_zero\": \"keeps_sign\""})
+    EXPECT_THAT(json, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

@@ -1,0 +1,227 @@
+// The slow twin of fused_dot_add: a fused block written from its definition in one big fixed-point integer.
+//
+// Every operand, product and sum is an integer count of 2^-400, below all of them (the least TF32 product is
+// 2^-272, the finest alignment unit 2^-187), and exponents are read off the integer's leading bit instead of
+// the encoding. Nothing here comes from numerics/ but the parameters of a row.
+#pragma once
+
+#include <algorithm>
+#include <boost/multiprecision/cpp_int.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::oracle {
+
+/// Operands take 528 bits, the product of two of them 1056 before it is scaled back.
+using Fixed = boost::multiprecision::number<boost::multiprecision::cpp_int_backend<
+    1152, 1152, boost::multiprecision::signed_magnitude, boost::multiprecision::unchecked, void>>;
+inline constexpr int fixed_point = 400;
+
+struct Encoding {
+  int exponent_bits;
+  int fraction_bits;
+  bool ofp8_e4m3 = false;  ///< no infinities; only the last code is a NaN
+
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  int width() const { return 1 + exponent_bits + fraction_bits; }
+};
+
+inline constexpr Encoding fp32_encoding{8, 23};
+inline constexpr Encoding fp16_encoding{5, 10};
+
+inline Encoding encoding_of(OperandFormat format) {
+  switch (format) {
+    case OperandFormat::f16:
+      return fp16_encoding;
+    case OperandFormat::bf16:
+      return {8, 7};
+    case OperandFormat::tf32:
+      return {8, 10};
+    case OperandFormat::e4m3:
+      return {4, 3, true};
+    case OperandFormat::e5m2:
+      return {5, 2};
+  }
+  throw std::logic_error("encoding_of");
+}
+
+struct Number {
+  bool nan = false;
+  bool infinite = false;
+  bool negative = false;
+  Fixed magnitude = 0;  ///< in units of 2^-fixed_point
+
+  bool zero() const { return !nan && !infinite && magnitude == 0; }
+  Fixed value() const { return negative ? Fixed(-magnitude) : magnitude; }
+};
+
+inline Number number_of(std::uint32_t word, const Encoding& encoding) {
+  const std::uint32_t fraction = word % (1U << encoding.fraction_bits);
+  const std::uint32_t field = (word >> encoding.fraction_bits) % (1U << encoding.exponent_bits);
+  const bool last_field = field == (1U << encoding.exponent_bits) - 1;
+  Number x;
+  x.negative = (word >> (encoding.width() - 1)) % 2 == 1;
+  if (last_field && encoding.ofp8_e4m3) {
+    x.nan = fraction == 7;
+  } else if (last_field) {
+    x.nan = fraction != 0;
+    x.infinite = fraction == 0;
+  }
+  if (x.nan || x.infinite) return x;
+  const std::uint32_t significand = field == 0 ? fraction : fraction + (1U << encoding.fraction_bits);
+  const int weight = std::max<int>(static_cast<int>(field), 1) - encoding.bias() - encoding.fraction_bits;
+  x.magnitude = Fixed(significand) << (weight + fixed_point);
+  return x;
+}
+
+/// floor(log2(|x|)), but at least `least`; x != 0.
+inline int exponent_of(const Fixed& magnitude, int least = -fixed_point) {
+  return std::max(least, static_cast<int>(msb(magnitude)) - fixed_point);
+}
+
+/// The largest multiple of 2^unit that is not above the magnitude.
+inline Fixed cut(const Fixed& magnitude, int unit) {
+  const int bits = unit + fixed_point;
+  return (magnitude >> bits) << bits;
+}
+
+/// The code of a magnitude that is a number of the format, or of infinity if it lies beyond.
+inline std::uint32_t code_of(const Fixed& magnitude, const Encoding& encoding) {
+  if (magnitude == 0) return 0;
+  const int emin = 1 - encoding.bias();
+  const int exponent = exponent_of(magnitude, emin);
+  if (exponent > encoding.bias()) return ((1U << encoding.exponent_bits) - 1) << encoding.fraction_bits;
+  const auto ulps =
+      static_cast<std::uint32_t>(Fixed(magnitude >> (exponent - encoding.fraction_bits + fixed_point)));
+  // A subnormal has fewer ulps than 2^fraction_bits and exponent emin, which its code calls 0.
+  return (static_cast<std::uint32_t>(exponent - emin) << encoding.fraction_bits) + ulps;
+}
+
+inline std::uint32_t nearest_even(const Fixed& magnitude, const Encoding& encoding) {
+  if (magnitude == 0) return 0;
+  const int ulp = exponent_of(magnitude, 1 - encoding.bias()) - encoding.fraction_bits;
+  const Fixed below = cut(magnitude, ulp);
+  const Fixed one_ulp = Fixed(1) << (ulp + fixed_point);
+  const Fixed twice_the_rest = (magnitude - below) * 2;
+  const bool odd = ((below >> (ulp + fixed_point)) & 1) != 0;
+  const bool up = twice_the_rest > one_ulp || (twice_the_rest == one_ulp && odd);
+  return code_of(up ? Fixed(below + one_ulp) : below, encoding);
+}
+
+class Twin {
+ public:
+  explicit Twin(const TensorCoreModel& row) : row_(row) {}
+
+  std::uint32_t dot(OperandFormat a_format, const std::vector<std::uint32_t>& a, OperandFormat b_format,
+                    const std::vector<std::uint32_t>& b, std::uint32_t c) const {
+    const bool fused = row_.dataflow == Dataflow::fused_chain;
+    const std::size_t step = fused ? static_cast<std::size_t>(row_.block_size) : 32;
+    for (std::size_t first = 0; first < a.size(); first += step) {
+      std::vector<Factors> pairs;
+      for (std::size_t k = first; k < std::min(a.size(), first + step); ++k)
+        pairs.push_back({operand(a_format, a[k]), operand(b_format, b[k])});
+      c = fused ? block(pairs, c) : fp8_instruction(pairs, c);
+    }
+    return c;
+  }
+
+ private:
+  struct Operand {
+    Number number;
+    int exponent;
+  };
+  struct Factors {
+    Operand a, b;
+  };
+
+  bool wide() const { return row_.output != BlockOutput::fp16_nearest_even; }
+  std::uint32_t canonical_nan() const { return wide() ? 0x7fffffffU : 0x7fffU; }
+  std::uint32_t infinity(bool negative) const {
+    if (wide()) return negative ? 0xff800000U : 0x7f800000U;
+    return negative ? 0xfc00U : 0x7c00U;
+  }
+  const Encoding& accumulator() const { return wide() ? fp32_encoding : fp16_encoding; }
+
+  Operand operand(OperandFormat format, std::uint32_t word) const {
+    if (format == OperandFormat::tf32) word /= 1U << 13;
+    const Encoding encoding = encoding_of(format);
+    const Number number = number_of(word, encoding);
+    // FP8 operands that become FP16 have FP16's exponent range.
+    const int emin = 1 - (row_.dataflow == Dataflow::fused_chain ? encoding : fp16_encoding).bias();
+    return {number, number.magnitude == 0 ? 0 : exponent_of(number.magnitude, emin)};
+  }
+
+  std::uint32_t block(const std::vector<Factors>& pairs, std::uint32_t c_word) const {
+    const Number c = number_of(c_word, accumulator());
+    bool nan = c.nan;
+    bool positive = c.infinite && !c.negative;
+    bool negative = c.infinite && c.negative;
+    for (const auto& [a, b] : pairs) {
+      const Number& x = a.number;
+      const Number& y = b.number;
+      nan = nan || x.nan || y.nan || (x.infinite && y.zero()) || (x.zero() && y.infinite);
+      if (x.infinite || y.infinite) (x.negative == y.negative ? positive : negative) = true;
+    }
+    if (nan || (positive && negative)) return canonical_nan();
+    if (positive || negative) return infinity(negative);
+
+    int emax = row_.exponent_floor;
+    if (!c.zero()) {
+      const bool own = !wide() && row_.subnormal_accumulator == SubnormalAccumulator::own_exponent;
+      emax = std::max(emax, exponent_of(c.magnitude, own ? -fixed_point : 1 - accumulator().bias()));
+    }
+    for (const auto& [a, b] : pairs)
+      if (!a.number.zero() && !b.number.zero()) emax = std::max(emax, a.exponent + b.exponent);
+    const int unit = emax - row_.fraction_bits;
+
+    const Fixed aligned_c = cut(c.magnitude, unit);
+    Fixed sum = c.negative ? Fixed(-aligned_c) : aligned_c;
+    for (const auto& [a, b] : pairs) {
+      const Fixed product = (a.number.magnitude * b.number.magnitude) >> fixed_point;
+      const Fixed aligned = cut(product, unit);
+      sum += a.number.negative == b.number.negative ? aligned : Fixed(-aligned);
+    }
+    return encoded(sum);
+  }
+
+  std::uint32_t encoded(const Fixed& sum) const {
+    if (sum == 0) return 0;
+    const Fixed magnitude = abs(sum);
+    std::uint32_t code = 0;
+    if (!wide()) {
+      code = nearest_even(magnitude, fp16_encoding);
+    } else {
+      const int significant = row_.output == BlockOutput::fp32_toward_zero_14_bits ? 14 : 24;
+      code = code_of(cut(magnitude, exponent_of(magnitude, -126) - (significant - 1)), fp32_encoding);
+    }
+    if (code == 0 && row_.underflow_zero == UnderflowZero::positive) return 0;
+    return code + (sum < 0 ? 1U << (accumulator().width() - 1) : 0U);
+  }
+
+  std::uint32_t fp8_instruction(const std::vector<Factors>& pairs, std::uint32_t c) const {
+    std::vector<Factors> halves[2];
+    for (std::size_t k = 0; k < pairs.size(); ++k)
+      halves[row_.dataflow == Dataflow::fp8_as_fp16_pairs ? (k / 2) % 2 : k / 16].push_back(pairs[k]);
+    return nearest_sum(block(halves[1], block(halves[0], 0)), c);
+  }
+
+  /// IEEE addition, to nearest even: -0 only from two -0.
+  std::uint32_t nearest_sum(std::uint32_t left, std::uint32_t right) const {
+    const Number x = number_of(left, accumulator());
+    const Number y = number_of(right, accumulator());
+    if (x.nan || y.nan || (x.infinite && y.infinite && x.negative != y.negative)) return canonical_nan();
+    if (x.infinite) return left;
+    if (y.infinite) return right;
+    const Fixed sum = x.value() + y.value();
+    const bool negative = sum == 0 ? x.negative && y.negative : sum < 0;
+    return nearest_even(abs(sum), accumulator()) + (negative ? 1U << (accumulator().width() - 1) : 0U);
+  }
+
+  const TensorCoreModel& row_;
+};
+
+}  // namespace fp16lab::oracle
