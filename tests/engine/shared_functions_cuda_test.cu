@@ -66,6 +66,46 @@ struct Log {
     return bits_of(log_f32(float_from_bits(bits)));
   }
 };
+struct Tanh {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(tanh_f32(float_from_bits(bits)));
+  }
+};
+struct Sigmoid {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(sigmoid_f32(float_from_bits(bits)));
+  }
+};
+struct ReciprocalSquareRoot {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(rsqrt_f32(float_from_bits(bits)));
+  }
+};
+struct Erf {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(erf_f32(float_from_bits(bits)));
+  }
+};
+struct Gelu {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(gelu_f32(float_from_bits(bits)));
+  }
+};
+struct GeluTanh {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(gelu_tanh_f32(float_from_bits(bits)));
+  }
+};
+struct Sin {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(sin_f32(float_from_bits(bits)));
+  }
+};
+struct Cos {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(cos_f32(float_from_bits(bits)));
+  }
+};
 struct RandomWord {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t index) const {
     return PhiloxStream{.seed = 7, .stream = 11, .iteration = 13, .micro_batch = 17}.word(index);
@@ -86,6 +126,16 @@ TEST(SharedFunctionsOnDevice, Narrow) {
 TEST(SharedFunctionsOnDevice, Widen) { expect_equal_bits(Widen{}, 1, 1u << 16); }
 TEST(SharedFunctionsOnDevice, Exp) { expect_equal_bits(Exp{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Log) { expect_equal_bits(Log{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Tanh) { expect_equal_bits(Tanh{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Sigmoid) { expect_equal_bits(Sigmoid{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, ReciprocalSquareRoot) {
+  expect_equal_bits(ReciprocalSquareRoot{}, stride, strided_count);
+}
+TEST(SharedFunctionsOnDevice, Erf) { expect_equal_bits(Erf{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Gelu) { expect_equal_bits(Gelu{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, GeluTanh) { expect_equal_bits(GeluTanh{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Sin) { expect_equal_bits(Sin{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Cos) { expect_equal_bits(Cos{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Philox) { expect_equal_bits(RandomWord{}, 1, 1u << 20); }
 TEST(SharedFunctionsOnDevice, HistogramBin) { expect_equal_bits(HistogramBin{}, stride, strided_count); }
 

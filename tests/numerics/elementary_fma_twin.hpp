@@ -1,13 +1,11 @@
-// exp_f32 and log_f32 compiled with -mavx2 -mfma, alone and in a loop that the compiler vectorises.
+// apply() of elementary_apply.hpp compiled with -mavx2 -mfma.
 #pragma once
 
 #include <cstddef>
 
 namespace fp16lab_twin {
 
-float exp_f32(float x);
-float log_f32(float x);
-void exp_f32(const float* from, float* to, std::size_t n);
-void log_f32(const float* from, float* to, std::size_t n);
+/// `function` is the number of an fp16lab::test::Elementary.
+void apply(int function, const float* from, float* to, std::size_t n);
 
 }  // namespace fp16lab_twin

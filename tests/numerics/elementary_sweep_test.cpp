@@ -1,7 +1,7 @@
-// exp_f32 and log_f32 over all 2^32 arguments, or every n-th: FP16LAB_SWEEP_STRIDE (an odd number; 1 is
-// everything). Oracle: the C library in long double. On x86 that has 64 significant bits and an error of
-// about one of its own ulps, so the error measured here, in FP32 ulps, is known to 2^-38. Compared as well:
-// the same source compiled with FMA.
+// Every elementary function over all 2^32 arguments, or every n-th: FP16LAB_SWEEP_STRIDE (an odd number; 1 is
+// everything). Judged are the error, special values, signs, monotonicity, symmetry, and that the same source
+// compiled with FMA gives the same bits. The C library decides where the result is clearly nearest; close to
+// a rounding boundary, or beyond it, MPFR does. So the largest error reported is MPFR's.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,13 +9,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
+#include <ostream>
 #include <string>
 
-#include "numerics/elementary.hpp"
 #include "tests/numerics/elementary_fma_twin.hpp"
+#include "tests/numerics/elementary_functions.hpp"
+#include "tests/numerics/elementary_oracle.hpp"
 
-namespace fp16lab {
+namespace fp16lab::test {
+
+void PrintTo(const ElementaryProperties& properties, std::ostream* stream) { *stream << properties.name; }
+
 namespace {
 
 std::uint64_t stride_from_environment() {
@@ -24,93 +28,123 @@ std::uint64_t stride_from_environment() {
   return stride | 1;
 }
 
-/// |actual - exact| in ulps of FP32 at `exact`; the ulp of subnormal results is 2^-149.
-double error_in_ulps(float actual, long double exact) {
-  int exponent = 0;
-  std::frexp(exact, &exponent);  // 2^(exponent - 1) <= |exact| < 2^exponent
-  return static_cast<double>(
-      std::fabs(std::ldexp(static_cast<long double>(actual) - exact, 24 - std::max(exponent, -125))));
+bool cpu_has_fma() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
+#else
+  return true;  // the twin has no flags of its own there
+#endif
 }
 
 struct Tally {
-  double worst = 0;              ///< over finite results
+  double worst = 0;  ///< ulps, of the results that MPFR judged: all above 0.5 - 2^-18
+  float worst_at = 0;
+  std::uint64_t judged = 0;
+  std::uint64_t asked_mpfr = 0;
   std::uint64_t misrounded = 0;  ///< not the FP32 number nearest to the exact result
-  std::uint64_t wrong = 0;       ///< special values, overflow, NaN: not exactly as documented
+  std::uint64_t wrong = 0;       ///< special values and signs: not exactly as documented
+  std::uint64_t not_monotone = 0;
+  std::uint64_t not_symmetric = 0;
   std::uint64_t fma_differs = 0;
 
-  void finite(float actual, long double exact) {
-    if (static_cast<float>(exact) != actual) ++misrounded;
-    if (!std::isfinite(actual)) {
-      ++wrong;
-      return;
-    }
-    worst = std::max(worst, error_in_ulps(actual, exact));
-  }
-  void same_bits(float actual, std::uint32_t expected) {
-    wrong += static_cast<std::uint64_t>(bits_of(actual) != expected);
-  }
   void merge(const Tally& other) {
-    worst = std::max(worst, other.worst);
+    if (other.worst > worst) {
+      worst = other.worst;
+      worst_at = other.worst_at;
+    }
+    judged += other.judged;
+    asked_mpfr += other.asked_mpfr;
     misrounded += other.misrounded;
     wrong += other.wrong;
+    not_monotone += other.not_monotone;
+    not_symmetric += other.not_symmetric;
     fma_differs += other.fma_differs;
   }
 };
 
-constexpr std::uint32_t infinity_bits = 0x7f800000;
-constexpr std::uint32_t nan_bits = 0x7fffffff;
-
-void judge_exp(float x, float y, Tally& tally) {
-  if (std::isnan(x)) return tally.same_bits(y, nan_bits);
-  // 128 ln 2 = 88.72...; beyond 89 and -104 (e^-104 < 2^-150) the result is certain.
-  if (x > 89.0f) return tally.same_bits(y, infinity_bits);
-  if (x < -104.0f) return tally.same_bits(y, 0);
-  const long double exact = std::exp(static_cast<long double>(x));
-  if (exact >= 0x1.ffffffp127L)
-    return tally.same_bits(y, infinity_bits);  // half an ulp above the largest float
-  tally.finite(y, exact);
+void judge(const ElementaryProperties& f, float x, float y, Tally& tally) {
+  const auto expect = [&](std::uint32_t bits) {
+    tally.wrong += static_cast<std::uint64_t>(bits_of(y) != bits);
+  };
+  const bool negative = std::signbit(x);
+  if (std::isnan(x)) return expect(nan_bits);
+  if (x == 0) return expect(negative ? f.at_minus_zero : f.at_zero);
+  if (std::isinf(x)) return expect(negative ? f.at_minus_infinity : f.at_infinity);
+  if (negative && f.negative_is_invalid) return expect(nan_bits);
+  const double exact = library_value(f.function, x);
+  tally.wrong += static_cast<std::uint64_t>(std::isnan(y) || std::signbit(y) != std::signbit(exact));
+  ++tally.judged;
+  // If everything within 2^-40 of the library's answer rounds to y, the error is below 0.5 - 2^-18 ulp.
+  if (bits_of(static_cast<float>(exact * (1 - 0x1p-40))) == bits_of(y) &&
+      bits_of(static_cast<float>(exact * (1 + 0x1p-40))) == bits_of(y))
+    return;
+  ++tally.asked_mpfr;
+  const double error = error_by_mpfr(f.function, x, y);
+  tally.misrounded += static_cast<std::uint64_t>(error > 0.5);
+  if (error > tally.worst) {
+    tally.worst = error;
+    tally.worst_at = x;
+  }
 }
 
-void judge_log(float x, float y, Tally& tally) {
-  if (std::isnan(x) || x < 0) return tally.same_bits(y, nan_bits);
-  if (x == 0) return tally.same_bits(y, 0xff800000);
-  if (std::isinf(x)) return tally.same_bits(y, infinity_bits);
-  if (x == 1.0f) return tally.same_bits(y, 0);
-  tally.finite(y, std::log(static_cast<long double>(x)));
+/// Neighbours a < b in the order of bit patterns.
+bool keeps_direction(Direction direction, float a, float b, float value_a, float value_b) {
+  if (direction == Direction::none || std::isnan(value_a) || std::isnan(value_b)) return true;
+  if (std::signbit(a) != std::signbit(b)) return true;
+  const bool rising = (direction == Direction::rising) != std::signbit(a);
+  return rising ? value_a <= value_b : value_a >= value_b;
 }
 
 constexpr std::size_t block = 4096;
+using Block = std::array<float, block>;
 
-template <class Function, class Twin, class Judge>
-Tally sweep(Function function, Twin twin, Judge judge) {
-  static_assert(std::numeric_limits<long double>::digits >= 64, "the oracle needs extended precision");
-#if defined(__x86_64__)
-  const bool has_fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
-#else
-  const bool has_fma = true;  // the twin has no flags of its own there
-#endif
+/// Judges `count` arguments in ascending order of their bit patterns.
+void sweep_block(const ElementaryProperties& f, const Block& from, std::size_t count, bool has_fma,
+                 Tally& tally) {
+  Block to{};
+  Block other{};
+  apply(f.function, from.data(), to.data(), block);
+  if (has_fma) {
+    fp16lab_twin::apply(static_cast<int>(f.function), from.data(), other.data(), block);
+    for (std::size_t k = 0; k < count; ++k)
+      tally.fma_differs += static_cast<std::uint64_t>(bits_of(to[k]) != bits_of(other[k]));
+  }
+  if (f.symmetry != Symmetry::none) {
+    Block negated{};
+    for (std::size_t k = 0; k < block; ++k) negated[k] = float_from_bits(bits_of(from[k]) ^ sign_bit);
+    apply(f.function, negated.data(), other.data(), block);
+    const std::uint32_t flip = f.symmetry == Symmetry::odd ? sign_bit : 0;
+    for (std::size_t k = 0; k < count; ++k) {
+      const std::uint32_t expected = std::isnan(to[k]) ? nan_bits : bits_of(to[k]) ^ flip;
+      tally.not_symmetric += static_cast<std::uint64_t>(bits_of(other[k]) != expected);
+    }
+  }
+  for (std::size_t k = 0; k < count; ++k) judge(f, from[k], to[k], tally);
+  for (std::size_t k = 1; k < count; ++k)
+    tally.not_monotone +=
+        static_cast<std::uint64_t>(!keeps_direction(f.direction, from[k - 1], from[k], to[k - 1], to[k]));
+}
+
+Tally sweep(const ElementaryProperties& f) {
   const std::uint64_t stride = stride_from_environment();
-  const auto blocks =
-      static_cast<std::int64_t>(((std::uint64_t{1} << 32) + stride * block - 1) / (stride * block));
+  const bool has_fma = cpu_has_fma();
+  // A symmetric function's negative half is compared with its positive half.
+  const std::uint64_t end = std::uint64_t{1} << (f.symmetry == Symmetry::none ? 32 : 31);
+  const std::uint64_t step =
+      stride * (block - 1);  // blocks share one argument, so that none is without neighbour
+  const auto blocks = static_cast<std::int64_t>((end + step - 1) / step);
   Tally total;
 #pragma omp parallel num_threads(2)
   {
     Tally mine;
 #pragma omp for schedule(dynamic, 16)
     for (std::int64_t i = 0; i < blocks; ++i) {
-      std::array<float, block> from{};
-      std::array<float, block> to{};
-      std::array<float, block> to_fma{};
+      Block from{};
       std::size_t count = 0;
-      for (std::uint64_t bits = static_cast<std::uint64_t>(i) * block * stride;
-           count < block && bits < (std::uint64_t{1} << 32); bits += stride)
+      for (std::uint64_t bits = static_cast<std::uint64_t>(i) * step; count < block && bits < end;
+           bits += stride)
         from[count++] = float_from_bits(static_cast<std::uint32_t>(bits));
-      for (std::size_t k = 0; k < block; ++k) to[k] = function(from[k]);
-      if (has_fma) twin(from.data(), to_fma.data(), block);
-      for (std::size_t k = 0; k < count; ++k) {
-        judge(from[k], to[k], mine);
-        mine.fma_differs += static_cast<std::uint64_t>(has_fma && bits_of(to[k]) != bits_of(to_fma[k]));
-      }
+      sweep_block(f, from, count, has_fma, mine);
     }
 #pragma omp critical
     total.merge(mine);
@@ -118,33 +152,28 @@ Tally sweep(Function function, Twin twin, Judge judge) {
   return total;
 }
 
-// The header's bound is 0.5 + 2^-27 ulp; the oracle may be off by 2^-38.
-constexpr double bound = 0.5 + 0x1p-27 + 0x1p-38;
+class ElementarySweep : public testing::TestWithParam<ElementaryProperties> {};
 
-void report(const char* name, const Tally& tally) {
-  std::printf("%s: largest error %.12f ulp, not correctly rounded: %llu\n", name, tally.worst,
-              static_cast<unsigned long long>(tally.misrounded));
-}
-
-TEST(ElementarySweep, ExpKeepsItsBound) {
-  const Tally tally = sweep(
-      [](float x) { return exp_f32(x); },
-      [](const float* from, float* to, std::size_t n) { fp16lab_twin::exp_f32(from, to, n); }, judge_exp);
-  report("exp_f32", tally);
-  EXPECT_LT(tally.worst, bound);
+TEST_P(ElementarySweep, KeepsItsBound) {
+  const ElementaryProperties& f = GetParam();
+  const Tally tally = sweep(f);
+  std::printf(
+      "%s: largest error %.12f ulp at %a; %llu results, MPFR asked for %llu, misrounded %llu\n", f.name,
+      tally.worst, static_cast<double>(tally.worst_at), static_cast<unsigned long long>(tally.judged),
+      static_cast<unsigned long long>(tally.asked_mpfr), static_cast<unsigned long long>(tally.misrounded));
+  std::fflush(stdout);
+  EXPECT_LT(tally.worst, f.bound);
+  EXPECT_GT(tally.worst, 0.5 - 0x1p-12);  // a sweep that compared nothing would pass all the others
   EXPECT_EQ(tally.wrong, 0u);
+  EXPECT_EQ(tally.not_monotone, 0u);
+  EXPECT_EQ(tally.not_symmetric, 0u);
   EXPECT_EQ(tally.fma_differs, 0u);
 }
 
-TEST(ElementarySweep, LogKeepsItsBound) {
-  const Tally tally = sweep(
-      [](float x) { return log_f32(x); },
-      [](const float* from, float* to, std::size_t n) { fp16lab_twin::log_f32(from, to, n); }, judge_log);
-  report("log_f32", tally);
-  EXPECT_LT(tally.worst, bound);
-  EXPECT_EQ(tally.wrong, 0u);
-  EXPECT_EQ(tally.fma_differs, 0u);
-}
+INSTANTIATE_TEST_SUITE_P(All, ElementarySweep, testing::ValuesIn(elementary_properties),
+                         [](const testing::TestParamInfo<ElementaryProperties>& each) {
+                           return std::string(each.param.name);
+                         });
 
 }  // namespace
-}  // namespace fp16lab
+}  // namespace fp16lab::test
