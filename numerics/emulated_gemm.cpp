@@ -1,116 +1,173 @@
-// The emulated tensor-core GEMM: blocking, threads, and which path computes which output.
+// The emulated tensor-core GEMM: blocking, threads, and which kernel computes which tile.
 //
 // The ladder from definition to speed:
 //   fused_dot_add (tensor_core_model.hpp)   the definition, one output at a time
 //   emulated_gemm_pack-inl.h                operands decoded once, in the order of use
-//   emulated_gemm_kernel-inl.h              the definition in vector lanes, for finite operands
-//   special_outputs.hpp                     the outputs that meet a NaN or an infinity in an operand
+//   emulated_gemm_general-inl.h             the definition in FP64 lanes, for every row of the table and all data
+//   emulated_gemm_kernel-inl.h              in FP32 lanes, for data that stay in bounds
 //   this file                               cache blocks and threads around them
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "numerics/bits.hpp"
 #include "numerics/emulated_gemm_kernels.hpp"
+#include "numerics/emulated_gemm_limits.hpp"
 #include "numerics/gemm.hpp"
 #include "numerics/gemm_support.hpp"
-#include "numerics/special_outputs.hpp"
 
-namespace fp16lab {
+namespace fp16lab::gemm_detail {
 namespace {
 
-using gemm_detail::row_block;
-using gemm_detail::to_index;
-using gemm_detail::to_size;
-
-// Cache blocks: they bound the packed operands to 18 MiB. Between blocks of K an accumulator rests in D as
-// the FP32 number that it is anyway.
-constexpr std::int64_t m_block = 1024;
+// Cache blocks, in elements: packed, A takes half a megabyte, a panel of B 80 KiB, so that both stay in the second
+// level. Between blocks of K an accumulator rests in D in the format that it has anyway.
+constexpr std::int64_t m_block = 256;
 constexpr std::int64_t n_block = 2048;
-constexpr std::int64_t k_block = 1024;
-static_assert(m_block % row_block == 0 && n_block % gemm_detail::max_columns == 0 &&
-              k_block % gemm_detail::group == 0);
+constexpr std::int64_t k_block = 256;  // more or less, so that blocks are equal
+static_assert(m_block % row_block == 0 && n_block % max_columns == 0);
 
-struct PackedOperands {
-  gemm_detail::Scratch<float> a_values, b_values;
-  gemm_detail::Scratch<std::uint32_t> a_exponents;
-  gemm_detail::Scratch<std::int8_t> b_exponents;
-};
-
-/// Do the vector kernels cover this row of the table? (They would be wrong, not slow, elsewhere.)
-bool has_kernel(const TensorCoreModel& model) {
-  const bool block = model.block_size == 4 || model.block_size == 8 || model.block_size == 16;
-  return block && model.fraction_bits >= 23 && model.fraction_bits <= 25 && model.exponent_floor < -126 &&
-         model.output == BlockOutput::fp32_toward_zero;
+void check_model(const TensorCoreModel& model, const Operand& a, const Operand& b, AccumulatorFormat format) {
+  for (const Operand* operand : {&a, &b})
+    if (!model.operands.contains(operand->format))
+      throw std::invalid_argument(fmt::format("emulated_gemm: this row of model '{}' has no {} operands",
+                                              model.name, name_of(operand->format)));
+  if (model.accumulator() != format)
+    throw std::invalid_argument(
+        fmt::format("emulated_gemm: this row of model '{}' accumulates in {}, but C and D are {}", model.name,
+                    name_of(model.accumulator()), name_of(format)));
+  // The definition checks the parameters.
+  fused_dot_add(model, a.format, {}, b.format, {}, 0);
 }
 
-void scalar_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<Float16> a, MatrixView<Float16> b,
-                 const float* c, float* d, std::int64_t ldd) {
-  std::vector<Float16> row(to_size(shape.k)), column(to_size(shape.k));
-  for (std::int64_t i = 0; i < shape.m; ++i) {
-    for (std::int64_t k = 0; k < shape.k; ++k)
-      row[to_size(k)] = a.data[a.transposed ? k * a.leading_dimension + i : i * a.leading_dimension + k];
-    for (std::int64_t j = 0; j < shape.n; ++j) {
-      for (std::int64_t k = 0; k < shape.k; ++k)
-        column[to_size(k)] = b.data[b.transposed ? j * b.leading_dimension + k : k * b.leading_dimension + j];
-      d[i * ldd + j] = fused_dot_add(model, row, column, c == nullptr ? 0.0f : c[i * ldd + j]);
-    }
-  }
-}
+/// Where D and C are, what they hold, and the steps between neighbouring outputs in memory. The kernel's rows
+/// are D's rows, or D's columns where D^T is computed; one of the steps is 1.
+struct OutputMatrix {
+  AccumulatorFormat format;
+  const void* c;
+  void* d;
+  std::int64_t row_step, column_step;
 
-void copy_accumulators(GemmShape shape, const float* c, float* d, std::int64_t ldd) {
-  if (c == d) return;
-  for (std::int64_t i = 0; i < shape.m; ++i) {
-    if (c == nullptr)
-      std::fill_n(d + i * ldd, shape.n, 0.0f);
+  std::int64_t offset(std::int64_t i, std::int64_t j) const { return i * row_step + j * column_step; }
+
+  void load(const void* from, std::int64_t at, float* to, std::size_t count) const {
+    if (format == AccumulatorFormat::f32)
+      std::memcpy(to, static_cast<const float*>(from) + at, count * sizeof(float));
     else
-      std::copy_n(c + i * ldd, shape.n, d + i * ldd);
+      emulated_kernels().widen_halves(static_cast<const Float16*>(from) + at, to, count);
+  }
+  void store(const float* from, std::int64_t at, std::size_t count) const {
+    if (format == AccumulatorFormat::f32)
+      std::memcpy(static_cast<float*>(d) + at, from, count * sizeof(float));
+    else
+      emulated_kernels().narrow_halves(from, static_cast<Float16*>(d) + at, count);
+  }
+};
+
+/// The part of D that a tile computes.
+struct TilePlace {
+  std::int64_t row, column;
+  std::size_t rows, columns;
+};
+
+/// Brings accumulators into a tile ([row_block][width]; `from` null: +0).
+void load_tile(const OutputMatrix& out, const void* from, const TilePlace& place, std::size_t width,
+               float* tile) {
+  if (from == nullptr || place.columns < width) std::fill_n(tile, row_block * width, 0.0f);
+  if (from == nullptr) return;
+  if (out.column_step == 1) {
+    for (std::size_t r = 0; r < place.rows; ++r)
+      out.load(from, out.offset(place.row + to_index(r), place.column), tile + r * width, place.columns);
+    return;
+  }
+  float run[row_block];
+  for (std::size_t j = 0; j < place.columns; ++j) {
+    out.load(from, out.offset(place.row, place.column + to_index(j)), run, place.rows);
+    for (std::size_t r = 0; r < place.rows; ++r) tile[r * width + j] = run[r];
   }
 }
 
-/// Steps between neighbouring outputs in memory. The kernel's rows are D's rows, or D's columns where D^T is
-/// computed.
-struct OutputStrides {
-  std::int64_t row, column;
-  std::int64_t offset(std::int64_t i, std::int64_t j) const { return i * row + j * column; }
-};
+void store_tile(const OutputMatrix& out, const float* tile, const TilePlace& place, std::size_t width) {
+  if (out.column_step == 1) {
+    for (std::size_t r = 0; r < place.rows; ++r)
+      out.store(tile + r * width, out.offset(place.row + to_index(r), place.column), place.columns);
+    return;
+  }
+  float run[row_block];
+  for (std::size_t j = 0; j < place.columns; ++j) {
+    for (std::size_t r = 0; r < place.rows; ++r) run[r] = tile[r * width + j];
+    out.store(run, out.offset(place.row, place.column + to_index(j)), place.rows);
+  }
+}
+
+bool admits_accumulators(const FastTiles::Terms& terms, const float* tile, std::size_t count) {
+  bool all = true;
+  for (std::size_t i = 0; i < count; ++i) all = all & terms.admits_accumulator(bits_of(tile[i]));
+  return all;
+}
 
 /// A narrow, tall D would leave most lanes of a tile empty. a * b is commutative bit for bit and every output
 /// is its own chain over ascending k, so D^T = B^T A^T has the same bits.
 bool transpose_fits_better(GemmShape shape, std::size_t width) {
-  const auto padded = [width](std::int64_t n) { return to_index(gemm_detail::round_up(to_size(n), width)); };
+  const auto padded = [width](std::int64_t n) { return to_index(round_up(to_size(n), width)); };
   return padded(shape.m) * shape.n < padded(shape.n) * shape.m;
 }
 
-/// Brings accumulators into a tile (null: +0); NaNs become canonical. Returns whether some are not hot.
-bool load_tile(const float* c, OutputStrides strides, std::size_t rows, std::size_t columns,
-               std::size_t width, float* tile) {
-  if (c == nullptr || columns < width) std::fill_n(tile, row_block * width, 0.0f);
-  if (c == nullptr) return false;
-  bool all_hot = true;
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float* from = c + to_index(r) * strides.row;
-    for (std::size_t j = 0; j < columns; ++j) {
-      const std::uint32_t bits = bits_of(from[to_index(j) * strides.column]);
-      all_hot = all_hot & gemm_detail::is_hot_accumulator(bits);
-      const bool nan = (bits & Binary32::magnitude_mask) > Binary32::infinity;
-      tile[r * width + j] = float_from_bits(nan ? Binary32::canonical_nan : bits);
-    }
+/// Word (row, column) of a logical matrix.
+std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
+  const std::int64_t at =
+      x.transposed ? column * x.leading_dimension + row : row * x.leading_dimension + column;
+  switch (x.format) {
+    case OperandFormat::f16:
+      return static_cast<const Float16*>(x.data)[at].bits();
+    case OperandFormat::bf16:
+      return static_cast<const BFloat16*>(x.data)[at].bits();
+    case OperandFormat::tf32:
+      return bits_of(static_cast<const float*>(x.data)[at]);
+    case OperandFormat::e4m3:
+      return static_cast<const Float8E4M3*>(x.data)[at].bits();
+    case OperandFormat::e5m2:
+      return static_cast<const Float8E5M2*>(x.data)[at].bits();
   }
-  return !all_hot;
+  return 0;
 }
 
-void store_tile(const float* tile, OutputStrides strides, std::size_t rows, std::size_t columns,
-                std::size_t width, float* d) {
-  if (strides.column == 1) {
-    for (std::size_t r = 0; r < rows; ++r)
-      std::memcpy(d + to_index(r) * strides.row, tile + r * width, columns * sizeof(float));
-  } else {
-    for (std::size_t j = 0; j < columns; ++j) {
-      for (std::size_t r = 0; r < rows; ++r)
-        d[strides.offset(to_index(r), to_index(j))] = tile[r * width + j];
+/// By the definition itself: for rows beyond every row of the table.
+void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+                 const OutputMatrix& out) {
+  std::vector<std::uint32_t> row(to_size(shape.k)), column(to_size(shape.k));
+  const bool halves = out.format == AccumulatorFormat::f16;
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    for (std::int64_t k = 0; k < shape.k; ++k) row[to_size(k)] = word_at(a, i, k);
+    for (std::int64_t j = 0; j < shape.n; ++j) {
+      for (std::int64_t k = 0; k < shape.k; ++k) column[to_size(k)] = word_at(b, k, j);
+      const std::int64_t at = out.offset(i, j);
+      std::uint32_t c = 0;
+      if (out.c != nullptr)
+        c = halves ? static_cast<const Float16*>(out.c)[at].bits()
+                   : bits_of(static_cast<const float*>(out.c)[at]);
+      const std::uint32_t word = fused_dot_add(model, a.format, row, b.format, column, c);
+      if (halves)
+        static_cast<Float16*>(out.d)[at] = Float16::from_bits(static_cast<std::uint16_t>(word));
+      else
+        static_cast<float*>(out.d)[at] = float_from_bits(word);
     }
+  }
+}
+
+void copy_accumulators(GemmShape shape, const OutputMatrix& out) {
+  if (out.c == out.d) return;
+  const std::size_t size = out.format == AccumulatorFormat::f32 ? sizeof(float) : sizeof(Float16);
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    const std::size_t at = to_size(out.offset(i, 0)) * size, bytes = to_size(shape.n) * size;
+    std::byte* const to = static_cast<std::byte*>(out.d) + at;
+    if (out.c == nullptr)
+      std::memset(to, 0, bytes);
+    else
+      std::memcpy(to, static_cast<const std::byte*>(out.c) + at, bytes);
   }
 }
 
@@ -120,98 +177,142 @@ struct Block {
   GemmShape extent;
 };
 
-}  // namespace
-
-void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<Float16> a,
-                   MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads) {
-  gemm_detail::check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
-  if (shape.m == 0 || shape.n == 0) return;
-  if (shape.k == 0) return copy_accumulators(shape, c, d, ldd);
-  if (!has_kernel(model)) return scalar_gemm(model, shape, a, b, c, d, ldd);
-
-  threads = gemm_detail::useful_threads(shape, threads);
-  gemm_detail::SpecialOutputs special(shape, a, b, threads);
-  if (!special.none()) special.compute(a, b, c, ldd);
-  if (special.cover(0, shape.m, 0, shape.n)) return special.store(d, ldd);
-
-  static thread_local PackedOperands packed;
-  const auto& kernels = gemm_detail::emulated_kernels();
-  const std::size_t width = kernels.columns;
-  // From here on m, n, a, b, rows and columns are the kernel's.
-  const bool transposed = transpose_fits_better(shape, width);
-  const OutputStrides strides = transposed ? OutputStrides{1, ldd} : OutputStrides{ldd, 1};
-  if (transposed) {
-    std::swap(shape.m, shape.n);
-    std::swap(a, b);
-    a.transposed = !a.transposed;
-    b.transposed = !b.transposed;
+/// One product, seen as the kernels see it: shape, operands and output may be those of D^T.
+class Product {
+ public:
+  Product(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+          const OutputMatrix& out)
+      : model_(model),
+        kernels_(emulated_kernels()),
+        width_(kernels_.columns),
+        shape_(shape),
+        a_(a),
+        b_(b),
+        out_(out),
+        fast_tiles_(model, a.format, b.format) {
+    if (transpose_fits_better(shape, width_)) {
+      std::swap(shape_.m, shape_.n);
+      std::swap(a_, b_);
+      a_.transposed = !a_.transposed;
+      b_.transposed = !b_.transposed;
+      std::swap(out_.row_step, out_.column_step);
+    }
+    // Equal blocks of K, which no fused block straddles.
+    const std::size_t step = model.dataflow == Dataflow::fused_chain ? to_size(model.block_size) : group;
+    const std::int64_t blocks = std::max<std::int64_t>(1, (shape_.k + k_block / 2) / k_block);
+    k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), step));
+    reserve();
   }
-  const std::size_t max_depth =
-      gemm_detail::round_up(to_size(std::min(shape.k, k_block)), gemm_detail::group);
-  const std::size_t max_rows = gemm_detail::round_up(to_size(std::min(shape.m, m_block)), row_block);
-  const std::size_t max_columns = gemm_detail::round_up(to_size(std::min(shape.n, n_block)), width);
-  float* const a_values = packed.a_values.reserve(max_rows * max_depth);
-  std::uint32_t* const a_exponents = packed.a_exponents.reserve(max_rows * max_depth);
-  float* const b_values = packed.b_values.reserve(max_columns * max_depth);
-  std::int8_t* const b_exponents = packed.b_exponents.reserve(max_columns * max_depth);
 
-  const auto pack_a = [&](const Block& block, std::size_t depth, std::int64_t index) {
-    const std::size_t at = to_size(index) * row_block * depth;
-    kernels.pack_a(a, shape, block.row + index * to_index(row_block), block.k, depth, a_values + at,
-                   a_exponents + at);
-  };
-  const auto pack_b = [&](const Block& block, std::size_t depth, std::int64_t index) {
-    const std::size_t at = to_size(index) * width * depth;
-    kernels.pack_b(b, shape, block.column + index * to_index(width), block.k, depth, b_values + at,
-                   b_exponents + at);
-  };
-  const auto run = [&](const Block& block, std::size_t depth, std::int64_t a_index, std::int64_t b_index) {
-    const std::int64_t row = block.row + a_index * to_index(row_block);
-    const std::int64_t column = block.column + b_index * to_index(width);
-    const std::int64_t row_end = std::min(row + to_index(row_block), shape.m);
-    const std::int64_t column_end = std::min(column + to_index(width), shape.n);
-    if (transposed ? special.cover(column, column_end, row, row_end)
-                   : special.cover(row, row_end, column, column_end))
-      return;
-    const std::size_t rows = to_size(row_end - row), columns = to_size(column_end - column);
-
-    alignas(64) float tile[row_block * gemm_detail::max_columns];
-    const float* initial = block.k > 0 ? d : c;
-    const std::int64_t at = strides.offset(row, column);
-    const bool careful =
-        load_tile(initial == nullptr ? nullptr : initial + at, strides, rows, columns, width, tile);
-    const std::size_t a_at = to_size(a_index) * row_block * depth;
-    const std::size_t b_at = to_size(b_index) * width * depth;
-    kernels.run_tile({a_values + a_at, a_exponents + a_at, b_values + b_at, b_exponents + b_at, depth, rows,
-                      model.block_size, model.fraction_bits, careful, tile});
-    store_tile(tile, strides, rows, columns, width, d + at);
-  };
-
+  void run(int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
-  for (std::int64_t column = 0; column < shape.n; column += n_block) {
-    for (std::int64_t k = 0; k < shape.k; k += k_block) {
-      for (std::int64_t row = 0; row < shape.m; row += m_block) {
-        const Block block{row,
-                          column,
-                          k,
-                          {std::min(shape.m - row, m_block), std::min(shape.n - column, n_block),
-                           std::min(shape.k - k, k_block)}};
-        const std::size_t depth = gemm_detail::round_up(to_size(block.extent.k), gemm_detail::group);
-        const std::int64_t panels = (block.extent.n + to_index(width) - 1) / to_index(width);
-        const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
-        if (row == 0) {
+    for (std::int64_t column = 0; column < shape_.n; column += n_block) {
+      for (std::int64_t k = 0; k < shape_.k; k += k_step_) {
+        for (std::int64_t row = 0; row < shape_.m; row += m_block) {
+          const Block block{row,
+                            column,
+                            k,
+                            {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
+                             std::min(shape_.k - k, k_step_)}};
+          const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
+          const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
+          if (row == 0) {
 #pragma omp for schedule(dynamic) nowait
-          for (std::int64_t i = 0; i < panels; ++i) pack_b(block, depth, i);
-        }
+            for (std::int64_t i = 0; i < panels; ++i) pack_b(block, i);
+          }
 #pragma omp for schedule(dynamic)  // its barrier also ends the packing of B
-        for (std::int64_t i = 0; i < row_blocks; ++i) pack_a(block, depth, i);
+          for (std::int64_t i = 0; i < row_blocks; ++i) pack_a(block, i);
 #pragma omp for schedule(dynamic)
-        for (std::int64_t i = 0; i < panels * row_blocks; ++i)
-          run(block, depth, i % row_blocks, i / row_blocks);
+          for (std::int64_t i = 0; i < panels * row_blocks; ++i)
+            run_tile(block, i % row_blocks, i / row_blocks);
+        }
       }
     }
   }
-  if (!special.none()) special.store(d, ldd);
+
+ private:
+  static std::size_t packed_depth(const Block& block) { return round_up(to_size(block.extent.k), group); }
+
+  void reserve() {
+    static thread_local struct {
+      Scratch<float> a_values, b_values;
+      Scratch<std::uint32_t> a_exponents;
+      Scratch<std::int8_t> b_exponents;
+      Scratch<ExponentRange> a_ranges, b_ranges;
+    } packed;
+    const std::size_t depth = round_up(to_size(std::min(shape_.k, k_step_)), group);
+    const std::size_t rows = round_up(to_size(std::min(shape_.m, m_block)), row_block);
+    const std::size_t columns = round_up(to_size(std::min(shape_.n, n_block)), width_);
+    a_values_ = packed.a_values.reserve(rows * depth);
+    a_exponents_ = packed.a_exponents.reserve(rows * depth);
+    b_values_ = packed.b_values.reserve(columns * depth);
+    b_exponents_ = packed.b_exponents.reserve(columns * depth);
+    a_ranges_ = packed.a_ranges.reserve(rows / row_block);
+    b_ranges_ = packed.b_ranges.reserve(columns / width_);
+  }
+
+  void pack_a(const Block& block, std::int64_t index) const {
+    const std::size_t depth = packed_depth(block), at = to_size(index) * row_block * depth;
+    a_ranges_[index] = kernels_.pack_a(a_, shape_, block.row + index * to_index(row_block), block.k, depth,
+                                       model_.dataflow, a_values_ + at, a_exponents_ + at);
+  }
+
+  void pack_b(const Block& block, std::int64_t index) const {
+    const std::size_t depth = packed_depth(block), at = to_size(index) * width_ * depth;
+    b_ranges_[index] = kernels_.pack_b(b_, shape_, block.column + index * to_index(width_), block.k, depth,
+                                       model_.dataflow, b_values_ + at, b_exponents_ + at);
+  }
+
+  void run_tile(const Block& block, std::int64_t a_index, std::int64_t b_index) const {
+    TilePlace place{block.row + a_index * to_index(row_block), block.column + b_index * to_index(width_), 0,
+                    0};
+    place.rows = std::min(row_block, to_size(shape_.m - place.row));
+    place.columns = std::min(width_, to_size(shape_.n - place.column));
+    const void* const initial = block.k > 0 ? out_.d : out_.c;
+    const std::size_t a_at = to_size(a_index) * row_block * packed_depth(block);
+    const std::size_t b_at = to_size(b_index) * width_ * packed_depth(block);
+    const FastTiles::Terms terms = fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_index]);
+
+    alignas(64) float accumulators[row_block * max_columns];
+    const EmulatedTile tile{&model_,          a_values_ + a_at,    a_exponents_ + a_at,
+                            b_values_ + b_at, b_exponents_ + b_at, to_size(block.extent.k),
+                            place.rows,       terms.floor,         accumulators};
+    load_tile(out_, initial, place, width_, accumulators);
+    const bool fast = terms.admitted &&
+                      (initial == nullptr || admits_accumulators(terms, accumulators, place.rows * width_));
+    if (!fast || !kernels_.run_fast(tile)) {
+      if (fast) load_tile(out_, initial, place, width_, accumulators);
+      kernels_.run_general(tile);
+    }
+    store_tile(out_, accumulators, place, width_);
+  }
+
+  const TensorCoreModel& model_;
+  const EmulatedKernels& kernels_;
+  std::size_t width_;  ///< of a panel
+  GemmShape shape_;
+  Operand a_, b_;
+  OutputMatrix out_;
+  FastTiles fast_tiles_;
+  std::int64_t k_step_ = 0;
+  // Packed operands of the block at hand, one ExponentRange for each row block and panel.
+  float *a_values_ = nullptr, *b_values_ = nullptr;
+  std::uint32_t* a_exponents_ = nullptr;
+  std::int8_t* b_exponents_ = nullptr;
+  ExponentRange *a_ranges_ = nullptr, *b_ranges_ = nullptr;
+};
+
+}  // namespace
+
+void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+                   AccumulatorFormat format, const void* c, void* d, std::int64_t ldd, int threads) {
+  check_model(model, a, b, format);
+  check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
+  if (shape.m == 0 || shape.n == 0) return;
+  const OutputMatrix out{format, c, d, ldd, 1};
+  if (shape.k == 0) return copy_accumulators(shape, out);
+  if (!has_general_kernel(model)) return scalar_gemm(model, shape, a, b, out);
+  Product(model, shape, a, b, out).run(useful_threads(shape, threads));
 }
 
-}  // namespace fp16lab
+}  // namespace fp16lab::gemm_detail

@@ -1,4 +1,4 @@
-// Compiles packing and kernel once per instruction set and exports the table of the one that the CPU has.
+// Compiles packing and kernels once per instruction set and exports the table of the one that the CPU has.
 #include "numerics/emulated_gemm_kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,6 +7,7 @@
 // clang-format off: the order is Highway's protocol
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "numerics/emulated_gemm_general-inl.h"
 #include "numerics/emulated_gemm_kernel-inl.h"
 #include "numerics/emulated_gemm_pack-inl.h"
 // clang-format on
@@ -16,7 +17,8 @@ namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
 const EmulatedKernels& emulated_kernels_of_target() {
-  static constexpr EmulatedKernels kernels = {panel_columns, &pack_a, &pack_b, &run_tile, &has_special};
+  static constexpr EmulatedKernels kernels = {panel_columns, &pack_a,       &pack_b,       &run_fast,
+                                              &run_general,  &widen_halves, &narrow_halves};
   return kernels;
 }
 

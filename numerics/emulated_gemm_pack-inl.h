@@ -1,8 +1,10 @@
-// Packing of FP16 operands: decode once, so that the kernel's inner loop only multiplies. Layout:
+// Packing of operands: decode once, so that the kernels' inner loops only multiply. Layout:
 // emulated_gemm_kernels.hpp. Include guard and namespaces follow Highway's per-target protocol.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "numerics/bits.hpp"
 #include "numerics/emulated_gemm_kernels.hpp"
 
 #if defined(FP16LAB_EMULATED_GEMM_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,6 +15,7 @@
 #endif
 
 #include "hwy/highway.h"
+#include "numerics/emulated_gemm_gather-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
@@ -20,10 +23,12 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using DFloat = hn::ScalableTag<float>;
+using DInt = hn::Rebind<std::int32_t, DFloat>;
 using DWord = hn::Rebind<std::uint32_t, DFloat>;
-using DHalf = hn::Rebind<std::uint16_t, DFloat>;
-using DSignedHalf = hn::Rebind<std::int16_t, DFloat>;
 using DByte = hn::Rebind<std::int8_t, DFloat>;
+using VFloat = hn::Vec<DFloat>;
+using VInt = hn::Vec<DInt>;
+using VWord = hn::Vec<DWord>;
 
 constexpr std::size_t lanes = hn::MaxLanes(DFloat());
 /// Four FP32 vectors wide: their exponents fill exactly one vector of bytes.
@@ -34,168 +39,214 @@ constexpr int zero_sentinel = -128;
 constexpr int a_exponent_offset = 0;
 constexpr int b_exponent_offset = -1;
 
-/// Exact FP32 values of FP16 codes that are not NaN or infinity.
-HWY_INLINE hn::Vec<DFloat> values_of(hn::Vec<DHalf> codes) {
-  const hn::Rebind<hwy::float16_t, DFloat> d16;
-  return hn::PromoteTo(DFloat(), hn::BitCast(d16, codes));
+/// Codes while they are packed: bytes are widened to 16 bits.
+template <class F>
+using WordOf = std::conditional_t<sizeof(typename F::Bits) == 4, std::uint32_t, std::uint16_t>;
+
+/// The next codes of format F, one in each 32-bit lane.
+template <class F>
+HWY_INLINE VWord load_codes(const WordOf<F>* words) {
+  if constexpr (sizeof(WordOf<F>) == 4)
+    return hn::Load(DWord(), words);
+  else
+    return hn::PromoteTo(DWord(), hn::Load(hn::Rebind<std::uint16_t, DFloat>(), words));
 }
 
-/// Effective exponent + offset (subnormals: emin), or the sentinel for zeros.
-HWY_INLINE hn::Vec<DSignedHalf> exponents_of(hn::Vec<DHalf> codes, int offset) {
-  const DHalf d;
-  const DSignedHalf ds;
-  const auto magnitude = hn::BitCast(ds, hn::And(codes, hn::Set(d, Binary16::magnitude_mask)));
-  const auto field = hn::Max(hn::ShiftRight<Binary16::fraction_bits>(magnitude), hn::Set(ds, 1));
-  const auto exponent = hn::Add(field, hn::Set(ds, static_cast<std::int16_t>(offset - Binary16::bias)));
-  return hn::IfThenElse(hn::Eq(magnitude, hn::Zero(ds)), hn::Set(ds, zero_sentinel), exponent);
-}
-
-/// NaN and infinity become +0.
-HWY_INLINE hn::Vec<DHalf> without_specials(hn::Vec<DHalf> codes) {
-  const DHalf d;
-  const DSignedHalf ds;
-  const auto magnitude = hn::BitCast(ds, hn::And(codes, hn::Set(d, Binary16::magnitude_mask)));
-  const auto special = hn::Gt(magnitude, hn::Set(ds, static_cast<std::int16_t>(Binary16::max_finite)));
-  return hn::BitCast(d, hn::IfThenZeroElse(special, hn::BitCast(ds, codes)));
-}
-
-/// `to[c * to_stride + r] = from[r * from_stride + c]` for an 8 x 8 square of FP16 codes.
-HWY_INLINE void transpose_8x8(const std::uint16_t* from, std::size_t from_stride, std::uint16_t* to,
-                              std::size_t to_stride) {
-#if HWY_TARGET == HWY_SCALAR
-  for (std::size_t r = 0; r < 8; ++r)
-    for (std::size_t c = 0; c < 8; ++c) to[c * to_stride + r] = from[r * from_stride + c];
-#else
-  // Three rounds of interleaving, of 16-, 32- and 64-bit units.
-  const hn::FixedTag<std::uint16_t, 8> d16;
-  const hn::FixedTag<std::uint32_t, 4> d32;
-  const hn::FixedTag<std::uint64_t, 2> d64;
-  hn::Vec<decltype(d32)> pairs[8];
-  for (std::size_t r = 0; r < 8; r += 2) {
-    const auto upper = hn::LoadU(d16, from + r * from_stride);
-    const auto lower = hn::LoadU(d16, from + (r + 1) * from_stride);
-    pairs[r] = hn::BitCast(d32, hn::InterleaveLower(d16, upper, lower));
-    pairs[r + 1] = hn::BitCast(d32, hn::InterleaveUpper(d16, upper, lower));
-  }
-  hn::Vec<decltype(d64)> quads[8];  // quads[4 * h + i]: rows 4h .. 4h+3 of columns 2i and 2i+1
-  for (std::size_t h = 0; h < 2; ++h) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      quads[4 * h + 2 * i] =
-          hn::BitCast(d64, hn::InterleaveLower(d32, pairs[4 * h + i], pairs[4 * h + 2 + i]));
-      quads[4 * h + 2 * i + 1] =
-          hn::BitCast(d64, hn::InterleaveUpper(d32, pairs[4 * h + i], pairs[4 * h + 2 + i]));
-    }
-  }
-  for (std::size_t i = 0; i < 4; ++i) {
-    hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d64, quads[i], quads[4 + i])), d16,
-               to + 2 * i * to_stride);
-    hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d64, quads[i], quads[4 + i])), d16,
-               to + (2 * i + 1) * to_stride);
-  }
-#endif
-}
-
-/// Copies the part [row, row + rows) x [column, column + columns) of the matrix that memory holds into `to`,
-/// row-major with stride `columns`, padding with +0 outside the `valid_rows` x `valid_columns` that exist;
-/// with `flip`, its transpose (stride `rows`).
-HWY_INLINE void gather(const std::uint16_t* from, std::size_t stride, std::size_t rows, std::size_t columns,
-                       std::size_t valid_rows, std::size_t valid_columns, bool flip, std::uint16_t* to) {
-  const bool whole = valid_rows == rows && valid_columns == columns;
-  if (!whole) std::memset(to, 0, rows * columns * sizeof(std::uint16_t));
-  if (!flip) {
-    for (std::size_t r = 0; r < valid_rows; ++r)
-      std::memcpy(to + r * columns, from + r * stride, valid_columns * sizeof(std::uint16_t));
-    return;
-  }
-  if (whole && rows % 8 == 0 && columns % 8 == 0) {
-    for (std::size_t r = 0; r < rows; r += 8)
-      for (std::size_t c = 0; c < columns; c += 8)
-        transpose_8x8(from + r * stride + c, stride, to + c * rows + r, rows);
-    return;
-  }
-  for (std::size_t r = 0; r < valid_rows; ++r)
-    for (std::size_t c = 0; c < valid_columns; ++c) to[c * rows + r] = from[r * stride + c];
-}
-
-/// The codes of a matrix as plain words: Float16 is a 16-bit holder of bits with the same size and
-/// representation.
-HWY_INLINE const std::uint16_t* codes_of(const Float16* data) {
-  return reinterpret_cast<const std::uint16_t*>(data);
-}
-
-/// Copies the part [row, row + rows) x [column, column + columns) of the logical matrix into `to`, row-major,
-/// padding with +0 outside the `valid_rows` x `valid_columns` that exist.
-HWY_INLINE void gather_part(MatrixView<Float16> matrix, std::int64_t row, std::int64_t column,
-                            std::size_t rows, std::size_t columns, std::size_t valid_rows,
-                            std::size_t valid_columns, std::uint16_t* to) {
-  const auto stride = static_cast<std::size_t>(matrix.leading_dimension);
-  const bool nothing = valid_rows == 0 || valid_columns == 0;  // then the part may begin outside the matrix
-  if (matrix.transposed) {
-    const std::int64_t origin = nothing ? 0 : column * matrix.leading_dimension + row;
-    gather(codes_of(matrix.data) + origin, stride, columns, rows, valid_columns, valid_rows, true, to);
-  } else {
-    const std::int64_t origin = nothing ? 0 : row * matrix.leading_dimension + column;
-    gather(codes_of(matrix.data) + origin, stride, rows, columns, valid_rows, valid_columns, false, to);
-  }
-}
-
-HWY_INLINE std::size_t clipped(std::int64_t left, std::size_t wanted) {
-  return left <= 0 ? 0 : std::min(wanted, static_cast<std::size_t>(left));
-}
-
-inline void pack_a(MatrixView<Float16> a, GemmShape shape, std::int64_t row, std::int64_t k,
-                   std::size_t depth, float* HWY_RESTRICT values, std::uint32_t* HWY_RESTRICT exponents) {
+/// Exact FP32 values. The code's magnitude, moved to the top of FP32's fraction and exponent fields, is the
+/// value times 2^(bias - 127), subnormals included.
+template <class F>
+HWY_INLINE VFloat values_of(VWord codes) {
   const DFloat df;
   const DWord dw;
-  const DHalf dh;
-  const std::size_t rows = clipped(shape.m - row, row_block);
-  HWY_ALIGN std::uint16_t scratch[row_block * group];
+  const DInt di;
+  if constexpr (std::is_same_v<F, TensorFloat32>) {  // an FP32 register, whose low bits are ignored
+    constexpr std::uint32_t ignored = (1U << (Binary32::width - F::width)) - 1;
+    return hn::BitCast(df, hn::And(codes, hn::Set(dw, ~ignored)));
+  } else {
+    const auto magnitude = hn::And(codes, hn::Set(dw, F::magnitude_mask));
+    const auto sign = hn::ShiftLeft<Binary32::width - F::width>(hn::And(codes, hn::Set(dw, F::sign_mask)));
+    auto value = hn::ShiftLeft<Binary32::fraction_bits - F::fraction_bits>(magnitude);
+    if constexpr (F::bias != Binary32::bias) {
+      constexpr std::uint32_t scale = static_cast<std::uint32_t>(2 * Binary32::bias - F::bias)
+                                      << Binary32::fraction_bits;
+      value = hn::BitCast(dw, hn::Mul(hn::BitCast(df, value), hn::Set(df, float_from_bits(scale))));
+      const auto special =
+          hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<std::int32_t>(F::max_finite)));
+      value = hn::Or(value, hn::IfThenElseZero(hn::RebindMask(dw, special), hn::Set(dw, Binary32::infinity)));
+    }
+    return hn::BitCast(df, hn::Or(value, sign));
+  }
+}
+
+/// FP16 numbers and canonical NaNs to codes: the inverse of values_of. 0x7f800000 and 0x7fffffff end as 7c00 and
+/// 7fff with the excess exponent bits cut off.
+HWY_INLINE VWord half_codes_of(VFloat values) {
+  const DFloat df;
+  const DWord dw;
+  constexpr std::uint32_t scale = static_cast<std::uint32_t>(Binary16::bias) << Binary32::fraction_bits;
+  const auto scaled = hn::Mul(hn::Abs(values), hn::Set(df, float_from_bits(scale)));
+  const auto magnitude =
+      hn::ShiftRight<Binary32::fraction_bits - Binary16::fraction_bits>(hn::BitCast(dw, scaled));
+  const auto sign = hn::ShiftRight<Binary32::width - Binary16::width>(hn::BitCast(dw, values));
+  return hn::Or(hn::And(magnitude, hn::Set(dw, Binary16::magnitude_mask)),
+                hn::And(sign, hn::Set(dw, Binary16::sign_mask)));
+}
+
+/// Exponents as packed, and their range.
+class Exponents {
+ public:
+  Exponents(int emin, int offset)
+      : least_field_(hn::Set(DInt(), emin + Binary32::bias)),
+        bias_(hn::Set(DInt(), Binary32::bias)),
+        offset_(hn::Set(DInt(), offset)),
+        smallest_(hn::Set(DInt(), nowhere)),
+        largest_(hn::Set(DInt(), -nowhere)) {}
+
+  HWY_INLINE VInt of(VFloat values) {
+    const DInt di;
+    const auto magnitude =
+        hn::And(hn::BitCast(di, values), hn::Set(di, static_cast<std::int32_t>(Binary32::magnitude_mask)));
+    const auto field = hn::Max(hn::ShiftRight<Binary32::fraction_bits>(magnitude), least_field_);
+    const auto exponent = hn::Sub(field, bias_);
+    const auto zero = hn::Eq(magnitude, hn::Zero(di));
+    smallest_ = hn::Min(smallest_, hn::IfThenElse(zero, hn::Set(di, nowhere), exponent));
+    largest_ = hn::Max(largest_, hn::IfThenElse(zero, hn::Set(di, -nowhere), exponent));
+    return hn::IfThenElse(zero, hn::Set(di, zero_sentinel), hn::Add(exponent, offset_));
+  }
+
+  ExponentRange range() const {
+    const DInt di;
+    return {hn::GetLane(hn::MinOfLanes(di, smallest_)), hn::GetLane(hn::MaxOfLanes(di, largest_))};
+  }
+
+ private:
+  static constexpr int nowhere = 1000;
+  VInt least_field_, bias_, offset_, smallest_, largest_;
+};
+
+/// Position in packed order of element k of a group.
+constexpr std::size_t packed_position(Dataflow dataflow, std::size_t k) {
+  if (dataflow != Dataflow::fp8_as_fp16_pairs) return k;
+  return (k % 4 < 2 ? 0 : group / 2) + k / 4 * 2 + k % 2;
+}
+
+/// The exponent of subnormals, as the units see them: what becomes FP16 keeps its value, but the subnormals of
+/// E4M3 are normal there.
+template <class F>
+constexpr int emin_of(Dataflow dataflow) {
+  const bool through_fp16 = sizeof(F::canonical_nan) == 1 && dataflow != Dataflow::fused_chain;
+  return through_fp16 ? Binary16::emin : F::emin;
+}
+
+template <class F>
+ExponentRange pack_a_of(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
+                        std::size_t depth, Dataflow dataflow, float* HWY_RESTRICT values,
+                        std::uint32_t* HWY_RESTRICT exponents) {
+  const DFloat df;
+  const DWord dw;
+  Exponents exponents_of(emin_of<F>(dataflow), a_exponent_offset);
+  HWY_ALIGN WordOf<F> scratch[row_block * group];
   for (std::size_t offset = 0; offset < depth; offset += group) {
-    const std::int64_t k0 = k + static_cast<std::int64_t>(offset);
-    const std::size_t width = clipped(shape.k - k0, group);
-    gather_part(a, row, k0, row_block, group, rows, width, scratch);
+    gather_part<typename F::Bits>(a, shape.m, shape.k, row, k + static_cast<std::int64_t>(offset), row_block,
+                                  group, scratch);
+    if (dataflow == Dataflow::fp8_as_fp16_pairs) {
+      for (std::size_t r = 0; r < row_block; ++r) {
+        WordOf<F> ordered[group];
+        for (std::size_t i = 0; i < group; ++i)
+          ordered[packed_position(dataflow, i)] = scratch[r * group + i];
+        std::memcpy(scratch + r * group, ordered, sizeof ordered);
+      }
+    }
     for (std::size_t i = 0; i < row_block * group; i += lanes) {
-      const auto codes = without_specials(hn::Load(dh, scratch + i));
-      hn::Store(values_of(codes), df, values + offset * row_block + i);
-      const auto byte = hn::And(hn::BitCast(dh, exponents_of(codes, a_exponent_offset)), hn::Set(dh, 0xff));
-      const auto pair = hn::PromoteTo(dw, hn::Or(byte, hn::ShiftLeft<8>(byte)));
+      const auto value = values_of<F>(load_codes<F>(scratch + i));
+      hn::Store(value, df, values + offset * row_block + i);
+      const auto byte = hn::And(hn::BitCast(dw, exponents_of.of(value)), hn::Set(dw, 0xff));
+      const auto pair = hn::Or(byte, hn::ShiftLeft<8>(byte));
       hn::Store(hn::Or(pair, hn::ShiftLeft<16>(pair)), dw, exponents + offset * row_block + i);
     }
   }
+  return exponents_of.range();
 }
 
-inline void pack_b(MatrixView<Float16> b, GemmShape shape, std::int64_t column, std::int64_t k,
-                   std::size_t depth, float* HWY_RESTRICT values, std::int8_t* HWY_RESTRICT exponents) {
+template <class F>
+ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                        std::size_t depth, Dataflow dataflow, float* HWY_RESTRICT values,
+                        std::int8_t* HWY_RESTRICT exponents) {
   const DFloat df;
-  const DHalf dh;
   const DByte db;
-  const std::size_t columns = clipped(shape.n - column, panel_columns);
-  HWY_ALIGN std::uint16_t scratch[group * panel_columns];
+  Exponents exponents_of(emin_of<F>(dataflow), b_exponent_offset);
+  HWY_ALIGN WordOf<F> scratch[group * panel_columns];
   for (std::size_t offset = 0; offset < depth; offset += group) {
-    const std::int64_t k0 = k + static_cast<std::int64_t>(offset);
-    const std::size_t height = clipped(shape.k - k0, group);
-    gather_part(b, k0, column, group, panel_columns, height, columns, scratch);
-    for (std::size_t i = 0; i < group * panel_columns; i += lanes) {
-      const auto codes = without_specials(hn::Load(dh, scratch + i));
-      hn::Store(values_of(codes), df, values + offset * panel_columns + i);
-      const auto exponent = hn::DemoteTo(db, exponents_of(codes, b_exponent_offset));
-      hn::Store(exponent, db, exponents + offset * panel_columns + i);
+    gather_part<typename F::Bits>(b, shape.k, shape.n, k + static_cast<std::int64_t>(offset), column, group,
+                                  panel_columns, scratch);
+    for (std::size_t i = 0; i < group; ++i) {
+      const std::size_t to = (offset + packed_position(dataflow, i)) * panel_columns;
+      for (std::size_t x = 0; x < panel_columns; x += lanes) {
+        const auto value = values_of<F>(load_codes<F>(scratch + i * panel_columns + x));
+        hn::Store(value, df, values + to + x);
+        hn::Store(hn::DemoteTo(db, exponents_of.of(value)), db, exponents + to + x);
+      }
     }
+  }
+  return exponents_of.range();
+}
+
+inline ExponentRange pack_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
+                            std::size_t depth, Dataflow dataflow, float* values, std::uint32_t* exponents) {
+  switch (a.format) {
+    case OperandFormat::f16:
+      return pack_a_of<Binary16>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::bf16:
+      return pack_a_of<BrainFloat16>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::tf32:
+      return pack_a_of<TensorFloat32>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::e4m3:
+      return pack_a_of<Fp8E4M3>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::e5m2:
+      return pack_a_of<Fp8E5M2>(a, shape, row, k, depth, dataflow, values, exponents);
+  }
+  return {};
+}
+
+inline ExponentRange pack_b(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                            std::size_t depth, Dataflow dataflow, float* values, std::int8_t* exponents) {
+  switch (b.format) {
+    case OperandFormat::f16:
+      return pack_b_of<Binary16>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::bf16:
+      return pack_b_of<BrainFloat16>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::tf32:
+      return pack_b_of<TensorFloat32>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::e4m3:
+      return pack_b_of<Fp8E4M3>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::e5m2:
+      return pack_b_of<Fp8E5M2>(b, shape, column, k, depth, dataflow, values, exponents);
+  }
+  return {};
+}
+
+inline void widen_halves(const Float16* halves, float* floats, std::size_t count) {
+  HWY_ALIGN std::uint16_t codes[lanes];
+  HWY_ALIGN float values[lanes];
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const std::size_t some = std::min(lanes, count - i);
+    std::memset(codes, 0, sizeof codes);
+    std::memcpy(codes, halves + i, some * sizeof(Float16));
+    hn::Store(values_of<Binary16>(load_codes<Binary16>(codes)), DFloat(), values);
+    std::memcpy(floats + i, values, some * sizeof(float));
   }
 }
 
-inline bool has_special(const Float16* data, std::size_t count) {
-  const hn::ScalableTag<std::int16_t> d;
-  const std::uint16_t* codes = codes_of(data);
-  const std::size_t n = hn::Lanes(d);
-  auto largest = hn::Zero(d);  // of the magnitudes: 15 bits, so the order of signed words is right
-  const auto mask = hn::Set(d, static_cast<std::int16_t>(Binary16::magnitude_mask));
-  std::size_t i = 0;
-  for (; i + n <= count; i += n)
-    largest = hn::Max(largest, hn::And(hn::LoadU(d, reinterpret_cast<const std::int16_t*>(codes + i)), mask));
-  bool found = !hn::AllFalse(d, hn::Gt(largest, hn::Set(d, static_cast<std::int16_t>(Binary16::max_finite))));
-  for (; i < count; ++i) found = found || !data[i].is_finite();
-  return found;
+inline void narrow_halves(const float* floats, Float16* halves, std::size_t count) {
+  HWY_ALIGN std::uint32_t codes[lanes];
+  HWY_ALIGN float values[lanes] = {};
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const std::size_t some = std::min(lanes, count - i);
+    std::memcpy(values, floats + i, some * sizeof(float));
+    hn::Store(half_codes_of(hn::Load(DFloat(), values)), DWord(), codes);
+    for (std::size_t x = 0; x < some; ++x)
+      halves[i + x] = Float16::from_bits(static_cast<std::uint16_t>(codes[x]));
+  }
 }
 
 }  // namespace HWY_NAMESPACE

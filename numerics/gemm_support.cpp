@@ -24,20 +24,18 @@ void check_shape(const char* function, GemmShape shape, std::int64_t ldd, int th
     throw std::invalid_argument(fmt::format("{}: threads={} must be at least 1", function, threads));
 }
 
-void check_pointer(const char* function, const char* name, bool is_null) {
-  if (is_null) throw std::invalid_argument(fmt::format("{}: {} is null but not empty", function, name));
-}
-
-void check_operand(const char* function, const char* name, std::int64_t rows, std::int64_t columns,
-                   bool is_null, std::int64_t leading_dimension, bool transposed) {
-  if (rows == 0 || columns == 0) return;
-  check_pointer(function, name, is_null);
+void check_leading_dimension(const char* function, const char* name, std::int64_t rows, std::int64_t columns,
+                             std::int64_t leading_dimension, bool transposed) {
   const std::int64_t memory_rows = transposed ? columns : rows;
   const std::int64_t memory_columns = transposed ? rows : columns;
   if (memory_rows > 1 && leading_dimension < memory_columns)
     throw std::invalid_argument(
         fmt::format("{}: leading dimension {} of {} must be at least {}, its columns in memory", function,
                     leading_dimension, name, memory_columns));
+}
+
+void throw_null(const char* function, const char* name) {
+  throw std::invalid_argument(fmt::format("{}: {} is null but not empty", function, name));
 }
 
 int useful_threads(GemmShape shape, int threads) {

@@ -11,20 +11,33 @@
 
 namespace fp16lab::gemm_detail {
 
-/// Throws std::invalid_argument naming `function`, the argument and its value.
+/// These throw std::invalid_argument naming `function`, the argument and its value.
 void check_shape(const char* function, GemmShape shape, std::int64_t ldd, int threads);
-void check_operand(const char* function, const char* name, std::int64_t rows, std::int64_t columns,
-                   bool is_null, std::int64_t leading_dimension, bool transposed);
-void check_pointer(const char* function, const char* name, bool is_null);
+void check_leading_dimension(const char* function, const char* name, std::int64_t rows, std::int64_t columns,
+                             std::int64_t leading_dimension, bool transposed);
+[[noreturn]] void throw_null(const char* function, const char* name);
 
-template <class T>
-void check_arguments(const char* function, GemmShape shape, MatrixView<T> a, MatrixView<T> b, const float* d,
+inline void check_pointer(const char* function, const char* name, const void* pointer) {
+  if (pointer == nullptr) throw_null(function, name);
+}
+
+/// `Matrix` is a MatrixView or an Operand, of `rows` x `columns` logical elements.
+template <class Matrix>
+void check_operand(const char* function, const char* name, std::int64_t rows, std::int64_t columns,
+                   const Matrix& matrix) {
+  if (rows == 0 || columns == 0) return;
+  check_pointer(function, name, matrix.data);
+  check_leading_dimension(function, name, rows, columns, matrix.leading_dimension, matrix.transposed);
+}
+
+template <class Matrix>
+void check_arguments(const char* function, GemmShape shape, const Matrix& a, const Matrix& b, const void* d,
                      std::int64_t ldd, int threads) {
   check_shape(function, shape, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;
-  check_pointer(function, "D", d == nullptr);
-  check_operand(function, "A", shape.m, shape.k, a.data == nullptr, a.leading_dimension, a.transposed);
-  check_operand(function, "B", shape.k, shape.n, b.data == nullptr, b.leading_dimension, b.transposed);
+  check_pointer(function, "D", d);
+  check_operand(function, "A", shape.m, shape.k, a);
+  check_operand(function, "B", shape.k, shape.n, b);
 }
 
 /// Threads worth waking for `shape`: waking one costs microseconds, the time of about a million

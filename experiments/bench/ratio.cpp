@@ -34,6 +34,7 @@ double median(std::vector<double> values) {
 
 void run_case(benchmark::State& state, const RatioCase& ratio_case) {
   std::vector<double> case_times, yardstick_times, ratios;
+  const double yardstick_work = ratio_case.yardstick_work != 0 ? ratio_case.yardstick_work : ratio_case.work;
   ratio_case.run_yardstick();  // warm up both: pages, dispatch, thread pools
   ratio_case.run();
   while (state.KeepRunning()) {
@@ -42,14 +43,14 @@ void run_case(benchmark::State& state, const RatioCase& ratio_case) {
     state.SetIterationTime(case_time);
     yardstick_times.push_back(yardstick_time);
     case_times.push_back(case_time);
-    ratios.push_back(yardstick_time / case_time);
+    ratios.push_back((ratio_case.work / case_time) / (yardstick_work / yardstick_time));
   }
   const Line line{ratio_case.name,
                   ratio_case.yardstick,
                   ratio_case.unit,
                   ratio_case.threads,
                   ratio_case.work / median(case_times),
-                  ratio_case.work / median(yardstick_times),
+                  yardstick_work / median(yardstick_times),
                   median(ratios)};
   state.counters[ratio_case.unit] = line.rate;
   state.counters[ratio_case.yardstick] = line.yardstick_rate;

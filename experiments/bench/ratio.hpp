@@ -17,13 +17,14 @@ struct RatioCase {
   std::string yardstick;  ///< "sgemm"
   std::string unit;       ///< "GMAC/s"
   double work = 0;        ///< units (in 10^9) of one call: rate = work / seconds
+  double yardstick_work = 0;  ///< of one call of the yardstick, where it is not `work`
   int threads = 1;
   std::function<void()> run;
   std::function<void()> run_yardstick;
 };
 
-/// Registers with Google Benchmark. Counters: rate, yardstick (its rate), ratio (median of t_yardstick /
-/// t_case). `make` is called once when the case first runs, so that unselected cases cost nothing.
+/// Registers with Google Benchmark. Counters: rate, yardstick (its rate), ratio (median of rate / yardstick's
+/// rate). `make` is called once when the case first runs, so that unselected cases cost nothing.
 void register_ratio(const std::string& name, std::function<RatioCase()> make);
 
 /// One line a case: what ran so far.

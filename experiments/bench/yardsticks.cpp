@@ -63,6 +63,41 @@ __attribute__((target("avx,f16c"))) void widen_loop(const std::uint16_t* from, f
     _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's AVX-512 header, GCC bug 105593
+
+template <HalfOperation operation>
+__attribute__((target("avx512f"))) void naive_loop_avx512(const std::uint16_t* a, const std::uint16_t* b,
+                                                          const std::uint16_t* c, std::uint16_t* out,
+                                                          std::size_t count) {
+  for (std::size_t i = 0; i + 16 <= count; i += 16) {
+    __m512 x = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)));
+    const __m512 y = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + i)));
+    if constexpr (operation == HalfOperation::add) x = _mm512_add_ps(x, y);
+    if constexpr (operation == HalfOperation::mul) x = _mm512_mul_ps(x, y);
+    if constexpr (operation == HalfOperation::fma)
+      x = _mm512_fmadd_ps(x, y, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(c + i))));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+}
+
+#pragma GCC diagnostic pop
+
+template <HalfOperation operation>
+__attribute__((target("avx2,f16c,fma"))) void naive_loop_avx2(const std::uint16_t* a, const std::uint16_t* b,
+                                                              const std::uint16_t* c, std::uint16_t* out,
+                                                              std::size_t count) {
+  for (std::size_t i = 0; i + 8 <= count; i += 8) {
+    __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i)));
+    const __m256 y = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + i)));
+    if constexpr (operation == HalfOperation::add) x = _mm256_add_ps(x, y);
+    if constexpr (operation == HalfOperation::mul) x = _mm256_mul_ps(x, y);
+    if constexpr (operation == HalfOperation::fma)
+      x = _mm256_fmadd_ps(x, y, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(c + i))));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+}
+
 bool has_f16c() { return __builtin_cpu_supports("avx2") != 0; }  // every CPU with AVX2 has F16C
 
 __attribute__((target("avx2"))) std::uint64_t read_loop_avx2(std::span<const float> from) {
@@ -92,6 +127,24 @@ bool f16c_widen(std::span<const std::uint16_t> from, std::span<float> to) {
   return true;
 }
 
+bool naive_half_arithmetic(HalfOperation operation, const std::uint16_t* a, const std::uint16_t* b,
+                           const std::uint16_t* c, std::uint16_t* out, std::size_t count) {
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+  if (!avx512 && !has_f16c()) return false;
+  switch (operation) {
+    case HalfOperation::add:
+      (avx512 ? naive_loop_avx512<HalfOperation::add> : naive_loop_avx2<HalfOperation::add>)(a, b, c, out, count);
+      break;
+    case HalfOperation::mul:
+      (avx512 ? naive_loop_avx512<HalfOperation::mul> : naive_loop_avx2<HalfOperation::mul>)(a, b, c, out, count);
+      break;
+    case HalfOperation::fma:
+      (avx512 ? naive_loop_avx512<HalfOperation::fma> : naive_loop_avx2<HalfOperation::fma>)(a, b, c, out, count);
+      break;
+  }
+  return true;
+}
+
 std::uint64_t read_all(std::span<const float> from) {
   return __builtin_cpu_supports("avx2") != 0 ? read_loop_avx2(from) : read_loop(from);
 }
@@ -100,6 +153,10 @@ std::uint64_t read_all(std::span<const float> from) {
 
 bool f16c_narrow(std::span<const float>, std::span<std::uint16_t>) { return false; }
 bool f16c_widen(std::span<const std::uint16_t>, std::span<float>) { return false; }
+bool naive_half_arithmetic(HalfOperation, const std::uint16_t*, const std::uint16_t*, const std::uint16_t*,
+                           std::uint16_t*, std::size_t) {
+  return false;
+}
 std::uint64_t read_all(std::span<const float> from) { return read_loop(from); }
 
 #endif
