@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "experiments/commands.hpp"
 
@@ -11,12 +12,20 @@ namespace fp16lab::experiments {
 /// The whole fp16lab program. Errors are one line on stderr; the result is the process's exit code.
 int fp16lab_main(int argc, char** argv);
 
-struct ExperimentInfo {
-  std::string name;         ///< "exp_underflow"
-  std::string description;  ///< the question it answers
-  std::string examples;     ///< two lines
+/// An option beside the common ones: takes one value, as text.
+struct ExperimentOption {
+  std::string name;  ///< "--model"
+  std::string type;  ///< how --help shows the value: "NAME"
+  std::string description;
+  std::string* value;
 };
-/// The main function of an experiment binary, with the common options.
+struct ExperimentInfo {
+  std::string name;                            ///< "exp_underflow"
+  std::string description;                     ///< the question it answers
+  std::string examples;                        ///< two lines
+  std::vector<ExperimentOption> options = {};  ///< its own
+};
+/// The main function of an experiment binary, with the common options and its own.
 int experiment_main(int argc, char** argv, const ExperimentInfo& info,
                     const std::function<ExitCode(const CommonOptions& common)>& run);
 

@@ -1,0 +1,88 @@
+#include "experiments/tensor_core_probe/instruction.hpp"
+
+#include <array>
+
+namespace fp16lab::probe {
+namespace {
+
+using enum OperandFormat;
+using enum Opcode;
+constexpr AccumulatorFormat single = AccumulatorFormat::f32;
+constexpr AccumulatorFormat half = AccumulatorFormat::f16;
+
+constexpr std::array table{
+    Instruction{mma_m16n8k8_f16_f32, "mma.m16n8k8.f32.f16", Unit::mma, 16, 8, 8, f16, single},
+    Instruction{mma_m16n8k8_f16_f16, "mma.m16n8k8.f16.f16", Unit::mma, 16, 8, 8, f16, half},
+    Instruction{mma_m16n8k16_f16_f32, "mma.m16n8k16.f32.f16", Unit::mma, 16, 8, 16, f16, single},
+    Instruction{mma_m16n8k16_f16_f16, "mma.m16n8k16.f16.f16", Unit::mma, 16, 8, 16, f16, half},
+    Instruction{mma_m16n8k8_bf16_f32, "mma.m16n8k8.f32.bf16", Unit::mma, 16, 8, 8, bf16, single},
+    Instruction{mma_m16n8k16_bf16_f32, "mma.m16n8k16.f32.bf16", Unit::mma, 16, 8, 16, bf16, single},
+    Instruction{mma_m16n8k4_tf32_f32, "mma.m16n8k4.f32.tf32", Unit::mma, 16, 8, 4, tf32, single},
+    Instruction{mma_m16n8k8_tf32_f32, "mma.m16n8k8.f32.tf32", Unit::mma, 16, 8, 8, tf32, single},
+    Instruction{mma_m16n8k32_e4m3_f32, "mma.m16n8k32.f32.e4m3", Unit::mma, 16, 8, 32, e4m3, single},
+    Instruction{mma_m16n8k32_e5m2_f32, "mma.m16n8k32.f32.e5m2", Unit::mma, 16, 8, 32, e5m2, single},
+    Instruction{mma_m16n8k32_e4m3_f16, "mma.m16n8k32.f16.e4m3", Unit::mma, 16, 8, 32, e4m3, half},
+    Instruction{mma_m16n8k32_e5m2_f16, "mma.m16n8k32.f16.e5m2", Unit::mma, 16, 8, 32, e5m2, half},
+    Instruction{wmma_m16n16k16_f16_f32, "wmma.m16n16k16.f32.f16", Unit::wmma, 16, 16, 16, f16, single},
+    Instruction{wmma_m16n16k16_bf16_f32, "wmma.m16n16k16.f32.bf16", Unit::wmma, 16, 16, 16, bf16, single},
+    Instruction{wmma_m16n16k8_tf32_f32, "wmma.m16n16k8.f32.tf32", Unit::wmma, 16, 16, 8, tf32, single},
+    Instruction{wgmma_m64n8k16_f16_f32, "wgmma.m64n8k16.f32.f16", Unit::wgmma, 64, 8, 16, f16, single},
+    Instruction{wgmma_m64n8k16_f16_f16, "wgmma.m64n8k16.f16.f16", Unit::wgmma, 64, 8, 16, f16, half},
+    Instruction{wgmma_m64n8k16_bf16_f32, "wgmma.m64n8k16.f32.bf16", Unit::wgmma, 64, 8, 16, bf16, single},
+    Instruction{wgmma_m64n8k8_tf32_f32, "wgmma.m64n8k8.f32.tf32", Unit::wgmma, 64, 8, 8, tf32, single},
+    Instruction{wgmma_m64n8k32_e4m3_f32, "wgmma.m64n8k32.f32.e4m3", Unit::wgmma, 64, 8, 32, e4m3, single},
+    Instruction{wgmma_m64n8k32_e5m2_f32, "wgmma.m64n8k32.f32.e5m2", Unit::wgmma, 64, 8, 32, e5m2, single},
+    Instruction{wgmma_m64n8k32_e4m3_f16, "wgmma.m64n8k32.f16.e4m3", Unit::wgmma, 64, 8, 32, e4m3, half},
+    Instruction{wgmma_m64n8k32_e5m2_f16, "wgmma.m64n8k32.f16.e5m2", Unit::wgmma, 64, 8, 32, e5m2, half},
+};
+
+static_assert(
+    [] {
+      for (std::size_t i = 0; i < table.size(); ++i)
+        if (table[i].opcode != static_cast<Opcode>(i)) return false;
+      return true;
+    }(),
+    "the table is indexed by Opcode");
+
+bool is_fp8(OperandFormat format) { return bytes_of(format) == 1; }
+
+}  // namespace
+
+std::span<const Instruction> instructions() { return table; }
+const Instruction& instruction(Opcode opcode) { return table.at(static_cast<std::size_t>(opcode)); }
+
+std::string_view generation_of(Capability capability) {
+  switch (capability.major) {
+    case 7:
+      return capability.minor >= 5 ? "turing" : "volta";
+    case 8:
+      return capability.minor == 9 ? "ada" : "ampere";
+    case 9:
+      return "hopper";
+    case 10:
+    case 11:
+    case 12:
+      return "blackwell";
+    default:
+      return {};
+  }
+}
+
+std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capability capability,
+                                       std::string_view generation) {
+  if (generation.empty()) generation = generation_of(capability);
+  if (instruction.unit == Unit::wgmma) generation = "hopper-wgmma";
+  // The sm_120 family multiplies FP8 natively, with the numbers of tcgen05 but the exponent floor of mma.
+  const bool native_fp8 = generation == "blackwell" && capability.major == 12 && is_fp8(instruction.operands);
+  if (native_fp8) generation = "blackwell-tcgen05";
+  for (TensorCoreModel row : tensor_core_models()) {
+    if (row.name != generation || !row.operands.contains(instruction.operands) ||
+        row.accumulator() != instruction.accumulator)
+      continue;
+    if (native_fp8 && row.accumulator() == AccumulatorFormat::f16) row.exponent_floor = -22;
+    return row;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fp16lab::probe

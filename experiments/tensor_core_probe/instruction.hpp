@@ -1,0 +1,78 @@
+// The tensor-core instructions that the probe executes, and which row of the model table claims to describe each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::probe {
+
+/// The way into the tensor core. PTX promises the same results for none of them.
+enum class Unit : std::uint8_t { mma, wmma, wgmma };
+
+enum class Opcode : std::uint8_t {
+  mma_m16n8k8_f16_f32,
+  mma_m16n8k8_f16_f16,
+  mma_m16n8k16_f16_f32,
+  mma_m16n8k16_f16_f16,
+  mma_m16n8k8_bf16_f32,
+  mma_m16n8k16_bf16_f32,
+  mma_m16n8k4_tf32_f32,
+  mma_m16n8k8_tf32_f32,
+  mma_m16n8k32_e4m3_f32,
+  mma_m16n8k32_e5m2_f32,
+  mma_m16n8k32_e4m3_f16,
+  mma_m16n8k32_e5m2_f16,
+  wmma_m16n16k16_f16_f32,
+  wmma_m16n16k16_bf16_f32,
+  wmma_m16n16k8_tf32_f32,
+  wgmma_m64n8k16_f16_f32,
+  wgmma_m64n8k16_f16_f16,
+  wgmma_m64n8k16_bf16_f32,
+  wgmma_m64n8k8_tf32_f32,
+  wgmma_m64n8k32_e4m3_f32,
+  wgmma_m64n8k32_e5m2_f32,
+  wgmma_m64n8k32_e4m3_f16,
+  wgmma_m64n8k32_e5m2_f16,
+};
+
+/// D (m x n) = C (+) A (m x k) * B (k x n), all in one instruction.
+struct Instruction {
+  Opcode opcode;
+  std::string_view name;  ///< "mma.m16n8k16.f32.f16": unit, shape, accumulator, operands
+  Unit unit;
+  int m, n, k;
+  OperandFormat operands;  ///< of A and of B
+  AccumulatorFormat accumulator;
+};
+
+/// All of them, in the order of Opcode.
+std::span<const Instruction> instructions();
+const Instruction& instruction(Opcode opcode);
+
+constexpr int bytes_of(OperandFormat format) {
+  return format == OperandFormat::tf32                                    ? 4
+         : format == OperandFormat::e4m3 || format == OperandFormat::e5m2 ? 1
+                                                                          : 2;
+}
+
+/// Compute capability of a device: 9.0 is {9, 0}.
+struct Capability {
+  int major = 0;
+  int minor = 0;
+};
+
+/// The generation whose rows describe mma.sync and wmma of a device: "hopper" for 9.0. Empty for a capability that the
+/// table does not know.
+std::string_view generation_of(Capability capability);
+
+/// The row that should describe `instruction` on the device, with `generation` in place of generation_of(capability)
+/// where it is not empty. wgmma has a generation of its own. No value where the table has no such row.
+std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capability capability,
+                                       std::string_view generation = {});
+
+}  // namespace fp16lab::probe

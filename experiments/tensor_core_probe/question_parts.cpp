@@ -1,0 +1,82 @@
+#include "experiments/tensor_core_probe/question_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "numerics/bits.hpp"
+#include "numerics/convert.hpp"
+
+namespace fp16lab::probe {
+
+std::uint32_t encode(OperandFormat format, float value) {
+  switch (format) {
+    case OperandFormat::f16:
+      return narrow<Binary16>(value).bits();
+    case OperandFormat::bf16:
+      return narrow<BrainFloat16>(value).bits();
+    case OperandFormat::tf32:
+      return bits_of(value);
+    case OperandFormat::e4m3:
+      return narrow<Fp8E4M3>(value).bits();
+    case OperandFormat::e5m2:
+      return narrow<Fp8E5M2>(value).bits();
+  }
+  return 0;
+}
+std::uint32_t encode(AccumulatorFormat format, float value) {
+  return format == AccumulatorFormat::f32 ? bits_of(value) : narrow<Binary16>(value).bits();
+}
+
+std::uint32_t power(OperandFormat format, int exponent, float sign) {
+  return encode(format, std::copysign(std::ldexp(1.0f, exponent), sign));
+}
+
+void put_power(Vector& vector, std::size_t k, OperandFormat format, int exponent, float sign) {
+  if (vector.a.size() <= k) vector.a.resize(k + 1);
+  if (vector.b.size() <= k) vector.b.resize(k + 1);
+  vector.a[k] = power(format, exponent / 2);
+  vector.b[k] = power(format, exponent - exponent / 2, sign);
+}
+
+std::string row_name(const TensorCoreModel& row, const Instruction& in) {
+  return fmt::format("row '{}' with {} operands, {} accumulator", row.name, name_of(in.operands),
+                     name_of(in.accumulator));
+}
+
+Hypothesis hypothesis_of(std::string name, const Instruction& in, const TensorCoreModel& claim,
+                         const TensorCoreModel& row) {
+  std::string change = row_name(claim, in) + ':';
+  if (row.block_size != claim.block_size)
+    change += fmt::format(" block_size {} -> {}", claim.block_size, row.block_size);
+  if (row.fraction_bits != claim.fraction_bits)
+    change += fmt::format(" fraction_bits {} -> {}", claim.fraction_bits, row.fraction_bits);
+  if (row.exponent_floor != claim.exponent_floor)
+    change += fmt::format(" exponent_floor {} -> {}", claim.exponent_floor, row.exponent_floor);
+  if (row.output != claim.output)
+    change += row.output == BlockOutput::fp32_toward_zero ? " output -> fp32_toward_zero"
+                                                          : " output -> fp32_toward_zero_14_bits";
+  if (row.dataflow != claim.dataflow)
+    change += row.dataflow == Dataflow::fused_chain         ? " dataflow -> fused_chain"
+              : row.dataflow == Dataflow::fp8_as_fp16_pairs ? " dataflow -> fp8_as_fp16_pairs"
+                                                            : " dataflow -> fp8_as_fp16_halves";
+  if (row.subnormal_accumulator != claim.subnormal_accumulator)
+    change += " subnormal_accumulator -> own_exponent";
+  if (row.underflow_zero != claim.underflow_zero) change += " underflow_zero -> positive";
+  return {std::move(name), std::move(change), dot_product_of(row, in.operands)};
+}
+
+DotProduct reordered(std::vector<std::size_t> order, DotProduct dot) {
+  return [order = std::move(order), dot = std::move(dot)](std::span<const std::uint32_t> a,
+                                                          std::span<const std::uint32_t> b, std::uint32_t c) {
+    Words x, y;
+    for (const std::size_t k : order) {
+      x.push_back(a[k]);
+      y.push_back(b[k]);
+    }
+    return dot(x, y, c);
+  };
+}
+
+}  // namespace fp16lab::probe

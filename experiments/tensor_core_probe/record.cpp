@@ -1,0 +1,81 @@
+#include "experiments/tensor_core_probe/record.hpp"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "numerics/files/atomic_file.hpp"
+
+namespace fp16lab::probe {
+namespace {
+
+/// 13000 is 13.0.
+std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace
+
+std::string describe(const DeviceInfo& info) {
+  return fmt::format("{}, compute capability {}.{}, driver {}(CUDA {}), CUDA runtime {}", info.name,
+                     info.capability.major, info.capability.minor,
+                     info.driver.empty() ? "" : info.driver + ' ', cuda_version(info.driver_version),
+                     cuda_version(info.runtime_version));
+}
+
+std::string text_of(const Finding& finding) {
+  std::string text = fmt::format("{} {}: {}\n", finding.probe, finding.claim, name_of(finding.verdict));
+  for (const std::string& line : finding.evidence) text += "    " + line + '\n';
+  if (!finding.conclusion.empty()) text += "    => " + finding.conclusion + '\n';
+  return text;
+}
+
+std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> findings) {
+  std::string text = fmt::format(
+      "# Tensor-core vectors that decide open points, captured by exp_tensor_core_probe on {}. All words are "
+      "hexadecimal "
+      "bit patterns.\n# Columns in, acc and options are what `fp16lab mma` takes.\n"
+      "# id\tmodel\tin\tacc\toptions\ta\tb\tc\td\tsource\n",
+      describe(info));
+  std::set<std::string> written;  // several instructions are one row: mma and wmma
+  for (const Finding& finding : findings)
+    for (const Observation& seen : finding.observations) {
+      const std::string row = fmt::format("{}\t{}\t{}\t{}\t-\t{}\t{}\t{}\t{}", seen.id, seen.model,
+                                          fp16lab::name_of(seen.operands), fp16lab::name_of(seen.accumulator),
+                                          hex(seen.a, seen.operands), hex(seen.b, seen.operands),
+                                          hex(seen.c, seen.accumulator), hex(seen.d, seen.accumulator));
+      if (written.insert(row).second)
+        text += fmt::format("{}\tcaptured on {}: {}\n", row, describe(info), seen.instruction);
+    }
+  return text;
+}
+
+std::string golden_half_vectors(const DeviceInfo& info, std::span<const Finding> findings) {
+  std::string text = fmt::format(
+      "# Plain FP16 instructions, captured by exp_tensor_core_probe on {}. All words are hexadecimal bit\n# "
+      "patterns. "
+      "Columns: instruction, operands, result.\n",
+      describe(info));
+  for (const Finding& finding : findings)
+    for (const HalfObservation& seen : finding.half_observations)
+      text += fmt::format("{}\t{}\t{}\n", seen.operation, seen.operands, seen.result);
+  return text;
+}
+
+std::string markdown(const DeviceInfo& info, std::span<const Finding> findings) {
+  std::string text = fmt::format(
+      "# Tensor-core probe\n\nDevice: {}\n\n| probe | claim | verdict |\n|---|---|---|\n", describe(info));
+  for (const Finding& finding : findings)
+    text += fmt::format("| {} | {} | {} |\n", finding.probe, finding.claim, name_of(finding.verdict));
+  text += "\n## Evidence\n\n```\n";
+  for (const Finding& finding : findings) text += text_of(finding) + '\n';
+  return text + "```\n";
+}
+
+void write_records(const std::filesystem::path& folder, const DeviceInfo& info,
+                   std::span<const Finding> findings) {
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "probe.tsv", golden_vectors(info, findings));
+  write_file_atomically(folder / "probe_fp16.tsv", golden_half_vectors(info, findings));
+  write_file_atomically(folder / "report.md", markdown(info, findings));
+}
+
+}  // namespace fp16lab::probe

@@ -1,0 +1,462 @@
+// exp_tensor_core_probe without a GPU: the emulator in its place. Every verdict must be able to say both, so the
+// emulator answers once as the table says and once with one thing changed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "experiments/tensor_core_probe/fragment_layout.hpp"
+#include "experiments/tensor_core_probe/question.hpp"
+#include "experiments/tensor_core_probe/record.hpp"
+#include "tests/experiments/emulated_probe_device.hpp"
+#include "tests/support/spawn.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/tensor_core_vectors.hpp"
+
+namespace fp16lab::probe {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Capability ampere{8, 0}, ada{8, 9}, hopper{9, 0}, blackwell{10, 0}, blackwell_120{12, 0};
+
+Settings small() {
+  Settings settings;
+  settings.random_outputs = 3000;
+  settings.conversion_stride = 1'000'003;
+  return settings;
+}
+
+// PTX ISA, "Matrix Fragments for mma.m16n8k*": element i of A, B and C in lane 4 * group + in_group, formula by formula.
+struct Element {
+  int row, column;
+  bool operator==(const Element&) const = default;
+};
+Element a_element(int k, int bytes, int lane, int i) {
+  const int group = lane / 4, in_group = lane % 4;
+  if (bytes == 2 && k == 16)
+    return {i < 2 || (i >= 4 && i < 6) ? group : group + 8, in_group * 2 + (i & 1) + (i < 4 ? 0 : 8)};
+  if (bytes == 2) return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
+  if (bytes == 4 && k == 8) return {i == 0 || i == 2 ? group : group + 8, i < 2 ? in_group : in_group + 4};
+  if (bytes == 4) return {i == 0 ? group : group + 8, in_group};
+  return {i < 4 || (i >= 8 && i < 12) ? group : group + 8, in_group * 4 + (i & 3) + (i < 8 ? 0 : 16)};
+}
+Element b_element(int k, int bytes, int lane, int i) {  // row: k, column: n
+  const int group = lane / 4, in_group = lane % 4;
+  if (bytes == 2 && k == 16) return {in_group * 2 + (i & 1) + (i < 2 ? 0 : 8), group};
+  if (bytes == 2) return {in_group * 2 + i, group};
+  if (bytes == 4 && k == 8) return {i == 0 ? in_group : in_group + 4, group};
+  if (bytes == 4) return {in_group, group};
+  return {in_group * 4 + (i & 3) + (i < 4 ? 0 : 16), group};
+}
+Element c_element(int lane, int i) { return {i < 2 ? lane / 4 : lane / 4 + 8, lane % 4 * 2 + (i & 1)}; }
+
+TEST(FragmentLayout, IsThatOfThePtxManual) {
+  for (const auto& [k, bytes] : {std::pair{16, 2}, {8, 2}, {8, 4}, {4, 4}, {32, 1}}) {
+    const int per_register = 4 / bytes;
+    std::set<std::pair<int, int>> seen_a, seen_b;
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int i = 0; i < 16 * k / 32; ++i) {
+        const RegisterPlace place = a_register(lane, i / per_register);
+        const Element mine{place.line, place.bytes / bytes + i % per_register};
+        EXPECT_EQ(mine, a_element(k, bytes, lane, i)) << "A, k " << k << " lane " << lane << " element " << i;
+        seen_a.emplace(mine.row, mine.column);
+      }
+      for (int i = 0; i < 8 * k / 32; ++i) {
+        const RegisterPlace place = b_register(lane, i / per_register);
+        const Element mine{place.bytes / bytes + i % per_register, place.line};
+        EXPECT_EQ(mine, b_element(k, bytes, lane, i)) << "B, k " << k << " lane " << lane << " element " << i;
+        seen_b.emplace(mine.row, mine.column);
+      }
+    }
+    EXPECT_EQ(seen_a.size(), static_cast<std::size_t>(16 * k));
+    EXPECT_EQ(seen_b.size(), static_cast<std::size_t>(8 * k));
+    EXPECT_LT(seen_a.rbegin()->second, k);
+  }
+  std::set<std::pair<int, int>> seen;
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < 4; ++i) {
+      const ElementPlace place = accumulator_element(lane, i);
+      EXPECT_EQ((Element{place.row, place.column}), c_element(lane, i));
+      seen.emplace(place.row, place.column);
+    }
+  EXPECT_EQ(seen.size(), 128U);
+}
+
+TEST(Probe, ConfirmsEveryClaimOnTheEmulatorItself) {
+  for (const Capability capability : {ampere, ada, hopper, blackwell, blackwell_120}) {
+    EmulatedDevice device(capability);
+    std::map<std::string, int> asked;
+    for (const Finding& finding : ask_tensor_core(device, small())) {
+      ++asked[finding.probe];
+      const bool here = finding.conclusion.find("not on this device") == std::string::npos;
+      EXPECT_EQ(finding.verdict, here ? Verdict::confirmed : Verdict::not_here) << text_of(finding);
+      EXPECT_EQ(finding.observations.empty(), !here);
+    }
+    if (capability.major == hopper.major) {
+      for (const char* probe : {"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P10", "P11"})
+        EXPECT_GT(asked[probe], 0) << probe;
+    }
+    for (const Finding& finding : compare_with_emulator(device, small()))
+      EXPECT_NE(finding.verdict, Verdict::refuted) << text_of(finding);
+  }
+  EmulatedDevice device(hopper);
+  for (const Finding& finding : ask_half(device, small()))
+    EXPECT_EQ(finding.verdict, Verdict::confirmed) << text_of(finding);
+}
+
+/// Refuted findings of one probe, each of which must name the hypothesis.
+int refuted(EmulatedDevice& device, const std::string& probe, const std::string& hypothesis) {
+  int count = 0;
+  for (const Finding& finding : ask_tensor_core(device, small())) {
+    if (finding.probe != probe || finding.verdict != Verdict::refuted) continue;
+    EXPECT_THAT(finding.conclusion, HasSubstr(hypothesis)) << text_of(finding);
+    ++count;
+  }
+  return count;
+}
+
+struct Mutation {
+  std::string probe;
+  Capability capability;
+  EmulatedDevice::ChangeRow change;
+  std::string conclusion;
+  int refuted;  ///< questions whose verdict must turn
+};
+
+TEST(Probe, RefutesWithTheRightHypothesis) {
+  const auto floor_up = [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; };
+  const auto floor_down = [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; };
+  const auto block = [](int size) {
+    return [size](const Instruction& in, TensorCoreModel& row) {
+      if (in.operands == OperandFormat::tf32) row.block_size = size;
+    };
+  };
+  const auto fp8 = [](auto change) {
+    return [change](const Instruction& in, TensorCoreModel& row) {
+      if (bytes_of(in.operands) == 1) change(row);
+    };
+  };
+  const std::vector<Mutation> mutations{
+      {"P1", hopper, floor_up,
+       "'E0 = -21'; the table must change: row 'hopper' with f16 operands, f16 accumulator: "
+       "exponent_floor -22 -> -21",
+       1},  // wgmma's -133 is as good as -132
+      {"P1", hopper, floor_down, "'E0 <= -23'", 1},
+      {"P1", ampere, floor_up, "'E0 = -20'", 1},
+      {"P1", hopper,
+       [](const Instruction& in, TensorCoreModel& row) {
+         if (in.unit == Unit::wgmma) row.exponent_floor = -22;
+       },
+       "row 'hopper-wgmma' with f16 operands, f16 accumulator: exponent_floor -133 -> -22", 1},
+      {"P2", hopper,
+       [](const Instruction&, TensorCoreModel& row) {
+         row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
+       },
+       "subnormal_accumulator -> own_exponent", 2},
+      {"P3", hopper,
+       [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::positive; },
+       "underflow_zero -> positive", 6},
+      {"P3", ampere,
+       [](const Instruction& in, TensorCoreModel& row) {
+         if (in.operands == OperandFormat::bf16) row.underflow_zero = UnderflowZero::positive;
+       },
+       "underflow_zero -> positive", 1},
+      {"P5", hopper, block(4), "'L = 4'; the table must change: row 'hopper", 3},
+      {"P5", hopper, block(2), "block_size 8 -> 2", 3},
+      {"P5", ampere, block(8), "block_size 4 -> 8", 2},
+      {"P6", hopper, floor_up, "exponent_floor -133 -> -132", 4},
+      {"P6", ampere, floor_down, "exponent_floor -132 -> -133", 2},
+      {"P7", hopper, fp8([](TensorCoreModel& row) { row.dataflow = Dataflow::fp8_as_fp16_halves; }),
+       "dataflow -> fp8_as_fp16_halves", 4},
+      {"P7", hopper, fp8([](TensorCoreModel& row) {
+         row.dataflow = Dataflow::fused_chain;
+         row.block_size = 32;
+       }),
+       "'native, L = 32, F = 25'", 4},
+      {"P7", ada, fp8([](TensorCoreModel& row) { row.block_size = 32; }), "'native, L = 32, F = 13'", 4},
+      {"P11", hopper, fp8([](TensorCoreModel& row) {
+         row.fraction_bits = 25;
+         if (row.accumulator() == AccumulatorFormat::f32) row.output = BlockOutput::fp32_toward_zero;
+       }),
+       "'F = 25, RZ-FP32'", 2},
+  };
+  for (const Mutation& mutation : mutations) {
+    EmulatedDevice device(mutation.capability);
+    device.change_row = mutation.change;
+    EXPECT_EQ(refuted(device, mutation.probe, mutation.conclusion), mutation.refuted)
+        << mutation.probe << ' ' << mutation.conclusion;
+  }
+
+  EmulatedDevice adds_last(hopper);
+  adds_last.adds_c_last = true;
+  EXPECT_EQ(refuted(adds_last, "P11", "'c added last, RNE'"), 2);
+  EmulatedDevice reads(hopper);
+  reads.reads_d_at_scale_0 = true;
+  EXPECT_EQ(refuted(reads, "P10", "'C counts'"), 3);
+  EmulatedDevice negative_zero(hopper);
+  negative_zero.change_word = [](std::uint32_t word) { return word == 0 ? 0x80000000U : word; };
+  EXPECT_GT(refuted(negative_zero, "P4", ""), 4);
+  EmulatedDevice off(hopper);
+  off.change_word = [](std::uint32_t word) { return word + 1; };
+  for (const Finding& finding : ask_tensor_core(off, small())) {
+    EXPECT_EQ(finding.verdict, Verdict::refuted) << text_of(finding);
+    EXPECT_THAT(finding.conclusion, HasSubstr("no hypothesis agrees")) << text_of(finding);
+  }
+  EmulatedDevice uneven(hopper);
+  uneven.one_output_wrong = true;
+  for (const Finding& finding : ask_tensor_core(uneven, small()))
+    EXPECT_THAT(finding.conclusion, HasSubstr("differ by their position")) << text_of(finding);
+}
+
+// Each rival on its own, also those that no row of the table can say: whoever computes it must be named.
+TEST(Probe, EveryHypothesisIsRecognised) {
+  for (const Capability capability : {ampere, ada, hopper, blackwell, blackwell_120})
+    for (const Question& question : tensor_core_questions(capability, small()))
+      for (const Hypothesis& truth : question.hypotheses) {
+        class Truthful final : public EmulatedDevice {
+         public:
+          Truthful(Capability c, const Hypothesis& t) : EmulatedDevice(c), truth_(t) {}
+          bool has(const Instruction&) const override { return true; }
+          std::vector<std::uint32_t> run(const Instruction& in, const Tiles& tiles, bool) override {
+            const auto m = static_cast<std::size_t>(in.m), n = static_cast<std::size_t>(in.n),
+                       k = static_cast<std::size_t>(in.k);
+            std::vector<std::uint32_t> d;
+            for (std::size_t i = 0; i < tiles.count * m * n; ++i)
+              d.push_back(truth_.predict(std::span(tiles.a).subspan(i / n * k, k),
+                                         std::span(tiles.b).subspan((i / (m * n) * n + i % n) * k, k),
+                                         tiles.c[i]));
+            return d;
+          }
+
+         private:
+          const Hypothesis& truth_;
+        };
+        Question asked = question;
+        asked.random_outputs = std::min<std::uint64_t>(asked.random_outputs, 1);
+        Truthful device(capability, truth);
+        const Finding finding = ask(device, small(), asked);
+        const bool claimed = &truth == &question.hypotheses.front();
+        EXPECT_EQ(finding.verdict, claimed ? Verdict::confirmed : Verdict::refuted)
+            << truth.name << text_of(finding);
+        if (!claimed) {
+          EXPECT_THAT(finding.conclusion, HasSubstr("agrees with '" + truth.name + "'"));
+          EXPECT_FALSE(truth.change.empty());
+        }
+      }
+}
+
+TEST(Probe, PlainFp16IsRefutedByOtherNaNsAndOneWrongBit) {
+  EmulatedDevice device(hopper);
+  device.change_half = [](std::uint32_t word) { return word == 0x7fff ? 0x7e00U : word; };
+  int count = 0;
+  for (const Finding& finding : ask_half(device, small())) {
+    if (finding.claim.find("every NaN result is 7fff:") == std::string::npos &&
+        finding.claim.find("is 7fffffff") != std::string::npos)
+      continue;  // cvt.f32.f16, whose NaN is another word
+    EXPECT_EQ(finding.verdict, Verdict::refuted) << text_of(finding);
+    if (finding.claim.find("NaN") != std::string::npos) {
+      EXPECT_THAT(finding.conclusion, HasSubstr("'default: quiet bit alone'")) << text_of(finding);
+      ++count;
+    }
+  }
+  EXPECT_EQ(count, 7);
+
+  device.change_half = [](std::uint32_t word) { return word == 0x3c00 ? 0x3c01U : word; };
+  for (const Finding& finding : ask_half(device, small()))
+    EXPECT_EQ(finding.verdict,
+              finding.claim.find("NaN") != std::string::npos ? Verdict::confirmed : Verdict::refuted)
+        << text_of(finding);
+}
+
+// The random operands must tell every parameter of every row apart.
+TEST(Probe, RandomOperandsSeeEveryParameter) {
+  EmulatedDevice device(hopper);
+  Settings settings = small();
+  // The rarest, a subnormal c's own exponent, shows in about one output of 20,000; a real run has 10 million.
+  settings.random_outputs = 40'000;
+  struct Change {
+    std::string name;
+    EmulatedDevice::ChangeRow change;
+    std::function<bool(const Instruction&, const TensorCoreModel&)> concerns;
+  };
+  // FP8 in FP16 blocks with FP16 output: 25 bits below the largest product hold every other one that FP16 can show.
+  const auto truncates = [](const Instruction& in, const TensorCoreModel& row) {
+    return row.dataflow == Dataflow::fused_chain || in.accumulator == AccumulatorFormat::f32;
+  };
+  const auto half = [](const Instruction& in, const TensorCoreModel&) {
+    return in.accumulator == AccumulatorFormat::f16;
+  };
+  const auto fused = [](const Instruction&, const TensorCoreModel& row) {
+    return row.dataflow == Dataflow::fused_chain;
+  };
+  const auto long_block = [&](const Instruction& in, const TensorCoreModel& row) {
+    return fused(in, row) && in.k > row.block_size / 2;
+  };
+  const auto small_products = [](const Instruction& in, const TensorCoreModel&) {
+    return in.operands == OperandFormat::bf16 || in.operands == OperandFormat::tf32;
+  };
+  const std::vector<Change> changes{
+      {"F - 1", [](const Instruction&, TensorCoreModel& row) { --row.fraction_bits; }, truncates},
+      {"F + 1", [](const Instruction&, TensorCoreModel& row) { ++row.fraction_bits; }, truncates},
+      {"L / 2", [](const Instruction&, TensorCoreModel& row) { row.block_size /= 2; }, long_block},
+      {"E0 + 1", [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; },
+       [&](const Instruction& in, const TensorCoreModel& row) {
+         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == OperandFormat::f16);
+       }},
+      {"E0 - 1", [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; },
+       [&](const Instruction& in, const TensorCoreModel& row) {
+         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == OperandFormat::f16);
+       }},
+      {"own exponent",
+       [](const Instruction&, TensorCoreModel& row) {
+         row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
+       },
+       [&](const Instruction& in, const TensorCoreModel& row) {
+         return half(in, row) && fused(in, row) && in.operands == OperandFormat::f16;
+       }},
+      {"positive underflow",
+       [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::positive; },
+       [&](const Instruction& in, const TensorCoreModel& row) {
+         return small_products(in, row) || (half(in, row) && in.operands == OperandFormat::f16);
+       }},
+      {"halves",
+       [](const Instruction&, TensorCoreModel& row) {
+         if (row.dataflow == Dataflow::fp8_as_fp16_pairs) row.dataflow = Dataflow::fp8_as_fp16_halves;
+       },
+       [](const Instruction&, const TensorCoreModel& row) { return row.dataflow != Dataflow::fused_chain; }},
+  };
+  for (const Change& change : changes) {
+    device.change_row = change.change;
+    std::size_t i = 0;
+    const std::vector<Finding> findings = compare_with_emulator(device, settings);
+    for (const Instruction& in : instructions()) {
+      const std::optional<TensorCoreModel> row = row_for(in, hopper);
+      ASSERT_TRUE(row);
+      const Finding& finding = findings.at(i++);
+      if (change.concerns(in, *row)) {
+        EXPECT_EQ(finding.verdict, Verdict::refuted) << change.name << '\n' << text_of(finding);
+      }
+    }
+  }
+  device.change_row = nullptr;
+  device.change_word = [](std::uint32_t word) {
+    return word == 0x7fffffff ? 0x7fc00000U : word == 0x7fff ? 0x7e00U : word;
+  };
+  for (const Finding& finding : compare_with_emulator(device, settings))
+    EXPECT_EQ(finding.verdict, Verdict::refuted) << "NaN\n" << text_of(finding);
+}
+
+TEST(Probe, ComparisonsDoNotDependOnThreads) {
+  EmulatedDevice device(hopper);
+  const Instruction& in = instruction(Opcode::mma_m16n8k16_f16_f16);
+  TensorCoreModel row = row_for(in, hopper).value();
+  ++row.fraction_bits;
+  const DotProduct expected = dot_product_of(row, in.operands);
+  const Comparison one = compare_random(device, in, Distribution::ordinary, 1, 20000, 1, expected);
+  const Comparison three = compare_random(device, in, Distribution::ordinary, 1, 20000, 3, expected);
+  EXPECT_GT(one.differing, 0U);
+  EXPECT_EQ(one.differing, three.differing);
+  ASSERT_EQ(one.first.size(), three.first.size());
+  for (std::size_t i = 0; i < one.first.size(); ++i) {
+    EXPECT_EQ(one.first[i].a, three.first[i].a);
+    EXPECT_EQ(one.first[i].device, three.first[i].device);
+    EXPECT_NE(one.first[i].device, one.first[i].expected);
+  }
+  const Tiles again = random_tiles(in, Distribution::wide, 1, 7, 2, 2);
+  const Tiles longer = random_tiles(in, Distribution::wide, 1, 6, 3, 1);
+  EXPECT_TRUE(std::equal(again.a.begin(), again.a.end(), longer.a.begin() + 256));
+  EXPECT_TRUE(std::equal(again.b.begin(), again.b.end(), longer.b.begin() + 128));
+  EXPECT_TRUE(std::equal(again.c.begin(), again.c.end(), longer.c.begin() + 128));
+}
+
+// What the questions expect are the typed vectors of tests/golden, where these have them.
+TEST(Probe, ClaimsAgreeWithTheGoldenVectors) {
+  using testing_support::hex_words;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, testing_support::TensorCoreVector>
+      golden;
+  for (const auto& vector : testing_support::all_tensor_core_vectors())
+    if (vector.options.empty())
+      golden.emplace(std::tuple{vector.id, vector.model, vector.in, vector.acc}, vector);
+  const auto trimmed = [](std::vector<std::uint32_t> words) {
+    while (!words.empty() && words.back() == 0) words.pop_back();
+    return words;
+  };
+  std::set<std::string> found;
+  for (const Capability capability : {ampere, ada, hopper, blackwell}) {
+    EmulatedDevice device(capability);
+    for (const Finding& finding : ask_tensor_core(device, small()))
+      for (const Observation& seen : finding.observations) {
+        const auto match = golden.find({seen.id, seen.model, std::string(fp16lab::name_of(seen.operands)),
+                                        std::string(fp16lab::name_of(seen.accumulator))});
+        if (match == golden.end() || trimmed(hex_words(match->second.a)) != trimmed(seen.a) ||
+            trimmed(hex_words(match->second.b)) != trimmed(seen.b) ||
+            hex_words(match->second.c).at(0) != seen.c)
+          continue;
+        EXPECT_EQ(hex_words(match->second.d).at(0), seen.d) << seen.id << ' ' << seen.model;
+        found.insert(seen.id);
+      }
+  }
+  for (const char* id :
+       {"V29", "V30", "V34", "V34b", "V34c", "V35", "V37", "V38", "V45", "V45b", "V45c", "P2", "P3b"})
+    EXPECT_TRUE(found.contains(id)) << id;
+}
+
+TEST(Probe, RecordsCanBeReadBack) {
+  EmulatedDevice device(hopper);
+  std::vector<Finding> findings = ask_tensor_core(device, small());
+  for (Finding& finding : ask_half(device, small())) findings.push_back(std::move(finding));
+  const testing_support::TemporaryFolder folder;
+  write_records(folder.path() / "new", device.info(), findings);
+
+  std::size_t rows = 0;
+  for (const std::string& line :
+       testing_support::split(testing_support::slurp(folder.path() / "new/probe.tsv"), '\n')) {
+    if (line.starts_with('#')) continue;
+    const std::vector<std::string> f = testing_support::split(line, '\t');
+    ASSERT_EQ(f.size(), 10U) << line;
+    const TensorCoreModel& row = tensor_core_model(f[1], operand_format(f[2]), accumulator_format(f[3]));
+    const auto words = [](const std::string& text) { return testing_support::hex_words(text); };
+    EXPECT_EQ(fused_dot_add(row, operand_format(f[2]), words(f[5]), operand_format(f[2]), words(f[6]),
+                            words(f[7]).at(0)),
+              words(f[8]).at(0))
+        << line;
+    EXPECT_THAT(f[9],
+                HasSubstr("captured on emulated GPU, compute capability 9.0, driver 1.2.3 (CUDA 13.0), CUDA "
+                          "runtime 13.0: "));
+    ++rows;
+  }
+  EXPECT_GT(rows, 100U);
+  const std::string half = testing_support::slurp(folder.path() / "new/probe_fp16.tsv");
+  EXPECT_THAT(half, HasSubstr("add.rn.f16\t7e00 3c00\t7fff\n"));
+  EXPECT_THAT(half, HasSubstr("cvt.rn.f16.f32\tffc00000\t7fff\n"));
+  EXPECT_THAT(testing_support::slurp(folder.path() / "new/report.md"),
+              HasSubstr("| P5 | mma.m16n8k8.f32.tf32: 8 products in a fused block | CONFIRMED |"));
+}
+
+TEST(Program, SaysThatThereIsNoGpu) {
+  const testing_support::TemporaryFolder folder;
+  const std::string program = std::string(FP16LAB_BIN_DIR) + "/exp_tensor_core_probe";
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    return testing_support::Spawned(program, arguments, folder.path(), {{"CUDA_VISIBLE_DEVICES", ""}}).wait();
+  };
+  const testing_support::Finished none = run({"-o", (folder.path() / "out").string()});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err, HasSubstr("no GPU to probe: "));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "out"));
+
+  const testing_support::Finished model = run({"--model", "hoper"});
+  EXPECT_EQ(model.exit_code, 2);
+  EXPECT_THAT(model.err, HasSubstr("did you mean 'hopper'?"));
+  EXPECT_EQ(run({"--outputs", "many"}).exit_code, 2);
+  EXPECT_EQ(run({"--set", "train.steps=1"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace fp16lab::probe
