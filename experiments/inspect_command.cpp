@@ -1,235 +1,157 @@
-// fp16lab inspect: one value in every format and rounding mode.
+// fp16lab inspect: one value in every format and rounding mode, as text or as JSON.
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "experiments/commands.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/format.hpp"
-#include "numerics/rounding.hpp"
+#include "experiments/inspect_report.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A value as typed, or the exact value of a typed bit pattern.
-struct Value {
-  std::string text;
-  ParsedNumber number;
-};
+constexpr int short_digits = 7;
 
-struct Fields {
-  std::string bits;  ///< "0x045e"
-  int sign = 0;
-  std::string exponent;  ///< the stored field, binary
-  std::string fraction;
-  std::string value_class;  ///< zero, subnormal, normal, infinity, nan
-  std::string value;        ///< exact decimal, "inf", "-inf", "nan"
-};
-
-struct Rounded {
-  Rounding rounding;
-  Fields fields;
-  std::optional<Decimal> error;     ///< rounded - exact, where both are finite
-  std::optional<double> error_ulp;  ///< in units of the format's ulp at the nearest result
-};
-
-struct FormatReport {
-  std::string name;
-  std::string layout;
-  std::vector<Rounded> rounded;
-  std::optional<std::string> ulp;  ///< where the nearest result is finite
-  std::optional<Fields> below, above;
-};
-
-template <class F>
-std::string hex_of(typename F::Bits bits) {
-  return fmt::format("0x{:0{}x}", bits, (F::width + 3) / 4);
+std::vector<std::string> raised(const ExceptionFlags& flags) {
+  std::vector<std::string> names;
+  if (flags.overflow) names.emplace_back("overflow");
+  if (flags.underflow) names.emplace_back("underflow");
+  if (flags.inexact) names.emplace_back("inexact");
+  return names;
 }
 
-template <class F>
-Fields fields_of(SmallFloat<F> x) {
-  Fields fields;
-  fields.bits = hex_of<F>(x.bits());
-  fields.sign = x.sign() ? 1 : 0;
-  fields.exponent =
-      fmt::format("{:0{}b}", (x.magnitude() & F::exponent_mask) >> F::fraction_bits, F::exponent_bits);
-  fields.fraction = fmt::format("{:0{}b}", x.magnitude() & F::fraction_mask, F::fraction_bits);
-  fields.value_class = x.is_nan()         ? "nan"
-                       : x.is_infinite()  ? "infinity"
-                       : x.is_zero()      ? "zero"
-                       : x.is_subnormal() ? "subnormal"
-                                          : "normal";
-  fields.value = x.is_nan()        ? "nan"
-                 : x.is_infinite() ? (x.sign() ? "-inf" : "inf")
-                                   : Decimal(decode(x)).to_string();
-  return fields;
+Decimal power_of_two(int exponent) {
+  Exact one;
+  one.kind = Exact::Kind::finite;
+  one.significand = 1;
+  return Decimal(one).scaled_by_two(exponent);
 }
 
-/// The next number towards +infinity (or towards -infinity), zeros of both signs being one number.
-template <class F>
-SmallFloat<F> neighbour(SmallFloat<F> x, bool up) {
-  using Bits = typename F::Bits;
-  if (x.is_zero())
-    return SmallFloat<F>::from_bits(static_cast<Bits>((up ? 0 : F::sign_mask) | F::min_subnormal));
-  if (x.is_infinite() && x.sign() != up) return x;  // nothing lies beyond
-  const bool away_from_zero = up != x.sign();
-  return SmallFloat<F>::from_bits(static_cast<Bits>(x.bits() + (away_from_zero ? 1 : -1)));
+Json json_of(const Code& code) {
+  return {{"bits", code.hex},
+          {"sign", code.sign},
+          {"exponent", code.exponent_bits},
+          {"fraction", code.fraction_bits},
+          {"exponent_field", code.exponent},
+          {"fraction_field", code.fraction},
+          {"class", code.kind},
+          {"formula", code.formula.empty() ? Json() : Json(code.formula)},
+          {"value", code.value},
+          {"short", code.short_value}};
 }
 
-template <class F>
-FormatReport report_of(const char* name, const Value& value) {
-  FormatReport report;
-  report.name = name;
-  report.layout = fmt::format("1 + {} + {} bits", F::exponent_bits, F::fraction_bits);
-
-  Exact exact = value.number.value.to_exact();
-  if (value.number.kind == Exact::Kind::infinite || value.number.kind == Exact::Kind::nan)
-    exact.kind = value.number.kind;
-  const SmallFloat<F> nearest = round_pack<F>(exact, Rounding::nearest_even);
-
-  std::optional<Decimal> ulp;
-  if (nearest.is_finite()) {
-    // One unit in the last place at `nearest`: the weight of its lowest significand bit.
-    const int exponent = nearest.is_zero() ? F::exponent_of_min_subnormal : decode(nearest).exponent;
-    Exact unit;
-    unit.kind = Exact::Kind::finite;
-    unit.significand = 1;
-    unit.exponent = exponent;
-    ulp = Decimal(unit);
-    report.ulp = ulp->to_string();
+Json json_of(const FormatReport& report) {
+  const RuntimeFormat& format = report.format.format;
+  Json json = {{"format", report.format.name},
+               {"exponent_bits", format.exponent_bits},
+               {"precision", format.precision},
+               {"has_infinity", format.has_infinity},
+               {"ulp", report.ulp_exponent ? Json(power_of_two(*report.ulp_exponent).to_string()) : Json()},
+               {"ulp_exponent", report.ulp_exponent ? Json(*report.ulp_exponent) : Json()}};
+  for (const RoundedValue& rounded : report.rounded) {
+    Json entry = json_of(rounded.code);
+    entry["error"] = rounded.error ? Json(rounded.error->to_string()) : Json();
+    entry["error_ulp"] = rounded.error_ulp ? Json(*rounded.error_ulp) : Json();
+    entry["flags"] = raised(rounded.flags);
+    json["rounding"][name_of(rounded.rounding)] = std::move(entry);
   }
-  if (!nearest.is_nan()) {
-    report.below = fields_of(neighbour(nearest, false));
-    report.above = fields_of(neighbour(nearest, true));
-  }
-  for (const Rounding rounding : all_roundings) {
-    const SmallFloat<F> result = round_pack<F>(exact, rounding);
-    Rounded rounded{rounding, fields_of(result), std::nullopt, std::nullopt};
-    if (result.is_finite() && value.number.kind != Exact::Kind::infinite) {
-      rounded.error = Decimal(decode(result)) - value.number.value;
-      if (ulp) rounded.error_ulp = rounded.error->to_double() / ulp->to_double();
-    }
-    report.rounded.push_back(std::move(rounded));
-  }
-  return report;
-}
-
-std::vector<FormatReport> reports_of(const Value& value) {
-  return {report_of<Binary16>("FP16", value), report_of<BrainFloat16>("BF16", value),
-          report_of<TensorFloat32>("TF32", value), report_of<Binary32>("FP32", value),
-          report_of<Fp8E5M2>("E5M2", value)};
-}
-
-template <class F>
-ParsedNumber number_of_bits(std::uint64_t bits, const std::string& text) {
-  if (bits >> F::width != 0)
-    throw CommandError(ExitCode::usage, fmt::format("'{}': expected at most {} bits", text, F::width));
-  const auto x = SmallFloat<F>::from_bits(static_cast<typename F::Bits>(bits));
-  const Exact exact = decode(x);
-  ParsedNumber number;
-  number.kind = exact.kind;
-  if (x.is_finite())
-    number.value = Decimal(exact);
-  else if (x.sign())
-    number.value = number.value.negated();
-  return number;
-}
-
-/// "f16:0x045e": a bit pattern; anything else is a number.
-Value parse_value(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) {
-    try {
-      return {text, parse_number(text)};
-    } catch (const std::invalid_argument& error) {
-      throw CommandError(ExitCode::usage, error.what());
-    }
-  }
-  const std::string prefix = text.substr(0, colon);
-  std::string_view digits = std::string_view(text).substr(colon + 1);
-  if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
-  std::uint64_t bits = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits, 16);
-  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size())
-    throw CommandError(ExitCode::usage,
-                       fmt::format("'{}': expected hexadecimal bits, such as f16:0x3c00", text));
-  if (prefix == "f16") return {text, number_of_bits<Binary16>(bits, text)};
-  if (prefix == "bf16") return {text, number_of_bits<BrainFloat16>(bits, text)};
-  if (prefix == "f32") return {text, number_of_bits<Binary32>(bits, text)};
-  if (prefix == "e5m2") return {text, number_of_bits<Fp8E5M2>(bits, text)};
-  throw CommandError(ExitCode::usage,
-                     fmt::format("'{}': expected one of the prefixes f16:, bf16:, f32:, e5m2:", text));
-}
-
-std::string exact_text(const Value& value) {
-  if (value.number.kind == Exact::Kind::nan) return "nan";
-  if (value.number.kind == Exact::Kind::infinite) return value.number.value.negative() ? "-inf" : "inf";
-  return value.number.value.to_string();
-}
-
-Json json_of(const Fields& fields) {
-  return {{"bits", fields.bits},         {"sign", fields.sign},         {"exponent", fields.exponent},
-          {"fraction", fields.fraction}, {"class", fields.value_class}, {"value", fields.value}};
-}
-
-Json json_of(const Value& value) {
-  Json json = {{"input", value.text}, {"exact", exact_text(value)}};
-  for (const FormatReport& report : reports_of(value)) {
-    Json format = {{"format", report.name}, {"ulp", report.ulp ? Json(*report.ulp) : Json()}};
-    for (const Rounded& rounded : report.rounded) {
-      Json entry = json_of(rounded.fields);
-      entry["error"] = rounded.error ? Json(rounded.error->to_string()) : Json();
-      entry["error_ulp"] = rounded.error_ulp ? Json(*rounded.error_ulp) : Json();
-      format["rounding"][name_of(rounded.rounding)] = std::move(entry);
-    }
-    format["below"] = report.below ? json_of(*report.below) : Json();
-    format["above"] = report.above ? json_of(*report.above) : Json();
-    json["formats"].push_back(std::move(format));
-  }
+  if (report.stochastic)
+    json["stochastic"] = {{"toward_zero", json_of(report.stochastic->toward_zero)},
+                          {"away", json_of(report.stochastic->away)},
+                          {"probability_away", report.stochastic->probability_away}};
+  json["below"] = report.below ? json_of(*report.below) : Json();
+  json["above"] = report.above ? json_of(*report.above) : Json();
   return json;
 }
 
-std::string error_text(const Rounded& rounded) {
-  if (!rounded.error) return "";
-  if (rounded.error->is_zero()) return "exact";
-  return fmt::format("error {} ({:+.4g} ulp)", rounded.error->to_string(), rounded.error_ulp.value_or(0));
+Json json_of(const InspectedValue& value, const std::vector<FormatReport>& reports) {
+  Json json = {{"input", value.text}, {"exact", value.exact()}};
+  if (!value.nan.empty()) json["nan"] = value.nan;
+  for (const FormatReport& report : reports) json["formats"].push_back(json_of(report));
+  return json;
 }
 
-void print_text(const Value& value) {
-  const std::string exact = exact_text(value);
-  fmt::print("{}{}\n", value.text, exact == value.text ? "" : " = " + exact);
-  for (const FormatReport& report : reports_of(value)) {
-    fmt::print("\n  {} ({})\n", report.name, report.layout);
-    for (const Rounded& rounded : report.rounded)
-      fmt::print("    {:<12}  {}  {} {} {}  {:<9}  {}  {}\n", name_of(rounded.rounding), rounded.fields.bits,
-                 rounded.fields.sign, rounded.fields.exponent, rounded.fields.fraction,
-                 rounded.fields.value_class, rounded.fields.value, error_text(rounded));
-    if (report.ulp) fmt::print("    ulp           {}\n", *report.ulp);
-    if (report.below) fmt::print("    next below    {}  {}\n", report.below->bits, report.below->value);
-    if (report.above) fmt::print("    next above    {}  {}\n", report.above->bits, report.above->value);
+std::string short_text(const Code& code) { return fmt::format("{} = {}", code.hex, code.short_value); }
+
+std::string error_text(const RoundedValue& rounded) {
+  if (!rounded.error) return "";
+  if (rounded.error->is_zero()) return "  exact";
+  const std::string error = fmt::format("  error {}{}", rounded.error->negative() ? "" : "+",
+                                        rounded.error->to_string(short_digits));
+  return rounded.error_ulp ? fmt::format("{} = {:+.4g} ulp", error, *rounded.error_ulp) : error;
+}
+
+std::string stochastic_text(const StochasticRounding& stochastic) {
+  if (stochastic.toward_zero.bits == stochastic.away.bits)
+    return fmt::format("always {}", short_text(stochastic.away));
+  return fmt::format("up in magnitude with probability {:.6g} to {}, else {}", stochastic.probability_away,
+                     short_text(stochastic.away), short_text(stochastic.toward_zero));
+}
+
+void print_line(const char* label, const std::string& text) { fmt::print("    {:<13} {}\n", label, text); }
+
+void print_details(const FormatReport& report) {
+  const RuntimeFormat& format = report.format.format;
+  const Code& code = report.code();
+  fmt::print("\n  {} (1 + {} + {} bits), {}\n", report.format.name, format.exponent_bits,
+             format.fraction_bits, name_of(report.rounded.front().rounding));
+  print_line("fields",
+             fmt::format("{} {} {}  {}", code.sign, code.exponent_bits, code.fraction_bits, code.kind));
+  print_line("value", code.formula.empty() ? code.value : fmt::format("{} = {}", code.formula, code.value));
+  if (report.ulp_exponent)
+    print_line("ulp", fmt::format("2^{} = {}", *report.ulp_exponent,
+                                  power_of_two(*report.ulp_exponent).to_string(short_digits)));
+  if (report.below) print_line("next below", short_text(*report.below));
+  if (report.above) print_line("next above", short_text(*report.above));
+
+  std::size_t width = 0;
+  for (const RoundedValue& rounded : report.rounded) width = std::max(width, short_text(rounded.code).size());
+  for (const RoundedValue& rounded : report.rounded) {
+    const std::vector<std::string> flags = raised(rounded.flags);
+    print_line(name_of(rounded.rounding),
+               fmt::format("{:<{}}{}{}", short_text(rounded.code), width, error_text(rounded),
+                           flags.empty() ? "" : fmt::format("  [{}]", fmt::join(flags, " "))));
   }
+  if (report.stochastic) print_line("stochastic", stochastic_text(*report.stochastic));
+}
+
+void print_text(const InspectedValue& value, const std::vector<FormatReport>& reports) {
+  const std::string exact = value.nan.empty() ? value.exact() : value.nan;
+  fmt::print("{}{}\n\n", value.text, exact == value.text ? "" : " = " + exact);
+  for (const FormatReport& report : reports)
+    fmt::print("  {} {}\n", report.format.name, short_text(report.code()));
+  for (const FormatReport& report : reports) print_details(report);
 }
 
 }  // namespace
 
 ExitCode run_inspect(const InspectCommand& command) {
-  std::vector<Value> values;
+  std::vector<NamedFormat> formats;
+  for (const std::string& text : command.formats) formats.push_back(parse_format(text));
+  if (formats.empty()) formats = named_formats();
+  std::vector<Rounding> roundings;
+  for (const std::string& text : command.roundings) roundings.push_back(parse_rounding(text));
+  if (roundings.empty()) {
+    roundings.assign(std::begin(all_roundings), std::end(all_roundings));
+    roundings.push_back(Rounding::stochastic);
+  }
+  std::vector<InspectedValue> values;
   for (const std::string& text : command.values) values.push_back(parse_value(text));
-  if (command.json) {
-    Json json = Json::array();
-    for (const Value& value : values) json.push_back(json_of(value));
-    fmt::print("{}\n", json.dump(2));
-    return ExitCode::ok;
-  }
+
+  Json json = Json::array();
   for (std::size_t i = 0; i < values.size(); ++i) {
+    std::vector<FormatReport> reports;
+    reports.reserve(formats.size());
+    for (const NamedFormat& format : formats) reports.push_back(report_on(values[i], format, roundings));
+    if (command.json) {
+      json.push_back(json_of(values[i], reports));
+      continue;
+    }
     if (i > 0) fmt::print("\n");
-    print_text(values[i]);
+    print_text(values[i], reports);
   }
+  if (command.json) fmt::print("{}\n", json.dump(2));
   return ExitCode::ok;
 }
 

@@ -10,9 +10,9 @@
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
+#include "experiments/inspect_report.hpp"
 #include "experiments/workloads.hpp"
 #include "numerics/decimal.hpp"
-#include "numerics/format.hpp"
 #include "numerics/gemm.hpp"
 #include "numerics/tensor_core_model.hpp"
 
@@ -21,31 +21,37 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class F>
-Json format_json(const char* name, const char* use) {
-  const auto exact = [](typename F::Bits bits) {
-    return Decimal(decode(SmallFloat<F>::from_bits(bits))).to_string();
-  };
-  return {{"name", name},
-          {"width", F::width},
-          {"exponent_bits", F::exponent_bits},
-          {"precision", F::precision},
-          {"max_finite", exact(F::max_finite)},
-          {"min_normal", exact(F::min_normal)},
-          {"min_subnormal", exact(F::min_subnormal)},
-          {"use", use}};
+Json format_json(const NamedFormat& named) {
+  const RuntimeFormat& format = named.format;
+  const auto value = [&](std::uint64_t bits) { return Decimal(format.decode(bits)).to_string(7); };
+  return {{"name", named.name},
+          {"bits", named.prefix + ":"},
+          {"width", format.width},
+          {"exponent_bits", format.exponent_bits},
+          {"precision", format.precision},
+          {"max_finite", value(format.max_finite)},
+          {"min_normal", value(format.min_normal)},
+          {"min_subnormal", value(format.min_subnormal)},
+          {"infinity", format.has_infinity}};
 }
 
-const char* name_of_evidence(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::hardware:
-      return "equals hardware captures";
-    case Evidence::hardware_test:
-      return "asserted on hardware by a public test suite";
-    case Evidence::model:
-      return "published model";
-  }
-  return "?";
+Json tensor_core_json(const TensorCoreModel& row) {
+  Json operands = Json::array();
+  for (const OperandFormat format : operand_formats)
+    if (row.operands.contains(format)) operands.push_back(name_of(format));
+  return {{"name", row.name},
+          {"operands", std::move(operands)},
+          {"accumulator", name_of(row.accumulator())},
+          {"products_per_block", row.block_size},
+          {"fraction_bits", row.fraction_bits},
+          {"exponent_floor", row.exponent_floor},
+          {"output", name_of(row.output)},
+          {"dataflow", name_of(row.dataflow)},
+          {"subnormal_accumulator", name_of(row.subnormal_accumulator)},
+          {"underflow_zero", name_of(row.underflow_zero)},
+          {"evidence", name_of(row.evidence)},
+          {"hardware", row.hardware},
+          {"source", row.source}};
 }
 
 Json everything() {
@@ -58,19 +64,9 @@ Json everything() {
   for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
     json["policies"].push_back(
         {{"name", policy.name}, {"parameters", policy.parameters}, {"rule", policy.rule}});
-  json["formats"] = {format_json<Binary16>("FP16", "values of inspect, autocast"),
-                     format_json<BrainFloat16>("BF16", "values of inspect"),
-                     format_json<TensorFloat32>("TF32", "values of inspect"),
-                     format_json<Binary32>("FP32", "values of inspect, master weights"),
-                     format_json<Fp8E5M2>("E5M2", "values of inspect")};
+  for (const NamedFormat& format : named_formats()) json["formats"].push_back(format_json(format));
   for (const TensorCoreModel& model : tensor_core_models())
-    json["tensor_cores"].push_back({{"name", model.name},
-                                    {"hardware", model.hardware},
-                                    {"products_per_block", model.block_size},
-                                    {"fraction_bits", model.fraction_bits},
-                                    {"exponent_floor", model.exponent_floor},
-                                    {"evidence", name_of_evidence(model.evidence)},
-                                    {"source", model.source}});
+    json["tensor_cores"].push_back(tensor_core_json(model));
   const RunConfig defaults;
   for (const ConfigKey& key : config_keys())
     json["config_keys"].push_back({{"name", key.name},
@@ -82,12 +78,39 @@ Json everything() {
 
 std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
+/// What is too wide for one table: two lines a row, the parameters and where they come from.
+void print_tensor_cores() {
+  fmt::print(
+      "  L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor.\n"
+      "  fp8_as_fp16_pairs: FP8 becomes FP16, two blocks of 16 in an instruction, c added last.\n"
+      "  Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips by\n"
+      "  a public test suite; model, as published. Open, with options in fp16lab mma: the exponent of\n"
+      "  a subnormal FP16 c (here emin) and the sign of a sum that rounds to zero (here kept).\n"
+      "  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}\n",
+      "name", "operands", "acc", "L", "F", "E0", "output", "evidence");
+  for (const TensorCoreModel& row : tensor_core_models()) {
+    std::string operands;
+    for (const OperandFormat format : operand_formats)
+      if (row.operands.contains(format))
+        operands += (operands.empty() ? "" : " ") + std::string(name_of(format));
+    fmt::print("  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}{}\n", row.name, operands,
+               name_of(row.accumulator()), row.block_size, row.fraction_bits, row.exponent_floor,
+               name_of(row.output), name_of(row.evidence),
+               row.dataflow == Dataflow::fused_chain ? "" : fmt::format("; {}", name_of(row.dataflow)));
+    fmt::print("      {}: {}\n", row.hardware, row.source);
+  }
+}
+
 /// One aligned table a section; the last column is not padded.
 void print_tables(const Json& json) {
   bool first = true;
   for (const auto& [section, rows] : json.items()) {
     fmt::print("{}{}\n", first ? "" : "\n", section);
     first = false;
+    if (section == "tensor_cores") {
+      print_tensor_cores();
+      continue;
+    }
     std::vector<std::vector<std::string>> table(1);
     for (const auto& [column, value] : rows.front().items()) table.front().push_back(column);
     for (const Json& row : rows) {

@@ -43,7 +43,20 @@ std::uint32_t divide(Natural& x, std::uint32_t divisor) {
   return static_cast<std::uint32_t>(remainder);
 }
 
+/// The largest power of `base` that fits a limb, and its exponent.
+struct LimbPower {
+  std::uint32_t value = 1;
+  int exponent = 0;
+};
+constexpr LimbPower largest_power(std::uint32_t base) {
+  LimbPower power;
+  for (; std::uint64_t{power.value} * base >> 32 == 0; ++power.exponent) power.value *= base;
+  return power;
+}
+
 void multiply_by_power(Natural& x, std::uint32_t base, int power) {
+  const LimbPower step = largest_power(base);
+  for (; power >= step.exponent; power -= step.exponent) multiply_add(x, step.value, 0);
   for (; power > 0; --power) multiply_add(x, base, 0);
 }
 
@@ -102,12 +115,7 @@ Decimal::Decimal(const Exact& exact) : negative_(exact.sign) {
   limbs_ = {static_cast<std::uint32_t>(exact.significand),
             static_cast<std::uint32_t>(exact.significand >> 32)};
   trim(limbs_);
-  if (exact.exponent >= 0) {
-    shift_left(limbs_, exact.exponent);
-  } else {
-    multiply_by_power(limbs_, 5, -exact.exponent);
-    exponent_ = exact.exponent;
-  }
+  *this = scaled_by_two(exact.exponent);
 }
 
 Exact Decimal::to_exact() const {
@@ -125,7 +133,11 @@ Exact Decimal::to_exact() const {
     const int k = -exponent_;
     const int s = std::max(0, 65 + static_cast<int>(std::int64_t{k} * 2322 / 1000) + 1 - bit_length(integer));
     shift_left(integer, s);
-    for (int i = 0; i < k; ++i) exact.sticky = (divide(integer, 5) != 0) || exact.sticky;
+    constexpr LimbPower step = largest_power(5);
+    int left = k;
+    for (; left >= step.exponent; left -= step.exponent)
+      exact.sticky = divide(integer, step.value) != 0 || exact.sticky;
+    for (; left > 0; --left) exact.sticky = divide(integer, 5) != 0 || exact.sticky;
     exact.exponent = -k - s;
   }
 
@@ -173,24 +185,40 @@ Decimal Decimal::operator-(const Decimal& other) const {
   return result;
 }
 
-std::string Decimal::to_string() const {
-  if (is_zero()) return negative_ ? "-0" : "0";
+Decimal Decimal::scaled_by_two(int exponent) const {
+  Decimal result = *this;
+  if (result.is_zero()) return result;
+  if (exponent >= 0) {
+    shift_left(result.limbs_, exponent);
+  } else {
+    multiply_by_power(result.limbs_, 5, -exponent);
+    result.exponent_ += exponent;
+  }
+  return result;
+}
 
-  std::string digits;  // least significant first
+Decimal::Digits Decimal::digits() const {
+  Digits result;
+  std::string& digits = result.text;  // least significant first until the end
   for (Natural rest = limbs_; !rest.empty();) {
     std::uint32_t group = divide(rest, 1'000'000'000);
     for (int i = 0; i < 9; ++i, group /= 10) digits.push_back(static_cast<char>('0' + group % 10));
   }
-  while (digits.back() == '0') digits.pop_back();
-  const std::size_t trailing_zeros = digits.find_first_not_of('0');
-  const int last_place = exponent_ + static_cast<int>(trailing_zeros);
-  digits.erase(0, trailing_zeros);
+  digits.erase(digits.find_last_not_of('0') + 1);
+  result.leading = exponent_ + static_cast<int>(digits.size()) - 1;
+  digits.erase(0, digits.find_first_not_of('0'));
   std::reverse(digits.begin(), digits.end());
+  return result;
+}
 
+/// Plain notation for leading digits worth 10^-4 to 10^max_plain, else scientific.
+std::string Decimal::layout(const Digits& value, int max_plain) const {
+  const std::string& digits = value.text;
   const int count = static_cast<int>(digits.size());
-  const int leading = last_place + count - 1;  // decimal exponent of the first digit
+  const int leading = value.leading;
+  const int last_place = leading - count + 1;
   std::string text = negative_ ? "-" : "";
-  if (leading < -4 || leading > 20) {
+  if (leading < -4 || leading > max_plain) {
     text += digits.front();
     if (count > 1) text.append(1, '.').append(digits, 1);
     const std::string power = std::to_string(std::abs(leading));
@@ -206,6 +234,38 @@ std::string Decimal::to_string() const {
     text.append(digits, 0, point).append(1, '.').append(digits, point);
   }
   return text;
+}
+
+std::string Decimal::to_string() const {
+  if (is_zero()) return negative_ ? "-0" : "0";
+  return layout(digits(), 20);
+}
+
+std::string Decimal::to_string(int significant) const {
+  if (significant < 1)
+    throw std::invalid_argument("Decimal: cannot write " + std::to_string(significant) +
+                                " significant digits; at least 1 is needed");
+  if (is_zero()) return negative_ ? "-0" : "0";
+  Digits value = digits();
+  std::string& text = value.text;
+  const auto kept = static_cast<std::size_t>(significant);
+  if (text.size() > kept) {
+    // The digits end in a non-zero one, so "5 and nothing more" is a tie.
+    const bool tie = text[kept] == '5' && text.size() == kept + 1;
+    const bool up = tie ? (text[kept - 1] - '0') % 2 != 0 : text[kept] >= '5';
+    text.resize(kept);
+    if (up) {
+      text.erase(text.find_last_not_of('9') + 1);  // every 9 carries on and becomes a trailing zero
+      if (text.empty()) {
+        text = "1";
+        ++value.leading;
+      } else {
+        ++text.back();
+      }
+    }
+    text.erase(text.find_last_not_of('0') + 1);
+  }
+  return layout(value, significant - 1);
 }
 
 /// One pass over the text; every method consumes a prefix of `rest`.
@@ -272,16 +332,6 @@ struct DecimalParser {
     return negative ? -exponent : exponent;
   }
 
-  static void scale_by_two(Decimal& value, int exponent) {
-    if (value.limbs_.empty()) return;
-    if (exponent >= 0) {
-      shift_left(value.limbs_, exponent);
-    } else {
-      multiply_by_power(value.limbs_, 5, -exponent);
-      value.exponent_ = exponent;
-    }
-  }
-
   ParsedNumber parse() {
     ParsedNumber number;
     const bool negative = take_sign();
@@ -291,10 +341,11 @@ struct DecimalParser {
       number.kind = Exact::Kind::nan;
     } else if (take("2^")) {
       number.value.limbs_ = {1};
-      scale_by_two(number.value, take_exponent());
+      number.value = number.value.scaled_by_two(take_exponent());
     } else if (take("0x")) {
       const int fraction = take_digits(16, number.value.limbs_);
-      scale_by_two(number.value, (take("p") ? take_exponent() : 0) - 4 * fraction);
+      const int exponent = take("p") ? take_exponent() : 0;
+      number.value = number.value.scaled_by_two(exponent - 4 * fraction);
     } else {
       const int fraction = take_digits(10, number.value.limbs_);
       number.value.exponent_ = (take("e") ? take_exponent() : 0) - fraction;

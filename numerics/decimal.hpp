@@ -34,13 +34,24 @@ class Decimal {
   Decimal negated() const;
   Decimal magnitude() const;
   Decimal operator-(const Decimal& other) const;  ///< exact; x - x = +0
+  Decimal scaled_by_two(int exponent) const;      ///< times 2^exponent, exactly
 
   /// All digits: "0.1", "65504", "6.663799285888671875e-05". Scientific where the decimal exponent is below
   /// -4 or above 20, with at least two exponent digits as printf writes them.
   std::string to_string() const;
+  /// Correctly rounded to at most `significant` digits (>= 1; ties to even), as printf's "%.{significant}g".
+  std::string to_string(int significant) const;
 
  private:
   friend struct DecimalParser;
+  /// The significant digits without leading and trailing zeros, and the power of ten of the first one.
+  struct Digits {
+    std::string text;
+    int leading = 0;
+  };
+  Digits digits() const;
+  std::string layout(const Digits& digits, int max_plain) const;
+
   std::vector<std::uint32_t> limbs_;  ///< coefficient, base 2^32, least significant first, no leading zeros
   int exponent_ = 0;
   bool negative_ = false;

@@ -26,22 +26,29 @@ struct Exact {
   bool sticky = false;
 };
 
-/// The exact value of a bit pattern. Subnormals keep the format's emin and a significand without hidden bit.
+/// The exact value of a code of format `f`. Subnormals keep emin and a significand without hidden bit.
 template <class F>
-FP16LAB_HD constexpr Exact decode(SmallFloat<F> x) {
+FP16LAB_HD constexpr Exact decode_bits(const F& f, std::uint64_t bits) {
   Exact exact;
-  exact.sign = x.sign();
-  const std::uint64_t field = static_cast<std::uint64_t>(x.magnitude()) >> F::fraction_bits;
-  const std::uint64_t fraction = x.magnitude() & F::fraction_mask;
-  if (x.magnitude() == 0) return exact;
-  if (!x.is_finite()) {
-    exact.kind = x.is_nan() ? Exact::Kind::nan : Exact::Kind::infinite;
+  exact.sign = (bits & f.sign_mask) != 0;
+  const std::uint64_t magnitude = bits & f.magnitude_mask;
+  if (magnitude == 0) return exact;
+  if (magnitude > f.max_finite) {
+    exact.kind = f.has_infinity && magnitude == f.infinity ? Exact::Kind::infinite : Exact::Kind::nan;
     return exact;
   }
+  const std::uint64_t field = magnitude >> f.fraction_bits;
+  const std::uint64_t fraction = magnitude & f.fraction_mask;
   exact.kind = Exact::Kind::finite;
-  exact.significand = field == 0 ? fraction : fraction | (std::uint64_t{1} << F::fraction_bits);
-  exact.exponent = (field == 0 ? 1 : static_cast<int>(field)) - F::bias - F::fraction_bits;
+  exact.significand = field == 0 ? fraction : fraction | (std::uint64_t{1} << f.fraction_bits);
+  exact.exponent = (field == 0 ? 1 : static_cast<int>(field)) - f.bias - f.fraction_bits;
   return exact;
+}
+
+/// The same for a typed code.
+template <class F>
+FP16LAB_HD constexpr Exact decode(SmallFloat<F> x) {
+  return decode_bits(F{}, x.bits());
 }
 
 /// A significand cut at a last place 2^shift times its own unit.
@@ -106,24 +113,20 @@ FP16LAB_HD constexpr bool overflows_to_infinity(const ArithmeticOptions& options
   return false;
 }
 
-/// Rounds to format `F` (IEEE 754-2019, 4.3 and 7.4) and packs. NaN gives the canonical NaN, whatever its sign
+/// Rounds to format `f` (IEEE 754-2019, 4.3 and 7.4) and packs. NaN gives the canonical NaN, whatever its sign
 /// and payload were. `options.flush_inputs` has no meaning here. Formats without infinities give their NaN
 /// (with the sign) where others overflow to infinity, and for infinite operands unless `saturate`.
 template <class F>
-FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, const ArithmeticOptions& options,
+FP16LAB_HD constexpr std::uint64_t round_bits(const F& f, const Exact& x, const ArithmeticOptions& options,
                                               ExceptionFlags* flags = nullptr) {
-  using Bits = typename F::Bits;
-  const Bits sign = x.sign ? F::sign_mask : Bits{0};
-  const auto pack = [sign](Bits magnitude) {
-    return SmallFloat<F>::from_bits(static_cast<Bits>(sign | magnitude));
-  };
+  const std::uint64_t sign = x.sign ? f.sign_mask : 0;
   switch (x.kind) {
     case Exact::Kind::zero:
-      return pack(0);
+      return sign;
     case Exact::Kind::infinite:
-      return pack(options.saturate ? F::max_finite : F::infinity);
+      return sign | (options.saturate ? f.max_finite : f.infinity);
     case Exact::Kind::nan:
-      return SmallFloat<F>::from_bits(F::canonical_nan);
+      return f.canonical_nan;
     case Exact::Kind::finite:
       break;
   }
@@ -131,8 +134,8 @@ FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, const ArithmeticOp
   // The last place of the result is 2^quantum: p bits below the leading one, but never below the subnormals'
   // last place.
   const int leading = x.exponent + bit_width(x.significand) - 1;
-  const int min_quantum = F::emin - F::fraction_bits;
-  const int quantum = leading - F::fraction_bits > min_quantum ? leading - F::fraction_bits : min_quantum;
+  const int min_quantum = f.emin - f.fraction_bits;
+  const int quantum = leading - f.fraction_bits > min_quantum ? leading - f.fraction_bits : min_quantum;
   const int shift = quantum - x.exponent;
 
   const Truncated truncated = truncate(x, shift);
@@ -140,26 +143,32 @@ FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, const ArithmeticOp
 
   // A carry out of the significand moves into the exponent field by itself; a subnormal that reaches 2^emin
   // likewise.
-  const bool too_large = leading > F::emax;
+  const bool too_large = leading > f.emax;
   const std::uint64_t magnitude =
-      too_large ? F::infinity
-                : (static_cast<std::uint64_t>(quantum - min_quantum) << F::fraction_bits) + kept;
-  const bool overflow = magnitude >= F::infinity;
-  const bool flushed = options.flush_results && magnitude != 0 && magnitude < F::min_normal;
+      too_large ? f.infinity : (static_cast<std::uint64_t>(quantum - min_quantum) << f.fraction_bits) + kept;
+  const bool overflow = magnitude >= f.infinity;
+  const bool flushed = options.flush_results && magnitude != 0 && magnitude < f.min_normal;
   if (flags != nullptr) {
     const bool inexact = !truncated.exact() || overflow || flushed;
     // One binade below 2^emin, rounding to p bits (one more than the subnormals have there) may still reach
     // 2^emin: then the result is tiny before but not after rounding.
     const bool reaches_normal =
-        options.tininess == Tininess::after_rounding && leading == F::emin - 1 &&
-        round_truncated(truncate(x, shift - 1), options, x.sign) == std::uint64_t{1} << F::precision;
-    const bool tiny = leading < F::emin && !reaches_normal;
+        options.tininess == Tininess::after_rounding && leading == f.emin - 1 &&
+        round_truncated(truncate(x, shift - 1), options, x.sign) == std::uint64_t{1} << f.precision;
+    const bool tiny = leading < f.emin && !reaches_normal;
     flags->inexact = flags->inexact || inexact;
     flags->overflow = flags->overflow || overflow;
     flags->underflow = flags->underflow || (inexact && tiny);
   }
-  if (overflow) return pack(overflows_to_infinity(options, x.sign) ? F::infinity : F::max_finite);
-  return pack(flushed ? Bits{0} : static_cast<Bits>(magnitude));
+  if (overflow) return sign | (overflows_to_infinity(options, x.sign) ? f.infinity : f.max_finite);
+  return sign | (flushed ? 0 : magnitude);
+}
+
+/// The same for a format type.
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> round_pack(const Exact& x, const ArithmeticOptions& options,
+                                              ExceptionFlags* flags = nullptr) {
+  return SmallFloat<F>::from_bits(static_cast<typename F::Bits>(round_bits(F{}, x, options, flags)));
 }
 
 }  // namespace fp16lab

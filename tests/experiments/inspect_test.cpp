@@ -1,8 +1,10 @@
 // fp16lab inspect against values from the literature, typed here.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/spawn.hpp"
@@ -106,8 +108,111 @@ TEST_F(Inspect, TextShowsWhatJsonHolds) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part;
 }
 
+TEST_F(Inspect, EveryFormatShowsBitsAndShortValueOnOneLine) {
+  const testing_support::Finished result = run({"0.00006666666"});
+  // E5M2's and BF16's neighbours of 0.00006666666 by hand: 2^-14 and (1 + 12/128) 2^-14.
+  for (const char* line :
+       {"FP16 0x045e = 6.663799e-05", "BF16 0x388c = 6.67572e-05", "TF32 0x1c45e = 6.663799e-05",
+        "FP32 0x388bcf64 = 6.666666e-05", "FP64 0x3f1179ec7f6b8246 = 6.666666e-05", "E4M3 0x00 = 0",
+        "E5M2 0x04 = 6.103516e-05", "(-1)^0 2^(1-15) (1+94/1024) = 6.663799285888671875e-05"})
+    EXPECT_NE(result.out.find(line), std::string::npos) << line;
+}
+
+TEST_F(Inspect, FormulasAreTheValue) {
+  const auto formula = [](const std::string& value, const std::string& name) -> std::string {
+    return format(value, name).at("rounding").at("nearest_even").at("formula");
+  };
+  EXPECT_EQ(formula("0.00006666666", "FP16"), "(-1)^0 2^(1-15) (1+94/1024)");
+  EXPECT_EQ(formula("-65504", "FP16"), "(-1)^1 2^(30-15) (1+1023/1024)");
+  EXPECT_EQ(formula("2^-24", "FP16"), "(-1)^0 2^(-14) (1/1024)");
+  EXPECT_EQ(formula("-0", "FP16"), "(-1)^1 2^(-14) (0/1024)");
+  EXPECT_EQ(formula("448", "E4M3"), "(-1)^0 2^(15-7) (1+6/8)");
+  EXPECT_EQ(formula("1", "FP64"), "(-1)^0 2^(1023-1023) (1+0/4503599627370496)");
+  EXPECT_TRUE(format("inf", "FP16").at("rounding").at("nearest_even").at("formula").is_null());
+}
+
+TEST_F(Inspect, DoublePrecisionAndTheEightBitFormats) {
+  EXPECT_EQ(bits("0.1", "FP64"), "0x3fb999999999999a");
+  EXPECT_EQ(bits("4.9406564584124654e-324", "FP64"), "0x0000000000000001");
+  EXPECT_EQ(bits("2.4703282292062327e-324", "FP64"), "0x0000000000000000") << "just below half of it";
+  EXPECT_EQ(bits("2.4703282292062328e-324", "FP64"), "0x0000000000000001") << "just above";
+  EXPECT_EQ(bits("448", "E4M3"), "0x7e");
+  EXPECT_EQ(bits("464", "E4M3"), "0x7e");
+  EXPECT_EQ(bits("464.001", "E4M3"), "0x7f") << "overflow is NaN";
+  EXPECT_EQ(bits("-1e9", "E4M3", "toward_zero"), "0xfe");
+}
+
+TEST_F(Inspect, BitPatternsOfEveryFormat) {
+  for (const auto& [text, value] :
+       std::vector<std::pair<std::string, std::string>>{{"f16:0x3e00", "1.5"},
+                                                        {"bf16:3fc0", "1.5"},
+                                                        {"tf32:0x1fe00", "1.5"},
+                                                        {"f32:3fc00000", "1.5"},
+                                                        {"f64:3ff8000000000000", "1.5"},
+                                                        {"e4m3:3c", "1.5"},
+                                                        {"e5m2:0x3e", "1.5"},
+                                                        {"6,10:0x3f00", "1.5"}})
+    EXPECT_EQ(format(text, "FP64").at("rounding").at("nearest_even").at("value"), value) << text;
+  const testing_support::Finished result = run({"f16:0x7d01", "--json"});
+  EXPECT_EQ(Json::parse(result.out).at(0).at("nan"), "signaling NaN, payload 0x101");
+}
+
+TEST_F(Inspect, FormatsOfTheUsersOwn) {
+  // 6 exponent bits, 10 significant ones: bias 31, largest number (2 - 2^-9) 2^31, smallest 2^-39.
+  Json json = Json::parse(run({"4290772992", "2^-39", "--format", "6,10", "--json"}).out);
+  ASSERT_EQ(json.at(0).at("formats").size(), 1u) << "only the formats asked for";
+  EXPECT_EQ(json.at(0).at("formats").at(0).at("rounding").at("nearest_even").at("bits"), "0x7dff");
+  EXPECT_EQ(json.at(0).at("formats").at(0).at("rounding").at("nearest_even").at("error"), "0");
+  EXPECT_EQ(json.at(1).at("formats").at(0).at("rounding").at("nearest_even").at("bits"), "0x0001");
+  // 4,4 with a top binade of numbers is E4M3; without, the top binade is specials and 240 the largest number.
+  json = Json::parse(
+      run({"500", "-17", "--format=4,4,numbers", "--format", "e4m3", "--format", "4,4", "--json"}).out);
+  for (const Json& value : json) {
+    const Json& formats = value.at("formats");
+    EXPECT_EQ(formats.at(0).at("rounding"), formats.at(1).at("rounding"));
+    EXPECT_EQ(formats.at(0).at("above"), formats.at(1).at("above"));
+  }
+  EXPECT_EQ(json.at(0).at("formats").at(2).at("rounding").at("toward_zero").at("value"), "240");
+}
+
+TEST_F(Inspect, StochasticRoundingAndFlags) {
+  const Json quarter = format("0x1.001p0", "FP16");  // 1 + 2^-12: a quarter of an ulp above 1
+  EXPECT_EQ(quarter.at("stochastic").at("probability_away"), 0.25);
+  EXPECT_EQ(quarter.at("stochastic").at("toward_zero").at("bits"), "0x3c00");
+  EXPECT_EQ(quarter.at("stochastic").at("away").at("bits"), "0x3c01");
+  EXPECT_EQ(format("1", "FP16").at("stochastic").at("probability_away"), 0);
+  EXPECT_EQ(quarter.at("rounding").at("upward").at("error_ulp"), 0.75);
+  EXPECT_EQ(quarter.at("rounding").at("nearest_even").at("flags"), Json({"inexact"}));
+  EXPECT_EQ(format("2^-26", "FP16").at("rounding").at("nearest_even").at("flags"),
+            Json({"underflow", "inexact"}));
+  EXPECT_EQ(format("65520", "FP16").at("rounding").at("nearest_even").at("flags"),
+            Json({"overflow", "inexact"}));
+  EXPECT_EQ(format("1", "FP16").at("rounding").at("nearest_even").at("flags"), Json::array());
+
+  const Json json = Json::parse(run({"0.1", "--rounding", "upward", "--rounding=stochastic", "--json"}).out);
+  for (const Json& entry : json.at(0).at("formats")) {
+    EXPECT_EQ(entry.at("rounding").size(), 1u);
+    EXPECT_TRUE(entry.at("rounding").contains("upward"));
+    EXPECT_TRUE(entry.contains("stochastic"));
+  }
+}
+
+TEST_F(Inspect, RefusesUnknownFormatsAndRoundings) {
+  for (const auto& [option, text, part] :
+       std::vector<std::array<std::string, 3>>{{"--format", "FP15", "did you mean 'FP16'"},
+                                               {"--format", "1,3", "2 to 15"},
+                                               {"--format", "5,11,nothing", "EXPONENT_BITS,PRECISION"},
+                                               {"--rounding", "upwards", "did you mean 'upward'"}}) {
+    const testing_support::Finished result = run({"1", option, text});
+    EXPECT_EQ(result.exit_code, 2) << text;
+    EXPECT_NE(result.err.find("'" + text + "'"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  }
+}
+
 TEST_F(Inspect, RefusesWhatIsNoValue) {
-  for (const char* value : {"1.5x", "f16:0x12345", "f17:0x1", "f16:", "f16:0xg", "hello"}) {
+  for (const char* value : {"1.5x", "f16:0x12345", "f17:0x1", "f16:", "f16:0xg", "hello", "e4m3:0x100",
+                            "tf32:0x80000", "f64:0x10000000000000000", "99,1:0"}) {
     const testing_support::Finished result = run({value});
     EXPECT_EQ(result.exit_code, 2) << value;
     EXPECT_EQ(result.out, "");

@@ -85,6 +85,119 @@ TEST(Decimal, ReadsAsStrtodAndStrtofRound) {
   }
 }
 
+void expect_read_as_the_library_does(const std::string& text) {
+  const Exact exact = parse_number(text).value.to_exact();
+  EXPECT_EQ(round_pack<Binary64>(exact, Rounding::nearest_even).bits(),
+            bits_of(std::strtod(text.c_str(), nullptr)))
+      << text;
+  EXPECT_EQ(round_pack<Binary32>(exact, Rounding::nearest_even).bits(),
+            bits_of(std::strtof(text.c_str(), nullptr)))
+      << text;
+}
+
+TEST(Decimal, ReadsTheHardCases) {
+  // Inputs that hung or misled parsers (PHP bug 53632, Java bug 4421494), and the ends of both formats.
+  for (const char* text : {"2.2250738585072011e-308",
+                           "2.2250738585072012e-308",
+                           "2.2250738585072014e-308",
+                           "1.7976931348623157e308",
+                           "1.7976931348623158e308",
+                           "1.7976931348623159e308",
+                           "1.797693134862315807e308",
+                           "1.797693134862315808e308",
+                           "4.9406564584124654e-324",
+                           "2.4703282292062327e-324",
+                           "2.4703282292062328e-324",
+                           "9007199254740993",
+                           "9007199254740992.99999999999999999999",
+                           "9007199254740993.00000000000000000001",
+                           "6.02214076e23",
+                           "8.98846567431158e307",
+                           "3.4028234e38",
+                           "3.40282356e38",
+                           "3.4028235677973366e38",
+                           "3.4028235677973367e38",
+                           "1.17549435e-38",
+                           "1.17549421e-38",
+                           "7.006492321624085e-46",
+                           "7.0064923216240853e-46",
+                           "7.0064923216240854e-46",
+                           "16777217",
+                           "16777217.0000000000000001",
+                           "0.500000000000000166533453693773481063544750213623046875",
+                           "1e-400",
+                           "1e400",
+                           "123456789012345678901234567890e-330"})
+    expect_read_as_the_library_does(text);
+}
+
+TEST(Decimal, HalfwayCasesOfDoublesWithAllTheirDigits) {
+  // Midpoints of adjacent doubles have up to 768 significant digits; one more digit after them decides.
+  std::mt19937_64 random(17);
+  for (int i = 0; i < 1000; ++i) {
+    std::uint64_t bits = random() % Binary64::max_finite;
+    if (i % 4 == 0) bits = random() % (Binary64::min_normal + 1000);  // subnormals: the longest expansions
+    Exact middle = decode(SmallFloat<Binary64>::from_bits(bits));
+    middle.kind = Exact::Kind::finite;
+    if (bits == 0) middle.exponent = Binary64::exponent_of_min_subnormal;
+    middle.significand = 2 * middle.significand + 1;
+    --middle.exponent;
+    const std::string text = Decimal(middle).to_string();
+    expect_read_as_the_library_does(text);
+    ASSERT_EQ(round_pack<Binary64>(parse_number(text).value.to_exact(), {}).bits(), bits + bits % 2) << text;
+    // The digit goes in front of the exponent, behind all others.
+    std::string above = text;
+    const std::size_t e = std::min(above.find('e'), above.size());
+    above.insert(e, above.find('.') == std::string::npos ? ".0001" : "0001");
+    ASSERT_EQ(round_pack<Binary64>(parse_number(above).value.to_exact(), {}).bits(), bits + 1) << above;
+  }
+}
+
+TEST(Decimal, EveryHalfAndManyDoublesReadBackFromTheirDigits) {
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    const auto half = Float16::from_bits(static_cast<std::uint16_t>(bits));
+    const std::string text = Decimal(decode(half)).to_string();
+    ASSERT_EQ(round_pack<Binary16>(parse_number(text).value.to_exact(), {}).bits(), bits) << text;
+  }
+  std::mt19937_64 random(19);
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t bits = random() % (Binary64::max_finite + 1);
+    const std::string text = Decimal(decode(SmallFloat<Binary64>::from_bits(bits))).to_string();
+    ASSERT_EQ(round_pack<Binary64>(parse_number(text).value.to_exact(), {}).bits(), bits) << text;
+  }
+  const std::string longest =
+      Decimal(decode(SmallFloat<Binary64>::from_bits(Binary64::min_normal - 1))).to_string();
+  EXPECT_EQ(std::count_if(longest.begin(), longest.begin() + static_cast<std::ptrdiff_t>(longest.find('e')),
+                          [](char c) { return c != '.'; }),
+            767)
+      << "the largest subnormal has the longest expansion of all";
+}
+
+TEST(Decimal, RoundsDigitsAsPrintfDoes) {
+  std::mt19937_64 random(23);
+  std::array<char, 64> text{};
+  for (int i = 0; i < 20000; ++i) {
+    double x = double_from_bits(random());
+    if (!std::isfinite(x)) continue;
+    if (i % 2 == 0)
+      x = std::ldexp(static_cast<double>(random() % 4096), static_cast<int>(random() % 40) - 20);  // ties
+    const int digits = 1 + static_cast<int>(random() % 17);
+    std::snprintf(text.data(), text.size(), "%.*g", digits, x);
+    ASSERT_EQ(decimal_of(x).to_string(digits), text.data()) << digits;
+  }
+  EXPECT_EQ(decimal_of(9.9999999).to_string(7), "10");
+  EXPECT_EQ(decimal_of(0.5).to_string(7), "0.5");
+  EXPECT_EQ(decimal_of(-0.0).to_string(7), "-0");
+  EXPECT_THROW(static_cast<void>(decimal_of(1).to_string(0)), std::invalid_argument);
+}
+
+TEST(Decimal, ScalesByPowersOfTwoExactly) {
+  EXPECT_EQ(decimal_of(3).scaled_by_two(-2).to_string(), "0.75");
+  EXPECT_EQ(decimal_of(-0.75).scaled_by_two(2).to_string(), "-3");
+  EXPECT_EQ(decimal_of(0x1p-1074).scaled_by_two(1074).to_string(), "1");
+  EXPECT_EQ(decimal_of(0).scaled_by_two(-5000).to_string(), "0");
+}
+
 TEST(Decimal, RoundsOnceWhereAPathThroughDoubleRoundsTwice) {
   // 1 + 2^-11 is the tie between the FP16 numbers 1 and 1 + 2^-10. Just above it by less than half a double's
   // ulp: a double would sit on the tie and round to even, down; the value itself rounds up.

@@ -1,0 +1,86 @@
+// What fp16lab inspect finds out about a value, before it is written as text or JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "numerics/decimal.hpp"
+#include "numerics/rounding.hpp"
+#include "numerics/runtime_format.hpp"
+
+namespace fp16lab::experiments {
+
+/// A format as the user names it.
+struct NamedFormat {
+  std::string name;    ///< "FP16", or "6,10" as typed
+  std::string prefix;  ///< of bit patterns: "f16"
+  RuntimeFormat format;
+};
+
+const std::vector<NamedFormat>& named_formats();
+
+/// A name or a prefix in any case, or "E,P" or "E,P,numbers". CommandError (usage) otherwise.
+NamedFormat parse_format(const std::string& text);
+
+/// The name of a rounding direction. CommandError (usage) otherwise.
+Rounding parse_rounding(const std::string& text);
+
+/// A value as typed, or the exact value of a typed bit pattern.
+struct InspectedValue {
+  std::string text;
+  ParsedNumber number;
+  std::string nan;  ///< of a typed NaN's bits: "quiet NaN, payload 0x1"
+
+  std::string exact() const;  ///< all digits, "inf", "-inf" or "nan"
+};
+
+/// A number (numerics/decimal.hpp) or a bit pattern, "f16:0x045e". CommandError (usage) quotes what is neither.
+InspectedValue parse_value(const std::string& text);
+
+/// One code of one format, taken apart.
+struct Code {
+  std::uint64_t bits = 0;
+  std::string hex;  ///< "0x045e"
+  int sign = 0;
+  std::uint64_t exponent = 0;  ///< the stored fields as numbers
+  std::uint64_t fraction = 0;
+  std::string exponent_bits, fraction_bits;  ///< and in binary
+  std::string kind;                          ///< zero, subnormal, normal, infinity, nan
+  std::string formula;                       ///< "(-1)^0 2^(1-15) (1+94/1024)"; infinities and NaNs have none
+  std::string value;                         ///< exact decimal, "inf", "-inf", "nan"
+  std::string short_value;                   ///< the same to 7 significant digits
+};
+
+struct RoundedValue {
+  Rounding rounding = Rounding::nearest_even;
+  Code code;
+  ExceptionFlags flags;
+  std::optional<Decimal> error;     ///< rounded - exact, where both are finite
+  std::optional<double> error_ulp;  ///< in ulps of the report
+};
+
+/// Where stochastic rounding can go, by the share of the 2^32 random words that lead there.
+struct StochasticRounding {
+  Code toward_zero, away;
+  double probability_away = 0;  ///< 0 where both are the same code
+};
+
+struct FormatReport {
+  NamedFormat format;
+  std::vector<RoundedValue> rounded;  ///< at least one; the first is the principal result
+  std::optional<StochasticRounding> stochastic;
+  std::optional<int> ulp_exponent;  ///< one ulp at the principal result is 2^this, where that is finite
+  std::optional<Code> below, above;
+
+  const Code& code() const { return rounded.front().code; }
+};
+
+/// Rounds `value` to `format` in each of `roundings`; the principal result is that of the first one which is
+/// not stochastic, to nearest even if there is none.
+FormatReport report_on(const InspectedValue& value, const NamedFormat& format,
+                       const std::vector<Rounding>& roundings);
+
+}  // namespace fp16lab::experiments
