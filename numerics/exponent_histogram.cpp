@@ -1,16 +1,14 @@
 #include "numerics/exponent_histogram.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <stdexcept>
 
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
+#include "numerics/for_each_chunk.hpp"
 
 namespace fp16lab {
 namespace {
@@ -90,11 +88,13 @@ void count_small(std::span<const Float16> values, ExponentHistogram& histogram) 
   count_small(used, histogram);
 }
 
-template <class T>
-void count_all(std::span<const T> values, ExponentHistogram& histogram, int threads) {
-  if (threads < 1)
-    throw std::invalid_argument(fmt::format("count_exponents: threads is {}; at least 1 is needed", threads));
-  if (values.size() < block_size) return count_small(values, histogram);
+/// Counts block by block; `then(first, count)` follows each block while it is in cache.
+template <class T, class Then>
+void count_all(std::span<const T> values, ExponentHistogram& histogram, int threads, const Then& then) {
+  if (values.size() < block_size) {
+    count_small(values, histogram);
+    return then(std::size_t{0}, values.size());
+  }
   const std::size_t chunks = (values.size() + flush_interval - 1) / flush_interval;
 #pragma omp parallel num_threads(threads) if (threads > 1 && chunks > 1)
   {
@@ -103,13 +103,22 @@ void count_all(std::span<const T> values, ExponentHistogram& histogram, int thre
 #pragma omp for schedule(static)
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
       const std::size_t end = std::min(values.size(), (chunk + 1) * flush_interval);
-      for (std::size_t first = chunk * flush_interval; first < end; first += block_size)
-        count_block(values.subspan(first, std::min(block_size, end - first)), *tables);
+      for (std::size_t first = chunk * flush_interval; first < end; first += block_size) {
+        const std::size_t count = std::min(block_size, end - first);
+        count_block(values.subspan(first, count), *tables);
+        then(first, count);
+      }
       tables->flush(mine);
     }
 #pragma omp critical(fp16lab_count_exponents)
     histogram += mine;  // integers: the order of threads cannot show
   }
+}
+
+template <class T>
+void count_only(std::span<const T> values, ExponentHistogram& histogram, int threads) {
+  check_arrays("count_exponents", threads, {{"values", values.size()}});
+  count_all(values, histogram, threads, [](std::size_t, std::size_t) {});
 }
 
 }  // namespace
@@ -127,11 +136,33 @@ ExponentHistogram& ExponentHistogram::operator+=(const ExponentHistogram& other)
 }
 
 void count_exponents(std::span<const float> values, ExponentHistogram& histogram, int threads) {
-  count_all(values, histogram, threads);
+  count_only(values, histogram, threads);
 }
 
 void count_exponents(std::span<const Float16> values, ExponentHistogram& histogram, int threads) {
-  count_all(values, histogram, threads);
+  count_only(values, histogram, threads);
 }
+
+template <class To>
+void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
+                      const ArithmeticOptions& options, int threads) {
+  check_arrays("narrow_and_count", threads, {{"source", from.size()}, {"destination", to.size()}});
+  count_all(from, histogram, threads, [&](std::size_t first, std::size_t count) {
+    narrow(from.subspan(first, count), to.subspan(first, count), options);
+  });
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
+#define FP16LAB_NARROW_AND_COUNT(To)                                                                        \
+  template void narrow_and_count<To>(std::span<const float>, std::span<SmallFloat<To>>, ExponentHistogram&, \
+                                     const ArithmeticOptions&, int);
+
+FP16LAB_NARROW_AND_COUNT(Binary16)
+FP16LAB_NARROW_AND_COUNT(BrainFloat16)
+FP16LAB_NARROW_AND_COUNT(Fp8E4M3)
+FP16LAB_NARROW_AND_COUNT(Fp8E5M2)
+
+#undef FP16LAB_NARROW_AND_COUNT
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace fp16lab

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "numerics/portability.hpp"
+#include "numerics/rounding.hpp"
 #include "numerics/small_float.hpp"
 
 namespace fp16lab {
@@ -60,5 +61,11 @@ struct ExponentHistogram {
 /// std::invalid_argument) changes speed, never counts.
 void count_exponents(std::span<const float> values, ExponentHistogram& histogram, int threads = 1);
 void count_exponents(std::span<const Float16> values, ExponentHistogram& histogram, int threads = 1);
+
+/// count_exponents of `from` and narrow (numerics/convert.hpp) of `from` to `to` in one pass over memory: the counts and
+/// codes of the two calls. To is Binary16, BrainFloat16, Fp8E4M3 or Fp8E5M2.
+template <class To>
+void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
+                      const ArithmeticOptions& options = {}, int threads = 1);
 
 }  // namespace fp16lab

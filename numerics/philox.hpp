@@ -47,10 +47,14 @@ struct PhiloxStream {
 
   /// Four words at once: seed and stream are the key, block index, iteration and micro-batch the counter.
   FP16LAB_HD constexpr PhiloxCounter block(std::uint64_t block_index) const {
-    const std::uint64_t mixed = seed ^ (stream * 0x9E3779B97F4A7C15u) ^ (stream >> 29);
     return philox4x32_10({static_cast<std::uint32_t>(block_index),
                           static_cast<std::uint32_t>(block_index >> 32), iteration, micro_batch},
-                         {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)});
+                         key());
+  }
+
+  FP16LAB_HD constexpr PhiloxKey key() const {
+    const std::uint64_t mixed = seed ^ (stream * 0x9E3779B97F4A7C15u) ^ (stream >> 29);
+    return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
   }
 };
 

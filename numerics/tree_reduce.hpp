@@ -142,6 +142,16 @@ FP16LAB_HD constexpr T tree_sum(std::int64_t n, const Get& get) {
   return n <= 0 ? T{0} : canonicalize(tree_reduce<T>(n, get, TreeSum{}));
 }
 
+/// Sum of the squares of get(0), ..., get(n - 1), in FP64: squares of FP32 numbers (53 >= 2 * 24) are exact, sums round.
+/// An empty sum is +0. NaN results are canonical.
+template <class Get>
+FP16LAB_HD constexpr double tree_sum_of_squares(std::int64_t n, const Get& get) {
+  return tree_sum<double>(n, [&get](std::int64_t i) {
+    const double x = get(i);
+    return x * x;
+  });
+}
+
 /// Maximum of get(0), ..., get(n - 1) by the truth table of TreeMax. NaN results are canonical.
 /// There is no maximum of nothing: n <= 0 throws std::invalid_argument (canonical NaN in device code).
 template <class T, class Get>

@@ -3,6 +3,7 @@
 
 namespace fp16lab::bench {
 
+void register_elementary_benchmarks();  ///< one thread
 void register_gemm_benchmarks(int threads);
 void register_stream_benchmarks(int threads);
 

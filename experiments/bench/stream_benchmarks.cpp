@@ -1,75 +1,206 @@
-// Array conversions and exponent counting against loops that only move the data.
+// Array conversions, array arithmetic and exponent counting against loops that do the least possible: the F16C loop,
+// memory copy and read, the naive FP16 loop. A yardstick runs on as many threads as its case.
 #include <fmt/format.h>
 
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "experiments/bench/bench_numerics.hpp"
 #include "experiments/bench/ratio.hpp"
 #include "experiments/bench/yardsticks.hpp"
+#include "numerics/array_arithmetic.hpp"
 #include "numerics/convert.hpp"
 #include "numerics/exponent_histogram.hpp"
+#include "numerics/for_each_chunk.hpp"
 
 namespace fp16lab::bench {
 namespace {
 
+/// Normally distributed numbers and their codes; results go to arrays of their own.
 struct Arrays {
-  explicit Arrays(std::size_t count) : wide(count), wide_copy(count), codes(count), narrow16(count) {
+  explicit Arrays(std::size_t count)
+      : wide(count),
+        wide_out(count),
+        words(count),
+        f16(3, std::vector<Float16>(count)),
+        f16_out(count),
+        bf16(2, std::vector<BFloat16>(count)),
+        bf16_out(count),
+        tf32(count),
+        e4m3(count),
+        e5m2(count),
+        doubles(count) {
     std::mt19937 engine(1);
     std::normal_distribution<float> normal;
-    for (float& x : wide) x = normal(engine);
-    narrow(wide, narrow16);
-    std::memcpy(codes.data(), narrow16.data(), count * sizeof(std::uint16_t));
+    for (std::size_t operand = 0; operand < f16.size(); ++operand) {
+      for (float& x : wide) x = normal(engine);
+      narrow<Binary16>(wide, f16[operand]);
+      if (operand < bf16.size()) narrow<BrainFloat16>(wide, bf16[operand]);
+    }
+    narrow<Fp8E4M3>(wide, e4m3);
+    narrow<Fp8E5M2>(wide, e5m2);
+    for (std::size_t i = 0; i < count; ++i) {
+      words[i] = static_cast<std::uint32_t>(engine());
+      doubles[i] = static_cast<double>(wide[i]) * (1 + 0x1p-40);
+    }
   }
-  std::vector<float> wide, wide_copy;
-  std::vector<std::uint16_t> codes;
-  std::vector<Float16> narrow16;
+
+  std::vector<float> wide, wide_out;
+  std::vector<std::uint32_t> words;
+  std::vector<std::vector<Float16>> f16;
+  std::vector<Float16> f16_out;
+  std::vector<std::vector<BFloat16>> bf16;
+  std::vector<BFloat16> bf16_out;
+  std::vector<SmallFloat<TensorFloat32>> tf32;
+  std::vector<Float8E4M3> e4m3;
+  std::vector<Float8E5M2> e5m2;
+  std::vector<double> doubles;
 };
 
-RatioCase base(const std::string& name, const std::string& yardstick, std::size_t count, int threads) {
-  RatioCase result;
-  result.name = fmt::format("{}/{}", name, count);
-  result.yardstick = yardstick;
-  result.unit = "Gelem/s";
-  result.work = static_cast<double>(count) * 1e-9;
-  result.threads = threads;
-  return result;
+std::uint16_t* codes(std::vector<Float16>& halves) { return reinterpret_cast<std::uint16_t*>(halves.data()); }
+
+// ---- Yardsticks -----------------------------------------------------------------------------------------------
+
+void f16c_narrow_all(Arrays& x, int threads) {
+  for_each_chunk(x.wide.size(), threads, [&](std::size_t first, std::size_t count) {
+    f16c_narrow(std::span(x.wide).subspan(first, count), std::span(codes(x.f16_out) + first, count));
+  });
 }
+
+void f16c_widen_all(Arrays& x, int threads) {
+  for_each_chunk(x.wide.size(), threads, [&](std::size_t first, std::size_t count) {
+    f16c_widen(std::span(codes(x.f16[0]) + first, count), std::span(x.wide_out).subspan(first, count));
+  });
+}
+
+void copy_all(Arrays& x, int threads) {
+  for_each_chunk(x.wide.size(), threads, [&](std::size_t first, std::size_t count) {
+    std::memcpy(x.wide_out.data() + first, x.wide.data() + first, count * sizeof(float));
+    benchmark::ClobberMemory();
+  });
+}
+
+void read_whole(Arrays& x, int threads) {
+  for_each_chunk(x.wide.size(), threads, [&](std::size_t first, std::size_t count) {
+    benchmark::DoNotOptimize(read_all(std::span(x.wide).subspan(first, count)));
+  });
+}
+
+template <HalfOperation operation>
+void naive_arithmetic(Arrays& x, int threads) {
+  for_each_chunk(x.wide.size(), threads, [&](std::size_t first, std::size_t count) {
+    naive_half_arithmetic(operation, codes(x.f16[0]) + first, codes(x.f16[1]) + first,
+                          codes(x.f16[2]) + first, codes(x.f16_out) + first, count);
+  });
+}
+
+// ---- Cases ----------------------------------------------------------------------------------------------------
+
+using Run = void (*)(Arrays&, int);
+struct Case {
+  const char* name;
+  const char* yardstick;
+  Run run, run_yardstick;
+};
+
+template <Rounding rounding>
+void narrow_half(Arrays& x, int threads) {
+  narrow<Binary16>(x.wide, x.f16_out, rounding, threads);
+}
+
+constexpr PhiloxStream stream{1, 2, 3, 4};
+
+const Case cases[] = {
+    {"narrow_f16", "F16C", narrow_half<Rounding::nearest_even>, f16c_narrow_all},
+    {"narrow_f16", "memcpy", narrow_half<Rounding::nearest_even>, copy_all},
+    {"narrow_f16/toward_zero", "F16C", narrow_half<Rounding::toward_zero>, f16c_narrow_all},
+    {"narrow_f16/upward", "F16C", narrow_half<Rounding::upward>, f16c_narrow_all},
+    {"narrow_f16/downward", "F16C", narrow_half<Rounding::downward>, f16c_narrow_all},
+    {"narrow_f16/nearest_away", "F16C", narrow_half<Rounding::nearest_away>, f16c_narrow_all},
+    {"narrow_f16/stochastic_philox", "F16C",
+     [](Arrays& x, int t) { narrow_stochastic<Binary16>(x.wide, x.f16_out, stream, 0, {}, t); },
+     f16c_narrow_all},
+    {"narrow_f16/stochastic_words", "F16C",
+     [](Arrays& x, int t) { narrow_stochastic<Binary16>(x.wide, x.f16_out, x.words, {}, t); },
+     f16c_narrow_all},
+    {"narrow_bf16", "F16C", [](Arrays& x, int t) { narrow<BrainFloat16>(x.wide, x.bf16_out, {}, t); },
+     f16c_narrow_all},
+    {"narrow_bf16/stochastic_philox", "F16C",
+     [](Arrays& x, int t) { narrow_stochastic<BrainFloat16>(x.wide, x.bf16_out, stream, 0, {}, t); },
+     f16c_narrow_all},
+    {"narrow_tf32", "memcpy", [](Arrays& x, int t) { narrow<TensorFloat32>(x.wide, x.tf32, {}, t); },
+     copy_all},
+    {"narrow_e4m3", "F16C", [](Arrays& x, int t) { narrow<Fp8E4M3>(x.wide, x.e4m3, {}, t); },
+     f16c_narrow_all},
+    {"narrow_e5m2", "F16C", [](Arrays& x, int t) { narrow<Fp8E5M2>(x.wide, x.e5m2, {}, t); },
+     f16c_narrow_all},
+    {"narrow_e5m2/toward_zero", "F16C",
+     [](Arrays& x, int t) { narrow<Fp8E5M2>(x.wide, x.e5m2, Rounding::toward_zero, t); }, f16c_narrow_all},
+    {"narrow_e5m2/stochastic_philox", "F16C",
+     [](Arrays& x, int t) { narrow_stochastic<Fp8E5M2>(x.wide, x.e5m2, stream, 0, {}, t); }, f16c_narrow_all},
+    {"narrow_f16_from_f64", "F16C", [](Arrays& x, int t) { narrow<Binary16>(x.doubles, x.f16_out, {}, t); },
+     f16c_narrow_all},
+    {"widen_f16", "F16C", [](Arrays& x, int t) { widen(x.f16[0], x.wide_out, t); }, f16c_widen_all},
+    {"widen_bf16", "F16C", [](Arrays& x, int t) { widen(x.bf16[0], x.wide_out, t); }, f16c_widen_all},
+    {"widen_e4m3", "F16C", [](Arrays& x, int t) { widen(x.e4m3, x.wide_out, t); }, f16c_widen_all},
+    {"widen_e5m2", "F16C", [](Arrays& x, int t) { widen(x.e5m2, x.wide_out, t); }, f16c_widen_all},
+    {"add_f16", "naive", [](Arrays& x, int t) { add<Binary16>(x.f16[0], x.f16[1], x.f16_out, t); },
+     naive_arithmetic<HalfOperation::add>},
+    {"mul_f16", "naive", [](Arrays& x, int t) { mul<Binary16>(x.f16[0], x.f16[1], x.f16_out, t); },
+     naive_arithmetic<HalfOperation::mul>},
+    {"fma_f16", "naive", [](Arrays& x, int t) { fma<Binary16>(x.f16[0], x.f16[1], x.f16[2], x.f16_out, t); },
+     naive_arithmetic<HalfOperation::fma>},
+    {"add_bf16", "naive", [](Arrays& x, int t) { add<BrainFloat16>(x.bf16[0], x.bf16[1], x.bf16_out, t); },
+     naive_arithmetic<HalfOperation::add>},
+    {"fma_bf16", "naive",
+     [](Arrays& x, int t) { fma<BrainFloat16>(x.bf16[0], x.bf16[1], x.bf16[1], x.bf16_out, t); },
+     naive_arithmetic<HalfOperation::fma>},
+    {"count_exponents", "read",
+     [](Arrays& x, int t) {
+       ExponentHistogram histogram;
+       count_exponents(std::span<const float>(x.wide), histogram, t);
+       benchmark::DoNotOptimize(histogram);
+     },
+     read_whole},
+    {"narrow_and_count_f16", "separate",
+     [](Arrays& x, int t) {
+       ExponentHistogram histogram;
+       narrow_and_count<Binary16>(x.wide, x.f16_out, histogram, {}, t);
+       benchmark::DoNotOptimize(histogram);
+     },
+     [](Arrays& x, int t) {
+       ExponentHistogram histogram;
+       count_exponents(std::span<const float>(x.wide), histogram, t);
+       narrow<Binary16>(x.wide, x.f16_out, {}, t);
+       benchmark::DoNotOptimize(histogram);
+     }},
+};
 
 }  // namespace
 
 void register_stream_benchmarks(int threads) {
-  // 2^15 elements stay in the second-level cache, 2^24 come from memory. The yardsticks use one thread.
+  // 2^15 elements stay in the second-level cache and are one piece of work; 2^24 come from memory.
   for (const std::size_t count : {std::size_t{1} << 15, std::size_t{1} << 24}) {
-    const auto add = [&](const std::string& name, const std::string& yardstick, auto run,
-                         auto run_yardstick) {
-      register_ratio(fmt::format("{}/{}/vs_{}/threads:{}", name, count, yardstick, threads), [=] {
-        const auto x = std::make_shared<Arrays>(count);
-        RatioCase result = base(name, yardstick, count, threads);
-        result.run = [=] { run(*x, threads); };
-        result.run_yardstick = [=] { run_yardstick(*x); };
+    if (count <= array_chunk && threads > 1) continue;
+    // The cases of one size follow one another: they share the arrays, which go with the last case.
+    const auto arrays = std::make_shared<std::unique_ptr<Arrays>>();
+    for (const Case& c : cases)
+      register_ratio(fmt::format("{}/{}/vs_{}/threads:{}", c.name, count, c.yardstick, threads), [=] {
+        if (*arrays == nullptr) *arrays = std::make_unique<Arrays>(count);
+        Arrays& x = **arrays;
+        RatioCase result;
+        result.name = fmt::format("{}/{}", c.name, count);
+        result.yardstick = c.yardstick;
+        result.unit = "Gelem/s";
+        result.work = static_cast<double>(count) * 1e-9;
+        result.threads = threads;
+        result.run = [&x, run = c.run, threads] { run(x, threads); };
+        result.run_yardstick = [&x, run = c.run_yardstick, threads] { run(x, threads); };
         return result;
       });
-    };
-    const auto run_narrow = [](Arrays& x, int t) { narrow(x.wide, x.narrow16, Rounding::nearest_even, t); };
-    const auto run_widen = [](Arrays& x, int t) { widen(x.narrow16, x.wide_copy, t); };
-    const auto copy = [](Arrays& x) {
-      std::memcpy(x.wide_copy.data(), x.wide.data(), x.wide.size() * sizeof(float));
-      benchmark::ClobberMemory();
-    };
-    add("narrow_f16", "F16C", run_narrow, [](Arrays& x) { f16c_narrow(x.wide, x.codes); });
-    add("narrow_f16", "memcpy", run_narrow, copy);
-    add("widen_f16", "F16C", run_widen, [](Arrays& x) { f16c_widen(x.codes, x.wide_copy); });
-    add(
-        "count_exponents", "read",
-        [](Arrays& x, int t) {
-          ExponentHistogram histogram;
-          count_exponents(std::span<const float>(x.wide), histogram, t);
-          benchmark::DoNotOptimize(histogram);
-        },
-        [](Arrays& x) { benchmark::DoNotOptimize(read_all(x.wide)); });
   }
 }
 

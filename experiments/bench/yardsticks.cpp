@@ -133,13 +133,16 @@ bool naive_half_arithmetic(HalfOperation operation, const std::uint16_t* a, cons
   if (!avx512 && !has_f16c()) return false;
   switch (operation) {
     case HalfOperation::add:
-      (avx512 ? naive_loop_avx512<HalfOperation::add> : naive_loop_avx2<HalfOperation::add>)(a, b, c, out, count);
+      (avx512 ? naive_loop_avx512<HalfOperation::add> : naive_loop_avx2<HalfOperation::add>)(a, b, c, out,
+                                                                                             count);
       break;
     case HalfOperation::mul:
-      (avx512 ? naive_loop_avx512<HalfOperation::mul> : naive_loop_avx2<HalfOperation::mul>)(a, b, c, out, count);
+      (avx512 ? naive_loop_avx512<HalfOperation::mul> : naive_loop_avx2<HalfOperation::mul>)(a, b, c, out,
+                                                                                             count);
       break;
     case HalfOperation::fma:
-      (avx512 ? naive_loop_avx512<HalfOperation::fma> : naive_loop_avx2<HalfOperation::fma>)(a, b, c, out, count);
+      (avx512 ? naive_loop_avx512<HalfOperation::fma> : naive_loop_avx2<HalfOperation::fma>)(a, b, c, out,
+                                                                                             count);
       break;
   }
   return true;

@@ -103,7 +103,7 @@ TEST(ExponentHistogram, ThreadsDoNotShow) {
   EXPECT_EQ(histogram_of(values, 3), one);
   EXPECT_EQ(one.total(), values.size());
   std::vector<Float16> halves(values.size());
-  narrow(values, halves);
+  narrow<Binary16>(values, halves);
   ExponentHistogram half_one;
   ExponentHistogram half_two;
   count_exponents(halves, half_one, 1);
@@ -131,6 +131,40 @@ TEST(ExponentHistogram, AllHalvesCountAsTheirWidenedValues) {
   ExponentHistogram small;
   count_exponents(std::span(halves).first(1000), small);
   EXPECT_EQ(small, histogram_of(std::vector<float>(wide.begin(), wide.begin() + 1000)));
+}
+
+template <class F>
+void expect_fused_equals_separate(const std::vector<float>& values, const ArithmeticOptions& options,
+                                  int threads) {
+  const std::size_t n = values.size();
+  const auto sentinel = SmallFloat<F>::from_bits(0x55);
+  std::vector<SmallFloat<F>> separate(n + 1, sentinel), fused(n + 1, sentinel);
+  narrow<F>(values, std::span(separate).first(n), options);
+  ExponentHistogram histogram = histogram_of({1.0f});  // counts are added
+  ExponentHistogram expected = histogram;
+  count_exponents(values, expected);
+  narrow_and_count<F>(values, std::span(fused).first(n), histogram, options, threads);
+  EXPECT_EQ(histogram, expected) << n;
+  for (std::size_t i = 0; i <= n; ++i) ASSERT_EQ(fused[i].bits(), separate[i].bits()) << n << ' ' << i;
+}
+
+TEST(NarrowAndCount, EqualsTheTwoCalls) {
+  ArithmeticOptions saturating_upward = Rounding::upward;
+  saturating_upward.saturate = true;
+  for (const std::size_t n : {0u, 1u, 17u, 4095u, 4096u, 4097u, 100003u, 2100003u})
+    for (const int threads : {1, 2}) {
+      const std::vector<float> values = random_patterns(n, static_cast<std::uint32_t>(n));
+      expect_fused_equals_separate<Binary16>(values, Rounding::nearest_even, threads);
+      expect_fused_equals_separate<BrainFloat16>(values, Rounding::toward_zero, threads);
+      expect_fused_equals_separate<Fp8E4M3>(values, saturating_upward, threads);
+      expect_fused_equals_separate<Fp8E5M2>(values, Rounding::nearest_even, threads);
+    }
+  ExponentHistogram histogram;
+  const std::vector<float> three(3);
+  std::vector<Float16> two(2);
+  EXPECT_THROW(narrow_and_count<Binary16>(three, two, histogram), std::invalid_argument);
+  EXPECT_THROW(narrow_and_count<Binary16>(std::span(three).first(2), two, histogram, {}, 0),
+               std::invalid_argument);
 }
 
 TEST(ExponentHistogram, ThreadsMustBePositive) {

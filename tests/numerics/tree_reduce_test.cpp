@@ -195,5 +195,23 @@ TYPED_TEST(TreeReduce, AccessorConverts) {
   EXPECT_EQ(bits_of(sum), bits_of(gpu(std::vector<T>(100, static_cast<T>(0.1f)), plus<T>)));
 }
 
+TEST(TreeSumOfSquares, IsTheTreeOfExactSquaresInDouble) {
+  std::mt19937 engine(17);
+  std::normal_distribution<float> normal;
+  for (const std::int64_t n : {0, 1, 31, 33, 1024, 5000}) {
+    std::vector<float> x(static_cast<std::size_t>(n));
+    for (float& value : x) value = normal(engine);
+    const auto at = [&](std::int64_t i) { return x[static_cast<std::size_t>(i)]; };
+    const double expected = tree_sum<double>(
+        n, [&](std::int64_t i) { return static_cast<double>(at(i)) * static_cast<double>(at(i)); });
+    EXPECT_EQ(bits_of(tree_sum_of_squares(n, at)), bits_of(expected)) << n;
+  }
+  // 2^-140 squared is lost in FP32 and kept here; a NaN is canonical.
+  EXPECT_EQ(tree_sum_of_squares(2, [](std::int64_t) { return 0x1p-140f; }), 0x1p-279);
+  EXPECT_EQ(
+      bits_of(tree_sum_of_squares(1, [](std::int64_t) { return -std::numeric_limits<float>::quiet_NaN(); })),
+      std::uint64_t{0x7fffffffffffffff});
+}
+
 }  // namespace
 }  // namespace fp16lab
