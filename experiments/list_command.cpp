@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 Json format_json(const NamedFormat& named) {
   const RuntimeFormat& format = named.format;
-  const auto value = [&](std::uint64_t bits) { return Decimal(format.decode(bits)).to_string(7); };
+  const auto value = [&](std::uint64_t bits) { return Decimal(format.decode(bits)).to_string(17); };
   return {{"name", named.name},
           {"bits", named.prefix + ":"},
           {"width", format.width},

@@ -25,9 +25,9 @@ namespace {
 
 // Cache blocks, in elements: packed, A takes half a megabyte, a panel of B 80 KiB, so that both stay in the second
 // level. Between blocks of K an accumulator rests in D in the format that it has anyway.
-constexpr std::int64_t m_block = 256;
+constexpr std::int64_t m_block = 128;
 constexpr std::int64_t n_block = 2048;
-constexpr std::int64_t k_block = 256;  // more or less, so that blocks are equal
+constexpr std::int64_t k_block = 512;  // more or less, so that blocks are equal
 static_assert(m_block % row_block == 0 && n_block % max_columns == 0);
 
 void check_model(const TensorCoreModel& model, const Operand& a, const Operand& b, AccumulatorFormat format) {

@@ -78,6 +78,18 @@ HWY_INLINE VFloat values_of(VWord codes) {
   }
 }
 
+/// The values of the next codes.
+template <class F>
+HWY_INLINE VFloat load_values(const WordOf<F>* words) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // FP16 has an instruction, which heeds neither FTZ nor DAZ
+  if constexpr (std::is_same_v<F, Binary16>)
+    return hn::PromoteTo(DFloat(), hn::BitCast(hn::Rebind<hwy::float16_t, DFloat>(),
+                                               hn::Load(hn::Rebind<std::uint16_t, DFloat>(), words)));
+  else
+#endif
+    return values_of<F>(load_codes<F>(words));
+}
+
 /// FP16 numbers and canonical NaNs to codes: the inverse of values_of. 0x7f800000 and 0x7fffffff end as 7c00 and
 /// 7fff with the excess exponent bits cut off.
 HWY_INLINE VWord half_codes_of(VFloat values) {
@@ -96,33 +108,57 @@ HWY_INLINE VWord half_codes_of(VFloat values) {
 class Exponents {
  public:
   Exponents(int emin, int offset)
-      : least_field_(hn::Set(DInt(), emin + Binary32::bias)),
-        bias_(hn::Set(DInt(), Binary32::bias)),
-        offset_(hn::Set(DInt(), offset)),
-        smallest_(hn::Set(DInt(), nowhere)),
-        largest_(hn::Set(DInt(), -nowhere)) {}
+      : emin_(emin),
+        least_field_(hn::Set(DInt(), emin + Binary32::bias)),
+        offset_(hn::Set(DInt(), offset - Binary32::bias)),
+        smallest_(hn::Set(DWord(), ~std::uint32_t{0})),
+        largest_(hn::Zero(DInt())) {}
 
   HWY_INLINE VInt of(VFloat values) {
     const DInt di;
+    const DWord dw;
     const auto magnitude =
         hn::And(hn::BitCast(di, values), hn::Set(di, static_cast<std::int32_t>(Binary32::magnitude_mask)));
+    smallest_ = hn::Min(smallest_, hn::Sub(hn::BitCast(dw, magnitude), hn::Set(dw, 1)));
+    largest_ = hn::Max(largest_, magnitude);
     const auto field = hn::Max(hn::ShiftRight<Binary32::fraction_bits>(magnitude), least_field_);
-    const auto exponent = hn::Sub(field, bias_);
     const auto zero = hn::Eq(magnitude, hn::Zero(di));
-    smallest_ = hn::Min(smallest_, hn::IfThenElse(zero, hn::Set(di, nowhere), exponent));
-    largest_ = hn::Max(largest_, hn::IfThenElse(zero, hn::Set(di, -nowhere), exponent));
-    return hn::IfThenElse(zero, hn::Set(di, zero_sentinel), hn::Add(exponent, offset_));
+    return hn::IfThenElse(zero, hn::Set(di, zero_sentinel), hn::Add(field, offset_));
   }
 
   ExponentRange range() const {
-    const DInt di;
-    return {hn::GetLane(hn::MinOfLanes(di, smallest_)), hn::GetLane(hn::MaxOfLanes(di, largest_))};
+    const auto largest = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DInt(), largest_)));
+    if (largest == 0) return {nowhere, -nowhere};
+    return {exponent_of(hn::GetLane(hn::MinOfLanes(DWord(), smallest_)) + 1), exponent_of(largest)};
   }
 
  private:
   static constexpr int nowhere = 1000;
-  VInt least_field_, bias_, offset_, smallest_, largest_;
+
+  int exponent_of(std::uint32_t magnitude) const {
+    return std::max(static_cast<int>(magnitude >> Binary32::fraction_bits) - Binary32::bias, emin_);
+  }
+
+  int emin_;
+  VInt least_field_, offset_;
+  VWord smallest_;  ///< magnitude - 1, so that zeros are above all others
+  VInt largest_;    ///< magnitude
 };
+
+/// The low byte of each lane in all of its bytes.
+HWY_INLINE VWord replicated(VWord x) {
+  const DWord dw;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Mul(hn::And(x, hn::Set(dw, 0xff)), hn::Set(dw, 0x01010101));
+#else
+  const hn::Repartition<std::uint8_t, DWord> db;
+  // Bytes 0, 4, 8, 12 of each 128-bit block, four times each.
+  const auto first_bytes = hn::ShiftLeft<2>(hn::And(hn::Iota(dw, 0), hn::Set(dw, 3)));
+  return hn::BitCast(dw,
+                     hn::TableLookupBytes(hn::BitCast(db, x),
+                                          hn::BitCast(db, hn::Mul(first_bytes, hn::Set(dw, 0x01010101)))));
+#endif
+}
 
 /// Position in packed order of element k of a group.
 constexpr std::size_t packed_position(Dataflow dataflow, std::size_t k) {
@@ -158,11 +194,10 @@ ExponentRange pack_a_of(const Operand& a, GemmShape shape, std::int64_t row, std
       }
     }
     for (std::size_t i = 0; i < row_block * group; i += lanes) {
-      const auto value = values_of<F>(load_codes<F>(scratch + i));
+      const auto value = load_values<F>(scratch + i);
       hn::Store(value, df, values + offset * row_block + i);
-      const auto byte = hn::And(hn::BitCast(dw, exponents_of.of(value)), hn::Set(dw, 0xff));
-      const auto pair = hn::Or(byte, hn::ShiftLeft<8>(byte));
-      hn::Store(hn::Or(pair, hn::ShiftLeft<16>(pair)), dw, exponents + offset * row_block + i);
+      const auto exponent = hn::BitCast(dw, exponents_of.of(value));
+      hn::Store(replicated(exponent), dw, exponents + offset * row_block + i);
     }
   }
   return exponents_of.range();
@@ -182,7 +217,7 @@ ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, 
     for (std::size_t i = 0; i < group; ++i) {
       const std::size_t to = (offset + packed_position(dataflow, i)) * panel_columns;
       for (std::size_t x = 0; x < panel_columns; x += lanes) {
-        const auto value = values_of<F>(load_codes<F>(scratch + i * panel_columns + x));
+        const auto value = load_values<F>(scratch + i * panel_columns + x);
         hn::Store(value, df, values + to + x);
         hn::Store(hn::DemoteTo(db, exponents_of.of(value)), db, exponents + to + x);
       }
@@ -232,7 +267,7 @@ inline void widen_halves(const Float16* halves, float* floats, std::size_t count
     const std::size_t some = std::min(lanes, count - i);
     std::memset(codes, 0, sizeof codes);
     std::memcpy(codes, halves + i, some * sizeof(Float16));
-    hn::Store(values_of<Binary16>(load_codes<Binary16>(codes)), DFloat(), values);
+    hn::Store(load_values<Binary16>(codes), DFloat(), values);
     std::memcpy(floats + i, values, some * sizeof(float));
   }
 }
