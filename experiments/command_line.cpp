@@ -83,7 +83,8 @@ void refuse_extras(const CLI::App& app, const std::string& program) {
 }
 
 bool takes_value(const std::string& argument) {
-  for (const char* option : {"-c", "--config", "--set", "-o", "--out", "--seed", "--threads", "--format", "--rounding"})
+  for (const char* option :
+       {"-c", "--config", "--set", "-o", "--out", "--seed", "--threads", "--format", "--rounding"})
     if (argument == option) return true;
   return false;
 }
@@ -291,15 +292,17 @@ class Program {
               return run_inspect(inspect_);
             });
     command
-        ->add_option("VALUE", inspect_.values,
-                     "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: f16:0x3c00, "
-                     "bf16:, tf32: (19 bits), f32:, f64:, e4m3:, e5m2:, or a format of your own, 6,10:0x1234")
+        ->add_option(
+            "VALUE", inspect_.values,
+            "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: f16:0x3c00, "
+            "bf16:, tf32: (19 bits), f32:, f64:, e4m3:, e5m2:, or a format of your own, 6,10:0x1234")
         ->required();
     command
-        ->add_option("--format", inspect_.formats,
-                     "Only this format (repeatable): FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, or your own as "
-                     "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade numbers "
-                     "and its last code the only NaN (E4M3 is 4,4,numbers)")
+        ->add_option(
+            "--format", inspect_.formats,
+            "Only this format (repeatable): FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, or your own as "
+            "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade numbers "
+            "and its last code the only NaN (E4M3 is 4,4,numbers)")
         ->type_name("FORMAT")
         ->expected(1)
         ->take_all();
@@ -314,25 +317,29 @@ class Program {
   }
 
   void add_softfloat() {
-    CLI::App* command =
-        add("softfloat",
-            "Scalar arithmetic as a filter for Berkeley TestFloat: each input line holds one call's operands in\n"
-            "hexadecimal (a result and flags behind them are ignored), each output line these operands, the result "
-            "and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 invalid). Integers "
-            "out of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
-            "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
-            "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",
-            [this](const CommonOptions& common) {
-              softfloat_.common = common;
-              return run_softfloat(softfloat_);
-            });
-    command->add_option("FUNCTION", softfloat_.function,
-                        "FORMAT_ and add, sub, mul, mulAdd, div, rem, sqrt, roundToInt, eq, le, lt, eq_signaling, "
-                        "le_quiet or lt_quiet; or TYPE_to_TYPE. Formats: f16, f32, f64, bf16, tf32, e4m3, e5m2; "
-                        "integers: ui32, ui64, i32, i64");
+    CLI::App* command = add(
+        "softfloat",
+        "Scalar arithmetic as a filter for Berkeley TestFloat: each input line holds one call's operands in\n"
+        "hexadecimal (a result and flags behind them are ignored), each output line these operands, the "
+        "result "
+        "and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 invalid). "
+        "Integers "
+        "out of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
+        "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
+        "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",
+        [this](const CommonOptions& common) {
+          softfloat_.common = common;
+          return run_softfloat(softfloat_);
+        });
+    command->add_option(
+        "FUNCTION", softfloat_.function,
+        "FORMAT_ and add, sub, mul, mulAdd, div, rem, sqrt, roundToInt, eq, le, lt, eq_signaling, "
+        "le_quiet or lt_quiet; or TYPE_to_TYPE. Formats: f16, f32, f64, bf16, tf32, e4m3, e5m2; "
+        "integers: ui32, ui64, i32, i64");
     command
-        ->add_option("--rounding", softfloat_.rounding,
-                     "near_even (default), minMag (towards zero), min (down), max (up), near_maxMag (ties away)")
+        ->add_option(
+            "--rounding", softfloat_.rounding,
+            "near_even (default), minMag (towards zero), min (down), max (up), near_maxMag (ties away)")
         ->type_name("MODE");
     command
         ->add_option("--tininess", softfloat_.tininess,
@@ -344,29 +351,33 @@ class Program {
   }
 
   void add_mma() {
-    CLI::App* command =
-        add("mma",
-            "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it. Input lines:\n"
-            "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
-            "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
-            "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
-            "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
-            "A malformed line ends the run with exit code 2 after the answers before it.",
-            "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
-            "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv",
-            [this](const CommonOptions& common) {
-              mma_.common = common;
-              return run_mma(mma_);
-            });
+    CLI::App* command = add(
+        "mma",
+        "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it. Input lines:\n"
+        "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
+        "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
+        "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
+        "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
+        "A malformed line ends the run with exit code 2 after the answers before it.",
+        "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
+        "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv",
+        [this](const CommonOptions& common) {
+          mma_.common = common;
+          return run_mma(mma_);
+        });
     const std::string models = fmt::format("{}", fmt::join(fp16lab::tensor_core_names(), ", "));
-    command->add_option("--model", mma_.model, models + " (fp16lab list shows their rows)")->type_name("NAME");
+    command->add_option("--model", mma_.model, models + " (fp16lab list shows their rows)")
+        ->type_name("NAME");
     command->add_option("--in", mma_.in, "Operands: f16 (default), bf16, tf32, e4m3, e5m2")->type_name("FMT");
-    command->add_option("--in-b", mma_.in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
+    command
+        ->add_option("--in-b", mma_.in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
         ->type_name("FMT");
-    command->add_option("--acc", mma_.acc, "Accumulator c and result d: f32 (default), f16")->type_name("FMT");
-    command->add_flag("--verify", mma_.verify,
-                      "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
-                      "with our d-word behind them; exit code 5 if there is one");
+    command->add_option("--acc", mma_.acc, "Accumulator c and result d: f32 (default), f16")
+        ->type_name("FMT");
+    command->add_flag(
+        "--verify", mma_.verify,
+        "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
+        "with our d-word behind them; exit code 5 if there is one");
     const std::string open = "What published models leave open";
     command
         ->add_option("--subnormal-accumulator", mma_.subnormal_accumulator,

@@ -63,21 +63,21 @@ ExitCode run_inspect(const InspectCommand& command);
 
 struct SoftfloatCommand {
   CommonOptions common;
-  std::string function;                 ///< as TestFloat names it
-  std::string rounding = "near_even";   ///< TestFloat's names
-  std::string tininess = "after";       ///< "before" or "after" rounding
-  bool exact = false;                   ///< roundings to integers raise inexact
+  std::string function;                ///< as TestFloat names it
+  std::string rounding = "near_even";  ///< TestFloat's names
+  std::string tininess = "after";      ///< "before" or "after" rounding
+  bool exact = false;                  ///< roundings to integers raise inexact
   bool list = false;
 };
 ExitCode run_softfloat(const SoftfloatCommand& command);
 
 struct MmaCommand {
   CommonOptions common;
-  std::string model;         ///< a tensor-core model's name
-  std::string in = "f16";    ///< format of a's words
-  std::string in_b;          ///< of b's; empty: as a's
-  std::string acc = "f32";   ///< of c and d
-  bool verify = false;       ///< lines hold d too; only mismatches are written
+  std::string model;        ///< a tensor-core model's name
+  std::string in = "f16";   ///< format of a's words
+  std::string in_b;         ///< of b's; empty: as a's
+  std::string acc = "f32";  ///< of c and d
+  bool verify = false;      ///< lines hold d too; only mismatches are written
   // Changes to the model's row; absent or empty: as the table has it.
   std::optional<int> block_size, fraction_bits, exponent_floor;
   std::string subnormal_accumulator, underflow_zero, fp8_order;

@@ -13,10 +13,10 @@
 namespace fp16lab::bench {
 
 struct RatioCase {
-  std::string name;       ///< "emulated_gemm/hopper/512x512x512"
-  std::string yardstick;  ///< "sgemm"
-  std::string unit;       ///< "GMAC/s"
-  double work = 0;        ///< units (in 10^9) of one call: rate = work / seconds
+  std::string name;           ///< "emulated_gemm/hopper/512x512x512"
+  std::string yardstick;      ///< "sgemm"
+  std::string unit;           ///< "GMAC/s"
+  double work = 0;            ///< units (in 10^9) of one call: rate = work / seconds
   double yardstick_work = 0;  ///< of one call of the yardstick, where it is not `work`
   int threads = 1;
   std::function<void()> run;

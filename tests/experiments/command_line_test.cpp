@@ -13,8 +13,8 @@ namespace {
 class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
-  for (const char* command : {"", "train", "sweep", "hist", "report", "inspect", "softfloat", "mma", "list",
-                              "devices"}) {
+  for (const char* command :
+       {"", "train", "sweep", "hist", "report", "inspect", "softfloat", "mma", "list", "devices"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);
