@@ -12,5 +12,5 @@ find_package(BLAS)              # OpenBLAS, the yardstick of the benchmarks
 if(FP16LAB_TESTS)
   find_package(GTest CONFIG REQUIRED)
   find_package(Boost 1.74 REQUIRED)  # Boost.Multiprecision, header-only: exact rationals as an oracle
-  find_library(FP16LAB_MPFR mpfr REQUIRED)  # the oracle of the elementary functions
+  find_library(FP16LAB_MPFR mpfr REQUIRED)  # an oracle of arithmetic and of the elementary functions
 endif()
