@@ -39,6 +39,7 @@ inline std::uint64_t random_code(const oracle::Sizes& sizes, std::mt19937_64& en
   const std::uint64_t kind = word >> 60;
   if (kind < 6) return engine() & mask;
   std::uint64_t fraction = engine() & ((std::uint64_t{1} << (sizes.precision - 1)) - 1);
+  // NOLINTNEXTLINE(misc-redundant-expression): two draws, so that three of four bits are zero
   if (kind % 2 == 0) fraction &= engine() & engine();
   if (kind % 4 == 1) fraction &= ~((std::uint64_t{1} << (sizes.precision / 2)) - 1);
   const std::uint64_t last_field = (std::uint64_t{1} << sizes.exponent_bits) - 1;
