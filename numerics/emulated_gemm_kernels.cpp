@@ -17,8 +17,14 @@ namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
 const EmulatedKernels& emulated_kernels_of_target() {
-  static constexpr EmulatedKernels kernels = {panel_columns, &pack_a,       &pack_b,       &run_fast,
-                                              &run_general,  &widen_halves, &narrow_halves};
+  static const EmulatedKernels kernels = {hwy::TargetName(HWY_TARGET),
+                                          panel_columns,
+                                          &pack_a,
+                                          &pack_b,
+                                          &run_fast,
+                                          &run_general,
+                                          &widen_halves,
+                                          &narrow_halves};
   return kernels;
 }
 

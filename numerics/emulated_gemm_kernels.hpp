@@ -50,7 +50,8 @@ struct EmulatedTile {
 };
 
 struct EmulatedKernels {
-  std::size_t columns;  ///< panel width
+  const char* instruction_set;  ///< Highway's name
+  std::size_t columns;          ///< panel width
   /// Packs rows [row, row + row_block) and columns [k, k + depth) of the logical m x k matrix A; depth is a
   /// multiple of `group`.
   ExponentRange (*pack_a)(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,

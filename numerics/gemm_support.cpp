@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "numerics/highway_targets.hpp"
-// After highway_targets.hpp, which selects the targets.
-#include "hwy/highway.h"
 #include "numerics/emulated_gemm_kernels.hpp"
 
 namespace fp16lab {
@@ -47,10 +44,7 @@ int useful_threads(GemmShape shape, int threads) {
 
 }  // namespace gemm_detail
 
-const char* gemm_target_name() {
-  gemm_detail::emulated_kernels();  // the first dispatch chooses
-  const std::int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
-  return hwy::TargetName(usable & -usable);  // the best target is the lowest bit
-}
+// Not by asking Highway for the supported targets: that call would undo its DisableTargets.
+const char* gemm_target_name() { return gemm_detail::emulated_kernels().instruction_set; }
 
 }  // namespace fp16lab
