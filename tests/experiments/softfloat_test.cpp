@@ -1,4 +1,5 @@
 // fp16lab softfloat through the real binary: TestFloat's line format, every kind of function, options, malformed lines.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -171,8 +172,8 @@ TEST_F(Softfloat, ListsWhatTestFloatLists) {
                                   "le", "lt", "eq_signaling", "le_quiet", "lt_quiet"})
       EXPECT_TRUE(names.contains(format + "_" + operation)) << format << operation;
     for (const std::string other : {"f16", "f32", "f64", "ui32", "ui64", "i32", "i64"}) {
-      EXPECT_EQ(names.contains(format + "_to_" + other), other != format) << format << other;
-      EXPECT_EQ(names.contains(other + "_to_" + format), other != format) << format << other;
+      EXPECT_EQ(names.contains(fmt::format("{}_to_{}", format, other)), other != format) << format << other;
+      EXPECT_EQ(names.contains(fmt::format("{}_to_{}", other, format)), other != format) << format << other;
     }
   }
 }
