@@ -146,7 +146,7 @@ FP16LAB_HD constexpr SmallFloat<F> mul(SmallFloat<F> a, SmallFloat<F> b,
 }
 
 /// a * b + c with one rounding. fma(0, Inf, c) and fma(Inf, 0, c) raise invalid for every c, a quiet NaN
-/// included, which 7.2 c) leaves open: so do ARM, RISC-V and SoftFloat, while x86's FMA stays silent there.
+/// included, which 7.2 c) leaves open: Berkeley TestFloat expects it so; x86's FMA stays silent there.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> fma(SmallFloat<F> a, SmallFloat<F> b, SmallFloat<F> c,
                                        const ArithmeticOptions& options = {},
