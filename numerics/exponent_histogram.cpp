@@ -3,122 +3,126 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <numeric>
 
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
+#include "numerics/exponent_count_kernels.hpp"
 #include "numerics/for_each_chunk.hpp"
 
 namespace fp16lab {
 namespace {
 
-/// Counters of one thread. Consecutive values usually fall into the same bin, and an increment that waits for
-/// the previous one to leave the store buffer costs several cycles; eight tables taken in turn hide that.
-class CountingTables {
+using exponent_detail::block_size;
+using exponent_detail::byte_of_zero;
+
+/// Counters of one thread. A block becomes one byte a value: its bin. Where a block spans few bins, as gradients
+/// do, counting means comparing the bytes with every bin in turn, a cache line at once. Otherwise tables count:
+/// consecutive values usually fall into the same bin, and an increment that waits for the previous one to leave
+/// the store buffer costs several cycles, which eight tables taken in turn hide.
+class BlockCounter {
  public:
-  /// `values` at most `flush_interval` elements, so that 32-bit counters cannot wrap.
+  /// At most block_size values.
   void count(std::span<const float> values) {
-    const std::size_t whole = values.size() - values.size() % table_count;
-    std::uint32_t infinite = 0;
-    for (std::size_t i = 0; i < whole; i += table_count)
-      for (std::size_t table = 0; table < table_count; ++table) ++tables_[table][index_of(values[i + table])];
-    for (std::size_t i = whole; i < values.size(); ++i) ++tables_[0][index_of(values[i])];
-    for (const float value : values)  // its own loop: this one is vectorised, and the values are in cache
-      infinite +=
-          static_cast<std::uint32_t>((bits_of(value) & Binary32::magnitude_mask) == Binary32::infinity);
-    infinite_ += infinite;
+    const exponent_detail::BlockRange range = exponent_detail::exponent_bytes(values, bytes_.data());
+    if (!range.finite) {
+      for (const float value : values) histogram_.count(bits_of(value));
+      return;
+    }
+    const std::span<const std::uint8_t> bytes = std::span(bytes_).first(values.size());
+    if (range.highest - range.lowest < compared_bins) {
+      count_compared(bytes, range);
+    } else {
+      count_in_tables(bytes);
+    }
+  }
+  void count(std::span<const Float16> values) {
+    std::array<float, block_size> wide;
+    const std::span<float> used = std::span(wide).first(values.size());
+    widen(values, used);
+    count(used);
   }
 
-  /// Adds everything counted so far to `histogram` and starts again from nothing.
-  void flush(ExponentHistogram& histogram) {
-    std::array<std::uint64_t, index_count> sums{};
-    for (auto& table : tables_) {
-      std::transform(table.begin(), table.end(), sums.begin(), sums.begin(),
-                     [](std::uint32_t count, std::uint64_t sum) { return sum + count; });
-      table.fill(0);
-    }
-    for (std::size_t bin = 0; bin < histogram.bins.size(); ++bin) histogram.bins[bin] += sums[bin];
-    histogram.bins.back() -= infinite_;
-    histogram.infinite += infinite_;
-    histogram.zero += sums[index_of_zero];
-    histogram.nan += std::accumulate(sums.begin() + ExponentHistogram::bin_count,
-                                     sums.begin() + index_of_zero, std::uint64_t{0});
-    infinite_ = 0;
-  }
+  const ExponentHistogram& histogram() const { return histogram_; }
 
  private:
   static constexpr std::size_t table_count = 8;
-  static constexpr std::size_t index_count = 512;
+  static constexpr int compared_bins = 48;  ///< about where tables become faster
 
-  /// The bin of a finite magnitude, as ExponentHistogram::bin_of. Zero wraps around to 511, NaN gives 255,
-  /// and infinity falls into the last bin together with (2^127, max_finite]; `infinite_` separates it again.
-  static std::size_t index_of(float value) {
-    return ((bits_of(value) & Binary32::magnitude_mask) - 1u) >> Binary32::fraction_bits;
+  void count_compared(std::span<const std::uint8_t> bytes, const exponent_detail::BlockRange& range) {
+    std::array<std::uint32_t, 256> counts{};
+    exponent_detail::count_equal_bytes(bytes, range.lowest, range.highest, counts);
+    std::uint64_t nonzero = 0;
+    for (std::size_t bin = range.lowest; bin <= range.highest; ++bin) {
+      histogram_.bins[bin] += counts[bin];
+      nonzero += counts[bin];
+    }
+    histogram_.zero += bytes.size() - nonzero;
   }
-  static constexpr std::size_t index_of_zero = index_count - 1;
-  static_assert(ExponentHistogram::bin_of(Binary32::max_finite) == ExponentHistogram::bin_count - 1);
-  static_assert(ExponentHistogram::bin_of(Binary32::infinity) == ExponentHistogram::bin_count - 1);
-  static_assert(ExponentHistogram::bin_of(Binary32::canonical_nan) == ExponentHistogram::bin_count);
 
-  std::array<std::array<std::uint32_t, index_count>, table_count> tables_{};
-  std::uint64_t infinite_ = 0;
+  void count_in_tables(std::span<const std::uint8_t> bytes) {
+    std::array<std::array<std::uint16_t, 256>, table_count> tables{};
+    static_assert(block_size <= 0xffff, "a table's counters cannot wrap within a block");
+    const std::size_t whole = bytes.size() - bytes.size() % table_count;
+    for (std::size_t i = 0; i < whole; i += table_count)
+      for (std::size_t table = 0; table < table_count; ++table) ++tables[table][bytes[i + table]];
+    for (std::size_t i = whole; i < bytes.size(); ++i) ++tables[0][bytes[i]];
+    for (const auto& table : tables) {
+      for (std::size_t bin = 0; bin < histogram_.bins.size(); ++bin) histogram_.bins[bin] += table[bin];
+      histogram_.zero += table[byte_of_zero];
+    }
+  }
+
+  std::array<std::uint8_t, block_size> bytes_;
+  ExponentHistogram histogram_;
 };
+static_assert(ExponentHistogram::bin_count == byte_of_zero, "zero has a byte of its own");
 
-constexpr std::size_t block_size = std::size_t{1} << 12;  // 16 KiB of FP32: stays in L1 between the two loops
-constexpr std::size_t flush_interval = std::size_t{1} << 20;  // the unit of work of a thread
+constexpr std::size_t chunk_size = std::size_t{1} << 16;  // the unit of work of a thread
 
-/// Blocks are presented to the tables as FP32.
-void count_block(std::span<const float> values, CountingTables& tables) { tables.count(values); }
-void count_block(std::span<const Float16> values, CountingTables& tables) {
-  std::array<float, block_size> wide;
-  const std::span<float> used = std::span(wide).first(values.size());
-  widen(values, used);
-  tables.count(used);
-}
-
-/// Small tensors (biases): clearing and adding up the tables would cost more than they save.
+/// Small tensors (biases): less work than a block.
 void count_small(std::span<const float> values, ExponentHistogram& histogram) {
   for (const float value : values) histogram.count(bits_of(value));
 }
 void count_small(std::span<const Float16> values, ExponentHistogram& histogram) {
-  std::array<float, block_size> wide;
-  const std::span<float> used = std::span(wide).first(values.size());
-  widen(values, used);
-  count_small(used, histogram);
+  for (const Float16 value : values) histogram.count(bits_of(widen(value)));
 }
+constexpr std::size_t small_size = 64;
 
-/// Counts block by block; `then(first, count)` follows each block while it is in cache.
-template <class T, class Then>
-void count_all(std::span<const T> values, ExponentHistogram& histogram, int threads, const Then& then) {
-  if (values.size() < block_size) {
-    count_small(values, histogram);
-    return then(std::size_t{0}, values.size());
-  }
-  const std::size_t chunks = (values.size() + flush_interval - 1) / flush_interval;
+/// Calls visit(first, count, state) for every block of [0, size), each thread with a State of its own, then
+/// merge(state), one thread at a time.
+template <class State, class Visit, class Merge>
+void for_each_block(std::size_t size, int threads, const Visit& visit, const Merge& merge) {
+  const std::size_t chunks = (size + chunk_size - 1) / chunk_size;
 #pragma omp parallel num_threads(threads) if (threads > 1 && chunks > 1)
   {
-    const auto tables = std::make_unique<CountingTables>();
-    ExponentHistogram mine;
+    State state;
 #pragma omp for schedule(static)
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::size_t end = std::min(values.size(), (chunk + 1) * flush_interval);
-      for (std::size_t first = chunk * flush_interval; first < end; first += block_size) {
-        const std::size_t count = std::min(block_size, end - first);
-        count_block(values.subspan(first, count), *tables);
-        then(first, count);
-      }
-      tables->flush(mine);
+      const std::size_t end = std::min(size, (chunk + 1) * chunk_size);
+      for (std::size_t first = chunk * chunk_size; first < end; first += block_size)
+        visit(first, std::min(block_size, end - first), state);
     }
 #pragma omp critical(fp16lab_count_exponents)
-    histogram += mine;  // integers: the order of threads cannot show
+    merge(state);  // integers: the order of threads cannot show
   }
+}
+
+template <class T>
+void count_all(std::span<const T> values, ExponentHistogram& histogram, int threads) {
+  if (values.size() < small_size) return count_small(values, histogram);
+  for_each_block<BlockCounter>(
+      values.size(), threads,
+      [&](std::size_t first, std::size_t count, BlockCounter& counter) {
+        counter.count(values.subspan(first, count));
+      },
+      [&](const BlockCounter& counter) { histogram += counter.histogram(); });
 }
 
 template <class T>
 void count_only(std::span<const T> values, ExponentHistogram& histogram, int threads) {
   check_arrays("count_exponents", threads, {{"values", values.size()}});
-  count_all(values, histogram, threads, [](std::size_t, std::size_t) {});
+  count_all(values, histogram, threads);
 }
 
 }  // namespace
@@ -147,9 +151,33 @@ template <class To>
 void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
                       const ArithmeticOptions& options, int threads) {
   check_arrays("narrow_and_count", threads, {{"source", from.size()}, {"destination", to.size()}});
-  count_all(from, histogram, threads, [&](std::size_t first, std::size_t count) {
-    narrow(from.subspan(first, count), to.subspan(first, count), options);
-  });
+  for_each_block<BlockCounter>(
+      from.size(), threads,
+      [&](std::size_t first, std::size_t count, BlockCounter& counter) {
+        counter.count(from.subspan(first, count));
+        narrow(from.subspan(first, count), to.subspan(first, count), options);
+      },
+      [&](const BlockCounter& counter) { histogram += counter.histogram(); });
+}
+
+void narrow_and_count(std::span<const float> from, std::span<Float16> to, ExponentHistogram& before,
+                      ExponentHistogram& after, int threads) {
+  check_arrays("narrow_and_count", threads, {{"source", from.size()}, {"destination", to.size()}});
+  struct Counters {
+    BlockCounter before, after;
+  };
+  for_each_block<Counters>(
+      from.size(), threads,
+      [&](std::size_t first, std::size_t count, Counters& counters) {
+        const std::span<Float16> narrowed = to.subspan(first, count);
+        counters.before.count(from.subspan(first, count));
+        narrow(from.subspan(first, count), narrowed);
+        counters.after.count(narrowed);
+      },
+      [&](const Counters& counters) {
+        before += counters.before.histogram();
+        after += counters.after.histogram();
+      });
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types

@@ -67,5 +67,8 @@ void count_exponents(std::span<const Float16> values, ExponentHistogram& histogr
 template <class To>
 void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
                       const ArithmeticOptions& options = {}, int threads = 1);
+/// Rounding to nearest even, counted on both sides: `after` counts what was stored.
+void narrow_and_count(std::span<const float> from, std::span<Float16> to, ExponentHistogram& before,
+                      ExponentHistogram& after, int threads = 1);
 
 }  // namespace fp16lab

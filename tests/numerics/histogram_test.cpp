@@ -14,6 +14,7 @@
 #include "numerics/convert.hpp"
 #include "numerics/range_counts.hpp"
 #include "tests/support/exact_rounding.hpp"
+#include "tests/support/instruction_sets.hpp"
 
 namespace fp16lab {
 namespace {
@@ -66,6 +67,49 @@ TEST(ExponentHistogram, EqualsTheDefinitionAndSumsToN) {
     for (const float x : values) one_by_one.count(bits_of(x));
     EXPECT_EQ(one_by_one, expected) << n;
   }
+}
+
+/// Finite values of `width` neighbouring bins from 2^low on, one in nine a zero: what gradients look like.
+std::vector<float> within_bins(std::size_t n, int low, int width, std::uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto exponent = low + static_cast<int>(engine() % static_cast<std::uint32_t>(width));
+    const float significand = 1.0f + static_cast<float>(engine() >> 9) * 0x1p-23f;
+    values[i] =
+        engine() % 9 == 0 ? -0.0f : std::ldexp(engine() % 2 == 0 ? significand : -significand, exponent);
+  }
+  return values;
+}
+
+TEST(ExponentHistogram, EveryInstructionSetCountsNarrowAndWideRangesAlike) {
+  struct Range {
+    int low, width;
+  };
+  const Range ranges[] = {{-24, 1},  {-40, 5},  {-126, 8}, {-30, 9},    {-28, 12},
+                          {-50, 47}, {-60, 48}, {-61, 49}, {-126, 254}, {120, 8}};
+  testing_support::for_each_instruction_set([&] {
+    for (const Range& range : ranges) {
+      for (const std::size_t n : {63u, 64u, 65u, 1000u, 4095u, 4096u, 4097u, 70001u}) {
+        std::vector<float> values = within_bins(n, range.low, range.width, static_cast<std::uint32_t>(n));
+        ExponentHistogram expected;
+        for (const float x : values) expected.count(bits_of(x));
+        EXPECT_EQ(histogram_of(values), expected) << range.low << ' ' << range.width << ' ' << n;
+        // One value that is not finite makes its whole block take another path.
+        values[n / 2] = std::numeric_limits<float>::infinity();
+        values[n - 1] = std::numeric_limits<float>::quiet_NaN();
+        expected = {};
+        for (const float x : values) expected.count(bits_of(x));
+        EXPECT_EQ(histogram_of(values), expected) << range.low << ' ' << range.width << ' ' << n;
+      }
+    }
+    for (const float same : {0.0f, -0.0f, 1.0f, 0x1p-149f, std::numeric_limits<float>::max()}) {
+      const std::vector<float> values(9000, same);  // no tally of 8 bits may wrap
+      ExponentHistogram expected;
+      for (const float x : values) expected.count(bits_of(x));
+      EXPECT_EQ(histogram_of(values), expected) << same;
+    }
+  });
 }
 
 TEST(ExponentHistogram, BinsAreHalfOpenAtTheBottom) {
@@ -165,6 +209,27 @@ TEST(NarrowAndCount, EqualsTheTwoCalls) {
   EXPECT_THROW(narrow_and_count<Binary16>(three, two, histogram), std::invalid_argument);
   EXPECT_THROW(narrow_and_count<Binary16>(std::span(three).first(2), two, histogram, {}, 0),
                std::invalid_argument);
+}
+
+TEST(NarrowAndCount, CountsBothSides) {
+  for (const std::size_t n : {0u, 5u, 63u, 64u, 4097u, 200001u})
+    for (const int threads : {1, 2})
+      for (const bool wide : {false, true}) {
+        const std::vector<float> values = wide ? random_patterns(n, 3) : within_bins(n, -30, 18, 4);
+        std::vector<Float16> fused(n, Float16::from_bits(0xabcd)), separate(fused);
+        ExponentHistogram before, after, expected_before, expected_after;
+        narrow_and_count(values, fused, before, after, threads);
+        narrow<Binary16>(values, separate);
+        for (const float x : values) expected_before.count(bits_of(x));
+        for (const Float16 x : separate) expected_after.count(bits_of(widen(x)));
+        EXPECT_EQ(before, expected_before) << n;
+        EXPECT_EQ(after, expected_after) << n;
+        EXPECT_EQ(after.total(), n);
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(fused[i].bits(), separate[i].bits()) << n << ' ' << i;
+      }
+  std::vector<Float16> too_short(2);
+  ExponentHistogram before, after;
+  EXPECT_THROW(narrow_and_count(std::vector<float>(3), too_short, before, after), std::invalid_argument);
 }
 
 TEST(ExponentHistogram, ThreadsMustBePositive) {
