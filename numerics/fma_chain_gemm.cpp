@@ -23,14 +23,20 @@ struct PackedOperands {
 
 }  // namespace
 
-void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, float* d, std::int64_t ldd,
-                    int threads) {
+void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
+                    std::int64_t ldd, int threads) {
   gemm_detail::check_arguments("fma_chain_gemm", shape, a, b, d, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;
-  if (shape.k == 0) {
-    for (std::int64_t i = 0; i < shape.m; ++i) std::fill_n(d + i * ldd, shape.n, 0.0f);
-    return;
+  if (c != d && (c != nullptr || shape.k == 0)) {
+    for (std::int64_t i = 0; i < shape.m; ++i) {
+      if (c == nullptr)
+        std::fill_n(d + i * ldd, shape.n, 0.0f);
+      else
+        std::copy_n(c + i * ldd, shape.n, d + i * ldd);
+    }
   }
+  if (shape.k == 0) return;
+  const bool from_zero = c == nullptr;
   threads = gemm_detail::useful_threads(shape, threads);
 
   static thread_local PackedOperands packed;
@@ -85,7 +91,8 @@ void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, f
           const std::int64_t panel = task / bands;
           const std::int64_t first_strip = task % bands * strips_at_once;
           for (std::int64_t s = first_strip; s < std::min(strips, first_strip + strips_at_once); ++s)
-            run(s, panel, row + s * h, column + panel * w, depth, k == 0, k + k_block >= shape.k);
+            run(s, panel, row + s * h, column + panel * w, depth, from_zero && k == 0,
+                k + k_block >= shape.k);
         }
       }
     }

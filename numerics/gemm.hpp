@@ -72,11 +72,16 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<A> 
                              accumulator_format_of<D>, c, d, ldd, threads);
 }
 
-/// D (m x n, FP32) = A * B where each element is the chain acc = fma(a[k], b[k], acc) over ascending k from
-/// +0, every step a correctly rounded (nearest-even) FP32 fma. NaN results are stored as the canonical
-/// 0x7fffffff. Same preconditions as above; k == 0 writes +0.
-void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, float* d, std::int64_t ldd,
-                    int threads = 1);
+/// D (m x n, FP32) = C (+) A * B where each element is the chain acc = fma(a[k], b[k], acc) over ascending k from
+/// the element of C, every step a correctly rounded (nearest-even) FP32 fma. NaN results are stored as the
+/// canonical 0x7fffffff. `c` and all preconditions as above; k == 0 copies C, or writes +0.
+void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
+                    std::int64_t ldd, int threads = 1);
+/// The same from +0.
+inline void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, float* d,
+                           std::int64_t ldd, int threads = 1) {
+  fma_chain_gemm(shape, a, b, nullptr, d, ldd, threads);
+}
 
 /// The instruction set that the run-time dispatch chose on this CPU, for manifests and benchmarks: "AVX3",
 /// "AVX2", ...

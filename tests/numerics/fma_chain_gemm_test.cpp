@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -152,6 +153,30 @@ TEST(FmaChainGemm, ThreadsAndBlocksChangeNoBit) {
   for (auto* operand : {&wide, &few})
     for (float& x : *operand) x = maker.normal();
   check_fma(few, wide, 3, 2100, 40, 2);
+}
+
+TEST(FmaChainGemm, ContinuesFromAccumulators) {
+  // A product cut anywhere along K and continued, in place or elsewhere, is the product; from infinities and -0 too.
+  Floats maker(9);
+  const std::int64_t m = 9, n = 70, k = 333;
+  std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+  for (auto* operand : {&a, &b})
+    for (float& x : *operand) x = maker.normal();
+  a[3] = std::numeric_limits<float>::infinity();
+  const std::vector<float> expected = fma_definition(a, b, m, n, k);
+  for (const std::int64_t cut : {1, 256, 300}) {
+    std::vector<float> first(static_cast<std::size_t>(m * n)), second(first.size());
+    const MatrixView<float> rest_a{a.data() + cut, k, false}, rest_b{b.data() + cut * n, n, false};
+    fma_chain_gemm({m, n, cut}, {a.data(), k, false}, {b.data(), n, false}, first.data(), n);
+    fma_chain_gemm({m, n, k - cut}, rest_a, rest_b, first.data(), second.data(), n, 2);
+    fma_chain_gemm({m, n, k - cut}, rest_a, rest_b, first.data(), first.data(), n);
+    EXPECT_EQ(words(first), words(expected)) << cut;
+    EXPECT_EQ(words(second), words(expected)) << cut;
+  }
+  const float minus_zero = -0.0f;
+  float d = 1.0f;
+  fma_chain_gemm({1, 1, 0}, {}, {}, &minus_zero, &d, 1);
+  EXPECT_EQ(bits_of(d), 0x80000000u);
 }
 
 TEST(FmaChainGemm, EmptyProblemsAndBadArguments) {
