@@ -15,25 +15,37 @@
 // Tensors are contiguous, row-major. f = f32 or f16 below.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "engine/backend/step_state.hpp"
+#include "engine/tensor/storage.hpp"
 #include "engine/tensor/tensor.hpp"
 #include "numerics/exponent_histogram.hpp"
 #include "numerics/philox.hpp"
 
 namespace fp16lab::engine {
 
+/// exp to gelu_tanh are the shared functions of numerics/elementary.hpp; f16 widens, applies the FP32 function
+/// and rounds once.
 enum class UnaryOp {
   negate,
   relu,  ///< x > 0 ? x : +0; NaN stays NaN; relu(-0) = +0
-  exp,   ///< FP32 only: numerics/elementary.hpp
-  log,   ///< FP32 only
+  exp,
+  log,
+  log1p,  ///< log(1 + x)
   square_root,
+  reciprocal_square_root,
   absolute,
+  sign,  ///< -1, +0 or +1; sign(-0) = +0; NaN stays NaN
+  sigmoid,
+  tanh,
+  erf,
+  gelu,       ///< x * Phi(x)
+  gelu_tanh,  ///< its approximation by tanh (Hendrycks & Gimpel 2016, eq. 2)
 };
 
 enum class BinaryOp {
@@ -42,6 +54,8 @@ enum class BinaryOp {
   multiply,
   divide,
   select_positive,  ///< (a <= 0) ? +0 : b, so a NaN passes b: the derivative of relu at a applied to b
+  maximum,          ///< NaN if either is NaN; of equal values (-0 and +0 are equal) a
+  minimum,          ///< likewise
 };
 
 enum class ReduceOp {
@@ -55,7 +69,8 @@ struct CastProbe {
   ExponentHistogram after;
 };
 
-/// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm.
+/// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm. All matrices may carry one leading batch
+/// axis of equal extent (rank 3): independent products, one after the other. The bias is shared by all of them.
 struct GemmCall {
   const Tensor& a;
   const Tensor& b;
@@ -65,6 +80,25 @@ struct GemmCall {
   const Tensor* bias = nullptr;    ///< (n), dtype of a or f32
   const Tensor* addend = nullptr;  ///< (m x n), dtype of out or f32
   CastProbe* probe = nullptr;      ///< counts the FP32 results before, and the stored values after, rounding
+};
+
+/// The order of a 4-d activation's axes. Convolution weights are (K, C, R, S) in both.
+enum class Layout : std::uint8_t { nchw, nhwc };
+
+/// Output extent along one spatial axis: floor((H + 2 padding - dilation (R - 1) - 1) / stride) + 1.
+struct Conv2dGeometry {
+  std::array<std::int64_t, 2> stride{1, 1};   ///< (vertical, horizontal), >= 1
+  std::array<std::int64_t, 2> padding{0, 0};  ///< rows and columns of +0 on each side, >= 0
+  std::array<std::int64_t, 2> dilation{1, 1};
+  Layout layout = Layout::nchw;
+};
+
+/// As above with dilation 1 and R, S = kernel; padding at most half the kernel.
+struct Pool2dGeometry {
+  std::array<std::int64_t, 2> kernel{2, 2};
+  std::array<std::int64_t, 2> stride{2, 2};
+  std::array<std::int64_t, 2> padding{0, 0};  ///< of -infinity for the maximum, of +0 for the average
+  Layout layout = Layout::nchw;
 };
 
 struct SgdOptions {
@@ -91,6 +125,8 @@ class Backend {
   virtual std::string_view tensor_core() const = 0;
 
   // ---- memory ----
+  /// Of the pool that `empty` takes from: system_allocations stays constant once a training loop is warm.
+  virtual PoolStatistics memory_statistics() const = 0;
   /// Uninitialised memory from a size-class pool: no system allocation once warm.
   virtual Tensor empty(const Shape& shape, DType dtype) = 0;
   /// Byte copies between host memory and a tensor of exactly that size.
@@ -104,6 +140,24 @@ class Backend {
   /// i, then low + (high - low) * u, each operation rounded in FP32 (so `high` itself can come out by
   /// rounding).
   virtual void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) = 0;
+
+  /// f32, normal with FP32 `mean` and `deviation` by Box and Muller (1958) on the words 2i and 2i + 1 of
+  /// logical element i: u = ((word >> 8) + 1) * 2^-24 in (0, 1], v = uniform01(word);
+  /// z = sqrt(-2 log_f32(u)) * cos_f32(2 pi v), out = mean + deviation * z, each operation rounded in FP32.
+  virtual void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) = 0;
+  /// Every element of out (f) is 1 with probability `keep`, else +0: uniform01(stream.word(i)) < keep for
+  /// logical element i, where stream.iteration is replaced by the low 32 bits of StepState::iteration in
+  /// `step`, so that a captured graph draws new masks each time.
+  virtual void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) = 0;
+
+  // ---- moving bytes ----
+  // Any dtype; the bits of NaNs are kept.
+  /// Axis i of out is axis axes[i] of x; `axes` is a permutation of 0 .. rank - 1.
+  virtual void permute(const Tensor& x, std::span<const int> axes, Tensor& out) = 0;
+  /// out = x[..., begin : begin + out.shape()[axis], ...]; all other extents agree.
+  virtual void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) = 0;
+  /// out[..., begin : begin + x.shape()[axis], ...] = x; the rest of out stays as it is.
+  virtual void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) = 0;
 
   // ---- elementwise ----
   /// f -> f, one rounding to nearest even when narrowing, exact when widening. Same dtype: a copy of the
@@ -131,6 +185,14 @@ class Backend {
   virtual void pick(const Tensor& x, const Tensor& index, Tensor& out) = 0;
   /// The transpose of pick: out (rows x columns) is +0 but for out[r, index[r]] = x[r].
   virtual void place(const Tensor& x, const Tensor& index, Tensor& out) = 0;
+  /// table (V, E) f, index i32 of any shape with n elements in [0, V): out (n, E), row i = row index[i] of
+  /// table. Errors as pick.
+  virtual void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) = 0;
+  /// Its transpose: x (n, E) f; row v of out (V, E) is the TREE sum, in FP32, of the rows i with index[i] == v
+  /// in ascending i (a stable sort of (index, i) and TREE within each segment), rounded once; +0 where there is
+  /// none.
+  virtual void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out,
+                            CastProbe* probe = nullptr) = 0;
 
   // ---- products ----
   /// f16 x f16: accumulators start at +0 and follow the tensor-core row over ascending logical k, all
@@ -138,6 +200,39 @@ class Backend {
   /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
   /// epilogue.
   virtual void gemm(const GemmCall& call) = 0;
+
+  // Convolution (cross-correlation, groups = 1) is three implicit GEMMs: every output is one accumulator chain
+  // from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma chain), then the
+  // epilogue of gemm and one rounding. Padding and stride holes enter the chain as +0 operands.
+  // With x (N, C, H, W), weight (K, C, R, S), y (N, K, P, Q) in NCHW, or x (N, H, W, C), y (N, P, Q, K) in NHWC:
+  /// y: k runs over (c, r, s) in NCHW and (r, s, c) in NHWC. bias (K) or null, dtype of x or f32.
+  virtual void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
+                      const Tensor* bias, Tensor& out, CastProbe* probe = nullptr) = 0;
+  /// dX from dY and weight: k runs over (k_out, r, s) in both layouts; dY is gathered (the element that x
+  /// touched through tap (r, s), or +0 where there is none).
+  virtual void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
+                                     const Conv2dGeometry& geometry, Tensor& out,
+                                     CastProbe* probe = nullptr) = 0;
+  /// dW (K, C, R, S) from x and dY: k runs over (n, p, q).
+  virtual void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
+                                      Tensor& out, CastProbe* probe = nullptr) = 0;
+
+  // ---- pooling ----
+  // x and out f, 4-d in the geometry's layout; index i32 in out's shape.
+  /// out: the maximum of each window, index: its place h * W + w. Windows are walked in (r, s) order; the first
+  /// maximum wins, a NaN is above everything and the first NaN wins.
+  virtual void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) = 0;
+  /// out = x at `index`, plane by plane.
+  virtual void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) = 0;
+  /// Its transpose: every element of out is the FP32 sum of the x whose index names it, in ascending (p, q) from
+  /// the first one, rounded once; +0 where there is none.
+  virtual void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) = 0;
+  /// out = div_rn(FP32 sum of the window's elements in (r, s) order from the first one, R * S), rounded once;
+  /// padding counts (as torch's count_include_pad) but is not added.
+  virtual void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) = 0;
+  /// Its transpose: every element of out is div_rn(FP32 sum of the x of the windows that hold it in ascending
+  /// (p, q) from the first one, R * S), rounded once; +0 where there is none.
+  virtual void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) = 0;
 
   // ---- the step: detect, decide, apply ----
   /// A StepState in back-end memory (a u8 tensor of sizeof(StepState) bytes).
@@ -157,6 +252,8 @@ class Backend {
   /// If grad_norm is finite and above max_norm: g = mul_rn(g, float(max_norm / (grad_norm + 1e-6))). In
   /// place.
   virtual void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) = 0;
+  /// g = minimum(maximum(g, -max_value), max_value), max_value > 0 an FP32 number; a NaN stays. In place.
+  virtual void clip_by_value(std::span<Tensor> gradients, float max_value) = 0;
   /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or velocity changes. `step` is
   /// the state *after* this iteration's advance: taken_steps counts this step. FP32 elementwise, one rounding
   /// per operation in torch's documented order, no fma (engine/backend/optimizer_functions.hpp):

@@ -2,75 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
-#include <functional>
 #include <stdexcept>
 #include <string>
 
+#include "engine/backend/requirements.hpp"
+
 namespace fp16lab::engine::checks {
 
+using namespace requirements;
+
 namespace {
-
-struct Argument {
-  std::string_view name;
-  const Tensor& tensor;
-};
-
-[[noreturn]] void fail(std::string_view verb, const std::string& what) {
-  throw std::invalid_argument(fmt::format("{}: {}", verb, what));
-}
-
-std::string text(const Argument& argument) {
-  return fmt::format("{} is {}", argument.name, argument.tensor.describe());
-}
-
-void require_defined(std::string_view verb, const Argument& x) {
-  if (!x.tensor.defined()) fail(verb, fmt::format("{} is an undefined tensor", x.name));
-}
-
-void require_dtype(std::string_view verb, const Argument& x, DType dtype) {
-  require_defined(verb, x);
-  if (x.tensor.dtype() != dtype) fail(verb, fmt::format("{}; {} is needed", text(x), name_of(dtype)));
-}
-
-/// f of the verbs' comments.
-void require_f(std::string_view verb, const Argument& x) {
-  require_defined(verb, x);
-  if (x.tensor.dtype() != DType::f32 && x.tensor.dtype() != DType::f16)
-    fail(verb, fmt::format("{}; f32 or f16 is needed", text(x)));
-}
-
-void require_same_dtype(std::string_view verb, const Argument& x, const Argument& y) {
-  if (x.tensor.dtype() != y.tensor.dtype())
-    fail(verb, fmt::format("{}, {}: their dtypes differ", text(x), text(y)));
-}
-
-void require_same_shape(std::string_view verb, const Argument& x, const Argument& y) {
-  if (!(x.tensor.shape() == y.tensor.shape()))
-    fail(verb, fmt::format("{}, {}: their shapes differ", text(x), text(y)));
-}
-
-void require_count(std::string_view verb, const Argument& x, std::int64_t count, std::string_view why) {
-  if (x.tensor.element_count() != count)
-    fail(verb, fmt::format("{}; it must have {} elements, {}", text(x), count, why));
-}
-
-bool overlap(const Tensor& x, const Tensor& y) {
-  const std::less<const std::byte*> before;
-  return before(x.data(), y.data() + y.byte_count()) && before(y.data(), x.data() + x.byte_count());
-}
-
-void require_apart(std::string_view verb, const Argument& x, const Argument& out) {
-  if (overlap(x.tensor, out.tensor))
-    fail(verb, fmt::format("{} and {} overlap in memory: {}, {}", x.name, out.name, text(x), text(out)));
-}
-
-/// In place is allowed: the same elements, or no common byte.
-void require_apart_or_same(std::string_view verb, const Argument& x, const Argument& out) {
-  const bool same =
-      x.tensor.data() == out.tensor.data() && x.tensor.element_count() == out.tensor.element_count();
-  if (!same) require_apart(verb, x, out);
-}
 
 MatrixExtents matrix_and_index(std::string_view verb, const Argument& matrix, const Argument& index,
                                const Argument& values) {
@@ -111,6 +54,86 @@ void fill_uniform(const Tensor& out, float low, float high) {
     fail("fill_uniform", fmt::format("[{}, {}) is not an interval of finite numbers", low, high));
 }
 
+void fill_normal(const Tensor& out, float mean, float deviation) {
+  require_dtype("fill_normal", {"out", out}, DType::f32);
+  if (!(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0.0f))
+    fail("fill_normal", fmt::format("mean is {} and deviation {}; both must be finite, the deviation >= 0",
+                                    mean, deviation));
+}
+
+void fill_bernoulli(const Tensor& out, float keep, const Tensor& step) {
+  require_f("fill_bernoulli", {"out", out});
+  if (!(keep >= 0.0f && keep <= 1.0f))
+    fail("fill_bernoulli", fmt::format("keep is {}; a probability in [0, 1] is needed", keep));
+  step_state("fill_bernoulli", step);
+}
+
+void permute(const Tensor& x, std::span<const int> axes, const Tensor& out) {
+  const Argument from{"x", x}, to{"out", out};
+  require_defined("permute", from);
+  require_defined("permute", to);
+  require_same_dtype("permute", from, to);
+  const Shape& shape = x.shape();
+  const auto rank = static_cast<std::size_t>(shape.rank());
+  std::array<bool, Shape::max_rank> seen{};
+  bool is_permutation = axes.size() == rank;
+  for (std::size_t i = 0; is_permutation && i < rank; ++i) {
+    const auto axis = static_cast<std::size_t>(axes[i]);  // negative ones become huge
+    is_permutation = axis < rank && !seen[axis];
+    if (is_permutation) seen[axis] = true;
+  }
+  if (!is_permutation)
+    fail("permute", fmt::format("axes are ({}), not a permutation of the axes of {}", fmt::join(axes, ", "),
+                                text(from)));
+  for (std::size_t i = 0; i < rank; ++i)
+    if (out.shape().rank() != shape.rank() || out.shape()[static_cast<int>(i)] != shape[axes[i]])
+      fail("permute",
+           fmt::format("{} with axes ({}) does not give {}", text(from), fmt::join(axes, ", "), text(to)));
+  require_apart("permute", from, to);
+}
+
+namespace {
+
+SlicePlan slice_plan(std::string_view verb, const Argument& whole, const Argument& part, int axis,
+                     std::int64_t begin) {
+  require_defined(verb, whole);
+  require_defined(verb, part);
+  require_same_dtype(verb, whole, part);
+  const Shape& shape = whole.tensor.shape();
+  const Shape& small = part.tensor.shape();
+  const int rank = shape.rank();
+  const int at = axis < 0 ? axis + rank : axis;
+  if (at < 0 || at >= rank) fail(verb, fmt::format("{} and has no axis {}", text(whole), axis));
+  SlicePlan plan{.rows = 1};
+  std::int64_t inner = 1;
+  bool alike = small.rank() == rank;
+  for (int i = 0; alike && i < rank; ++i) {
+    alike = i == at || small[i] == shape[i];
+    (i < at ? plan.rows : inner) *= i == at ? 1 : shape[i];
+  }
+  if (!alike)
+    fail(verb,
+         fmt::format("{}, {}: their shapes differ on other axes than {}", text(whole), text(part), axis));
+  if (begin < 0 || begin > shape[at] - small[at])
+    fail(verb,
+         fmt::format("[{}, {}) on axis {} is not inside {}", begin, begin + small[at], axis, text(whole)));
+  require_apart(verb, whole, part);
+  plan.run = small[at] * inner;
+  plan.pitch = shape[at] * inner;
+  plan.offset = begin * inner;
+  return plan;
+}
+
+}  // namespace
+
+SlicePlan slice(const Tensor& x, int axis, std::int64_t begin, const Tensor& out) {
+  return slice_plan("slice", {"x", x}, {"out", out}, axis, begin);
+}
+
+SlicePlan insert(const Tensor& x, int axis, std::int64_t begin, const Tensor& out) {
+  return slice_plan("insert", {"out", out}, {"x", x}, axis, begin);
+}
+
 void cast(const Tensor& x, const Tensor& out) {
   const Argument from{"x", x}, to{"out", out};
   require_f("cast", from);
@@ -119,14 +142,13 @@ void cast(const Tensor& x, const Tensor& out) {
   require_apart("cast", from, to);
 }
 
-void unary(UnaryOp op, const Tensor& x, const Tensor& out) {
+void unary(const Tensor& x, const Tensor& out) {
   const Argument from{"x", x}, to{"out", out};
   require_f("unary", from);
   require_f("unary", to);
   require_same_dtype("unary", from, to);
   require_same_shape("unary", from, to);
   require_apart_or_same("unary", from, to);
-  if (op == UnaryOp::exp || op == UnaryOp::log) require_dtype("unary exp/log", from, DType::f32);
 }
 
 BroadcastPlan binary(const Tensor& a, const Tensor& b, const Tensor& out) {
@@ -162,7 +184,7 @@ ReducePlan reduce(ReduceOp op, const Tensor& x, int axis, const Tensor& out) {
   ReducePlan plan;
   for (int i = 0; i < rank; ++i) (i < at ? plan.outer : i > at ? plan.inner : plan.extent) *= x.shape()[i];
   require_count("reduce", to, plan.outer * plan.inner,
-                fmt::format("as {} has without axis {}", x.describe(), axis));
+                [&] { return fmt::format("as {} has without axis {}", x.describe(), axis); });
   require_apart("reduce", from, to);
   if (op == ReduceOp::max && plan.extent == 0 && out.element_count() > 0)
     fail("reduce", fmt::format("max over axis {} of {}, which has no elements", axis, x.describe()));
@@ -183,6 +205,39 @@ MatrixExtents place(const Tensor& x, const Tensor& index, const Tensor& out) {
   return extents;
 }
 
+namespace {
+
+/// table (V, E), index (n elements), values (n, E): any shapes with these element counts behind the table's.
+MatrixExtents table_and_rows(std::string_view verb, const Argument& table, const Argument& index,
+                             const Argument& values) {
+  require_f(verb, table);
+  require_f(verb, values);
+  require_same_dtype(verb, table, values);
+  require_dtype(verb, index, DType::i32);
+  if (table.tensor.shape().rank() != 2) fail(verb, fmt::format("{}; (rows, columns) is needed", text(table)));
+  const MatrixExtents extents{table.tensor.shape()[0], table.tensor.shape()[1]};
+  const std::int64_t rows = index.tensor.element_count();
+  require_count(verb, values, rows * extents.columns,
+                [&] { return fmt::format("{} rows of {}", rows, extents.columns); });
+  require_apart(verb, table, values);
+  return extents;
+}
+
+}  // namespace
+
+MatrixExtents gather_rows(const Tensor& table, const Tensor& index, const Tensor& out) {
+  const MatrixExtents extents =
+      table_and_rows("gather_rows", {"table", table}, {"index", index}, {"out", out});
+  require_apart("gather_rows", {"index", index}, {"out", out});
+  return extents;
+}
+
+MatrixExtents scatter_rows(const Tensor& x, const Tensor& index, const Tensor& out) {
+  const MatrixExtents extents = table_and_rows("scatter_rows", {"out", out}, {"index", index}, {"x", x});
+  require_apart("scatter_rows", {"index", index}, {"out", out});
+  return extents;
+}
+
 void index_range(std::string_view verb, std::span<const std::int32_t> index, std::int64_t columns) {
   for (std::size_t row = 0; row < index.size(); ++row)
     if (index[row] < 0 || index[row] >= columns)
@@ -190,7 +245,7 @@ void index_range(std::string_view verb, std::span<const std::int32_t> index, std
           fmt::format("{}: index[{}] is {}, which is not in [0, {})", verb, row, index[row], columns));
 }
 
-GemmShape gemm(const GemmCall& call) {
+GemmPlan gemm(const GemmCall& call) {
   const Argument a{"a", call.a}, b{"b", call.b}, out{"out", call.out};
   require_f("gemm", a);
   require_f("gemm", b);
@@ -198,23 +253,32 @@ GemmShape gemm(const GemmCall& call) {
   require_same_dtype("gemm", a, b);
   if (call.a.dtype() == DType::f32 && call.out.dtype() != DType::f32)
     fail("gemm", fmt::format("{}, {}: f32 operands give f32", text(a), text(out)));
-  for (const Argument& matrix : {a, b, out})
-    if (matrix.tensor.shape().rank() != 2) fail("gemm", text(matrix) + "; a matrix is needed");
+  const int rank = call.out.shape().rank();
+  if (rank != 2 && rank != 3)
+    fail("gemm", text(out) + "; a matrix, or matrices along one batch axis, is needed");
+  for (const Argument& matrix : {a, b})
+    if (matrix.tensor.shape().rank() != rank)
+      fail("gemm", fmt::format("{}, {}: their ranks differ", text(matrix), text(out)));
 
   const Shape& shape_a = call.a.shape();
   const Shape& shape_b = call.b.shape();
-  const GemmShape shape{.m = shape_a[call.transpose_a ? 1 : 0],
-                        .n = shape_b[call.transpose_b ? 0 : 1],
-                        .k = shape_a[call.transpose_a ? 0 : 1]};
-  const std::int64_t k_of_b = shape_b[call.transpose_b ? 1 : 0];
+  const GemmPlan plan{.batch = rank == 3 ? call.out.shape()[0] : 1,
+                      .shape = {.m = shape_a[call.transpose_a ? -1 : -2],
+                                .n = shape_b[call.transpose_b ? -2 : -1],
+                                .k = shape_a[call.transpose_a ? -2 : -1]}};
+  const GemmShape& shape = plan.shape;
+  const std::int64_t k_of_b = shape_b[call.transpose_b ? -1 : -2];
   const char* transposed_a = call.transpose_a ? " transposed" : "";
   const char* transposed_b = call.transpose_b ? " transposed" : "";
+  if (rank == 3 && (shape_a[0] != plan.batch || shape_b[0] != plan.batch))
+    fail("gemm", fmt::format("{}, {}, {}: their batch extents differ", text(a), text(b), text(out)));
   if (shape.k != k_of_b)
     fail("gemm", fmt::format("{}{}, {}{}: inner extents {} and {} differ", text(a), transposed_a, text(b),
                              transposed_b, shape.k, k_of_b));
-  if (!(call.out.shape() == Shape{shape.m, shape.n}))
-    fail("gemm", fmt::format("{}{}, {}{}: out must be ({}, {}), but {}", text(a), transposed_a, text(b),
-                             transposed_b, shape.m, shape.n, text(out)));
+  const Shape needed = rank == 3 ? Shape{plan.batch, shape.m, shape.n} : Shape{shape.m, shape.n};
+  if (!(call.out.shape() == needed))
+    fail("gemm", fmt::format("{}{}, {}{}: out must be {}, but {}", text(a), transposed_a, text(b),
+                             transposed_b, needed.to_string(), text(out)));
   require_apart("gemm", a, out);
   require_apart("gemm", b, out);
   if (call.bias != nullptr) {
@@ -231,7 +295,7 @@ GemmShape gemm(const GemmCall& call) {
     require_same_shape("gemm", addend, out);
     require_apart("gemm", addend, out);
   }
-  return shape;
+  return plan;
 }
 
 void step_state(std::string_view verb, const Tensor& step) {
@@ -257,6 +321,11 @@ void gradients(std::string_view verb, std::span<const Tensor> gradients) {
 void max_norm(double max_norm) {
   if (!(std::isfinite(max_norm) && max_norm >= 0.0))
     fail("clip_by_norm", fmt::format("max_norm is {}; it must be finite and >= 0", max_norm));
+}
+
+void max_value(float max_value) {
+  if (!(std::isfinite(max_value) && max_value > 0.0f))
+    fail("clip_by_value", fmt::format("max_value is {}; it must be finite and > 0", max_value));
 }
 
 void optimizer_index(std::string_view verb, int optimizer) {

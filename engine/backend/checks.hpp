@@ -8,6 +8,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/broadcast.hpp"
+#include "engine/backend/window_functions.hpp"
 #include "numerics/gemm.hpp"
 
 namespace fp16lab::engine::checks {
@@ -19,31 +20,73 @@ struct ReducePlan {
   std::int64_t inner = 1;
 };
 
+/// slice and insert: `rows` runs of `run` elements, `pitch` apart in the whole tensor, the first at `offset`; the
+/// part is contiguous.
+struct SlicePlan {
+  std::int64_t rows = 0;
+  std::int64_t run = 0;
+  std::int64_t pitch = 0;
+  std::int64_t offset = 0;
+};
+
 /// A matrix verb's (rows, columns).
 struct MatrixExtents {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };
 
+/// `batch` independent products.
+struct GemmPlan {
+  std::int64_t batch = 1;
+  GemmShape shape;
+};
+
+/// Planes of `places` elements, and `windows` of them picked, in each of images x channels.
+struct PoolIndexPlan {
+  std::int64_t images = 0, channels = 0, places = 0, windows = 0;
+};
+
 void transfer(std::string_view verb, std::size_t host_bytes, const Tensor& x);  ///< upload, download
 void copy(const Tensor& x, const Tensor& out);
 void fill(const Tensor& out);
 void fill_uniform(const Tensor& out, float low, float high);
+void fill_normal(const Tensor& out, float mean, float deviation);
+void fill_bernoulli(const Tensor& out, float keep, const Tensor& step);
+void permute(const Tensor& x, std::span<const int> axes, const Tensor& out);
+SlicePlan slice(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
+SlicePlan insert(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
 void cast(const Tensor& x, const Tensor& out);
-void unary(UnaryOp op, const Tensor& x, const Tensor& out);
+void unary(const Tensor& x, const Tensor& out);
 BroadcastPlan binary(const Tensor& a, const Tensor& b, const Tensor& out);
 void scale_or_divide(std::string_view verb, const Tensor& x, const Tensor& out);
 ReducePlan reduce(ReduceOp op, const Tensor& x, int axis, const Tensor& out);
 MatrixExtents pick(const Tensor& x, const Tensor& index, const Tensor& out);
 MatrixExtents place(const Tensor& x, const Tensor& index, const Tensor& out);
+/// The extents of table, or of out.
+MatrixExtents gather_rows(const Tensor& table, const Tensor& index, const Tensor& out);
+MatrixExtents scatter_rows(const Tensor& x, const Tensor& index, const Tensor& out);
 /// Rows of `index` (host memory) must be in [0, columns): std::out_of_range naming the first row that is not.
 void index_range(std::string_view verb, std::span<const std::int32_t> index, std::int64_t columns);
-GemmShape gemm(const GemmCall& call);
+GemmPlan gemm(const GemmCall& call);
+functions::Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
+                             const Tensor* bias, const Tensor& out);
+functions::Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
+                                            const Conv2dGeometry& geometry, const Tensor& out);
+functions::Conv2dPlan conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
+                                             const Conv2dGeometry& geometry, const Tensor& out);
+functions::Pool2dPlan max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, const Tensor& out,
+                                 const Tensor& index);
+PoolIndexPlan pool_pick(const Tensor& x, const Tensor& index, Layout layout, const Tensor& out);
+PoolIndexPlan pool_place(const Tensor& x, const Tensor& index, Layout layout, const Tensor& out);
+/// average_pool2d (x is `large`, out `small`) and, `transposed`, average_pool2d_transposed (the other way).
+functions::Pool2dPlan average_pool2d(std::string_view verb, const Tensor& large,
+                                     const Pool2dGeometry& geometry, const Tensor& small, bool transposed);
 void step_state(std::string_view verb, const Tensor& step);
 void scalar_program(const ScalarProgram& program);
 void fill_scale(const Tensor& out);
 void gradients(std::string_view verb, std::span<const Tensor> gradients);
 void max_norm(double max_norm);
+void max_value(float max_value);
 void optimizer_index(std::string_view verb, int optimizer);
 void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
               const Tensor& velocity);

@@ -61,6 +61,16 @@ std::vector<Float16> random_halves(std::int64_t count, Kind kind, std::uint64_t 
   return draw_many(count, [&] { return Float16::from_bits(draw_bits<Binary16>(kind, random)); });
 }
 
+float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, const std::vector<Float16>& b) {
+  return fused_dot_add(model, a, b, 0.0f);
+}
+
+float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std::vector<float>& b) {
+  float sum = 0.0f;
+  for (std::size_t k = 0; k < a.size(); ++k) sum = std::fma(a[k], b[k], sum);
+  return canonical(sum);
+}
+
 ExponentHistogram naive_histogram(const std::vector<float>& values) {
   std::vector<double> power_of_two;  // 2^-127 ... 2^128
   power_of_two.reserve(ExponentHistogram::bin_count + 1);

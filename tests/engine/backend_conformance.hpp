@@ -18,6 +18,7 @@
 #include "engine/backend/backend.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
+#include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::engine::test {
 
@@ -111,6 +112,15 @@ inline float canonical(float x) { return x != x ? float_from_bits(0x7fffffffu) :
 inline Float16 half_of(double x) { return convert<Binary16>(SmallFloat<Binary64>::from_bits(bits_of(x))); }
 inline Float16 half_of(float x) { return narrow<Binary16>(x); }
 inline float float_of(Float16 x) { return widen(x); }
+/// x as an element of the type of the second argument.
+inline float stored_as(float x, float) { return x; }
+inline Float16 stored_as(float x, Float16) { return half_of(x); }
+inline float wide(float x) { return x; }
+inline float wide(Float16 x) { return float_of(x); }
+
+/// One accumulator of a product: the tensor core's definition for halves, a chain of fma for floats.
+float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, const std::vector<Float16>& b);
+float accumulate(const TensorCoreModel& model, const std::vector<float>& a, const std::vector<float>& b);
 
 /// TREE from the text of its definition: chunks of 1024, lanes i mod 32, folds 16 8 4 2 1, missing elements
 /// skipped, chunk results again by the same rule. `values` must not be empty.

@@ -54,24 +54,6 @@ TEST_P(BackendConformance, FillRoundsOnce) {
   EXPECT_THROW(backend().fill(integers, 2147483648.0), std::invalid_argument);
 }
 
-TEST_P(BackendConformance, FillUniformIsAFunctionOfTheIndex) {
-  const PhiloxStream stream{.seed = 3, .stream = stream_id("fc1.weight"), .iteration = 5, .micro_batch = 1};
-  const float low = -0.3f, high = 0.7f;
-  for (const std::int64_t size : {std::int64_t{1}, std::int64_t{31}, std::int64_t{70001}}) {
-    Tensor out = output(Shape{size}, DType::f32);
-    backend().fill_uniform(out, stream, low, high);
-    std::vector<float> expected;
-    const float width = high - low;
-    for (std::int64_t i = 0; i < size; ++i) {
-      const PhiloxCounter block = stream.block(static_cast<std::uint64_t>(i) / 4);
-      const float u = static_cast<float>(block[static_cast<std::size_t>(i % 4)] >> 8) / 16777216.0f;
-      const float product = width * u;
-      expected.push_back(low + product);
-    }
-    expect_same_bits(values_of<float>(out), expected, "fill_uniform");
-  }
-}
-
 // ---- casts ----
 
 TEST_P(BackendConformance, WideningIsExact) {
@@ -141,8 +123,39 @@ TEST_P(BackendConformance, CastsOfEverySizeAndDtypeCount) {
 
 // ---- unary ----
 
-/// The op in FP64 on an FP32 argument: + - and the like are exact, sqrt is rounded far below the FP32 last
-/// place (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
+/// The shared function that the contract names (its own tests judge it); null for the exact ops.
+float (*shared_function(UnaryOp op))(float) {
+  switch (op) {
+    case UnaryOp::exp:
+      return exp_f32;
+    case UnaryOp::log:
+      return log_f32;
+    case UnaryOp::log1p:
+      return log1p_f32;
+    case UnaryOp::reciprocal_square_root:
+      return rsqrt_f32;
+    case UnaryOp::sigmoid:
+      return sigmoid_f32;
+    case UnaryOp::tanh:
+      return tanh_f32;
+    case UnaryOp::erf:
+      return erf_f32;
+    case UnaryOp::gelu:
+      return gelu_f32;
+    case UnaryOp::gelu_tanh:
+      return gelu_tanh_f32;
+    case UnaryOp::negate:
+    case UnaryOp::relu:
+    case UnaryOp::square_root:
+    case UnaryOp::absolute:
+    case UnaryOp::sign:
+      break;
+  }
+  return nullptr;
+}
+
+/// The others in FP64 on an FP32 argument: exact, or for the square root rounded far below the FP32 last place
+/// (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
 double exact_unary(UnaryOp op, double x) {
   switch (op) {
     case UnaryOp::negate:
@@ -153,22 +166,30 @@ double exact_unary(UnaryOp op, double x) {
       return std::sqrt(x);
     case UnaryOp::absolute:
       return std::fabs(x);
-    case UnaryOp::exp:
-    case UnaryOp::log:
-      break;
+    case UnaryOp::sign:
+      return std::isnan(x) ? x : static_cast<double>(x > 0.0) - static_cast<double>(x < 0.0);
+    default:
+      ADD_FAILURE() << "not an exact op";
+      return 0.0;
   }
-  ADD_FAILURE() << "not an exact op";
-  return 0.0;
 }
 
 float expected_unary(UnaryOp op, float x) {
-  if (op == UnaryOp::exp) return exp_f32(x);  // the contract names the function; its own tests judge it
-  if (op == UnaryOp::log) return log_f32(x);
+  if (const auto function = shared_function(op); function != nullptr) return function(x);
   return canonical(static_cast<float>(exact_unary(op, static_cast<double>(x))));
 }
+Float16 expected_unary(UnaryOp op, Float16 x) {
+  if (const auto function = shared_function(op); function != nullptr) return half_of(function(float_of(x)));
+  return half_of(exact_unary(op, static_cast<double>(float_of(x))));
+}
 
-constexpr std::array unary_ops{UnaryOp::negate, UnaryOp::relu,        UnaryOp::exp,
-                               UnaryOp::log,    UnaryOp::square_root, UnaryOp::absolute};
+constexpr std::array unary_ops{UnaryOp::negate,    UnaryOp::relu,
+                               UnaryOp::exp,       UnaryOp::log,
+                               UnaryOp::log1p,     UnaryOp::square_root,
+                               UnaryOp::absolute,  UnaryOp::sign,
+                               UnaryOp::sigmoid,   UnaryOp::tanh,
+                               UnaryOp::erf,       UnaryOp::gelu,
+                               UnaryOp::gelu_tanh, UnaryOp::reciprocal_square_root};
 
 TEST_P(BackendConformance, UnaryOnFloats) {
   for (const UnaryOp op : unary_ops)
@@ -188,40 +209,98 @@ TEST_P(BackendConformance, UnaryOnFloats) {
 
 TEST_P(BackendConformance, UnaryOnEveryHalf) {
   const std::vector<Float16> halves = all_halves();
-  for (const UnaryOp op : {UnaryOp::negate, UnaryOp::relu, UnaryOp::square_root, UnaryOp::absolute}) {
-    const std::vector<Float16> expected = mapped(
-        halves, [op](Float16 x) { return half_of(exact_unary(op, static_cast<double>(float_of(x)))); });
+  for (const UnaryOp op : unary_ops) {
+    const std::string what = "unary f16 " + std::to_string(static_cast<int>(op));
+    const std::vector<Float16> expected = mapped(halves, [op](Float16 x) { return expected_unary(op, x); });
     Tensor x = tensor(halves);
     Tensor out = output(Shape{65536}, DType::f16);
     backend().unary(op, x, out);
-    expect_same_bits(values_of<Float16>(out), expected, "unary f16 " + std::to_string(static_cast<int>(op)));
+    expect_same_bits(values_of<Float16>(out), expected, what);
+    backend().unary(op, x, x);
+    expect_same_bits(values_of<Float16>(x), expected, what + " in place");
   }
-  Tensor out = output(Shape{65536}, DType::f16);
-  EXPECT_THROW(backend().unary(UnaryOp::exp, tensor(halves), out), std::invalid_argument);
-  EXPECT_THROW(backend().unary(UnaryOp::log, tensor(halves), out), std::invalid_argument);
+}
+
+TEST_P(BackendConformance, UnaryFunctionsAreTheOnesOfTheirNames) {
+  // By the C library in FP64, to one unit of the half's last place: 2^-10 of a normal result, 2^-24 below.
+  struct Row {
+    UnaryOp op;
+    double (*exact)(double);
+  };
+  const std::vector<Row> rows{
+      {UnaryOp::exp, [](double x) { return std::exp(x); }},
+      {UnaryOp::log, [](double x) { return std::log(x); }},
+      {UnaryOp::log1p, [](double x) { return std::log1p(x); }},
+      {UnaryOp::reciprocal_square_root, [](double x) { return 1.0 / std::sqrt(x); }},
+      {UnaryOp::sigmoid, [](double x) { return 1.0 / (1.0 + std::exp(-x)); }},
+      {UnaryOp::tanh, [](double x) { return std::tanh(x); }},
+      {UnaryOp::erf, [](double x) { return std::erf(x); }},
+      {UnaryOp::gelu, [](double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }},
+      {UnaryOp::gelu_tanh, [](double x) {
+         const double t = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+         return x * (1 + std::tanh(t)) / 2;
+       }}};
+  const std::vector<Float16> halves = all_halves();
+  for (const Row& row : rows) {
+    Tensor out = output(Shape{65536}, DType::f16);
+    backend().unary(row.op, tensor(halves), out);
+    const std::vector<Float16> results = values_of<Float16>(out);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const double exact = row.exact(static_cast<double>(float_of(halves[i])));
+      const auto actual = static_cast<double>(float_of(results[i]));
+      if (!std::isfinite(exact) || !std::isfinite(actual)) continue;  // the tables below
+      ASSERT_NEAR(actual, exact, std::max(std::fabs(exact) * 0x1p-10, 0x1p-24))
+          << "op " << static_cast<int>(row.op) << " at " << float_of(halves[i]);
+    }
+  }
 }
 
 TEST_P(BackendConformance, TruthTables) {
   const float inf = HUGE_VALF, nan = std::nanf("");
+  const float canonical_nan = float_from_bits(0x7fffffffu);
   const std::vector<float> x{nan, -0.0f, 0.0f, -inf, inf, float_from_bits(0xffc00001u), -1.0f, 2.0f};
   Tensor out = output(Shape{8}, DType::f32);
-  const float canonical_nan = float_from_bits(0x7fffffffu);
-  backend().unary(UnaryOp::relu, tensor(x), out);
-  expect_same_bits(values_of<float>(out), {canonical_nan, 0.0f, 0.0f, 0.0f, inf, canonical_nan, 0.0f, 2.0f},
-                   "relu");
-  backend().binary(BinaryOp::select_positive, tensor(x), tensor(std::vector(8, -3.0f)), out);
-  expect_same_bits(values_of<float>(out), {-3.0f, 0.0f, 0.0f, 0.0f, -3.0f, -3.0f, 0.0f, -3.0f},
-                   "select_positive");
-  backend().binary(BinaryOp::select_positive, tensor(x), tensor(std::vector(8, -nan)), out);
-  expect_same_bits(values_of<float>(out),
-                   {canonical_nan, 0.0f, 0.0f, 0.0f, canonical_nan, canonical_nan, 0.0f, canonical_nan},
-                   "select_positive of NaN");
+  const auto table = [&](UnaryOp op, const std::vector<float>& expected, const std::string& what) {
+    backend().unary(op, tensor(x), out);
+    expect_same_bits(values_of<float>(out), expected, what);
+  };
+  table(UnaryOp::relu, {canonical_nan, 0.0f, 0.0f, 0.0f, inf, canonical_nan, 0.0f, 2.0f}, "relu");
+  table(UnaryOp::sign, {canonical_nan, 0.0f, 0.0f, -1.0f, 1.0f, canonical_nan, -1.0f, 1.0f}, "sign");
+  table(UnaryOp::log1p,
+        {canonical_nan, -0.0f, 0.0f, canonical_nan, inf, canonical_nan, -inf, log1p_f32(2.0f)}, "log1p");
+  table(UnaryOp::reciprocal_square_root,
+        {canonical_nan, -inf, inf, canonical_nan, 0.0f, canonical_nan, canonical_nan, rsqrt_f32(2.0f)},
+        "reciprocal square root");
+  table(UnaryOp::tanh,
+        {canonical_nan, -0.0f, 0.0f, -1.0f, 1.0f, canonical_nan, tanh_f32(-1.0f), tanh_f32(2.0f)}, "tanh");
+
+  const auto both = [&](BinaryOp op, float b, const std::vector<float>& expected, const std::string& what) {
+    backend().binary(op, tensor(x), tensor(std::vector(8, b)), out);
+    expect_same_bits(values_of<float>(out), expected, what);
+  };
+  both(BinaryOp::select_positive, -3.0f, {-3.0f, 0.0f, 0.0f, 0.0f, -3.0f, -3.0f, 0.0f, -3.0f},
+       "select_positive");
+  both(BinaryOp::select_positive, -nan,
+       {canonical_nan, 0.0f, 0.0f, 0.0f, canonical_nan, canonical_nan, 0.0f, canonical_nan},
+       "select_positive of NaN");
+  const std::vector<float> all_nan(8, canonical_nan);
+  both(BinaryOp::maximum, -nan, all_nan, "maximum with NaN");
+  both(BinaryOp::minimum, -nan, all_nan, "minimum with NaN");
+  both(BinaryOp::maximum, 0.0f, {canonical_nan, -0.0f, 0.0f, 0.0f, inf, canonical_nan, 0.0f, 2.0f},
+       "maximum with +0");
+  both(BinaryOp::maximum, -0.0f, {canonical_nan, -0.0f, 0.0f, -0.0f, inf, canonical_nan, -0.0f, 2.0f},
+       "maximum with -0");
+  both(BinaryOp::minimum, 0.0f, {canonical_nan, -0.0f, 0.0f, -inf, 0.0f, canonical_nan, -1.0f, 0.0f},
+       "minimum with +0");
+  both(BinaryOp::minimum, -0.0f, {canonical_nan, -0.0f, 0.0f, -inf, -0.0f, canonical_nan, -1.0f, -0.0f},
+       "minimum with -0");
 }
 
 // ---- binary ----
 
-constexpr std::array binary_ops{BinaryOp::add, BinaryOp::subtract, BinaryOp::multiply, BinaryOp::divide,
-                                BinaryOp::select_positive};
+constexpr std::array binary_ops{BinaryOp::add,    BinaryOp::subtract,        BinaryOp::multiply,
+                                BinaryOp::divide, BinaryOp::select_positive, BinaryOp::maximum,
+                                BinaryOp::minimum};
 
 /// One operation in type T. In FP64 for halves: sums and products are exact, quotients harmlessly rounded.
 template <class T>
@@ -237,6 +316,10 @@ T plain_binary(BinaryOp op, T a, T b) {
       return a / b;
     case BinaryOp::select_positive:
       return a > T{0} || std::isnan(a) ? b : T{0};
+    case BinaryOp::maximum:
+      return std::isnan(a) || std::isnan(b) ? a + b : b > a ? b : a;
+    case BinaryOp::minimum:
+      return std::isnan(a) || std::isnan(b) ? a + b : b < a ? b : a;
   }
   return a;
 }
@@ -320,7 +403,8 @@ TEST_P(BackendConformance, BinaryBroadcasts) {
                                 {{40000, 1}, {40000, 3}, {40000, 3}},
                                 {{0, 3}, {3}, {0, 3}}};
   for (const Case& c : cases)
-    for (const BinaryOp op : {BinaryOp::subtract, BinaryOp::divide, BinaryOp::select_positive}) {
+    for (const BinaryOp op :
+         {BinaryOp::subtract, BinaryOp::divide, BinaryOp::select_positive, BinaryOp::maximum}) {
       const auto check = [&](const auto& a, const auto& b, DType dtype) {
         using T = typename std::decay_t<decltype(a)>::value_type;
         std::vector<T> expected;

@@ -68,5 +68,34 @@ TEST(EmulatedBackend, ThreadsGiveTheSameBits) {
   EXPECT_EQ(digests[0], digests[1]);
 }
 
+TEST(EmulatedBackend, IndexingAndMovingTakeScratchFromThePoolOnly) {
+  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 2);
+  Tensor table = backend->empty(Shape{300, 70}, DType::f16),
+         rows = backend->empty(Shape{5000, 70}, DType::f16);
+  Tensor index = backend->empty(Shape{5000}, DType::i32), step = backend->make_step_state({});
+  Tensor turned = backend->empty(Shape{70, 300}, DType::f16),
+         part = backend->empty(Shape{300, 7}, DType::f16);
+  backend->fill(table, 1.0);
+  std::vector<std::int32_t> values(5000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>(i * 7 % 300);
+  backend->upload(std::as_bytes(std::span(values)), index);
+  const std::array axes{1, 0};
+  const auto run = [&] {
+    backend->gather_rows(table, index, rows);
+    backend->scatter_rows(rows, index, table);
+    backend->permute(table, axes, turned);
+    backend->slice(table, 1, 3, part);
+    backend->insert(part, 1, 60, table);
+    backend->fill_bernoulli(rows, {.seed = 1}, 0.5f, step);
+  };
+  run();
+  const PoolStatistics warm = backend->memory_statistics();
+  for (int i = 0; i < 3; ++i) run();
+  const PoolStatistics later = backend->memory_statistics();
+  EXPECT_GT(later.allocations, warm.allocations) << "the scratch is pooled";
+  EXPECT_EQ(later.system_allocations, warm.system_allocations);
+  EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use);
+}
+
 }  // namespace
 }  // namespace fp16lab::engine::test

@@ -1,7 +1,6 @@
-// Conformance: reductions, indexing, products, histograms and digests.
+// Conformance: reductions, histograms and digests.
 #include <cmath>
 
-#include "numerics/tensor_core_model.hpp"
 #include "tests/engine/backend_conformance.hpp"
 
 namespace fp16lab::engine::test {
@@ -19,11 +18,6 @@ float tree_of(ReduceOp op, const std::vector<float>& values) {
     return b > a ? b : a;  // equal zeros: the earlier one stays
   }));
 }
-
-float stored_as(float x, float) { return x; }
-Float16 stored_as(float x, Float16) { return half_of(x); }
-float wide(float x) { return x; }
-float wide(Float16 x) { return float_of(x); }
 
 struct Case {
   Shape shape;
@@ -113,163 +107,6 @@ TEST_P(BackendConformance, ReduceOrderIsTreeAndNothingElse) {
   zeros[5] = 0.0f;
   backend().reduce(ReduceOp::max, tensor(zeros), 0, out);
   expect_same_bits(values_of<float>(out), {-0.0f}, "max keeps the first of equal zeros");
-}
-
-// ---- pick and place ----
-
-TEST_P(BackendConformance, PickAndPlace) {
-  const std::int64_t rows = 131, columns = 10;
-  std::vector<std::int32_t> index;
-  for (std::int64_t row = 0; row < rows; ++row)
-    index.push_back(static_cast<std::int32_t>((row * 7 + 3) % columns));
-  const auto check = [&](const auto& matrix, const auto& column, DType dtype) {
-    using T = typename std::decay_t<decltype(matrix)>::value_type;
-    std::vector<T> picked, placed(matrix.size(), stored_as(0.0f, T{}));
-    for (std::size_t row = 0; row < column.size(); ++row) {
-      const std::size_t at = row * static_cast<std::size_t>(columns) + static_cast<std::size_t>(index[row]);
-      picked.push_back(stored_as(canonical(wide(matrix[at])), T{}));
-      placed[at] = stored_as(canonical(wide(column[row])), T{});
-    }
-    Tensor out = output(Shape{rows}, dtype), back = output(Shape{rows, columns}, dtype);
-    backend().pick(tensor(Shape{rows, columns}, matrix), tensor(index), out);
-    expect_same_bits(values_of<T>(out), picked, "pick");
-    backend().place(tensor(column), tensor(index), back);
-    expect_same_bits(values_of<T>(back), placed, "place");
-  };
-  check(random_floats(rows * columns, Kind::special, 24), random_floats(rows, Kind::special, 25), DType::f32);
-  check(random_halves(rows * columns, Kind::special, 26), random_halves(rows, Kind::special, 27), DType::f16);
-}
-
-TEST_P(BackendConformance, PickNamesTheRowThatIsOutOfRange) {
-  const Tensor x = tensor(Shape{3, 4}, std::vector<float>(12, 1.0f));
-  Tensor out = output(Shape{3}, DType::f32);
-  for (const std::int32_t bad : {-1, 4}) {
-    try {
-      backend().pick(x, tensor(std::vector<std::int32_t>{0, bad, 3}), out);
-      FAIL() << "an index of " << bad << " was accepted";
-    } catch (const std::out_of_range& error) {
-      EXPECT_EQ(error.what(), "pick: index[1] is " + std::to_string(bad) + ", which is not in [0, 4)");
-    }
-  }
-}
-
-// ---- gemm ----
-
-struct GemmData {
-  std::int64_t m, n, k;
-  bool transpose_a, transpose_b;
-};
-
-/// Element (row, column) of a logical matrix of `rows` x `columns` that may be stored transposed.
-template <class T>
-T element(const std::vector<T>& stored, bool transposed, std::int64_t rows, std::int64_t columns,
-          std::int64_t row, std::int64_t column) {
-  return stored[static_cast<std::size_t>(transposed ? column * rows + row : row * columns + column)];
-}
-
-float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, const std::vector<Float16>& b) {
-  return fused_dot_add(model, a, b, 0.0f);
-}
-float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std::vector<float>& b) {
-  float sum = 0.0f;
-  for (std::size_t k = 0; k < a.size(); ++k) sum = std::fma(a[k], b[k], sum);
-  return canonical(sum);
-}
-
-template <class T>
-std::vector<float> expected_accumulators(const TensorCoreModel& model, const GemmData& g,
-                                         const std::vector<T>& a, const std::vector<T>& b) {
-  std::vector<float> result;
-  for (std::int64_t i = 0; i < g.m; ++i)
-    for (std::int64_t j = 0; j < g.n; ++j) {
-      std::vector<T> row, column;
-      for (std::int64_t k = 0; k < g.k; ++k) {
-        row.push_back(element(a, g.transpose_a, g.m, g.k, i, k));
-        column.push_back(element(b, g.transpose_b, g.k, g.n, k, j));
-      }
-      result.push_back(accumulate(model, row, column));
-    }
-  return result;
-}
-
-Shape stored_shape(bool transposed, std::int64_t rows, std::int64_t columns) {
-  return transposed ? Shape{columns, rows} : Shape{rows, columns};
-}
-
-TEST_P(BackendConformance, GemmEpilogue) {
-  const TensorCoreModel& model = tensor_core_model(backend().tensor_core());
-  const std::vector<GemmData> cases{{1, 1, 1, false, false},     {3, 5, 7, true, true},
-                                    {17, 33, 31, false, true},   {33, 9, 64, true, false},
-                                    {64, 10, 128, false, true},  {5, 9, 0, false, false},
-                                    {4, 17, 1025, false, false}, {0, 3, 4, false, false}};
-  for (const GemmData& g : cases)
-    for (const Kind kind : {Kind::ordinary, Kind::wide, Kind::special}) {
-      const auto run = [&](const auto& a, const auto& b, DType out_dtype, auto bias, auto addend,
-                           auto stored) {
-        using T = decltype(stored);
-        std::vector<float> t = expected_accumulators(model, g, a, b);
-        std::vector<T> expected;
-        for (std::size_t i = 0; i < t.size(); ++i) {
-          if (!bias.empty()) t[i] = canonical(t[i] + wide(bias[i % static_cast<std::size_t>(g.n)]));
-          if (!addend.empty()) t[i] = canonical(t[i] + wide(addend[i]));
-          expected.push_back(stored_as(t[i], T{}));
-        }
-        Tensor out = output(Shape{g.m, g.n}, out_dtype);
-        const Tensor ta = tensor(stored_shape(g.transpose_a, g.m, g.k), a);
-        const Tensor tb = tensor(stored_shape(g.transpose_b, g.k, g.n), b);
-        const Tensor tbias = bias.empty() ? Tensor() : tensor(bias);
-        const Tensor taddend = addend.empty() ? Tensor() : tensor(Shape{g.m, g.n}, addend);
-        CastProbe probe;
-        backend().gemm({.a = ta,
-                        .b = tb,
-                        .out = out,
-                        .transpose_a = g.transpose_a,
-                        .transpose_b = g.transpose_b,
-                        .bias = bias.empty() ? nullptr : &tbias,
-                        .addend = addend.empty() ? nullptr : &taddend,
-                        .probe = &probe});
-        expect_same_bits(
-            values_of<T>(out), expected,
-            "gemm " + std::to_string(g.m) + " " + std::to_string(g.n) + " " + std::to_string(g.k));
-        EXPECT_EQ(probe.before, naive_histogram(t));
-        EXPECT_EQ(probe.after, naive_histogram(expected));
-      };
-      const std::vector<Float16> a = random_halves(g.m * g.k, kind, 31),
-                                 b = random_halves(g.k * g.n, kind, 32);
-      const std::vector<float> wide_a = random_floats(g.m * g.k, kind, 33),
-                               wide_b = random_floats(g.k * g.n, kind, 34);
-      const std::vector<float> bias = random_floats(g.n, kind, 35),
-                               addend = random_floats(g.m * g.n, kind, 36);
-      const std::vector<Float16> half_bias = random_halves(g.n, kind, 37);
-      const std::vector<Float16> half_addend = random_halves(g.m * g.n, kind, 38);
-      const std::vector<float> none;
-      const Float16 half{};
-      run(a, b, DType::f16, none, none, half);
-      run(a, b, DType::f16, half_bias, none, half);
-      run(a, b, DType::f16, bias, half_addend, half);
-      run(a, b, DType::f16, half_bias, addend, half);
-      run(a, b, DType::f32, none, none, 0.0f);
-      run(a, b, DType::f32, half_bias, addend, 0.0f);
-      run(wide_a, wide_b, DType::f32, none, none, 0.0f);
-      run(wide_a, wide_b, DType::f32, bias, none, 0.0f);
-      run(wide_a, wide_b, DType::f32, none, addend, 0.0f);
-      run(wide_a, wide_b, DType::f32, bias, addend, 0.0f);
-    }
-}
-
-TEST_P(BackendConformance, GemmOfAllTransposesAgrees) {
-  const TensorCoreModel& model = tensor_core_model(backend().tensor_core());
-  for (const bool transpose_a : {false, true})
-    for (const bool transpose_b : {false, true}) {
-      const GemmData g{50, 41, 77, transpose_a, transpose_b};
-      const std::vector<Float16> a = random_halves(g.m * g.k, Kind::wide, 41),
-                                 b = random_halves(g.k * g.n, Kind::wide, 42);
-      Tensor out = output(Shape{g.m, g.n}, DType::f32);
-      const Tensor ta = tensor(stored_shape(transpose_a, g.m, g.k), a);
-      const Tensor tb = tensor(stored_shape(transpose_b, g.k, g.n), b);
-      backend().gemm({.a = ta, .b = tb, .out = out, .transpose_a = transpose_a, .transpose_b = transpose_b});
-      expect_same_bits(values_of<float>(out), expected_accumulators(model, g, a, b), "transposes");
-    }
 }
 
 // ---- histogram and digest ----

@@ -137,6 +137,21 @@ TEST_P(BackendConformance, ClipMultipliesAboveTheLimitOnly) {
   }
 }
 
+TEST_P(BackendConformance, ClipByValueLimitsEveryElement) {
+  const float inf = HUGE_VALF, canonical_nan = float_from_bits(0x7fffffffu);
+  std::array<Tensor, 2> gradients{tensor(std::vector<float>{-std::nanf("1"), -0.0f, 0.0f, inf, -inf, 0.5f,
+                                                            -0.5f, 0x1.000002p-1f, -0x1p-149f}),
+                                  tensor(random_floats(70001, Kind::special, 57))};
+  std::vector<float> expected = values_of<float>(gradients[1]);
+  for (float& value : expected) value = std::isnan(value) ? canonical_nan : std::clamp(value, -0.5f, 0.5f);
+  backend().clip_by_value(gradients, 0.5f);
+  expect_same_bits(values_of<float>(gradients[0]),
+                   {canonical_nan, -0.0f, 0.0f, 0.5f, -0.5f, 0.5f, -0.5f, 0.5f, -0x1p-149f}, "clip_by_value");
+  expect_same_bits(values_of<float>(gradients[1]), expected, "clip_by_value of many");
+  for (const float bad : {0.0f, -1.0f, inf, canonical_nan})
+    EXPECT_THROW(backend().clip_by_value(gradients, bad), std::invalid_argument) << bad;
+}
+
 // ---- optimizers ----
 
 /// Gradients and weights of optimizer cases: specials too, or the usual.

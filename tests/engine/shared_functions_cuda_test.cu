@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/elementwise_functions.hpp"
 #include "numerics/convert.hpp"
 #include "numerics/elementary.hpp"
 #include "numerics/exponent_histogram.hpp"
@@ -66,6 +67,11 @@ struct Log {
     return bits_of(log_f32(float_from_bits(bits)));
   }
 };
+struct Log1p {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(log1p_f32(float_from_bits(bits)));
+  }
+};
 struct Tanh {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
     return bits_of(tanh_f32(float_from_bits(bits)));
@@ -106,6 +112,28 @@ struct Cos {
     return bits_of(cos_f32(float_from_bits(bits)));
   }
 };
+/// The elementwise functions of two arguments, here of x and of a scrambled x.
+template <class Function>
+struct OfTwo {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(Function{}(float_from_bits(bits), float_from_bits(bits * 0x9e3779b9u)));
+  }
+};
+struct Sign {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(engine::functions::Sign{}(float_from_bits(bits)));
+  }
+};
+struct Limited {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
+    return bits_of(engine::functions::limited(float_from_bits(bits), 0.5f));
+  }
+};
+struct NormalFrom {
+  FP16LAB_HD std::uint32_t operator()(std::uint32_t word) const {
+    return bits_of(engine::functions::normal_from(0.25f, 0.02f, word, word * 0x9e3779b9u));
+  }
+};
 struct RandomWord {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t index) const {
     return PhiloxStream{.seed = 7, .stream = 11, .iteration = 13, .micro_batch = 17}.word(index);
@@ -126,6 +154,7 @@ TEST(SharedFunctionsOnDevice, Narrow) {
 TEST(SharedFunctionsOnDevice, Widen) { expect_equal_bits(Widen{}, 1, 1u << 16); }
 TEST(SharedFunctionsOnDevice, Exp) { expect_equal_bits(Exp{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Log) { expect_equal_bits(Log{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Log1p) { expect_equal_bits(Log1p{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Tanh) { expect_equal_bits(Tanh{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Sigmoid) { expect_equal_bits(Sigmoid{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, ReciprocalSquareRoot) {
@@ -136,6 +165,15 @@ TEST(SharedFunctionsOnDevice, Gelu) { expect_equal_bits(Gelu{}, stride, strided_
 TEST(SharedFunctionsOnDevice, GeluTanh) { expect_equal_bits(GeluTanh{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Sin) { expect_equal_bits(Sin{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Cos) { expect_equal_bits(Cos{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Maximum) {
+  expect_equal_bits(OfTwo<engine::functions::Maximum>{}, stride, strided_count);
+}
+TEST(SharedFunctionsOnDevice, Minimum) {
+  expect_equal_bits(OfTwo<engine::functions::Minimum>{}, stride, strided_count);
+}
+TEST(SharedFunctionsOnDevice, Sign) { expect_equal_bits(Sign{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, Limited) { expect_equal_bits(Limited{}, stride, strided_count); }
+TEST(SharedFunctionsOnDevice, NormalFrom) { expect_equal_bits(NormalFrom{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Philox) { expect_equal_bits(RandomWord{}, 1, 1u << 20); }
 TEST(SharedFunctionsOnDevice, HistogramBin) { expect_equal_bits(HistogramBin{}, stride, strided_count); }
 

@@ -5,6 +5,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/emulated/workers.hpp"
+#include "engine/backend/window_functions.hpp"
 #include "engine/tensor/storage.hpp"
 #include "numerics/tensor_core_model.hpp"
 
@@ -17,8 +18,7 @@ class EmulatedBackend final : public Backend {
   std::string_view name() const override { return "emulated"; }
   std::string_view tensor_core() const override { return model_.name; }
 
-  /// Of the pool: system_allocations stays constant once a training loop is warm.
-  PoolStatistics memory_statistics() const { return pool_.statistics(); }
+  PoolStatistics memory_statistics() const override { return pool_.statistics(); }
 
   // memory.cpp
   Tensor empty(const Shape& shape, DType dtype) override;
@@ -26,7 +26,16 @@ class EmulatedBackend final : public Backend {
   void download(const Tensor& x, std::span<std::byte> host) override;
   void copy(const Tensor& x, Tensor& out) override;
   void fill(Tensor& out, double value) override;
+
+  // random.cpp
   void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) override;
+  void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) override;
+  void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) override;
+
+  // moving.cpp
+  void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override;
+  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
+  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
 
   // elementwise.cpp
   void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
@@ -37,11 +46,30 @@ class EmulatedBackend final : public Backend {
 
   // reduce.cpp
   void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override;
+
+  // indexing.cpp
   void pick(const Tensor& x, const Tensor& index, Tensor& out) override;
   void place(const Tensor& x, const Tensor& index, Tensor& out) override;
+  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) override;
+  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override;
 
   // gemm.cpp
   void gemm(const GemmCall& call) override;
+
+  // convolution.cpp
+  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
+              Tensor& out, CastProbe* probe) override;
+  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
+                             Tensor& out, CastProbe* probe) override;
+  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
+                              Tensor& out, CastProbe* probe) override;
+
+  // pooling.cpp
+  void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) override;
+  void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
+  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
+  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
+  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
 
   // step.cpp
   Tensor make_step_state(const StepState& initial) override;
@@ -52,6 +80,7 @@ class EmulatedBackend final : public Backend {
   void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override;
   void global_norm(std::span<const Tensor> gradients, Tensor& step) override;
   void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
+  void clip_by_value(std::span<Tensor> gradients, float max_value) override;
 
   // optimizers.cpp
   void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
@@ -71,6 +100,20 @@ class EmulatedBackend final : public Backend {
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);
   /// Adds the elements of x, f32 or f16, to `histogram`.
   void count(const Tensor& x, ExponentHistogram& histogram);
+  // convolution.cpp; T is the element type of the operands.
+  template <class T>
+  struct PatchProduct;
+  template <class T>
+  void run(const PatchProduct<T>& product);
+  template <class T>
+  void forward(const functions::Conv2dPlan& plan, const Tensor& x, const Tensor& weight, const Tensor* bias,
+               Layout layout, Tensor& out, CastProbe* probe);
+  template <class T>
+  void input_gradient(const functions::Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
+                      Layout layout, Tensor& out, CastProbe* probe);
+  template <class T>
+  void weight_gradient(const functions::Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
+                       Layout layout, Tensor& out, CastProbe* probe);
   /// TREE sum of squares in FP64.
   double sum_of_squares(std::span<const float> values);
 

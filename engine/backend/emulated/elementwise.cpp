@@ -166,7 +166,7 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
 }
 
 void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
-  checks::unary(op, x, out);
+  checks::unary(x, out);
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const T* const from = x.host<T>().data();

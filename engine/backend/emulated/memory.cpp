@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "engine/backend/checks.hpp"
-#include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/backend/fill_pattern.hpp"
@@ -71,21 +70,6 @@ void EmulatedBackend::fill(Tensor& out, double value) {
   }
 }
 
-void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
-  checks::fill_uniform(out, low, high);
-  const std::span<float> values = out.host<float>();
-  static_assert(elementwise_chunk % 4 == 0);  // a Philox block never straddles two chunks
-  workers_.for_each_chunk(out.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t first = begin; first < end; first += 4) {
-      const PhiloxCounter words = stream.block(static_cast<std::uint64_t>(first) / 4);
-      for (std::int64_t i = first; i < std::min(first + 4, end); ++i) {
-        const float u = uniform01(words[static_cast<std::size_t>(i - first)]);
-        values[static_cast<std::size_t>(i)] = functions::uniform_between(low, high, u);
-      }
-    }
-  });
-}
-
 Tensor EmulatedBackend::widened(const Tensor& x) {
   if (x.dtype() == DType::f32) return x;
   Tensor wide = empty(x.shape(), DType::f32);
@@ -94,6 +78,11 @@ Tensor EmulatedBackend::widened(const Tensor& x) {
 }
 
 void EmulatedBackend::store(const Tensor& wide, Tensor& out, CastProbe* probe) {
+  if (probe != nullptr && out.dtype() == DType::f16) {
+    narrow_and_count(wide.host<float>(), out.host<Float16>(), probe->before, probe->after,
+                     workers_.threads());
+    return;
+  }
   if (probe != nullptr) count(wide, probe->before);
   if (out.dtype() == DType::f16) {
     narrow(wide.host<float>(), out.host<Float16>(), Rounding::nearest_even, workers_.threads());

@@ -1,4 +1,4 @@
-// Reductions in TREE order, and indexing by rows.
+// Reductions in TREE order.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
@@ -57,29 +57,6 @@ std::int64_t chunk_of(std::int64_t elements) {
   return std::max<std::int64_t>(1, elementwise_chunk / std::max<std::int64_t>(1, elements));
 }
 
-Float16 canonical(Float16 x) { return x.is_nan() ? Float16::from_bits(Binary16::canonical_nan) : x; }
-float canonical(float x) { return canonicalize(x); }
-
-template <class T>
-void pick_all(checks::MatrixExtents extents, const Tensor& x, const Tensor& index, Tensor& out) {
-  const std::span<const T> from = x.host<T>();
-  const std::span<const std::int32_t> column = index.host<std::int32_t>();
-  const std::span<T> to = out.host<T>();
-  for (std::size_t row = 0; row < to.size(); ++row)
-    to[row] = canonical(
-        from[row * static_cast<std::size_t>(extents.columns) + static_cast<std::size_t>(column[row])]);
-}
-
-template <class T>
-void place_all(checks::MatrixExtents extents, const Tensor& x, const Tensor& index, Tensor& out) {
-  const std::span<const T> from = x.host<T>();
-  const std::span<const std::int32_t> column = index.host<std::int32_t>();
-  const std::span<T> to = out.host<T>();
-  for (std::size_t row = 0; row < from.size(); ++row)
-    to[row * static_cast<std::size_t>(extents.columns) + static_cast<std::size_t>(column[row])] =
-        canonical(from[row]);
-}
-
 }  // namespace
 
 void EmulatedBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) {
@@ -108,21 +85,6 @@ void EmulatedBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out
                             });
   }
   store(result, out, probe);
-}
-
-void EmulatedBackend::pick(const Tensor& x, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::pick(x, index, out);
-  checks::index_range("pick", index.host<std::int32_t>(), extents.columns);
-  if (x.dtype() == DType::f32) return pick_all<float>(extents, x, index, out);
-  pick_all<Float16>(extents, x, index, out);
-}
-
-void EmulatedBackend::place(const Tensor& x, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::place(x, index, out);
-  checks::index_range("place", index.host<std::int32_t>(), extents.columns);
-  fill(out, 0.0);
-  if (x.dtype() == DType::f32) return place_all<float>(extents, x, index, out);
-  place_all<Float16>(extents, x, index, out);
 }
 
 }  // namespace fp16lab::engine

@@ -27,6 +27,13 @@ bool multiply_and_check(float* x, float factor, std::int64_t n) {
   return largest >= Binary32::infinity;
 }
 
+/// x = minimum(maximum(x, -max_value), max_value) in place.
+FP16LAB_VECTOR_CLONES
+void limit(float* x, float max_value, std::int64_t n) {
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) x[i] = functions::limited(x[i], max_value);
+}
+
 /// TREE sum of squares of 1 to 1024 elements. Squares of FP32 numbers are exact in FP64.
 FP16LAB_VECTOR_CLONES
 double chunk_of_squares(const float* x, std::int64_t n) {
@@ -128,6 +135,17 @@ void EmulatedBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm,
   if (!functions::clips(state.grad_norm, max_norm)) return;
   const float factor = functions::clip_factor(state.grad_norm, max_norm);
   for (Tensor& gradient : gradients) scale(gradient, factor, gradient);
+}
+
+void EmulatedBackend::clip_by_value(std::span<Tensor> gradients, float max_value) {
+  checks::gradients("clip_by_value", gradients);
+  checks::max_value(max_value);
+  for (const Tensor& gradient : gradients) {
+    float* const values = gradient.host<float>().data();
+    workers_.for_each_chunk(
+        gradient.element_count(), elementwise_chunk,
+        [=](std::int64_t begin, std::int64_t end) { limit(values + begin, max_value, end - begin); });
+  }
 }
 
 }  // namespace fp16lab::engine

@@ -1,0 +1,222 @@
+// The preconditions of convolutions and pooling.
+#include <fmt/format.h>
+
+#include "engine/backend/checks.hpp"
+#include "engine/backend/requirements.hpp"
+
+namespace fp16lab::engine::checks {
+
+using namespace requirements;
+using functions::Conv2dPlan;
+using functions::ImageExtents;
+using functions::Pool2dPlan;
+using functions::WindowAxis;
+
+namespace {
+
+std::string_view name_of(Layout layout) { return layout == Layout::nchw ? "NCHW" : "NHWC"; }
+
+Shape shape_of(const ImageExtents& extents, Layout layout) {
+  return layout == Layout::nchw ? Shape{extents.images, extents.channels, extents.height, extents.width}
+                                : Shape{extents.images, extents.height, extents.width, extents.channels};
+}
+
+ImageExtents extents_of(std::string_view verb, const Argument& x, Layout layout) {
+  const Shape& shape = x.tensor.shape();
+  if (shape.rank() != 4)
+    fail(verb, fmt::format("{}; a 4-d activation in {} is needed", text(x), name_of(layout)));
+  return layout == Layout::nchw ? ImageExtents{shape[0], shape[1], shape[2], shape[3]}
+                                : ImageExtents{shape[0], shape[3], shape[1], shape[2]};
+}
+
+void require_images(std::string_view verb, const Argument& x, const ImageExtents& extents, Layout layout,
+                    std::string_view why) {
+  const Shape needed = shape_of(extents, layout);
+  if (!(x.tensor.shape() == needed))
+    fail(verb, fmt::format("{}; in {} it must be {}, {}", text(x), name_of(layout), needed.to_string(), why));
+}
+
+constexpr std::array<std::string_view, 2> axis_names{"vertical", "horizontal"};
+
+/// The axes of a window; throws where no window fits.
+std::array<WindowAxis, 2> window_axes(std::string_view verb, const Argument& x, const ImageExtents& input,
+                                      std::array<std::int64_t, 2> taps, std::array<std::int64_t, 2> stride,
+                                      std::array<std::int64_t, 2> padding,
+                                      std::array<std::int64_t, 2> dilation) {
+  std::array<WindowAxis, 2> axes;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto require_at_least = [&](std::string_view what, std::int64_t value, std::int64_t least) {
+      if (value < least)
+        fail(verb, fmt::format("the {} {} is {}; it must be at least {}", axis_names[i], what, value, least));
+    };
+    require_at_least("kernel extent", taps[i], 1);
+    require_at_least("stride", stride[i], 1);
+    require_at_least("padding", padding[i], 0);
+    require_at_least("dilation", dilation[i], 1);
+    const std::int64_t extent = i == 0 ? input.height : input.width;
+    axes[i] = {.input = extent,
+               .output = functions::window_count(extent, taps[i], stride[i], padding[i], dilation[i]),
+               .taps = taps[i],
+               .stride = stride[i],
+               .padding = padding[i],
+               .dilation = dilation[i]};
+    if (axes[i].output == 0)
+      fail(verb, fmt::format(
+                     "a kernel of {} with dilation {} does not fit into the {} extent {} with padding {}: {}",
+                     taps[i], dilation[i], axis_names[i], extent, padding[i], text(x)));
+  }
+  return axes;
+}
+
+/// The plan of a convolution from its input side and its weight; `x` names the tensor with these extents.
+Conv2dPlan plan_of(std::string_view verb, const Argument& x, const ImageExtents& input,
+                   const Argument& weight, const Conv2dGeometry& geometry) {
+  const Shape& filter = weight.tensor.shape();
+  if (filter.rank() != 4) fail(verb, fmt::format("{}; (K, C, R, S) is needed", text(weight)));
+  if (filter[1] != input.channels)
+    fail(verb, fmt::format("{} in {}, {}: {} and {} channels differ", text(x), name_of(geometry.layout),
+                           text(weight), input.channels, filter[1]));
+  const auto axes = window_axes(verb, x, input, {filter[2], filter[3]}, geometry.stride, geometry.padding,
+                                geometry.dilation);
+  return {.images = input.images,
+          .inputs = filter[1],
+          .outputs = filter[0],
+          .vertical = axes[0],
+          .horizontal = axes[1]};
+}
+
+ImageExtents output_extents(const Conv2dPlan& plan) {
+  return {plan.images, plan.outputs, plan.vertical.output, plan.horizontal.output};
+}
+
+/// What all three products ask of their dtypes and memory.
+void require_product(std::string_view verb, const Argument& a, const Argument& b, const Argument& out) {
+  for (const Argument& x : {a, b, out}) require_f(verb, x);
+  require_same_dtype(verb, a, b);
+  if (a.tensor.dtype() == DType::f32 && out.tensor.dtype() != DType::f32)
+    fail(verb, fmt::format("{}, {}: f32 operands give f32", text(a), text(out)));
+  require_apart(verb, a, out);
+  require_apart(verb, b, out);
+}
+
+Pool2dPlan plan_of(std::string_view verb, const Argument& x, const Pool2dGeometry& geometry) {
+  const ImageExtents input = extents_of(verb, x, geometry.layout);
+  const auto axes = window_axes(verb, x, input, geometry.kernel, geometry.stride, geometry.padding, {1, 1});
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (2 * geometry.padding[i] > geometry.kernel[i])
+      fail(verb, fmt::format("the {} padding is {}; it must be at most half the kernel's {}", axis_names[i],
+                             geometry.padding[i], geometry.kernel[i]));
+  return {.images = input.images, .channels = input.channels, .vertical = axes[0], .horizontal = axes[1]};
+}
+
+ImageExtents output_extents(const Pool2dPlan& plan) {
+  return {plan.images, plan.channels, plan.vertical.output, plan.horizontal.output};
+}
+
+/// pool_pick and pool_place: `large` has the planes that the index names places of, `small` the index's shape.
+PoolIndexPlan pool_index(std::string_view verb, const Argument& large, const Argument& small,
+                         const Argument& index, Layout layout) {
+  require_f(verb, large);
+  require_f(verb, small);
+  require_same_dtype(verb, large, small);
+  require_dtype(verb, index, DType::i32);
+  const ImageExtents planes = extents_of(verb, large, layout);
+  const ImageExtents windows = extents_of(verb, small, layout);
+  require_same_shape(verb, small, index);
+  if (planes.images != windows.images || planes.channels != windows.channels)
+    fail(verb, fmt::format("{}, {} in {}: their images or channels differ", text(large), text(small),
+                           name_of(layout)));
+  return {.images = planes.images,
+          .channels = planes.channels,
+          .places = planes.plane(),
+          .windows = windows.plane()};
+}
+
+}  // namespace
+
+Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
+                  const Tensor& out) {
+  constexpr std::string_view verb = "conv2d";
+  const Argument input{"x", x}, filter{"weight", weight}, output{"out", out};
+  require_product(verb, input, filter, output);
+  const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
+  require_images(verb, output, output_extents(plan), geometry.layout, "as x, weight and geometry say");
+  if (bias != nullptr) {
+    const Argument addend{"bias", *bias};
+    require_f(verb, addend);
+    if (bias->dtype() != DType::f32) require_same_dtype(verb, addend, input);
+    require_count(verb, addend, plan.outputs, "one per output channel");
+    require_apart(verb, addend, output);
+  }
+  return plan;
+}
+
+Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
+                                 const Tensor& out) {
+  constexpr std::string_view verb = "conv2d_input_gradient";
+  const Argument dy{"gradient", gradient}, filter{"weight", weight}, dx{"out", out};
+  require_product(verb, dy, filter, dx);
+  const Conv2dPlan plan = plan_of(verb, dx, extents_of(verb, dx, geometry.layout), filter, geometry);
+  require_images(verb, dy, output_extents(plan), geometry.layout, "as out, weight and geometry say");
+  return plan;
+}
+
+Conv2dPlan conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
+                                  const Tensor& out) {
+  constexpr std::string_view verb = "conv2d_weight_gradient";
+  const Argument input{"x", x}, dy{"gradient", gradient}, filter{"out", out};
+  require_product(verb, input, dy, filter);
+  const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
+  require_images(verb, dy, output_extents(plan), geometry.layout, "as x, out and geometry say");
+  return plan;
+}
+
+Pool2dPlan max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, const Tensor& out,
+                      const Tensor& index) {
+  constexpr std::string_view verb = "max_pool2d";
+  const Argument input{"x", x}, output{"out", out}, places{"index", index};
+  require_f(verb, input);
+  require_f(verb, output);
+  require_same_dtype(verb, input, output);
+  require_dtype(verb, places, DType::i32);
+  const Pool2dPlan plan = plan_of(verb, input, geometry);
+  for (const Argument& result : {output, places}) {
+    require_images(verb, result, output_extents(plan), geometry.layout, "as x and geometry say");
+    require_apart(verb, input, result);
+  }
+  require_apart(verb, output, places);
+  constexpr std::int64_t most_places = std::int64_t{1} << 31;
+  if (plan.vertical.input * plan.horizontal.input > most_places)
+    fail(verb, fmt::format("{} in {}: a plane has more than 2^31 places, too many for an i32 index",
+                           text(input), name_of(geometry.layout)));
+  return plan;
+}
+
+PoolIndexPlan pool_pick(const Tensor& x, const Tensor& index, Layout layout, const Tensor& out) {
+  const PoolIndexPlan plan = pool_index("pool_pick", {"x", x}, {"out", out}, {"index", index}, layout);
+  require_apart("pool_pick", {"x", x}, {"out", out});
+  require_apart("pool_pick", {"index", index}, {"out", out});
+  return plan;
+}
+
+PoolIndexPlan pool_place(const Tensor& x, const Tensor& index, Layout layout, const Tensor& out) {
+  const PoolIndexPlan plan = pool_index("pool_place", {"out", out}, {"x", x}, {"index", index}, layout);
+  require_apart("pool_place", {"x", x}, {"out", out});
+  require_apart("pool_place", {"index", index}, {"out", out});
+  return plan;
+}
+
+Pool2dPlan average_pool2d(std::string_view verb, const Tensor& large, const Pool2dGeometry& geometry,
+                          const Tensor& small, bool transposed) {
+  const Argument planes{transposed ? "out" : "x", large}, windows{transposed ? "x" : "out", small};
+  require_f(verb, planes);
+  require_f(verb, windows);
+  require_same_dtype(verb, planes, windows);
+  const Pool2dPlan plan = plan_of(verb, planes, geometry);
+  require_images(verb, windows, output_extents(plan), geometry.layout,
+                 transposed ? "as out and geometry say" : "as x and geometry say");
+  require_apart(verb, transposed ? windows : planes, transposed ? planes : windows);
+  return plan;
+}
+
+}  // namespace fp16lab::engine::checks

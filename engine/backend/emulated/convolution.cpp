@@ -1,0 +1,302 @@
+// Convolutions: patches are gathered block by block into scratch, and each block is a product of numerics/gemm.hpp.
+//
+// A forward or input-gradient product has one accumulator chain for each (output row, position), so blocks of
+// positions are independent and threads share them. In a weight gradient the positions are the chain itself: its
+// blocks follow one another, each from the accumulators that the one before left.
+#include <algorithm>
+
+#include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/patches.hpp"
+#include "engine/backend/emulated/product.hpp"
+
+namespace fp16lab::engine {
+
+using functions::Conv2dPlan;
+
+namespace {
+
+constexpr std::int64_t round_up(std::int64_t x, std::int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
+// Blocks of positions. Their patches stay in the second-level cache, but the other operand, packed anew for each block,
+// must not cost much beside them.
+constexpr std::int64_t position_step = 64;  ///< a vector panel of the products
+constexpr std::int64_t patch_elements = std::int64_t{1} << 18;
+constexpr std::int64_t fewest_positions = 256;
+constexpr std::int64_t most_positions = 2048;
+
+/// Threads worth waking for a product of that many multiply-adds.
+int useful_threads(std::int64_t multiply_adds, int threads) {
+  constexpr std::int64_t multiply_adds_per_thread = std::int64_t{1} << 19;
+  return static_cast<int>(std::clamp<std::int64_t>(multiply_adds / multiply_adds_per_thread, 1, threads));
+}
+
+/// Positions per block, so that every thread has its share.
+std::int64_t block_of(std::int64_t positions, std::int64_t depth, int threads) {
+  const std::int64_t fitting =
+      std::clamp(patch_elements / std::max<std::int64_t>(1, depth), fewest_positions, most_positions);
+  std::int64_t blocks = (positions + fitting - 1) / fitting;
+  if (blocks >= threads || positions >= threads * fewest_positions) blocks = round_up(blocks, threads);
+  return round_up((positions + blocks - 1) / blocks, position_step);
+}
+
+/// Runs body(image, first position in the image, first position in [begin, end), count) for the images of [begin, end).
+template <class Body>
+void for_each_image(std::int64_t begin, std::int64_t end, std::int64_t plane, const Body& body) {
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t count = std::min(plane - at % plane, end - at);
+    body(at / plane, at % plane, at - begin, count);
+    at += count;
+  }
+}
+
+}  // namespace
+
+/// The order of k, slowest first.
+enum class ChainOrder { channel_row_column, row_column_channel };
+
+/// out(row, position) = sum over the patches' rows of weights(row, k) * patches(k, position), + bias(row).
+template <class T>
+struct EmulatedBackend::PatchProduct {
+  const Patches& patches;
+  const Tensor& source;
+  ChainOrder order;  ///< of the patches' rows
+  const T* weights;  ///< rows x patches.depth(), in that order
+  std::int64_t rows;
+  const float* bias;  ///< one per row, or null
+  Layout layout;      ///< of out: positions innermost, or rows innermost
+  Tensor& out;
+  CastProbe* probe;
+};
+
+template <class T>
+void EmulatedBackend::run(const PatchProduct<T>& product) {
+  const Patches& patches = product.patches;
+  Tensor& output = product.out;
+  const std::int64_t positions = patches.positions(), depth = patches.depth(), rows = product.rows;
+  if (positions == 0 || rows == 0) return;
+  const int threads = useful_threads(rows * depth * positions, workers_.threads());
+  const std::int64_t block = block_of(positions, depth, threads);
+  const std::int64_t blocks = (positions + block - 1) / block;
+  // Enough blocks: each thread takes some. Too few: all threads work on one after the other.
+  const bool share_blocks = blocks >= threads;
+  const int teams = share_blocks ? threads : 1;
+  const int team_size = share_blocks ? 1 : threads;
+  const Tensor patch_scratch = empty(Shape{teams, depth, block}, DTypeOf<T>::value);
+  const Tensor accumulator_scratch = empty(Shape{teams, rows, block}, DType::f32);
+  const bool half_out = output.dtype() == DType::f16;
+  const bool planar = product.layout == Layout::nchw;
+  const Tensor rounded_scratch = half_out && planar ? empty(Shape{teams, rows, block}, DType::f16) : Tensor();
+  const Tensor unrolled = patches.unrolled<T>(*this, workers_, product.source, product.layout);
+  const T* const planes = unrolled.host<T>().data();
+  ProbedRounding round(product.probe);
+
+  const auto run_block = [&](std::int64_t team, std::int64_t begin, std::int64_t end) {
+    const std::int64_t width = end - begin;
+    T* const columns = patch_scratch.host<T>().data() + team * depth * block;
+    float* const acc = accumulator_scratch.host<float>().data() + team * rows * block;
+    const auto gather = [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t channel = first; channel < last; ++channel) {
+        if (product.order == ChainOrder::channel_row_column)
+          patches.write(planes, product.layout, channel, begin, end,
+                        columns + channel * patches.taps() * width, width);
+        else
+          patches.write(planes, product.layout, channel, begin, end, columns + channel * width,
+                        patches.channels() * width);
+      }
+    };
+    if (team_size == 1)
+      gather(0, patches.channels());
+    else
+      workers_.for_each_chunk(patches.channels(), 8, gather);
+
+    // Planar outputs are runs of positions, one for each row and image.
+    const auto store_planar = [&](auto* rounded, auto* out) {
+      round(acc, rows * width, rounded);
+      for (std::int64_t row = 0; row < rows; ++row)
+        for_each_image(begin, end, patches.plane(),
+                       [&](std::int64_t image, std::int64_t place, std::int64_t at, std::int64_t count) {
+                         copy_run(rounded + row * width + at, count,
+                                  out + (image * rows + row) * patches.plane() + place);
+                       });
+    };
+    if (planar) {
+      accumulate(model_, {rows, width, depth}, MatrixView<T>{product.weights, depth, false},
+                 MatrixView<T>{columns, width, false}, nullptr, acc, width, team_size);
+      for (std::int64_t row = 0; row < rows && product.bias != nullptr; ++row)
+        add_to(acc + row * width, product.bias[row], width);
+      if (half_out)
+        store_planar(rounded_scratch.host<Float16>().data() + team * rows * block,
+                     output.host<Float16>().data());
+      else
+        store_planar(acc, output.host<float>().data());
+    } else {
+      accumulate(model_, {width, rows, depth}, MatrixView<T>{columns, width, true},
+                 MatrixView<T>{product.weights, depth, true}, nullptr, acc, rows, team_size);
+      for (std::int64_t at = 0; at < width && product.bias != nullptr; ++at)
+        add_to(acc + at * rows, product.bias, rows);
+      if (half_out)
+        round(acc, rows * width, output.host<Float16>().data() + begin * rows);
+      else
+        round(acc, rows * width, output.host<float>().data() + begin * rows);
+    }
+  };
+  workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
+    for (std::int64_t i = team; i < blocks; i += teams)
+      run_block(team, i * block, std::min(positions, (i + 1) * block));
+  });
+}
+
+template <class T>
+void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Tensor& weight,
+                              const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe) {
+  const bool nchw = layout == Layout::nchw;
+  Tensor filters = weight;
+  if (!nchw) {  // (K, R, S, C)
+    filters =
+        empty(Shape{plan.outputs, plan.vertical.taps, plan.horizontal.taps, plan.inputs}, weight.dtype());
+    permute(weight, std::array{0, 2, 3, 1}, filters);
+  }
+  const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
+  const Patches patches(plan, Gather::inputs);
+  run(PatchProduct<T>{.patches = patches,
+                      .source = x,
+                      .order = nchw ? ChainOrder::channel_row_column : ChainOrder::row_column_channel,
+                      .weights = filters.host<T>().data(),
+                      .rows = plan.outputs,
+                      .bias = bias == nullptr ? nullptr : wide_bias.host<float>().data(),
+                      .layout = layout,
+                      .out = out,
+                      .probe = probe});
+}
+
+template <class T>
+void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
+                                     Layout layout, Tensor& out, CastProbe* probe) {
+  Tensor filters =
+      empty(Shape{plan.inputs, plan.outputs, plan.vertical.taps, plan.horizontal.taps}, weight.dtype());
+  permute(weight, std::array{1, 0, 2, 3}, filters);
+  const Patches patches(plan, Gather::outputs);
+  run(PatchProduct<T>{.patches = patches,
+                      .source = gradient,
+                      .order = ChainOrder::channel_row_column,
+                      .weights = filters.host<T>().data(),
+                      .rows = plan.inputs,
+                      .bias = nullptr,
+                      .layout = layout,
+                      .out = out,
+                      .probe = probe});
+}
+
+namespace {
+
+/// The part of dW that one task accumulates: filters [row, row + rows) and input channels [channel, channel + channels).
+struct WeightPart {
+  std::int64_t row, rows, channel, channels;
+};
+
+/// dW cut into about `parts` parts, along the input channels (each then gathers its own patches) as far as they go.
+class WeightParts {
+ public:
+  WeightParts(std::int64_t rows, std::int64_t channels, std::int64_t parts)
+      : rows_(rows),
+        channels_(channels),
+        channel_parts_(std::min(channels, parts)),
+        row_parts_(std::min(rows, (parts + channel_parts_ - 1) / channel_parts_)) {}
+
+  std::int64_t count() const { return channel_parts_ * row_parts_; }
+  WeightPart operator[](std::int64_t i) const {
+    const std::int64_t r = i / channel_parts_, c = i % channel_parts_;
+    const std::int64_t row = rows_ * r / row_parts_, channel = channels_ * c / channel_parts_;
+    return {row, rows_ * (r + 1) / row_parts_ - row, channel, channels_ * (c + 1) / channel_parts_ - channel};
+  }
+  /// No part has more.
+  std::int64_t most_rows() const { return (rows_ + row_parts_ - 1) / row_parts_; }
+  std::int64_t most_channels() const { return (channels_ + channel_parts_ - 1) / channel_parts_; }
+
+ private:
+  std::int64_t rows_, channels_, channel_parts_, row_parts_;
+};
+
+}  // namespace
+
+template <class T>
+void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
+                                      Layout layout, Tensor& out, CastProbe* probe) {
+  const Patches patches(plan, Gather::inputs);
+  const std::int64_t rows = plan.outputs, depth = patches.depth(), positions = patches.positions();
+  if (rows == 0 || depth == 0) return;
+  Tensor accumulators = out.dtype() == DType::f16 ? empty(out.shape(), DType::f32) : out;
+  if (positions == 0) {
+    fill(accumulators, 0.0);
+    return store(accumulators, out, probe);
+  }
+  const WeightParts parts(rows, plan.inputs, useful_threads(rows * depth * positions, workers_.threads()));
+  const std::int64_t taps = patches.taps();
+  // A block ends where a fused block of the tensor core ends, so that the chain is the one over all positions.
+  const std::int64_t fitting =
+      std::clamp<std::int64_t>(patch_elements / (parts.most_channels() * taps), 512, 8192);
+  const std::int64_t block = round_up(std::min(fitting, positions), model_.block_size * position_step);
+  const bool planar = layout == Layout::nchw;
+  const Tensor unrolled = patches.unrolled<T>(*this, workers_, x, layout);
+  const Tensor patch_scratch =
+      empty(Shape{parts.count(), parts.most_channels() * taps, block}, DTypeOf<T>::value);
+  const Tensor gradient_scratch =
+      planar ? empty(Shape{parts.count(), parts.most_rows(), block}, DTypeOf<T>::value) : Tensor();
+  const T* const dy = gradient.host<T>().data();
+
+  const auto run_block = [&](std::int64_t index, const WeightPart& part, std::int64_t begin,
+                             std::int64_t end) {
+    const std::int64_t width = end - begin;
+    T* const columns = patch_scratch.host<T>().data() + index * parts.most_channels() * taps * block;
+    for (std::int64_t i = 0; i < part.channels; ++i)
+      patches.write(unrolled.host<T>().data(), layout, part.channel + i, begin, end,
+                    columns + i * taps * width, width);
+    MatrixView<T> dy_block{dy + begin * rows + part.row, rows, true};
+    if (planar) {
+      T* const runs = gradient_scratch.host<T>().data() + index * parts.most_rows() * block;
+      for (std::int64_t row = 0; row < part.rows; ++row)
+        for_each_image(begin, end, patches.plane(),
+                       [&](std::int64_t image, std::int64_t place, std::int64_t at, std::int64_t count) {
+                         copy_run(dy + (image * rows + part.row + row) * patches.plane() + place, count,
+                                  runs + row * width + at);
+                       });
+      dy_block = {runs, width, false};
+    }
+    float* const acc = accumulators.host<float>().data() + part.row * depth + part.channel * taps;
+    accumulate(model_, {part.rows, part.channels * taps, width}, dy_block,
+               MatrixView<T>{columns, width, true}, begin == 0 ? nullptr : acc, acc, depth, 1);
+  };
+  workers_.for_each_chunk(parts.count(), 1, [&](std::int64_t index, std::int64_t) {
+    for (std::int64_t begin = 0; begin < positions; begin += block)
+      run_block(index, parts[index], begin, std::min(positions, begin + block));
+  });
+  store(accumulators, out, probe);
+}
+
+void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
+                             const Tensor* bias, Tensor& out, CastProbe* probe) {
+  const Conv2dPlan plan = checks::conv2d(x, weight, geometry, bias, out);
+  if (x.dtype() == DType::f16) return forward<Float16>(plan, x, weight, bias, geometry.layout, out, probe);
+  forward<float>(plan, x, weight, bias, geometry.layout, out, probe);
+}
+
+void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
+                                            const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, out);
+  if (gradient.dtype() == DType::f16)
+    return input_gradient<Float16>(plan, gradient, weight, geometry.layout, out, probe);
+  input_gradient<float>(plan, gradient, weight, geometry.layout, out, probe);
+}
+
+void EmulatedBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
+                                             const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  const Conv2dPlan plan = checks::conv2d_weight_gradient(x, gradient, geometry, out);
+  if (x.dtype() == DType::f16)
+    return weight_gradient<Float16>(plan, x, gradient, geometry.layout, out, probe);
+  weight_gradient<float>(plan, x, gradient, geometry.layout, out, probe);
+}
+
+}  // namespace fp16lab::engine

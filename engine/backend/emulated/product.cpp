@@ -1,0 +1,48 @@
+#include "engine/backend/emulated/product.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/emulated/vector_clones.hpp"
+#include "numerics/convert.hpp"
+
+namespace fp16lab::engine {
+
+FP16LAB_VECTOR_CLONES
+void add_to(float* t, const float* addend, std::int64_t n) {
+  const functions::Add add;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) t[i] = add(t[i], addend[i]);
+}
+
+FP16LAB_VECTOR_CLONES
+void add_to(float* t, float addend, std::int64_t n) {
+  const functions::Add add;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) t[i] = add(t[i], addend);
+}
+
+void ProbedRounding::operator()(const float* t, std::int64_t n, Float16* out) {
+  const std::span from(t, static_cast<std::size_t>(n));
+  const std::span to(out, static_cast<std::size_t>(n));
+  if (probe_ == nullptr) return narrow(from, to);
+  CastProbe block;
+  narrow_and_count(from, to, block.before);
+  count_exponents(std::span<const Float16>(to), block.after);
+  const std::scoped_lock lock(mutex_);
+  probe_->before += block.before;
+  probe_->after += block.after;
+}
+
+void ProbedRounding::operator()(const float* t, std::int64_t n, float* out) {
+  if (out != t) std::copy_n(t, n, out);
+  if (probe_ == nullptr) return;
+  ExponentHistogram block;
+  count_exponents(std::span(t, static_cast<std::size_t>(n)), block);
+  const std::scoped_lock lock(mutex_);
+  probe_->before += block;
+  probe_->after += block;
+}
+
+}  // namespace fp16lab::engine

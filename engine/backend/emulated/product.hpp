@@ -1,0 +1,45 @@
+// What every product of the emulated back end is made of: a block of accumulators, and its end.
+//
+// The end is t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one rounding to the output's type. It runs block by
+// block, while the accumulators are in cache.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "engine/backend/backend.hpp"
+#include "numerics/gemm.hpp"
+
+namespace fp16lab::engine {
+
+/// d = c (+) a * b by the tensor-core row; c null: from +0.
+inline void accumulate(const TensorCoreModel& model, GemmShape shape, MatrixView<Float16> a,
+                       MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads) {
+  emulated_gemm(model, shape, a, b, c, d, ldd, threads);
+}
+/// The same by one fma chain, whatever the row.
+inline void accumulate(const TensorCoreModel&, GemmShape shape, MatrixView<float> a, MatrixView<float> b,
+                       const float* c, float* d, std::int64_t ldd, int threads) {
+  fma_chain_gemm(shape, a, b, c, d, ldd, threads);
+}
+
+/// t[i] = add_rn(t[i], addend[i])
+void add_to(float* t, const float* addend, std::int64_t n);
+/// t[i] = add_rn(t[i], addend)
+void add_to(float* t, float addend, std::int64_t n);
+
+/// Rounds blocks of a result and counts them; blocks may come from several threads at once, because the sums of
+/// counts have no order.
+class ProbedRounding {
+ public:
+  explicit ProbedRounding(CastProbe* probe) : probe_(probe) {}
+
+  void operator()(const float* t, std::int64_t n, Float16* out);
+  void operator()(const float* t, std::int64_t n, float* out);  ///< a copy, or nothing if out is t
+
+ private:
+  CastProbe* probe_;
+  std::mutex mutex_;
+};
+
+}  // namespace fp16lab::engine

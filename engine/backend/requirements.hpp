@@ -1,0 +1,85 @@
+// What the checks of the verbs are made of: one condition each, the words of its error in one place.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "engine/tensor/tensor.hpp"
+
+namespace fp16lab::engine::checks::requirements {
+
+struct Argument {
+  std::string_view name;
+  const Tensor& tensor;
+};
+
+[[noreturn]] inline void fail(std::string_view verb, const std::string& what) {
+  throw std::invalid_argument(fmt::format("{}: {}", verb, what));
+}
+
+inline std::string text(const Argument& argument) {
+  return fmt::format("{} is {}", argument.name, argument.tensor.describe());
+}
+
+inline void require_defined(std::string_view verb, const Argument& x) {
+  if (!x.tensor.defined()) fail(verb, fmt::format("{} is an undefined tensor", x.name));
+}
+
+inline void require_dtype(std::string_view verb, const Argument& x, DType dtype) {
+  require_defined(verb, x);
+  if (x.tensor.dtype() != dtype) fail(verb, fmt::format("{}; {} is needed", text(x), name_of(dtype)));
+}
+
+/// f of the verbs' comments.
+inline void require_f(std::string_view verb, const Argument& x) {
+  require_defined(verb, x);
+  if (x.tensor.dtype() != DType::f32 && x.tensor.dtype() != DType::f16)
+    fail(verb, fmt::format("{}; f32 or f16 is needed", text(x)));
+}
+
+inline void require_same_dtype(std::string_view verb, const Argument& x, const Argument& y) {
+  if (x.tensor.dtype() != y.tensor.dtype())
+    fail(verb, fmt::format("{}, {}: their dtypes differ", text(x), text(y)));
+}
+
+inline void require_same_shape(std::string_view verb, const Argument& x, const Argument& y) {
+  if (!(x.tensor.shape() == y.tensor.shape()))
+    fail(verb, fmt::format("{}, {}: their shapes differ", text(x), text(y)));
+}
+
+inline void require_count(std::string_view verb, const Argument& x, std::int64_t count,
+                          std::string_view why) {
+  if (x.tensor.element_count() != count)
+    fail(verb, fmt::format("{}; it must have {} elements, {}", text(x), count, why));
+}
+/// The same with words that are made only for the error: a call that is right costs no heap memory.
+template <std::invocable Words>
+void require_count(std::string_view verb, const Argument& x, std::int64_t count, const Words& why) {
+  if (x.tensor.element_count() != count) require_count(verb, x, count, why());
+}
+
+inline bool overlap(const Tensor& x, const Tensor& y) {
+  const std::less<const std::byte*> before;
+  return before(x.data(), y.data() + y.byte_count()) && before(y.data(), x.data() + x.byte_count());
+}
+
+inline void require_apart(std::string_view verb, const Argument& x, const Argument& out) {
+  if (overlap(x.tensor, out.tensor))
+    fail(verb, fmt::format("{} and {} overlap in memory: {}, {}", x.name, out.name, text(x), text(out)));
+}
+
+/// In place is allowed: the same elements, or no common byte.
+inline void require_apart_or_same(std::string_view verb, const Argument& x, const Argument& out) {
+  const bool same =
+      x.tensor.data() == out.tensor.data() && x.tensor.element_count() == out.tensor.element_count();
+  if (!same) require_apart(verb, x, out);
+}
+
+}  // namespace fp16lab::engine::checks::requirements
