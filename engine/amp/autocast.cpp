@@ -1,6 +1,6 @@
 #include "engine/amp/autocast.hpp"
 
-#include <functional>
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -24,39 +24,42 @@ Autocast::Autocast(const AmpOptions& options) : options_(options) {
 }
 
 DType Autocast::compute_dtype(Op op, std::span<const DType> inputs) const {
-  switch (list_of(options_.dialect, op)) {
+  const OpListRow row = row_of(options_.dialect, op);
+  switch (row.list) {
     case OpList::white:
       return options_.dtype;
     case OpList::black:
       return DType::f32;
+    case OpList::banned:
+      throw AutogradError(AutogradError::Kind::unsafe_under_autocast,
+                          std::string(name_of(op)) + ": unsafe under autocast: " + std::string(row.reason) +
+                              "; use " + std::string(name_of(row.remedy)) +
+                              ", or switch autocast off around it");
     case OpList::follows:
       break;
   }
-  for (const DType dtype : inputs) {
-    if (dtype == DType::f32) return DType::f32;
-  }
-  return inputs.front();
-}
-
-std::size_t Autocast::KeyHash::operator()(const Key& key) const {
-  const std::size_t flags = static_cast<std::size_t>(key.dtype) * 2 + (key.grad_mode ? 1 : 0);
-  return std::hash<const Parameter*>()(key.parameter) ^ (key.version * 0x9E3779B97F4A7C15u) ^ (flags << 1);
+  const bool wide =
+      std::any_of(inputs.begin(), inputs.end(), [](DType dtype) { return dtype == DType::f32; });
+  return wide ? DType::f32 : inputs.front();
 }
 
 Variable Autocast::cast(const Variable& input, DType dtype) {
   Tape& tape = input.tape();
-  Parameter* parameter = tape.parameter_of(input);
+  Parameter* const parameter = tape.parameter_of(input);
   if (parameter == nullptr) return ops::cast(input, dtype);
-  Entry& entry = cache_[Key{parameter, parameter->version, dtype, tape.grad_mode()}];
-  if (entry.value.defined()) {
+  const auto entry = std::find_if(cache_.begin(), cache_.end(), [&](const Entry& known) {
+    return known.parameter == parameter && known.version == parameter->version && known.dtype == dtype &&
+           known.grad_mode == tape.grad_mode();
+  });
+  if (entry != cache_.end()) {
     ++cache_hits_;
     // usable() compares tape, generation and id, so a Variable of a tape that was reset is never handed out.
-    if (!tape.usable(entry.variable)) entry.variable = ops::cast_as(input, entry.value);
-    return entry.variable;
+    if (!tape.usable(entry->variable)) entry->variable = ops::cast_as(input, entry->value);
+    return entry->variable;
   }
-  entry.variable = ops::cast(input, dtype);
-  entry.value = entry.variable.tensor();
-  return entry.variable;
+  const Variable variable = ops::cast(input, dtype);
+  cache_.push_back({parameter, parameter->version, dtype, tape.grad_mode(), variable.tensor(), variable});
+  return variable;
 }
 
 }  // namespace fp16lab::engine::amp

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
+#include <vector>
 
 #include "engine/amp/op_lists.hpp"
 #include "engine/autograd/cast_policy.hpp"
@@ -32,34 +32,29 @@ class Autocast final : public CastPolicy {
   /// std::invalid_argument if `options.dtype` is not a dtype that the back ends multiply in (f16).
   explicit Autocast(const AmpOptions& options);
 
+  /// AutogradError::Kind::unsafe_under_autocast for an op that the dialect bans, naming the reason and the op to
+  /// use.
   DType compute_dtype(Op op, std::span<const DType> inputs) const override;
   Variable cast(const Variable& input, DType dtype) override;
 
   void clear_cache() { cache_.clear(); }
   std::size_t cache_size() const { return cache_.size(); }
-  std::uint64_t cache_hits() const {
-    return cache_hits_;
-  }  ///< casts of parameters that needed no computation
+  /// Casts of parameters that needed no computation.
+  std::uint64_t cache_hits() const { return cache_hits_; }
   const AmpOptions& options() const { return options_; }
 
  private:
-  struct Key {
+  struct Entry {
     const Parameter* parameter;
     std::uint64_t version;
     DType dtype;
     bool grad_mode;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
-  struct Entry {
     Tensor value;
     Variable variable;  ///< on the tape of the last use; re-recorded from `value` when that is gone
   };
 
   AmpOptions options_;
-  std::unordered_map<Key, Entry, KeyHash> cache_;
+  std::vector<Entry> cache_;  ///< tens of entries: a search beats hashing, and clearing keeps the memory
   std::uint64_t cache_hits_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -11,8 +12,13 @@
 
 namespace fp16lab::engine {
 
+/// The tape of `x`, after checking that x can be used; AutogradError naming `op` otherwise. For operations that
+/// take any dtype.
+Tape& tape_of(Op op, const Variable& x);
+
 /// The inputs of `op` as it computes them: on one tape, alive, in one floating dtype. The tape's cast policy
-/// decides; without one they promote to the widest. `inputs` is overwritten.
+/// decides, and may refuse (cast_policy.hpp); without one they promote to the widest. `inputs` (at least one) is
+/// overwritten.
 void dispatch(Op op, std::span<Variable> inputs);
 
 template <std::size_t count>
@@ -30,6 +36,24 @@ int normalized_axis(Op op, const Variable& x, int axis);
 
 /// `shape` without `axis`, or with extent 1 there.
 Shape reduced_shape(const Shape& shape, int axis, bool keep_axis);
+
+/// Extents one by one, without heap memory. At most Shape::max_rank + 1 of them, so that Shape can refuse.
+class ShapeBuilder {
+ public:
+  void push(std::int64_t extent) { extents_[count_++] = extent; }
+  std::int64_t& operator[](int axis) { return extents_[static_cast<std::size_t>(axis)]; }
+  Shape shape() const { return Shape(std::span<const std::int64_t>(extents_.data(), count_)); }
+
+ private:
+  std::array<std::int64_t, Shape::max_rank + 1> extents_{};
+  std::size_t count_ = 0;
+};
+
+/// `shape` with another extent along `axis` (counted from the front).
+Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
+
+/// A scalar constant on the tape of `like`, in its dtype: value is rounded once.
+Variable scalar_like(const Variable& like, float value);
 
 /// Throws std::invalid_argument "<op>: <what>".
 [[noreturn]] void reject(Op op, const std::string& what);

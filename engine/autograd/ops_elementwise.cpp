@@ -1,3 +1,8 @@
+// Arithmetic with NumPy broadcasting, and casts.
+//
+// 16-bit derivatives: one operation is one rounding already (16-bit elementwise verbs compute in FP32 and round
+// once); where a derivative takes more, it starts by widening the cotangent (`wide`), on which promotion keeps
+// everything in FP32, and ends with one cast.
 #include <array>
 
 #include "engine/autograd/dispatch.hpp"
@@ -21,10 +26,33 @@ Tensor unary_value(UnaryOp verb, const Variable& x) {
   return out;
 }
 
+Variable wide(const Variable& x) { return cast(x, DType::f32); }
+
+/// g, widened only if its reduction to the shape of `x` would be a second operation.
+Variable before_reduction(const Variable& g, const Variable& x) {
+  return g.shape() == x.shape() ? g : wide(g);
+}
+
+/// The end of a derivative with respect to x: summed over stretched axes, rounded to x's dtype.
+Variable gradient_of(const Variable& x, const Variable& g) { return cast(sum_to(g, x.shape()), x.dtype()); }
+
+/// 1 where a > b, 1/2 where they are equal, 0 where a < b, 1/2 where either is NaN; a constant. The verb
+/// select_positive(c, 1) is 0 where c <= 0 and else (NaN too) 1. The difference of unequal numbers is never
+/// zero, because subnormals are kept; that of equal infinities is NaN and gives 1/2 as well.
+Variable share_of_greater(const Variable& a, const Variable& b) {
+  const GradModeGuard off(a.tape(), false);
+  const Variable one = scalar_like(a, 1.0f);
+  const Variable difference = subtract(a, b);
+  const Variable above = select_positive(difference, one);
+  const Variable below = select_positive(negate(difference), one);
+  return scale(add(above, subtract(one, below)), 0.5f);
+}
+
 }  // namespace
 
 Variable add(const Variable& left, const Variable& right) {
-  const auto [a, b] = dispatched<2>(Op::add, {left, right});
+  const auto inputs = dispatched<2>(Op::add, {left, right});
+  const Variable a = inputs[0], b = inputs[1];
   return a.tape().record(
       Op::add, binary_value(Op::add, BinaryOp::add, a, b),
       {{a, [shape = a.shape()](const Variable& g, const Variable&) { return sum_to(g, shape); }},
@@ -32,7 +60,8 @@ Variable add(const Variable& left, const Variable& right) {
 }
 
 Variable subtract(const Variable& left, const Variable& right) {
-  const auto [a, b] = dispatched<2>(Op::subtract, {left, right});
+  const auto inputs = dispatched<2>(Op::subtract, {left, right});
+  const Variable a = inputs[0], b = inputs[1];
   return a.tape().record(
       Op::subtract, binary_value(Op::subtract, BinaryOp::subtract, a, b),
       {{a, [shape = a.shape()](const Variable& g, const Variable&) { return sum_to(g, shape); }},
@@ -44,8 +73,11 @@ Variable multiply(const Variable& left, const Variable& right) {
   const Variable a = inputs[0], b = inputs[1];
   return a.tape().record(
       Op::multiply, binary_value(Op::multiply, BinaryOp::multiply, a, b),
-      {{a, [a, b](const Variable& g, const Variable&) { return sum_to(multiply(g, b), a.shape()); }},
-       {b, [a, b](const Variable& g, const Variable&) { return sum_to(multiply(g, a), b.shape()); }}});
+      {{a, [a, b](const Variable& g,
+                  const Variable&) { return gradient_of(a, multiply(before_reduction(g, a), b)); }},
+       {b, [a, b](const Variable& g, const Variable&) {
+          return gradient_of(b, multiply(before_reduction(g, b), a));
+        }}});
 }
 
 Variable divide(const Variable& left, const Variable& right) {
@@ -54,19 +86,47 @@ Variable divide(const Variable& left, const Variable& right) {
   // d(a/b)/db = -(a/b)/b, from the quotient that is there already.
   return a.tape().record(
       Op::divide, binary_value(Op::divide, BinaryOp::divide, a, b),
-      {{a, [a, b](const Variable& g, const Variable&) { return sum_to(divide(g, b), a.shape()); }},
+      {{a, [a, b](const Variable& g,
+                  const Variable&) { return gradient_of(a, divide(before_reduction(g, a), b)); }},
        {b, [b](const Variable& g, const Variable& quotient) {
-          return sum_to(negate(divide(multiply(g, quotient), b)), b.shape());
+          return gradient_of(b, negate(divide(multiply(wide(g), quotient), b)));
         }}});
+}
+
+Variable maximum(const Variable& left, const Variable& right) {
+  const auto inputs = dispatched<2>(Op::maximum, {left, right});
+  const Variable a = inputs[0], b = inputs[1];
+  return a.tape().record(Op::maximum, binary_value(Op::maximum, BinaryOp::maximum, a, b),
+                         {{a,
+                           [a, b](const Variable& g, const Variable&) {
+                             return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(a, b)));
+                           }},
+                          {b, [a, b](const Variable& g, const Variable&) {
+                             return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(b, a)));
+                           }}});
+}
+
+Variable minimum(const Variable& left, const Variable& right) {
+  const auto inputs = dispatched<2>(Op::minimum, {left, right});
+  const Variable a = inputs[0], b = inputs[1];
+  return a.tape().record(Op::minimum, binary_value(Op::minimum, BinaryOp::minimum, a, b),
+                         {{a,
+                           [a, b](const Variable& g, const Variable&) {
+                             return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(b, a)));
+                           }},
+                          {b, [a, b](const Variable& g, const Variable&) {
+                             return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(a, b)));
+                           }}});
 }
 
 Variable select_positive(const Variable& condition, const Variable& value) {
   const auto inputs = dispatched<2>(Op::select_positive, {condition, value});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(
-      Op::select_positive, binary_value(Op::select_positive, BinaryOp::select_positive, a, b),
-      {{a, {}},
-       {b, [a, b](const Variable& g, const Variable&) { return sum_to(select_positive(a, g), b.shape()); }}});
+  return a.tape().record(Op::select_positive,
+                         binary_value(Op::select_positive, BinaryOp::select_positive, a, b),
+                         {{a, {}}, {b, [a, b](const Variable& g, const Variable&) {
+                                      return gradient_of(b, select_positive(a, before_reduction(g, b)));
+                                    }}});
 }
 
 Variable scale(const Variable& input, float factor) {
@@ -94,13 +154,6 @@ Variable negate(const Variable& input) {
                          {{x, [](const Variable& g, const Variable&) { return negate(g); }}});
 }
 
-Variable relu(const Variable& input) {
-  const auto inputs = dispatched<1>(Op::relu, {input});
-  const Variable x = inputs[0];
-  return x.tape().record(Op::relu, unary_value(UnaryOp::relu, x),
-                         {{x, [x](const Variable& g, const Variable&) { return select_positive(x, g); }}});
-}
-
 Variable exp(const Variable& input) {
   const auto [x] = dispatched<1>(Op::exp, {input});
   return x.tape().record(Op::exp, unary_value(UnaryOp::exp, x),
@@ -116,32 +169,34 @@ Variable log(const Variable& input) {
 
 Variable square_root(const Variable& input) {
   const auto [x] = dispatched<1>(Op::square_root, {input});
-  // Doubling is exact, so the derivative g / (2 sqrt(x)) has one rounding.
+  // Doubling is exact (a 16-bit root is at most 256), so the derivative g / (2 sqrt(x)) has one rounding.
   return x.tape().record(
       Op::square_root, unary_value(UnaryOp::square_root, x),
       {{x, [](const Variable& g, const Variable& y) { return divide(g, scale(y, 2.0f)); }}});
 }
 
 Variable cast(const Variable& x, DType dtype) {
-  x.tape().check(x, name_of(Op::cast));
+  Tape& tape = tape_of(Op::cast, x);
   if (x.dtype() == dtype) return x;
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty(x.shape(), dtype);
-  backend.cast(x.tensor(), out, x.tape().probe());
+  Tensor out = tape.backend().empty(x.shape(), dtype);
+  const bool narrows = size_of(dtype) < size_of(x.dtype());
+  tape.backend().cast(x.tensor(), out, narrows ? tape.probe() : nullptr);
   return cast_as(x, out);
 }
 
 Variable cast_as(const Variable& x, const Tensor& value) {
-  x.tape().check(x, name_of(Op::cast));
+  Tape& tape = tape_of(Op::cast, x);
   if (!(value.shape() == x.shape())) reject(Op::cast, value.describe() + " is no cast of " + describe(x));
-  return x.tape().record(
+  return tape.record(
       Op::cast, value,
       {{x, [dtype = x.dtype()](const Variable& g, const Variable&) { return cast(g, dtype); }}});
 }
 
-Variable detach(const Variable& x) {
-  x.tape().check(x, "detach");
-  return x.tape().constant(x.tensor());
+Variable detach(const Variable& x) { return tape_of(Op::identity, x).constant(x.tensor()); }
+
+Variable watch(const Variable& x, SlotLabel label) {
+  return tape_of(Op::identity, x)
+      .record(Op::identity, x.tensor(), {{x, [](const Variable& g, const Variable&) { return g; }, label}});
 }
 
 }  // namespace fp16lab::engine::ops

@@ -1,5 +1,9 @@
+// Sums, means and maxima. A reduction over several axes is one TREE (numerics/tree_reduce.hpp) over the elements in
+// row-major order of those axes, never a sum of sums: where the axes do not lie together in memory they are
+// permuted to the end first.
+#include <algorithm>
 #include <array>
-#include <vector>
+#include <string>
 
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
@@ -8,155 +12,207 @@ namespace fp16lab::engine::ops {
 
 namespace {
 
-Tensor reduce_value(ReduceOp verb, const Variable& x, int axis, const Shape& out_shape) {
-  Tape& tape = x.tape();
-  Tensor out = tape.backend().empty(out_shape, x.dtype());
-  tape.backend().reduce(verb, x.tensor(), axis, out, tape.probe());
+/// A set of axes of one shape.
+using AxisSet = std::array<bool, Shape::max_rank>;
+
+Shape without(const Shape& shape, const AxisSet& axes, bool keep_axes) {
+  ShapeBuilder extents;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (!axes[static_cast<std::size_t>(axis)]) {
+      extents.push(shape[axis]);
+    } else if (keep_axes) {
+      extents.push(1);
+    }
+  }
+  return extents.shape();
+}
+
+std::int64_t count_of(const Shape& shape, const AxisSet& axes) {
+  std::int64_t count = 1;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (axes[static_cast<std::size_t>(axis)]) count *= shape[axis];
+  }
+  return count;
+}
+
+AxisSet all_axes(const Shape& shape) {
+  AxisSet axes{};
+  std::fill_n(axes.begin(), shape.rank(), true);
+  return axes;
+}
+
+/// Adjacent axes of the same kind as one: (kept, reduced, kept) if the reduced ones lie together (axes of extent
+/// 1 never separate), else more.
+struct Runs {
+  std::int64_t outer = 1, reduced = 1, inner = 1;
+  bool together = true;
+};
+Runs runs_of(const Shape& shape, const AxisSet& axes) {
+  Runs runs;
+  bool entered = false, left = false;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const std::int64_t extent = shape[axis];
+    if (extent == 1) continue;
+    if (axes[static_cast<std::size_t>(axis)]) {
+      if (left) runs.together = false;
+      entered = true;
+      runs.reduced *= extent;
+    } else if (entered) {
+      left = true;
+      runs.inner *= extent;
+    } else {
+      runs.outer *= extent;
+    }
+  }
+  return runs;
+}
+
+/// x with the reduced axes at the end, in their order.
+Tensor reduced_axes_last(Backend& backend, const Tensor& x, const AxisSet& axes) {
+  std::array<int, Shape::max_rank> order{};
+  std::size_t count = 0;
+  for (const bool reduced : {false, true}) {
+    for (int axis = 0; axis < x.shape().rank(); ++axis) {
+      if (axes[static_cast<std::size_t>(axis)] == reduced) order[count++] = axis;
+    }
+  }
+  ShapeBuilder extents;
+  for (std::size_t i = 0; i < count; ++i) extents.push(x.shape()[order[i]]);
+  Tensor out = backend.empty(extents.shape(), x.dtype());
+  backend.permute(x, std::span<const int>(order.data(), count), out);
   return out;
 }
 
-Variable constant_of(const Variable& like, const Shape& shape, double value) {
-  Backend& backend = like.tape().backend();
-  Tensor out = backend.empty(shape, like.dtype());
-  backend.fill(out, value);
-  return like.tape().constant(out);
+Tensor reduce_value(ReduceOp verb, const Variable& x, const AxisSet& axes, const Shape& out_shape) {
+  Tape& tape = x.tape();
+  Tensor value = x.tensor();
+  Runs runs = runs_of(value.shape(), axes);
+  if (!runs.together) {
+    value = reduced_axes_last(tape.backend(), value, axes);
+    runs.outer *= runs.inner;
+    runs.inner = 1;
+  }
+  Tensor out = tape.backend().empty({runs.outer, runs.inner}, x.dtype());
+  tape.backend().reduce(verb, value.reshaped({runs.outer, runs.reduced, runs.inner}), 1, out, tape.probe());
+  return out.reshaped(out_shape);
+}
+
+/// `x` is dispatched already.
+Variable sum_over(const Variable& x, const AxisSet& axes, const Shape& out_shape) {
+  return x.tape().record(
+      Op::sum, reduce_value(ReduceOp::sum, x, axes, out_shape),
+      {{x, [kept = without(x.shape(), axes, true), shape = x.shape()](const Variable& g, const Variable&) {
+          return broadcast_to(reshape(g, kept), shape);
+        }}});
+}
+
+Variable mean_over(const Variable& x, const AxisSet& axes, const Shape& out_shape) {
+  return divide_constant(sum_over(x, axes, out_shape), static_cast<float>(count_of(x.shape(), axes)));
 }
 
 /// 1 where x equals its maximum, else 0; a constant. With d = maximum - x >= 0 (zero exactly where they are
 /// equal, because subnormals are kept), select_positive(d, 1) is 1 where x is smaller.
 Variable maximum_mask(const Variable& x, const Variable& maximum) {
   const GradModeGuard off(x.tape(), false);
-  const Variable one = constant_of(x, Shape{}, 1.0);
+  const Variable one = scalar_like(x, 1.0f);
   return subtract(one, select_positive(subtract(maximum, x), one));
 }
 
-Variable flatten(const Variable& x) { return reshape(x, Shape{x.shape().element_count()}); }
+Variable max_over(const Variable& x, const AxisSet& axes, const Shape& out_shape) {
+  return x.tape().record(Op::max, reduce_value(ReduceOp::max, x, axes, out_shape),
+                         {{x, [x, axes](const Variable& g, const Variable& y) {
+                             const Shape kept = without(x.shape(), axes, true);
+                             const Variable mask = maximum_mask(x, reshape(detach(y), kept));
+                             // Counted in FP32: FP16 counts to 2048 only.
+                             const Variable count =
+                                 detach(sum_over(cast(detach(mask), DType::f32), axes, kept));
+                             return cast(divide(multiply(reshape(g, kept), mask), count), x.dtype());
+                           }}});
+}
+
+AxisSet one_axis(Op op, const Variable& x, int axis) {
+  AxisSet axes{};
+  axes[static_cast<std::size_t>(normalized_axis(op, x, axis))] = true;
+  return axes;
+}
+
+AxisSet several_axes(Op op, const Variable& x, std::span<const int> list) {
+  AxisSet axes{};
+  for (const int axis : list) {
+    bool& reduced = axes[static_cast<std::size_t>(normalized_axis(op, x, axis))];
+    if (reduced) reject(op, "axis " + std::to_string(axis) + " of " + describe(x) + " is named twice");
+    reduced = true;
+  }
+  return axes;
+}
 
 }  // namespace
 
-Variable sum(const Variable& x) { return sum(flatten(x), 0); }
+Variable sum(const Variable& input) {
+  const auto [x] = dispatched<1>(Op::sum, {input});
+  return sum_over(x, all_axes(x.shape()), Shape{});
+}
 
 Variable sum(const Variable& input, int axis, bool keep_axis) {
-  const auto inputs = dispatched<1>(Op::sum, {input});
-  const Variable x = inputs[0];
-  const int at = normalized_axis(Op::sum, x, axis);
-  const Shape kept = reduced_shape(x.shape(), at, true);
-  return x.tape().record(Op::sum, reduce_value(ReduceOp::sum, x, at, reduced_shape(x.shape(), at, keep_axis)),
-                         {{x, [kept, shape = x.shape()](const Variable& g, const Variable&) {
-                             return broadcast_to(reshape(g, kept), shape);
-                           }}});
+  const auto [x] = dispatched<1>(Op::sum, {input});
+  const AxisSet axes = one_axis(Op::sum, x, axis);
+  return sum_over(x, axes, without(x.shape(), axes, keep_axis));
 }
 
-Variable max(const Variable& x) { return max(flatten(x), 0); }
-
-Variable max(const Variable& input, int axis, bool keep_axis) {
-  const auto inputs = dispatched<1>(Op::max, {input});
-  const Variable x = inputs[0];
-  const int at = normalized_axis(Op::max, x, axis);
-  const Shape kept = reduced_shape(x.shape(), at, true);
-  return x.tape().record(Op::max, reduce_value(ReduceOp::max, x, at, reduced_shape(x.shape(), at, keep_axis)),
-                         {{x, [x, at, kept](const Variable& g, const Variable& y) {
-                             const Variable mask = maximum_mask(x, reshape(detach(y), kept));
-                             const Variable share = divide(mask, sum(mask, at, true));
-                             return multiply(reshape(g, kept), share);
-                           }}});
+Variable sum(const Variable& input, std::span<const int> list, bool keep_axes) {
+  const auto [x] = dispatched<1>(Op::sum, {input});
+  const AxisSet axes = several_axes(Op::sum, x, list);
+  return sum_over(x, axes, without(x.shape(), axes, keep_axes));
 }
 
-Variable mean(const Variable& x) { return mean(flatten(x), 0); }
+Variable mean(const Variable& input) {
+  const auto [x] = dispatched<1>(Op::mean, {input});
+  return mean_over(x, all_axes(x.shape()), Shape{});
+}
 
 Variable mean(const Variable& input, int axis, bool keep_axis) {
-  const auto inputs = dispatched<1>(Op::mean, {input});
-  const Variable x = inputs[0];
-  const int at = normalized_axis(Op::mean, x, axis);
-  return divide_constant(sum(x, at, keep_axis), static_cast<float>(x.shape()[at]));
+  const auto [x] = dispatched<1>(Op::mean, {input});
+  const AxisSet axes = one_axis(Op::mean, x, axis);
+  return mean_over(x, axes, without(x.shape(), axes, keep_axis));
 }
 
-Variable reshape(const Variable& x, const Shape& shape) {
-  x.tape().check(x, name_of(Op::reshape));
-  if (x.shape() == shape) return x;
-  if (x.shape().element_count() != shape.element_count()) {
-    reject(Op::reshape, describe(x) + " has no shape " + shape.to_string());
-  }
-  return x.tape().record(
-      Op::reshape, x.tensor().reshaped(shape),
-      {{x, [old = x.shape()](const Variable& g, const Variable&) { return reshape(g, old); }}});
+Variable mean(const Variable& input, std::span<const int> list, bool keep_axes) {
+  const auto [x] = dispatched<1>(Op::mean, {input});
+  const AxisSet axes = several_axes(Op::mean, x, list);
+  return mean_over(x, axes, without(x.shape(), axes, keep_axes));
 }
 
-Variable broadcast_to(const Variable& x, const Shape& shape) {
-  x.tape().check(x, name_of(Op::broadcast_to));
-  if (x.shape() == shape) return x;
-  if (!(broadcast_shape(Op::broadcast_to, x.shape(), shape) == shape)) {
-    reject(Op::broadcast_to, describe(x) + " does not broadcast to " + shape.to_string());
-  }
-  // Multiplication by one keeps every value and the sign of zero (adding +0 would not).
-  Backend& backend = x.tape().backend();
-  Tensor one = backend.empty(Shape{}, x.dtype());
-  backend.fill(one, 1.0);
-  Tensor out = backend.empty(shape, x.dtype());
-  backend.binary(BinaryOp::multiply, x.tensor(), one, out);
-  return x.tape().record(
-      Op::broadcast_to, out,
-      {{x, [old = x.shape()](const Variable& g, const Variable&) { return sum_to(g, old); }}});
+Variable max(const Variable& input) {
+  const auto [x] = dispatched<1>(Op::max, {input});
+  return max_over(x, all_axes(x.shape()), Shape{});
+}
+
+Variable max(const Variable& input, int axis, bool keep_axis) {
+  const auto [x] = dispatched<1>(Op::max, {input});
+  const AxisSet axes = one_axis(Op::max, x, axis);
+  return max_over(x, axes, without(x.shape(), axes, keep_axis));
 }
 
 Variable sum_to(const Variable& x, const Shape& shape) {
-  x.tape().check(x, name_of(Op::sum));
-  if (x.shape() == shape) return x;
-  if (!(broadcast_shape(Op::sum, shape, x.shape()) == x.shape())) {
+  Tape& tape = tape_of(Op::sum, x);
+  const Shape from = x.shape();
+  if (from == shape) return x;
+  if (!(broadcast_shape(Op::sum, shape, from) == from)) {
     reject(Op::sum, "cannot reduce " + describe(x) + " to " + shape.to_string());
   }
-  // Leading axes that `shape` lacks are adjacent in memory: one reduction. Stretched axes follow, innermost
-  // first.
-  const int extra = x.shape().rank() - shape.rank();
-  std::vector<int> stretched;
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (shape[axis] == 1 && x.shape()[axis + extra] != 1) stretched.push_back(axis);
+  // Leading axes that `shape` lacks, and those that broadcasting stretched. Only what adds is a sum: an axis of
+  // extent 1 that merely disappears is a reshape.
+  const int extra = from.rank() - shape.rank();
+  AxisSet axes{};
+  bool adds = false;
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    const bool reduced = axis < extra || (shape[axis - extra] == 1 && from[axis] != 1);
+    axes[static_cast<std::size_t>(axis)] = reduced;
+    adds = adds || (reduced && from[axis] != 1);
   }
-  const std::size_t reductions = stretched.size() + (extra > 0 ? 1 : 0);
-  Variable result = reductions > 1 ? cast(x, DType::f32) : x;  // one rounding to 16 bits, at the end
-  if (extra > 0) {
-    std::vector<std::int64_t> extents{1};
-    for (int axis = 0; axis < x.shape().rank(); ++axis) {
-      if (axis < extra) {
-        extents[0] *= x.shape()[axis];
-      } else {
-        extents.push_back(x.shape()[axis]);
-      }
-    }
-    result = sum(reshape(result, Shape(std::span<const std::int64_t>(extents))), 0);
-  }
-  for (auto axis = stretched.rbegin(); axis != stretched.rend(); ++axis) result = sum(result, *axis, true);
-  return cast(reshape(result, shape), x.dtype());
-}
-
-Variable pick(const Variable& input, const Tensor& index) {
-  const auto inputs = dispatched<1>(Op::pick, {input});
-  const Variable x = inputs[0];
-  if (x.shape().rank() != 2 || index.dtype() != DType::i32 || !(index.shape() == Shape{x.shape()[0]})) {
-    reject(Op::pick,
-           "x (rows, columns) and index i32 (rows) do not fit: " + describe(x) + " and " + index.describe());
-  }
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty({x.shape()[0]}, x.dtype());
-  backend.pick(x.tensor(), index, out);
-  return x.tape().record(Op::pick, out,
-                         {{x, [index, columns = x.shape()[1]](const Variable& g, const Variable&) {
-                             return place(g, index, columns);
-                           }}});
-}
-
-Variable place(const Variable& input, const Tensor& index, std::int64_t columns) {
-  const auto inputs = dispatched<1>(Op::place, {input});
-  const Variable x = inputs[0];
-  if (x.shape().rank() != 1 || index.dtype() != DType::i32 || !(index.shape() == x.shape())) {
-    reject(Op::place,
-           "x (rows) and index i32 (rows) do not fit: " + describe(x) + " and " + index.describe());
-  }
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty({x.shape()[0], columns}, x.dtype());
-  backend.place(x.tensor(), index, out);
-  return x.tape().record(Op::place, out,
-                         {{x, [index](const Variable& g, const Variable&) { return pick(g, index); }}});
+  if (!adds) return reshape(x, shape);
+  return tape.record(Op::sum, reduce_value(ReduceOp::sum, x, axes, shape),
+                     {{x, [from](const Variable& g, const Variable&) { return broadcast_to(g, from); }}});
 }
 
 }  // namespace fp16lab::engine::ops

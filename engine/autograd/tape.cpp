@@ -1,5 +1,6 @@
 #include "engine/autograd/tape.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -26,10 +27,12 @@ Tensor Variable::tensor() const {
 }
 
 Variable Tape::parameter(Parameter& parameter) {
-  const auto found = parameter_leaves_.find(&parameter);
-  if (found != parameter_leaves_.end() && found->second.first == parameter.version &&
-      usable(found->second.second)) {
-    return found->second.second;
+  // A network has tens of parameters: a search in a short array beats a hash table, and clearing it keeps its
+  // memory.
+  const auto found = std::find_if(parameter_leaves_.begin(), parameter_leaves_.end(),
+                                  [&](const ParameterLeaf& known) { return known.parameter == &parameter; });
+  if (found != parameter_leaves_.end() && found->version == parameter.version && usable(found->leaf)) {
+    return found->leaf;
   }
   if (parameter.value.dtype() != DType::f32) {
     throw std::invalid_argument("Tape::parameter: " + parameter.name + " is " + parameter.value.describe() +
@@ -40,7 +43,11 @@ Variable Tape::parameter(Parameter& parameter) {
   leaf.requires_gradient = true;
   leaf.parameter = &parameter;
   const Variable variable = push(std::move(leaf));
-  parameter_leaves_.insert_or_assign(&parameter, std::pair(parameter.version, variable));
+  if (found == parameter_leaves_.end()) {
+    parameter_leaves_.push_back({&parameter, parameter.version, variable});
+  } else {
+    *found = {&parameter, parameter.version, variable};
+  }
   return variable;
 }
 
@@ -59,32 +66,35 @@ Variable Tape::constant(const Tensor& value) {
 
 void Tape::reset() {
   nodes_.clear();
+  slots_.clear();
   parameter_leaves_.clear();
   ++generation_;
 }
 
-Variable Tape::record(Op op, Tensor value, std::initializer_list<Slot> slots) {
+Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
   Node node;
   node.op = op;
   node.value = std::move(value);
   if (grad_mode_) {
     for (const Slot& slot : slots) {
-      node.requires_gradient =
-          node.requires_gradient || (slot.vjp && this->node(slot.input, name_of(op)).requires_gradient);
+      const bool differentiable = this->node(slot.input, name_of(op)).requires_gradient;
+      node.requires_gradient = node.requires_gradient || (slot.vjp && differentiable);
     }
   }
   if (node.requires_gradient) {
+    node.first_slot = static_cast<std::uint32_t>(slots_.size());
+    node.slot_count = static_cast<std::uint32_t>(slots.size());
     for (const Slot& slot : slots) {
-      const std::size_t position = node.input_count++;
-      node.inputs[position] = slot.input.id();
-      if (this->node(slot.input, name_of(op)).requires_gradient) node.vjps[position] = slot.vjp;
-      node.labels[position] = slot.label;
+      InputSlot& kept = slots_.emplace_back();
+      kept.input = slot.input.id();
+      kept.label = slot.label;
+      if (nodes_[slot.input.id()].requires_gradient) kept.vjp = slot.vjp;
     }
   }
   return push(std::move(node));
 }
 
-Variable Tape::push(Node node) {
+Variable Tape::push(Node&& node) {
   if (!node.value.defined()) throw std::invalid_argument("Tape: a node without a value");
   node.scope = scope_;
   node.generation = generation_;
@@ -98,6 +108,12 @@ Variable Tape::handle(std::uint32_t id) { return {this, nodes_[id].generation, i
 
 void Tape::truncate(std::size_t size) {
   if (size == nodes_.size()) return;
+  // Slots lie in the order of their nodes.
+  for (std::size_t id = size; id < nodes_.size(); ++id) {
+    if (nodes_[id].slot_count == 0) continue;
+    slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(nodes_[id].first_slot), slots_.end());
+    break;
+  }
   nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(size), nodes_.end());
   ++generation_;  // ids from `size` on will be used again, under a new generation
 }
@@ -134,18 +150,26 @@ Parameter* Tape::parameter_of(const Variable& variable) const {
 std::string Tape::describe(std::uint32_t id) const {
   const Node& node = nodes_[id];
   std::string text = "node " + std::to_string(id) + " (" + std::string(name_of(node.op));
-  if (node.scope != 0) text += " in " + scope_names_[node.scope];
+  if (node.scope != 0) text += " in " + scopes_[node.scope].path;
   return text + ")";
 }
 
-ScopeGuard::ScopeGuard(Tape& tape, std::string_view name) : tape_(&tape), outer_(tape.scope_) {
-  std::string path = tape.scope_names_[tape.scope_];
-  if (!path.empty()) path += '.';
-  path += name;
-  const auto [found, inserted] =
-      tape.scope_ids_.try_emplace(path, static_cast<std::uint32_t>(tape.scope_names_.size()));
-  if (inserted) tape.scope_names_.push_back(path);
-  tape.scope_ = found->second;
+std::uint32_t Tape::inner_scope(std::string_view name) {
+  std::uint32_t last = 0;
+  for (std::uint32_t child = scopes_[scope_].first_child; child != 0; child = scopes_[child].next_sibling) {
+    const Scope& known = scopes_[child];
+    if (std::string_view(known.path).substr(known.name_offset) == name) return child;
+    last = child;
+  }
+  Scope inner;
+  inner.path = scopes_[scope_].path;
+  if (!inner.path.empty()) inner.path += '.';
+  inner.name_offset = inner.path.size();
+  inner.path += name;
+  const auto id = static_cast<std::uint32_t>(scopes_.size());
+  (last == 0 ? scopes_[scope_].first_child : scopes_[last].next_sibling) = id;
+  scopes_.push_back(std::move(inner));
+  return id;
 }
 
 }  // namespace fp16lab::engine

@@ -6,16 +6,17 @@
 //
 // Bit rules (order of all additions): nodes are visited in descending order of recording, input slots in
 // ascending order; the first contribution to a gradient is stored, later ones are added to it in that order.
+//
+// Memory: nodes, slots and the scratch of backward passes keep their capacity over reset(), and vjps live inside
+// their slots, so that a training step that records what the last one recorded calls no operator new.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/autograd/cast_policy.hpp"
@@ -24,13 +25,10 @@
 #include "engine/autograd/op.hpp"
 #include "engine/autograd/parameter.hpp"
 #include "engine/autograd/variable.hpp"
+#include "engine/autograd/vjp.hpp"
 #include "engine/backend/backend.hpp"
 
 namespace fp16lab::engine {
-
-/// Gradient of the outputs with respect to one input, from the gradient of the node's output. It may refer to
-/// the node's inputs (by captured handles) and to its output; these are alive when it is called.
-using Vjp = std::function<Variable(const Variable& cotangent, const Variable& output)>;
 
 /// The name under which the gradient of an input slot is observed; none: not observed.
 enum class SlotLabel : std::uint8_t { none, input, weight, bias, prediction };
@@ -39,6 +37,15 @@ struct Slot {
   Variable input;
   Vjp vjp;  ///< empty: no gradient flows into this input
   SlotLabel label = SlotLabel::none;
+};
+
+/// What a forward pass has to know of the training step that it is part of: dropout draws its masks from it,
+/// BatchNorm takes the statistics of the batch and updates the running ones.
+struct StepContext {
+  bool training = false;
+  std::uint64_t seed = 0;         ///< of the streams of random masks
+  std::uint32_t micro_batch = 0;  ///< within the optimizer iteration
+  Tensor step = {};               ///< StepState, whose iteration is part of every mask's counter
 };
 
 struct BackwardOptions {
@@ -53,9 +60,11 @@ struct GradientsOptions {
 
 class Tape {
  public:
+  /// Inputs of the largest operation with a fixed number of them; concat and custom operations take any number.
   static constexpr std::size_t max_inputs = 3;
 
-  explicit Tape(Backend& backend) : backend_(&backend) {}
+  explicit Tape(Backend& backend);
+  ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -78,7 +87,9 @@ class Tape {
   // -----------------------------------------------------------------------------------------------------
   /// Adds d(output * seed)/d(parameter) to the FP32 gradient of every parameter that `output` depends on.
   /// Without a seed the output must have one element, and the seed is 1. Runs with autocast off, in the
-  /// recorded dtypes. Values are released on the way (all but the output's), unless retain_graph.
+  /// recorded dtypes. Each node's value and captures are released as soon as its gradient has been handed on (all
+  /// but the output's value), unless retain_graph; a second pass through them is
+  /// AutogradError::Kind::graph_released and changes nothing.
   void backward(const Variable& output, BackwardOptions options = {});
   void backward(const Variable& output, const Tensor& seed, BackwardOptions options = {});
 
@@ -92,6 +103,9 @@ class Tape {
   // ---------------------------------------------------------------------------------
   bool grad_mode() const { return grad_mode_; }
   CastPolicy* cast_policy() const { return cast_policy_; }
+  const StepContext& context() const { return context_; }
+  /// Holds until the next call; reset() keeps it. Default: not training.
+  void set_context(StepContext context) { context_ = std::move(context); }
   GradientObserver* observer() const { return observer_; }
   /// Not owned; null: nobody looks.
   void set_observer(GradientObserver* observer) { observer_ = observer; }
@@ -102,7 +116,10 @@ class Tape {
   // -------------------------------------------------------------------------
   /// Records `value` as the result of `op`. In no-grad mode, or if no input requires a gradient, it is a
   /// constant.
-  Variable record(Op op, Tensor value, std::initializer_list<Slot> slots);
+  Variable record(Op op, Tensor value, std::initializer_list<Slot> slots) {
+    return record(op, std::move(value), std::span<const Slot>(slots.begin(), slots.size()));
+  }
+  Variable record(Op op, Tensor value, std::span<const Slot> slots);
   /// Throws AutogradError naming `user` if the handle is undefined, stale or of another tape.
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?
@@ -121,43 +138,67 @@ class Tape {
     Op op = Op::leaf;
     bool requires_gradient = false;
     bool released = false;
-    std::uint8_t input_count = 0;
-    std::uint32_t scope = 0;  ///< index into scope_names_
-    std::uint64_t generation = 0;
-    std::array<std::uint32_t, max_inputs> inputs{};
-    std::array<Vjp, max_inputs> vjps{};
-    std::array<SlotLabel, max_inputs> labels{};
-    Tensor value;
-    Shape shape;
     DType dtype = DType::f32;
+    std::uint32_t scope = 0;       ///< index into scopes_
+    std::uint32_t first_slot = 0;  ///< its slots lie together in slots_
+    std::uint32_t slot_count = 0;  ///< 0 for leaves and constants
+    std::uint64_t generation = 0;
+    Shape shape;  ///< known after the value is gone
+    Tensor value;
     Parameter* parameter = nullptr;
   };
+  struct InputSlot {
+    std::uint32_t input = 0;  ///< node id
+    SlotLabel label = SlotLabel::none;
+    Vjp vjp;
+  };
+  struct ParameterLeaf {
+    const Parameter* parameter = nullptr;
+    std::uint64_t version = 0;
+    Variable leaf;
+  };
+  struct Scope {
+    std::string path;                                 ///< "encoder.fc1"
+    std::size_t name_offset = 0;                      ///< where its own name begins in `path`
+    std::uint32_t first_child = 0, next_sibling = 0;  ///< 0: none (the root is nobody's child)
+  };
+  struct BackwardScratch;
 
   const Node& node(const Variable& variable, std::string_view user) const;
   void run_backward(const Variable& output, const Tensor* seed, BackwardOptions options);
-  Variable push(Node node);
+  Variable push(Node&& node);
   Variable handle(std::uint32_t id);
+  std::span<const InputSlot> slots_of(const Node& node) const {
+    return std::span(slots_).subspan(node.first_slot, node.slot_count);
+  }
+  /// The scope `name` inside the present one.
+  std::uint32_t inner_scope(std::string_view name);
   /// Drops the nodes from `size` on; their handles become stale.
   void truncate(std::size_t size);
   std::string describe(std::uint32_t id) const;  ///< "node 7 (linear in fc2)"
 
   Backend* backend_;
   std::vector<Node> nodes_;
+  std::vector<InputSlot> slots_;  ///< in order of recording
   std::uint64_t generation_ = 1;
   bool grad_mode_ = true;
   CastPolicy* cast_policy_ = nullptr;
+  StepContext context_;
   GradientObserver* observer_ = nullptr;
   CastProbe* probe_ = nullptr;
-  std::unordered_map<const Parameter*, std::pair<std::uint64_t, Variable>> parameter_leaves_;
-  std::vector<std::string> scope_names_{""};
-  std::unordered_map<std::string, std::uint32_t> scope_ids_{{"", 0}};
+  std::vector<ParameterLeaf> parameter_leaves_;  ///< of this generation
+  std::vector<Scope> scopes_{1};                 ///< [0] is the root, without a name
   std::uint32_t scope_ = 0;
+  std::vector<std::unique_ptr<BackwardScratch>> scratch_;  ///< one for each depth of nested passes
+  std::size_t backward_depth_ = 0;
 };
 
 /// Enters a module scope: nodes recorded inside belong to "outer.name".
 class ScopeGuard {
  public:
-  ScopeGuard(Tape& tape, std::string_view name);
+  ScopeGuard(Tape& tape, std::string_view name) : tape_(&tape), outer_(tape.scope_) {
+    tape.scope_ = tape.inner_scope(name);
+  }
   ~ScopeGuard() { tape_->scope_ = outer_; }
   ScopeGuard(const ScopeGuard&) = delete;
   ScopeGuard& operator=(const ScopeGuard&) = delete;

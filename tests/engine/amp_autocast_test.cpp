@@ -1,8 +1,12 @@
 // Autocast: the dtype of every op at every level, and the cache of cast parameters.
+#include <array>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
+
 #include "engine/amp/autocast.hpp"
+#include "engine/autograd/custom_op.hpp"
 #include "tests/engine/autograd_support.hpp"
 
 namespace fp16lab::engine::test {
@@ -34,6 +38,26 @@ class AutocastTest : public testing::Test {
 
 #define CALL(expression) \
   []([[maybe_unused]] Backend& on, const Variable& x) -> Variable { return expression; }
+
+/// x (2, 2) as an image (1, 1, 2, 2).
+Variable image(const Variable& x) { return ops::reshape(x, {1, 1, 2, 2}); }
+constexpr std::array<int, 2> swapped{1, 0};
+
+Variable twice(const Variable& x) {
+  const CustomOp op{
+      .name = "twice",
+      .forward =
+          [](Backend& backend, std::span<const Tensor> inputs) {
+            Tensor out = backend.empty(inputs[0].shape(), inputs[0].dtype());
+            backend.scale(inputs[0], 2.0f, out);
+            return out;
+          },
+      .backward = [](const Variable& g, std::span<const Variable>,
+                     const Variable&) { return std::vector{ops::scale(g, 2.0f)}; },
+      .autocast_dtype = DType::f16,
+  };
+  return ops::custom(op, std::vector{x});
+}
 
 /// Every op of the library at O1, on f32 and on f16 inputs. x is (2, 2).
 TEST_F(AutocastTest, DtypeOfEveryOpAtO1) {
@@ -68,9 +92,51 @@ TEST_F(AutocastTest, DtypeOfEveryOpAtO1) {
       {Op::broadcast_to, CALL(ops::broadcast_to(x, Shape{3, 2, 2})), s, h},
       {Op::pick, CALL(ops::pick(x, index_of(on, {0, 1}))), s, h},
       {Op::place, CALL(ops::place(ops::pick(x, index_of(on, {0, 1})), index_of(on, {0, 1}), 3)), s, h},
+      {Op::conv2d, CALL(ops::conv2d(image(x), image(x), {}, {})), h, h},
+      {Op::conv2d_input_gradient,
+       CALL(
+           ops::conv2d_input_gradient(ops::reshape(ops::slice(ops::slice(x, 0, 0, 1), 1, 0, 1), {1, 1, 1, 1}),
+                                      image(x), {1, 1, 2, 2}, {})),
+       h, h},
+      {Op::conv2d_weight_gradient,
+       CALL(ops::conv2d_weight_gradient(
+           image(x), ops::reshape(ops::slice(ops::slice(x, 0, 0, 1), 1, 0, 1), {1, 1, 1, 1}), {1, 1, 2, 2},
+           {})),
+       h, h},
+      {Op::max_pool2d, CALL(ops::max_pool2d(image(x), {})), s, h},
+      {Op::average_pool2d, CALL(ops::average_pool2d(image(x), {})), s, h},
+      {Op::maximum, CALL(ops::maximum(x, x)), s, h},
+      {Op::minimum, CALL(ops::minimum(x, x)), s, h},
+      {Op::log1p, CALL(ops::log1p(x)), s, s},
+      {Op::reciprocal_square_root, CALL(ops::reciprocal_square_root(x)), s, s},
+      {Op::absolute, CALL(ops::absolute(x)), s, h},
+      {Op::sign, CALL(ops::sign(x)), s, h},
+      {Op::sigmoid, CALL(ops::sigmoid(x)), s, h},
+      {Op::tanh, CALL(ops::tanh(x)), s, h},
+      {Op::erf, CALL(ops::erf(x)), s, h},
+      {Op::gelu, CALL(ops::gelu(x)), s, h},
+      {Op::permute, CALL(ops::permute(x, swapped)), s, h},
+      {Op::slice, CALL(ops::slice(x, 0, 1, 1)), s, h},
+      {Op::place_slice, CALL(ops::place_slice(x, 0, 1, 4)), s, h},
+      {Op::concat, CALL(ops::concat(std::vector{x, x, x}, 0)), s, h},
+      {Op::embedding, CALL(ops::embedding(x, index_of(on, {0, 1, 1}))), s, h},
+      {Op::scatter_rows, CALL(ops::scatter_rows(x, index_of(on, {0, 0}), 3)), s, h},
+      {Op::dropout, CALL(ops::dropout(x, 0.5f, "drop")), s, h},
+      {Op::softmax, CALL(ops::softmax(x, 1)), s, s},
+      {Op::log_softmax, CALL(ops::log_softmax(x, 1)), s, s},
+      {Op::layer_norm, CALL(ops::layer_norm(x, {}, {}, 1e-5f)), s, s},
+      {Op::batch_norm, CALL(ops::batch_norm(x, {}, {}, 1e-5f).y), s, h},
+      {Op::l1_loss, CALL(ops::l1_loss(x, x)), s, s},
+      {Op::huber_loss, CALL(ops::huber_loss(x, x)), s, s},
+      {Op::binary_cross_entropy_with_logits, CALL(ops::binary_cross_entropy_with_logits(x, x)), s, s},
+      {Op::custom, CALL(twice(x)), h, h},
   };
+  Tensor step = backend->make_step_state(StepState{});
+  tape.set_context({.training = true, .step = step});
   std::vector<bool> tested(op_count, false);
-  for (const Op untyped : {Op::leaf, Op::identity, Op::cast})
+  // No dtype of their own: the first three and the steps inside pooling's backward; and one that is refused (below).
+  for (const Op untyped : {Op::leaf, Op::identity, Op::cast, Op::pool_pick, Op::pool_place,
+                           Op::average_pool2d_transposed, Op::binary_cross_entropy})
     tested[static_cast<std::size_t>(untyped)] = true;
   for (const Row& row : rows) {
     tested[static_cast<std::size_t>(row.op)] = true;
@@ -85,6 +151,36 @@ TEST_F(AutocastTest, DtypeOfEveryOpAtO1) {
   }
 }
 #undef CALL
+
+/// torch refuses it too: "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast".
+TEST_F(AutocastTest, ABannedOpIsRefusedWithReasonAndRemedy) {
+  const Variable p = f32({2, 2});
+  for (const Variable& probability : {p, f16({2, 2})}) {
+    const AutocastGuard guard(tape, o1);
+    try {
+      ops::binary_cross_entropy(probability, p);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const AutogradError& error) {
+      EXPECT_EQ(error.kind(), AutogradError::Kind::unsafe_under_autocast);
+      EXPECT_THAT(error.what(),
+                  testing::AllOf(testing::HasSubstr("binary_cross_entropy: unsafe under autocast"),
+                                 testing::HasSubstr("logarithm infinite"),
+                                 testing::HasSubstr("use binary_cross_entropy_with_logits")));
+    }
+  }
+  const AutocastGuard guard(tape, o0);
+  EXPECT_EQ(ops::binary_cross_entropy(p, p).dtype(), DType::f32) << "O0 is plain FP32";
+}
+
+TEST(OpLists, NameOnlyBannedOpsAReasonAndARemedyThatIsNotBannedItself) {
+  for (const amp::OpListRow& row : amp::op_lists(amp::Dialect::torch)) {
+    const bool banned = row.list == amp::OpList::banned;
+    EXPECT_EQ(!row.reason.empty(), banned) << name_of(row.op);
+    EXPECT_EQ(row.remedy != Op::leaf, banned) << name_of(row.op);
+    EXPECT_NE(amp::list_of(amp::Dialect::torch, row.remedy), amp::OpList::banned) << name_of(row.op);
+    EXPECT_NE(row.list, amp::OpList::follows) << name_of(row.op) << ": a row that says nothing";
+  }
+}
 
 TEST_F(AutocastTest, MixedInputsPromoteToTheWidest) {
   const AutocastGuard guard(tape, o1);

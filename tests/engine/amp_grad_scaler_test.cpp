@@ -217,7 +217,11 @@ TEST_F(GradScalerTest, MisuseIsOneTypedError) {
   expect_error(Kind::no_gradients, "a.weight", [&] { scaler.step(*first); });
   expect_error(Kind::scaled_gradients, "clip_grad_norm",
                [&] { optim::clip_grad_norm(*backend, scaler, *first, 1.0, step); });
+  expect_error(Kind::scaled_gradients, "clip_grad_value",
+               [&] { optim::clip_grad_value(*backend, scaler, *first, 1.0); });
   give_gradient(a, 1.0f);
+  expect_error(Kind::scaled_gradients, "clip_grad_value",
+               [&] { optim::clip_grad_value(*backend, scaler, *first, 1.0); });
   scaler.unscale(*first);
   expect_error(Kind::unscale_twice, "GradScaler::unscale(sgd)", [&] { scaler.unscale(*first); });
   expect_error(Kind::seed_after_unscale, "GradScaler::seed", [&] { (void)scaler.seed(); });

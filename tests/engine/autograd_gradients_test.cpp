@@ -1,4 +1,7 @@
 // Every operation against finite differences, first and second order, in FP32 (level O0).
+#include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,13 @@ HostTensor positive(const Shape& shape, std::size_t seed) {
 /// Magnitudes in [1/2, 3/2): no kink of relu or select within a step h = 1/16.
 HostTensor both_signs(const Shape& shape, std::size_t seed) {
   return {shape, signed_spread(static_cast<std::size_t>(shape.element_count()), 0.5f, seed)};
+}
+
+/// Magnitudes at most 1/8: on the same side of every both_signs() value, more than two steps away.
+HostTensor small(const Shape& shape, std::size_t seed) {
+  HostTensor tensor = positive(shape, seed);
+  for (float& value : tensor.values) value = value / 8.0f - 0.1875f;
+  return tensor;
 }
 
 struct OpCase {
@@ -86,6 +96,12 @@ std::vector<OpCase> cases() {
     add_case("select_positive" + tag, [](Tape&, const V& x) { return ops::select_positive(x[0], x[1]); },
              {both_signs(shape.a, 1), both_signs(shape.b, 2)});
   }
+  for (const Broadcast& shape : broadcasts) {
+    add_case("maximum_" + shape.name, [](Tape&, const V& x) { return ops::maximum(x[0], x[1]); },
+             {both_signs(shape.a, 1), small(shape.b, 2)});
+    add_case("minimum_" + shape.name, [](Tape&, const V& x) { return ops::minimum(x[0], x[1]); },
+             {small(shape.a, 1), both_signs(shape.b, 2)});
+  }
   add_case("scale", [](Tape&, const V& x) { return ops::scale(x[0], -1.75f); }, {both_signs({3, 4}, 1)});
   add_case("divide_constant", [](Tape&, const V& x) { return ops::divide_constant(x[0], 3.0f); },
            {both_signs({3, 4}, 1)});
@@ -97,6 +113,89 @@ std::vector<OpCase> cases() {
       "log", [](Tape&, const V& x) { return ops::log(x[0]); }, {positive({3, 4}, 1)}, 34, 180);
   add_case(
       "square_root", [](Tape&, const V& x) { return ops::square_root(x[0]); }, {positive({3, 4}, 1)}, 5, 22);
+  // |d^5 log(1+x)| = 24 / (1+x)^5, 120 / (1+x)^6 at 1 + x >= 31/16.
+  add_case(
+      "log1p", [](Tape&, const V& x) { return ops::log1p(x[0]); }, {positive({3, 4}, 1)}, 1, 3);
+  // 945/32 x^-5.5 and 10395/64 x^-6.5 at x >= 15/16.
+  add_case(
+      "reciprocal_square_root", [](Tape&, const V& x) { return ops::reciprocal_square_root(x[0]); },
+      {positive({3, 4}, 1)}, 43, 250);
+  add_case("absolute", [](Tape&, const V& x) { return ops::absolute(x[0]); }, {both_signs({3, 4}, 1)});
+  // Cauchy's estimate |f^(n)| <= n! M / r^n with M a bound of |f| on a circle of radius r around the real point:
+  // sigmoid, r = 2: |1 + e^-z| >= sin 2 there, M = 1.1; tanh, r = 1: M = tan 1 = 1.56;
+  // gelu_tanh, r = 3/4, |x| < 1.57: |Im u| <= 1.03, |tanh u| <= tan 1.03 = 1.67, M = 2.32 * 2.67 / 2 = 3.1.
+  add_case(
+      "sigmoid", [](Tape&, const V& x) { return ops::sigmoid(x[0]); }, {both_signs({3, 4}, 1)}, 5, 13);
+  add_case(
+      "tanh", [](Tape&, const V& x) { return ops::tanh(x[0]); }, {both_signs({3, 4}, 1)}, 188, 1124);
+  // Cramer's bound of Hermite polynomials, |H_n(x)| e^(-x^2 / 2) <= 1.0865 sqrt(2^n n!), times 2 / sqrt(pi).
+  add_case(
+      "erf", [](Tape&, const V& x) { return ops::erf(x[0]); }, {both_signs({3, 4}, 1)}, 24, 76);
+  // (x Phi)^(n) = x phi^(n-1) + n phi^(n-2), |phi^(m)| <= 1.0865 sqrt(m! / 2 pi), |x| < 1.57.
+  add_case(
+      "gelu", [](Tape&, const V& x) { return ops::gelu(x[0]); }, {both_signs({3, 4}, 1)}, 9, 21);
+  add_case(
+      "gelu_tanh", [](Tape&, const V& x) { return ops::gelu(x[0], ops::GeluKind::tanh); },
+      {both_signs({3, 4}, 1)}, 1600, 12600);
+  // Their first derivatives are chains of about 12 operations, which differentiation doubles twice.
+  for (auto op_case = list.end() - 2; op_case != list.end(); ++op_case) {
+    op_case->first.roundings = 48;
+    op_case->second.roundings = 192;
+  }
+  add_case(
+      "dropout",
+      [](Tape& tape, const V& x) {
+        tape.set_context({.training = true, .seed = 3, .step = tape.backend().make_step_state(StepState{})});
+        return ops::multiply(ops::dropout(x[0], 0.25f, "drop"), x[0]);
+      },
+      {both_signs({3, 4}, 1)});
+  add_case("watch", [](Tape&, const V& x) { return ops::watch(ops::multiply(x[0], x[0]), SlotLabel::input); },
+           {both_signs({3, 4}, 1)});
+  // Linear maps of a square, so that second derivatives are not zero.
+  using Map = std::function<Variable(const Variable&)>;
+  const auto add_linear = [&](const std::string& name, const Map& map, const Shape& shape) {
+    add_case(name, [map](Tape&, const V& x) { return map(ops::multiply(x[0], x[0])); },
+             {both_signs(shape, 1)});
+  };
+  add_linear("permute", [](const Variable& x) { return ops::permute(x, std::array{2, 0, 1}); }, {2, 3, 2});
+  add_linear("transpose", [](const Variable& x) { return ops::transpose(x, 0, -1); }, {2, 3, 2});
+  add_linear("slice", [](const Variable& x) { return ops::slice(x, 1, 1, 2); }, {2, 3, 2});
+  add_linear("place_slice", [](const Variable& x) { return ops::place_slice(x, 0, 1, 4); }, {2, 3});
+  add_linear("sum_axes_apart", [](const Variable& x) { return ops::sum(x, std::array{0, 2}); }, {2, 3, 2});
+  add_linear("sum_axes_together_kept",
+             [](const Variable& x) {
+               return ops::sum(x, std::array{1, 2}, true);
+             },
+             {2, 3, 2});
+  add_linear("mean_axes_apart_kept",
+             [](const Variable& x) {
+               return ops::mean(x, std::array{-1, 0}, true);
+             },
+             {2, 3, 2});
+  add_linear("mean_axes", [](const Variable& x) { return ops::mean(x, std::array{0, 1}); }, {2, 3, 2});
+  add_linear("sum_to_apart", [](const Variable& x) { return ops::sum_to(x, {3, 1}); }, {2, 3, 2});
+  add_linear("split",
+             [](const Variable& x) {
+               const std::vector<Variable> parts = ops::split(x, 1, 3);
+               return ops::add(ops::multiply(parts[0], ops::scale(parts[2], 0.5f)), parts[1]);
+             },
+             {2, 6});
+  add_case(
+      "concat",
+      [](Tape&, const V& x) {
+        return ops::concat(std::vector{ops::multiply(x[0], x[0]), ops::multiply(x[1], x[1]), x[0], x[1]}, 1);
+      },
+      {both_signs({2, 1}, 1), both_signs({2, 2}, 2)});
+  add_case("embedding",
+           [](Tape& tape, const V& x) {
+             return ops::embedding(ops::multiply(x[0], x[0]), index_of(tape.backend(), {2, 0, 2, 3}));
+           },
+           {both_signs({4, 3}, 1)});
+  add_case("scatter_rows",
+           [](Tape& tape, const V& x) {
+             return ops::scatter_rows(ops::multiply(x[0], x[0]), index_of(tape.backend(), {2, 0, 2}), 4);
+           },
+           {both_signs({3, 3}, 1)});
   add_case("sum_all", [](Tape&, const V& x) { return ops::sum(x[0]); }, {both_signs({3, 4}, 1)});
   add_case("mean_all", [](Tape&, const V& x) { return ops::mean(x[0]); }, {both_signs({3, 4}, 1)});
   // Elements differ by at least 1/64 after 5 * 37 mod 64 steps; the row maxima lead by more than h (checked
@@ -251,6 +350,37 @@ TEST(MaxGradient, IsSharedAmongEqualMaxima) {
   const Variable x = tape.input(tensor_of(*backend, {4}, {3, 1, 3, -2}));
   const Variable gradient = tape.gradients(std::vector{ops::max(x)}, {}, std::vector{x}).front();
   EXPECT_EQ(values_of(*backend, gradient.tensor()), (std::vector<float>{0.5f, 0, 0.5f, 0}));
+}
+
+TEST(MaximumGradient, IsSharedWhereBothAreEqual) {
+  const auto backend = hopper_backend();
+  const float infinity = std::numeric_limits<float>::infinity();
+  Tape tape(*backend);
+  const Variable a = tape.input(tensor_of(*backend, {5}, {1, 2, 0x1p-149f, infinity, -0.0f}));
+  const Variable b = tape.input(tensor_of(*backend, {5}, {1, 3, 0, infinity, 0}));
+  for (const bool maximum : {true, false}) {
+    const Variable y = maximum ? ops::maximum(a, b) : ops::minimum(a, b);
+    const auto gradients = tape.gradients(std::vector{ops::sum(y)}, {}, std::vector{a, b});
+    const std::vector<float> of_greater_a{0.5f, 0, 1, 0.5f, 0.5f}, of_smaller_a{0.5f, 1, 0, 0.5f, 0.5f};
+    EXPECT_EQ(values_of(*backend, gradients[0].tensor()), maximum ? of_greater_a : of_smaller_a);
+    EXPECT_EQ(values_of(*backend, gradients[1].tensor()), maximum ? of_smaller_a : of_greater_a);
+  }
+}
+
+TEST(SignGradient, DoesNotExist) {
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  const Variable x = tape.input(tensor_of(*backend, {2}, {3, -1}));
+  EXPECT_FALSE(ops::sign(x).requires_gradient());
+  EXPECT_EQ(values_of(*backend, ops::sign(x).tensor()), (std::vector<float>{1, -1}));
+}
+
+TEST(AbsoluteGradient, IsZeroAtZero) {
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  const Variable x = tape.input(tensor_of(*backend, {4}, {3, -1, 0, -0.0f}));
+  const auto gradients = tape.gradients(std::vector{ops::sum(ops::absolute(x))}, {}, std::vector{x});
+  EXPECT_EQ(values_of(*backend, gradients[0].tensor()), (std::vector<float>{1, -1, 0, 0}));
 }
 
 TEST(MeanGradient, DividesTheSeedOnce) {

@@ -1,0 +1,252 @@
+// Convolution and pooling. A convolution is bilinear: with y = conv(x, w) and the pairing <.,.>,
+//   <conv(x, w), g> = <x, input_gradient(g, w)> = <w, weight_gradient(x, g)>,
+// so the three operations are each other's derivatives, to any order. Pooling is linear once its windows (of the
+// average) or its choices (of the maximum) are fixed: two pairs of adjoints.
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "engine/autograd/dispatch.hpp"
+#include "engine/autograd/ops.hpp"
+
+namespace fp16lab::engine::ops {
+
+namespace {
+
+/// Axes of a 4-d activation.
+struct Axes {
+  int channels, height, width;
+};
+constexpr Axes axes_of(Layout layout) { return layout == Layout::nchw ? Axes{1, 2, 3} : Axes{3, 1, 2}; }
+constexpr std::string_view name_of_layout(Layout layout) {
+  return layout == Layout::nchw ? "(N, C, H, W)" : "(N, H, W, C)";
+}
+
+Shape activation_shape(Layout layout, std::int64_t batch, std::int64_t channels, std::int64_t height,
+                       std::int64_t width) {
+  return layout == Layout::nchw ? Shape{batch, channels, height, width}
+                                : Shape{batch, height, width, channels};
+}
+
+std::string text(const std::array<std::int64_t, 2>& pair) {
+  return "(" + std::to_string(pair[0]) + ", " + std::to_string(pair[1]) + ")";
+}
+
+void require_at_least(Op op, std::string_view what, const std::array<std::int64_t, 2>& pair,
+                      std::int64_t least) {
+  if (pair[0] < least || pair[1] < least)
+    reject(op, std::string(what) + " " + text(pair) + "; at least " + std::to_string(least) + " is needed");
+}
+
+void check_geometry(Op op, const Conv2dGeometry& geometry) {
+  require_at_least(op, "stride", geometry.stride, 1);
+  require_at_least(op, "padding", geometry.padding, 0);
+  require_at_least(op, "dilation", geometry.dilation, 1);
+}
+
+/// floor((extent + 2 padding - dilation (kernel - 1) - 1) / stride) + 1, or 0 if no window fits.
+std::int64_t windows(std::int64_t extent, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
+                     std::int64_t dilation) {
+  const std::int64_t room = extent + 2 * padding - dilation * (kernel - 1) - 1;
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+/// The shape of y = conv(x, w); rejects shapes that do not fit, in words of `op`.
+Shape output_shape(Op op, const Shape& x, const Shape& weight, const Conv2dGeometry& geometry) {
+  check_geometry(op, geometry);
+  const Axes at = axes_of(geometry.layout);
+  if (x.rank() != 4 || weight.rank() != 4 || x[at.channels] != weight[1]) {
+    reject(op, "x " + std::string(name_of_layout(geometry.layout)) +
+                   " and weight (K, C, R, S) do not fit: " + x.to_string() + " and " + weight.to_string());
+  }
+  const std::int64_t p =
+      windows(x[at.height], weight[2], geometry.stride[0], geometry.padding[0], geometry.dilation[0]);
+  const std::int64_t q =
+      windows(x[at.width], weight[3], geometry.stride[1], geometry.padding[1], geometry.dilation[1]);
+  if (p < 1 || q < 1 || weight[2] < 1 || weight[3] < 1) {
+    reject(op, "no window fits: x " + x.to_string() + ", weight " + weight.to_string() + ", padding " +
+                   text(geometry.padding) + ", dilation " + text(geometry.dilation));
+  }
+  return activation_shape(geometry.layout, x[0], weight[0], p, q);
+}
+
+void check_gradient(Op op, const Variable& gradient, const Shape& expected) {
+  if (!(gradient.shape() == expected))
+    reject(op, "gradient " + describe(gradient) + "; the convolution gives " + expected.to_string());
+}
+
+constexpr std::array<int, 3> all_but_channels(Layout layout) {
+  return layout == Layout::nchw ? std::array<int, 3>{0, 2, 3} : std::array<int, 3>{0, 1, 2};
+}
+
+/// `observed`: this is a layer's forward, not a step of some backward pass.
+Variable convolve(const Variable& x, const Variable& w, const Variable& bias, const Conv2dGeometry& geometry,
+                  bool observed) {
+  const Shape shape = output_shape(Op::conv2d, x.shape(), w.shape(), geometry);
+  if (bias.defined() && !(bias.shape() == Shape{w.shape()[0]}))
+    reject(Op::conv2d, "bias " + describe(bias) + " for weight " + describe(w));
+  Tape& tape = x.tape();
+  Tensor out = tape.backend().empty(shape, x.dtype());
+  const Tensor bias_value = bias.defined() ? bias.tensor() : Tensor();
+  tape.backend().conv2d(x.tensor(), w.tensor(), geometry, bias.defined() ? &bias_value : nullptr, out,
+                        tape.probe());
+  const Slot slot_x = {x,
+                       [w, shape = x.shape(), geometry](const Variable& g, const Variable&) {
+                         return conv2d_input_gradient(g, w, shape, geometry);
+                       },
+                       observed ? SlotLabel::input : SlotLabel::none};
+  const Slot slot_w = {w,
+                       [x, shape = w.shape(), geometry](const Variable& g, const Variable&) {
+                         return conv2d_weight_gradient(x, g, shape, geometry);
+                       },
+                       observed ? SlotLabel::weight : SlotLabel::none};
+  if (!bias.defined()) return tape.record(Op::conv2d, out, {slot_x, slot_w});
+  const Slot slot_b = {
+      bias,
+      [axes = all_but_channels(geometry.layout)](const Variable& g, const Variable&) { return sum(g, axes); },
+      observed ? SlotLabel::bias : SlotLabel::none};
+  return tape.record(Op::conv2d, out, {slot_x, slot_w, slot_b});
+}
+
+}  // namespace
+
+Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
+                const Conv2dGeometry& geometry) {
+  if (!bias.defined()) {
+    const auto inputs = dispatched<2>(Op::conv2d, {x, weight});
+    return convolve(inputs[0], inputs[1], {}, geometry, true);
+  }
+  const auto inputs = dispatched<3>(Op::conv2d, {x, weight, bias});
+  return convolve(inputs[0], inputs[1], inputs[2], geometry, true);
+}
+
+Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight, const Shape& input_shape,
+                               const Conv2dGeometry& geometry) {
+  const auto inputs = dispatched<2>(Op::conv2d_input_gradient, {gradient, weight});
+  const Variable g = inputs[0], w = inputs[1];
+  check_gradient(Op::conv2d_input_gradient, g,
+                 output_shape(Op::conv2d_input_gradient, input_shape, w.shape(), geometry));
+  Tape& tape = g.tape();
+  Tensor out = tape.backend().empty(input_shape, g.dtype());
+  tape.backend().conv2d_input_gradient(g.tensor(), w.tensor(), geometry, out, tape.probe());
+  return tape.record(
+      Op::conv2d_input_gradient, out,
+      {{g, [w, geometry](const Variable& h, const Variable&) { return convolve(h, w, {}, geometry, false); }},
+       {w, [g, shape = w.shape(), geometry](const Variable& h, const Variable&) {
+          return conv2d_weight_gradient(h, g, shape, geometry);
+        }}});
+}
+
+Variable conv2d_weight_gradient(const Variable& input, const Variable& gradient, const Shape& weight_shape,
+                                const Conv2dGeometry& geometry) {
+  const auto inputs = dispatched<2>(Op::conv2d_weight_gradient, {input, gradient});
+  const Variable x = inputs[0], g = inputs[1];
+  check_gradient(Op::conv2d_weight_gradient, g,
+                 output_shape(Op::conv2d_weight_gradient, x.shape(), weight_shape, geometry));
+  Tape& tape = x.tape();
+  Tensor out = tape.backend().empty(weight_shape, x.dtype());
+  tape.backend().conv2d_weight_gradient(x.tensor(), g.tensor(), geometry, out, tape.probe());
+  return tape.record(
+      Op::conv2d_weight_gradient, out,
+      {{x, [g, shape = x.shape(), geometry](
+               const Variable& h, const Variable&) { return conv2d_input_gradient(g, h, shape, geometry); }},
+       {g,
+        [x, geometry](const Variable& h, const Variable&) { return convolve(x, h, {}, geometry, false); }}});
+}
+
+namespace {
+
+Shape pooled_shape(Op op, const Variable& x, const Pool2dGeometry& geometry) {
+  require_at_least(op, "kernel", geometry.kernel, 1);
+  require_at_least(op, "stride", geometry.stride, 1);
+  require_at_least(op, "padding", geometry.padding, 0);
+  for (const std::size_t axis : {std::size_t{0}, std::size_t{1}}) {
+    if (2 * geometry.padding[axis] > geometry.kernel[axis]) {
+      reject(op, "padding " + text(geometry.padding) + " is more than half the kernel " +
+                     text(geometry.kernel) + ": a window could lie outside x");
+    }
+  }
+  const Shape shape = x.shape();
+  if (shape.rank() != 4)
+    reject(op, describe(x) + "; " + std::string(name_of_layout(geometry.layout)) + " is needed");
+  const Axes at = axes_of(geometry.layout);
+  const std::int64_t p =
+      windows(shape[at.height], geometry.kernel[0], geometry.stride[0], geometry.padding[0], 1);
+  const std::int64_t q =
+      windows(shape[at.width], geometry.kernel[1], geometry.stride[1], geometry.padding[1], 1);
+  if (p < 1 || q < 1) {
+    reject(op, "no window fits: x " + describe(x) + ", kernel " + text(geometry.kernel) + ", padding " +
+                   text(geometry.padding));
+  }
+  return activation_shape(geometry.layout, shape[0], shape[at.channels], p, q);
+}
+
+Variable pool_place(const Variable& x, const Tensor& index, const Shape& plane_shape, Layout layout);
+
+/// x at `index`, plane by plane; shape of index.
+Variable pool_pick(const Variable& x, const Tensor& index, Layout layout) {
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(index.shape(), x.dtype());
+  backend.pool_pick(x.tensor(), index, layout, out);
+  return x.tape().record(Op::pool_pick, out,
+                         {{x, [index, shape = x.shape(), layout](const Variable& g, const Variable&) {
+                             return pool_place(g, index, shape, layout);
+                           }}});
+}
+
+/// Its adjoint: zeros of `plane_shape`, but for the sums of the x whose index names a place.
+Variable pool_place(const Variable& x, const Tensor& index, const Shape& plane_shape, Layout layout) {
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(plane_shape, x.dtype());
+  backend.pool_place(x.tensor(), index, layout, out);
+  return x.tape().record(
+      Op::pool_place, out,
+      {{x, [index, layout](const Variable& g, const Variable&) { return pool_pick(g, index, layout); }}});
+}
+
+Variable average_pool2d_transposed(const Variable& x, const Shape& plane_shape,
+                                   const Pool2dGeometry& geometry);
+
+Variable average(const Variable& x, const Pool2dGeometry& geometry) {
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(pooled_shape(Op::average_pool2d, x, geometry), x.dtype());
+  backend.average_pool2d(x.tensor(), geometry, out);
+  return x.tape().record(Op::average_pool2d, out,
+                         {{x, [shape = x.shape(), geometry](const Variable& g, const Variable&) {
+                             return average_pool2d_transposed(g, shape, geometry);
+                           }}});
+}
+
+Variable average_pool2d_transposed(const Variable& x, const Shape& plane_shape,
+                                   const Pool2dGeometry& geometry) {
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(plane_shape, x.dtype());
+  backend.average_pool2d_transposed(x.tensor(), geometry, out);
+  return x.tape().record(
+      Op::average_pool2d_transposed, out,
+      {{x, [geometry](const Variable& g, const Variable&) { return average(g, geometry); }}});
+}
+
+}  // namespace
+
+Variable max_pool2d(const Variable& input, const Pool2dGeometry& geometry) {
+  const auto inputs = dispatched<1>(Op::max_pool2d, {input});
+  const Variable x = inputs[0];
+  const Shape shape = pooled_shape(Op::max_pool2d, x, geometry);
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(shape, x.dtype());
+  Tensor index = backend.empty(shape, DType::i32);
+  backend.max_pool2d(x.tensor(), geometry, out, index);
+  return x.tape().record(
+      Op::max_pool2d, out,
+      {{x, [index, plane = x.shape(), layout = geometry.layout](const Variable& g, const Variable&) {
+          return pool_place(g, index, plane, layout);
+        }}});
+}
+
+Variable average_pool2d(const Variable& input, const Pool2dGeometry& geometry) {
+  const auto inputs = dispatched<1>(Op::average_pool2d, {input});
+  return average(inputs[0], geometry);
+}
+
+}  // namespace fp16lab::engine::ops

@@ -1,0 +1,297 @@
+// Softmax and the norms. All arithmetic is FP32, whatever the input; a 16-bit result is rounded once.
+//
+// A norm is two differentiable values of x, for a set of axes with n elements:
+//   r(x)    = 1 / sqrt(mean((x - mean(x))^2) + epsilon)         "rstd"
+//   xhat(x) = (x - mean(x)) * r
+// followed by the affine map y = xhat * weight + bias. Their vector-Jacobian products,
+//   d xhat: r * (g - mean(g) - xhat * mean(g * xhat))
+//   d r:    h * -r^3 / n * (x - mean(x)),
+// use r and xhat as values of the tape, so that a second derivative flows through the statistics. r is computed
+// once, with xhat, and recorded as a node of its own to which only double backward comes.
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "engine/autograd/composite.hpp"
+#include "engine/autograd/dispatch.hpp"
+#include "engine/autograd/ops.hpp"
+
+namespace fp16lab::engine::ops {
+
+namespace {
+
+using composite::enter;
+using composite::enter_parameter;
+
+/// One input: in FP32, and the dtype of the result.
+struct Wide {
+  Variable x;
+  DType result;
+};
+Wide enter_one(Op op, const Variable& input, SlotLabel label) {
+  std::array<Variable, 1> inputs = {input};
+  const DType result = enter(op, inputs, std::array{label});
+  return {inputs[0], result};
+}
+
+/// The row maximum is subtracted: every exponential is at most 1, and one of them is 1.
+Tensor minus_maximum(Backend& backend, const Tensor& x, int axis) {
+  return composite::binary(backend, BinaryOp::subtract, x,
+                           composite::reduce(backend, ReduceOp::max, x, axis));
+}
+
+// ---- softmax ----
+
+Variable softmax_f32(const Variable& x, int axis) {
+  Backend& backend = x.tape().backend();
+  Tensor y = minus_maximum(backend, x.tensor(), axis);
+  backend.unary(UnaryOp::exp, y, y);
+  backend.binary(BinaryOp::divide, y, composite::reduce(backend, ReduceOp::sum, y, axis), y);
+  return x.tape().record(Op::softmax, y, {{x, [axis](const Variable& g, const Variable& value) {
+                                             return multiply(
+                                                 value, subtract(g, sum(multiply(g, value), axis, true)));
+                                           }}});
+}
+
+Variable log_softmax_f32(const Variable& x, int axis) {
+  Backend& backend = x.tape().backend();
+  Tensor y = minus_maximum(backend, x.tensor(), axis);
+  Tensor log_sum =
+      composite::reduce(backend, ReduceOp::sum, composite::unary(backend, UnaryOp::exp, y), axis);
+  backend.unary(UnaryOp::log, log_sum, log_sum);
+  backend.binary(BinaryOp::subtract, y, log_sum, y);
+  return x.tape().record(Op::log_softmax, y, {{x, [axis](const Variable& g, const Variable& value) {
+                                                 return subtract(g, multiply(exp(value), sum(g, axis, true)));
+                                               }}});
+}
+
+// ---- norms ----
+
+/// Mean and biased variance over all but the axes that `shape` keeps; both of that shape.
+struct Statistics {
+  Tensor mean;
+  Tensor variance;
+};
+
+/// r = 1 / sqrt(variance + epsilon)
+Tensor reciprocal_deviation(Backend& backend, const Tensor& variance, float epsilon) {
+  return composite::unary(
+      backend, UnaryOp::reciprocal_square_root,
+      composite::binary(backend, BinaryOp::add, variance, composite::scalar(backend, epsilon)));
+}
+
+/// (x - mean) * r, with statistics that broadcast to x.
+Tensor standardized(Backend& backend, const Tensor& x, const Tensor& mean, const Tensor& r) {
+  Tensor out = composite::binary(backend, BinaryOp::subtract, x, mean);
+  backend.binary(BinaryOp::multiply, out, r, out);
+  return out;
+}
+
+Variable mean_to(const Variable& x, const Shape& shape) {
+  const std::int64_t count = x.shape().element_count() / shape.element_count();
+  return divide_constant(sum_to(x, shape), static_cast<float>(count));
+}
+
+/// Records r and xhat of x; `statistics` broadcast to x.
+Variable normalized(Op op, const Variable& x, const Statistics& statistics, float epsilon) {
+  Tape& tape = x.tape();
+  Backend& backend = tape.backend();
+  const Tensor value = reciprocal_deviation(backend, statistics.variance, epsilon);
+  const Shape kept = value.shape();
+  const Variable r = tape.record(
+      op, value, {{x, [x, kept](const Variable& h, const Variable& y) {
+                     const std::int64_t count = x.shape().element_count() / kept.element_count();
+                     const Variable slope = divide_constant(negate(multiply(h, multiply(y, multiply(y, y)))),
+                                                            static_cast<float>(count));
+                     return multiply(subtract(x, mean_to(x, kept)), slope);
+                   }}});
+  return tape.record(op, standardized(backend, x.tensor(), statistics.mean, value),
+                     {{x, [r, kept](const Variable& g, const Variable& xhat) {
+                         const Variable along = multiply(xhat, mean_to(multiply(g, xhat), kept));
+                         return multiply(r, subtract(subtract(g, mean_to(g, kept)), along));
+                       }}});
+}
+
+/// xhat * weight + bias as one node; the parameters (n) broadcast to xhat as `shape`. Both undefined: xhat.
+Variable affine(Op op, const Variable& xhat, const Variable& weight, const Variable& bias,
+                const Shape& shape) {
+  if (!weight.defined()) return xhat;
+  Tape& tape = xhat.tape();
+  Backend& backend = tape.backend();
+  Tensor y = composite::binary(backend, BinaryOp::multiply, xhat.tensor(), weight.tensor().reshaped(shape));
+  backend.binary(BinaryOp::add, y, bias.tensor().reshaped(shape), y);
+  return tape.record(
+      op, y,
+      {{xhat,
+        [weight, shape](const Variable& g, const Variable&) { return multiply(g, reshape(weight, shape)); }},
+       {weight,
+        [xhat, shape, own = weight.shape()](const Variable& g, const Variable&) {
+          return reshape(sum_to(multiply(g, xhat), shape), own);
+        }},
+       {bias, [shape, own = bias.shape()](const Variable& g, const Variable&) {
+          return reshape(sum_to(g, shape), own);
+        }}});
+}
+
+void check_parameters(Op op, const Variable& x, const Variable& weight, const Variable& bias,
+                      std::int64_t features) {
+  if (weight.defined() != bias.defined()) reject(op, "weight and bias go together: give both or neither");
+  for (const Variable& parameter : {weight, bias}) {
+    if (parameter.defined() && !(parameter.shape() == Shape{features})) {
+      reject(op, "a parameter is " + describe(parameter) + " for x " + describe(x) + "; (" +
+                     std::to_string(features) + ") is needed");
+    }
+  }
+}
+
+void check_epsilon(Op op, float epsilon) {
+  if (!(epsilon >= 0.0f)) reject(op, "epsilon " + std::to_string(epsilon) + "; at least 0 is needed");
+}
+
+Statistics layer_statistics(Backend& backend, const Tensor& x) {
+  const auto extent = static_cast<float>(x.shape()[-1]);
+  const int last = x.shape().rank() - 1;
+  const Tensor mean = composite::divide(backend, composite::reduce(backend, ReduceOp::sum, x, last), extent);
+  Tensor squares = composite::binary(backend, BinaryOp::subtract, x, mean);
+  backend.binary(BinaryOp::multiply, squares, squares, squares);
+  return {mean, composite::divide(backend, composite::reduce(backend, ReduceOp::sum, squares, last), extent)};
+}
+
+// ---- batch norm ----
+
+/// Where the channels are: x as (C, values of one channel), and the shape in which (C) broadcasts to x.
+struct Channels {
+  std::int64_t count = 0;
+  std::int64_t values = 0;  ///< per channel
+  bool leading = false;     ///< NCHW: the axes after C are not empty
+  Shape kept;
+};
+
+Channels channels_of(Op op, const Variable& x, Layout layout) {
+  const Shape shape = x.shape();
+  if (shape.rank() != 2 && shape.rank() != 4)
+    reject(op, describe(x) + "; (N, C), (N, C, H, W) or (N, H, W, C) is needed");
+  Channels channels;
+  channels.leading = shape.rank() == 4 && layout == Layout::nchw;
+  channels.count = shape[channels.leading ? 1 : -1];
+  if (channels.count < 1) reject(op, describe(x) + " has no channels");
+  channels.values = shape.element_count() / channels.count;
+  channels.kept = shape.rank() == 2  ? Shape{1, channels.count}
+                  : channels.leading ? Shape{1, channels.count, 1, 1}
+                                     : Shape{1, 1, 1, channels.count};
+  return channels;
+}
+
+/// One TREE a channel over its values in row-major order.
+Statistics batch_statistics(Backend& backend, const Tensor& x, const Channels& channels) {
+  const auto values = static_cast<float>(channels.values);
+  Tensor rows;  // the values of a channel adjacent, or the channels of a value
+  int axis = 0;
+  if (channels.leading) {
+    const Shape& shape = x.shape();
+    Tensor planes = backend.empty({shape[1], shape[0], shape[2], shape[3]}, DType::f32);
+    backend.permute(x, std::array{1, 0, 2, 3}, planes);
+    rows = planes.reshaped({channels.count, channels.values});
+    axis = 1;
+  } else {
+    rows = x.reshaped({channels.values, channels.count});
+  }
+  const Tensor mean =
+      composite::divide(backend, composite::reduce(backend, ReduceOp::sum, rows, axis), values);
+  Tensor squares = composite::binary(backend, BinaryOp::subtract, rows, mean);
+  backend.binary(BinaryOp::multiply, squares, squares, squares);
+  const Tensor variance =
+      composite::divide(backend, composite::reduce(backend, ReduceOp::sum, squares, axis), values);
+  return {mean.reshaped(channels.kept), variance.reshaped(channels.kept)};
+}
+
+/// Parameters of batch_norm in FP32, each under its own name.
+struct Affine {
+  Variable weight, bias;
+};
+Affine enter_affine(Op op, const Variable& weight, const Variable& bias) {
+  if (!weight.defined()) return {};
+  return {enter_parameter(op, weight, SlotLabel::weight), enter_parameter(op, bias, SlotLabel::bias)};
+}
+
+}  // namespace
+
+Variable softmax(const Variable& input, int axis) {
+  const Wide wide = enter_one(Op::softmax, input, SlotLabel::none);
+  const CastPolicyGuard off(wide.x.tape(), nullptr);
+  return cast(softmax_f32(wide.x, normalized_axis(Op::softmax, wide.x, axis)), wide.result);
+}
+
+Variable log_softmax(const Variable& input, int axis) {
+  const Wide wide = enter_one(Op::log_softmax, input, SlotLabel::none);
+  const CastPolicyGuard off(wide.x.tape(), nullptr);
+  return cast(log_softmax_f32(wide.x, normalized_axis(Op::log_softmax, wide.x, axis)), wide.result);
+}
+
+Variable layer_norm(const Variable& input, const Variable& weight, const Variable& bias, float epsilon) {
+  tape_of(Op::layer_norm, input);
+  const Shape shape = input.shape();
+  if (shape.rank() < 1 || shape[-1] < 1)
+    reject(Op::layer_norm, describe(input) + " has no last axis to normalise over");
+  check_parameters(Op::layer_norm, input, weight, bias, shape[-1]);
+  check_epsilon(Op::layer_norm, epsilon);
+  std::array<Variable, 3> inputs = {input, weight, bias};
+  constexpr std::array labels = {SlotLabel::input, SlotLabel::weight, SlotLabel::bias};
+  const std::size_t count = weight.defined() ? 3 : 1;
+  const DType result = enter(Op::layer_norm, std::span(inputs).first(count), std::span(labels).first(count));
+  const auto& [x, w, b] = inputs;
+  Tape& tape = x.tape();
+  const CastPolicyGuard off(tape, nullptr);
+  const Variable xhat = normalized(Op::layer_norm, x, layer_statistics(tape.backend(), x.tensor()), epsilon);
+  return cast(affine(Op::layer_norm, xhat, w, b, Shape{shape[-1]}), result);
+}
+
+BatchNormResult batch_norm(const Variable& input, const Variable& weight, const Variable& bias, float epsilon,
+                           Layout layout) {
+  tape_of(Op::batch_norm, input);
+  const Channels channels = channels_of(Op::batch_norm, input, layout);
+  check_parameters(Op::batch_norm, input, weight, bias, channels.count);
+  check_epsilon(Op::batch_norm, epsilon);
+  if (channels.values < 2) {
+    reject(Op::batch_norm, describe(input) +
+                               " has fewer than two values per channel, which make no batch "
+                               "statistics; use the running ones");
+  }
+  const Wide wide = enter_one(Op::batch_norm, input, SlotLabel::input);
+  const Affine parameters = enter_affine(Op::batch_norm, weight, bias);
+  Tape& tape = wide.x.tape();
+  const CastPolicyGuard off(tape, nullptr);
+  const Statistics statistics = batch_statistics(tape.backend(), wide.x.tensor(), channels);
+  const Variable xhat = normalized(Op::batch_norm, wide.x, statistics, epsilon);
+  const Variable y = affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept);
+  return {cast(y, wide.result), statistics.mean.reshaped({channels.count}),
+          statistics.variance.reshaped({channels.count})};
+}
+
+Variable batch_norm_inference(const Variable& input, const Tensor& mean, const Tensor& variance,
+                              const Variable& weight, const Variable& bias, float epsilon, Layout layout) {
+  tape_of(Op::batch_norm, input);
+  const Channels channels = channels_of(Op::batch_norm, input, layout);
+  check_parameters(Op::batch_norm, input, weight, bias, channels.count);
+  check_epsilon(Op::batch_norm, epsilon);
+  for (const Tensor& statistic : {mean, variance}) {
+    if (!statistic.defined() || statistic.dtype() != DType::f32 ||
+        !(statistic.shape() == Shape{channels.count})) {
+      reject(Op::batch_norm,
+             "a running statistic is " + (statistic.defined() ? statistic.describe() : "undefined") +
+                 " for x " + describe(input) + "; f32 (" + std::to_string(channels.count) + ") is needed");
+    }
+  }
+  const Wide wide = enter_one(Op::batch_norm, input, SlotLabel::input);
+  const Affine parameters = enter_affine(Op::batch_norm, weight, bias);
+  Tape& tape = wide.x.tape();
+  Backend& backend = tape.backend();
+  const CastPolicyGuard off(tape, nullptr);
+  const Tensor r = reciprocal_deviation(backend, variance.reshaped(channels.kept), epsilon);
+  const Variable xhat = tape.record(
+      Op::batch_norm, standardized(backend, wide.x.tensor(), mean.reshaped(channels.kept), r),
+      {{wide.x, [r](const Variable& g, const Variable&) { return multiply(g, g.tape().constant(r)); }}});
+  return cast(affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept), wide.result);
+}
+
+}  // namespace fp16lab::engine::ops
