@@ -13,15 +13,29 @@ namespace fp16lab::engine::nn {
 
 namespace {
 
-constexpr std::array all_initializations = {Initialization::torch_linear, Initialization::kaiming_uniform,
-                                            Initialization::xavier_uniform};
+constexpr std::array every_initialization = {Initialization::torch_linear,   Initialization::kaiming_uniform,
+                                             Initialization::kaiming_normal, Initialization::xavier_uniform,
+                                             Initialization::xavier_normal,  Initialization::normal_002};
 
 /// sqrt(numerator / denominator), both roundings IEEE operations (the square root too: IEEE 754-2019, 5.4.1).
 float root_of_ratio(double numerator, std::int64_t denominator) {
   return static_cast<float>(std::sqrt(numerator / static_cast<double>(denominator)));
 }
 
+void require_fan(const char* name, std::int64_t fan, std::string_view path) {
+  if (fan < 1) {
+    throw std::invalid_argument("initial value of " + std::string(path) + ": " + name + " is " +
+                                std::to_string(fan) + "; it must be >= 1");
+  }
+}
+
+PhiloxStream stream_of(std::uint64_t seed, std::string_view path) {
+  return {.seed = seed, .stream = stream_id(path)};
+}
+
 }  // namespace
+
+std::span<const Initialization> all_initializations() { return every_initialization; }
 
 std::string_view name_of(Initialization initialization) {
   switch (initialization) {
@@ -29,16 +43,22 @@ std::string_view name_of(Initialization initialization) {
       return "torch_linear";
     case Initialization::kaiming_uniform:
       return "kaiming_uniform";
+    case Initialization::kaiming_normal:
+      return "kaiming_normal";
     case Initialization::xavier_uniform:
       return "xavier_uniform";
+    case Initialization::xavier_normal:
+      return "xavier_normal";
+    case Initialization::normal_002:
+      return "normal_002";
   }
   return "?";
 }
 
 Initialization initialization_from_name(std::string_view name) {
   std::vector<std::string_view> known;
-  known.reserve(all_initializations.size());
-  for (const Initialization candidate : all_initializations) {
+  known.reserve(every_initialization.size());
+  for (const Initialization candidate : every_initialization) {
     if (name_of(candidate) == name) return candidate;
     known.push_back(name_of(candidate));
   }
@@ -46,20 +66,39 @@ Initialization initialization_from_name(std::string_view name) {
                               "\": " + known_are(name, known));
 }
 
-float weight_bound(Initialization initialization, std::int64_t fan_in, std::int64_t fan_out) {
+float torch_bound(std::int64_t fan_in) { return root_of_ratio(1.0, fan_in); }
+
+Tensor initial_weight(Backend& backend, const Shape& shape, Initialization initialization,
+                      std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed, std::string_view path) {
+  require_fan("fan_in", fan_in, path);
+  require_fan("fan_out", fan_out, path);
+  const auto uniform = [&](float bound) { return uniform_parameter(backend, shape, seed, path, bound); };
+  const auto normal = [&](float deviation) {
+    return normal_parameter(backend, shape, seed, path, deviation);
+  };
   switch (initialization) {
     case Initialization::torch_linear:
-      return root_of_ratio(1.0, fan_in);
+      return uniform(torch_bound(fan_in));
     case Initialization::kaiming_uniform:
-      return root_of_ratio(6.0, fan_in);
+      return uniform(root_of_ratio(6.0, fan_in));
+    case Initialization::kaiming_normal:
+      return normal(root_of_ratio(2.0, fan_in));
     case Initialization::xavier_uniform:
-      return root_of_ratio(6.0, fan_in + fan_out);
+      return uniform(root_of_ratio(6.0, fan_in + fan_out));
+    case Initialization::xavier_normal:
+      return normal(root_of_ratio(2.0, fan_in + fan_out));
+    case Initialization::normal_002:
+      return normal(0.02f);
   }
-  return 0.0f;
+  throw std::invalid_argument("initial value of " + std::string(path) + ": unknown initialization " +
+                              std::to_string(static_cast<int>(initialization)));
 }
 
-float bias_bound(Initialization initialization, std::int64_t fan_in) {
-  return initialization == Initialization::torch_linear ? root_of_ratio(1.0, fan_in) : 0.0f;
+Tensor initial_bias(Backend& backend, const Shape& shape, Initialization initialization, std::int64_t fan_in,
+                    std::uint64_t seed, std::string_view path) {
+  require_fan("fan_in", fan_in, path);
+  const bool drawn = initialization == Initialization::torch_linear;
+  return uniform_parameter(backend, shape, seed, path, drawn ? torch_bound(fan_in) : 0.0f);
 }
 
 Tensor uniform_parameter(Backend& backend, const Shape& shape, std::uint64_t seed, std::string_view path,
@@ -68,7 +107,18 @@ Tensor uniform_parameter(Backend& backend, const Shape& shape, std::uint64_t see
   if (bound == 0.0f) {
     backend.fill(value, 0.0);
   } else {
-    backend.fill_uniform(value, PhiloxStream{.seed = seed, .stream = stream_id(path)}, -bound, bound);
+    backend.fill_uniform(value, stream_of(seed, path), -bound, bound);
+  }
+  return value;
+}
+
+Tensor normal_parameter(Backend& backend, const Shape& shape, std::uint64_t seed, std::string_view path,
+                        float deviation) {
+  Tensor value = backend.empty(shape, DType::f32);
+  if (deviation == 0.0f) {
+    backend.fill(value, 0.0);
+  } else {
+    backend.fill_normal(value, stream_of(seed, path), 0.0f, deviation);
   }
   return value;
 }

@@ -1,31 +1,51 @@
-// Initial weights: uniform distributions from Philox streams keyed by seed and parameter path.
+// Initial values of parameters: the frameworks' distributions, drawn from Philox streams keyed by seed and
+// parameter path, so that no value depends on the order in which layers are made.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "engine/backend/backend.hpp"
 
 namespace fp16lab::engine::nn {
 
-/// For a layer with fan_in inputs and fan_out outputs, U(-bound, bound) with
+/// For a layer with fan_in inputs and fan_out outputs. U(b) is uniform on [-b, b), N(s) normal with mean 0 and
+/// deviation s. Biases are 0 unless said otherwise.
 enum class Initialization {
-  torch_linear,  ///< bound = 1/sqrt(fan_in), weight and bias: torch.nn.Linear, i.e. kaiming_uniform(a = sqrt
-                 ///< 5)
-  kaiming_uniform,  ///< weight bound = sqrt(6/fan_in) (He et al., ICCV 2015, for ReLU), bias 0
-  xavier_uniform,   ///< weight bound = sqrt(6/(fan_in + fan_out)) (Glorot & Bengio, AISTATS 2010), bias 0
+  torch_linear,  ///< weight and bias U(1/sqrt(fan_in)): torch.nn.Linear and Conv2d, kaiming_uniform(a = sqrt 5)
+  kaiming_uniform,  ///< U(sqrt(6/fan_in)), for ReLU (He et al., ICCV 2015)
+  kaiming_normal,   ///< N(sqrt(2/fan_in)), likewise
+  xavier_uniform,   ///< U(sqrt(6/(fan_in + fan_out))) (Glorot & Bengio, AISTATS 2010)
+  xavier_normal,    ///< N(sqrt(2/(fan_in + fan_out))), likewise
+  normal_002,       ///< N(0.02), whatever the fans: GPT-2 (Radford et al. 2019)
 };
 
+/// In the order of the enumeration.
+std::span<const Initialization> all_initializations();
+/// The enumerator's own spelling.
 std::string_view name_of(Initialization initialization);
-/// "torch_linear", "kaiming_uniform", "xavier_uniform"; std::invalid_argument otherwise.
+/// std::invalid_argument for an unknown name, listing the known ones.
 Initialization initialization_from_name(std::string_view name);
 
-/// Bounds as FP32 numbers: one correctly rounded FP64 division and square root, then one rounding to FP32.
-float weight_bound(Initialization initialization, std::int64_t fan_in, std::int64_t fan_out);
-float bias_bound(Initialization initialization, std::int64_t fan_in);
+/// 1/sqrt(fan_in), torch's bound for Linear, Conv2d and (with the hidden extent) LSTM. This and every other bound or
+/// deviation is one correctly rounded FP64 division and square root, then one rounding to FP32.
+float torch_bound(std::int64_t fan_in);
+
+/// A new f32 tensor from stream (seed, path), e.g. path "fc1.weight". Linear weights (outputs, inputs) have fan_in =
+/// inputs, fan_out = outputs; Conv2d weights (K, C, R, S) have fan_in = C R S, fan_out = K R S. Both must be >= 1
+/// (std::invalid_argument naming path).
+Tensor initial_weight(Backend& backend, const Shape& shape, Initialization initialization,
+                      std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed, std::string_view path);
+/// The bias that goes with it.
+Tensor initial_bias(Backend& backend, const Shape& shape, Initialization initialization, std::int64_t fan_in,
+                    std::uint64_t seed, std::string_view path);
 
 /// A new f32 tensor, U[-bound, bound) from stream (seed, path); bound 0 gives zeros.
 Tensor uniform_parameter(Backend& backend, const Shape& shape, std::uint64_t seed, std::string_view path,
                          float bound);
+/// A new f32 tensor, normal with mean 0 from stream (seed, path); deviation 0 gives zeros.
+Tensor normal_parameter(Backend& backend, const Shape& shape, std::uint64_t seed, std::string_view path,
+                        float deviation);
 
 }  // namespace fp16lab::engine::nn

@@ -14,15 +14,17 @@ struct LinearOptions {
   std::int64_t outputs = 0;  ///< >= 1
   bool bias = true;
   Initialization initialization = Initialization::torch_linear;
+  float deviation = 0.0f;  ///< > 0: weight normal(0, deviation) and bias 0, whatever `initialization` says
   std::uint64_t seed = 0;
 };
 
-/// Parameters "<path>.weight" (outputs, inputs) and "<path>.bias" (outputs).
+/// Parameters "<path>.weight" (outputs, inputs) and "<path>.bias" (outputs). Observed gradients: "<path>.input",
+/// "<path>.weight", "<path>.bias".
 class Linear final : public Module {
  public:
   Linear(Backend& backend, std::string path, const LinearOptions& options);
 
-  /// x (batch, inputs) -> (batch, outputs)
+  /// x (..., inputs) -> (..., outputs)
   Variable forward(Tape& tape, const Variable& x) override;
 
   const std::string& path() const { return path_; }

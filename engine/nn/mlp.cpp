@@ -1,17 +1,63 @@
 #include "engine/nn/mlp.hpp"
 
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
 namespace fp16lab::engine::nn {
 
-std::string_view name_of(Activation activation) { return activation == Activation::none ? "none" : "relu"; }
+namespace {
+
+struct ActivationEntry {
+  Activation activation;
+  std::string_view name;
+};
+constexpr std::array entries{
+    ActivationEntry{Activation::none, "none"}, ActivationEntry{Activation::relu, "relu"},
+    ActivationEntry{Activation::tanh, "tanh"}, ActivationEntry{Activation::gelu, "gelu"},
+    ActivationEntry{Activation::sigmoid, "sigmoid"}};
+
+Variable activate(Activation activation, const Variable& x) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return ops::relu(x);
+    case Activation::tanh:
+      return ops::tanh(x);
+    case Activation::gelu:
+      return ops::gelu(x);
+    case Activation::sigmoid:
+      return ops::sigmoid(x);
+  }
+  throw std::logic_error("Mlp: unknown activation");
+}
+
+}  // namespace
+
+std::span<const Activation> all_activations() {
+  static constexpr auto activations = [] {
+    std::array<Activation, entries.size()> all{};
+    for (std::size_t i = 0; i < entries.size(); ++i) all[i] = entries[i].activation;
+    return all;
+  }();
+  return activations;
+}
+
+std::string_view name_of(Activation activation) {
+  for (const ActivationEntry& entry : entries)
+    if (entry.activation == activation) return entry.name;
+  throw std::logic_error("Mlp: unknown activation");
+}
 
 Activation activation_from_name(std::string_view name) {
-  if (name == "none") return Activation::none;
-  if (name == "relu") return Activation::relu;
-  throw std::invalid_argument("model.activation = \"" + std::string(name) + "\": known are none, relu");
+  std::string known;
+  for (const ActivationEntry& entry : entries) {
+    if (entry.name == name) return entry.activation;
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  throw std::invalid_argument("model.activation = \"" + std::string(name) + "\": known are " + known);
 }
 
 Mlp::Mlp(Backend& backend, const MlpOptions& options) : activation_(options.activation) {
@@ -35,7 +81,7 @@ Variable Mlp::forward(Tape& tape, const Variable& x) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     activity = layers_[layer]->forward(tape, activity);
     const bool last = layer + 1 == layers_.size();
-    if (activation_ == Activation::relu && !last) activity = ops::relu(activity);
+    if (!last) activity = activate(activation_, activity);
   }
   return activity;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -10,10 +11,14 @@
 
 namespace fp16lab::engine::nn {
 
-/// `none` makes a deep linear network.
-enum class Activation { none, relu };
+/// `none` makes a deep linear network; gelu is the exact one, x Phi(x).
+enum class Activation { none, relu, tanh, gelu, sigmoid };
+/// In the order of the enumeration.
+std::span<const Activation> all_activations();
+/// The enumerator's own spelling.
 std::string_view name_of(Activation activation);
-Activation activation_from_name(std::string_view name);  ///< "none", "relu"; std::invalid_argument otherwise
+/// std::invalid_argument for an unknown name, listing the known ones.
+Activation activation_from_name(std::string_view name);
 
 struct MlpOptions {
   std::vector<std::int64_t> widths;          ///< inputs, hidden widths, outputs: at least two

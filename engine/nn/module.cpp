@@ -13,6 +13,20 @@ std::vector<Parameter*> Module::parameters() const {
   return all;
 }
 
+std::vector<Buffer*> Module::buffers() const {
+  std::vector<Buffer*> all;
+  for (const auto& buffer : buffers_) all.push_back(buffer.get());
+  for (const auto& child : children_) {
+    for (Buffer* buffer : child->buffers()) all.push_back(buffer);
+  }
+  return all;
+}
+
+Buffer& Module::add_buffer(std::string path, Tensor initial) {
+  buffers_.push_back(std::make_unique<Buffer>(Buffer{std::move(path), std::move(initial)}));
+  return *buffers_.back();
+}
+
 Parameter& Module::add_parameter(std::string path, Tensor initial) {
   parameters_.push_back(std::make_unique<Parameter>(std::move(path), std::move(initial)));
   return *parameters_.back();

@@ -1,4 +1,4 @@
-// Module: a named part of a network with parameters and children.
+// Module: a named part of a network with parameters, buffers and children.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,14 @@
 
 namespace fp16lab::engine::nn {
 
-/// Parameters and scopes carry the path from the root: "encoder.fc1.weight".
+/// State that is not trained but belongs to the model and its checkpoints (BatchNorm's running statistics).
+struct Buffer {
+  std::string name;  ///< "bn1.running_mean"
+  Tensor value;
+};
+
+/// Parameters and scopes carry the path from the root: "encoder.fc1.weight". Whether a forward pass trains is
+/// said by the tape's StepContext.
 class Module {
  public:
   virtual ~Module() = default;
@@ -23,11 +30,14 @@ class Module {
 
   /// All parameters, own ones first, then the children's, in order of registration.
   std::vector<Parameter*> parameters() const;
+  /// All buffers in the same order.
+  std::vector<Buffer*> buffers() const;
 
  protected:
   Module() = default;
   /// Takes ownership; addresses stay valid for the life of the module.
   Parameter& add_parameter(std::string path, Tensor initial);
+  Buffer& add_buffer(std::string path, Tensor initial);
   template <class Child>
   Child& add_child(std::unique_ptr<Child> child) {
     Child& reference = *child;
@@ -37,6 +47,7 @@ class Module {
 
  private:
   std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Module>> children_;
 };
 

@@ -1,0 +1,82 @@
+// Language models over characters: symbols i32 (B, T) in, logits of the next symbol (B * T, V) out.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/nn/attention.hpp"
+#include "engine/nn/dropout.hpp"
+#include "engine/nn/embedding.hpp"
+#include "engine/nn/linear.hpp"
+#include "engine/nn/lstm.hpp"
+#include "engine/nn/module.hpp"
+#include "engine/nn/normalization.hpp"
+
+namespace fp16lab::engine::nn {
+
+struct CharLstmOptions {
+  std::int64_t symbols = 0;
+  std::int64_t embedding = 64;
+  std::int64_t hidden = 128;
+  std::int64_t layers = 1;
+  float dropout = 0.0f;  ///< of all non-recurrent connections (Zaremba et al. 2014)
+  std::uint64_t seed = 0;
+};
+
+/// embedding -> lstm -> head. Parameters "embedding.weight" (V, embedding), "lstm.*" (see Lstm), "head.weight"
+/// (V, hidden), "head.bias" (V); initial weights as torch's modules. Dropout "dropout_in" before the LSTM,
+/// "lstm.dropout_l<l>" between its layers, "dropout_out" after it.
+class CharLstm final : public Module {
+ public:
+  CharLstm(Backend& backend, const CharLstmOptions& options);
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  CharLstmOptions options_;
+  Embedding* embedding_;
+  Dropout *dropout_in_, *dropout_out_;
+  Lstm* lstm_;
+  Linear* head_;
+};
+
+struct CharTransformerOptions {
+  std::int64_t symbols = 0;
+  std::int64_t context = 64;    ///< longest T
+  std::int64_t embedding = 64;  ///< E
+  std::int64_t heads = 4;
+  std::int64_t layers = 2;
+  float dropout = 0.0f;
+  std::uint64_t seed = 0;
+};
+
+/// A small GPT-2 (Radford et al. 2019): token and position embeddings, pre-norm blocks "h0", "h1", ... of
+///   x = x + attn(ln1(x));  x = x + proj(gelu(fc(ln2(x))))
+/// a final "ln_f" and "head" without bias, not tied to the embedding. fc goes from E to 4 E; GELU in GPT-2's form,
+/// the one with tanh. Parameters "tokens.weight" (V, E), "positions.weight" (context, E), "h0.ln1.*",
+/// "h0.attn.qkv.*", "h0.attn.out.*", "h0.ln2.*", "h0.mlp.fc.*", "h0.mlp.proj.*", "ln_f.*", "head.weight" (V, E).
+/// Weights normal(0, 0.02), those of attn.out and mlp.proj normal(0, 0.02 / sqrt(2 layers)), biases 0. Dropout as
+/// GPT-2: of the sum of embeddings ("dropout"), of attention weights ("h0.attn.dropout") and of what each branch
+/// adds to the residual stream ("h0.attn.residual_dropout", "h0.mlp.dropout").
+///
+/// Observed gradients, beside those of the layers: "h0.residual.input", the residual stream where it enters the
+/// block. It is FP32 under O1, as the embeddings are.
+class CharTransformer final : public Module {
+ public:
+  CharTransformer(Backend& backend, const CharTransformerOptions& options);
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  class Block;
+  /// i32 (T): 0, 1, ..., T - 1. Made once for each T.
+  const Tensor& position_index(Backend& backend, std::int64_t steps);
+
+  CharTransformerOptions options_;
+  Embedding *tokens_, *positions_;
+  Dropout* dropout_;
+  std::vector<Block*> blocks_;
+  LayerNorm* final_norm_;
+  Linear* head_;
+  std::vector<Tensor> position_indices_;
+};
+
+}  // namespace fp16lab::engine::nn

@@ -1,0 +1,34 @@
+// LeNet-5 (LeCun et al., Proceedings of the IEEE 86(11), 1998) in today's form: ReLU, max pooling.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/nn/conv2d.hpp"
+#include "engine/nn/linear.hpp"
+#include "engine/nn/module.hpp"
+
+namespace fp16lab::engine::nn {
+
+struct LeNet5Options {
+  std::int64_t channels = 1;
+  std::int64_t classes = 10;
+  Layout layout = Layout::nchw;
+  Initialization initialization = Initialization::torch_linear;
+  std::uint64_t seed = 0;
+};
+
+/// 32x32 images -> conv1 6@5x5 -> pool -> conv2 16@5x5 -> pool -> fc1 120 -> fc2 84 -> fc3 classes.
+/// fc1 takes (c, h, w) order in NCHW and (h, w, c) in NHWC.
+class LeNet5 final : public Module {
+ public:
+  LeNet5(Backend& backend, const LeNet5Options& options);
+  /// x (N, channels, 32, 32) or (N, 32, 32, channels) -> logits (N, classes)
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  LeNet5Options options_;
+  Conv2d *conv1_, *conv2_;
+  Linear *fc1_, *fc2_, *fc3_;
+};
+
+}  // namespace fp16lab::engine::nn

@@ -1,0 +1,75 @@
+#include "engine/nn/normalization.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+namespace fp16lab::engine::nn {
+
+namespace {
+
+Tensor filled(Backend& backend, std::int64_t features, double value) {
+  Tensor out = backend.empty({features}, DType::f32);
+  backend.fill(out, value);
+  return out;
+}
+
+void check_features(const char* module, const std::string& path, std::int64_t features) {
+  if (features >= 1) return;
+  throw std::invalid_argument(std::string(module) + " " + path + ": " + std::to_string(features) +
+                              " features; must be >= 1");
+}
+
+/// running = (1 - momentum) * running + (momentum * correction) * batch: two products and a sum, each rounded.
+void update_running(Backend& backend, float momentum, float correction, const Tensor& batch,
+                    Tensor& running) {
+  Tensor share = backend.empty(batch.shape(), DType::f32);
+  backend.scale(batch, momentum * correction, share);
+  backend.scale(running, 1.0f - momentum, running);
+  backend.binary(BinaryOp::add, running, share, running);
+}
+
+}  // namespace
+
+LayerNorm::LayerNorm(Backend& backend, std::string path, std::int64_t features, float epsilon)
+    : path_(std::move(path)), epsilon_(epsilon) {
+  check_features("LayerNorm", path_, features);
+  weight_ = &add_parameter(path_ + ".weight", filled(backend, features, 1.0));
+  bias_ = &add_parameter(path_ + ".bias", filled(backend, features, 0.0));
+}
+
+Variable LayerNorm::forward(Tape& tape, const Variable& x) {
+  const ScopeGuard scope(tape, path_);
+  return ops::layer_norm(x, tape.parameter(*weight_), tape.parameter(*bias_), epsilon_);
+}
+
+BatchNorm::BatchNorm(Backend& backend, std::string path, const BatchNormOptions& options)
+    : path_(std::move(path)), options_(options) {
+  check_features("BatchNorm", path_, options.features);
+  weight_ = &add_parameter(path_ + ".weight", filled(backend, options.features, 1.0));
+  bias_ = &add_parameter(path_ + ".bias", filled(backend, options.features, 0.0));
+  running_mean_ = &add_buffer(path_ + ".running_mean", filled(backend, options.features, 0.0));
+  running_variance_ = &add_buffer(path_ + ".running_var", filled(backend, options.features, 1.0));
+}
+
+Variable BatchNorm::forward(Tape& tape, const Variable& x) {
+  const ScopeGuard scope(tape, path_);
+  const Variable weight = tape.parameter(*weight_), bias = tape.parameter(*bias_);
+  if (!tape.context().training) {
+    return ops::batch_norm_inference(x, running_mean_->value, running_variance_->value, weight, bias,
+                                     options_.epsilon, options_.layout);
+  }
+  const std::int64_t count = x.shape().element_count() / options_.features;
+  if (count < 2) {
+    throw std::invalid_argument("BatchNorm " + path_ + ": x " + x.shape().to_string() +
+                                " has one value per channel; the variance of a batch needs two or more");
+  }
+  const ops::BatchNormResult result = ops::batch_norm(x, weight, bias, options_.epsilon, options_.layout);
+  const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
+  Backend& backend = tape.backend();
+  update_running(backend, options_.momentum, 1.0f, result.mean, running_mean_->value);
+  update_running(backend, options_.momentum, static_cast<float>(unbiased), result.variance,
+                 running_variance_->value);
+  return result.y;
+}
+
+}  // namespace fp16lab::engine::nn
