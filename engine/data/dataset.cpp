@@ -13,18 +13,26 @@ namespace fp16lab::engine::data {
 namespace {
 
 constexpr DatasetInfo datasets[] = {
-    {"fashion-mnist",
-     "Fashion-MNIST (Zalando, 2017): 60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes", 784, 10,
-     "dataset-fashion-mnist"},
+    {"fashion-mnist", DataKind::images,
+     "Fashion-MNIST (Zalando, 2017): 60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes",
+     "dataset-fashion-mnist", 784, 10},
+    {"bible-kjv", DataKind::text,
+     "King James Bible: 4,404,412 characters, 73 different ones; the last tenth is the test set",
+     "bible-kjv"},
+    {"text", DataKind::text, "a text file of yours: data.path; the last tenth is the test set", ""},
 };
 
 constexpr std::string_view system_folder = "/usr/share/datasets";
 constexpr std::string_view variable = "FP16LAB_DATA";
 
 const DatasetInfo& dataset_info(std::string_view name) {
-  for (const DatasetInfo& info : datasets)
+  std::string known;
+  for (const DatasetInfo& info : datasets) {
+    if (info.kind != DataKind::images) continue;
     if (info.name == name) return info;
-  throw std::invalid_argument(fmt::format("unknown data set '{}'; known: {}", name, datasets[0].name));
+    known += (known.empty() ? "" : ", ") + std::string(info.name);
+  }
+  throw std::invalid_argument(fmt::format("unknown data set '{}'; of images there are: {}", name, known));
 }
 
 struct FilePair {
@@ -78,7 +86,9 @@ Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesys
 
   Dataset dataset;
   dataset.count = subset == 0 ? std::int64_t{count} : subset;
-  dataset.features = std::int64_t{image_array.extents[1]} * image_array.extents[2];
+  dataset.height = image_array.extents[1];
+  dataset.width = image_array.extents[2];
+  dataset.features = dataset.height * dataset.width;
   dataset.classes = classes;
   dataset.pixels = std::move(image_array.values);
   dataset.pixels.resize(static_cast<std::size_t>(dataset.count * dataset.features));
@@ -88,6 +98,8 @@ Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesys
     dataset.files.push_back({path, sha256_of_file(path)});
   return dataset;
 }
+
+std::string_view name_of(DataKind kind) { return kind == DataKind::images ? "images" : "text"; }
 
 std::span<const DatasetInfo> known_datasets() { return datasets; }
 

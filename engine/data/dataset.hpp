@@ -16,10 +16,12 @@ struct SourceFile {
   std::string sha256;
 };
 
-/// `count` images of `features` bytes each, row-major, with one label in [0, classes) each.
+/// `count` images of `features` = height * width bytes each, row-major, with one label in [0, classes) each.
 struct Dataset {
   std::int64_t count = 0;
   std::int64_t features = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
   std::int64_t classes = 0;
   std::vector<std::uint8_t> pixels;  ///< count * features
   std::vector<std::uint8_t> labels;  ///< count
@@ -37,14 +39,18 @@ struct Dataset {
 Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::int64_t classes, std::int64_t subset = 0);
 
+enum class DataKind { images, text };
+std::string_view name_of(DataKind kind);
+
 struct DatasetInfo {
   std::string_view name;  ///< what users type: "fashion-mnist"
+  DataKind kind;
   std::string_view description;
-  std::int64_t features;
-  std::int64_t classes;
-  std::string_view package;  ///< the Debian package that installs it
+  std::string_view package;   ///< the Debian package that installs it; empty: the user's own file
+  std::int64_t features = 0;  ///< of images
+  std::int64_t classes = 0;
 };
-/// The data sets that find_dataset knows.
+/// All data sets: find_dataset takes those of images, find_text (engine/data/text.hpp) those of text.
 std::span<const DatasetInfo> known_datasets();
 
 /// Where a data set lies, and who said so.
@@ -56,7 +62,7 @@ struct DatasetLocation {
 /// Looks for the four IDX files of `name` (".gz" or unpacked) in `path` if that is not empty, else in
 /// $FP16LAB_DATA (or its subfolder `name`) if that is set, else in /usr/share/datasets/fashion-mnist. The
 /// first that applies is the only one tried: a wrong explicit path is an error, not a reason to look
-/// elsewhere. std::invalid_argument for an unknown name; std::runtime_error naming the file that is missing
+/// elsewhere. std::invalid_argument for a name that is unknown or not of images; std::runtime_error naming the file that is missing
 /// and where it was looked for, and the Debian package.
 DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path);
 

@@ -2,45 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <span>
 #include <stdexcept>
-#include <utility>
-
-#include "numerics/philox.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
 
-/// Uniform words in order, from one Philox stream.
-class WordReader {
- public:
-  explicit WordReader(const PhiloxStream& stream) : stream_(stream) {}
-
-  std::uint32_t next() {
-    if (position_ % 4 == 0) block_ = stream_.block(position_ / 4);
-    return block_[position_++ % 4];
-  }
-
-  /// Uniform in [0, bound): multiply-shift, rejecting the low products that would favour some results.
-  std::uint32_t below(std::uint32_t bound) {
-    std::uint64_t product = std::uint64_t{next()} * bound;
-    const std::uint32_t threshold = (0u - bound) % bound;  // 2^32 mod bound
-    while (static_cast<std::uint32_t>(product) < threshold) product = std::uint64_t{next()} * bound;
-    return static_cast<std::uint32_t>(product >> 32);
-  }
-
- private:
-  PhiloxStream stream_;
-  PhiloxCounter block_{};
-  std::uint64_t position_ = 0;
-};
-
-std::vector<std::uint32_t> identity_order(std::int64_t count) {
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0u);
-  return order;
+/// (B, 1, H, W), (B, H, W, 1) or (B, features), with the padding; checks that it fits the data.
+Shape input_shape(const Dataset& dataset, const LoaderOptions& options) {
+  const std::int64_t batch = options.batch_size;
+  if (batch < 1 || batch > dataset.count)
+    throw std::invalid_argument(
+        fmt::format("a batch size of {} does not fit a data set of {} images: expected 1 to {}", batch,
+                    dataset.count, dataset.count));
+  if (!options.layout && options.padding == 0) return {batch, dataset.features};
+  if (options.padding < 0 || dataset.height < 1 || dataset.height * dataset.width != dataset.features)
+    throw std::invalid_argument(fmt::format(
+        "images of {} x {} pixels in a data set of {} features cannot be padded by {} or laid out",
+        dataset.height, dataset.width, dataset.features, options.padding));
+  const std::int64_t height = dataset.height + 2 * options.padding;
+  const std::int64_t width = dataset.width + 2 * options.padding;
+  if (!options.layout) return {batch, height * width};
+  return *options.layout == Layout::nchw ? Shape{batch, 1, height, width} : Shape{batch, height, width, 1};
 }
 
 }  // namespace
@@ -75,59 +59,55 @@ Normalisation standard_normalisation(const Dataset& training) {
   return normalisation;
 }
 
-std::vector<std::uint32_t> shuffled_order(std::uint64_t seed, std::uint64_t epoch, std::int64_t count) {
-  std::vector<std::uint32_t> order = identity_order(count);
-  PhiloxStream stream{seed, stream_id("data.shuffle")};
-  stream.iteration = static_cast<std::uint32_t>(epoch);
-  WordReader words(stream);
-  for (std::uint32_t last = static_cast<std::uint32_t>(count); last > 1; --last)
-    std::swap(order[last - 1], order[words.below(last)]);
-  return order;
-}
-
 Loader::Loader(const Dataset& dataset, const Normalisation& normalisation, const LoaderOptions& options)
-    : dataset_(&dataset), normalisation_(normalisation), options_(options) {
-  if (options_.batch_size < 1 || options_.batch_size > dataset.count)
-    throw std::invalid_argument(
-        fmt::format("a batch size of {} does not fit a data set of {} images: expected 1 to {}",
-                    options_.batch_size, dataset.count, dataset.count));
-  order_ = options_.shuffle ? shuffled_order(options_.seed, 0, dataset.count) : identity_order(dataset.count);
+    : dataset_(&dataset),
+      normalisation_(normalisation),
+      options_(options),
+      order_(dataset.count, options.shuffle, options.seed),
+      input_shape_(input_shape(dataset, options)) {
+  // What padding surrounds the images never changes: it is written here, once.
+  inputs_.resize(static_cast<std::size_t>(input_shape_.element_count()), normalisation_.value_of[0]);
+  if (options_.targets == Targets::labels) labels_.resize(static_cast<std::size_t>(options_.batch_size));
 }
 
 std::uint64_t Loader::batches_per_epoch() const {
   return static_cast<std::uint64_t>(dataset_->count / options_.batch_size);
 }
 
-std::vector<std::uint32_t> Loader::indices(std::uint64_t global_micro_batch_index) {
-  const std::uint64_t epoch = global_micro_batch_index / batches_per_epoch();
-  const std::uint64_t first =
-      global_micro_batch_index % batches_per_epoch() * static_cast<std::uint64_t>(options_.batch_size);
-  if (options_.shuffle && epoch != order_epoch_) {
-    order_ = shuffled_order(options_.seed, epoch, dataset_->count);
-    order_epoch_ = epoch;
+std::span<const std::uint32_t> Loader::indices(std::uint64_t global_micro_batch_index) {
+  return batch_of(order_, options_.batch_size, global_micro_batch_index);
+}
+
+void Loader::stage(std::span<const std::uint8_t> image, std::span<float> out) const {
+  const auto normalise = [&](std::uint8_t p) { return normalisation_.value_of[p]; };
+  if (options_.padding == 0) {
+    std::transform(image.begin(), image.end(), out.begin(), normalise);
+    return;
   }
-  const auto chosen = std::span(order_).subspan(static_cast<std::size_t>(first),
-                                                static_cast<std::size_t>(options_.batch_size));
-  return {chosen.begin(), chosen.end()};
+  const auto padding = static_cast<std::size_t>(options_.padding);
+  const auto width = static_cast<std::size_t>(dataset_->width);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(dataset_->height); ++row) {
+    const auto pixels = image.subspan(row * width, width);
+    const auto place = out.subspan((padding + row) * (width + 2 * padding) + padding, width);
+    std::transform(pixels.begin(), pixels.end(), place.begin(), normalise);
+  }
 }
 
 Batch Loader::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
-  const std::vector<std::uint32_t> chosen = indices(global_micro_batch_index);
-  staging_.clear();
-  for (const std::uint32_t index : chosen)
-    for (const std::uint8_t p : dataset_->image(index)) staging_.push_back(normalisation_.value_of[p]);
+  const std::span<const std::uint32_t> chosen = indices(global_micro_batch_index);
+  const std::size_t size = inputs_.size() / chosen.size();
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    stage(dataset_->image(chosen[i]), std::span(inputs_).subspan(i * size, size));
 
   Batch batch;
-  batch.inputs = backend.empty(Shape{options_.batch_size, dataset_->features}, DType::f32);
-  backend.upload(std::as_bytes(std::span(staging_)), batch.inputs);
+  batch.inputs = backend.empty(input_shape_, DType::f32);
+  backend.upload(std::as_bytes(std::span(inputs_)), batch.inputs);
   if (options_.targets == Targets::inputs) {
     batch.targets = batch.inputs;  // shares memory: nothing writes to a batch
   } else {
-    std::vector<std::int32_t> labels;
-    labels.reserve(chosen.size());
-    for (const std::uint32_t index : chosen) labels.push_back(dataset_->labels[index]);
+    for (std::size_t i = 0; i < chosen.size(); ++i) labels_[i] = dataset_->labels[chosen[i]];
     batch.targets = backend.empty(Shape{options_.batch_size}, DType::i32);
-    backend.upload(std::as_bytes(std::span(labels)), batch.targets);
+    backend.upload(std::as_bytes(std::span(labels_)), batch.targets);
   }
   return batch;
 }

@@ -207,6 +207,10 @@ Dataset numbered_dataset(std::int64_t count) {
   return dataset;
 }
 
+std::vector<std::uint32_t> listed(std::span<const std::uint32_t> indices) {
+  return {indices.begin(), indices.end()};
+}
+
 TEST(LoaderTest, EpochsVisitEveryImageOnceAndDropTheRest) {
   const Dataset dataset = numbered_dataset(23);
   Loader loader(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});
@@ -217,16 +221,17 @@ TEST(LoaderTest, EpochsVisitEveryImageOnceAndDropTheRest) {
       for (const std::uint32_t index : loader.indices(epoch * 4 + b)) EXPECT_TRUE(seen.insert(index).second);
     EXPECT_EQ(seen.size(), 20u);
   }
-  EXPECT_NE(loader.indices(0), loader.indices(4)) << "each epoch has its own order";
+  EXPECT_NE(listed(loader.indices(0)), listed(loader.indices(4))) << "each epoch has its own order";
 }
 
 TEST(LoaderTest, ABatchIsAPureFunctionOfItsIndex) {
   const Dataset dataset = numbered_dataset(23);
   Loader in_order(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});
   std::vector<std::vector<std::uint32_t>> expected;
-  for (std::uint64_t i = 0; i < 12; ++i) expected.push_back(in_order.indices(i));
+  for (std::uint64_t i = 0; i < 12; ++i) expected.push_back(listed(in_order.indices(i)));
   Loader jumping(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});
-  for (const std::uint64_t i : {11u, 0u, 7u, 7u, 3u, 10u, 1u}) EXPECT_EQ(jumping.indices(i), expected[i]);
+  for (const std::uint64_t i : {11u, 0u, 7u, 7u, 3u, 10u, 1u})
+    EXPECT_EQ(listed(jumping.indices(i)), expected[i]);
 }
 
 TEST(LoaderTest, RefusesImpossibleBatchSizes) {
@@ -258,7 +263,7 @@ TEST(LoaderTest, BatchesHoldNormalisedPixelsAndTheirTargets) {
   Loader labels(dataset, unit_normalisation(),
                 {.batch_size = 5, .targets = Targets::labels, .shuffle = true, .seed = 2});
   const Batch batch = labels.batch(*backend, 6);
-  const std::vector<std::uint32_t> chosen = labels.indices(6);
+  const std::vector<std::uint32_t> chosen = listed(labels.indices(6));
   EXPECT_EQ(batch.inputs.shape(), (Shape{5, 2}));
   EXPECT_EQ(batch.targets.shape(), (Shape{5}));
   EXPECT_EQ(batch.targets.dtype(), DType::i32);
@@ -272,6 +277,71 @@ TEST(LoaderTest, BatchesHoldNormalisedPixelsAndTheirTargets) {
   const Batch pair = inputs.batch(*backend, 6);
   EXPECT_EQ(pair.targets.dtype(), DType::f32);
   EXPECT_THAT(pair.targets.host<float>(), testing::ElementsAreArray(pair.inputs.host<float>()));
+}
+
+/// Three images of 2 x 3 pixels, 10 i + position.
+Dataset small_images() {
+  Dataset dataset{.count = 3,
+                  .features = 6,
+                  .height = 2,
+                  .width = 3,
+                  .classes = 10,
+                  .pixels = {},
+                  .labels = {},
+                  .files = {}};
+  for (int i = 0; i < 3; ++i) {
+    for (int p = 0; p < 6; ++p) dataset.pixels.push_back(static_cast<std::uint8_t>(10 * i + p + 1));
+    dataset.labels.push_back(static_cast<std::uint8_t>(i));
+  }
+  return dataset;
+}
+
+TEST(LoaderTest, PaddingSurroundsImagesWithTheValueOfPixelZero) {
+  const Dataset dataset = small_images();
+  const Normalisation standard = standard_normalisation(dataset);
+  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    Loader loader(dataset, standard,
+                  {.batch_size = 2, .shuffle = true, .seed = 3, .layout = layout, .padding = 2});
+    // The second time over, the staging memory holds another batch.
+    for (const std::uint64_t index : {5u, 0u, 5u}) {
+      const Batch batch = loader.batch(*backend, index);
+      EXPECT_EQ(batch.inputs.shape(), layout == Layout::nchw ? (Shape{2, 1, 6, 7}) : (Shape{2, 6, 7, 1}));
+      const auto chosen = listed(loader.indices(index));
+      for (std::size_t i = 0; i < 2; ++i)
+        for (std::size_t y = 0; y < 6; ++y)
+          for (std::size_t x = 0; x < 7; ++x) {
+            const bool inside = y >= 2 && y < 4 && x >= 2 && x < 5;
+            const std::uint8_t pixel =
+                inside ? dataset.image(chosen[i])[(y - 2) * 3 + x - 2] : std::uint8_t{0};
+            EXPECT_EQ(batch.inputs.host<float>()[(i * 6 + y) * 7 + x], standard.value_of[pixel]);
+          }
+    }
+  }
+}
+
+TEST(LoaderTest, ALayoutWithoutPaddingHoldsTheSameBytesAsFlatBatches) {
+  const Dataset dataset = small_images();
+  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
+  LoaderOptions options{.batch_size = 3, .shuffle = true, .seed = 3};
+  Loader flat(dataset, unit_normalisation(), options);
+  options.layout = Layout::nchw;
+  Loader shaped(dataset, unit_normalisation(), options);
+  const Batch batch = shaped.batch(*backend, 1);
+  EXPECT_EQ(batch.inputs.shape(), (Shape{3, 1, 2, 3}));
+  EXPECT_THAT(batch.inputs.host<float>(),
+              testing::ElementsAreArray(flat.batch(*backend, 1).inputs.host<float>()));
+}
+
+TEST(LoaderTest, ImagesWithoutHeightAndWidthCannotBePadded) {
+  const Dataset dataset = numbered_dataset(4);
+  for (const LoaderOptions& options :
+       {LoaderOptions{.batch_size = 2, .layout = Layout::nchw}, LoaderOptions{.batch_size = 2, .padding = 1}})
+    EXPECT_THAT(message_of([&] { Loader(dataset, unit_normalisation(), options); }),
+                HasSubstr("cannot be padded"));
+  Dataset images = small_images();
+  EXPECT_THAT(message_of([&] { Loader(images, unit_normalisation(), {.batch_size = 2, .padding = -1}); }),
+              HasSubstr("cannot be padded"));
 }
 
 }  // namespace

@@ -62,7 +62,11 @@ class Spawned {
     }
   }
 
-  void signal(int number) const { kill(pid_, number); }
+  /// Does nothing where the program was already seen to have ended: its process id is gone, and kill(-1, ...) would
+  /// reach every process of the user.
+  void signal(int number) const {
+    if (pid_ > 0) kill(pid_, number);
+  }
   bool running() {
     if (pid_ <= 0) return false;
     if (waitpid(pid_, &status_, WNOHANG) != pid_) return true;

@@ -1,0 +1,30 @@
+// What a trainer draws its batches from.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/backend/backend.hpp"
+#include "engine/tensor/tensor.hpp"
+
+namespace fp16lab::engine::data {
+
+/// inputs: f32 images (B, features), (B, C, H, W) or (B, H, W, C), or i32 symbols (B, T).
+/// targets: i32 labels (B), i32 next symbols (B * T), or f32 (B, outputs) for regression.
+struct Batch {
+  Tensor inputs;
+  Tensor targets;
+};
+
+/// Endless batches, epoch after epoch. Which examples a batch holds is a pure function of (options, index), so
+/// resuming a run needs no state beyond the index.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Batches of an epoch; >= 1.
+  virtual std::uint64_t batches_per_epoch() const = 0;
+  /// Rows of logits a batch gives: images, or symbols.
+  virtual std::int64_t rows_per_batch() const = 0;
+  virtual Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) = 0;
+};
+
+}  // namespace fp16lab::engine::data

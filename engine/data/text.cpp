@@ -1,0 +1,176 @@
+#include "engine/data/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <system_error>
+
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/sha256.hpp"
+
+namespace fp16lab::engine::data {
+namespace {
+
+constexpr std::string_view variable = "FP16LAB_DATA";
+/// The data set that is whatever file data.path names.
+constexpr std::string_view own_text = "text";
+
+const DatasetInfo& text_info(std::string_view name) {
+  std::string known;
+  for (const DatasetInfo& info : known_datasets()) {
+    if (info.kind != DataKind::text) continue;
+    if (info.name == name) return info;
+    known += (known.empty() ? "" : ", ") + std::string(info.name);
+  }
+  throw std::invalid_argument(fmt::format("unknown data set '{}'; of text there are: {}", name, known));
+}
+
+std::string file_name(std::string_view name) { return std::string(name) + ".txt"; }
+
+/// `path` itself, or the text's file in the folder that it is.
+std::filesystem::path file_in(const std::filesystem::path& path, std::string_view name) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? path / file_name(name) : path;
+}
+
+[[noreturn]] void fail_missing(const DatasetInfo& info, const TextLocation& location) {
+  const std::string remedy =
+      info.package.empty()
+          ? "point data.path at a text file"
+          : fmt::format(
+                "run scripts/setup.sh, which exports it from the Debian package {}, or point data.path at a "
+                "text file or ${} at a folder with {}",
+                info.package, variable, file_name(info.name));
+  throw std::runtime_error(fmt::format("{}: there is no file {} (chosen by {}); {}", info.name,
+                                       location.file.string(), location.chosen_by, remedy));
+}
+
+std::int64_t checked_window_count(std::span<const std::uint8_t> symbols, const TextLoaderOptions& options) {
+  if (options.context < 1)
+    throw std::invalid_argument(
+        fmt::format("a window of {} symbols: expected 1 or more to predict", options.context));
+  const auto size = static_cast<std::int64_t>(symbols.size());
+  const std::int64_t windows = window_count(size, options.context);
+  if (windows == 0)
+    throw std::invalid_argument(
+        fmt::format("a text of {} characters is too short for one window of {} + 1", size, options.context));
+  if (windows > std::numeric_limits<std::uint32_t>::max())
+    throw std::invalid_argument(fmt::format("a text of {} windows: expected fewer than 2^32", windows));
+  if (options.batch_size < 1 || options.batch_size > windows)
+    throw std::invalid_argument(fmt::format(
+        "a batch size of {} does not fit a text of {} characters, {} windows of {}: expected 1 to {}",
+        options.batch_size, size, windows, options.context, windows));
+  return windows;
+}
+
+}  // namespace
+
+std::span<const std::uint8_t> Text::training() const {
+  return std::span(symbols).first(symbols.size() * 9 / 10);
+}
+std::span<const std::uint8_t> Text::test() const { return std::span(symbols).subspan(training().size()); }
+
+Text make_text(std::string_view bytes) {
+  if (bytes.empty()) throw std::invalid_argument("a text without characters");
+  std::array<bool, 256> present{};
+  for (const char c : bytes) present[static_cast<unsigned char>(c)] = true;
+  Text text;
+  std::array<std::uint8_t, 256> symbol_of{};
+  for (std::size_t byte = 0; byte < present.size(); ++byte) {
+    if (!present[byte]) continue;
+    symbol_of[byte] = static_cast<std::uint8_t>(text.vocabulary.size());
+    text.vocabulary.push_back(static_cast<std::uint8_t>(byte));
+  }
+  text.symbols.resize(bytes.size());
+  std::transform(bytes.begin(), bytes.end(), text.symbols.begin(),
+                 [&](char c) { return symbol_of[static_cast<unsigned char>(c)]; });
+  return text;
+}
+
+std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols) {
+  std::string bytes;
+  bytes.reserve(symbols.size());
+  for (const std::uint8_t symbol : symbols) bytes += static_cast<char>(text.vocabulary.at(symbol));
+  return bytes;
+}
+
+std::filesystem::path exported_text(std::string_view name) {
+  return std::filesystem::path(FP16LAB_EXPORTED_DATA) / file_name(name);
+}
+
+TextLocation find_text(std::string_view name, const std::filesystem::path& path) {
+  const DatasetInfo& info = text_info(name);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in fp16lab changes the environment
+  const char* const set = std::getenv(std::string(variable).c_str());
+  TextLocation location;
+  if (!path.empty()) {
+    location = {file_in(path, name), "data.path"};
+  } else if (name == own_text) {
+    throw std::invalid_argument(
+        fmt::format("data.name = \"{}\" needs data.path, the text file to learn from", own_text));
+  } else if (set != nullptr && *set != '\0') {
+    const std::filesystem::path folder(set);
+    std::error_code ignored;
+    const bool subfolder = std::filesystem::is_directory(folder / name, ignored);
+    location = {(subfolder ? folder / name : folder) / file_name(name), fmt::format("${}", variable)};
+  } else {
+    location = {exported_text(name), "the folder of scripts/setup.sh"};
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(location.file, ignored)) fail_missing(info, location);
+  return location;
+}
+
+Text load_text(const TextLocation& location) {
+  const std::string bytes = read_file(location.file);
+  if (bytes.empty())
+    throw std::runtime_error(fmt::format("{} (chosen by {}) is empty: expected a text",
+                                         location.file.string(), location.chosen_by));
+  Text text = make_text(bytes);
+  const std::string mapping(text.vocabulary.begin(), text.vocabulary.end());
+  text.files = {{location.file, sha256_of(bytes)},
+                {fmt::format("{}: vocabulary of {} bytes", location.file.string(), mapping.size()),
+                 sha256_of(mapping)}};
+  return text;
+}
+
+std::int64_t window_count(std::int64_t symbols, std::int64_t context) {
+  return std::max<std::int64_t>(0, (symbols - 1) / context);
+}
+
+TextLoader::TextLoader(std::span<const std::uint8_t> symbols, const TextLoaderOptions& options)
+    : symbols_(symbols),
+      options_(options),
+      order_(checked_window_count(symbols, options), options.shuffle, options.seed),
+      inputs_(static_cast<std::size_t>(rows_per_batch())),
+      targets_(static_cast<std::size_t>(rows_per_batch())) {}
+
+std::uint64_t TextLoader::batches_per_epoch() const {
+  return static_cast<std::uint64_t>(window_count() / options_.batch_size);
+}
+
+std::span<const std::uint32_t> TextLoader::windows(std::uint64_t global_micro_batch_index) {
+  return batch_of(order_, options_.batch_size, global_micro_batch_index);
+}
+
+Batch TextLoader::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
+  const std::span<const std::uint32_t> chosen = windows(global_micro_batch_index);
+  const auto context = static_cast<std::size_t>(options_.context);
+  for (std::size_t b = 0; b < chosen.size(); ++b) {
+    const auto window = symbols_.subspan(chosen[b] * context, context + 1);
+    std::copy(window.begin(), window.end() - 1, inputs_.begin() + static_cast<std::ptrdiff_t>(b * context));
+    std::copy(window.begin() + 1, window.end(), targets_.begin() + static_cast<std::ptrdiff_t>(b * context));
+  }
+  Batch batch;
+  batch.inputs = backend.empty(Shape{options_.batch_size, options_.context}, DType::i32);
+  batch.targets = backend.empty(Shape{rows_per_batch()}, DType::i32);
+  backend.upload(std::as_bytes(std::span(inputs_)), batch.inputs);
+  backend.upload(std::as_bytes(std::span(targets_)), batch.targets);
+  return batch;
+}
+
+}  // namespace fp16lab::engine::data

@@ -1,0 +1,88 @@
+// Text for language models over characters: a file, its vocabulary, and windows of it as batches.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/backend/backend.hpp"
+#include "engine/data/batch_source.hpp"
+#include "engine/data/dataset.hpp"
+#include "engine/data/epoch_order.hpp"
+
+namespace fp16lab::engine::data {
+
+/// A text as symbols (a character is a byte): symbol i stands for the byte `vocabulary[i]`. The vocabulary is the distinct bytes of the
+/// whole file in ascending order, so nothing in the test set is unknown.
+struct Text {
+  std::vector<std::uint8_t> vocabulary;
+  std::vector<std::uint8_t> symbols;
+  std::vector<SourceFile> files;  ///< the file, and the vocabulary as if it were one
+
+  /// First 90 %: floor(9 n / 10) symbols; and the rest.
+  std::span<const std::uint8_t> training() const;
+  std::span<const std::uint8_t> test() const;
+};
+
+/// The text whose bytes are `bytes`; no files. std::invalid_argument if there are none.
+Text make_text(std::string_view bytes);
+/// The bytes that `symbols` stand for. std::out_of_range for a symbol that `text` does not have.
+std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols);
+
+/// Where a text lies, and who said so.
+struct TextLocation {
+  std::filesystem::path file;
+  std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or "the folder of scripts/setup.sh"
+};
+
+/// The file that scripts/setup.sh exports the text `name` to.
+std::filesystem::path exported_text(std::string_view name);
+
+/// Looks for `name`.txt in `path` if that is not empty (a file, under any name, or a folder with it), else in
+/// $FP16LAB_DATA (or its subfolder `name`) if that is set, else takes exported_text(name). The first that
+/// applies is the only one tried. The name "text" has no file but `path`. std::invalid_argument for a name that
+/// is unknown or not of text, and for "text" without a path; std::runtime_error naming the file that is missing,
+/// who chose it, and the Debian package.
+TextLocation find_text(std::string_view name, const std::filesystem::path& path);
+
+/// std::runtime_error if the file cannot be read or is empty.
+Text load_text(const TextLocation& location);
+
+struct TextLoaderOptions {
+  std::int64_t batch_size = 1;  ///< windows
+  std::int64_t context = 64;    ///< T, symbols a window predicts
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+};
+
+/// Windows of T + 1 symbols at 0, T, 2 T, ...: inputs (B, T) are the first T symbols of each, targets (B * T)
+/// the last T, in the order of the logits' rows (b, t). The last symbol of a window is the first of the next, so
+/// an epoch predicts every symbol but the very first once (and leaves out what fills no window or no batch).
+/// Shuffled by window, as Loader is by image; a pure function of (options, index) as well. The symbols must
+/// outlive the loader. Once warm, no batch allocates memory.
+class TextLoader final : public BatchSource {
+ public:
+  /// std::invalid_argument unless context >= 1 and 1 <= batch_size <= number of windows.
+  TextLoader(std::span<const std::uint8_t> symbols, const TextLoaderOptions& options);
+
+  std::uint64_t batches_per_epoch() const override;
+  std::int64_t rows_per_batch() const override { return options_.batch_size * options_.context; }
+  std::int64_t window_count() const { return order_.count(); }
+  Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override;
+  /// The windows of that batch, by their number: window w begins at symbol w * T. Valid until the next call.
+  std::span<const std::uint32_t> windows(std::uint64_t global_micro_batch_index);
+
+ private:
+  std::span<const std::uint8_t> symbols_;
+  TextLoaderOptions options_;
+  EpochOrder order_;
+  std::vector<std::int32_t> inputs_, targets_;  ///< host memory of one batch
+};
+
+/// Windows of T + 1 symbols that fit into `symbols` symbols at a distance of T.
+std::int64_t window_count(std::int64_t symbols, std::int64_t context);
+
+}  // namespace fp16lab::engine::data
