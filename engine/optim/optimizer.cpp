@@ -106,6 +106,14 @@ void Optimizer::clear_gradients() {
   for (Parameter* parameter : parameters_) parameter->clear_gradient();
 }
 
+std::span<Tensor> Optimizer::gradients() {
+  gradients_.clear();
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->has_gradient) gradients_.push_back(parameter->gradient);
+  }
+  return gradients_;
+}
+
 void Optimizer::apply(Tensor& step) {
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
                              .beta1 = static_cast<float>(options_.beta1),
@@ -138,12 +146,21 @@ void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& 
     throw std::invalid_argument("clip_grad_norm: max_norm = " + std::to_string(max_norm) +
                                 ": must be finite and >= 0 (0: no clipping)");
   }
-  std::vector<Tensor> gradients;
-  for (const Parameter* parameter : optimizer.parameters()) {
-    if (parameter->has_gradient) gradients.push_back(parameter->gradient);
-  }
+  const std::span<Tensor> gradients = optimizer.gradients();
   backend.global_norm(gradients, step);
   if (max_norm > 0.0) backend.clip_by_norm(gradients, max_norm, step);
+}
+
+void clip_grad_value(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer,
+                     double max_value) {
+  scaler.require_unscaled(optimizer, "clip_grad_value");
+  const auto bound = static_cast<float>(max_value);
+  if (!(std::isfinite(bound) && max_value >= 0.0 && (bound > 0.0f || max_value == 0.0))) {
+    throw std::invalid_argument("clip_grad_value: max_value = " + std::to_string(max_value) +
+                                ": must be 0 (no clipping), or above 0 and finite as an FP32 number");
+  }
+  if (bound == 0.0f) return;
+  backend.clip_by_value(optimizer.gradients(), bound);
 }
 
 }  // namespace fp16lab::engine::optim

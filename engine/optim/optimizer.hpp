@@ -50,6 +50,8 @@ class Optimizer : public amp::ScaledOptimizer {
 
   void begin_iteration(Tensor& step);
   void clear_gradients();
+  /// Those of the parameters that a backward has reached, in parameter order; valid until the next call.
+  std::span<Tensor> gradients();
   /// State tensors in parameter order.
   const std::vector<NamedTensor>& state() const { return state_; }
   const OptimizerOptions& options() const { return options_; }
@@ -68,7 +70,8 @@ class Optimizer : public amp::ScaledOptimizer {
   OptimizerOptions options_;
   int index_;
   std::vector<NamedTensor> state_;
-  Tensor learning_rates_;  ///< f32 table in back-end memory, indexed by taken_steps
+  std::vector<Tensor> gradients_;  ///< kept for its capacity
+  Tensor learning_rates_;          ///< f32 table in back-end memory, indexed by taken_steps
 };
 
 /// Checks the options (std::invalid_argument naming option, value and range). `steps`: length of the run, for
@@ -81,5 +84,10 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
 /// scaled gradients (amp::ScalerError::Kind::scaled_gradients). A non-finite norm never clips.
 void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
                     Tensor& step);
+
+/// Clamps every element of the unscaled gradients to [-max_value, max_value], max_value rounded to FP32; 0: off.
+/// A NaN stays. Refuses scaled gradients as clip_grad_norm does; std::invalid_argument unless max_value is
+/// finite, >= 0 and, where above 0, above 0 in FP32 too.
+void clip_grad_value(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_value);
 
 }  // namespace fp16lab::engine::optim

@@ -44,6 +44,16 @@ struct EvaluationRecord {
   std::string_view split;  ///< "train" or "test"
   double loss = 0;
   std::optional<double> accuracy;
+  std::optional<double> bits_per_character;  ///< of language models: loss / ln 2
+};
+
+struct TrainingState;  // engine/train/checkpoint.hpp
+
+/// Where a run stands after an iteration.
+enum class RunMoment {
+  going_on,
+  stopped,   ///< a stop was requested: the run ends here, before its last step
+  finished,  ///< this was the last step; the evaluation at the end is still to come
 };
 
 class TrainObserver {
@@ -56,6 +66,11 @@ class TrainObserver {
   virtual void on_evaluation(const EvaluationRecord& record) = 0;
   /// Asked after every step: true ends the run early (Ctrl-C).
   virtual bool stop_requested() = 0;
+  /// Asked after every step that did not end the run as diverged, before the evaluation that is due at it: should
+  /// the state be saved now?
+  virtual bool wants_checkpoint(std::uint64_t /*step*/, RunMoment /*moment*/) { return false; }
+  /// Called where the answer was yes; the observer knows where checkpoints go (save_checkpoint).
+  virtual void on_checkpoint(const TrainingState& /*state*/) {}
 };
 
 }  // namespace fp16lab::engine

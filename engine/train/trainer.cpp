@@ -1,14 +1,18 @@
 #include "engine/train/trainer.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <numbers>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
-#include "engine/data/loader.hpp"
+#include "engine/data/batch_source.hpp"
 #include "engine/nn/losses.hpp"
 #include "numerics/philox.hpp"
 
@@ -52,8 +56,8 @@ void check(const Workload& workload, const TrainOptions& options) {
   if (workload.model == nullptr) throw std::invalid_argument("Trainer: the workload has no model");
   if (workload.training == nullptr)
     throw std::invalid_argument("Trainer: the workload has no training loader");
-  if (workload.accuracy && workload.loss != LossKind::cross_entropy) {
-    throw std::invalid_argument("Trainer: accuracy needs the cross_entropy loss");
+  if ((workload.accuracy || workload.bits_per_character) && workload.loss != LossKind::cross_entropy) {
+    throw std::invalid_argument("Trainer: accuracy and bits per character need the cross_entropy loss");
   }
   if (options.accumulate < 1) {
     throw std::invalid_argument("train.accumulate = " + std::to_string(options.accumulate) +
@@ -61,6 +65,10 @@ void check(const Workload& workload, const TrainOptions& options) {
   }
   if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
     throw std::invalid_argument("train.clip_norm = " + std::to_string(options.clip_norm) +
+                                ": must be finite and >= 0 (0: off)");
+  }
+  if (!std::isfinite(options.clip_value) || options.clip_value < 0) {
+    throw std::invalid_argument("train.clip_value = " + std::to_string(options.clip_value) +
                                 ": must be finite and >= 0 (0: off)");
   }
 }
@@ -78,6 +86,8 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train
       autocast_(amp),
       scaler_(backend, scaler, step_),
       optimizer_(optim::make_optimizer(backend, workload.model->parameters(), optimizer, train.steps)),
+      parameters_(workload.model->parameters()),
+      buffers_(workload.model->buffers()),
       loss_sum_(backend.empty(Shape{}, DType::f32)),
       recorded_scale_(backend.read_step_state(step_).scale) {}
 
@@ -97,7 +107,9 @@ StepRecord Trainer::train_step() {
     }
   }
   scaler_.unscale(*optimizer_);  // detect
+  if (dumping()) write_gradient_dump();
   optim::clip_grad_norm(*backend_, scaler_, *optimizer_, options_.clip_norm, step_);
+  optim::clip_grad_value(*backend_, scaler_, *optimizer_, options_.clip_value);
   scaler_.step(*optimizer_);  // apply, or skip
   scaler_.update();           // decide the next S
   ++iteration_;
@@ -112,7 +124,12 @@ void Trainer::forward_backward(std::int64_t micro_batch, const Tensor& seed) {
   const auto index =
       iteration_ * static_cast<std::uint64_t>(options_.accumulate) + static_cast<std::uint64_t>(micro_batch);
   const data::Batch batch = workload_->training->batch(*backend_, index);
+  if (dumping()) gradient_dump_->add_batch(*backend_, batch);
 
+  tape_.set_context({.training = true,
+                     .seed = options_.seed,
+                     .micro_batch = static_cast<std::uint32_t>(micro_batch),
+                     .step = step_});
   const Variable prediction = workload_->model->forward(tape_, tape_.constant(batch.inputs));
   Variable loss = loss_of(prediction, batch.targets);
   if (micro_batch == 0) {
@@ -140,13 +157,12 @@ Variable Trainer::loss_of(const Variable& prediction, const Tensor& targets) con
 
 StepRecord Trainer::record_step(bool observed) {
   const StepState state = backend_->read_step_state(step_);
-  const bool found_inf = state.found_inf[static_cast<std::size_t>(optimizer_->index())] != 0.0f;
   StepRecord record;
   record.step = iteration_;
-  record.loss = read_scalar(*backend_, loss_sum_) / static_cast<double>(options_.accumulate);
+  record.loss = mean_loss();
   record.loss_scale = recorded_scale_;
-  record.found_inf = found_inf;
-  record.skipped = found_inf;
+  record.found_inf = found_inf(state);
+  record.skipped = record.found_inf;
   record.grad_norm = state.grad_norm;
   record.learning_rate = static_cast<double>(state.learning_rate);
   record.state_hash = state_hash();
@@ -158,10 +174,36 @@ StepRecord Trainer::record_step(bool observed) {
   return record;
 }
 
+double Trainer::mean_loss() {
+  return read_scalar(*backend_, loss_sum_) / static_cast<double>(options_.accumulate);
+}
+
+bool Trainer::found_inf(const StepState& state) const {
+  return state.found_inf[static_cast<std::size_t>(optimizer_->index())] != 0.0f;
+}
+
+void Trainer::dump_gradients(std::uint64_t step, std::filesystem::path path) {
+  if (step <= iteration_ || step > options_.steps) {
+    throw std::invalid_argument("dump_gradients: step " + std::to_string(step) +
+                                ", but this run does steps " + std::to_string(iteration_ + 1) + " to " +
+                                std::to_string(options_.steps));
+  }
+  gradient_dump_.emplace(step, std::move(path));
+}
+
+void Trainer::write_gradient_dump() {
+  gradient_dump_->write(*backend_, *workload_->model, mean_loss(), recorded_scale_,
+                        found_inf(backend_->read_step_state(step_)));
+  gradient_dump_.reset();
+}
+
 std::uint64_t Trainer::state_hash() {
   std::uint64_t hash = backend_->digest(step_, stream_id("step_state"));
-  for (const Parameter* parameter : workload_->model->parameters()) {
+  for (const Parameter* parameter : parameters_) {
     hash += backend_->digest(parameter->value, stream_id(parameter->name));
+  }
+  for (const nn::Buffer* buffer : buffers_) {
+    hash += backend_->digest(buffer->value, stream_id(buffer->name));
   }
   for (const optim::NamedTensor& state : optimizer_->state()) {
     hash += backend_->digest(state.tensor, stream_id(state.name));
@@ -172,7 +214,8 @@ std::uint64_t Trainer::state_hash() {
 EvaluationRecord Trainer::evaluate() {
   if (workload_->evaluation == nullptr)
     throw std::logic_error("Trainer::evaluate: the workload has no evaluation loader");
-  data::Loader& loader = *workload_->evaluation;
+  data::BatchSource& loader = *workload_->evaluation;
+  tape_.set_context({});
   const GradModeGuard no_gradients(tape_, false);
   const amp::AutocastGuard autocast(tape_, autocast_);
   double loss_sum = 0;
@@ -182,7 +225,7 @@ EvaluationRecord Trainer::evaluate() {
     const data::Batch batch = loader.batch(*backend_, index);
     const Variable prediction = workload_->model->forward(tape_, tape_.constant(batch.inputs));
     loss_sum += read_scalar(*backend_, loss_of(prediction, batch.targets).tensor());
-    rows += batch.inputs.shape()[0];
+    rows += loader.rows_per_batch();
     if (workload_->accuracy) correct += count_correct(*backend_, prediction.tensor(), batch.targets);
     tape_.reset();
   }
@@ -191,39 +234,83 @@ EvaluationRecord Trainer::evaluate() {
   record.split = "test";
   record.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
   if (workload_->accuracy) record.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
+  if (workload_->bits_per_character) record.bits_per_character = record.loss / std::numbers::ln2;
   observer_->on_evaluation(record);
   return record;
 }
 
+TrainingState Trainer::training_state() {
+  TrainingState state{.backend = backend_,
+                      .iteration = iteration_,
+                      .step = step_,
+                      .tensors = {},
+                      .policy = scaler_.policy_name(),
+                      .optimizer = std::string(optimizer_->name()),
+                      .counters = counters_,
+                      .state_hash = state_hash()};
+  for (const Parameter* parameter : workload_->model->parameters())
+    state.tensors.push_back({parameter->name, parameter->value});
+  for (const nn::Buffer* buffer : workload_->model->buffers())
+    state.tensors.push_back({buffer->name, buffer->value});
+  for (const optim::NamedTensor& tensor : optimizer_->state())
+    state.tensors.push_back({"optimizer." + tensor.name, tensor.tensor});
+  return state;
+}
+
+void Trainer::resume(const CheckpointFile& checkpoint) {
+  if (iteration_ != 0) throw std::logic_error("Trainer::resume: this trainer has made steps already");
+  TrainingState state = training_state();
+  checkpoint.load(state);
+  for (Parameter* parameter : workload_->model->parameters()) ++parameter->version;
+  const StepState step = backend_->read_step_state(step_);
+  iteration_ = step.iteration;
+  recorded_scale_ = step.scale;
+  counters_ = state.counters;
+  resumed_ = true;
+  if (state_hash() != checkpoint.state_hash()) {
+    throw std::runtime_error(fmt::format("{}: the loaded state has the state_hash {:016x}, expected {:016x}",
+                                         checkpoint.path().string(), state_hash(), checkpoint.state_hash()));
+  }
+}
+
+bool Trainer::evaluation_due() const {
+  return workload_->evaluation != nullptr && options_.evaluate_every > 0 && iteration_ < options_.steps &&
+         iteration_ % options_.evaluate_every == 0;
+}
+
 RunResult Trainer::run() {
   RunResult result;
-  result.final_loss_scale = recorded_scale_;
-  std::uint64_t consecutive_bad_losses = 0;
-  std::uint64_t consecutive_skips = 0;
+  if (resumed_ && evaluation_due()) evaluate();  // checkpoints are written before it
   while (iteration_ < options_.steps && result.end == RunResult::End::finished) {
     const StepRecord record = train_step();
-    consecutive_bad_losses = std::isfinite(record.loss) ? 0 : consecutive_bad_losses + 1;
-    consecutive_skips = record.skipped ? consecutive_skips + 1 : 0;
-    result.final_train_loss = record.loss;
-    result.state_hash = record.state_hash;
-    if (record.skipped) ++result.skipped_steps;
+    counters_.nonfinite_losses = std::isfinite(record.loss) ? 0 : counters_.nonfinite_losses + 1;
+    counters_.skips_in_a_row = record.skipped ? counters_.skips_in_a_row + 1 : 0;
+    counters_.last_loss = record.loss;
 
-    const bool skip_limit_reached = options_.skip_limit > 0 && consecutive_skips >= options_.skip_limit;
-    if (consecutive_bad_losses >= divergence_limit || skip_limit_reached) {
+    const bool skip_limit_reached =
+        options_.skip_limit > 0 && counters_.skips_in_a_row >= options_.skip_limit;
+    if (counters_.nonfinite_losses >= divergence_limit || skip_limit_reached) {
       result.end = RunResult::End::diverged;
-    } else if (iteration_ < options_.steps && observer_->stop_requested()) {
-      result.end = RunResult::End::stopped;
-    } else if (workload_->evaluation != nullptr && options_.evaluate_every > 0 &&
-               iteration_ % options_.evaluate_every == 0 && iteration_ < options_.steps) {
-      evaluate();
+      break;
     }
+    RunMoment moment = iteration_ == options_.steps ? RunMoment::finished : RunMoment::going_on;
+    if (moment == RunMoment::going_on && observer_->stop_requested()) {
+      moment = RunMoment::stopped;
+      result.end = RunResult::End::stopped;
+    }
+    if (observer_->wants_checkpoint(iteration_, moment)) observer_->on_checkpoint(training_state());
+    if (moment == RunMoment::going_on && evaluation_due()) evaluate();
   }
+  result.skipped_steps = backend_->read_step_state(step_).skipped_steps;
+  result.final_train_loss = counters_.last_loss;
+  result.state_hash = state_hash();
   result.steps = iteration_;
   result.final_loss_scale = recorded_scale_;
   if (result.end == RunResult::End::finished && workload_->evaluation != nullptr) {
     const EvaluationRecord record = evaluate();
     result.evaluation_loss = record.loss;
     result.evaluation_accuracy = record.accuracy;
+    result.evaluation_bits_per_character = record.bits_per_character;
   }
   return result;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -16,13 +17,15 @@
 #include "engine/backend/backend.hpp"
 #include "engine/nn/module.hpp"
 #include "engine/optim/optimizer.hpp"
+#include "engine/train/checkpoint.hpp"
 #include "engine/train/gradient_log.hpp"
 #include "engine/train/observer.hpp"
+#include "engine/train/tensor_dump.hpp"
 
 namespace fp16lab::engine {
 
 namespace data {
-class Loader;  // engine/data/loader.hpp
+class BatchSource;  // engine/data/batch_source.hpp
 }
 
 using amp::AmpOptions;
@@ -37,10 +40,11 @@ enum class LossKind {
 
 struct Workload {
   std::unique_ptr<nn::Module> model;
-  data::Loader* training = nullptr;    ///< not owned
-  data::Loader* evaluation = nullptr;  ///< not owned; may be null
+  data::BatchSource* training = nullptr;    ///< not owned
+  data::BatchSource* evaluation = nullptr;  ///< not owned; may be null
   LossKind loss = LossKind::cross_entropy;
-  bool accuracy = false;  ///< count argmax == target in evaluations (cross_entropy only)
+  bool accuracy = false;            ///< count argmax == target in evaluations (cross_entropy only)
+  bool bits_per_character = false;  ///< report loss / ln 2 in evaluations (cross_entropy only)
 };
 
 enum class AccumulateMode {
@@ -53,6 +57,8 @@ struct TrainOptions {
   std::int64_t accumulate = 1;  ///< micro-batches per iteration, >= 1
   AccumulateMode accumulate_mode = AccumulateMode::mean;
   double clip_norm = 0;              ///< 0: off
+  double clip_value = 0;             ///< largest magnitude of a gradient element, after clip_norm; 0: off
+  std::uint64_t seed = 0;            ///< of dropout's masks
   std::uint64_t evaluate_every = 0;  ///< 0: only at the end
   std::uint64_t skip_limit = 0;      ///< consecutive skips that end the run; 0: none
 };
@@ -67,6 +73,7 @@ struct RunResult {
   std::uint64_t state_hash = 0;
   std::optional<double> evaluation_loss;  ///< at the end of the run
   std::optional<double> evaluation_accuracy;
+  std::optional<double> evaluation_bits_per_character;
 };
 
 class Trainer {
@@ -79,8 +86,19 @@ class Trainer {
           const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer);
 
   /// Steps until the end, a stop request, or divergence; evaluates on the way and at the end (not after
-  /// divergence).
+  /// divergence). After resume() it continues as the uninterrupted run would have, beginning with the evaluation
+  /// that is due at the checkpoint's step.
   RunResult run();
+
+  /// Puts the trainer, fresh from its constructor, behind the checkpoint's iteration. std::runtime_error naming the
+  /// file, the tensor and the reason if anything does not fit, the state_hash included; the trainer is of no use
+  /// then. std::logic_error after a step.
+  void resume(const CheckpointFile& checkpoint);
+  /// All that later iterations depend on, for save_checkpoint. Shares the trainer's memory.
+  TrainingState training_state();
+
+  /// Writes a GradientDump of that iteration (1-based, not yet begun) on the way. Bits do not change.
+  void dump_gradients(std::uint64_t step, std::filesystem::path path);
 
   /// One optimizer iteration: `accumulate` micro-batches, one update or skip. Tells the observer.
   StepRecord train_step();
@@ -100,6 +118,11 @@ class Trainer {
   Variable loss_of(const Variable& prediction, const Tensor& targets) const;
   void forward_backward(std::int64_t micro_batch, const Tensor& seed);
   StepRecord record_step(bool observed);
+  bool dumping() const { return gradient_dump_ && gradient_dump_->due(iteration_ + 1); }
+  void write_gradient_dump();
+  bool evaluation_due() const;
+  double mean_loss();
+  bool found_inf(const StepState& state) const;
 
   Backend* backend_;
   Workload* workload_;
@@ -110,9 +133,14 @@ class Trainer {
   amp::Autocast autocast_;
   amp::GradScaler scaler_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
+  std::vector<nn::Buffer*> buffers_;
   GradientLog gradient_log_;
+  std::optional<GradientDump> gradient_dump_;
   Tensor loss_sum_;  ///< f32 scalar: sum of the micro-batch losses of an iteration
   std::uint64_t iteration_ = 0;
+  RunCounters counters_;
+  bool resumed_ = false;
   double recorded_scale_ =
       1;  ///< S of the coming iteration, as read back for the last record; for records only
 };

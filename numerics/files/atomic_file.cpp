@@ -56,20 +56,50 @@ void sync_folder(const std::filesystem::path& file) {
 
 }  // namespace
 
+// The process id keeps two writers of one file apart: the later rename wins, and each content is whole.
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      temporary_(path_.string() + std::string(temporary_mark) + std::to_string(::getpid())) {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail("write", path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail_and_discard(std::string_view what, int error) {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  ::unlink(temporary_.c_str());
+  fail(what, path_, error);
+}
+
+void AtomicFile::append(std::string_view piece) {
+  if (descriptor_ < 0) throw std::logic_error("AtomicFile::append to " + path_.string() + " after its end");
+  if (const int error = write_all(descriptor_, piece); error != 0) fail_and_discard("write", error);
+}
+
+void AtomicFile::commit() {
+  if (descriptor_ < 0) throw std::logic_error("AtomicFile::commit of " + path_.string() + " after its end");
+  if (::fsync(descriptor_) != 0) fail_and_discard("sync", errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_and_discard("close", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_and_discard("rename a complete file to", errno);
+  sync_folder(path_);
+}
+
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  // The process id keeps two writers of one file apart: the later rename wins, and each content is whole.
-  const std::filesystem::path temporary = path.string() + ".tmp-" + std::to_string(::getpid());
-  const auto discard = [&](std::string_view what, int error) {
-    ::unlink(temporary.c_str());
-    fail(what, path, error);
-  };
-  Descriptor descriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (descriptor.get() < 0) fail("write", path, errno);
-  if (const int error = write_all(descriptor.get(), content); error != 0) discard("write", error);
-  if (::fsync(descriptor.get()) != 0) discard("sync", errno);
-  if (::close(descriptor.release()) != 0) discard("close", errno);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) discard("rename a complete file to", errno);
-  sync_folder(path);
+  AtomicFile file(path);
+  file.append(content);
+  file.commit();
+}
+
+void make_folder_durably(const std::filesystem::path& folder) {
+  if (::mkdir(folder.c_str(), 0777) == 0)
+    sync_folder(folder);  // syncs the parent, which holds its name
+  else if (errno != EEXIST)
+    fail("make folder", folder, errno);
 }
 
 std::string read_file(const std::filesystem::path& path) {
@@ -88,13 +118,22 @@ std::string read_file(const std::filesystem::path& path) {
   }
 }
 
-LineFile::LineFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
-  std::size_t keep = 0;
-  if (mode == Mode::append && std::filesystem::exists(path_)) {
-    const std::string content = read_file(path_);
-    const std::size_t last_newline = content.rfind('\n');
-    keep = last_newline == std::string::npos ? 0 : last_newline + 1;
-  }
+namespace {
+
+/// Length of a file's terminated lines.
+std::uintmax_t terminated_length(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return 0;
+  const std::string content = read_file(path);
+  const std::size_t last_newline = content.rfind('\n');
+  return last_newline == std::string::npos ? 0 : last_newline + 1;
+}
+
+}  // namespace
+
+LineFile::LineFile(const std::filesystem::path& path, Mode mode)
+    : LineFile(path, mode == Mode::append ? terminated_length(path) : 0) {}
+
+LineFile::LineFile(std::filesystem::path path, std::uintmax_t keep) : path_(std::move(path)) {
   Descriptor descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (descriptor.get() < 0) fail("write", path_, errno);
   if (::ftruncate(descriptor.get(), static_cast<off_t>(keep)) != 0) fail("truncate", path_, errno);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -15,9 +16,34 @@
 
 namespace fp16lab {
 
-/// Replaces `path` by `content`; at every moment `path` holds either the old content or the new one,
-/// complete.
+/// A new content for `path`, written piece by piece: at every moment `path` holds either the old content or,
+/// after commit(), the new one, complete. Without commit() the destructor discards what was written.
+class AtomicFile {
+ public:
+  /// The temporary file is `path` + this + the process id.
+  static constexpr std::string_view temporary_mark = ".tmp-";
+
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void append(std::string_view piece);
+  /// Syncs and renames; nothing may be appended afterwards.
+  void commit();
+
+ private:
+  [[noreturn]] void fail_and_discard(std::string_view what, int error);
+
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+/// AtomicFile in one go.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+/// Makes a folder (its parent must be there) so that it survives a power cut; an existing one is fine.
+void make_folder_durably(const std::filesystem::path& folder);
 
 /// The whole file. A missing or unreadable one throws.
 std::string read_file(const std::filesystem::path& path);
@@ -30,7 +56,9 @@ class LineFile {
     append,  ///< continue an existing file (or begin one); a torn last line is cut off first
   };
 
-  LineFile(std::filesystem::path path, Mode mode);
+  LineFile(const std::filesystem::path& path, Mode mode);
+  /// Continues a file behind its first `keep` bytes, which end with a newline; the rest is cut off. 0: as create.
+  LineFile(std::filesystem::path path, std::uintmax_t keep);
   ~LineFile();
   LineFile(LineFile&& other) noexcept;
   LineFile& operator=(LineFile&& other) noexcept;

@@ -84,11 +84,12 @@ std::string to_csv(const StepRow& row) {
 std::string to_csv(const EvaluationRow& row) {
   if (row.split.empty() || row.split.find_first_of(",\"\n\r") != std::string::npos)
     throw std::invalid_argument(fmt::format("'{}' cannot be the name of a split in a CSV row", row.split));
-  return fmt::format("{},{},{},{}", row.step, row.split, number(row.loss), number(row.accuracy));
+  return fmt::format("{},{},{},{},{}", row.step, row.split, number(row.loss), number(row.accuracy),
+                     number(row.bits_per_character));
 }
 
-StepRow parse_step_row(std::string_view line) {
-  const std::vector<std::string_view> f = split_fields(line, step_columns);
+StepRow parse_step_row(std::string_view line, std::span<const std::string_view> columns) {
+  const std::vector<std::string_view> f = split_fields(line, columns);
   StepRow row;
   row.step = parse_count(f[0], step_columns[0]);
   row.loss = parse_double(f[1], step_columns[1]);
@@ -103,14 +104,16 @@ StepRow parse_step_row(std::string_view line) {
   return row;
 }
 
-EvaluationRow parse_evaluation_row(std::string_view line) {
-  const std::vector<std::string_view> f = split_fields(line, evaluation_columns);
+EvaluationRow parse_evaluation_row(std::string_view line, std::span<const std::string_view> columns) {
+  const std::vector<std::string_view> f = split_fields(line, columns);
   EvaluationRow row;
   row.step = parse_count(f[0], evaluation_columns[0]);
   row.split = f[1];
   if (row.split.empty()) throw std::runtime_error("column split is empty");
   row.loss = parse_double(f[2], evaluation_columns[2]);
   row.accuracy = parse_optional(f[3], evaluation_columns[3]);
+  if (f.size() > evaluation_columns_of_version_1)
+    row.bits_per_character = parse_optional(f[4], evaluation_columns[4]);
   return row;
 }
 

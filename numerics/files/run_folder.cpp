@@ -34,9 +34,12 @@ Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest)
   return manifest;
 }
 
+/// Rows of a file that has `columns`, or the first `oldest` or more of them (an older schema).
 template <class Row>
 std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const std::string_view> columns,
-                           Row (*parse)(std::string_view), std::vector<std::string>& notes) {
+                           std::size_t oldest,
+                           Row (*parse)(std::string_view, std::span<const std::string_view>),
+                           std::vector<std::string>& notes) {
   const Lines lines = read_lines(path);
   if (lines.torn_bytes > 0)
     notes.push_back(fmt::format("{}: the last line is cut off ({} bytes) and was left out",
@@ -44,12 +47,15 @@ std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const st
   std::vector<Row> rows;
   // A run killed before its header is complete has no rows.
   if (lines.complete.empty()) return rows;
-  if (const std::string header = csv_header(columns); lines.complete[0] != header)
-    throw std::runtime_error(fmt::format("{}:1: the header must be '{}'", path.string(), header));
+  std::size_t present = columns.size();
+  while (present > oldest && lines.complete[0] != csv_header(columns.first(present))) --present;
+  if (lines.complete[0] != csv_header(columns.first(present)))
+    throw std::runtime_error(
+        fmt::format("{}:1: the header must be '{}'", path.string(), csv_header(columns)));
   rows.reserve(lines.complete.size() - 1);
   for (std::size_t i = 1; i < lines.complete.size(); ++i) {
     try {
-      rows.push_back(parse(lines.complete[i]));
+      rows.push_back(parse(lines.complete[i], columns.first(present)));
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, error.what()));
     }
@@ -60,24 +66,37 @@ std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const st
 }  // namespace
 
 RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest)
-    : folder_(make_run_folder(std::move(folder))),
+    : RunWriter(make_run_folder(std::move(folder)), std::move(manifest), RunCut{}) {}
+
+RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunCut& keep)
+    : folder_(std::move(folder)),
       manifest_(write_beginning(folder_, std::move(manifest))),
-      steps_(folder_ / run_file::steps, LineFile::Mode::create),
-      evaluations_(folder_ / run_file::evaluations, LineFile::Mode::create),
-      histograms_(folder_ / run_file::histograms, LineFile::Mode::create) {
+      steps_(folder_ / run_file::steps, keep.steps),
+      evaluations_(folder_ / run_file::evaluations, keep.evaluations),
+      histograms_(folder_ / run_file::histograms, keep.histograms) {
+  if (keep.steps > 0) return;
   steps_.append(csv_header(step_columns));
   evaluations_.append(csv_header(evaluation_columns));
+}
+
+RunWriter RunWriter::resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
+                            std::uint64_t state_hash) {
+  return {folder, std::move(manifest), step == 0 ? RunCut{} : find_cut(folder, step, state_hash)};
 }
 
 void RunWriter::append(const StepRow& row) { steps_.append(to_csv(row)); }
 void RunWriter::append(const EvaluationRow& row) { evaluations_.append(to_csv(row)); }
 void RunWriter::append(const HistogramRow& row) { histograms_.append(to_json_line(row)); }
 
-void RunWriter::finish(ExitState state, std::string message) {
-  // Rows first, the word "finished" last: no order of events makes an incomplete run read as finished.
+void RunWriter::sync() {
   steps_.sync();
   evaluations_.sync();
   histograms_.sync();
+}
+
+void RunWriter::finish(ExitState state, std::string message) {
+  // Rows first, the word "finished" last: no order of events makes an incomplete run read as finished.
+  sync();
   manifest_.state = state;
   manifest_.message = std::move(message);
   manifest_.end = utc_now();
@@ -111,10 +130,12 @@ RunFolder read_run_folder(const std::filesystem::path& folder) {
     return run.manifest.state != ExitState::running || std::filesystem::exists(folder / name);
   };
   if (begun(run_file::steps))
-    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, parse_step_row, run.notes);
+    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, step_columns.size(),
+                                   parse_step_row, run.notes);
   if (begun(run_file::evaluations))
-    run.evaluations = read_rows<EvaluationRow>(folder / run_file::evaluations, evaluation_columns,
-                                               parse_evaluation_row, run.notes);
+    run.evaluations =
+        read_rows<EvaluationRow>(folder / run_file::evaluations, evaluation_columns,
+                                 evaluation_columns_of_version_1, parse_evaluation_row, run.notes);
   return run;
 }
 

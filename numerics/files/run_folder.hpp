@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/run_resume.hpp"
 #include "numerics/files/run_schema.hpp"
 
 namespace fp16lab {
@@ -21,10 +22,19 @@ class RunWriter {
   /// already holds a manifest throws std::runtime_error; see remove_run().
   RunWriter(std::filesystem::path folder, Manifest manifest);
 
+  /// Continues the run in `folder` behind `step`, whose state_hash this is (0: from the beginning): its line files
+  /// are cut back to it (numerics/files/run_resume.hpp). `manifest` is the folder's, with its resumption added as
+  /// the last one; before anything is cut it is written with state `running`, and config.toml with it. A folder
+  /// that cannot be cut there is left as it is (std::runtime_error). The caller holds the folder.
+  static RunWriter resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
+                          std::uint64_t state_hash);
+
   void append(const StepRow& row);
   void append(const EvaluationRow& row);
   void append(const HistogramRow& row);
 
+  /// Waits until the disk has every row.
+  void sync();
   /// Syncs the line files, then replaces the manifest by one with this state, the message and the end time.
   void finish(ExitState state, std::string message = {});
 
@@ -32,6 +42,8 @@ class RunWriter {
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
+  RunWriter(std::filesystem::path folder, Manifest manifest, const RunCut& keep);
+
   std::filesystem::path folder_;
   Manifest manifest_;
   LineFile steps_;

@@ -131,12 +131,17 @@ std::string to_json(const Manifest& manifest) {
   for (const auto& [name, seed] : manifest.seeds) seeds[name] = seed;
   Json data = Json::array();
   for (const DataFile& file : manifest.data) data.push_back({{"path", file.path}, {"sha256", file.sha256}});
+  Json resumptions = Json::array();
+  for (const Resumption& resumption : manifest.resumptions)
+    resumptions.push_back(
+        {{"step", resumption.step}, {"time", resumption.time}, {"git_hash", resumption.git_hash}});
   const Json json = {{"schema", run_schema_name},
                      {"schema_version", run_schema_version},
                      {"state", name_of(manifest.state)},
                      {"message", manifest.message},
                      {"start", manifest.start},
                      {"end", optional_string(manifest.end)},
+                     {"resumptions", std::move(resumptions)},
                      {"argv", manifest.argv},
                      {"seeds", std::move(seeds)},
                      {"git_hash", manifest.git_hash},
@@ -156,9 +161,10 @@ Manifest parse_manifest(std::string_view text) {
   const Json json = parse(text);
   if (const std::string schema = get_string(json, "schema"); schema != run_schema_name)
     throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, run_schema_name));
-  if (const std::int64_t version = get_integer(json, "schema_version"); version != run_schema_version)
+  if (const std::int64_t version = get_integer(json, "schema_version");
+      version < 1 || version > run_schema_version)
     throw std::runtime_error(
-        fmt::format("schema version {}, but this build reads version {} only", version, run_schema_version));
+        fmt::format("schema version {}, but this build reads versions 1 to {}", version, run_schema_version));
   Manifest manifest;
   const std::string state = get_string(json, "state");
   if (const std::optional<ExitState> known = exit_state_of(state))
@@ -183,6 +189,10 @@ Manifest parse_manifest(std::string_view text) {
   manifest.driver = get_optional(json, "driver");
   for (const Json& file : get_array(json, "data"))
     manifest.data.push_back({get_string(file, "path"), get_string(file, "sha256")});
+  if (json.contains("resumptions"))
+    for (const Json& resumption : get_array(json, "resumptions"))
+      manifest.resumptions.push_back({get_count(resumption, "step"), get_string(resumption, "time"),
+                                      get_string(resumption, "git_hash")});
   manifest.config = get_string(json, "config");
   return manifest;
 }

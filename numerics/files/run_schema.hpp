@@ -5,6 +5,7 @@
 //   steps.csv          one row an optimizer iteration          grows line by line
 //   evaluations.csv    one row an evaluation                   grows line by line
 //   histograms.jsonl   one JSON object a tensor and step       grows line by line
+//   checkpoints/step-000100.safetensors                        whole files, the newest ones kept
 //   figures/, report.html                                      written by reports/
 //
 // A run is finished when its manifest says so and not before: a killed run reads as `running`.
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -26,8 +28,10 @@
 
 namespace fp16lab {
 
-/// Rises when a reader of the older schema would misread the folder.
-inline constexpr int run_schema_version = 1;
+/// Rises with every change that an older reader would misread or refuse. Readers know all versions so far:
+/// 1: as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest
+/// 2: with them; columns are only ever added behind the others
+inline constexpr int run_schema_version = 2;
 inline constexpr std::string_view run_schema_name = "fp16lab-run";
 
 namespace run_file {
@@ -44,7 +48,10 @@ inline constexpr std::string_view report = "report.html";
 inline constexpr std::array<std::string_view, 10> step_columns{
     "step",      "loss", "loss_scale",     "found_inf",  "skipped",
     "grad_norm", "lr",   "underflow_rate", "state_hash", "seconds"};
-inline constexpr std::array<std::string_view, 4> evaluation_columns{"step", "split", "loss", "accuracy"};
+inline constexpr std::array<std::string_view, 5> evaluation_columns{"step", "split", "loss", "accuracy",
+                                                                    "bits_per_character"};
+/// How many of them a folder of schema version 1 has.
+inline constexpr std::size_t evaluation_columns_of_version_1 = 4;
 
 enum class ExitState {
   running,   ///< still at work, or killed
@@ -60,6 +67,14 @@ struct DataFile {
   std::string path{};
   std::string sha256{};  ///< 64 hex digits
   bool operator==(const DataFile&) const = default;
+};
+
+/// A run that was continued after a kill or an interruption.
+struct Resumption {
+  std::uint64_t step = 0;  ///< the last step of the checkpoint; 0: from the beginning
+  std::string time{};      ///< UTC
+  std::string git_hash{};  ///< of the sources that continued it
+  bool operator==(const Resumption&) const = default;
 };
 
 struct Manifest {
@@ -78,7 +93,8 @@ struct Manifest {
   std::string start{};               ///< UTC, "2026-01-31T12:34:56Z"
   std::optional<std::string> end{};  ///< absent while running
   ExitState state = ExitState::running;
-  std::string message{};  ///< why it failed or diverged; usually empty
+  std::string message{};                  ///< why it failed or diverged; usually empty
+  std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
 
   bool operator==(const Manifest&) const = default;
 };
@@ -102,7 +118,8 @@ struct EvaluationRow {
   std::uint64_t step = 0;
   std::string split{};  ///< "train" or "test"
   double loss = 0;
-  std::optional<double> accuracy{};
+  std::optional<double> accuracy{};            ///< of classifiers
+  std::optional<double> bits_per_character{};  ///< of language models: loss / ln 2
   bool operator==(const EvaluationRow&) const = default;
 };
 

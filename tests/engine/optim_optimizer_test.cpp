@@ -1,5 +1,6 @@
 // Optimizers against a scalar twin in the documented order of operations; schedules; clipping; option checks.
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -197,6 +198,33 @@ TEST_F(OptimizerTest, TheScheduleCountsTakenSteps) {
     scaler.update();
   }
   EXPECT_EQ(rates, (std::vector<float>{0.25f, 0.5f, 0.5f, 0.75f, 0.75f, 0.75f}));
+}
+
+TEST_F(OptimizerTest, ClipGradValueClampsEveryElement) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto clipped = [&](double max_value) {
+    Tensor step = backend->make_step_state(StepState{});
+    amp::GradScaler scaler(*backend, {.policy = "none"}, step);
+    Parameter weight{"w", tensor_of(*backend, {6}, {1, 1, 1, 1, 1, 1})},
+        other{"o", tensor_of(*backend, {1}, {1})};
+    const auto optimizer = optim::make_optimizer(*backend, {&weight, &other}, {}, 1);
+    weight.gradient = tensor_of(*backend, {6}, {0.25f, -0.25f, 0.5f, -3.0f, infinity, nan});
+    weight.has_gradient = true;  // `other` has none, and is left out
+    scaler.unscale(*optimizer);
+    optim::clip_grad_value(*backend, scaler, *optimizer, max_value);
+    return values_of(*backend, weight.gradient);
+  };
+  const std::vector<float> half = clipped(0.5);
+  EXPECT_EQ(std::vector<float>(half.begin(), half.begin() + 5),
+            (std::vector<float>{0.25f, -0.25f, 0.5f, -0.5f, 0.5f}));
+  EXPECT_TRUE(std::isnan(half[5]));
+  const std::vector<float> off = clipped(0);
+  EXPECT_EQ(std::vector<float>(off.begin(), off.begin() + 5),
+            (std::vector<float>{0.25f, -0.25f, 0.5f, -3.0f, infinity}));
+  EXPECT_EQ(clipped(0.1)[3], -0.1f) << "the bound is rounded to FP32";
+  for (const double bad : {-1.0, 1e-60, 1e300, static_cast<double>(nan), static_cast<double>(infinity)})
+    EXPECT_THROW(clipped(bad), std::invalid_argument) << bad;
 }
 
 }  // namespace

@@ -179,7 +179,13 @@ TEST_F(Files, RunRoundTripKeepsEveryBit) {
                        .underflow_rate = 0.25,
                        .state_hash = 1,
                        .seconds = 2};
-  const EvaluationRow evaluation{.step = 2, .split = "test", .loss = 0.1 + 0.2, .accuracy = std::nullopt};
+  const EvaluationRow evaluation{.step = 2,
+                                 .split = "test",
+                                 .loss = 0.1 + 0.2,
+                                 .accuracy = std::nullopt,
+                                 .bits_per_character = 0.3 / 0.7};
+  const EvaluationRow accurate{
+      .step = 2, .split = "test", .loss = 1, .accuracy = 0.75, .bits_per_character = std::nullopt};
   HistogramRow histogram{.step = 2,
                          .tensor = "fc1.\"weight\"",
                          .kind = "weight",
@@ -198,13 +204,14 @@ TEST_F(Files, RunRoundTripKeepsEveryBit) {
     writer.append(first);
     writer.append(second);
     writer.append(evaluation);
+    writer.append(accurate);
     writer.append(histogram);
     writer.finish(ExitState::diverged, "loss is NaN");
   }
   const RunFolder run = read_run_folder(folder / "run");
   EXPECT_THAT(run.steps, ElementsAre(first, second));
   EXPECT_TRUE(std::signbit(run.steps[1].loss));
-  EXPECT_THAT(run.evaluations, ElementsAre(evaluation));
+  EXPECT_THAT(run.evaluations, ElementsAre(evaluation, accurate));
   EXPECT_THAT(read_histograms(folder / "run"), ElementsAre(histogram));
   EXPECT_TRUE(run.notes.empty());
   Manifest expected = some_manifest();
@@ -338,6 +345,29 @@ TEST_F(Files, DamageIsReportedWithFileLineAndReason) {
               HasSubstr("'before' has bins 127..128, outside -127..127"));
 }
 
+TEST_F(Files, FoldersOfSchemaVersion1AreRead) {
+  { RunWriter(folder, some_manifest()).finish(ExitState::finished); }
+  std::string manifest = read_file(folder / run_file::manifest);
+  const std::string version = "\"schema_version\": 2";
+  manifest.replace(manifest.find(version), version.size(), "\"schema_version\": 1");
+  write_raw(run_file::manifest, manifest);
+  write_raw(run_file::evaluations, "step,split,loss,accuracy\n5,test,0.5,0.75\n6,test,0.25,\n");
+  const RunFolder run = read_run_folder(folder);
+  const EvaluationRow accurate{.step = 5, .split = "test", .loss = 0.5, .accuracy = 0.75};
+  const EvaluationRow plain{.step = 6, .split = "test", .loss = 0.25};
+  EXPECT_THAT(run.evaluations, ElementsAre(accurate, plain));
+  // Every row has the columns of its header; other prefixes of the columns were never written.
+  const std::string file = (folder / run_file::evaluations).string();
+  const auto error = [&](const std::string& content) {
+    write_raw(run_file::evaluations, content);
+    return message_of([&] { read_run_folder(folder); });
+  };
+  EXPECT_EQ(error("step,split,loss,accuracy\n5,test,0.5,0.75,1\n"), file + ":2: expected 4 columns, got 5");
+  EXPECT_EQ(error("step,split,loss,accuracy,bits_per_character\n5,test,0.5,\n"),
+            file + ":2: expected 5 columns, got 4");
+  EXPECT_THAT(error("step,split,loss\n"), HasSubstr(":1: the header must be"));
+}
+
 TEST_F(Files, ManifestErrors) {
   EXPECT_THAT(message_of([&] { read_manifest(folder); }),
               HasSubstr("is not a run folder: it has no manifest.json"));
@@ -352,8 +382,10 @@ TEST_F(Files, ManifestErrors) {
     write_raw(run_file::manifest, text.replace(at, from.size(), to));
     return message_of([&] { read_run_folder(folder); });
   };
-  EXPECT_EQ(replaced("\"schema_version\": 1", "\"schema_version\": 2"),
-            path + ": schema version 2, but this build reads version 1 only");
+  EXPECT_EQ(replaced("\"schema_version\": 2", "\"schema_version\": 3"),
+            path + ": schema version 3, but this build reads versions 1 to 2");
+  EXPECT_EQ(replaced("\"schema_version\": 2", "\"schema_version\": 0"),
+            path + ": schema version 0, but this build reads versions 1 to 2");
   EXPECT_EQ(replaced("\"finished\"", "\"done\""),
             path + ": 'state' is 'done'; known are running, finished, stopped, diverged, failed");
   EXPECT_EQ(replaced("\"cpu\"", "\"cpus\""), path + ": the key 'cpu' is missing");

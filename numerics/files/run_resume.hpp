@@ -1,0 +1,45 @@
+// What a killed or interrupted run needs to be continued: its checkpoints, and line files cut back to one of them.
+//
+// A run folder's line files hold the steps in order, so cutting one back to a step is one truncation: a kill at any
+// moment leaves either the longer file or the shorter one, and both are continued alike. The checkpoint itself
+// is never touched.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace fp16lab {
+
+struct StoredCheckpoint {
+  std::uint64_t step = 0;  ///< the iteration that it lies behind
+  std::filesystem::path path;
+};
+
+/// FOLDER/checkpoints/step-000100.safetensors; longer steps have more digits.
+std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::uint64_t step);
+/// All files of such names, oldest first; none if there is no such folder.
+std::vector<StoredCheckpoint> stored_checkpoints(const std::filesystem::path& run_folder);
+/// Makes FOLDER/checkpoints, durably (std::runtime_error).
+void make_checkpoint_folder(const std::filesystem::path& run_folder);
+/// Deletes all but the `keep` newest checkpoints; 0 keeps all.
+void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64_t keep);
+
+/// Deletes what a killed writer of this run's manifest, configuration or checkpoints left half written
+/// ("manifest.json.tmp-4711"). The caller holds the folder: nobody else writes there.
+void remove_temporary_files(const std::filesystem::path& run_folder);
+
+/// How many bytes of each line file stay; 0: it begins anew.
+struct RunCut {
+  std::uintmax_t steps = 0;
+  std::uintmax_t evaluations = 0;
+  std::uintmax_t histograms = 0;
+};
+
+/// Where to cut a run back to `step` >= 1: steps.csv and histograms.jsonl behind it, evaluations.csv *at* it,
+/// because a checkpoint comes before the evaluation of its step. Torn last lines go too. Changes nothing.
+/// std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if steps.csv lacks a step up to
+/// `step`, or has another state_hash there.
+RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash);
+
+}  // namespace fp16lab

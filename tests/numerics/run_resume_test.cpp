@@ -1,0 +1,176 @@
+// Continuing run folders: names of checkpoints, cuts of line files, and what killed writers leave behind.
+#include "numerics/files/run_resume.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "numerics/files/run_folder.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace fp16lab {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing_support::message_of;
+
+class RunResume : public ::testing::Test {
+ protected:
+  static void append(RunWriter& writer, std::uint64_t step) {
+    StepRow row;
+    row.step = step;
+    row.state_hash = 100 + step;
+    writer.append(row);
+    HistogramRow histogram;
+    histogram.step = step;
+    for (const char* tensor : {"a", "b"}) {
+      histogram.tensor = tensor;
+      writer.append(histogram);
+    }
+    EvaluationRow evaluation;
+    evaluation.step = step;
+    evaluation.split = "test";
+    writer.append(evaluation);
+  }
+  /// A run of 12 steps, each with histograms and an evaluation; `torn` ends every line file.
+  void write_run(const std::string& torn = "") const {
+    {
+      RunWriter writer(folder, Manifest{});
+      for (std::uint64_t step = 1; step <= 12; ++step) append(writer, step);
+    }
+    for (const std::string_view name : {run_file::steps, run_file::evaluations, run_file::histograms})
+      std::ofstream(folder / name, std::ios::binary | std::ios::app) << torn;
+  }
+  RunWriter resume(std::uint64_t step) const {
+    Manifest manifest = read_manifest(folder);
+    manifest.resumptions.push_back({step, utc_now(), "abc"});
+    return RunWriter::resume(folder, manifest, step, 100 + step);
+  }
+  void touch(const std::string& name) const {
+    std::filesystem::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << "x";
+  }
+
+  testing_support::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path() / "run";
+};
+
+TEST_F(RunResume, AContinuedRunIsTheWholeOne) {
+  write_run();
+  const auto content = [&](std::string_view name) { return read_file(folder / name); };
+  const std::string steps = content(run_file::steps), evaluations = content(run_file::evaluations),
+                    histograms = content(run_file::histograms);
+  for (const std::uint64_t step : {1, 5, 9, 10, 12}) {
+    for (const std::string torn : {"", "7,0.5", "{\"step\":"}) {
+      remove_run(folder);
+      write_run(torn);
+      {
+        RunWriter writer = resume(step);
+        // The checkpoint of a step comes before its evaluation.
+        EvaluationRow evaluation;
+        evaluation.step = step;
+        evaluation.split = "test";
+        writer.append(evaluation);
+        for (std::uint64_t next = step + 1; next <= 12; ++next) append(writer, next);
+      }
+      EXPECT_EQ(content(run_file::steps), steps) << step << torn;
+      EXPECT_EQ(content(run_file::evaluations), evaluations) << step << torn;
+      EXPECT_EQ(content(run_file::histograms), histograms) << step << torn;
+      const Manifest manifest = read_manifest(folder);
+      EXPECT_EQ(manifest.state, ExitState::running);
+      ASSERT_EQ(manifest.resumptions.size(), 1u);
+      EXPECT_EQ(manifest.resumptions[0].step, step);
+      EXPECT_EQ(manifest.resumptions[0].git_hash, "abc");
+    }
+  }
+}
+
+TEST_F(RunResume, FromTheBeginningEverythingIsWrittenAnew) {
+  write_run("torn");
+  { RunWriter writer = resume(0); }
+  const RunFolder run = read_run_folder(folder);
+  EXPECT_TRUE(run.steps.empty());
+  EXPECT_TRUE(run.evaluations.empty());
+  EXPECT_TRUE(run.notes.empty());
+  // Also where the kill came right after the manifest.
+  for (const std::string_view name : {run_file::steps, run_file::evaluations, run_file::histograms})
+    std::filesystem::remove(folder / name);
+  { RunWriter writer = resume(0); }
+  EXPECT_TRUE(read_run_folder(folder).steps.empty());
+}
+
+TEST_F(RunResume, WhatDoesNotBelongTogetherIsRefusedAndLeftAlone) {
+  write_run();
+  const std::string before = read_file(folder / run_file::steps) + read_file(folder / run_file::manifest);
+  EXPECT_THAT(message_of([&] { RunWriter::resume(folder, read_manifest(folder), 13, 113); }),
+              HasSubstr("steps.csv ends at step 12, before its checkpoint of step 13"));
+  EXPECT_THAT(message_of([&] { RunWriter::resume(folder, read_manifest(folder), 5, 106); }),
+              HasSubstr("steps.csv: step 5 has the state_hash 0000000000000069"));
+  EXPECT_EQ(read_file(folder / run_file::steps) + read_file(folder / run_file::manifest), before);
+
+  const auto with = [&](std::string_view name, const std::string& content) {
+    std::ofstream(folder / name, std::ios::binary) << content;
+    return message_of([&] { RunWriter::resume(folder, read_manifest(folder), 5, 105); });
+  };
+  const std::string evaluations = read_file(folder / run_file::evaluations);
+  EXPECT_THAT(with(run_file::evaluations, "step,loss\n"), HasSubstr("evaluations.csv:1: the header must be"));
+  EXPECT_THAT(with(run_file::evaluations, ""), HasSubstr("evaluations.csv:1: the header must be"));
+  EXPECT_THAT(with(run_file::evaluations, evaluations.substr(0, evaluations.find('\n') + 1) + "x\n"),
+              HasSubstr("evaluations.csv:2: expected STEP,..."));
+}
+
+TEST_F(RunResume, GapsAndForeignLinesAreErrorsWithTheirPlace) {
+  write_run();
+  const std::string all = read_file(folder / run_file::steps);
+  const std::string header = all.substr(0, all.find('\n') + 1);
+  std::ofstream(folder / run_file::steps, std::ios::binary)
+      << header << "1,0,1,0,0,0,0,,0000000000000065,0\n3,0,1,0,0,0,0,,0000000000000067,0\n";
+  EXPECT_THAT(message_of([&] { find_cut(folder, 3, 0x67); }), HasSubstr("step 3 follows step 1"));
+  std::ofstream(folder / run_file::steps, std::ios::binary) << header << "one,0\n";
+  EXPECT_THAT(message_of([&] { find_cut(folder, 3, 0x67); }), HasSubstr("steps.csv:2: expected STEP,..."));
+}
+
+TEST_F(RunResume, CheckpointsHaveNamesInOrder) {
+  EXPECT_EQ(checkpoint_path("r", 100), std::filesystem::path("r/checkpoints/step-000100.safetensors"));
+  EXPECT_EQ(checkpoint_path("r", 12345678), std::filesystem::path("r/checkpoints/step-12345678.safetensors"));
+  EXPECT_THAT(stored_checkpoints(folder), IsEmpty());
+  for (const char* name : {"step-000900.safetensors", "step-1000000.safetensors", "step-000020.safetensors",
+                           "step-20.safetensors", "step-.safetensors", "step-000007.safetensors.tmp-1",
+                           "step-000008.bin", "best.safetensors", "step-00002x.safetensors"})
+    touch(std::string("checkpoints/") + name);
+  const auto steps = [&] {
+    std::vector<std::uint64_t> all;
+    for (const StoredCheckpoint& checkpoint : stored_checkpoints(folder)) all.push_back(checkpoint.step);
+    return all;
+  };
+  EXPECT_THAT(steps(), ElementsAre(20, 900, 1000000));
+  remove_old_checkpoints(folder, 0);
+  EXPECT_THAT(steps(), ElementsAre(20, 900, 1000000));
+  remove_old_checkpoints(folder, 2);
+  EXPECT_THAT(steps(), ElementsAre(900, 1000000));
+  remove_old_checkpoints(folder, 5);
+  EXPECT_THAT(steps(), ElementsAre(900, 1000000));
+  EXPECT_TRUE(std::filesystem::exists(folder / "checkpoints/best.safetensors")) << "not ours to delete";
+}
+
+TEST_F(RunResume, OnlyOwnTemporaryFilesGo) {
+  for (const char* name :
+       {"manifest.json.tmp-12", "config.toml.tmp-3", "checkpoints/step-000001.safetensors.tmp-4",
+        "notes.txt.tmp-5", "manifest.json.tmp-", "manifest.json.tmp-5x", "steps.csv",
+        "checkpoints/step-000001.safetensors", "checkpoints/other.tmp-6"})
+    touch(name);
+  remove_temporary_files(folder);
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) left.push_back(std::filesystem::relative(entry.path(), folder).string());
+  EXPECT_THAT(left, ::testing::UnorderedElementsAre(
+                        "notes.txt.tmp-5", "manifest.json.tmp-", "manifest.json.tmp-5x", "steps.csv",
+                        "checkpoints/step-000001.safetensors", "checkpoints/other.tmp-6"));
+}
+
+}  // namespace
+}  // namespace fp16lab
