@@ -68,6 +68,13 @@ CommonOptions finish(const Shared& shared) {
 
 [[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
 
+std::uint64_t step_number(const std::string& option, const std::string& text) {
+  std::uint64_t step = 0;
+  if (!CLI::detail::lexical_cast(text, step) || text.starts_with("-") || step == 0)
+    usage(fmt::format("{}: '{}': expected a step, 1 or more", option, text));
+  return step;
+}
+
 /// CLI11 keeps what it does not know; the first of it becomes the error.
 void refuse_extras(const CLI::App& app, const std::string& program) {
   std::vector<std::string> extras = app.remaining();
@@ -228,12 +235,30 @@ class Program {
     CLI::App* command =
         add("train", "One training run into one run folder; a JSON summary on stdout",
             "  fp16lab train -c experiments/configs/classifier.toml -o results/classifier\n"
-            "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2",
+            "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2\n"
+            "  fp16lab train --resume -o results/classifier",
             [this](const CommonOptions& common) {
               train_.common = common;
+              if (!dump_gradients_.empty()) {
+                train_.dump_step = step_number("--dump-gradients", dump_gradients_.at(0));
+                train_.dump_gradients = dump_gradients_.at(1);
+              }
               return run_train(train_);
             });
-    command->add_flag("--force", train_.force, "Replace a finished run in the output folder");
+    command->add_flag("--force", train_.force, "Replace the run in the output folder");
+    command->add_flag(
+        "--resume", train_.resume,
+        "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
+        "with its own configuration and the same bits");
+    command
+        ->add_option("--dump-initial", train_.dump_initial,
+                     "Write the initial parameters and buffers as safetensors, then train")
+        ->type_name("FILE");
+    command
+        ->add_option("--dump-gradients", dump_gradients_,
+                     "Write step STEP's batches, weights and unscaled gradients as safetensors")
+        ->type_name("STEP FILE")
+        ->expected(2);
   }
 
   void add_sweep() {
@@ -418,6 +443,7 @@ class Program {
   CLI::App app_;
   Shared shared_;
   TrainCommand train_;
+  std::vector<std::string> dump_gradients_;  ///< STEP, FILE
   SoftfloatCommand softfloat_;
   MmaCommand mma_;
   SweepCommand sweep_;

@@ -26,7 +26,11 @@ struct CommonOptions {
 
 struct TrainCommand {
   CommonOptions common;
-  bool force = false;  ///< replace a finished run
+  bool force = false;                    ///< replace a finished run
+  bool resume = false;                   ///< continue the run in the output folder
+  std::filesystem::path dump_initial;    ///< empty: not given
+  std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given
+  std::uint64_t dump_step = 0;
 };
 ExitCode run_train(const TrainCommand& command);
 
@@ -93,5 +97,7 @@ ExitCode run_devices(const ListCommand& command);
 
 /// Defaults, then --config, then --set in order, then --seed; validated.
 RunConfig resolve_config(const CommonOptions& common);
+/// The same with `base` in the place of the defaults where there is no --config.
+RunConfig resolve_config(const CommonOptions& common, const RunConfig& base);
 
 }  // namespace fp16lab::experiments

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "experiments/exit_code.hpp"
+#include "experiments/workloads.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/nearest_name.hpp"
@@ -122,6 +123,18 @@ void read_table(RunConfig& config, const toml::table& table, const std::string& 
   }
 }
 
+/// Images for the one, text for the other.
+void check_data(const RunConfig& config, const Workload& workload, std::string_view where) {
+  std::vector<std::string_view> fitting;
+  for (const engine::data::DatasetInfo& info : engine::data::known_datasets()) {
+    if (info.kind != workload.data) continue;
+    if (info.name == config.data.name) return;
+    fitting.push_back(info.name);
+  }
+  fail(where, fmt::format("data.name = \"{}\": {} learns from {}: expected {}", config.data.name,
+                          workload.name, name_of(workload.data), fmt::join(fitting, " or ")));
+}
+
 std::string toml_string(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -194,9 +207,9 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 }
 
 void validate_config(const RunConfig& config, std::string_view where) {
-  if (config.model.widths.size() < 2)
-    fail(where, fmt::format("model.widths = {}: expected at least two widths, input and output",
-                            config.model.widths));
+  const Workload& workload = workload_of(config);
+  if (workload.check != nullptr) workload.check(config, where);
+  check_data(config, workload, where);
   if (config.train.steps == 0 && config.train.epochs == 0)
     fail(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)

@@ -20,6 +20,13 @@ struct ModelConfig {
   std::vector<std::int64_t> widths{784, 512, 256, 128, 10};
   std::string activation = "relu";
   std::string init = "torch_linear";
+  std::string layout = "nchw";
+  std::int64_t embedding = 64;
+  std::int64_t hidden = 128;
+  std::int64_t heads = 4;
+  std::int64_t layers = 1;
+  std::int64_t context = 64;
+  double dropout = 0;
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -39,6 +46,7 @@ struct TrainConfig {
   std::int64_t accumulate = 1;
   std::string accumulate_mode = "mean";
   double clip_norm = 0;
+  double clip_value = 0;
   std::int64_t seed = 1;
   std::int64_t evaluate_every = 0;
   std::int64_t skip_limit = 0;
@@ -94,6 +102,12 @@ struct ObserveConfig {
   bool operator==(const ObserveConfig&) const = default;
 };
 
+struct CheckpointConfig {
+  std::int64_t every = 0;
+  std::int64_t keep = 2;
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
 struct RunConfig {
   ModelConfig model;
   DataConfig data;
@@ -104,6 +118,7 @@ struct RunConfig {
   ScalerConfig scaler;
   BackendConfig backend;
   ObserveConfig observe;
+  CheckpointConfig checkpoint;
   bool operator==(const RunConfig&) const = default;
 };
 

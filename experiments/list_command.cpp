@@ -11,6 +11,7 @@
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/inspect_report.hpp"
+#include "experiments/shipped_configs.hpp"
 #include "experiments/workloads.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/gemm.hpp"
@@ -56,11 +57,21 @@ Json tensor_core_json(const TensorCoreModel& row) {
 
 Json everything() {
   Json json;
-  for (const WorkloadInfo& info : known_workloads())
-    json["workloads"].push_back({{"name", info.name}, {"description", info.description}});
+  for (const Workload& workload : known_workloads())
+    json["workloads"].push_back({{"name", workload.name},
+                                 {"data", name_of(workload.data)},
+                                 {"loss", name_of(workload.loss)},
+                                 {"metric", name_of(workload.metric)},
+                                 {"description", workload.description}});
+  for (const ShippedConfig& config : shipped_configs())
+    json["configs"].push_back({{"path", config.path.string()},
+                               {"command", config.is_sweep ? "sweep" : "train"},
+                               {"description", config.description}});
   for (const engine::data::DatasetInfo& info : engine::data::known_datasets())
-    json["datasets"].push_back(
-        {{"name", info.name}, {"description", info.description}, {"package", info.package}});
+    json["datasets"].push_back({{"name", info.name},
+                                {"data", name_of(info.kind)},
+                                {"package", info.package},
+                                {"description", info.description}});
   for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
     json["policies"].push_back(
         {{"name", policy.name}, {"parameters", policy.parameters}, {"rule", policy.rule}});

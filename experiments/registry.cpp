@@ -24,20 +24,17 @@ std::vector<std::string> names_of(const Range& range, Name name) {
 }  // namespace
 
 std::vector<std::string> workload_names() {
-  return names_of(known_workloads(), [](const WorkloadInfo& info) { return info.name; });
+  return names_of(known_workloads(), [](const Workload& workload) { return workload.name; });
 }
 
 std::vector<std::string> activation_names() {
-  using engine::nn::Activation;
-  return names_of(std::vector{Activation::relu, Activation::none},
-                  [](Activation a) { return engine::nn::name_of(a); });
+  return names_of(engine::nn::all_activations(),
+                  [](engine::nn::Activation a) { return engine::nn::name_of(a); });
 }
 
 std::vector<std::string> init_names() {
-  using engine::nn::Initialization;
-  return names_of(std::vector{Initialization::torch_linear, Initialization::kaiming_uniform,
-                              Initialization::xavier_uniform},
-                  [](Initialization i) { return engine::nn::name_of(i); });
+  return names_of(engine::nn::all_initializations(),
+                  [](engine::nn::Initialization i) { return engine::nn::name_of(i); });
 }
 
 std::vector<std::string> dataset_names() {

@@ -7,30 +7,40 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
+#include "engine/train/checkpoint.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/interrupt.hpp"
+#include "numerics/files/run_resume.hpp"
 
 namespace fp16lab::experiments {
 
 bool is_complete(ExitState state) { return state == ExitState::finished || state == ExitState::diverged; }
 
-FolderClaim::FolderClaim(const std::filesystem::path& folder, bool force) : folder_(folder) {
+FolderClaim::FolderClaim(const std::filesystem::path& folder, FolderUse use) : folder_(folder) {
   const auto refuse = [&](ExitCode code, const std::string& why) {
     throw CommandError(code, fmt::format("--out: {} {}", folder.string(), why));
   };
   lock();
   try {
     if (access(folder.c_str(), W_OK | X_OK) != 0) refuse(ExitCode::run_failed, "is not writable");
+    remove_temporary_files(folder);
     if (!is_run_folder(folder)) {
       if (!std::filesystem::is_empty(folder))
         refuse(ExitCode::usage, "is not empty and holds no run; choose another folder");
-    } else if (!force) {
+    } else if (use == FolderUse::begin) {
       const ExitState state = read_manifest(folder).state;
       if (is_complete(state))
         refuse(
             ExitCode::usage,
             fmt::format("holds a {} run; choose another folder, or replace it with --force", name_of(state)));
+      if (const auto checkpoints = stored_checkpoints(folder); !checkpoints.empty())
+        refuse(
+            ExitCode::usage,
+            fmt::format("holds an unfinished run with a checkpoint of step {}; continue it with --resume, or "
+                        "replace it with --force",
+                        checkpoints.back().step));
     }
   } catch (...) {
     close(descriptor_);
@@ -69,11 +79,8 @@ FolderClaim::~FolderClaim() {
   if (std::filesystem::is_empty(folder_, ignored) && !ignored) std::filesystem::remove(folder_, ignored);
 }
 
-RunRecorder::RunRecorder(RunWriter& writer, const RecorderOptions& options)
-    : writer_(&writer),
-      options_(options),
-      progress_(options.quiet),
-      start_(std::chrono::steady_clock::now()) {}
+RunRecorder::RunRecorder(RecorderOptions options)
+    : options_(std::move(options)), progress_(options_.quiet), start_(std::chrono::steady_clock::now()) {}
 
 bool RunRecorder::wants_gradients(std::uint64_t step) {
   const std::uint64_t every = options_.histograms_every;
@@ -108,7 +115,7 @@ void RunRecorder::on_step(const engine::StepRecord& record) {
 
   if (!progress_.due() && record.step != options_.total_steps) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  const double rate = static_cast<double>(record.step) / elapsed.count();
+  const double rate = static_cast<double>(record.step - options_.first_step + 1) / elapsed.count();
   progress_.show(fmt::format("{}: step {}/{}, loss {:.5g}, scale {:g}, {:.3g} steps/s, {} left",
                              options_.title, record.step, options_.total_steps, record.loss,
                              record.loss_scale, rate,
@@ -121,9 +128,23 @@ void RunRecorder::on_evaluation(const engine::EvaluationRecord& record) {
   row.split = record.split;
   row.loss = record.loss;
   row.accuracy = record.accuracy;
+  row.bits_per_character = record.bits_per_character;
   writer_->append(row);
 }
 
 bool RunRecorder::stop_requested() { return interrupted(); }
+
+bool RunRecorder::wants_checkpoint(std::uint64_t step, engine::RunMoment moment) {
+  if (moment == engine::RunMoment::stopped) return true;
+  const std::uint64_t every = options_.checkpoint_every;
+  return every > 0 && (step % every == 0 || moment == engine::RunMoment::finished);
+}
+
+void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
+  writer_->sync();
+  make_checkpoint_folder(writer_->folder());
+  save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, options_.checkpoint_metadata);
+  remove_old_checkpoints(writer_->folder(), options_.checkpoints_kept);
+}
 
 }  // namespace fp16lab::experiments

@@ -9,17 +9,25 @@
 #include "engine/train/observer.hpp"
 #include "experiments/progress.hpp"
 #include "numerics/files/run_folder.hpp"
+#include "numerics/files/safetensors.hpp"
 
 namespace fp16lab::experiments {
+
+/// What a command means to do with a run folder.
+enum class FolderUse {
+  begin,    ///< a new run; not over a complete one, nor over one that has checkpoints
+  replace,  ///< a new run over whatever run is there
+  resume,   ///< continue the run that is there, if there is one
+};
 
 /// The right to write one run folder, held for the time of the run: a lock on the folder itself, so that two
 /// processes cannot write into it at once. It vanishes with the process, however that ends.
 class FolderClaim {
  public:
-  /// Makes the folder if it is missing. CommandError(usage) if it holds a complete run (finished or diverged)
-  /// and not `force`, if it holds other things than a run, or if another process is writing it;
-  /// CommandError(run_failed) if it cannot be made or written.
-  FolderClaim(const std::filesystem::path& folder, bool force);
+  /// Makes the folder if it is missing. CommandError(usage) if `use` may not have the run that it holds, if it
+  /// holds other things than a run, or if another process is writing it; CommandError(run_failed) if it cannot
+  /// be made or written.
+  FolderClaim(const std::filesystem::path& folder, FolderUse use);
   /// Removes the earlier run, if there is one.
   void clear();
   ~FolderClaim();
@@ -37,24 +45,33 @@ class FolderClaim {
 bool is_complete(ExitState state);
 
 struct RecorderOptions {
+  std::uint64_t first_step = 1;  ///< above 1 where a run is continued
   std::uint64_t total_steps = 0;
   std::uint64_t histograms_every = 0;  ///< 0: none; else steps 1, every, 2 every, ... and the last one
   std::string title;                   ///< begins the progress line
   bool quiet = false;
+  std::uint64_t checkpoint_every = 0;         ///< and at the run's end; 0: only where it is stopped early
+  std::uint64_t checkpoints_kept = 0;         ///< newest ones; 0: all
+  SafetensorsMetadata checkpoint_metadata{};  ///< besides the engine's own
 };
 
 class RunRecorder final : public engine::TrainObserver {
  public:
-  RunRecorder(RunWriter& writer, const RecorderOptions& options);
+  explicit RunRecorder(RecorderOptions options);
+  /// Before the first record.
+  void write_to(RunWriter& writer) { writer_ = &writer; }
 
   bool wants_gradients(std::uint64_t step) override;
   void on_gradient(const engine::GradientRecord& record) override;
   void on_step(const engine::StepRecord& record) override;
   void on_evaluation(const engine::EvaluationRecord& record) override;
   bool stop_requested() override;
+  bool wants_checkpoint(std::uint64_t step, engine::RunMoment moment) override;
+  /// Rows reach the disk first, then the checkpoint; only then do older ones go.
+  void on_checkpoint(const engine::TrainingState& state) override;
 
  private:
-  RunWriter* writer_;
+  RunWriter* writer_ = nullptr;
   RecorderOptions options_;
   Progress progress_;
   std::chrono::steady_clock::time_point start_;

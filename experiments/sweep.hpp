@@ -61,8 +61,9 @@ struct SweepOutcome {
 };
 
 /// Carries the plan out, one child process (`fp16lab train`) at a time with all threads, so that a run that
-/// crashes or is killed takes nothing with it. Complete runs with the same configuration are skipped; all
-/// others start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
+/// crashes or is killed takes nothing with it. Complete runs with the same configuration are skipped; those
+/// that this version of the program began with it are continued from their newest checkpoint; all others start
+/// afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common);
 
 }  // namespace fp16lab::experiments

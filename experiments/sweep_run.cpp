@@ -6,15 +6,17 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <thread>
 
+#include "experiments/build_info.hpp"
 #include "experiments/child_process.hpp"
 #include "experiments/interrupt.hpp"
+#include "experiments/prepared_run.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/run_recorder.hpp"
 #include "experiments/sweep.hpp"
-#include "experiments/workloads.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 
@@ -49,45 +51,23 @@ class SweepFolder {
   int descriptor_ = -1;
 };
 
-/// Multiply-adds of forward and backward passes, the measure of a run's length. Steps are counted as the
-/// trainer will.
-struct RunLength {
-  std::uint64_t steps = 0;
-  double work = 0;
-};
-
+/// Loading also finds unreadable data before the first run starts; runs in a row mostly share theirs.
 class LengthEstimate {
  public:
   RunLength of(const RunConfig& config) {
-    const std::int64_t images = config.data.subset > 0 ? config.data.subset : image_count(config);
-    const std::int64_t micro_batches = images / config.train.batch_size * config.train.epochs;
-    RunLength length;
-    length.steps = static_cast<std::uint64_t>(
-        config.train.steps > 0 ? config.train.steps : micro_batches / config.train.accumulate);
-    double weights = 0;
-    for (std::size_t i = 0; i + 1 < config.model.widths.size(); ++i)
-      weights +=
-          static_cast<double>(config.model.widths[i]) * static_cast<double>(config.model.widths[i + 1]);
-    length.work = 3.0 * weights * static_cast<double>(config.train.batch_size * config.train.accumulate) *
-                  static_cast<double>(length.steps);
-    return length;
+    if (data_ == nullptr || !(config.data == loaded_) || workload_of(config).data != data_->kind ||
+        config.model.context != context_) {
+      data_ = load_data(config);
+      loaded_ = config.data;
+      context_ = config.model.context;
+    }
+    return length_of(config, *data_);
   }
 
  private:
-  /// Loading also finds unreadable data before the first run starts.
-  std::int64_t image_count(const RunConfig& config) {
-    const auto key = std::pair(config.data.name, config.data.path);
-    const auto found = counts_.find(key);
-    if (found != counts_.end()) return found->second;
-    const engine::data::DatasetLocation location =
-        engine::data::find_dataset(config.data.name, config.data.path);
-    const std::int64_t count =
-        engine::data::load_dataset(config.data.name, location, engine::data::Split::train).count;
-    counts_.emplace(key, count);
-    return count;
-  }
-
-  std::map<std::pair<std::string, std::string>, std::int64_t> counts_;
+  std::unique_ptr<const RunData> data_;
+  DataConfig loaded_;
+  std::int64_t context_ = 0;  ///< what a text was found long enough for
 };
 
 /// The step of the last complete line of a growing steps.csv; 0 before the first.
@@ -129,6 +109,23 @@ class Pace {
   std::map<std::string, std::pair<double, double>> measured_;  ///< work, seconds
 };
 
+/// The manifest of the run in the folder; nothing if there is none of this configuration, or a damaged one.
+std::optional<Manifest> manifest_of(const PlannedRun& run) {
+  if (!is_run_folder(run.folder)) return std::nullopt;
+  try {
+    Manifest manifest = read_manifest(run.folder);
+    if (manifest.config == to_toml(run.config)) return manifest;
+  } catch (const std::runtime_error&) {  // damaged: it is run again
+  }
+  return std::nullopt;
+}
+
+/// Another version of the program may give other bits; a run is not made of both.
+bool can_continue(const PlannedRun& run) {
+  const std::optional<Manifest> manifest = manifest_of(run);
+  return manifest && manifest->git_hash == git_hash();
+}
+
 struct Job {
   const PlannedRun* run;
   RunLength length;
@@ -165,7 +162,8 @@ class SweepRunner {
 
     const Clock::time_point start = Clock::now();
     ChildProcess child(program_, {"train", "--config", config.string(), "--out", job.run->folder.string(),
-                                  "--threads", std::to_string(common_->threads), "--quiet", "--force"});
+                                  "--threads", std::to_string(common_->threads), "--quiet",
+                                  can_continue(*job.run) ? "--resume" : "--force"});
     std::optional<int> status;
     while (!(status = child.poll())) {
       if (interrupted()) child.stop();
@@ -176,7 +174,7 @@ class SweepRunner {
     ++outcome_.run_now;
     const bool diverged = *status == static_cast<int>(ExitCode::diverged);
     if (*status == 0 || diverged) {
-      pace_.add(job.run->config, job.length.work, seconds);
+      pace_.add(job.run->config, job.length.multiply_adds, seconds);
       progress_.message(fmt::format("sweep: {} {} after {}", job.run->name,
                                     diverged ? "diverged" : "finished", duration_text(seconds)));
     } else if (!interrupted()) {
@@ -191,10 +189,10 @@ class SweepRunner {
     const std::uint64_t step = std::min(last_step(job.run->folder), job.length.steps);
     const double done = static_cast<double>(step) / static_cast<double>(job.length.steps);
     Pace pace = pace_;
-    if (step > 0) pace.add(job.run->config, job.length.work * done, elapsed);
-    double left = pace.seconds_for(job.run->config, job.length.work * (1 - done));
+    if (step > 0) pace.add(job.run->config, job.length.multiply_adds * done, elapsed);
+    double left = pace.seconds_for(job.run->config, job.length.multiply_adds * (1 - done));
     for (std::size_t i = next_ + 1; i < jobs_.size(); ++i)
-      left += pace.seconds_for(jobs_[i].run->config, jobs_[i].length.work);
+      left += pace.seconds_for(jobs_[i].run->config, jobs_[i].length.multiply_adds);
     progress_.show(fmt::format("sweep: {}/{} runs done, {} step {}/{}, {:.3g} steps/s, {} left",
                                outcome_.done_before + next_, plan_->runs.size(), job.run->name, step,
                                job.length.steps, static_cast<double>(step) / elapsed,
@@ -214,13 +212,8 @@ class SweepRunner {
 }  // namespace
 
 bool is_done(const PlannedRun& run) {
-  if (!is_run_folder(run.folder)) return false;
-  try {
-    const Manifest manifest = read_manifest(run.folder);
-    return is_complete(manifest.state) && manifest.config == to_toml(run.config);
-  } catch (const std::runtime_error&) {
-    return false;  // damaged: it is run again
-  }
+  const std::optional<Manifest> manifest = manifest_of(run);
+  return manifest && is_complete(manifest->state);
 }
 
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common) {

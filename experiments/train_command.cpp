@@ -1,15 +1,20 @@
 // fp16lab train: one run into one run folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
+#include "experiments/continuation.hpp"
 #include "experiments/interrupt.hpp"
+#include "experiments/prepared_run.hpp"
 #include "experiments/run_recorder.hpp"
-#include "experiments/workloads.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/gemm.hpp"
 
@@ -27,7 +32,7 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.compiler = compiler_name();
   manifest.flags = compiler_flags();
   manifest.gemm_target = gemm_target_name();
-  for (const engine::data::SourceFile& file : run.files())
+  for (const engine::data::SourceFile& file : run.data->files)
     manifest.data.push_back({file.path.string(), file.sha256});
   return manifest;
 }
@@ -47,6 +52,8 @@ void print_summary(const std::filesystem::path& folder, ExitState state, const e
   summary["final_loss_scale"] = number(result.final_loss_scale);
   if (result.evaluation_loss) summary["evaluation_loss"] = number(*result.evaluation_loss);
   if (result.evaluation_accuracy) summary["evaluation_accuracy"] = number(*result.evaluation_accuracy);
+  if (result.evaluation_bits_per_character)
+    summary["evaluation_bits_per_character"] = number(*result.evaluation_bits_per_character);
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   fmt::print("{}\n", summary.dump());
 }
@@ -56,49 +63,146 @@ std::filesystem::path default_folder(const CommonOptions& common, const RunConfi
   return std::filesystem::path("results") / fmt::format("{}-seed{}", name, config.train.seed);
 }
 
-}  // namespace
+[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
 
-RunConfig resolve_config(const CommonOptions& common) {
-  RunConfig config = common.config.empty() ? RunConfig{} : load_config(common.config);
-  for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
-  if (common.seed) config.train.seed = *common.seed;
-  validate_config(config, common.config.empty() ? "configuration" : common.config.string());
-  return config;
+/// A run that has ended for good says again how.
+ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& manifest) {
+  const RunFolder run = read_run_folder(folder);
+  nlohmann::ordered_json summary;
+  summary["folder"] = folder.string();
+  summary["state"] = name_of(manifest.state);
+  summary["steps"] = run.steps.size();
+  summary["skipped_steps"] =
+      std::count_if(run.steps.begin(), run.steps.end(), [](const StepRow& row) { return row.skipped; });
+  if (!run.steps.empty()) summary["final_train_loss"] = number(run.steps.back().loss);
+  if (!run.steps.empty()) summary["state_hash"] = fmt::format("{:016x}", run.steps.back().state_hash);
+  fmt::print("{}\n", summary.dump());
+  fmt::print(stderr, "fp16lab: {}: this run has {} after {} steps; nothing is left to do\n", folder.string(),
+             name_of(manifest.state), run.steps.size());
+  return manifest.state == ExitState::finished ? ExitCode::ok : ExitCode::diverged;
 }
 
-ExitCode run_train(const TrainCommand& command) {
-  const RunConfig config = resolve_config(command.common);
-  const std::filesystem::path folder =
-      command.common.out.empty() ? default_folder(command.common, config) : command.common.out;
-  catch_interrupts();
-  FolderClaim claim(folder, command.force);
-  const std::unique_ptr<PreparedRun> run = prepare_run(config, command.common.threads);
-  if (!command.common.quiet) fmt::print(stderr, "{}\n", run->data_source);
+/// What `--resume` finds in `folder`, checked against `config`; nothing where a new run is to begin.
+std::optional<Continuation> find_checked(const TrainCommand& command, const std::filesystem::path& folder,
+                                         RunConfig& config) {
+  std::optional<Continuation> found = find_continuation(folder);
+  if (!found) {
+    if (command.common.config.empty())
+      usage(fmt::format("--resume: {} holds no run; begin one with --config", folder.string()));
+    config = resolve_config(command.common);
+    return std::nullopt;
+  }
+  config = resolve_config(command.common, found->folder_config);
+  require_resumable(found->begun_with, config, folder);
+  if (found->manifest.state == ExitState::finished && !found->checkpoint &&
+      other_length(found->begun_with, config))
+    usage(
+        fmt::format("--resume: {} holds a finished run without a checkpoint, which cannot be made longer "
+                    "(checkpoint.every was 0)",
+                    folder.string()));
+  return found;
+}
 
-  claim.clear();
-  RunWriter writer(folder, make_manifest(command, config, *run));
+bool has_ended(const Continuation& found, const RunConfig& config) {
+  return found.manifest.state == ExitState::diverged ||
+         (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
+}
+
+/// What has to be right before anything is written.
+void check_continuation(const Continuation& found, const PreparedRun& run) {
+  require_same_data(found.manifest, run.data->files);
+  if (found.step() > run.train.steps)
+    usage(fmt::format(
+        "--resume: the run has made {} steps already, more than the {} that its configuration now "
+        "asks for",
+        found.step(), run.train.steps));
+}
+
+void check_dumps(const TrainCommand& command, const Continuation* found) {
+  const auto check_folder = [](std::string_view option, const std::filesystem::path& file) {
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    if (!file.empty() && !std::filesystem::is_directory(folder))
+      usage(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
+  };
+  check_folder("--dump-initial", command.dump_initial);
+  check_folder("--dump-gradients", command.dump_gradients);
+  if (!command.dump_initial.empty() && found != nullptr && found->checkpoint)
+    usage(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
+                      found->step()));
+}
+
+void dump(const TrainCommand& command, PreparedRun& run, engine::Trainer& trainer) {
+  if (!command.dump_initial.empty())
+    engine::dump_weights(command.dump_initial, *run.backend, *run.workload.model);
+  if (command.dump_gradients.empty()) return;
   try {
-    RunRecorder recorder(writer,
-                         {.total_steps = run->train.steps,
-                          .histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every),
-                          .title = folder.filename().string(),
-                          .quiet = command.common.quiet});
-    engine::Trainer trainer(*run->backend, run->workload, run->train, run->amp, run->scaler, run->optimizer,
-                            recorder);
-    const engine::RunResult result = trainer.run();
+    trainer.dump_gradients(command.dump_step, command.dump_gradients);
+  } catch (const std::invalid_argument& error) {
+    usage(fmt::format("--dump-gradients: {}", error.what()));
+  }
+}
 
+/// From here on the folder says what is going on.
+RunWriter open_folder(const TrainCommand& command, const std::filesystem::path& folder, FolderClaim& claim,
+                      const RunConfig& config, const PreparedRun& run, const Continuation* found) {
+  if (found == nullptr) {
+    claim.clear();
+    return {folder, make_manifest(command, config, run)};
+  }
+  Manifest manifest = found->manifest;
+  manifest.config = to_toml(config);
+  manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
+  return RunWriter::resume(folder, std::move(manifest), found->step(),
+                           found->checkpoint ? found->checkpoint->state_hash() : 0);
+}
+
+void announce(const Continuation& found) {
+  if (!found.checkpoint) {
+    fmt::print(stderr, "resuming: no checkpoint yet, from the beginning\n");
+    return;
+  }
+  fmt::print(stderr, "resuming behind step {}\n", found.step());
+  if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
+    fmt::print(stderr, "note: the checkpoint was written by version {}, this is {}; bits may differ\n", hash,
+               git_hash());
+}
+
+RecorderOptions recorder_options(const TrainCommand& command, const std::filesystem::path& folder,
+                                 const RunConfig& config, const PreparedRun& run, std::uint64_t done) {
+  RecorderOptions options;
+  options.first_step = done + 1;
+  options.total_steps = run.train.steps;
+  options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
+  options.title = folder.filename().string();
+  options.quiet = command.common.quiet;
+  options.checkpoint_every = static_cast<std::uint64_t>(config.checkpoint.every);
+  options.checkpoints_kept = static_cast<std::uint64_t>(config.checkpoint.keep);
+  options.checkpoint_metadata = {
+      {"config", to_toml(config)}, {"git_hash", git_hash()}, {"seed", fmt::format("{}", config.train.seed)}};
+  return options;
+}
+
+/// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
+ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWriter& writer) {
+  const std::filesystem::path& folder = writer.folder();
+  try {
+    const engine::RunResult result = trainer.run();
     using End = engine::RunResult::End;
     const ExitState state = result.end == End::finished  ? ExitState::finished
                             : result.end == End::stopped ? ExitState::stopped
                                                          : ExitState::diverged;
     const std::string message =
-        state == ExitState::stopped    ? fmt::format("stopped after step {}", result.steps)
-        : state == ExitState::diverged ? fmt::format("diverged at step {}: {}", result.steps,
-                                                     "loss not finite for long, or the skip limit")
-                                       : "";
+        state == ExitState::stopped
+            ? fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps)
+        : state == ExitState::diverged
+            ? fmt::format("diverged at step {}: loss not finite for long, or the skip limit", result.steps)
+            : "";
     writer.finish(state, message);
     print_summary(folder, state, result);
     if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
+    if (!command.dump_gradients.empty() && result.steps < command.dump_step)
+      fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
+                 command.dump_step, command.dump_gradients.string());
     return state == ExitState::finished  ? ExitCode::ok
            : state == ExitState::stopped ? ExitCode::interrupted
                                          : ExitCode::diverged;
@@ -106,6 +210,50 @@ ExitCode run_train(const TrainCommand& command) {
     writer.finish(ExitState::failed, error.what());
     throw;
   }
+}
+
+}  // namespace
+
+RunConfig resolve_config(const CommonOptions& common) { return resolve_config(common, RunConfig{}); }
+
+RunConfig resolve_config(const CommonOptions& common, const RunConfig& base) {
+  RunConfig config = common.config.empty() ? base : load_config(common.config);
+  for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
+  if (common.seed) config.train.seed = *common.seed;
+  validate_config(config, common.config.empty() ? "configuration" : common.config.string());
+  return config;
+}
+
+ExitCode run_train(const TrainCommand& command) {
+  if (command.resume && command.force)
+    usage("--resume continues a run and --force replaces it: expected one of them");
+  const CommonOptions& common = command.common;
+  RunConfig config;
+  if (!command.resume || common.out.empty()) config = resolve_config(common);
+  const std::filesystem::path folder = common.out.empty() ? default_folder(common, config) : common.out;
+  catch_interrupts();
+  FolderClaim claim(folder, command.resume  ? FolderUse::resume
+                            : command.force ? FolderUse::replace
+                                            : FolderUse::begin);
+  std::optional<Continuation> found;
+  if (command.resume) found = find_checked(command, folder, config);
+  if (found && has_ended(*found, config)) return report_ended_run(folder, found->manifest);
+  const Continuation* continuation = found ? &*found : nullptr;
+  check_dumps(command, continuation);
+
+  const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
+  if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
+  if (found) check_continuation(*found, *run);
+  RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
+  engine::Trainer trainer(*run->backend, run->workload, run->train, run->amp, run->scaler, run->optimizer,
+                          recorder);
+  if (found && !common.quiet) announce(*found);
+  if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
+  dump(command, *run, trainer);
+
+  RunWriter writer = open_folder(command, folder, claim, config, *run, continuation);
+  recorder.write_to(writer);
+  return carry_out(command, trainer, writer);
 }
 
 }  // namespace fp16lab::experiments

@@ -1,194 +1,228 @@
 #include "experiments/workloads.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <stdexcept>
+#include <string>
 
-#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/nn/char_model.hpp"
+#include "engine/nn/lenet5.hpp"
 #include "engine/nn/mlp.hpp"
 #include "experiments/exit_code.hpp"
-#include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-struct WorkloadKind {
-  WorkloadInfo info;
-  engine::LossKind loss;
-  engine::data::Targets targets;
-  bool accuracy;
+using engine::Backend;
+using engine::Layout;
+using engine::LossKind;
+using engine::data::DataKind;
+using engine::data::LoaderOptions;
+using engine::data::Targets;
+using engine::nn::Module;
+
+[[noreturn]] void fail(const std::string& what) { throw CommandError(ExitCode::usage, what); }
+
+std::uint64_t seed_of(const RunConfig& config) { return static_cast<std::uint64_t>(config.train.seed); }
+
+// classifier, autoencoder -------------------------------------------------------------------------------------
+
+void check_widths(const RunConfig& config, std::string_view where) {
+  if (config.model.widths.size() < 2)
+    fail(fmt::format("{}: model.widths = {}: expected at least two widths, input and output", where,
+                     config.model.widths));
+}
+
+std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std::int64_t inputs,
+                                 std::int64_t outputs, std::string_view outputs_are) {
+  const std::vector<std::int64_t>& widths = config.model.widths;
+  if (widths.front() != inputs)
+    fail(fmt::format("model.widths begins with {}: expected {}, the pixels of an image of {}", widths.front(),
+                     inputs, config.data.name));
+  if (widths.back() != outputs)
+    fail(fmt::format("model.widths ends with {}: expected {}, the {} of {}", widths.back(), outputs,
+                     outputs_are, config.data.name));
+  return std::make_unique<engine::nn::Mlp>(
+      backend,
+      engine::nn::MlpOptions{.widths = widths,
+                             .activation = engine::nn::activation_from_name(config.model.activation),
+                             .initialization = engine::nn::initialization_from_name(config.model.init),
+                             .seed = seed_of(config)});
+}
+
+std::unique_ptr<Module> make_classifier(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  return make_mlp(backend, config, shape.features(), shape.classes, "classes");
+}
+
+std::unique_ptr<Module> make_autoencoder(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  return make_mlp(backend, config, shape.features(), shape.features(), "pixels of an image");
+}
+
+double mlp_multiply_adds(const RunConfig& config, const DataShape&) {
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < config.model.widths.size(); ++i)
+    sum += static_cast<double>(config.model.widths[i]) * static_cast<double>(config.model.widths[i + 1]);
+  return sum;
+}
+
+// lenet5 ------------------------------------------------------------------------------------------------------
+
+constexpr std::int64_t lenet_size = 32;
+
+Layout layout_of(const RunConfig& config) {
+  return config.model.layout == "nhwc" ? Layout::nhwc : Layout::nchw;
+}
+
+void shape_lenet_images(const RunConfig& config, const DataShape& shape, LoaderOptions& options) {
+  const std::int64_t missing = lenet_size - shape.height;
+  if (shape.height != shape.width || missing < 0 || missing % 2 != 0)
+    fail(
+        fmt::format("lenet5 pads square images of an even number of pixels, at most {0} x {0}, to {0} x {0}; "
+                    "those of {1} have {2} x {3}",
+                    lenet_size, config.data.name, shape.height, shape.width));
+  options.layout = layout_of(config);
+  options.padding = missing / 2;
+}
+
+std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  return std::make_unique<engine::nn::LeNet5>(
+      backend,
+      engine::nn::LeNet5Options{.channels = 1,
+                                .classes = shape.classes,
+                                .layout = layout_of(config),
+                                .initialization = engine::nn::initialization_from_name(config.model.init),
+                                .seed = seed_of(config)});
+}
+
+double lenet_multiply_adds(const RunConfig&, const DataShape& shape) {
+  // conv1 6@5x5 on 28 x 28, conv2 16@6x5x5 on 10 x 10, fc 400-120-84-classes.
+  return 28.0 * 28 * 6 * 25 + 10.0 * 10 * 16 * 150 + 400.0 * 120 + 120.0 * 84 +
+         84.0 * static_cast<double>(shape.classes);
+}
+
+// charlm_lstm, charlm_transformer -----------------------------------------------------------------------------
+
+std::unique_ptr<Module> make_char_lstm(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  return std::make_unique<engine::nn::CharLstm>(
+      backend, engine::nn::CharLstmOptions{.symbols = shape.vocabulary,
+                                           .embedding = config.model.embedding,
+                                           .hidden = config.model.hidden,
+                                           .layers = config.model.layers,
+                                           .dropout = static_cast<float>(config.model.dropout),
+                                           .seed = seed_of(config)});
+}
+
+double char_lstm_multiply_adds(const RunConfig& config, const DataShape& shape) {
+  const auto embedding = static_cast<double>(config.model.embedding);
+  const auto hidden = static_cast<double>(config.model.hidden);
+  const auto deeper = static_cast<double>(config.model.layers - 1);
+  return static_cast<double>(config.model.context) *
+         (4 * hidden * (embedding + hidden) + deeper * 8 * hidden * hidden +
+          hidden * static_cast<double>(shape.vocabulary));
+}
+
+void check_heads(const RunConfig& config, std::string_view where) {
+  if (config.model.embedding % config.model.heads != 0)
+    fail(fmt::format("{}: model.embedding = {} with model.heads = {}: expected a multiple of the heads",
+                     where, config.model.embedding, config.model.heads));
+}
+
+std::unique_ptr<Module> make_char_transformer(Backend& backend, const RunConfig& config,
+                                              const DataShape& shape) {
+  return std::make_unique<engine::nn::CharTransformer>(
+      backend, engine::nn::CharTransformerOptions{.symbols = shape.vocabulary,
+                                                  .context = config.model.context,
+                                                  .embedding = config.model.embedding,
+                                                  .heads = config.model.heads,
+                                                  .layers = config.model.layers,
+                                                  .dropout = static_cast<float>(config.model.dropout),
+                                                  .seed = seed_of(config)});
+}
+
+double char_transformer_multiply_adds(const RunConfig& config, const DataShape& shape) {
+  const auto embedding = static_cast<double>(config.model.embedding);
+  const auto context = static_cast<double>(config.model.context);
+  // A block: qkv 3 E^2, out E^2, MLP 8 E^2; scores and mixing T E each, masked positions included.
+  return context *
+         (static_cast<double>(config.model.layers) * (12 * embedding * embedding + 2 * context * embedding) +
+          embedding * static_cast<double>(shape.vocabulary));
+}
+
+constexpr Workload workloads[] = {
+    {.name = "classifier",
+     .description = "multilayer perceptron, softmax cross-entropy averaged over the batch",
+     .data = DataKind::images,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::accuracy,
+     .check = check_widths,
+     .make_model = make_classifier,
+     .multiply_adds = mlp_multiply_adds},
+    {.name = "autoencoder",
+     .description = "multilayer perceptron that reproduces its input, MSE averaged over batch and outputs",
+     .data = DataKind::images,
+     .loss = LossKind::mse,
+     .metric = Metric::loss,
+     .targets = Targets::inputs,
+     .check = check_widths,
+     .make_model = make_autoencoder,
+     .multiply_adds = mlp_multiply_adds},
+    {.name = "lenet5",
+     .description = "LeNet-5 with ReLU and max pooling on images padded to 32 x 32",
+     .data = DataKind::images,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::accuracy,
+     .shape_images = shape_lenet_images,
+     .make_model = make_lenet,
+     .multiply_adds = lenet_multiply_adds},
+    {.name = "charlm_lstm",
+     .description =
+         "next-character model: embedding, LSTM, linear head; cross-entropy averaged over characters",
+     .data = DataKind::text,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::bits_per_character,
+     .make_model = make_char_lstm,
+     .multiply_adds = char_lstm_multiply_adds},
+    {.name = "charlm_transformer",
+     .description = "next-character model: small GPT with causal attention, LayerNorm and a GELU MLP",
+     .data = DataKind::text,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::bits_per_character,
+     .check = check_heads,
+     .make_model = make_char_transformer,
+     .multiply_adds = char_transformer_multiply_adds},
 };
-
-constexpr WorkloadKind workloads[] = {
-    {{"classifier", "multilayer perceptron, softmax cross-entropy averaged over the batch"},
-     engine::LossKind::cross_entropy,
-     engine::data::Targets::labels,
-     true},
-    {{"autoencoder", "multilayer perceptron that reproduces its input, MSE averaged over batch and outputs"},
-     engine::LossKind::mse,
-     engine::data::Targets::inputs,
-     false},
-};
-
-const WorkloadKind& workload_kind(const std::string& name) {
-  for (const WorkloadKind& kind : workloads)
-    if (kind.info.name == name) return kind;
-  throw CommandError(ExitCode::usage, fmt::format("model.name = \"{}\": no such workload", name));
-}
-
-/// Evaluations average over batches, so all batches must be equally long and together the whole set: the
-/// largest divisor of its size that is not above 1000.
-std::int64_t evaluation_batch_size(std::int64_t count) {
-  std::int64_t size = std::min<std::int64_t>(count, 1000);
-  while (count % size != 0) --size;
-  return size;
-}
-
-void require_fit(const RunConfig& config, const WorkloadKind& kind, const engine::data::Dataset& data) {
-  const std::int64_t outputs = kind.targets == engine::data::Targets::labels ? data.classes : data.features;
-  if (config.model.widths.front() != data.features)
-    throw CommandError(ExitCode::usage,
-                       fmt::format("model.widths begins with {}: expected {}, the pixels of an image of {}",
-                                   config.model.widths.front(), data.features, config.data.name));
-  if (config.model.widths.back() != outputs)
-    throw CommandError(
-        ExitCode::usage,
-        fmt::format("model.widths ends with {}: expected {}, the {} of {}", config.model.widths.back(),
-                    outputs, outputs == data.classes ? "classes" : "pixels of an image", config.data.name));
-}
-
-std::uint64_t steps_of(const RunConfig& config, const engine::data::Loader& training) {
-  if (config.train.steps > 0) return static_cast<std::uint64_t>(config.train.steps);
-  const std::uint64_t micro_batches =
-      training.batches_per_epoch() * static_cast<std::uint64_t>(config.train.epochs);
-  const std::uint64_t steps = micro_batches / static_cast<std::uint64_t>(config.train.accumulate);
-  if (steps == 0)
-    throw CommandError(
-        ExitCode::usage,
-        fmt::format("train.epochs = {} gives {} micro-batches, less than one step of train.accumulate = {}",
-                    config.train.epochs, micro_batches, config.train.accumulate));
-  return steps;
-}
-
-void load_data(const RunConfig& config, PreparedRun& run) {
-  try {
-    const engine::data::DatasetLocation location =
-        engine::data::find_dataset(config.data.name, config.data.path);
-    run.data_source = fmt::format("data: {} from {} (chosen by {})", config.data.name,
-                                  location.folder.string(), location.chosen_by);
-    run.training_set = engine::data::load_dataset(config.data.name, location, engine::data::Split::train,
-                                                  config.data.subset);
-    run.test_set = engine::data::load_dataset(config.data.name, location, engine::data::Split::test,
-                                              config.data.test_subset);
-  } catch (const std::invalid_argument& error) {
-    throw CommandError(ExitCode::usage, error.what());
-  } catch (const std::runtime_error& error) {
-    throw CommandError(ExitCode::run_failed, error.what());
-  }
-}
-
-engine::OptimizerOptions optimizer_options(const RunConfig& config, std::uint64_t steps) {
-  engine::OptimizerOptions options;
-  options.name = config.optimizer.name;
-  options.learning_rate = config.optimizer.lr;
-  options.momentum = config.optimizer.momentum;
-  options.nesterov = config.optimizer.nesterov;
-  options.weight_decay = config.optimizer.weight_decay;
-  options.beta1 = config.optimizer.beta1;
-  options.beta2 = config.optimizer.beta2;
-  options.epsilon = config.optimizer.epsilon;
-  options.schedule.name = config.schedule.name;
-  options.schedule.warmup_steps = static_cast<std::uint64_t>(config.schedule.warmup_steps);
-  options.schedule.total_steps =
-      config.schedule.total_steps == 0 ? steps : static_cast<std::uint64_t>(config.schedule.total_steps);
-  options.schedule.minimum_factor = config.schedule.minimum_factor;
-  options.schedule.step_interval = static_cast<std::uint64_t>(config.schedule.step_interval);
-  options.schedule.step_factor = config.schedule.step_factor;
-  return options;
-}
 
 }  // namespace
 
-std::span<const WorkloadInfo> known_workloads() {
-  static const std::vector<WorkloadInfo> infos = [] {
-    std::vector<WorkloadInfo> list;
-    for (const WorkloadKind& kind : workloads) list.push_back(kind.info);
-    return list;
-  }();
-  return infos;
-}
-
-std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads) {
-  if (config.backend.device == "cuda")
-    throw CommandError(
-        ExitCode::unavailable,
-        "backend.device = \"cuda\": this build has no CUDA back end; use \"emulated\" or \"auto\"");
-  return engine::make_emulated_backend(tensor_core_model(config.backend.tensor_core), threads);
-}
-
-std::vector<engine::data::SourceFile> PreparedRun::files() const {
-  std::vector<engine::data::SourceFile> all = training_set.files;
-  all.insert(all.end(), test_set.files.begin(), test_set.files.end());
-  return all;
-}
-
-std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads) {
-  const WorkloadKind& kind = workload_kind(config.model.name);
-  auto run = std::make_unique<PreparedRun>();
-  run->backend = make_backend(config, threads);
-  load_data(config, *run);
-  require_fit(config, kind, run->training_set);
-  try {
-    const engine::data::Normalisation normalisation =
-        config.data.normalise == "standard" ? engine::data::standard_normalisation(run->training_set)
-                                            : engine::data::unit_normalisation();
-    const auto seed = static_cast<std::uint64_t>(config.train.seed);
-    run->training = std::make_unique<engine::data::Loader>(
-        run->training_set, normalisation,
-        engine::data::LoaderOptions{
-            .batch_size = config.train.batch_size, .targets = kind.targets, .shuffle = true, .seed = seed});
-    run->evaluation = std::make_unique<engine::data::Loader>(
-        run->test_set, normalisation,
-        engine::data::LoaderOptions{.batch_size = evaluation_batch_size(run->test_set.count),
-                                    .targets = kind.targets,
-                                    .shuffle = false,
-                                    .seed = seed});
-
-    engine::nn::MlpOptions model;
-    model.widths = config.model.widths;
-    model.activation = engine::nn::activation_from_name(config.model.activation);
-    model.initialization = engine::nn::initialization_from_name(config.model.init);
-    model.seed = seed;
-    run->workload.model = std::make_unique<engine::nn::Mlp>(*run->backend, model);
-    run->workload.training = run->training.get();
-    run->workload.evaluation = run->evaluation.get();
-    run->workload.loss = kind.loss;
-    run->workload.accuracy = kind.accuracy;
-
-    run->train.steps = steps_of(config, *run->training);
-    run->train.accumulate = config.train.accumulate;
-    run->train.accumulate_mode =
-        config.train.accumulate_mode == "sum" ? engine::AccumulateMode::sum : engine::AccumulateMode::mean;
-    run->train.clip_norm = config.train.clip_norm;
-    run->train.evaluate_every = static_cast<std::uint64_t>(config.train.evaluate_every);
-    run->train.skip_limit = static_cast<std::uint64_t>(config.train.skip_limit);
-
-    run->amp.level = engine::amp::level_from_name(config.amp.level);
-    run->amp.dtype = DType::f16;
-    run->amp.dialect = engine::amp::dialect_from_name(config.amp.dialect);
-
-    run->scaler.policy = config.scaler.policy;
-    run->scaler.initial_scale = config.scaler.initial_scale;
-    run->scaler.growth_factor = config.scaler.growth_factor;
-    run->scaler.backoff_factor = config.scaler.backoff_factor;
-    run->scaler.growth_interval = config.scaler.growth_interval;
-
-    run->optimizer = optimizer_options(config, run->train.steps);
-  } catch (const std::invalid_argument& error) {
-    throw CommandError(ExitCode::usage, error.what());
+std::string_view name_of(Metric metric) {
+  switch (metric) {
+    case Metric::loss:
+      return "loss";
+    case Metric::accuracy:
+      return "accuracy";
+    case Metric::bits_per_character:
+      return "bits_per_character";
   }
-  return run;
+  throw std::logic_error("unknown metric");
+}
+
+std::string_view name_of(LossKind loss) {
+  switch (loss) {
+    case LossKind::cross_entropy:
+      return "cross_entropy";
+    case LossKind::mse:
+      return "mse";
+  }
+  throw std::logic_error("unknown loss");
+}
+
+std::span<const Workload> known_workloads() { return workloads; }
+
+const Workload& workload_of(const RunConfig& config) {
+  for (const Workload& workload : workloads)
+    if (workload.name == config.model.name) return workload;
+  fail(fmt::format("model.name = \"{}\": no such workload", config.model.name));
 }
 
 }  // namespace fp16lab::experiments

@@ -1,50 +1,56 @@
-// From a configuration to something the trainer can run: back end, data, model, loss and options.
+// The workloads: what model.name may be, and what stands behind each name.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "engine/backend/backend.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/data/loader.hpp"
+#include "engine/nn/module.hpp"
 #include "engine/train/trainer.hpp"
 #include "experiments/config.hpp"
 
 namespace fp16lab::experiments {
 
-struct WorkloadInfo {
+/// By what an evaluation is judged; every evaluation has the loss as well.
+enum class Metric { loss, accuracy, bits_per_character };
+std::string_view name_of(Metric metric);
+std::string_view name_of(engine::LossKind loss);
+
+/// What the data says about a model's inputs and outputs.
+struct DataShape {
+  std::int64_t height = 0;  ///< of images
+  std::int64_t width = 0;
+  std::int64_t classes = 0;     ///< of images
+  std::int64_t vocabulary = 0;  ///< of text
+  std::int64_t features() const { return height * width; }
+};
+
+struct Workload {
   std::string_view name;  ///< model.name
   std::string_view description;
-};
-std::span<const WorkloadInfo> known_workloads();
+  engine::data::DataKind data;
+  engine::LossKind loss;
+  Metric metric;
+  engine::data::Targets targets = engine::data::Targets::labels;  ///< of images
 
-/// The back end that `config.backend` asks for. CommandError(unavailable) where it is not built or not here.
-std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads);
-
-/// Everything that one run needs, with the lifetimes in order. Not copyable or movable: parts point at each
-/// other.
-struct PreparedRun {
-  std::string data_source;  ///< one line for stderr: which data was taken and why
-  engine::data::Dataset training_set;
-  engine::data::Dataset test_set;
-  std::unique_ptr<engine::Backend> backend;
-  std::unique_ptr<engine::data::Loader> training;
-  std::unique_ptr<engine::data::Loader> evaluation;
-  engine::Workload workload;
-  engine::TrainOptions train;
-  engine::AmpOptions amp;
-  engine::ScalerOptions scaler;
-  engine::OptimizerOptions optimizer;
-
-  std::vector<engine::data::SourceFile> files() const;
+  /// What concerns several keys at once: CommandError(usage) that begins with `where`. May be null.
+  void (*check)(const RunConfig& config, std::string_view where) = nullptr;
+  /// How images become inputs: layout and padding. CommandError(usage) for images it cannot take.
+  void (*shape_images)(const RunConfig& config, const DataShape& shape,
+                       engine::data::LoaderOptions& options) = nullptr;
+  /// CommandError(usage) or std::invalid_argument for a configuration that does not fit the data.
+  std::unique_ptr<engine::nn::Module> (*make_model)(engine::Backend& backend, const RunConfig& config,
+                                                    const DataShape& shape) = nullptr;
+  /// Multiply-adds of the matrix products in a forward pass of one image or one window of text.
+  double (*multiply_adds)(const RunConfig& config, const DataShape& shape) = nullptr;
 };
 
-/// Loads and checks. CommandError(usage) for a configuration that does not fit its data, (run_failed) for
-/// data that cannot be read, (unavailable) for a missing back end.
-std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads);
+std::span<const Workload> known_workloads();
+/// CommandError(usage) for an unknown name.
+const Workload& workload_of(const RunConfig& config);
 
 }  // namespace fp16lab::experiments

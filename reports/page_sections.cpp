@@ -51,7 +51,7 @@ std::string_view css_class_of(Verdict verdict) {
 std::string summary_html(const WorkloadMaterial& material) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<LineStyle> styles = styles_of(*material.workload);
-  const bool accuracy = summary.metric.better == analysis::Better::higher;
+  const bool loss_too = summary.metric.quantity != Quantity::loss;
   std::string html = fmt::format(
       "<p class=\"soft\">Final {} against FP32. Spread is the largest "
       "minus the smallest seed, the larger one "
@@ -62,7 +62,7 @@ std::string summary_html(const WorkloadMaterial& material) {
       "FP32</th><th>spread</th>"
       "<th class=\"text\">verdict</th><th>underflow</th><th>skipped</th><th>last "
       "scale</th><th>s/step</th></tr></thead>\n<tbody>\n",
-      html_escape(summary.metric.name), html_escape(summary.metric.name), accuracy ? "<th>loss</th>" : "");
+      html_escape(summary.metric.name), html_escape(summary.metric.name), loss_too ? "<th>loss</th>" : "");
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
     const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
@@ -84,7 +84,7 @@ std::string summary_html(const WorkloadMaterial& material) {
         row.is_reference ? " class=\"reference\"" : "", styles[i].color, html_escape(pretty(row.label)),
         quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : "",
         row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
-        accuracy ? fmt::format("<td>{:.4g}</td>", analysis::quality_of(row.final_losses).mean) : "",
+        loss_too ? fmt::format("<td>{:.4g}</td>", analysis::quality_of(row.final_losses).mean) : "",
         difference, spread, css, verdict, row.underflow_rate ? underflow_text(row, fp32) : "–",
         row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
         fp32 ? "–" : pretty(scale_text(row.last_scale)), row.seconds_per_step);
@@ -166,9 +166,19 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
   // One point in time is no curve; its number is in the table.
   if (const std::string split = evaluation_split(set, *material.workload);
       with_charts && evaluated_steps(set, *material.workload, split) > 1) {
-    html += fmt::format("<h3>Loss on the {} set</h3>\n", html_escape(split));
+    const Quantity quantity = material.summary.metric.quantity;
+    const bool loss_only = quantity == Quantity::loss;
+    html += fmt::format("<h3>Loss{} on the {} set</h3>\n",
+                        loss_only ? "" : fmt::format(" and {}", name_of(quantity)), html_escape(split));
+    if (!loss_only) html += "<div class=\"pair\">\n";
     chart("evaluation", "",
           "Mean and band over seeds; the dots on the first line are at the steps of the evaluations.", split);
+    if (!loss_only) {
+      chart("quality", "",
+            quantity == Quantity::accuracy ? "Accuracy likewise." : "Bits per character likewise.",
+            material.summary.metric.name);
+      html += "</div>\n";
+    }
   }
   html += "<h3>Loss scale</h3>\n";
   chart("scale", "loss-scale-", "First seed of each configuration; crosses mark skipped steps.", "");

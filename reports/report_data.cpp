@@ -44,7 +44,7 @@ Json changes_json(const std::vector<ScaleTrace::Change>& changes) {
 }
 
 Json configuration_json(const RunSet& set, const Configuration& configuration, const SummaryRow& row,
-                        const LineStyle& style, const std::string& split) {
+                        const LineStyle& style, const std::string& split, Quantity quantity) {
   Json json = {{"label", pretty(row.label)},
                {"fp32", configuration.id.precision == Precision::fp32},
                {"reference", row.is_reference},
@@ -66,7 +66,11 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
     json["mean"] = number(analysis::quality_of(row.final_values).mean);
   }
   json["curve"] = band_json(training_loss(set, configuration, 150));
-  if (!split.empty()) json["evaluation"] = band_json(evaluation_loss(set, configuration, split));
+  if (!split.empty()) {
+    json["evaluation"] = band_json(evaluation_curve(set, configuration, split, Quantity::loss));
+    if (quantity != Quantity::loss)
+      json["quality"] = band_json(evaluation_curve(set, configuration, split, quantity));
+  }
   const ScaleTrace trace = scale_trace(set.runs[configuration.runs.front()].folder.steps);
   json["trace"] = {{"changes", changes_json(trace.changes)}, {"skipped", changes_json(trace.skipped)}};
   return json;
@@ -162,8 +166,8 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
     Json configurations = Json::array();
     for (std::size_t i = 0; i < item.workload->configurations.size(); ++i) {
       const Configuration& configuration = item.workload->configurations[i];
-      configurations.push_back(
-          configuration_json(set, configuration, item.summary.rows[i], styles[i], split));
+      configurations.push_back(configuration_json(set, configuration, item.summary.rows[i], styles[i], split,
+                                                  item.summary.metric.quantity));
       if (!item.gradients[i].snapshots.empty())
         runs.push_back(run_json(*representative(set, configuration), item.workload->name, configuration.label,
                                 item.gradients[i]));

@@ -53,12 +53,14 @@ Band training_loss(const RunSet& set, const Configuration& configuration, std::s
   return band_of(over_seeds);
 }
 
-Band evaluation_loss(const RunSet& set, const Configuration& configuration, const std::string& split) {
+Band evaluation_curve(const RunSet& set, const Configuration& configuration, const std::string& split,
+                      Quantity quantity) {
   std::map<double, Extremes> over_seeds;
   for (const std::size_t index : configuration.runs)
     for (const EvaluationRow& row : set.runs[index].folder.evaluations)
-      if (row.split == split && std::isfinite(row.loss))
-        over_seeds[static_cast<double>(row.step)].add(row.loss);
+      if (const std::optional<double> value = value_of(row, quantity);
+          row.split == split && value && std::isfinite(*value))
+        over_seeds[static_cast<double>(row.step)].add(*value);
   return band_of(over_seeds);
 }
 

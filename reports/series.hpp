@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "reports/quantity.hpp"
 #include "reports/run_set.hpp"
 
 namespace fp16lab::reports {
@@ -21,8 +22,9 @@ struct Band {
 /// steps), then mean, minimum and maximum over the seeds are taken.
 Band training_loss(const RunSet& set, const Configuration& configuration, std::size_t points = 80);
 
-/// Evaluation loss at the steps where it was measured, on `split`.
-Band evaluation_loss(const RunSet& set, const Configuration& configuration, const std::string& split);
+/// A quantity of the evaluations on `split`, at the steps where it was measured.
+Band evaluation_curve(const RunSet& set, const Configuration& configuration, const std::string& split,
+                      Quantity quantity);
 
 /// The loss scale as the steps at which it changed, and the steps that were skipped.
 struct ScaleTrace {

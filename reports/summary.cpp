@@ -37,7 +37,7 @@ double final_training_loss(const Run& run) {
 }
 
 Metric metric_of(const RunSet& set, const Workload& workload) {
-  bool all_evaluated = true, all_accurate = true;
+  bool all_evaluated = true, all_accurate = true, all_in_bits = true;
   std::string split;
   for (const Configuration& configuration : workload.configurations)
     for (const std::size_t index : configuration.runs) {
@@ -46,11 +46,15 @@ Metric metric_of(const RunSet& set, const Workload& workload) {
       const EvaluationRow* last = last_evaluation(run);
       all_evaluated &= last != nullptr;
       all_accurate &= last != nullptr && last->accuracy.has_value();
+      all_in_bits &= last != nullptr && last->bits_per_character.has_value();
       if (last != nullptr) split = last->split;
     }
   if (!all_evaluated || split.empty()) return {"final training loss", Better::lower};
-  if (all_accurate) return {split + " accuracy", Better::higher};
-  return {split + " loss", Better::lower};
+  const Quantity quantity = all_accurate  ? Quantity::accuracy
+                            : all_in_bits ? Quantity::bits_per_character
+                                          : Quantity::loss;
+  return {fmt::format("{} {}", split, name_of(quantity)),
+          quantity == Quantity::accuracy ? Better::higher : Better::lower, quantity};
 }
 
 double final_loss(const Run& run, const Metric& metric) {
@@ -60,9 +64,9 @@ double final_loss(const Run& run, const Metric& metric) {
 }
 
 double final_value(const Run& run, const Metric& metric) {
-  if (metric.better == Better::lower) return final_loss(run, metric);
+  if (metric.quantity == Quantity::loss) return final_loss(run, metric);
   if (!run.folder.finished()) return not_a_number;
-  return last_evaluation(run)->accuracy.value_or(not_a_number);
+  return value_of(*last_evaluation(run), metric.quantity).value_or(not_a_number);
 }
 
 SummaryRow row_of(const RunSet& set, const Configuration& configuration, const Metric& metric) {

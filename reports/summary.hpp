@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "analysis/comparison.hpp"
+#include "reports/quantity.hpp"
 #include "reports/run_set.hpp"
 
 namespace fp16lab::reports {
 
 /// The number by which a workload is judged.
 struct Metric {
-  std::string name;  ///< "test loss", "test accuracy", "final training loss"
+  std::string name;  ///< "test loss", "test accuracy", "test bits per character", "final training loss"
   analysis::Better better = analysis::Better::lower;
+  Quantity quantity = Quantity::loss;
 };
 
 /// One configuration of one workload.
@@ -22,7 +24,7 @@ struct SummaryRow {
   std::string label;
   int runs = 0;                      ///< all of them, also unfinished ones
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
-  std::vector<double> final_losses;  ///< the same on the loss where the metric is an accuracy, else equal
+  std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
   bool is_reference = false;
   std::optional<analysis::Comparison>
       against_reference;  ///< absent for the reference and where there is none
@@ -40,8 +42,9 @@ struct WorkloadSummary {
   std::string words;             ///< the findings in a few plain sentences
 };
 
-/// The metric is the accuracy of the last evaluation (on "test" if there is such a split) where every judged
-/// run has one, else its loss; without evaluations the mean training loss of the last twentieth of the steps.
+/// The metric is the accuracy or the bits per character of the last evaluation (on "test" if there is such a
+/// split) where every judged run has them, else its loss; without evaluations the mean training loss of the last
+/// twentieth of the steps.
 /// Judged are finished runs, and diverged ones as NaN.
 WorkloadSummary summarise(const RunSet& set, const Workload& workload);
 

@@ -111,7 +111,8 @@ function logarithmicTicks(low, high) {
 }
 
 // `part`: show only the steps from this fraction of the run on.
-function lossChart(place, workload, split, part = 0) {
+// `key`: the configurations' curve; `label`: of the vertical axis.
+function lossChart(place, workload, key, label, part = 0) {
   const sets = [];
   let low = Infinity, high = 0;
   const last = Math.max(0, ...workload.configurations.map(c => c.curve.step.at(-1) ?? 0));
@@ -120,16 +121,16 @@ function lossChart(place, workload, split, part = 0) {
     return Object.fromEntries(Object.entries(curve).map(([key, values]) => [key, kept.map(i => values[i])]));
   };
   workload.configurations.forEach((c, i) => {
-    const whole = split ? c.evaluation : c.curve, curve = whole && cut(whole);
+    const whole = c[key], curve = whole && cut(whole);
     if (!curve || curve.step.length === 0) return;
     low = Math.min(low, ...curve.low);
     high = Math.max(high, ...curve.high);
-    const dots = split && sets.length === 0 ? {pointRadius: c.style.width * .65, pointStyle: 'circle'} : {};
+    const dots = key !== 'curve' && sets.length === 0 ? {pointRadius: c.style.width * .65, pointStyle: 'circle'} : {};
     sets.push(line(c.label, points(curve, 'mean'), c.style, Object.assign({order: -i}, dots)));  // later ones on top
     sets.push(line('band low', points(curve, 'low'), c.style, {borderWidth: 0, order: 2}));
     sets.push(line('band high', points(curve, 'high'), c.style, {borderWidth: 0, fill: '-1', backgroundColor: tone(c.style.color) + '33', order: 2}));
   });
-  const options = frame('step', split ? split + ' loss' : 'training loss', low > 0 && high / low > 5 ? {type: 'logarithmic', min: low * .9, max: high * 1.1} : {});
+  const options = frame('step', label, low > 0 && high / low > 5 ? {type: 'logarithmic', min: low * .9, max: high * 1.1} : {});
   if (part > 0) {
     options.scales.x.min = Math.floor(part * last);
     options.scales.x.ticks.includeBounds = false;  // a label there would touch the first round one
@@ -162,9 +163,10 @@ window.addEventListener('beforeprint', () => charts.forEach(chart => chart.resiz
 if (hasCharts) {
   for (const place of document.querySelectorAll('[data-chart]')) {
     const workload = data.workloads[Number(place.dataset.workload)];
-    if (place.dataset.chart === 'loss') lossChart(place, workload, null);
-    if (place.dataset.chart === 'loss-end') lossChart(place, workload, null, 2 / 3);
-    if (place.dataset.chart === 'evaluation') lossChart(place, workload, place.dataset.split);
+    if (place.dataset.chart === 'loss') lossChart(place, workload, 'curve', 'training loss');
+    if (place.dataset.chart === 'loss-end') lossChart(place, workload, 'curve', 'training loss', 2 / 3);
+    if (place.dataset.chart === 'evaluation') lossChart(place, workload, 'evaluation', place.dataset.split + ' loss');
+    if (place.dataset.chart === 'quality') lossChart(place, workload, 'quality', place.dataset.split);
     if (place.dataset.chart === 'scale') scaleChart(place, workload);
   }
 }

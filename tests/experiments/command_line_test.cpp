@@ -1,7 +1,9 @@
 // The command line as users meet it: help, mistakes, exit codes, streams.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -129,9 +131,23 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
     for (const auto& row : json.at(section)) set.insert(row.at("name").get<std::string>());
     return set;
   };
-  EXPECT_EQ(names("workloads"), (std::set<std::string>{"classifier", "autoencoder"}));
+  EXPECT_EQ(names("workloads"), (std::set<std::string>{"classifier", "autoencoder", "lenet5", "charlm_lstm",
+                                                       "charlm_transformer"}));
+  for (const auto& row : json.at("workloads"))
+    if (row.at("name") == "charlm_lstm") {
+      EXPECT_EQ(row.at("data"), "text");
+      EXPECT_EQ(row.at("loss"), "cross_entropy");
+      EXPECT_EQ(row.at("metric"), "bits_per_character");
+    }
+  std::map<std::string, std::string> commands;
+  for (const auto& row : json.at("configs")) {
+    commands[std::filesystem::path(row.at("path").get<std::string>()).stem()] = row.at("command");
+    EXPECT_NE(row.at("description"), "");
+  }
+  EXPECT_EQ(commands.at("lenet5"), "train");
+  EXPECT_EQ(commands.at("demo"), "sweep");
   EXPECT_EQ(names("policies"), (std::set<std::string>{"none", "fixed", "dynamic"}));
-  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist"}));
+  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "bible-kjv", "text"}));
   EXPECT_TRUE(names("tensor_cores").contains("hopper"));
   EXPECT_TRUE(names("formats").contains("FP16"));
   EXPECT_TRUE(names("config_keys").contains("scaler.policy"));

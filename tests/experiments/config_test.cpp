@@ -8,6 +8,9 @@
 #include <string>
 
 #include "experiments/exit_code.hpp"
+#include "experiments/shipped_configs.hpp"
+#include "experiments/sweep.hpp"
+#include "experiments/workloads.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -140,6 +143,16 @@ TEST(Config, ImpossibleValuesAreRefused) {
                               "train.seed=-1",
                               "train.accumulate=0",
                               "model.widths=[784,0]",
+                              "model.embedding=0",
+                              "model.heads=0",
+                              "model.layers=0",
+                              "model.context=0",
+                              "model.dropout=1",
+                              "model.layout=hwcn",
+                              "model.activation=softplus",
+                              "checkpoint.every=-1",
+                              "checkpoint.keep=-1",
+                              "train.clip_value=-1",
                               "train.clip_norm=-1",
                               "observe.histograms_every=-1"})
     EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
@@ -176,13 +189,62 @@ TEST(Config, KeysThatMustAgreeAreChecked) {
   EXPECT_THAT(usage_error_of([&] { validate_config(config, "x.toml"); }), HasSubstr("momentum"));
 }
 
-TEST(Config, ShippedConfigurationsAreValid) {
-  for (const char* name : {"classifier", "autoencoder"}) {
-    const RunConfig config =
-        load_config(std::string(FP16LAB_SOURCE_DIR "/experiments/configs/") + name + ".toml");
+TEST(Config, EachWorkloadChecksItsOwnKeysAndNoOthers) {
+  const auto check = [](const std::vector<std::string>& settings) {
+    RunConfig config;
+    for (const std::string& setting : settings) apply_setting(config, setting, "--set");
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  const std::string transformer = "model.name=charlm_transformer", text = "data.name=bible-kjv";
+  EXPECT_EQ(check({transformer, text, "model.embedding=64", "model.heads=5"}),
+            "x.toml: model.embedding = 64 with model.heads = 5: expected a multiple of the heads");
+  EXPECT_EQ(check({transformer, text, "model.embedding=65", "model.heads=5"}), "no error");
+  // Keys of other workloads are fine: one may switch the model with one setting.
+  EXPECT_EQ(check({"model.name=charlm_lstm", text, "model.embedding=64", "model.heads=5"}), "no error");
+  EXPECT_EQ(check({"model.name=lenet5", "model.widths=[784]", "model.heads=5"}), "no error");
+  EXPECT_THAT(check({"model.widths=[784]"}), HasSubstr("at least two widths"));
+}
+
+TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
+  const auto check = [](const std::string& model, const std::string& data) {
+    RunConfig config;
+    config.model.name = model;
+    config.data.name = data;
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  EXPECT_EQ(
+      check("charlm_lstm", "fashion-mnist"),
+      "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
+  EXPECT_EQ(check("lenet5", "bible-kjv"),
+            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist");
+  for (const Workload& workload : known_workloads()) {
+    const bool images = workload.data == engine::data::DataKind::images;
+    EXPECT_EQ(check(std::string(workload.name), images ? "fashion-mnist" : "bible-kjv"), "no error");
+  }
+}
+
+TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
+  std::set<std::string> trained, swept;
+  for (const ShippedConfig& shipped : shipped_configs()) {
+    const std::string name = shipped.path.stem().string();
+    EXPECT_GT(shipped.description.size(), 20u) << name;
+    EXPECT_EQ(shipped.description.back(), '.') << name << ": the first comment line is a sentence";
+    if (shipped.is_sweep) {
+      swept.insert(name);
+      CommonOptions common;
+      common.config = shipped.path;
+      EXPECT_FALSE(load_sweep(common).runs.empty()) << name;
+      continue;
+    }
+    trained.insert(name);
+    const RunConfig config = load_config(shipped.path);
     EXPECT_EQ(config.model.name, name);
     EXPECT_NO_THROW(validate_config(config, name));
   }
+  std::set<std::string> workloads;
+  for (const Workload& workload : known_workloads()) workloads.emplace(workload.name);
+  EXPECT_EQ(trained, workloads) << "one configuration a workload";
+  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full"}));
 }
 
 }  // namespace

@@ -275,6 +275,41 @@ TEST_F(Reports, AccuracyIsTheMetricWhereEveryRunHasOne) {
   EXPECT_EQ(value_text(summary.metric, 0.5), "50.00 %");
 }
 
+TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
+  std::vector<std::filesystem::path> folders;
+  for (const std::uint64_t seed : {1, 2})
+    for (const std::string level : {"O0", "O1"})
+      folders.push_back(
+          write_synthetic_run(folder, {.model = "charlm_lstm",
+                                       .seed = seed,
+                                       .level = level,
+                                       .final_loss = (level == "O0" ? 2.0 : 2.5) * std::log(2.0),
+                                       .bits_per_character = true,
+                                       .steps = 20,
+                                       .evaluate_every = 5}));
+  const RunSet set = load_runs(folders);
+  const WorkloadSummary summary = summarise(set, set.workloads[0]);
+  EXPECT_EQ(summary.metric.name, "test bits per character");
+  EXPECT_EQ(summary.metric.better, analysis::Better::lower);
+  // 2.0 ln 2 / ln 2: one product and one quotient, each off by at most half an ulp.
+  EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
+  EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
+  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 %");
+  EXPECT_THAT(summary_table(folders), HasSubstr("bits per character"));
+
+  ReportOptions options;
+  options.chart_js = folder / "chart.js";
+  std::ofstream(options.chart_js) << "var Chart;";
+  options.gnuplot = "no-such-gnuplot";
+  const std::string html = read_file(write_report(folders, folder / "out", options));
+  EXPECT_THAT(html, HasSubstr("<h3>Loss and bits per character on the test set</h3>"));
+  EXPECT_THAT(html, HasSubstr("data-chart=\"quality\""));
+  EXPECT_THAT(html, HasSubstr("<th>test bits per character</th><th>loss</th>"));
+  const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("quality");
+  EXPECT_EQ(curve.at("step").get<std::vector<double>>(), (std::vector<double>{5, 10, 15, 20}));
+  EXPECT_NEAR(curve.at("mean").back().get<double>(), 2.5, 1e-5) << "six digits are drawn";
+}
+
 TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   SyntheticRun run{.level = "O0", .final_loss = 0.25, .steps = 60};
   std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <random>
 
 #include "numerics/bits.hpp"
@@ -111,7 +112,10 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
       const double loss = step == run.steps ? run.final_loss : 1.02 * row.loss;
       std::optional<double> accuracy = run.final_accuracy;
       if (accuracy && step != run.steps) *accuracy *= 1 - 0.5 * std::exp(-6 * progress);
-      writer.append(EvaluationRow{.step = step, .split = "test", .loss = loss, .accuracy = accuracy});
+      std::optional<double> bits;
+      if (run.bits_per_character) bits = loss / std::numbers::ln2;
+      writer.append(EvaluationRow{
+          .step = step, .split = "test", .loss = loss, .accuracy = accuracy, .bits_per_character = bits});
     }
     if (run.policy == "dynamic") {  // torch's rule
       if (row.found_inf) {

@@ -18,6 +18,7 @@ struct SyntheticRun {
   double initial_scale = 65536;
   double final_loss = 0.06;                ///< of the last evaluation, exactly
   std::optional<double> final_accuracy{};  ///< likewise
+  bool bits_per_character = false;         ///< loss / ln 2 in its evaluations
   double gradient_log2 = -22;              ///< typical magnitude of unscaled gradients
   std::uint64_t steps = 300;
   std::uint64_t histograms_every = 20;

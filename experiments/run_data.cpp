@@ -1,0 +1,149 @@
+#include "experiments/run_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "experiments/exit_code.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using engine::data::DataKind;
+
+/// The whole of `symbols`, or the first `subset` of them if that is not 0.
+std::span<const std::uint8_t> first_of(std::span<const std::uint8_t> symbols, std::int64_t subset,
+                                       std::string_view key) {
+  const auto size = static_cast<std::int64_t>(symbols.size());
+  if (subset > size)
+    throw std::invalid_argument(
+        fmt::format("{} = {}: expected at most {}, the characters that there are", key, subset, size));
+  return subset == 0 ? symbols : symbols.first(static_cast<std::size_t>(subset));
+}
+
+void load_text(const RunConfig& config, RunData& data) {
+  const engine::data::TextLocation location = engine::data::find_text(config.data.name, config.data.path);
+  data.text = engine::data::load_text(location);
+  data.training_text = first_of(data.text.training(), config.data.subset, "data.subset");
+  data.test_text = first_of(data.text.test(), config.data.test_subset, "data.test_subset");
+  data.files = data.text.files;
+  data.found = fmt::format("data: {} from {} (chosen by {})", config.data.name, location.file.string(),
+                           location.chosen_by);
+  // A short file fails here, whatever becomes of its batches.
+  for (const auto& [name, symbols] : {std::pair{"training", data.training_text}, {"test", data.test_text}})
+    if (engine::data::window_count(static_cast<std::int64_t>(symbols.size()), config.model.context) == 0)
+      throw std::invalid_argument(fmt::format(
+          "{}: a {} text of {} characters (of {} in the file) is too short for one window of "
+          "model.context + 1 = {}",
+          location.file.string(), name, symbols.size(), data.text.symbols.size(), config.model.context + 1));
+}
+
+void load_images(const RunConfig& config, RunData& data) {
+  using engine::data::Split;
+  const std::string& name = config.data.name;
+  const engine::data::DatasetLocation location = engine::data::find_dataset(name, config.data.path);
+  data.training_images = engine::data::load_dataset(name, location, Split::train, config.data.subset);
+  data.test_images = engine::data::load_dataset(name, location, Split::test, config.data.test_subset);
+  for (const engine::data::Dataset* set : {&data.training_images, &data.test_images})
+    data.files.insert(data.files.end(), set->files.begin(), set->files.end());
+  data.found =
+      fmt::format("data: {} from {} (chosen by {})", name, location.folder.string(), location.chosen_by);
+}
+
+std::int64_t image_evaluation_batch(std::int64_t count) {
+  std::int64_t size = std::min<std::int64_t>(count, 1000);
+  while (count % size != 0) --size;
+  return size;
+}
+
+std::int64_t text_evaluation_batch(std::int64_t windows) {
+  constexpr std::int64_t largest = 128;
+  if (windows <= largest) return windows;
+  std::int64_t best = largest;
+  for (std::int64_t size = largest; size > largest / 2; --size)
+    if (windows % size < windows % best) best = size;
+  return best;
+}
+
+RunBatches image_batches(const RunConfig& config, const RunData& data) {
+  const Workload& workload = workload_of(config);
+  const engine::data::Normalisation normalisation =
+      config.data.normalise == "standard" ? engine::data::standard_normalisation(data.training_images)
+                                          : engine::data::unit_normalisation();
+  engine::data::LoaderOptions options{.batch_size = config.train.batch_size,
+                                      .targets = workload.targets,
+                                      .shuffle = true,
+                                      .seed = static_cast<std::uint64_t>(config.train.seed)};
+  if (workload.shape_images != nullptr) workload.shape_images(config, data.shape(), options);
+  RunBatches batches;
+  batches.training = std::make_unique<engine::data::Loader>(data.training_images, normalisation, options);
+  options.batch_size = image_evaluation_batch(data.test_images.count);
+  options.shuffle = false;
+  batches.evaluation = std::make_unique<engine::data::Loader>(data.test_images, normalisation, options);
+  return batches;
+}
+
+RunBatches text_batches(const RunConfig& config, const RunData& data) {
+  engine::data::TextLoaderOptions options{.batch_size = config.train.batch_size,
+                                          .context = config.model.context,
+                                          .shuffle = true,
+                                          .seed = static_cast<std::uint64_t>(config.train.seed)};
+  RunBatches batches;
+  batches.training = std::make_unique<engine::data::TextLoader>(data.training_text, options);
+  options.batch_size = text_evaluation_batch(
+      engine::data::window_count(static_cast<std::int64_t>(data.test_text.size()), config.model.context));
+  options.shuffle = false;
+  batches.evaluation = std::make_unique<engine::data::TextLoader>(data.test_text, options);
+  return batches;
+}
+
+}  // namespace
+
+DataShape RunData::shape() const {
+  if (kind == DataKind::text) return {.vocabulary = static_cast<std::int64_t>(text.vocabulary.size())};
+  return {
+      .height = training_images.height, .width = training_images.width, .classes = training_images.classes};
+}
+
+std::int64_t RunData::training_examples(const RunConfig& config) const {
+  return kind == DataKind::text ? engine::data::window_count(static_cast<std::int64_t>(training_text.size()),
+                                                             config.model.context)
+                                : training_images.count;
+}
+
+std::unique_ptr<const RunData> load_data(const RunConfig& config) {
+  auto data = std::make_unique<RunData>();
+  data->kind = workload_of(config).data;
+  try {
+    data->kind == DataKind::text ? load_text(config, *data) : load_images(config, *data);
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::run_failed, error.what());
+  }
+  return data;
+}
+
+RunBatches make_batches(const RunConfig& config, const RunData& data) {
+  return data.kind == DataKind::text ? text_batches(config, data) : image_batches(config, data);
+}
+
+RunLength length_of(const RunConfig& config, const RunData& data) {
+  RunLength length;
+  const std::int64_t micro_batches =
+      data.training_examples(config) / config.train.batch_size * config.train.epochs;
+  length.steps = static_cast<std::uint64_t>(config.train.steps > 0 ? config.train.steps
+                                                                   : micro_batches / config.train.accumulate);
+  if (length.steps == 0)
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("train.epochs = {} gives {} micro-batches, less than one step of train.accumulate = {}",
+                    config.train.epochs, micro_batches, config.train.accumulate));
+  const double examples = static_cast<double>(config.train.batch_size * config.train.accumulate) *
+                          static_cast<double>(length.steps);
+  length.multiply_adds = 3 * workload_of(config).multiply_adds(config, data.shape()) * examples;
+  return length;
+}
+
+}  // namespace fp16lab::experiments

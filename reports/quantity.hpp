@@ -1,0 +1,29 @@
+// What an evaluation measures.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab::reports {
+
+enum class Quantity { loss, accuracy, bits_per_character };
+
+inline constexpr Quantity quantities[] = {Quantity::loss, Quantity::accuracy, Quantity::bits_per_character};
+
+/// "loss", "accuracy", "bits per character"
+inline std::string_view name_of(Quantity quantity) {
+  return quantity == Quantity::accuracy             ? "accuracy"
+         : quantity == Quantity::bits_per_character ? "bits per character"
+                                                    : "loss";
+}
+
+/// Absent where the run's workload is not judged by it.
+inline std::optional<double> value_of(const EvaluationRow& row, Quantity quantity) {
+  return quantity == Quantity::accuracy             ? row.accuracy
+         : quantity == Quantity::bits_per_character ? row.bits_per_character
+                                                    : row.loss;
+}
+
+}  // namespace fp16lab::reports
