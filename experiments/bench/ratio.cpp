@@ -43,7 +43,8 @@ void run_case(benchmark::State& state, const RatioCase& ratio_case) {
     state.SetIterationTime(case_time);
     yardstick_times.push_back(yardstick_time);
     case_times.push_back(case_time);
-    ratios.push_back((ratio_case.work / case_time) / (yardstick_work / yardstick_time));
+    const double ratio = (ratio_case.work / case_time) / (yardstick_work / yardstick_time);
+    ratios.push_back(ratio_case.as_cost ? 1.0 / ratio : ratio);
   }
   const Line line{ratio_case.name,
                   ratio_case.yardstick,

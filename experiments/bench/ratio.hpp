@@ -19,12 +19,13 @@ struct RatioCase {
   double work = 0;            ///< units (in 10^9) of one call: rate = work / seconds
   double yardstick_work = 0;  ///< of one call of the yardstick, where it is not `work`
   int threads = 1;
+  bool as_cost = false;  ///< the figure is time over the yardstick's time, not rate over the yardstick's rate
   std::function<void()> run;
   std::function<void()> run_yardstick;
 };
 
 /// Registers with Google Benchmark. Counters: rate, yardstick (its rate), ratio (median of rate / yardstick's
-/// rate). `make` is called once when the case first runs, so that unselected cases cost nothing.
+/// rate, or its reciprocal as_cost). `make` is called once when the case first runs, so that unselected cases cost nothing.
 void register_ratio(const std::string& name, std::function<RatioCase()> make);
 
 /// One line a case: what ran so far.

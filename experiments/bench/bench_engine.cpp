@@ -1,0 +1,144 @@
+// bench_engine: what a training step costs, as times of a yardstick in the same process.
+//
+// Cases: a step under O1 on the Hopper model against sgemm on the shapes of its products (multilayer perceptron) and
+// against our own FP32 step; the share that histograms of every gradient add. Options are Google Benchmark's;
+// environment as in bench_numerics.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "experiments/bench/environment.hpp"
+#include "experiments/bench/ratio.hpp"
+#include "experiments/bench/training_case.hpp"
+#include "experiments/bench/yardsticks.hpp"
+#include "numerics/gemm.hpp"
+
+namespace fp16lab::bench {
+namespace {
+
+constexpr std::int64_t mlp_batch = 128;
+const std::vector<std::int64_t> mlp_widths = {784, 1024, 1024, 10};
+
+/// sgemm on the shapes of one step of a perceptron: forward, weight gradients, and input gradients but the first.
+class PerceptronProducts {
+ public:
+  PerceptronProducts(std::int64_t batch, const std::vector<std::int64_t>& widths, int threads) {
+    set_sgemm_threads(threads);
+    for (std::size_t layer = 1; layer < widths.size(); ++layer) {
+      const std::int64_t in = widths[layer - 1], out = widths[layer];
+      products_.push_back(make({batch, out, in}, false, true));
+      products_.push_back(make({out, in, batch}, true, false));
+      if (layer > 1) products_.push_back(make({batch, in, out}, false, false));
+    }
+  }
+  void run() {
+    for (Product& p : products_) {
+      const std::int64_t lda = p.a_transposed ? p.shape.m : p.shape.k,
+                         ldb = p.b_transposed ? p.shape.k : p.shape.n;
+      sgemm(p.shape, {p.a.data(), lda, p.a_transposed}, {p.b.data(), ldb, p.b_transposed}, p.d.data(),
+            p.shape.n);
+    }
+  }
+
+ private:
+  struct Product {
+    GemmShape shape;
+    bool a_transposed, b_transposed;
+    std::vector<float> a, b, d;
+  };
+  static Product make(GemmShape shape, bool a_transposed, bool b_transposed) {
+    const auto values = [](std::int64_t count) {
+      std::vector<float> all(static_cast<std::size_t>(count));
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i % 17) / 16.0f - 0.5f;
+      return all;
+    };
+    return {shape,
+            a_transposed,
+            b_transposed,
+            values(shape.m * shape.k),
+            values(shape.k * shape.n),
+            values(shape.m * shape.n)};
+  }
+  std::vector<Product> products_;
+};
+
+RatioCase step_case(const std::string& name, const std::string& yardstick, int threads) {
+  RatioCase result;
+  result.name = name;
+  result.yardstick = yardstick;
+  result.unit = "steps/s";
+  result.work = result.yardstick_work = 1.0;
+  result.threads = threads;
+  result.as_cost = true;
+  return result;
+}
+
+using MakeCase = std::shared_ptr<TrainingCase> (*)(const TrainingSetup&);
+
+/// The step of one set-up against that of another.
+void register_steps(const std::string& name, const std::string& yardstick, int threads, MakeCase make,
+                    TrainingSetup setup, TrainingSetup yardstick_setup) {
+  setup.threads = yardstick_setup.threads = threads;
+  register_ratio(fmt::format("{}/threads:{}", name, threads), [=] {
+    const auto mine = make(setup);
+    const auto other = make(yardstick_setup);
+    RatioCase result = step_case(name, yardstick, threads);
+    result.run = [mine] { mine->step(); };
+    result.run_yardstick = [other] { other->step(); };
+    return result;
+  });
+}
+
+void register_products(const std::string& name, int threads, TrainingSetup setup) {
+  setup.threads = threads;
+  register_ratio(fmt::format("{}/threads:{}", name, threads), [=] {
+    const auto mine = make_perceptron(setup);
+    const auto products = std::make_shared<PerceptronProducts>(mlp_batch, mlp_widths, threads);
+    RatioCase result = step_case(name, "sgemm", threads);
+    result.run = [mine] { mine->step(); };
+    result.run_yardstick = [products] { products->run(); };
+    return result;
+  });
+}
+
+void register_all(int threads) {
+  const TrainingSetup fp32{.level = Level::O0};
+  const TrainingSetup mixed{.level = Level::O1};
+  const TrainingSetup observed{.level = Level::O1, .histograms = true};
+  register_products("mlp/O1", threads, mixed);
+  register_products("mlp/O0", threads, fp32);
+  struct Network {
+    const char* name;
+    MakeCase make;
+  };
+  for (const Network& network : {Network{"mlp", &make_perceptron}, Network{"lenet5", &make_lenet5}}) {
+    register_steps(fmt::format("{}/O1", network.name), "O0", threads, network.make, mixed, fp32);
+    register_steps(fmt::format("{}/O1+histograms", network.name), "O1", threads, network.make, observed,
+                   mixed);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup) {
+  return make_perceptron(setup, mlp_batch, mlp_widths);
+}
+
+}  // namespace fp16lab::bench
+
+int main(int argc, char** argv) {
+  using namespace fp16lab::bench;
+  start_again_with_environment(argv);
+  choose_targets();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::AddCustomContext("gemm_target", fp16lab::gemm_target_name());
+  benchmark::AddCustomContext("sgemm_core", sgemm_core());
+  for (const int threads : {1, 2})
+    if (threads <= static_cast<int>(std::thread::hardware_concurrency())) register_all(threads);
+  benchmark::RunSpecifiedBenchmarks();
+  fmt::print("\n{}\n{}", summary(), memory_summary());
+  benchmark::Shutdown();
+  return 0;
+}

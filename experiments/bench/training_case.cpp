@@ -1,0 +1,126 @@
+#include "experiments/bench/training_case.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <map>
+#include <span>
+#include <utility>
+
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/data/batch_source.hpp"
+#include "engine/nn/lenet5.hpp"
+#include "engine/nn/mlp.hpp"
+#include "numerics/philox.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::bench {
+namespace {
+
+using namespace engine;
+
+/// Inputs uniform in [0, 1) and labels in turn.
+class OneBatch final : public data::BatchSource {
+ public:
+  OneBatch(Backend& backend, const Shape& shape, std::int64_t classes) : rows_(shape[0]) {
+    batch_.inputs = backend.empty(shape, DType::f32);
+    backend.fill_uniform(batch_.inputs, PhiloxStream{.seed = 1, .stream = stream_id("bench.inputs")}, 0.0f,
+                         1.0f);
+    std::vector<std::int32_t> labels;
+    for (std::int64_t row = 0; row < rows_; ++row) labels.push_back(static_cast<std::int32_t>(row % classes));
+    batch_.targets = backend.empty({rows_}, DType::i32);
+    backend.upload(std::as_bytes(std::span(labels)), batch_.targets);
+  }
+  std::uint64_t batches_per_epoch() const override { return 1; }
+  std::int64_t rows_per_batch() const override { return rows_; }
+  data::Batch batch(Backend&, std::uint64_t) override { return batch_; }
+
+ private:
+  std::int64_t rows_;
+  data::Batch batch_;
+};
+
+class Watcher final : public TrainObserver {
+ public:
+  explicit Watcher(bool histograms) : histograms_(histograms) {}
+  bool wants_gradients(std::uint64_t) override { return histograms_; }
+  void on_gradient(const GradientRecord&) override {}
+  void on_step(const StepRecord&) override {}
+  void on_evaluation(const EvaluationRecord&) override {}
+  bool stop_requested() override { return false; }
+
+ private:
+  bool histograms_;
+};
+
+/// Peaks by "name/level/threads".
+std::map<std::string, std::size_t>& peaks() {
+  static std::map<std::string, std::size_t> all;
+  return all;
+}
+
+class OneBatchTraining final : public TrainingCase {
+ public:
+  template <class MakeModel>
+  OneBatchTraining(const std::string& name, const TrainingSetup& setup, const Shape& inputs,
+                   std::int64_t classes, const MakeModel& make_model)
+      : name_(fmt::format("{}/{}{}/threads:{}", name, amp::name_of(setup.level),
+                          setup.histograms ? "+histograms" : "", setup.threads)),
+        backend_(make_emulated_backend(tensor_core_model("hopper"), setup.threads)),
+        source_(*backend_, inputs, classes),
+        watcher_(setup.histograms) {
+    workload_.model = make_model(*backend_);
+    workload_.training = &source_;
+    OptimizerOptions optimizer;
+    optimizer.learning_rate = 0.0;
+    optimizer.momentum = 0.9;
+    ScalerOptions scaler;
+    if (setup.level != Level::O0)
+      scaler = {.policy = "dynamic", .initial_scale = 1024.0, .growth_interval = 1 << 30};
+    trainer_ = std::make_unique<Trainer>(*backend_, workload_, TrainOptions{.steps = 1},
+                                         AmpOptions{.level = setup.level}, scaler, optimizer, watcher_);
+  }
+  ~OneBatchTraining() override { peaks()[name_] = backend_->memory_statistics().peak_bytes_in_use; }
+  OneBatchTraining(const OneBatchTraining&) = delete;
+  OneBatchTraining& operator=(const OneBatchTraining&) = delete;
+
+  void step() override { trainer_->train_step(); }
+
+ private:
+  std::string name_;
+  std::unique_ptr<Backend> backend_;
+  OneBatch source_;
+  Watcher watcher_;
+  Workload workload_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+}  // namespace
+
+std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup, std::int64_t batch,
+                                              const std::vector<std::int64_t>& widths) {
+  return std::make_shared<OneBatchTraining>("mlp", setup, Shape{batch, widths.front()}, widths.back(),
+                                            [&](Backend& backend) {
+                                              nn::MlpOptions options;
+                                              options.widths = widths;
+                                              return std::make_unique<nn::Mlp>(backend, options);
+                                            });
+}
+
+std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup) {
+  return std::make_shared<OneBatchTraining>("lenet5", setup, Shape{32, 1, 32, 32}, 10, [](Backend& backend) {
+    return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{});
+  });
+}
+
+std::string memory_summary() {
+  std::string text = fmt::format("{:<44} {:>12}\n", "peak memory", "MiB");
+  for (const auto& [name, bytes] : peaks())
+    text += fmt::format("{:<44} {:>12.1f}\n", name, static_cast<double>(bytes) / (1 << 20));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return text + fmt::format("{:<44} {:>12.1f}\n", "the process (all cases)",
+                            static_cast<double>(usage.ru_maxrss) / 1024);
+}
+
+}  // namespace fp16lab::bench

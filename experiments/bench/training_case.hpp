@@ -1,0 +1,38 @@
+// Training runs for benchmarks: a network, one batch that stays in memory, and a learning rate of zero, so that
+// every step does the same work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/train/trainer.hpp"
+
+namespace fp16lab::bench {
+
+using engine::Level;
+
+struct TrainingSetup {
+  Level level = Level::O0;
+  bool histograms = false;  ///< of every gradient in every step
+  int threads = 1;
+};
+
+class TrainingCase {
+ public:
+  virtual ~TrainingCase() = default;
+  virtual void step() = 0;
+};
+
+/// Linear layers with ReLU and cross-entropy, SGD with momentum.
+std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup, std::int64_t batch,
+                                              const std::vector<std::int64_t>& widths);
+std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup);
+/// 32 images of 32x32.
+std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup);
+
+/// Peak memory of the tensors of every case so far, and of the process: one line each.
+std::string memory_summary();
+
+}  // namespace fp16lab::bench
