@@ -128,7 +128,7 @@ void binary_all(const Workers& workers, BinaryOp op, const BroadcastPlan& plan, 
   const T* const pa = a.host<T>().data();
   const T* const pb = b.host<T>().data();
   T* const po = out.host<T>().data();
-  workers.for_each_chunk(out.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+  workers.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
     binary_range(op, plan, pa, pb, po, begin, end);
   });
 }
@@ -145,7 +145,7 @@ void scalar_all(const Workers& workers, BinaryOp op, const Tensor& x, float scal
     using T = decltype(tag);
     const T* const from = x.host<T>().data();
     T* const to = out.host<T>().data();
-    workers.for_each_chunk(x.element_count(), elementwise_chunk, [=](std::int64_t begin, std::int64_t end) {
+    workers.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
       apply_scalar(op, from + begin, scalar, to + begin, end - begin);
     });
   });
@@ -171,7 +171,7 @@ void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
     using T = decltype(tag);
     const T* const from = x.host<T>().data();
     T* const to = out.host<T>().data();
-    workers_.for_each_chunk(x.element_count(), elementwise_chunk, [=](std::int64_t begin, std::int64_t end) {
+    workers_.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
       apply_unary(op, from + begin, to + begin, end - begin);
     });
   });

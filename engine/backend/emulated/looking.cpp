@@ -48,8 +48,8 @@ std::uint64_t EmulatedBackend::digest(const Tensor& x, std::uint64_t key) {
   const std::size_t whole_words = x.byte_count() / sizeof(std::uint64_t);
   const std::size_t tail_bytes = x.byte_count() % sizeof(std::uint64_t);
   std::atomic<std::uint64_t> sum = 0;
-  workers_.for_each_chunk(
-      static_cast<std::int64_t>(whole_words), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+  workers_.for_each_element_chunk(
+      static_cast<std::int64_t>(whole_words), [&](std::int64_t begin, std::int64_t end) {
         sum += digest_range(bytes, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end), key);
       });
   std::uint64_t result = sum;

@@ -15,7 +15,7 @@ template <class Bits>
 void fill_words(const Workers& workers, Tensor& out, std::uint64_t pattern) {
   auto* const words = reinterpret_cast<Bits*>(out.data());
   const auto value = static_cast<Bits>(pattern);
-  workers.for_each_chunk(out.element_count(), elementwise_chunk, [=](std::int64_t begin, std::int64_t end) {
+  workers.for_each_element_chunk(out.element_count(), [=](std::int64_t begin, std::int64_t end) {
     std::fill(words + begin, words + end, value);
   });
 }

@@ -109,11 +109,10 @@ void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const 
   float* const w = weight.host<float>().data();
   const float* const g = gradient.host<float>().data();
   float* const v = rule == VelocityRule::none ? nullptr : velocity.host<float>().data();
-  workers_.for_each_chunk(weight.element_count(), elementwise_chunk,
-                          [&](std::int64_t begin, std::int64_t end) {
-                            sgd_range(rule, options.nesterov, coefficients, w + begin, g + begin,
-                                      v == nullptr ? nullptr : v + begin, end - begin);
-                          });
+  workers_.for_each_element_chunk(weight.element_count(), [&](std::int64_t begin, std::int64_t end) {
+    sgd_range(rule, options.nesterov, coefficients, w + begin, g + begin, v == nullptr ? nullptr : v + begin,
+              end - begin);
+  });
 }
 
 void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
@@ -130,10 +129,9 @@ void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, cons
   const float* const g = gradient.host<float>().data();
   float* const m = first_moment.host<float>().data();
   float* const v = second_moment.host<float>().data();
-  workers_.for_each_chunk(
-      weight.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
-        adam_range(rule, coefficients, {w + begin, g + begin, m + begin, v + begin, end - begin});
-      });
+  workers_.for_each_element_chunk(weight.element_count(), [&](std::int64_t begin, std::int64_t end) {
+    adam_range(rule, coefficients, {w + begin, g + begin, m + begin, v + begin, end - begin});
+  });
 }
 
 }  // namespace fp16lab::engine

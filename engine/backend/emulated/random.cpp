@@ -52,7 +52,7 @@ void bernoulli_strip(float keep, const std::uint32_t* words, Float16* out, std::
 void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
   checks::fill_uniform(out, low, high);
   float* const values = out.host<float>().data();
-  workers_.for_each_chunk(out.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+  workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
     for_each_strip<1>(stream, begin, end,
                       [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
                         uniform_strip(low, high, words, values + first, n);
@@ -63,7 +63,7 @@ void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, floa
 void EmulatedBackend::fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) {
   checks::fill_normal(out, mean, deviation);
   float* const values = out.host<float>().data();
-  workers_.for_each_chunk(out.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
+  workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
     for_each_strip<2>(stream, begin, end,
                       [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
                         normal_strip(mean, deviation, words, values + first, n);
@@ -77,13 +77,12 @@ void EmulatedBackend::fill_bernoulli(Tensor& out, const PhiloxStream& stream, fl
   PhiloxStream current = stream;
   current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);
   const auto fill_with = [&](auto* values) {
-    workers_.for_each_chunk(
-        out.element_count(), elementwise_chunk, [&](std::int64_t begin, std::int64_t end) {
-          for_each_strip<1>(current, begin, end,
-                            [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
-                              bernoulli_strip(keep, words, values + first, n);
-                            });
-        });
+    workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
+      for_each_strip<1>(current, begin, end,
+                        [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
+                          bernoulli_strip(keep, words, values + first, n);
+                        });
+    });
   };
   if (out.dtype() == DType::f32) return fill_with(out.host<float>().data());
   fill_with(out.host<Float16>().data());

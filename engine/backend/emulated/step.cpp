@@ -88,11 +88,10 @@ void EmulatedBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor
   std::atomic<bool> found = false;
   for (const Tensor& gradient : gradients) {
     float* const values = gradient.host<float>().data();
-    workers_.for_each_chunk(gradient.element_count(), elementwise_chunk,
-                            [&](std::int64_t begin, std::int64_t end) {
-                              if (multiply_and_check(values + begin, state.inverse_scale, end - begin))
-                                found.store(true, std::memory_order_relaxed);
-                            });
+    workers_.for_each_element_chunk(gradient.element_count(), [&](std::int64_t begin, std::int64_t end) {
+      if (multiply_and_check(values + begin, state.inverse_scale, end - begin))
+        found.store(true, std::memory_order_relaxed);
+    });
   }
   if (!found) return;
   state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
@@ -142,9 +141,9 @@ void EmulatedBackend::clip_by_value(std::span<Tensor> gradients, float max_value
   checks::max_value(max_value);
   for (const Tensor& gradient : gradients) {
     float* const values = gradient.host<float>().data();
-    workers_.for_each_chunk(
-        gradient.element_count(), elementwise_chunk,
-        [=](std::int64_t begin, std::int64_t end) { limit(values + begin, max_value, end - begin); });
+    workers_.for_each_element_chunk(gradient.element_count(), [=](std::int64_t begin, std::int64_t end) {
+      limit(values + begin, max_value, end - begin);
+    });
   }
 }
 

@@ -43,11 +43,23 @@ class Workers {
     if (faults != 0) throw_floating_point_faults(faults);
   }
 
+  /// The same for a pass over `count` elements: chunks of elementwise_chunk, or one chunk where sharing would not
+  /// pay.
+  template <class Body>
+  void for_each_element_chunk(std::int64_t count, const Body& body) const;
+
  private:
   int threads_;
 };
 
-/// Elements of an elementwise pass per chunk: tensors below this size stay on the calling thread.
+/// Elements of an elementwise pass per chunk.
 inline constexpr std::int64_t elementwise_chunk = std::int64_t{1} << 15;
+/// Waking a thread takes tens of microseconds, in which one thread alone adds 10^5 pairs of numbers.
+inline constexpr std::int64_t elements_worth_sharing = 4 * elementwise_chunk;
+
+template <class Body>
+void Workers::for_each_element_chunk(std::int64_t count, const Body& body) const {
+  for_each_chunk(count, count < elements_worth_sharing ? elements_worth_sharing : elementwise_chunk, body);
+}
 
 }  // namespace fp16lab::engine
