@@ -13,8 +13,8 @@ namespace fp16lab::engine {
 class CastPolicy {
  public:
   virtual ~CastPolicy() = default;
-  /// The dtype in which `op` computes, given the dtypes of its floating inputs (f32 or f16; at least one). May
-  /// refuse: AutogradError::Kind::unsafe_under_autocast.
+  /// The dtype in which `op` computes, given the dtypes that occur among its floating inputs (f32, f16): each once,
+  /// in the order of the first input that has it. May refuse: AutogradError::Kind::unsafe_under_autocast.
   virtual DType compute_dtype(Op op, std::span<const DType> inputs) const = 0;
   /// `input` in `dtype`, as a differentiable Variable of the same tape. May reuse an earlier cast of a
   /// parameter.

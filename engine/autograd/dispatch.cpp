@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <vector>
 
 namespace fp16lab::engine {
 
@@ -25,50 +24,61 @@ Tape& tape_of(Op op, const Variable& x) {
 
 namespace {
 
-/// dtypes[i] = the dtype of inputs[i], which must live on `tape`.
-void read_dtypes(Op op, const Tape& tape, std::span<const Variable> inputs, std::span<DType> dtypes) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    tape.check(inputs[i], name_of(op));
-    dtypes[i] = inputs[i].dtype();
-    if (dtypes[i] != DType::f32 && dtypes[i] != DType::f16) {
-      reject(op, "input " + std::to_string(i) + " is " + describe(inputs[i]) + "; f32 or f16 is needed");
+constexpr std::array floating_dtypes = {DType::f32, DType::f16};
+
+/// The dtypes that occur among the inputs, each once, in order of appearance.
+class DTypes {
+ public:
+  DTypes(Op op, const Tape& tape, std::span<const Variable> inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      tape.check(inputs[i], name_of(op));
+      const DType dtype = inputs[i].dtype();
+      if (contains(list(), dtype)) continue;
+      if (!contains(floating_dtypes, dtype))
+        reject(op, "input " + std::to_string(i) + " is " + describe(inputs[i]) + "; f32 or f16 is needed");
+      list_[count_++] = dtype;
     }
   }
-}
+  std::span<const DType> list() const { return std::span(list_).first(count_); }
+
+ private:
+  static bool contains(std::span<const DType> list, DType dtype) {
+    return std::find(list.begin(), list.end(), dtype) != list.end();
+  }
+
+  std::array<DType, floating_dtypes.size()> list_{};
+  std::size_t count_ = 0;
+};
 
 bool is_product(Op op) {
   return op == Op::matmul || op == Op::linear || op == Op::conv2d || op == Op::conv2d_input_gradient ||
          op == Op::conv2d_weight_gradient;
 }
 
-/// The dtype in which `op` computes.
-DType target_dtype(Op op, const Tape& tape, std::span<const Variable> inputs, std::span<const DType> dtypes) {
+}  // namespace
+
+DType dispatched_dtype(Op op, std::span<const Variable> inputs) {
+  const Tape& tape = tape_of(op, inputs.front());
+  const DTypes occurring(op, tape, inputs);
+  const std::span<const DType> dtypes = occurring.list();
   if (const CastPolicy* const policy = tape.cast_policy()) return policy->compute_dtype(op, dtypes);
-  const bool wide =
-      std::any_of(dtypes.begin(), dtypes.end(), [](DType dtype) { return dtype == DType::f32; });
-  const bool narrow =
-      std::any_of(dtypes.begin(), dtypes.end(), [](DType dtype) { return dtype != DType::f32; });
-  if (wide && narrow && is_product(op)) {
+  if (dtypes.size() == 1) return dtypes.front();
+  if (is_product(op)) {
     reject(op, "inputs " + describe(inputs[0]) + " and " + describe(inputs[1]) +
                    " differ in dtype; cast one of them, or switch autocast on");
   }
-  return wide ? DType::f32 : dtypes.front();
+  return DType::f32;
 }
 
-}  // namespace
+Variable dispatched_to(DType dtype, const Variable& input) {
+  if (input.dtype() == dtype) return input;
+  CastPolicy* const policy = input.tape().cast_policy();
+  return policy != nullptr ? policy->cast(input, dtype) : ops::cast(input, dtype);
+}
 
 void dispatch(Op op, std::span<Variable> inputs) {
-  Tape& tape = tape_of(op, inputs.front());
-  std::array<DType, 8> few{};
-  std::vector<DType> many(inputs.size() > few.size() ? inputs.size() : 0);
-  const std::span<DType> dtypes = many.empty() ? std::span(few).first(inputs.size()) : std::span(many);
-  read_dtypes(op, tape, inputs, dtypes);
-  const DType target = target_dtype(op, tape, inputs, dtypes);
-  CastPolicy* const policy = tape.cast_policy();
-  for (Variable& input : inputs) {
-    if (input.dtype() == target) continue;
-    input = policy != nullptr ? policy->cast(input, target) : ops::cast(input, target);
-  }
+  const DType dtype = dispatched_dtype(op, inputs);
+  for (Variable& input : inputs) input = dispatched_to(dtype, input);
 }
 
 Shape broadcast_shape(Op op, const Shape& a, const Shape& b) {
@@ -111,6 +121,15 @@ Shape with_extent(const Shape& shape, int axis, std::int64_t extent) {
   for (int i = 0; i < shape.rank(); ++i) extents.push(i == axis ? extent : shape[i]);
   return extents.shape();
 }
+
+Tensor unary_value(UnaryOp verb, const Variable& x) {
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(x.shape(), x.dtype());
+  backend.unary(verb, x.tensor(), out);
+  return out;
+}
+
+Variable wide(const Variable& x) { return ops::cast(x, DType::f32); }
 
 Variable scalar_like(const Variable& like, float value) {
   Backend& backend = like.tape().backend();

@@ -16,9 +16,15 @@ namespace fp16lab::engine {
 /// take any dtype.
 Tape& tape_of(Op op, const Variable& x);
 
-/// The inputs of `op` as it computes them: on one tape, alive, in one floating dtype. The tape's cast policy
-/// decides, and may refuse (cast_policy.hpp); without one they promote to the widest. `inputs` (at least one) is
-/// overwritten.
+/// The one dtype in which `op` computes on these inputs (at least one), after checking that they live on one tape
+/// and are floating. The tape's cast policy decides, and may refuse (cast_policy.hpp); without one they promote to the
+/// widest.
+DType dispatched_dtype(Op op, std::span<const Variable> inputs);
+
+/// `input` in that dtype.
+Variable dispatched_to(DType dtype, const Variable& input);
+
+/// Both steps: the inputs of `op` as it computes them. `inputs` is overwritten.
 void dispatch(Op op, std::span<Variable> inputs);
 
 template <std::size_t count>
@@ -51,6 +57,12 @@ class ShapeBuilder {
 
 /// `shape` with another extent along `axis` (counted from the front).
 Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
+
+/// The verb's result for x, in a new tensor of its shape and dtype.
+Tensor unary_value(UnaryOp verb, const Variable& x);
+
+/// x in FP32: exact.
+Variable wide(const Variable& x);
 
 /// A scalar constant on the tape of `like`, in its dtype: value is rounded once.
 Variable scalar_like(const Variable& like, float value);

@@ -10,10 +10,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "engine/autograd/tape.hpp"
 #include "engine/autograd/variable.hpp"
@@ -107,9 +107,15 @@ Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t ext
 /// The adjoint of slice: zeros with `extent` along `axis`, but for x from `begin` on.
 Variable place_slice(const Variable& x, int axis, std::int64_t begin, std::int64_t extent);
 Variable concat(std::span<const Variable> parts, int axis);
-/// `count` equal parts along `axis`, which it must divide. Splits by halves, so that the backward pass moves
-/// each element log2(count) times and not count times.
-std::vector<Variable> split(const Variable& x, int axis, std::int64_t count);
+/// Fills `parts` (at least one) with equal parts along `axis`, whose extent their number must divide. Splits by halves,
+/// so that the backward pass moves each element log2(parts.size()) times and not parts.size() times.
+void split(const Variable& x, int axis, std::span<Variable> parts);
+template <std::size_t count>
+std::array<Variable, count> split(const Variable& x, int axis) {
+  std::array<Variable, count> parts;
+  split(x, axis, parts);
+  return parts;
+}
 
 // ---- indexing (ops_index.cpp) -----------------------------------------------------------------------
 /// x (rows, columns), index i32 (rows): x[r, index[r]], shape (rows).

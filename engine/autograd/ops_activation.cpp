@@ -13,15 +13,6 @@ namespace fp16lab::engine::ops {
 
 namespace {
 
-Tensor unary_value(UnaryOp verb, const Variable& x) {
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty(x.shape(), x.dtype());
-  backend.unary(verb, x.tensor(), out);
-  return out;
-}
-
-Variable wide(const Variable& x) { return cast(x, DType::f32); }
-
 Variable square(const Variable& x) { return multiply(x, x); }
 
 }  // namespace

@@ -19,18 +19,13 @@ Tensor binary_value(Op op, BinaryOp verb, const Variable& a, const Variable& b) 
   return out;
 }
 
-Tensor unary_value(UnaryOp verb, const Variable& x) {
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty(x.shape(), x.dtype());
-  backend.unary(verb, x.tensor(), out);
-  return out;
-}
+/// g, widened if somebody counts what is rounded: casts feed the tape's probe, elementwise verbs do not. Widening,
+/// the verb in FP32 and the cast give the bits of the 16-bit verb.
+Variable countable(const Variable& g) { return g.tape().probe() != nullptr ? wide(g) : g; }
 
-Variable wide(const Variable& x) { return cast(x, DType::f32); }
-
-/// g, widened only if its reduction to the shape of `x` would be a second operation.
+/// g, widened also if its reduction to the shape of `x` would be a second operation.
 Variable before_reduction(const Variable& g, const Variable& x) {
-  return g.shape() == x.shape() ? g : wide(g);
+  return g.shape() == x.shape() ? countable(g) : wide(g);
 }
 
 /// The end of a derivative with respect to x: summed over stretched axes, rounded to x's dtype.
@@ -134,8 +129,9 @@ Variable scale(const Variable& input, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.scale(x.tensor(), factor, out);
-  return x.tape().record(Op::scale, out,
-                         {{x, [factor](const Variable& g, const Variable&) { return scale(g, factor); }}});
+  return x.tape().record(Op::scale, out, {{x, [factor](const Variable& g, const Variable&) {
+                                             return cast(scale(countable(g), factor), g.dtype());
+                                           }}});
 }
 
 Variable divide_constant(const Variable& input, float divisor) {
@@ -143,9 +139,10 @@ Variable divide_constant(const Variable& input, float divisor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.divide(x.tensor(), divisor, out);
-  return x.tape().record(
-      Op::divide_constant, out,
-      {{x, [divisor](const Variable& g, const Variable&) { return divide_constant(g, divisor); }}});
+  return x.tape().record(Op::divide_constant, out, {{x, [divisor](const Variable& g, const Variable&) {
+                                                       return cast(divide_constant(countable(g), divisor),
+                                                                   g.dtype());
+                                                     }}});
 }
 
 Variable negate(const Variable& input) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/autograd/dispatch.hpp"
@@ -144,27 +145,26 @@ Variable place_slice(const Variable& x, int axis, std::int64_t begin, std::int64
 
 Variable concat(std::span<const Variable> parts, int axis) {
   if (parts.empty()) reject(Op::concat, "there is nothing to concatenate");
-  std::vector<Variable> inputs(parts.begin(), parts.end());
-  dispatch(Op::concat, inputs);
-  const Variable& first = inputs.front();
+  const DType dtype = dispatched_dtype(Op::concat, parts);
+  const Variable& first = parts.front();
   const int at = normalized_axis(Op::concat, first, axis);
   std::int64_t extent = 0;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Shape shape = inputs[i].shape();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Shape shape = parts[i].shape();
     if (shape.rank() != first.shape().rank() ||
         !(with_extent(shape, at, 0) == with_extent(first.shape(), at, 0))) {
-      reject(Op::concat, "part " + std::to_string(i) + " is " + describe(inputs[i]) + ", part 0 is " +
+      reject(Op::concat, "part " + std::to_string(i) + " is " + describe(parts[i]) + ", part 0 is " +
                              describe(first) + ": they may differ along axis " + std::to_string(at) +
                              " only");
     }
     extent += shape[at];
   }
   Tape& tape = first.tape();
-  Tensor out = tape.backend().empty(with_extent(first.shape(), at, extent), first.dtype());
-  std::vector<Slot> slots;
-  slots.reserve(inputs.size());
+  Tensor out = tape.backend().empty(with_extent(first.shape(), at, extent), dtype);
+  std::vector<Slot> slots = tape.take_slots();
   std::int64_t begin = 0;
-  for (const Variable& part : inputs) {
+  for (const Variable& given : parts) {
+    const Variable part = dispatched_to(dtype, given);
     const std::int64_t length = part.shape()[at];
     tape.backend().insert(part.tensor(), at, begin, out);
     slots.push_back({part, [at, begin, length](const Variable& g, const Variable&) {
@@ -172,7 +172,7 @@ Variable concat(std::span<const Variable> parts, int axis) {
                      }});
     begin += length;
   }
-  return tape.record(Op::concat, out, slots);
+  return tape.record(Op::concat, out, std::move(slots));
 }
 
 namespace {
@@ -190,17 +190,17 @@ void split_into(const Variable& x, int axis, std::int64_t extent, std::span<Vari
 
 }  // namespace
 
-std::vector<Variable> split(const Variable& x, int axis, std::int64_t count) {
+void split(const Variable& x, int axis, std::span<Variable> parts) {
   tape_of(Op::slice, x);
   const int at = normalized_axis(Op::slice, x, axis);
   const std::int64_t extent = x.shape()[at];
+  const auto count = static_cast<std::int64_t>(parts.size());
   if (count < 1 || extent % count != 0) {
     reject(Op::slice, "axis " + std::to_string(at) + " of " + describe(x) + " has no " +
                           std::to_string(count) + " equal parts");
   }
-  std::vector<Variable> parts(static_cast<std::size_t>(count));
-  split_into(x, at, extent / count, parts);
-  return parts;
+  const Variable whole = x;  // which may be one of the parts
+  split_into(whole, at, extent / count, parts);
 }
 
 }  // namespace fp16lab::engine::ops

@@ -94,6 +94,13 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
   return push(std::move(node));
 }
 
+Variable Tape::record(Op op, Tensor value, std::vector<Slot>&& slots) {
+  const Variable result = record(op, std::move(value), std::span<const Slot>(slots));
+  slots.clear();
+  spare_slots_ = std::move(slots);
+  return result;
+}
+
 Variable Tape::push(Node&& node) {
   if (!node.value.defined()) throw std::invalid_argument("Tape: a node without a value");
   node.scope = scope_;

@@ -120,6 +120,9 @@ class Tape {
     return record(op, std::move(value), std::span<const Slot>(slots.begin(), slots.size()));
   }
   Variable record(Op op, Tensor value, std::span<const Slot> slots);
+  /// For operations with any number of inputs: an empty list, to be filled and recorded. Its memory goes round.
+  std::vector<Slot> take_slots() { return std::move(spare_slots_); }
+  Variable record(Op op, Tensor value, std::vector<Slot>&& slots);
   /// Throws AutogradError naming `user` if the handle is undefined, stale or of another tape.
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?
@@ -179,7 +182,8 @@ class Tape {
 
   Backend* backend_;
   std::vector<Node> nodes_;
-  std::vector<InputSlot> slots_;  ///< in order of recording
+  std::vector<InputSlot> slots_;   ///< in order of recording
+  std::vector<Slot> spare_slots_;  ///< empty: the memory of the list that was recorded last
   std::uint64_t generation_ = 1;
   bool grad_mode_ = true;
   CastPolicy* cast_policy_ = nullptr;

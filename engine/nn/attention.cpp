@@ -47,8 +47,7 @@ Variable CausalSelfAttention::forward(Tape& tape, const Variable& x) {
   const std::array<int, 5> heads_outside{2, 0, 3, 1, 4};
   const Variable qkv =
       ops::permute(ops::reshape(qkv_->forward(tape, x), {batch, steps, 3, heads, width}), heads_outside);
-  const std::vector<Variable> parts = ops::split(ops::reshape(qkv, {3 * batch * heads, steps, width}), 0, 3);
-  const Variable &q = parts[0], &k = parts[1], &v = parts[2];
+  const auto [q, k, v] = ops::split<3>(ops::reshape(qkv, {3 * batch * heads, steps, width}), 0);
 
   Variable scores, weights;  // (B heads, T, T)
   {

@@ -10,7 +10,7 @@
 namespace fp16lab::engine::nn {
 
 namespace {
-constexpr std::int64_t gate_count = 4;  // i, f, g, o
+constexpr std::size_t gate_count = 4;  // i, f, g, o
 }
 
 Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
@@ -20,7 +20,7 @@ Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
                                 std::to_string(options.hidden) + ", " + std::to_string(options.layers) +
                                 " layers; all must be >= 1");
   }
-  const std::int64_t rows = gate_count * options.hidden;
+  const std::int64_t rows = static_cast<std::int64_t>(gate_count) * options.hidden;
   const float bound = torch_bound(options.hidden);
   const auto uniform = [&](const std::string& name, const Shape& shape) {
     return &add_parameter(name, uniform_parameter(backend, shape, options.seed, name, bound));
@@ -69,15 +69,15 @@ Variable Lstm::run_layer(Tape& tape, const Layer& layer, const Variable& sequenc
   const std::int64_t batch = sequence.shape()[0] / steps;
   Variable hidden = tape.constant(zero_state(tape.backend(), batch, products.dtype()));
   Variable cell = hidden;
-  std::vector<Variable> outputs;
-  outputs.reserve(static_cast<std::size_t>(steps));
-  for (const Variable& product : ops::split(products, 0, steps)) {
+  steps_.resize(static_cast<std::size_t>(steps));
+  ops::split(products, 0, steps_);
+  for (Variable& step : steps_) {
     Variable gates;
     {
       const ScopeGuard scope(tape, layer.hidden_scope);
       gates = ops::linear(hidden, tape.parameter(*layer.weight_hidden), tape.parameter(*layer.bias_hidden));
     }
-    std::vector<Variable> parts = ops::split(ops::add(product, gates), 1, gate_count);
+    auto parts = ops::split<gate_count>(ops::add(step, gates), 1);
     {
       const ScopeGuard scope(tape, layer.gates_scope);
       for (Variable& part : parts) part = ops::watch(part, SlotLabel::input);
@@ -90,9 +90,9 @@ Variable Lstm::run_layer(Tape& tape, const Layer& layer, const Variable& sequenc
       cell = ops::watch(cell, SlotLabel::input);
     }
     hidden = ops::multiply(output_gate, ops::tanh(cell));
-    outputs.push_back(hidden);
+    step = hidden;
   }
-  return ops::concat(outputs, 0);
+  return ops::concat(steps_, 0);
 }
 
 const Tensor& Lstm::zero_state(Backend& backend, std::int64_t batch, DType dtype) {

@@ -51,7 +51,8 @@ class Lstm final : public Module {
   std::string path_;
   LstmOptions options_;
   std::vector<Layer> layers_;
-  Tensor zero_state_;  ///< of the last shape and dtype asked for
+  Tensor zero_state_;            ///< of the last shape and dtype asked for
+  std::vector<Variable> steps_;  ///< of a run: each step's input product, then its h; kept for its capacity
 };
 
 }  // namespace fp16lab::engine::nn

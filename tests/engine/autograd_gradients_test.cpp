@@ -176,8 +176,8 @@ std::vector<OpCase> cases() {
   add_linear("sum_to_apart", [](const Variable& x) { return ops::sum_to(x, {3, 1}); }, {2, 3, 2});
   add_linear("split",
              [](const Variable& x) {
-               const std::vector<Variable> parts = ops::split(x, 1, 3);
-               return ops::add(ops::multiply(parts[0], ops::scale(parts[2], 0.5f)), parts[1]);
+               const auto [a, b, c] = ops::split<3>(x, 1);
+               return ops::add(ops::multiply(a, ops::scale(c, 0.5f)), b);
              },
              {2, 6});
   add_case(

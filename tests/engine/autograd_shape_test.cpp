@@ -253,8 +253,8 @@ TEST_F(ShapeTest, PermutesSlicesAndPlacesAsIndexingSays) {
       }
     }
     // Any number of parts, also empty ones, puts back together what was taken apart.
-    const std::vector<Variable> parts = ops::split(x, axis, extent);
-    ASSERT_EQ(static_cast<std::int64_t>(parts.size()), extent);
+    std::vector<Variable> parts(static_cast<std::size_t>(extent));
+    ops::split(x, axis, parts);
     for (std::size_t i = 0; i < parts.size(); ++i)
       EXPECT_EQ(read(parts[i]), read(ops::slice(x, axis, static_cast<std::int64_t>(i), 1)));
     std::vector<Variable> with_empty = parts;
@@ -280,8 +280,14 @@ TEST_F(ShapeTest, SplitMovesEachElementOnceAHalving) {
   // 16 parts: 2 + 4 + 8 + 16 slices, and as many on the way back, instead of 16 gradients of the whole.
   const Variable x = input({16}, integers(16, 1));
   const std::size_t before = tape.node_count();
-  ops::split(x, 0, 16);
+  std::array<Variable, 16> parts;
+  ops::split(x, 0, parts);
   EXPECT_EQ(tape.node_count() - before, 30u);
+  // What is split may be one of the parts.
+  Variable& first = parts[0] = x;
+  ops::split(first, 0, parts);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    EXPECT_EQ(read(parts[i]), read(ops::slice(x, 0, static_cast<std::int64_t>(i), 1)));
 }
 
 TEST_F(ShapeTest, IndexingAndItsAdjoint) {
@@ -319,7 +325,8 @@ TEST_F(ShapeTest, ErrorsNameTheOpAndTheShapes) {
                 ops::concat(std::vector{x, y}, 0);
               }),
               AllOf(HasSubstr("concat"), HasSubstr("f32 (2, 3)"), HasSubstr("f32 (2, 2)")));
-  EXPECT_THAT(message([&] { ops::split(x, 1, 2); }), AllOf(HasSubstr("slice"), HasSubstr("2 equal parts")));
+  EXPECT_THAT(message([&] { ops::split<2>(x, 1); }), AllOf(HasSubstr("slice"), HasSubstr("2 equal parts")));
+  EXPECT_THAT(message([&] { ops::split(x, 1, {}); }), AllOf(HasSubstr("slice"), HasSubstr("0 equal parts")));
   EXPECT_THAT(message([&] { ops::sum(x, std::array{0, -2}); }), AllOf(HasSubstr("sum"), HasSubstr("twice")));
   EXPECT_THAT(message([&] { ops::sum_to(x, {2, 2}); }), AllOf(HasSubstr("(2, 3)"), HasSubstr("(2, 2)")));
   EXPECT_THAT(message([&] { ops::broadcast_to(x, {3}); }),

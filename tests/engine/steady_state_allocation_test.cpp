@@ -1,18 +1,27 @@
-// A warm training step calls no operator new: tensors come from the size-class pool, and everything else keeps its
-// memory from the step before. Its own program, because it replaces the allocation functions.
+// A warm training step of any network calls no operator new, neither within an epoch nor where the loader shuffles
+// the next one: tensors come from the size-class pool, and everything else keeps its memory from the step before.
+// Its own program, because it replaces the allocation functions.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <ostream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "engine/autograd/ops.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
-#include "engine/data/batch_source.hpp"
+#include "engine/data/loader.hpp"
+#include "engine/data/text.hpp"
+#include "engine/nn/char_model.hpp"
+#include "engine/nn/conv2d.hpp"
+#include "engine/nn/lenet5.hpp"
 #include "engine/nn/mlp.hpp"
+#include "engine/nn/normalization.hpp"
 #include "engine/train/trainer.hpp"
 #include "numerics/tensor_core_model.hpp"
 
@@ -44,33 +53,6 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace fp16lab::engine::test {
 namespace {
 
-/// Four batches, made once.
-class FixedBatches final : public data::BatchSource {
- public:
-  FixedBatches(Backend& backend, std::int64_t rows, std::int64_t features, std::int32_t classes)
-      : rows_(rows) {
-    for (std::size_t which = 0; which < 4; ++which) {
-      std::vector<float> pixels(static_cast<std::size_t>(rows * features));
-      for (std::size_t i = 0; i < pixels.size(); ++i)
-        pixels[i] = static_cast<float>((i * 37 + which * 11) % 64) / 64.0f;
-      std::vector<std::int32_t> labels(static_cast<std::size_t>(rows));
-      for (std::size_t i = 0; i < labels.size(); ++i)
-        labels[i] = static_cast<std::int32_t>(i + which) % classes;
-      data::Batch batch{backend.empty({rows, features}, DType::f32), backend.empty({rows}, DType::i32)};
-      backend.upload(std::as_bytes(std::span(pixels)), batch.inputs);
-      backend.upload(std::as_bytes(std::span(labels)), batch.targets);
-      batches_.push_back(batch);
-    }
-  }
-  std::uint64_t batches_per_epoch() const override { return batches_.size(); }
-  std::int64_t rows_per_batch() const override { return rows_; }
-  data::Batch batch(Backend&, std::uint64_t index) override { return batches_[index % batches_.size()]; }
-
- private:
-  std::int64_t rows_;
-  std::vector<data::Batch> batches_;
-};
-
 struct Silent : TrainObserver {
   bool wants_gradients(std::uint64_t) override { return false; }
   void on_gradient(const GradientRecord&) override {}
@@ -79,35 +61,165 @@ struct Silent : TrainObserver {
   bool stop_requested() override { return false; }
 };
 
+struct Case {
+  Level level = Level::O0;
+  int threads = 1;
+};
+void PrintTo(const Case& what, std::ostream* out) {
+  *out << amp::name_of(what.level) << " on " << what.threads << " threads";
+}
+
+/// What a run did after its first epoch-and-some.
 struct Counts {
   std::uint64_t calls = 0;             ///< of operator new
   std::uint64_t pool_allocations = 0;  ///< of the tensor pool, all of them served from its free lists
+  std::uint64_t epochs_begun = 0;      ///< each with an order of its own
+  std::uint64_t skipped_steps = 0;
 };
 
-/// Of `measured` steps after three that warm up.
-Counts count(Trainer& trainer, EmulatedBackend& backend, int measured) {
-  for (int step = 0; step < 3; ++step) trainer.train_step();
-  const std::uint64_t calls_before = calls.load();
+constexpr std::uint64_t warm_steps = 4, measured_steps = 8;
+
+/// Every loader below has four batches an epoch, and a step takes `accumulate` of them.
+constexpr std::int64_t batches_per_epoch = 4;
+
+Counts count(Backend& backend, Workload& workload, const TrainOptions& train, Level level,
+             const OptimizerOptions& optimizer) {
+  Silent silent;
+  Trainer trainer(backend, workload, train, {.level = level},
+                  // Grows every other step and overflows on the way: both branches of the policy and of the
+                  // optimizer run.
+                  {.policy = "dynamic", .initial_scale = 65536.0 * 64, .growth_interval = 2}, optimizer,
+                  silent);
+  const auto epoch = [&] {
+    return trainer.iteration() * static_cast<std::uint64_t>(train.accumulate) /
+           workload.training->batches_per_epoch();
+  };
+  for (std::uint64_t step = 0; step < warm_steps; ++step) trainer.train_step();
+  const std::uint64_t epoch_before = epoch();
   const std::uint64_t pool_before = backend.memory_statistics().allocations;
-  for (int step = 0; step < measured; ++step) trainer.train_step();
-  return {calls.load() - calls_before, backend.memory_statistics().allocations - pool_before};
+  const std::uint64_t calls_before = calls.load();
+  for (std::uint64_t step = 0; step < measured_steps; ++step) trainer.train_step();
+  return {.calls = calls.load() - calls_before,
+          .pool_allocations = backend.memory_statistics().allocations - pool_before,
+          .epochs_begun = epoch() - epoch_before,
+          .skipped_steps = trainer.step_state().skipped_steps};
 }
 
-constexpr int measured_steps = 8;
-
-Counts count_mlp(Level level, int threads, const OptimizerOptions& optimizer) {
-  EmulatedBackend backend(tensor_core_model("hopper"), threads);
-  FixedBatches batches(backend, 32, 48, 10);
-  Silent silent;
+/// Counts of a network that learns to classify `images`, `batch_size` at a time.
+template <class MakeModel>
+Counts count_images(const Case& what, const data::Dataset& images, data::LoaderOptions loader_options,
+                    const TrainOptions& train, const OptimizerOptions& optimizer,
+                    const MakeModel& make_model) {
+  EmulatedBackend backend(tensor_core_model("hopper"), what.threads);
+  loader_options.batch_size = images.count / batches_per_epoch;
+  loader_options.seed = 1;
+  data::Loader loader(images, data::unit_normalisation(), loader_options);
   Workload workload;
-  workload.model = std::make_unique<nn::Mlp>(backend, nn::MlpOptions{.widths = {48, 64, 64, 10}});
-  workload.training = &batches;
-  workload.loss = LossKind::cross_entropy;
-  Trainer trainer(
-      backend, workload, {.steps = 100, .accumulate = 2, .clip_norm = 1.0}, {.level = level},
-      // Grows every other step and overflows on the way: both branches of the policy and of the optimizer run.
-      {.policy = "dynamic", .initial_scale = 65536.0 * 64, .growth_interval = 2}, optimizer, silent);
-  return count(trainer, backend, measured_steps);
+  workload.model = make_model(backend);
+  workload.training = &loader;
+  return count(backend, workload, train, what.level, optimizer);
+}
+
+/// Pixels and labels without a meaning, but not all the same.
+data::Dataset images(std::int64_t count, std::int64_t side) {
+  data::Dataset dataset;
+  dataset.count = count;
+  dataset.height = dataset.width = side;
+  dataset.features = side * side;
+  dataset.classes = 10;
+  for (std::int64_t i = 0; i < count * dataset.features; ++i)
+    dataset.pixels.push_back(static_cast<std::uint8_t>(i * 37 % 251));
+  for (std::int64_t i = 0; i < count; ++i)
+    dataset.labels.push_back(static_cast<std::uint8_t>(i % dataset.classes));
+  return dataset;
+}
+
+Counts count_mlp(const Case& what, const OptimizerOptions& optimizer) {
+  return count_images(what, images(128, 7), {}, {.steps = 100, .accumulate = 2, .clip_norm = 1.0}, optimizer,
+                      [](Backend& backend) {
+                        return std::make_unique<nn::Mlp>(backend, nn::MlpOptions{.widths = {49, 64, 64, 10}});
+                      });
+}
+
+Counts count_lenet5(const Case& what, Layout layout) {
+  return count_images(what, images(32, 28), {.layout = layout, .padding = 2}, {.steps = 100},
+                      {.learning_rate = 0.1, .momentum = 0.9}, [layout](Backend& backend) {
+                        return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.layout = layout});
+                      });
+}
+
+/// Both norms behind a convolution with padding and a stride, average pooling.
+class NormedNetwork final : public nn::Module {
+ public:
+  NormedNetwork(Backend& backend, Layout layout)
+      : layout_(layout),
+        conv_(&add_child(std::make_unique<nn::Conv2d>(
+            backend, "conv",
+            nn::Conv2dOptions{.inputs = 1,
+                              .outputs = 6,
+                              .geometry = {.stride = {2, 2}, .padding = {1, 1}, .layout = layout}}))),
+        batch_norm_(&add_child(std::make_unique<nn::BatchNorm>(
+            backend, "bn", nn::BatchNormOptions{.features = 6, .layout = layout}))),
+        layer_norm_(&add_child(std::make_unique<nn::LayerNorm>(backend, "ln", features))),
+        head_(&add_child(std::make_unique<nn::Linear>(
+            backend, "head", nn::LinearOptions{.inputs = features, .outputs = 10}))) {}
+
+  Variable forward(Tape& tape, const Variable& x) override {
+    Variable y = ops::relu(batch_norm_->forward(tape, conv_->forward(tape, x)));
+    y = ops::average_pool2d(y, {.layout = layout_});
+    y = ops::reshape(y, {x.shape()[0], features});
+    return head_->forward(tape, layer_norm_->forward(tape, y));
+  }
+
+ private:
+  static constexpr std::int64_t features = 6 * 2 * 2;  ///< of 8x8 images, halved twice
+
+  Layout layout_;
+  nn::Conv2d* conv_;
+  nn::BatchNorm* batch_norm_;
+  nn::LayerNorm* layer_norm_;
+  nn::Linear* head_;
+};
+
+Counts count_normed_network(const Case& what, Layout layout) {
+  return count_images(what, images(32, 8), {.layout = layout}, {.steps = 100, .clip_value = 0.5},
+                      {.learning_rate = 0.1, .momentum = 0.9}, [layout](Backend& backend) {
+                        return std::make_unique<NormedNetwork>(backend, layout);
+                      });
+}
+
+/// Counts of a network that learns to predict characters: four windows of `context` a batch.
+template <class MakeModel>
+Counts count_text(const Case& what, std::int64_t context, const OptimizerOptions& optimizer,
+                  const MakeModel& make_model) {
+  constexpr std::int64_t batch_size = 4;
+  std::vector<std::uint8_t> symbols(static_cast<std::size_t>(batches_per_epoch * batch_size * context + 1));
+  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::uint8_t>(i * i % 17);
+  EmulatedBackend backend(tensor_core_model("hopper"), what.threads);
+  data::TextLoader loader(symbols, {.batch_size = batch_size, .context = context, .seed = 1});
+  Workload workload;
+  workload.model = make_model(backend);
+  workload.training = &loader;
+  return count(backend, workload, {.steps = 100, .clip_norm = 1.0}, what.level, optimizer);
+}
+
+/// 20 steps: more than any list of fixed length in the operations.
+Counts count_lstm(const Case& what, std::int64_t layers) {
+  return count_text(what, 20, {.name = "adam", .learning_rate = 0.01}, [layers](Backend& backend) {
+    return std::make_unique<nn::CharLstm>(
+        backend,
+        nn::CharLstmOptions{.symbols = 17, .embedding = 8, .hidden = 16, .layers = layers, .dropout = 0.1f});
+  });
+}
+
+Counts count_transformer(const Case& what) {
+  return count_text(
+      what, 16, {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}, [](Backend& backend) {
+        return std::make_unique<nn::CharTransformer>(
+            backend,
+            nn::CharTransformerOptions{
+                .symbols = 17, .context = 16, .embedding = 16, .heads = 2, .layers = 2, .dropout = 0.1f});
+      });
 }
 
 TEST(SteadyState, TheCounterCounts) {
@@ -117,28 +229,48 @@ TEST(SteadyState, TheCounterCounts) {
   EXPECT_EQ(calls.load() - before, 2u) << *number << array.size();
 }
 
-class SteadyStateOf : public testing::TestWithParam<Level> {};
+class SteadyStateOf : public testing::TestWithParam<Case> {};
+
+void expect_no_allocation(const Counts& counts) {
+  EXPECT_GT(counts.pool_allocations, 100u) << "tensors were made";
+  EXPECT_GT(counts.epochs_begun, 0u) << "the loader shuffled";
+  EXPECT_EQ(counts.calls, 0u);
+}
 
 TEST_P(SteadyStateOf, MlpWithMomentumAllocatesNothing) {
-  const Counts counts = count_mlp(GetParam(), 1, {.learning_rate = 0.1, .momentum = 0.9});
-  EXPECT_GT(counts.pool_allocations, 100u) << "tensors were made";
-  EXPECT_EQ(counts.calls, 0u);
+  expect_no_allocation(count_mlp(GetParam(), {.learning_rate = 0.1, .momentum = 0.9}));
 }
 
 TEST_P(SteadyStateOf, MlpWithAdamWAllocatesNothing) {
-  const Counts counts =
-      count_mlp(GetParam(), 1, {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1});
-  EXPECT_EQ(counts.calls, 0u);
+  expect_no_allocation(count_mlp(GetParam(), {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}));
 }
 
-/// Scratch of worker threads is warm as well.
-TEST_P(SteadyStateOf, MlpOnTwoThreadsAllocatesNothing) {
-  const Counts counts = count_mlp(GetParam(), 2, {.learning_rate = 0.1, .momentum = 0.9});
-  EXPECT_EQ(counts.calls, 0u);
+TEST_P(SteadyStateOf, LeNet5AllocatesNothing) {
+  expect_no_allocation(count_lenet5(GetParam(), Layout::nchw));
+  expect_no_allocation(count_lenet5(GetParam(), Layout::nhwc));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, SteadyStateOf, testing::Values(Level::O0, Level::O1),
-                         [](const auto& level) { return std::string(amp::name_of(level.param)); });
+TEST_P(SteadyStateOf, BatchNormAndLayerNormAllocateNothing) {
+  expect_no_allocation(count_normed_network(GetParam(), Layout::nchw));
+  expect_no_allocation(count_normed_network(GetParam(), Layout::nhwc));
+}
+
+TEST_P(SteadyStateOf, CharLstmOfOneLayerAllocatesNothing) { expect_no_allocation(count_lstm(GetParam(), 1)); }
+TEST_P(SteadyStateOf, CharLstmOfTwoLayersAllocatesNothing) {
+  expect_no_allocation(count_lstm(GetParam(), 2));
+}
+TEST_P(SteadyStateOf, CharTransformerAllocatesNothing) {
+  expect_no_allocation(count_transformer(GetParam()));
+}
+
+// Scratch of worker threads is warm as well.
+INSTANTIATE_TEST_SUITE_P(LevelsAndThreads, SteadyStateOf,
+                         testing::Values(Case{Level::O0, 1}, Case{Level::O0, 2}, Case{Level::O1, 1},
+                                         Case{Level::O1, 2}),
+                         [](const auto& instance) {
+                           return std::string(amp::name_of(instance.param.level)) + "Threads" +
+                                  std::to_string(instance.param.threads);
+                         });
 
 }  // namespace
 }  // namespace fp16lab::engine::test
