@@ -258,7 +258,9 @@ class Program {
         ->add_option("--dump-gradients", dump_gradients_,
                      "Write step STEP's batches, weights and unscaled gradients as safetensors")
         ->type_name("STEP FILE")
-        ->expected(2);
+        ->type_size(2)
+        ->expected(1)
+        ->allow_extra_args(false);
   }
 
   void add_sweep() {

@@ -54,6 +54,7 @@ void print_summary(const std::filesystem::path& folder, ExitState state, const e
   if (result.evaluation_accuracy) summary["evaluation_accuracy"] = number(*result.evaluation_accuracy);
   if (result.evaluation_bits_per_character)
     summary["evaluation_bits_per_character"] = number(*result.evaluation_bits_per_character);
+  summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   fmt::print("{}\n", summary.dump());
 }

@@ -1,5 +1,7 @@
 #include "engine/optim/schedule.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -19,10 +21,11 @@ double cos_pi(double x) {
   return 1.0 + sum;
 }
 
-void require(bool condition, const std::string& option, double value, const std::string& range) {
-  if (!condition) {
-    throw std::invalid_argument("schedule." + option + " = " + std::to_string(value) + ": must be " + range);
-  }
+/// `value` as it was given: counts as integers, factors in their shortest decimals.
+template <class Value>
+void require(bool condition, const std::string& option, Value value, const std::string& range) {
+  if (!condition)
+    throw std::invalid_argument(fmt::format("schedule.{} = {}: must be {}", option, value, range));
 }
 
 double factor_at(const ScheduleOptions& options, std::uint64_t step) {
@@ -50,13 +53,12 @@ std::vector<float> learning_rate_table(const ScheduleOptions& options, double le
   require(std::isfinite(learning_rate) && learning_rate >= 0.0, "learning_rate", learning_rate,
           "finite and >= 0");
   if (options.name == "cosine") {
-    require(options.total_steps > options.warmup_steps, "total_steps",
-            static_cast<double>(options.total_steps), "above warmup_steps for cosine");
+    require(options.total_steps > options.warmup_steps, "total_steps", options.total_steps,
+            fmt::format("above warmup_steps = {} for cosine", options.warmup_steps));
     require(options.minimum_factor >= 0.0 && options.minimum_factor <= 1.0, "minimum_factor",
             options.minimum_factor, "in [0, 1]");
   } else if (options.name == "step") {
-    require(options.step_interval >= 1, "step_interval", static_cast<double>(options.step_interval),
-            ">= 1 for step");
+    require(options.step_interval >= 1, "step_interval", options.step_interval, ">= 1 for step");
     require(options.step_factor > 0.0 && options.step_factor <= 1.0, "step_factor", options.step_factor,
             "in (0, 1]");
   } else if (options.name != "constant") {

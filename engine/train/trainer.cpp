@@ -312,6 +312,7 @@ RunResult Trainer::run() {
     result.evaluation_accuracy = record.accuracy;
     result.evaluation_bits_per_character = record.bits_per_character;
   }
+  result.peak_tensor_bytes = backend_->memory_statistics().peak_bytes_in_use;
   return result;
 }
 

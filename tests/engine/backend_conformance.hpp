@@ -183,4 +183,12 @@ void expect_same_bits(const std::vector<T>& actual, const std::vector<T>& expect
   }
 }
 
+/// All 2^16 words, in order.
+inline std::vector<Float16> all_halves() {
+  std::vector<Float16> halves;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits)
+    halves.push_back(Float16::from_bits(static_cast<std::uint16_t>(bits)));
+  return halves;
+}
+
 }  // namespace fp16lab::engine::test

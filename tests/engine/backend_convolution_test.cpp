@@ -208,6 +208,7 @@ template <class Out>
 void expect_product(const std::vector<Out>& actual, const CastProbe& probe, const std::vector<float>& t,
                     const std::string& what) {
   std::vector<Out> expected;
+  expected.reserve(t.size());
   for (const float value : t) expected.push_back(stored_as(value, Out{}));
   expect_same_bits(actual, expected, what);
   EXPECT_EQ(probe.before, naive_histogram(t)) << what;

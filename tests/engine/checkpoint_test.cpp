@@ -10,13 +10,8 @@
 #include <vector>
 
 #include "engine/amp/policies/dynamic.hpp"
-#include "engine/data/loader.hpp"
-#include "engine/nn/dropout.hpp"
-#include "engine/nn/linear.hpp"
-#include "engine/nn/normalization.hpp"
-#include "engine/train/trainer.hpp"
 #include "numerics/files/atomic_file.hpp"
-#include "tests/engine/autograd_support.hpp"
+#include "tests/engine/training_run.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -27,102 +22,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testing_support::message_of;
-
-/// 96 images of 6 pixels in 3 classes.
-data::Dataset synthetic() {
-  data::Dataset set;
-  set.count = 96;
-  set.features = 6;
-  set.classes = 3;
-  for (std::int64_t i = 0; i < set.count; ++i) {
-    const auto label = static_cast<std::uint8_t>((i * 7) % 3);
-    set.labels.push_back(label);
-    for (std::int64_t pixel = 0; pixel < set.features; ++pixel) {
-      const auto noise = static_cast<int>((i * 31 + pixel * 17 + i * pixel) % 80);
-      set.pixels.push_back(static_cast<std::uint8_t>(noise + (pixel / 2 == label ? 150 : 0)));
-    }
-  }
-  return set;
-}
-
-/// Everything that has state besides its parameters: running statistics and random masks.
-class StatefulNet final : public nn::Module {
- public:
-  explicit StatefulNet(Backend& backend)
-      : fc1_(add_child(std::make_unique<nn::Linear>(
-            backend, "fc1", nn::LinearOptions{.inputs = 6, .outputs = 5, .seed = 3}))),
-        bn1_(add_child(std::make_unique<nn::BatchNorm>(backend, "bn1", nn::BatchNormOptions{.features = 5}))),
-        dropout_(add_child(std::make_unique<nn::Dropout>("dropout", 0.25f))),
-        fc2_(add_child(std::make_unique<nn::Linear>(
-            backend, "fc2", nn::LinearOptions{.inputs = 5, .outputs = 3, .seed = 3}))) {}
-  Variable forward(Tape& tape, const Variable& x) override {
-    return fc2_.forward(tape, dropout_.forward(tape, ops::relu(bn1_.forward(tape, fc1_.forward(tape, x)))));
-  }
-
- private:
-  nn::Linear& fc1_;
-  nn::BatchNorm& bn1_;
-  nn::Dropout& dropout_;
-  nn::Linear& fc2_;
-};
-
-struct RunSetup {
-  TrainOptions train{.steps = 12, .accumulate = 3, .seed = 3, .evaluate_every = 2};
-  AmpOptions amp{.level = Level::O1};
-  /// Overflows at the start, then grows every 3 good steps: most checkpoints lie inside a window.
-  ScalerOptions scaler{.policy = "dynamic", .initial_scale = 0x1p22, .growth_interval = 3};
-  OptimizerOptions optimizer{.name = "adam", .learning_rate = 0.01};
-};
-
-/// Keeps what a run says, and its checkpoints if there is a folder for them.
-struct Recorder final : TrainObserver {
-  std::vector<StepRecord> steps;
-  std::vector<EvaluationRecord> evaluations;
-  std::vector<RunMoment> moments;
-  std::filesystem::path folder;
-  std::uint64_t stop_after = 0;
-
-  bool wants_gradients(std::uint64_t) override { return false; }
-  void on_gradient(const GradientRecord&) override {}
-  void on_step(const StepRecord& record) override { steps.push_back(record); }
-  void on_evaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
-  bool stop_requested() override { return stop_after != 0 && steps.back().step >= stop_after; }
-  bool wants_checkpoint(std::uint64_t step, RunMoment moment) override {
-    EXPECT_EQ(step, steps.back().step);
-    moments.push_back(moment);
-    return !folder.empty();
-  }
-  void on_checkpoint(const TrainingState& state) override {
-    EXPECT_EQ(state.iteration, steps.back().step);
-    EXPECT_EQ(state.state_hash, steps.back().state_hash);
-    save_checkpoint(folder / std::to_string(state.iteration), state, {{"config", "[train]\nsteps = 12\n"}});
-  }
-};
-
-struct TrainingRun {
-  explicit TrainingRun(const RunSetup& setup, const std::filesystem::path& folder = {})
-      : workload(make_workload()),
-        trainer(*backend, workload, setup.train, setup.amp, setup.scaler, setup.optimizer, recorder) {
-    recorder.folder = folder;
-  }
-  Workload make_workload() {
-    Workload made;
-    made.model = std::make_unique<StatefulNet>(*backend);
-    made.training = &training;
-    made.evaluation = &evaluation;
-    made.accuracy = true;
-    return made;
-  }
-  void resume(const std::filesystem::path& file) { trainer.resume(CheckpointFile(file)); }
-
-  data::Dataset dataset = synthetic();
-  std::unique_ptr<Backend> backend = hopper_backend();
-  data::Loader training{dataset, data::unit_normalisation(), {.batch_size = 8, .seed = 3}};
-  data::Loader evaluation{dataset, data::unit_normalisation(), {.batch_size = 8, .shuffle = false}};
-  Recorder recorder;
-  Workload workload;
-  Trainer trainer;
-};
 
 class Checkpoint : public ::testing::Test {
  protected:
@@ -156,24 +55,6 @@ T value_in(const SafetensorsReader& reader, std::string_view name) {
   reader.read(*reader.find(name), std::as_writable_bytes(std::span(&value, 1)));
   return value;
 }
-
-void expect_same_tail(const std::vector<StepRecord>& whole, const std::vector<StepRecord>& tail,
-                      std::uint64_t after) {
-  ASSERT_EQ(tail.size() + after, whole.size());
-  for (std::size_t i = 0; i < tail.size(); ++i) {
-    const StepRecord &expected = whole[i + after], &actual = tail[i];
-    EXPECT_EQ(actual.step, expected.step);
-    EXPECT_EQ(actual.state_hash, expected.state_hash) << "step " << expected.step << " after " << after;
-    EXPECT_EQ(actual.loss, expected.loss);
-    EXPECT_EQ(actual.loss_scale, expected.loss_scale);
-    EXPECT_EQ(actual.found_inf, expected.found_inf);
-    EXPECT_EQ(actual.learning_rate, expected.learning_rate);
-    if (!expected.found_inf) {
-      EXPECT_EQ(actual.grad_norm, expected.grad_norm);
-    }
-  }
-}
-
 std::vector<RunSetup> setups() {
   RunSetup adam;
   RunSetup sgd;
@@ -320,7 +201,7 @@ TEST_F(Checkpoint, WhatDoesNotFitIsAnErrorNamingTensorAndReason) {
   const auto error_of = [&](const std::function<void(Edit&)>& change, const RunSetup& setup = {}) {
     const std::filesystem::path file = edited(5, change);
     TrainingRun run(setup);
-    const std::string message = message_of([&] { run.resume(file); });
+    std::string message = message_of([&] { run.resume(file); });
     EXPECT_THAT(message, StartsWith(file.string() + ": "));
     return message;
   };
@@ -423,112 +304,6 @@ TEST_F(Checkpoint, ResumingIsForFreshTrainers) {
   EXPECT_THROW(run.resume(at(5)), std::logic_error);
   EXPECT_THROW(save_checkpoint(at(99), run.trainer.training_state(), {{"policy", "mine"}}),
                std::invalid_argument);
-}
-
-// ---- dumps ----------------------------------------------------------------------------------------------
-
-RunSetup plain_sgd() {
-  RunSetup setup;
-  setup.amp.level = Level::O0;
-  setup.scaler = {};
-  setup.optimizer = {.name = "sgd", .learning_rate = 1.0};
-  setup.train.steps = 4;
-  setup.train.accumulate = 2;
-  return setup;
-}
-
-std::vector<float> floats(const SafetensorsReader& reader, const std::string& name) {
-  const SafetensorsEntry* entry = reader.find(name);
-  std::vector<float> values(entry->byte_count() / sizeof(float));
-  reader.read(*entry, std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
-TEST_F(Checkpoint, GradientDumpExplainsTheUpdateOfItsStep) {
-  // Plain SGD with lr 1 is w - g, one rounding: the dump must predict the next weights bit for bit.
-  TrainingRun undisturbed(plain_sgd()), run(plain_sgd());
-  undisturbed.trainer.run();
-  run.trainer.dump_gradients(3, folder / "dump");
-  run.trainer.train_step();
-  run.trainer.train_step();
-  EXPECT_FALSE(std::filesystem::exists(folder / "dump"));
-  const StepRecord record = run.trainer.train_step();
-  const SafetensorsReader reader(folder / "dump");
-  EXPECT_EQ(reader.metadata().at("step"), "3");
-  EXPECT_EQ(std::stod(reader.metadata().at("loss")), record.loss);
-  EXPECT_EQ(reader.metadata().at("loss_scale"), "1");
-  EXPECT_EQ(reader.metadata().at("found_inf"), "0");
-  for (const Parameter* parameter : run.trainer.parameters()) {
-    const std::vector<float> before = floats(reader, "parameter." + parameter->name),
-                             gradient = floats(reader, parameter->name),
-                             after = values_of(*run.backend, parameter->value);
-    ASSERT_EQ(before.size(), after.size());
-    for (std::size_t i = 0; i < after.size(); ++i)
-      EXPECT_EQ(before[i] - gradient[i], after[i]) << parameter->name;
-  }
-  // Step 3 of 2 micro-batches each has the batches 4 and 5.
-  for (int i : {0, 1}) {
-    const data::Batch batch = run.training.batch(*run.backend, static_cast<std::uint64_t>(4 + i));
-    const std::string name = "batch." + std::to_string(i);
-    EXPECT_EQ(reader.read(*reader.find(name + ".inputs")), bytes_of(*run.backend, batch.inputs));
-    EXPECT_EQ(reader.read(*reader.find(name + ".targets")), bytes_of(*run.backend, batch.targets));
-    EXPECT_EQ(reader.find(name + ".targets")->type, SafetensorsType::i32);
-  }
-  EXPECT_EQ(reader.find("batch.2.inputs"), nullptr);
-  run.trainer.train_step();
-  expect_same_tail(undisturbed.recorder.steps, run.recorder.steps, 0);
-}
-
-TEST_F(Checkpoint, DumpedGradientsAreUnscaledAndUnclipped) {
-  RunSetup setup = plain_sgd();
-  setup.scaler = {.policy = "fixed", .initial_scale = 1024};
-  setup.train.clip_norm = 1e-3;
-  TrainingRun run(setup), plain(plain_sgd());
-  run.trainer.dump_gradients(1, folder / "scaled");
-  plain.trainer.dump_gradients(1, folder / "plain");
-  run.trainer.train_step();
-  plain.trainer.train_step();
-  const SafetensorsReader scaled(folder / "scaled"), unscaled(folder / "plain");
-  EXPECT_EQ(scaled.metadata().at("loss_scale"), "1024");
-  // In FP32 a power-of-two scale changes no bit unless something underflows.
-  EXPECT_EQ(floats(scaled, "fc2.weight"), floats(unscaled, "fc2.weight"));
-}
-
-TEST_F(Checkpoint, WeightDumpIsAStateDict) {
-  TrainingRun run(RunSetup{});
-  dump_weights(folder / "weights", *run.backend, *run.workload.model);
-  const SafetensorsReader reader(folder / "weights");
-  std::vector<std::string> names;
-  for (const SafetensorsEntry& entry : reader.entries()) names.push_back(entry.name);
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("fc1.weight", "fc1.bias", "bn1.weight", "bn1.bias",
-                                                     "bn1.running_mean", "bn1.running_var", "fc2.weight",
-                                                     "fc2.bias"));
-  EXPECT_EQ(floats(reader, "bn1.running_var"), std::vector<float>(5, 1.0f));
-}
-
-TEST_F(Checkpoint, DumpsOfStepsThatWillNotComeAreRefused) {
-  TrainingRun run(plain_sgd());
-  EXPECT_THAT(message_of([&] { run.trainer.dump_gradients(5, folder / "dump"); }),
-              HasSubstr("step 5, but this run does steps 1 to 4"));
-  run.trainer.train_step();
-  EXPECT_THROW(run.trainer.dump_gradients(1, folder / "dump"), std::invalid_argument);
-}
-
-TEST_F(Checkpoint, ClipValueBoundsEveryUpdate) {
-  // lr 1 and plain SGD: no weight moves further than clip_value, but for the rounding of w - g (|w| < 1).
-  RunSetup setup = plain_sgd();
-  setup.train.clip_value = 0x1p-10;
-  TrainingRun run(setup);
-  const auto weights = [&] { return values_of(*run.backend, run.trainer.parameters().front()->value); };
-  const std::vector<float> before = weights();
-  run.trainer.train_step();
-  const std::vector<float> after = weights();
-  float largest = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) largest = std::max(largest, std::abs(after[i] - before[i]));
-  EXPECT_LE(largest, 0x1p-10f + 0x1p-24f);
-  EXPECT_GE(largest, 0x1p-10f - 0x1p-24f) << "some gradient was above the bound";
-  setup.train.clip_value = -1;
-  EXPECT_THAT(message_of([&] { TrainingRun bad(setup); }), HasSubstr("train.clip_value"));
 }
 
 }  // namespace

@@ -9,12 +9,14 @@
 #include "engine/optim/optimizer.hpp"
 #include "engine/optim/schedule.hpp"
 #include "tests/engine/autograd_support.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
 
 using optim::OptimizerOptions;
 using testing::HasSubstr;
+using testing_support::message_of;
 
 class OptimizerTest : public testing::Test {
  protected:
@@ -180,6 +182,17 @@ TEST(Schedule, OptionsAreChecked) {
   EXPECT_THROW(optim::learning_rate_table({.name = "cosin"}, 1, 1), std::invalid_argument);
   EXPECT_THROW(optim::learning_rate_table({.name = "cosine"}, 1, 1), std::invalid_argument);
   EXPECT_THROW(optim::learning_rate_table({.name = "step"}, 1, 1), std::invalid_argument);
+}
+
+TEST(Schedule, MessagesShowCountsAsIntegersAndFactorsAsGiven) {
+  EXPECT_EQ(message_of([] {
+              optim::learning_rate_table({.name = "cosine", .warmup_steps = 50, .total_steps = 40}, 1, 1);
+            }),
+            "schedule.total_steps = 40: must be above warmup_steps = 50 for cosine");
+  EXPECT_EQ(message_of([] {
+              optim::learning_rate_table({.name = "step", .step_interval = 1, .step_factor = 1.5}, 1, 1);
+            }),
+            "schedule.step_factor = 1.5: must be in (0, 1]");
 }
 
 TEST_F(OptimizerTest, TheScheduleCountsTakenSteps) {

@@ -30,6 +30,13 @@ TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
   }
 }
 
+TEST_F(CommandLine, HelpNamesTheTwoArgumentsOfDumpGradients) {
+  const std::string help = fp16lab({"train", "--help"}).out;
+  EXPECT_NE(help.find("--dump-gradients STEP FILE"), std::string::npos);
+  EXPECT_EQ(help.find("STEP FILE x"), std::string::npos) << "the pair is given once";
+  expect_one_line_error(fp16lab({"train", "--dump-gradients", "1"}), 2, "--dump-gradients");
+}
+
 TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
   expect_one_line_error(fp16lab({}), 2, "expected a command");
   expect_one_line_error(fp16lab({"trian"}), 2, "unknown command 'trian'; did you mean 'train'?");

@@ -55,6 +55,10 @@ TEST_F(Train, WritesACompleteRunFolder) {
   EXPECT_EQ(column("run/steps.csv", "step").back(), "40");
   EXPECT_EQ(column("run/evaluations.csv", "step"), std::vector<std::string>{"40"});
   EXPECT_EQ(summary.at("state_hash"), column("run/steps.csv", "state_hash").back());
+  // Weights, gradients and momentum of a 784-16-10 net in FP32, and not a hundred times as much.
+  constexpr std::size_t state_bytes = 3 * sizeof(float) * (784 * 16 + 16 + 16 * 10 + 10);
+  EXPECT_GT(summary.at("peak_tensor_bytes"), state_bytes);
+  EXPECT_LT(summary.at("peak_tensor_bytes"), 100 * state_bytes);
   // Steps 1, 20 and 40 have histograms; the classifier learns something.
   std::istringstream lines(read("run/histograms.jsonl"));
   std::set<int> observed;

@@ -166,6 +166,7 @@ TEST_F(Safetensors, TheWriterHoldsOneTensorAtATime) {
   // 64 tensors of 4 MiB: all of them would be 256 MiB, one of them is 4.
   constexpr std::uint64_t count = 1 << 20;
   std::vector<SafetensorsSource> sources;
+  sources.reserve(64);
   for (int i = 0; i < 64; ++i) {
     sources.push_back({"x" + std::to_string(i), SafetensorsType::f32, {count}, [](std::span<std::byte> out) {
                          std::fill(out.begin(), out.end(), std::byte{1});
@@ -267,9 +268,10 @@ TEST_F(Safetensors, MalformedHeadersAreErrorsNamingTheTensor) {
 TEST_F(Safetensors, LayoutsWithOverlapsHolesRestsOrOverflowAreErrors) {
   const auto header = [](const std::vector<std::array<std::string, 3>>& tensors) {
     std::string text = "{";
-    for (const auto& [name, shape, offsets] : tensors)
-      text += (text.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":)" + shape +
-              R"(,"data_offsets":)" + offsets + "}";
+    for (const auto& [name, shape, offsets] : tensors) {
+      text.append(text.size() > 1 ? ",\"" : "\"").append(name).append(R"(":{"dtype":"F32","shape":)");
+      text.append(shape).append(R"(,"data_offsets":)").append(offsets).append("}");
+    }
     return text + "}";
   };
   EXPECT_THAT(error_of(header({{"w", "[3]", "[0,8]"}})),
