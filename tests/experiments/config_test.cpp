@@ -244,7 +244,7 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
   std::set<std::string> workloads;
   for (const Workload& workload : known_workloads()) workloads.emplace(workload.name);
   EXPECT_EQ(trained, workloads) << "one configuration a workload";
-  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full"}));
+  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "networks"}));
 }
 
 }  // namespace
