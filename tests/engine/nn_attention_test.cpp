@@ -133,20 +133,13 @@ TEST(CausalSelfAttention, DropsAttentionWeights) {
 TEST(CausalSelfAttention, SoftmaxIsF32AndProductsAreF16UnderO1) {
   const auto backend = hopper_backend();
   nn::CausalSelfAttention attention(*backend, "attn", {.features = 8, .heads = 2, .seed = 1});
-  amp::Autocast autocast({.level = amp::Level::O1});
-  GradientRecorder recorder;
-  Tape tape(*backend);
-  tape.set_observer(&recorder);
-  Variable loss;
-  {
-    const amp::AutocastGuard guard(tape, autocast);
+  const GradientRecorder recorder = gradients_under_o1(*backend, [&](Tape& tape) {
     const Variable y =
         attention.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 8}, uniform_values(80, 1, 1))));
     EXPECT_EQ(y.dtype(), DType::f16);
     EXPECT_EQ(y.shape(), (Shape{2, 5, 8}));
-    loss = ops::sum(y);
-  }
-  tape.backward(loss);
+    return ops::sum(y);
+  });
   EXPECT_EQ(recorder.dtypes.at("attn.scores.input"), DType::f16);
   EXPECT_EQ(recorder.count("attn.scores.input"), 2u * 2 * 5 * 5);
   EXPECT_EQ(recorder.count("attn.weights.input"), 2u * 2 * 5 * 5);
@@ -159,18 +152,12 @@ TEST(CausalSelfAttention, SoftmaxIsF32AndProductsAreF16UnderO1) {
 TEST(CausalSelfAttention, UnderflowOfScoresAndWeightsIsSeenWhereItHappens) {
   const auto backend = hopper_backend();
   nn::CausalSelfAttention attention(*backend, "attn", {.features = 8, .heads = 2, .seed = 1});
-  amp::Autocast autocast({.level = amp::Level::O1});
+  const auto loss = [&](Tape& tape) {
+    return ops::sum(
+        attention.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 8}, uniform_values(80, 1, 1)))));
+  };
   for (const bool small : {false, true}) {
-    GradientRecorder recorder;
-    Tape tape(*backend);
-    tape.set_observer(&recorder);
-    Variable loss;
-    {
-      const amp::AutocastGuard guard(tape, autocast);
-      loss = ops::sum(
-          attention.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 8}, uniform_values(80, 1, 1)))));
-    }
-    tape.backward(loss, tensor_of(*backend, {}, {small ? 0x1p-22f : 0x1p10f}));
+    const GradientRecorder recorder = gradients_under_o1(*backend, loss, small ? 0x1p-22f : 0x1p10f);
     for (const char* name : {"attn.scores.input", "attn.weights.input"})
       EXPECT_EQ(recorder.lost(name) > 0, small) << name << " " << recorder.lost(name);
     // 10 masked places in each of 4 triangles, and the first row's single weight: exact zeros, nothing lost.
@@ -327,19 +314,12 @@ TEST(CharTransformer, ResidualStreamStaysF32UnderO1) {
   const auto backend = hopper_backend();
   nn::CharTransformer model(*backend,
                             {.symbols = 5, .context = 4, .embedding = 8, .heads = 2, .layers = 2, .seed = 1});
-  amp::Autocast autocast({.level = amp::Level::O1});
-  GradientRecorder recorder;
-  Tape tape(*backend);
-  tape.set_observer(&recorder);
-  Variable loss;
-  {
-    const amp::AutocastGuard guard(tape, autocast);
+  const GradientRecorder recorder = gradients_under_o1(*backend, [&](Tape& tape) {
     const Variable logits = model.forward(tape, tape.constant(symbols_of(*backend, {1, 4}, {0, 1, 2, 3})));
     EXPECT_EQ(logits.shape(), (Shape{4, 5}));
     EXPECT_EQ(logits.dtype(), DType::f16);
-    loss = nn::cross_entropy_loss(logits, index_of(*backend, {1, 2, 3, 4}));
-  }
-  tape.backward(loss);
+    return nn::cross_entropy_loss(logits, index_of(*backend, {1, 2, 3, 4}));
+  });
   for (const char* name : {"h0.residual.input", "h1.residual.input", "tokens.weight", "positions.weight"})
     EXPECT_EQ(recorder.dtypes.at(name), DType::f32) << name;
   for (const char* name : {"h0.mlp.fc.weight", "h1.attn.qkv.weight", "head.weight", "h1.attn.scores.input"})

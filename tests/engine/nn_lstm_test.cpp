@@ -106,20 +106,13 @@ TEST(Lstm, DropoutActsBetweenItsLayers) {
 TEST(Lstm, GatesCellAndHiddenStateAreF16UnderO1) {
   const auto backend = hopper_backend();
   nn::Lstm lstm(*backend, "lstm", {.inputs = 4, .hidden = 8, .seed = 1});
-  amp::Autocast autocast({.level = amp::Level::O1});
-  GradientRecorder recorder;
-  Tape tape(*backend);
-  tape.set_observer(&recorder);
-  Variable loss;
-  {
-    const amp::AutocastGuard guard(tape, autocast);
+  const GradientRecorder recorder = gradients_under_o1(*backend, [&](Tape& tape) {
     const Variable y =
         lstm.forward(tape, tape.input(tensor_of(*backend, {2, 5, 4}, uniform_values(40, 1, 1))));
     EXPECT_EQ(y.dtype(), DType::f16);
     EXPECT_EQ(y.shape(), (Shape{2, 5, 8}));
-    loss = ops::sum(y);
-  }
-  tape.backward(loss);
+    return ops::sum(y);
+  });
   const std::map<std::string, DType> expected = {
       {"lstm.cell_l0.input", DType::f16}, {"lstm.gates_l0.input", DType::f16},
       {"lstm.hh_l0.bias", DType::f16},    {"lstm.hh_l0.input", DType::f16},
@@ -135,18 +128,12 @@ TEST(Lstm, GatesCellAndHiddenStateAreF16UnderO1) {
 TEST(Lstm, UnderflowOfGatesIsSeenWhereItHappens) {
   const auto backend = hopper_backend();
   nn::Lstm lstm(*backend, "lstm", {.inputs = 4, .hidden = 8, .seed = 1});
-  amp::Autocast autocast({.level = amp::Level::O1});
+  const auto loss = [&](Tape& tape) {
+    return ops::sum(
+        lstm.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 4}, uniform_values(40, 1, 1)))));
+  };
   for (const bool small : {false, true}) {
-    GradientRecorder recorder;
-    Tape tape(*backend);
-    tape.set_observer(&recorder);
-    Variable loss;
-    {
-      const amp::AutocastGuard guard(tape, autocast);
-      loss = ops::sum(
-          lstm.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 4}, uniform_values(40, 1, 1)))));
-    }
-    tape.backward(loss, tensor_of(*backend, {}, {small ? 0x1p-24f : 0x1p4f}));
+    const GradientRecorder recorder = gradients_under_o1(*backend, loss, small ? 0x1p-24f : 0x1p4f);
     EXPECT_EQ(recorder.lost("lstm.gates_l0.input") > 0, small) << recorder.lost("lstm.gates_l0.input");
   }
 }

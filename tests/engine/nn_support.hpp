@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/amp/autocast.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/nn/module.hpp"
 #include "tests/engine/autograd_support.hpp"
@@ -72,6 +73,22 @@ class GradientRecorder final : public GradientObserver {
   std::map<std::string, DType> dtypes;
   std::map<std::string, CastProbe> probes;
 };
+
+/// What a backward pass from `loss`, computed under O1, shows; `seed` is dL/d(loss).
+inline GradientRecorder gradients_under_o1(Backend& backend, const std::function<Variable(Tape&)>& loss,
+                                           float seed = 1.0f) {
+  amp::Autocast autocast({.level = amp::Level::O1});
+  GradientRecorder recorder;
+  Tape tape(backend);
+  tape.set_observer(&recorder);
+  Variable value;
+  {
+    const amp::AutocastGuard guard(tape, autocast);
+    value = loss(tape);
+  }
+  tape.backward(value, tensor_of(backend, value.shape(), {seed}));
+  return recorder;
+}
 
 using TwinWeights = std::map<std::string, std::vector<Real>>;
 /// The module's outputs from its weights by name and its input (empty where the input is symbols).
