@@ -30,7 +30,7 @@ Variable entered(const Variable& input, const Tensor& value, SlotLabel label) {
 }  // namespace
 
 DType enter(Op op, std::span<Variable> inputs, std::span<const SlotLabel> labels) {
-  std::array<Variable, Tape::max_inputs> dispatched{};
+  std::array<Variable, 3> dispatched{};  // x, weight and bias: no composite has more
   if (inputs.empty() || inputs.size() > dispatched.size() || inputs.size() != labels.size()) {
     throw std::logic_error(std::string(name_of(op)) + ": " + std::to_string(inputs.size()) + " inputs with " +
                            std::to_string(labels.size()) + " labels");

@@ -60,9 +60,6 @@ struct GradientsOptions {
 
 class Tape {
  public:
-  /// Inputs of the largest operation with a fixed number of them; concat and custom operations take any number.
-  static constexpr std::size_t max_inputs = 3;
-
   explicit Tape(Backend& backend);
   ~Tape();
   Tape(const Tape&) = delete;

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/engine/autograd_support.hpp"
+#include "tests/engine/seen_gradients.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -256,24 +257,6 @@ TEST_F(TapeTest, AVjpOfTheWrongShapeIsNamed) {
 
 // ---- observation --------------------------------------------------------------------------------
 
-struct Seen : GradientObserver {
-  struct Row {
-    GradientKind kind;
-    DType dtype;
-    CastProbe probe;
-    int times = 0;
-  };
-  std::map<std::string, Row> rows;
-  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
-    Row& row = rows[std::string(name)];
-    row.kind = kind;
-    row.dtype = dtype;
-    row.probe.before += probe.before;
-    row.probe.after += probe.after;
-    ++row.times;
-  }
-};
-
 /// Two linear layers and an MSE loss whose gradient 2 * 0.5 / 4 * S = S/4 is tiny in FP16 for small S.
 Variable two_layers(Tape& tape, Parameter& w1, Parameter& b1, Parameter& w2, bool half) {
   Backend& backend = tape.backend();
@@ -297,7 +280,7 @@ class Observation : public TapeTest {
   Parameter w1{"fc1.weight", tensor({3, 2}, {1, 0, 0, 1, 1, 1})};
   Parameter b1{"fc1.bias", tensor({3}, {0.5f, 0.5f, 0.5f})};
   Parameter w2{"fc2.weight", tensor({2, 3}, {1, -1, 1, 0.5f, 1, -0.5f})};
-  Seen seen;
+  SeenGradients seen;
 };
 
 TEST_F(Observation, NamesKindsAndCountsInFp32) {
@@ -342,7 +325,7 @@ TEST_F(Observation, LossPredictionCountsWhatTheCastLoses) {
   tape.backward(loss, scale);
   // y = (1.5, 0, 0.5) in both rows; dL/dy = 2 y / 6 * 2^-24 = (0.5, 0, 0.167) * 2^-24: both non-zeros are at
   // or below 2^-25 and become zero.
-  const Seen::Row& row = seen.rows.at("loss.prediction");
+  const SeenGradients::Row& row = seen.rows.at("loss.prediction");
   EXPECT_EQ(row.dtype, DType::f16);
   EXPECT_EQ(row.kind, GradientKind::activation);
   EXPECT_EQ(row.probe.before.zero, 2u);

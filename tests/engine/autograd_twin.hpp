@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tests/engine/autograd_support.hpp"
+#include "tests/engine/seen_gradients.hpp"
 
 namespace fp16lab::engine::test {
 
@@ -189,29 +190,5 @@ void expect_rejected(const Call& call, const std::vector<std::string>& parts) {
     }
   }
 }
-
-/// What an observer was shown, by name.
-struct SeenGradients final : GradientObserver {
-  struct Row {
-    GradientKind kind{};
-    DType dtype{};
-    CastProbe probe;
-    int times = 0;
-  };
-  std::map<std::string, Row> rows;
-  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
-    Row& row = rows[std::string(name)];
-    row.kind = kind;
-    row.dtype = dtype;
-    row.probe.before += probe.before;
-    row.probe.after += probe.after;
-    ++row.times;
-  }
-  std::map<std::string, std::uint64_t> totals() const {
-    std::map<std::string, std::uint64_t> result;
-    for (const auto& [name, row] : rows) result[name] = row.probe.before.total();
-    return result;
-  }
-};
 
 }  // namespace fp16lab::engine::test
