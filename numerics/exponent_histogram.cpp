@@ -36,7 +36,8 @@ class BlockCounter {
       count_in_tables(bytes);
     }
   }
-  void count(std::span<const Float16> values) {
+  template <class F>
+  void count(std::span<const SmallFloat<F>> values) {
     std::array<float, block_size> wide;
     const std::span<float> used = std::span(wide).first(values.size());
     widen(values, used);
@@ -84,8 +85,9 @@ constexpr std::size_t chunk_size = std::size_t{1} << 16;  // the unit of work of
 void count_small(std::span<const float> values, ExponentHistogram& histogram) {
   for (const float value : values) histogram.count(bits_of(value));
 }
-void count_small(std::span<const Float16> values, ExponentHistogram& histogram) {
-  for (const Float16 value : values) histogram.count(bits_of(widen(value)));
+template <class F>
+void count_small(std::span<const SmallFloat<F>> values, ExponentHistogram& histogram) {
+  for (const SmallFloat<F> value : values) histogram.count(bits_of(widen(value)));
 }
 constexpr std::size_t small_size = 64;
 
@@ -125,6 +127,27 @@ void count_only(std::span<const T> values, ExponentHistogram& histogram, int thr
   count_all(values, histogram, threads);
 }
 
+template <class To>
+void narrow_and_count_both(std::span<const float> from, std::span<SmallFloat<To>> to,
+                           ExponentHistogram& before, ExponentHistogram& after, int threads) {
+  check_arrays("narrow_and_count", threads, {{"source", from.size()}, {"destination", to.size()}});
+  struct Counters {
+    BlockCounter before, after;
+  };
+  for_each_block<Counters>(
+      from.size(), threads,
+      [&](std::size_t first, std::size_t count, Counters& counters) {
+        const std::span<SmallFloat<To>> narrowed = to.subspan(first, count);
+        counters.before.count(from.subspan(first, count));
+        narrow(from.subspan(first, count), narrowed);
+        counters.after.count(std::span<const SmallFloat<To>>(narrowed));
+      },
+      [&](const Counters& counters) {
+        before += counters.before.histogram();
+        after += counters.after.histogram();
+      });
+}
+
 }  // namespace
 
 std::uint64_t ExponentHistogram::finite_nonzero() const {
@@ -147,6 +170,10 @@ void count_exponents(std::span<const Float16> values, ExponentHistogram& histogr
   count_only(values, histogram, threads);
 }
 
+void count_exponents(std::span<const BFloat16> values, ExponentHistogram& histogram, int threads) {
+  count_only(values, histogram, threads);
+}
+
 template <class To>
 void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
                       const ArithmeticOptions& options, int threads) {
@@ -162,22 +189,12 @@ void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to,
 
 void narrow_and_count(std::span<const float> from, std::span<Float16> to, ExponentHistogram& before,
                       ExponentHistogram& after, int threads) {
-  check_arrays("narrow_and_count", threads, {{"source", from.size()}, {"destination", to.size()}});
-  struct Counters {
-    BlockCounter before, after;
-  };
-  for_each_block<Counters>(
-      from.size(), threads,
-      [&](std::size_t first, std::size_t count, Counters& counters) {
-        const std::span<Float16> narrowed = to.subspan(first, count);
-        counters.before.count(from.subspan(first, count));
-        narrow(from.subspan(first, count), narrowed);
-        counters.after.count(narrowed);
-      },
-      [&](const Counters& counters) {
-        before += counters.before.histogram();
-        after += counters.after.histogram();
-      });
+  narrow_and_count_both(from, to, before, after, threads);
+}
+
+void narrow_and_count(std::span<const float> from, std::span<BFloat16> to, ExponentHistogram& before,
+                      ExponentHistogram& after, int threads) {
+  narrow_and_count_both(from, to, before, after, threads);
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types

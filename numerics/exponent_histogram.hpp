@@ -61,6 +61,7 @@ struct ExponentHistogram {
 /// std::invalid_argument) changes speed, never counts.
 void count_exponents(std::span<const float> values, ExponentHistogram& histogram, int threads = 1);
 void count_exponents(std::span<const Float16> values, ExponentHistogram& histogram, int threads = 1);
+void count_exponents(std::span<const BFloat16> values, ExponentHistogram& histogram, int threads = 1);
 
 /// count_exponents of `from` and narrow (numerics/convert.hpp) of `from` to `to` in one pass over memory: the counts and
 /// codes of the two calls. To is Binary16, BrainFloat16, Fp8E4M3 or Fp8E5M2.
@@ -69,6 +70,8 @@ void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to,
                       const ArithmeticOptions& options = {}, int threads = 1);
 /// Rounding to nearest even, counted on both sides: `after` counts what was stored.
 void narrow_and_count(std::span<const float> from, std::span<Float16> to, ExponentHistogram& before,
+                      ExponentHistogram& after, int threads = 1);
+void narrow_and_count(std::span<const float> from, std::span<BFloat16> to, ExponentHistogram& before,
                       ExponentHistogram& after, int threads = 1);
 
 }  // namespace fp16lab

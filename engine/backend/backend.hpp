@@ -3,16 +3,17 @@
 // **Equality contract.** For every verb below, the emulated (CPU) and the CUDA back end give the same bits
 // for the same inputs, whatever the number of threads or the launch geometry. Each verb states the rule that
 // makes this possible. Rules common to all verbs:
-//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 7fff); only byte moves (upload, download, copy, a
+//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 and BF16 7fff); only byte moves (upload, download, copy, a
 //     cast to the same dtype) keep the bits of any NaN;
-//   * FP16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
-//     nearest even once (harmless double rounding where both operands are FP16: 24 >= 2 * 11 + 2, Figueroa
+//   * FP16 and BF16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
+//     nearest even once (harmless double rounding where both operands are 16 bits: 24 >= 2 * 11 + 2, Figueroa
 //     1995); no contraction, no flush of subnormals;
 //   * reductions follow TREE (numerics/tree_reduce.hpp), one fixed order, with FP32 accumulators;
 //   * outputs are allocated by the caller and must not overlap inputs unless a verb says "in place allowed".
 // Shape, dtype and overlap violations throw std::invalid_argument naming the verb, the argument and the
 // offending shapes (engine/backend/checks.hpp, the same words on every back end).
-// Tensors are contiguous, row-major. f = f32 or f16 below.
+// Tensors are contiguous, row-major. f = f32, f16 or bf16 below; "f16" in a verb's words holds for bf16 as well,
+// and no verb mixes the two.
 #pragma once
 
 #include <array>
@@ -69,6 +70,9 @@ struct CastProbe {
   ExponentHistogram after;
 };
 
+/// Of an operand, on its way into a product.
+enum class Fp8Rounding : std::uint8_t { none, e4m3, e5m2 };
+
 /// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm. All matrices may carry one leading batch
 /// axis of equal extent (rank 3): independent products, one after the other. The bias is shared by all of them.
 struct GemmCall {
@@ -80,6 +84,11 @@ struct GemmCall {
   const Tensor* bias = nullptr;    ///< (n), dtype of a or f32
   const Tensor* addend = nullptr;  ///< (m x n), dtype of out or f32
   CastProbe* probe = nullptr;      ///< counts the FP32 results before, and the stored values after, rounding
+  /// FP8 operands: every f16 or bf16 element of a (b) is first rounded to the format, to nearest even, saturating at
+  /// its largest finite value (as cvt.rn.satfinite; an infinity saturates too, a NaN stays). Both or neither; then the
+  /// accumulators follow the row's FP8 model. std::invalid_argument for f32 operands, or a row without FP8.
+  Fp8Rounding a_format = Fp8Rounding::none;
+  Fp8Rounding b_format = Fp8Rounding::none;
 };
 
 /// The order of a 4-d activation's axes. Convolution weights are (K, C, R, S) in both.
@@ -106,6 +115,9 @@ struct SgdOptions {
   float dampening = 0.0f;
   float weight_decay = 0.0f;  ///< L2, added to the gradient, in FP32 on the master weight
   bool nesterov = false;
+  /// The gradient is first multiplied by this, one FP32 rounding: 1 / loss_scale where the division by the loss scale
+  /// is left to the optimizer (MindSpore with drop_overflow_update = false). 1: no multiplication.
+  float gradient_factor = 1.0f;
 };
 
 struct AdamOptions {
@@ -114,6 +126,7 @@ struct AdamOptions {
   float epsilon = 1e-8f;
   float weight_decay = 0.0f;
   bool decoupled_decay = false;  ///< AdamW
+  float gradient_factor = 1.0f;  ///< as in SgdOptions
 };
 
 class Backend {
@@ -177,7 +190,7 @@ class Backend {
 
   // ---- reductions and indexing ----
   /// Reduces `axis` of x (it is dropped, or may be kept with extent 1 in out's shape: element counts decide).
-  /// f32 or f16 in, out of the same dtype; f16 sums widen to FP32, follow TREE, and round once at the end.
+  /// f in, out of the same dtype; 16-bit sums widen to FP32, follow TREE, and round once at the end.
   /// An empty sum is +0; an empty max throws. Adjacent axes reduce together, in one TREE, by reshaping first.
   virtual void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr) = 0;
   /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]].
@@ -198,7 +211,8 @@ class Backend {
   /// f16 x f16: accumulators start at +0 and follow the tensor-core row over ascending logical k, all
   /// transposes alike; then t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one round-to-nearest-even to
   /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
-  /// epilogue.
+  /// epilogue. bf16 x bf16 follows the row's BF16 model; std::invalid_argument on rows that have none (volta, turing),
+  /// for convolutions too.
   virtual void gemm(const GemmCall& call) = 0;
 
   // Convolution (cross-correlation, groups = 1) is three implicit GEMMs: every output is one accumulator chain
@@ -243,10 +257,12 @@ class Backend {
   virtual void run(const ScalarProgram& program, Tensor& step) = 0;
   /// out (f32, one element) = float(S): the seed of the backward pass.
   virtual void fill_scale(const Tensor& step, Tensor& out) = 0;
-  /// g = mul_rn(g, inverse_scale) for every f32 gradient, in place, one pass, no early out; sets
+  /// g = mul_rn(g, inverse_scale) for every gradient (f; dtypes may differ), in place, one pass, no early out; sets
   /// found_inf[optimizer] to 1 if any element was not finite before the multiplication, and leaves it
-  /// otherwise: the caller zeroes it.
+  /// otherwise: the caller zeroes it. A 16-bit gradient is rounded again, so that unscaling may flush what scaling
+  /// had saved (paddle's O2 does so, and amp::GradScaler offers to widen first).
   virtual void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) = 0;
+  // Gradients of 16 bits: norms widen (exact), clipping rounds once more.
   /// grad_norm = sqrt(sum over tensors, in the given order, of TREE sums of squares), all in FP64.
   virtual void global_norm(std::span<const Tensor> gradients, Tensor& step) = 0;
   /// If grad_norm is finite and above max_norm: g = mul_rn(g, float(max_norm / (grad_norm + 1e-6))). In
@@ -261,6 +277,8 @@ class Backend {
   ///   v = momentum * v + (1 - dampening) * d        (v = d if taken_steps == 1, the first taken step)
   ///   d = nesterov ? d + momentum * v : v           (v and this line only if momentum != 0)
   ///   w = w - lr * d
+  /// weight and gradient f, each in its own dtype; velocity f32. Where there is no master copy the weight has 16 bits:
+  /// it is widened, and the new one rounded to nearest even once, at the end.
   virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
                         int optimizer, const Tensor& step) = 0;
   /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or moments changes. `step` is the
@@ -271,6 +289,7 @@ class Backend {
   ///   m = b1 * m + (1 - b1) * g
   ///   v = b2 * v + ((1 - b2) * g) * g
   ///   w = w - ((lr / (1 - b1^t)) * m) / (sqrt(v) / sqrt(1 - b2^t) + eps)
+  /// Dtypes as in sgd_step; moments f32.
   virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
                          Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
 

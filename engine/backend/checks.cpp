@@ -245,14 +245,41 @@ void index_range(std::string_view verb, std::span<const std::int32_t> index, std
           fmt::format("{}: index[{}] is {}, which is not in [0, {})", verb, row, index[row], columns));
 }
 
+namespace {
+
+void require_operand_formats(const GemmCall& call) {
+  const auto name_of = [](Fp8Rounding format) {
+    return format == Fp8Rounding::none ? "none" : format == Fp8Rounding::e4m3 ? "e4m3" : "e5m2";
+  };
+  const bool rounds_a = call.a_format != Fp8Rounding::none, rounds_b = call.b_format != Fp8Rounding::none;
+  if (rounds_a != rounds_b)
+    fail("gemm", fmt::format("a_format is {} and b_format {}; both operands are rounded to FP8, or neither",
+                             name_of(call.a_format), name_of(call.b_format)));
+  if (rounds_a && call.a.dtype() == DType::f32)
+    fail("gemm", fmt::format("{}, rounded to {}; f16 or bf16 operands are needed", text({"a", call.a}),
+                             name_of(call.a_format)));
+}
+
+}  // namespace
+
+const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row,
+                                   OperandFormat operands) {
+  if (row.operands.contains(operands)) return row;
+  try {
+    return tensor_core_model(row.name, operands);
+  } catch (const std::invalid_argument& error) {
+    fail(verb, error.what());
+  }
+}
+
 GemmPlan gemm(const GemmCall& call) {
   const Argument a{"a", call.a}, b{"b", call.b}, out{"out", call.out};
   require_f("gemm", a);
   require_f("gemm", b);
   require_f("gemm", out);
   require_same_dtype("gemm", a, b);
-  if (call.a.dtype() == DType::f32 && call.out.dtype() != DType::f32)
-    fail("gemm", fmt::format("{}, {}: f32 operands give f32", text(a), text(out)));
+  require_result_dtype("gemm", a, out);
+  require_operand_formats(call);
   const int rank = call.out.shape().rank();
   if (rank != 2 && rank != 3)
     fail("gemm", text(out) + "; a matrix, or matrices along one batch axis, is needed");
@@ -284,84 +311,18 @@ GemmPlan gemm(const GemmCall& call) {
   if (call.bias != nullptr) {
     const Argument bias{"bias", *call.bias};
     require_f("gemm", bias);
-    if (bias.tensor.dtype() != DType::f32) require_same_dtype("gemm", bias, a);
+    require_f32_or_dtype_of("gemm", bias, a);
     require_count("gemm", bias, shape.n, "one per column of out");
     require_apart("gemm", bias, out);
   }
   if (call.addend != nullptr) {
     const Argument addend{"addend", *call.addend};
     require_f("gemm", addend);
-    if (addend.tensor.dtype() != DType::f32) require_same_dtype("gemm", addend, out);
+    require_f32_or_dtype_of("gemm", addend, out);
     require_same_shape("gemm", addend, out);
     require_apart("gemm", addend, out);
   }
   return plan;
-}
-
-void step_state(std::string_view verb, const Tensor& step) {
-  const Argument state{"step", step};
-  require_dtype(verb, state, DType::u8);
-  require_count(verb, state, static_cast<std::int64_t>(sizeof(StepState)), "the bytes of a StepState");
-}
-
-void scalar_program(const ScalarProgram& program) {
-  if (program.function == nullptr) fail("run", fmt::format("program \"{}\" has no function", program.name));
-}
-
-void fill_scale(const Tensor& out) {
-  require_dtype("fill_scale", {"out", out}, DType::f32);
-  require_count("fill_scale", {"out", out}, 1, "the loss scale");
-}
-
-void gradients(std::string_view verb, std::span<const Tensor> gradients) {
-  for (std::size_t i = 0; i < gradients.size(); ++i)
-    require_dtype(verb, {fmt::format("gradient {}", i), gradients[i]}, DType::f32);
-}
-
-void max_norm(double max_norm) {
-  if (!(std::isfinite(max_norm) && max_norm >= 0.0))
-    fail("clip_by_norm", fmt::format("max_norm is {}; it must be finite and >= 0", max_norm));
-}
-
-void max_value(float max_value) {
-  if (!(std::isfinite(max_value) && max_value > 0.0f))
-    fail("clip_by_value", fmt::format("max_value is {}; it must be finite and > 0", max_value));
-}
-
-void optimizer_index(std::string_view verb, int optimizer) {
-  if (optimizer < 0 || optimizer >= max_optimizers)
-    fail(verb, fmt::format("optimizer {} is not in [0, {})", optimizer, max_optimizers));
-}
-
-namespace {
-
-void require_alike(std::string_view verb, const Argument& weight, const Argument& other) {
-  require_dtype(verb, other, DType::f32);
-  require_same_shape(verb, weight, other);
-  require_apart(verb, weight, other);
-}
-
-}  // namespace
-
-void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
-              const Tensor& velocity) {
-  const Argument w{"weight", weight};
-  require_dtype("sgd_step", w, DType::f32);
-  require_alike("sgd_step", w, {"gradient", gradient});
-  if (options.momentum == 0.0f) return;
-  require_alike("sgd_step", w, {"velocity", velocity});
-  require_apart("sgd_step", {"gradient", gradient}, {"velocity", velocity});
-}
-
-void adam_step(const Tensor& weight, const Tensor& gradient, const Tensor& first_moment,
-               const Tensor& second_moment) {
-  const Argument w{"weight", weight}, g{"gradient", gradient}, m{"first_moment", first_moment},
-      v{"second_moment", second_moment};
-  require_dtype("adam_step", w, DType::f32);
-  for (const Argument& other : {g, m, v}) require_alike("adam_step", w, other);
-  require_apart("adam_step", g, m);
-  require_apart("adam_step", g, v);
-  require_apart("adam_step", m, v);
 }
 
 void histogram(const Tensor& x) { require_f("histogram", {"x", x}); }

@@ -10,6 +10,7 @@
 #include "engine/backend/broadcast.hpp"
 #include "engine/backend/window_functions.hpp"
 #include "numerics/gemm.hpp"
+#include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::engine::checks {
 
@@ -68,6 +69,9 @@ MatrixExtents scatter_rows(const Tensor& x, const Tensor& index, const Tensor& o
 /// Rows of `index` (host memory) must be in [0, columns): std::out_of_range naming the first row that is not.
 void index_range(std::string_view verb, std::span<const std::int32_t> index, std::int64_t columns);
 GemmPlan gemm(const GemmCall& call);
+/// The row of `row`'s generation for these operands and FP32 accumulators, `row` itself if it has them; throws where the
+/// generation has none.
+const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row, OperandFormat operands);
 functions::Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, const Tensor& out);
 functions::Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
@@ -90,8 +94,8 @@ void max_value(float max_value);
 void optimizer_index(std::string_view verb, int optimizer);
 void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
               const Tensor& velocity);
-void adam_step(const Tensor& weight, const Tensor& gradient, const Tensor& first_moment,
-               const Tensor& second_moment);
+void adam_step(const AdamOptions& options, const Tensor& weight, const Tensor& gradient,
+               const Tensor& first_moment, const Tensor& second_moment);
 void histogram(const Tensor& x);
 void digest(const Tensor& x);
 

@@ -93,8 +93,7 @@ ImageExtents output_extents(const Conv2dPlan& plan) {
 void require_product(std::string_view verb, const Argument& a, const Argument& b, const Argument& out) {
   for (const Argument& x : {a, b, out}) require_f(verb, x);
   require_same_dtype(verb, a, b);
-  if (a.tensor.dtype() == DType::f32 && out.tensor.dtype() != DType::f32)
-    fail(verb, fmt::format("{}, {}: f32 operands give f32", text(a), text(out)));
+  require_result_dtype(verb, a, out);
   require_apart(verb, a, out);
   require_apart(verb, b, out);
 }
@@ -144,7 +143,7 @@ Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& g
   if (bias != nullptr) {
     const Argument addend{"bias", *bias};
     require_f(verb, addend);
-    if (bias->dtype() != DType::f32) require_same_dtype(verb, addend, input);
+    require_f32_or_dtype_of(verb, addend, input);
     require_count(verb, addend, plan.outputs, "one per output channel");
     require_apart(verb, addend, output);
   }

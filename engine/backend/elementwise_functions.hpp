@@ -15,7 +15,9 @@
 //
 // 16-bit tensors widen, apply the same function and round once to nearest even. That equals rounding the
 // exact result once for + - x / sqrt of two 16-bit operands (24 >= 2 * 11 + 2; Figueroa, SIGNUM Newsletter
-// 30(3), 1995).
+// 30(3), 1995). So it is where BF16 results are subnormal and FP32 itself has fewer bits left: at 2^-134, half of BF16's
+// smallest number, FP32 has 2^-149 as last place, where a product of two 8-bit significands ends, and a quotient is
+// farther than that from every midpoint.
 #pragma once
 
 #include <cstdint>

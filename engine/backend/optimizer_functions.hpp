@@ -39,14 +39,16 @@ struct SgdCoefficients {
   float one_minus_dampening;
 };
 
-FP16LAB_HD inline SgdCoefficients sgd_coefficients(const SgdOptions& options, const StepState& step) {
-  return {step.learning_rate, options.weight_decay, options.momentum, 1.0f - options.dampening};
+FP16LAB_HD inline SgdCoefficients sgd_coefficients(const SgdOptions& options, const StepState& step,
+                                                   std::size_t optimizer) {
+  return {step.learning_rate[optimizer], options.weight_decay, options.momentum, 1.0f - options.dampening};
 }
 
 /// The rule that holds for `step`, whose taken_steps already counts this step.
-FP16LAB_HD inline VelocityRule velocity_rule(const SgdOptions& options, const StepState& step) {
+FP16LAB_HD inline VelocityRule velocity_rule(const SgdOptions& options, const StepState& step,
+                                             std::size_t optimizer) {
   if (options.momentum == 0.0f) return VelocityRule::none;
-  return step.taken_steps == 1 ? VelocityRule::first : VelocityRule::running;
+  return step.taken_steps[optimizer] == 1 ? VelocityRule::first : VelocityRule::running;
 }
 
 /// One weight. `Decays` is weight_decay != 0: without decay nothing is added, so that -0 and 0 * infinity
@@ -81,8 +83,9 @@ struct AdamCoefficients {
   float kept_weight;  ///< float(1 - lr * weight_decay), multiplied into the weight first (AdamW); 1 for Adam
 };
 
-FP16LAB_HD inline AdamCoefficients adam_coefficients(const AdamOptions& options, const StepState& step) {
-  const double rate = static_cast<double>(step.learning_rate);
+FP16LAB_HD inline AdamCoefficients adam_coefficients(const AdamOptions& options, const StepState& step,
+                                                     std::size_t optimizer) {
+  const double rate = static_cast<double>(step.learning_rate[optimizer]);
   const double decay = static_cast<double>(options.weight_decay);
   AdamCoefficients c{};
   c.beta1 = options.beta1;
@@ -90,8 +93,8 @@ FP16LAB_HD inline AdamCoefficients adam_coefficients(const AdamOptions& options,
   c.beta2 = options.beta2;
   c.one_minus_beta2 = 1.0f - options.beta2;
   c.epsilon = options.epsilon;
-  c.step_size = static_cast<float>(rate / (1.0 - step.beta1_power));
-  c.root_correction = static_cast<float>(square_root_f64(1.0 - step.beta2_power));
+  c.step_size = static_cast<float>(rate / (1.0 - step.beta1_power[optimizer]));
+  c.root_correction = static_cast<float>(square_root_f64(1.0 - step.beta2_power[optimizer]));
   c.weight_decay = options.decoupled_decay ? 0.0f : options.weight_decay;
   c.kept_weight = options.decoupled_decay ? static_cast<float>(1.0 - rate * decay) : 1.0f;
   return c;

@@ -40,13 +40,26 @@ inline void require_dtype(std::string_view verb, const Argument& x, DType dtype)
 /// f of the verbs' comments.
 inline void require_f(std::string_view verb, const Argument& x) {
   require_defined(verb, x);
-  if (x.tensor.dtype() != DType::f32 && x.tensor.dtype() != DType::f16)
-    fail(verb, fmt::format("{}; f32 or f16 is needed", text(x)));
+  const DType dtype = x.tensor.dtype();
+  if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
+    fail(verb, fmt::format("{}; f32, f16 or bf16 is needed", text(x)));
 }
 
 inline void require_same_dtype(std::string_view verb, const Argument& x, const Argument& y) {
   if (x.tensor.dtype() != y.tensor.dtype())
     fail(verb, fmt::format("{}, {}: their dtypes differ", text(x), text(y)));
+}
+
+/// f32, or the dtype of y: 16-bit formats do not mix.
+inline void require_f32_or_dtype_of(std::string_view verb, const Argument& x, const Argument& y) {
+  if (x.tensor.dtype() != DType::f32) require_same_dtype(verb, x, y);
+}
+
+/// out, the result of a product with operands like a: f32 operands give f32, 16-bit ones f32 or their own format.
+inline void require_result_dtype(std::string_view verb, const Argument& a, const Argument& out) {
+  if (a.tensor.dtype() == DType::f32 && out.tensor.dtype() != DType::f32)
+    fail(verb, fmt::format("{}, {}: f32 operands give f32", text(a), text(out)));
+  if (a.tensor.dtype() != DType::f32) require_f32_or_dtype_of(verb, out, a);
 }
 
 inline void require_same_shape(std::string_view verb, const Argument& x, const Argument& y) {

@@ -15,19 +15,31 @@ namespace fp16lab::engine {
 
 inline constexpr int max_optimizers = 8;
 
+/// One number for each optimizer: skipping, schedules and Adam's powers are per optimizer.
+template <class T>
+using PerOptimizer = std::array<T, static_cast<std::size_t>(max_optimizers)>;
+
+constexpr PerOptimizer<double> ones_per_optimizer() {
+  PerOptimizer<double> ones{};
+  for (double& one : ones) one = 1.0;
+  return ones;
+}
+
 /// Plain old data; zero bytes in padding (value-initialise it), because it is hashed and stored as bytes.
 struct StepState {
   double scale = 1.0;        ///< S, the loss scale of the step in progress
   double grad_norm = 0.0;    ///< L2 norm of the unscaled gradients of the last `global_norm`
-  double beta1_power = 1.0;  ///< beta1^t of Adam, a running product over taken steps
-  double beta2_power = 1.0;
-  std::uint64_t iteration = 0;      ///< optimizer iterations begun, skipped ones included
-  std::uint64_t taken_steps = 0;    ///< iterations whose update was applied
-  std::uint64_t skipped_steps = 0;  ///< iterations whose update was skipped
-  float inverse_scale = 1.0f;       ///< float(1.0 / scale), set together with `scale`
-  float learning_rate = 0.0f;       ///< of this iteration, from the schedule
-  std::array<float, max_optimizers>
-      found_inf{};  ///< per optimizer: 1 if a scaled gradient was not finite, else 0
+  std::uint64_t iteration = 0;  ///< iterations begun, skipped ones included
+  float inverse_scale = 1.0f;   ///< float(1.0 / scale), set together with `scale`
+  /// 1 if the loss of a micro-batch of this iteration, times S, was beyond the 16-bit dtype that the loss has
+  /// (engine/train/trainer.hpp), else 0. Told apart from an overflow of gradients, which found_inf says.
+  float loss_overflow = 0.0f;
+  PerOptimizer<double> beta1_power = ones_per_optimizer();  ///< beta1^t of Adam, a running product over taken steps
+  PerOptimizer<double> beta2_power = ones_per_optimizer();
+  PerOptimizer<std::uint64_t> taken_steps{};    ///< iterations whose update was applied
+  PerOptimizer<std::uint64_t> skipped_steps{};  ///< iterations whose update was skipped
+  PerOptimizer<float> learning_rate{};          ///< of this iteration, from the schedule
+  PerOptimizer<float> found_inf{};              ///< 1 if a scaled gradient was not finite, else 0
   /// The loss-scale policy's own counters; the policy defines the layout (see engine/amp/policy.hpp).
   alignas(8) std::array<std::byte, 64> policy{};
 
@@ -38,7 +50,7 @@ struct StepState {
   }
 };
 static_assert(std::is_trivially_copyable_v<StepState>);
-static_assert(sizeof(StepState) == 160, "no padding: the bytes are hashed");
+static_assert(sizeof(StepState) == 32 + 8 * 40 + 64, "no padding: the bytes are hashed");
 
 /// A small function of (StepState, parameters) that runs where the state lives: a policy's update, the start
 /// of an iteration, a beta power. `name` is the key under which a device back end finds its own copy of the

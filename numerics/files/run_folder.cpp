@@ -73,7 +73,8 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
       manifest_(write_beginning(folder_, std::move(manifest))),
       steps_(folder_ / run_file::steps, keep.steps),
       evaluations_(folder_ / run_file::evaluations, keep.evaluations),
-      histograms_(folder_ / run_file::histograms, keep.histograms) {
+      histograms_(folder_ / run_file::histograms, keep.histograms),
+      overflows_(folder_ / run_file::overflows, keep.overflows) {
   if (keep.steps > 0) return;
   steps_.append(csv_header(step_columns));
   evaluations_.append(csv_header(evaluation_columns));
@@ -87,11 +88,13 @@ RunWriter RunWriter::resume(const std::filesystem::path& folder, Manifest manife
 void RunWriter::append(const StepRow& row) { steps_.append(to_csv(row)); }
 void RunWriter::append(const EvaluationRow& row) { evaluations_.append(to_csv(row)); }
 void RunWriter::append(const HistogramRow& row) { histograms_.append(to_json_line(row)); }
+void RunWriter::append(const OverflowRow& row) { overflows_.append(to_json_line(row)); }
 
 void RunWriter::sync() {
   steps_.sync();
   evaluations_.sync();
   histograms_.sync();
+  overflows_.sync();
 }
 
 void RunWriter::finish(ExitState state, std::string message) {
@@ -164,10 +167,26 @@ std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder) {
   return rows;
 }
 
+std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / run_file::overflows;
+  std::vector<OverflowRow> rows;
+  if (!std::filesystem::exists(path)) return rows;
+  const Lines lines = read_lines(path);
+  for (std::size_t i = 0; i < lines.complete.size(); ++i) {
+    try {
+      rows.push_back(parse_overflow_row(lines.complete[i]));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, error.what()));
+    }
+  }
+  return rows;
+}
+
 void remove_run(const std::filesystem::path& folder) {
   for (const std::string_view name :
        {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
-        run_file::checkpoints, run_file::figures, run_file::report})
+        run_file::overflows, run_file::checkpoints, run_file::weights, run_file::op_statistics,
+        run_file::figures, run_file::report})
     std::filesystem::remove_all(folder / name);
   std::error_code not_empty;
   std::filesystem::remove(folder, not_empty);

@@ -18,7 +18,7 @@ namespace fp16lab {
 class RunWriter {
  public:
   /// Begins a run in `folder` (made with its parents if needed): manifest with state `running` (and `start`
-  /// set to now if it is empty), config.toml, and the three line files with their headers. A folder that
+  /// set to now if it is empty), config.toml, and the four line files, those in CSV with their headers. A folder that
   /// already holds a manifest throws std::runtime_error; see remove_run().
   RunWriter(std::filesystem::path folder, Manifest manifest);
 
@@ -32,6 +32,7 @@ class RunWriter {
   void append(const StepRow& row);
   void append(const EvaluationRow& row);
   void append(const HistogramRow& row);
+  void append(const OverflowRow& row);
 
   /// Waits until the disk has every row.
   void sync();
@@ -49,6 +50,7 @@ class RunWriter {
   LineFile steps_;
   LineFile evaluations_;
   LineFile histograms_;
+  LineFile overflows_;
 };
 
 /// Everything but the histograms, which may be large and are streamed.
@@ -79,6 +81,9 @@ RunFolder read_run_folder(const std::filesystem::path& folder);
 std::size_t for_each_histogram(const std::filesystem::path& folder,
                                const std::function<void(const HistogramRow&)>& visit);
 std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder);
+
+/// The steps in which something overflowed; none for a folder without an overflows.jsonl. A torn last line is left out.
+std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder);
 
 /// Deletes what the schema names in `folder`, the manifest first (so that nothing half deleted reads as a
 /// run), and the folder itself if nothing else is left in it. Checkpoints included; other files stay.

@@ -1,6 +1,7 @@
 // JSON side of the run folder.
 #include <fmt/core.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -75,6 +76,12 @@ const Json& get_array(const Json& object, std::string_view key) {
   const Json& value = member(object, key);
   if (!value.is_array()) wrong_type(key, "an array", value);
   return value;
+}
+
+std::vector<std::string> get_strings(const Json& object, std::string_view key) {
+  std::vector<std::string> strings;
+  for (const Json& item : get_array(object, key)) strings.push_back(as_string(item, key));
+  return strings;
 }
 
 Json optional_string(const std::optional<std::string>& value) { return value ? Json(*value) : Json(nullptr); }
@@ -175,7 +182,7 @@ Manifest parse_manifest(std::string_view text) {
   manifest.message = get_string(json, "message");
   manifest.start = get_string(json, "start");
   manifest.end = get_optional(json, "end");
-  for (const Json& argument : get_array(json, "argv")) manifest.argv.push_back(as_string(argument, "argv"));
+  manifest.argv = get_strings(json, "argv");
   const Json& seeds = member(json, "seeds");
   if (!seeds.is_object()) wrong_type("seeds", "an object", seeds);
   for (const auto& [name, seed] : seeds.items()) manifest.seeds[name] = as_count(seed, name);
@@ -225,6 +232,39 @@ HistogramRow parse_histogram_row(std::string_view line) {
   row.loss_scale = get_number(json, "loss_scale");
   row.before = histogram_of(json, "before");
   row.after = histogram_of(json, "after");
+  return row;
+}
+
+std::string_view name_of(OverflowKind kind) {
+  constexpr std::array<std::string_view, 3> names = {"gradient", "loss", "both"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::string to_json_line(const OverflowRow& row) {
+  const Json json = {{"step", row.step},
+                     {"kind", name_of(row.kind)},
+                     {"loss_scale", number(row.loss_scale)},
+                     {"optimizers", row.optimizers},
+                     {"parameters", row.parameters}};
+  return dump(json, -1);
+}
+
+OverflowRow parse_overflow_row(std::string_view line) {
+  const Json json = parse(line);
+  OverflowRow row;
+  row.step = get_count(json, "step");
+  const std::string kind = get_string(json, "kind");
+  if (kind == name_of(OverflowKind::gradient))
+    row.kind = OverflowKind::gradient;
+  else if (kind == name_of(OverflowKind::loss))
+    row.kind = OverflowKind::loss;
+  else if (kind == name_of(OverflowKind::both))
+    row.kind = OverflowKind::both;
+  else
+    throw std::runtime_error(fmt::format("'kind' is '{}'; known are gradient, loss, both", kind));
+  row.loss_scale = get_number(json, "loss_scale");
+  row.optimizers = get_strings(json, "optimizers");
+  row.parameters = get_strings(json, "parameters");
   return row;
 }
 

@@ -20,6 +20,12 @@ namespace {
 constexpr std::string_view name_prefix = "step-";
 constexpr std::string_view name_suffix = ".safetensors";
 
+/// Files that a run replaces as a whole, besides checkpoints.
+bool is_whole_file(std::string_view name) {
+  return name == run_file::manifest || name == run_file::config || name == run_file::weights ||
+         name == run_file::op_statistics;
+}
+
 /// The number at the beginning of `text`; nothing if there is none, or if `end` does not follow it.
 std::optional<std::uint64_t> number_before(std::string_view text, std::string_view end) {
   std::uint64_t number = 0;
@@ -99,7 +105,7 @@ void remove_temporary_files(const std::filesystem::path& run_folder) {
       const std::size_t mark = name.rfind(AtomicFile::temporary_mark);
       if (mark == std::string::npos) continue;
       const std::string_view whole = std::string_view(name).substr(0, mark);
-      const bool ours = folder == run_folder ? whole == run_file::manifest || whole == run_file::config
+      const bool ours = folder == run_folder ? is_whole_file(whole)
                                              : whole.starts_with(name_prefix) && whole.ends_with(name_suffix);
       const std::string id = name.substr(mark + AtomicFile::temporary_mark.size());
       const bool process = !id.empty() && id.find_first_not_of("0123456789") == std::string::npos;
@@ -131,6 +137,8 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
   cut.evaluations =
       length_up_to(run_folder / run_file::evaluations, csv_header(evaluation_columns), "", step - 1, any);
   cut.histograms = length_up_to(run_folder / run_file::histograms, "", "{\"step\":", step, any);
+  if (const auto overflows = run_folder / run_file::overflows; std::filesystem::exists(overflows))
+    cut.overflows = length_up_to(overflows, "", "{\"step\":", step, any);
   return cut;
 }
 

@@ -25,7 +25,7 @@ void make_checkpoint_folder(const std::filesystem::path& run_folder);
 /// Deletes all but the `keep` newest checkpoints; 0 keeps all.
 void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64_t keep);
 
-/// Deletes what a killed writer of this run's manifest, configuration or checkpoints left half written
+/// Deletes what a killed writer of this run's whole files (manifest, configuration, checkpoints ...) left half written
 /// ("manifest.json.tmp-4711"). The caller holds the folder: nobody else writes there.
 void remove_temporary_files(const std::filesystem::path& run_folder);
 
@@ -34,11 +34,12 @@ struct RunCut {
   std::uintmax_t steps = 0;
   std::uintmax_t evaluations = 0;
   std::uintmax_t histograms = 0;
+  std::uintmax_t overflows = 0;
 };
 
-/// Where to cut a run back to `step` >= 1: steps.csv and histograms.jsonl behind it, evaluations.csv *at* it,
+/// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl behind it, evaluations.csv *at* it,
 /// because a checkpoint comes before the evaluation of its step. Torn last lines go too. Changes nothing.
-/// std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if steps.csv lacks a step up to
+/// A folder without an overflows.jsonl gets one. std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if steps.csv lacks a step up to
 /// `step`, or has another state_hash there.
 RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash);
 

@@ -5,7 +5,10 @@
 //   steps.csv          one row an optimizer iteration          grows line by line
 //   evaluations.csv    one row an evaluation                   grows line by line
 //   histograms.jsonl   one JSON object a tensor and step       grows line by line
+//   overflows.jsonl    one JSON object a step with an overflow  grows line by line; empty where there was none
 //   checkpoints/step-000100.safetensors                        whole files, the newest ones kept
+//   weights.safetensors                                        whole file, replaced atomically, with amp.save_dtype
+//   op_stats.csv                                               whole file, of a run with --op-stats
 //   figures/, report.html                                      written by reports/
 //
 // A run is finished when its manifest says so and not before: a killed run reads as `running`.
@@ -30,7 +33,8 @@ namespace fp16lab {
 
 /// Rises with every change that an older reader would misread or refuse. Readers know all versions so far:
 /// 1: as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest
-/// 2: with them; columns are only ever added behind the others
+/// 2: with them; columns are only ever added behind the others. Folders written before there was an overflows.jsonl
+///    have none, and read as if nothing was known of overflows but found_inf
 inline constexpr int run_schema_version = 2;
 inline constexpr std::string_view run_schema_name = "fp16lab-run";
 
@@ -40,7 +44,10 @@ inline constexpr std::string_view config = "config.toml";
 inline constexpr std::string_view steps = "steps.csv";
 inline constexpr std::string_view evaluations = "evaluations.csv";
 inline constexpr std::string_view histograms = "histograms.jsonl";
+inline constexpr std::string_view overflows = "overflows.jsonl";
 inline constexpr std::string_view checkpoints = "checkpoints";
+inline constexpr std::string_view weights = "weights.safetensors";
+inline constexpr std::string_view op_statistics = "op_stats.csv";
 inline constexpr std::string_view figures = "figures";
 inline constexpr std::string_view report = "report.html";
 }  // namespace run_file
@@ -136,6 +143,25 @@ struct HistogramRow {
   ExponentHistogram before{};  ///< FP32, before rounding to `dtype`
   ExponentHistogram after{};   ///< as stored
   bool operator==(const HistogramRow&) const = default;
+};
+
+enum class OverflowKind {
+  gradient,  ///< a gradient was not finite
+  loss,      ///< a 16-bit loss times the loss scale was beyond its dtype, and all gradients were finite
+  both,
+};
+std::string_view name_of(OverflowKind kind);
+
+/// A line of overflows.jsonl: a step in which something overflowed. JSON keys: step, kind, loss_scale, optimizers,
+/// parameters.
+struct OverflowRow {
+  std::uint64_t step = 0;
+  OverflowKind kind = OverflowKind::gradient;
+  double loss_scale = 1;  ///< used in this step
+  std::vector<std::string>
+      optimizers{};  ///< that skipped their update, by the name of their parameters' group
+  std::vector<std::string> parameters{};  ///< whose gradients held an Inf or NaN
+  bool operator==(const OverflowRow&) const = default;
 };
 
 /// The current time as manifests write it: "2026-01-31T12:34:56Z".

@@ -14,6 +14,7 @@ std::string to_csv(const StepRow& row);
 std::string to_csv(const EvaluationRow& row);
 std::string to_json(const Manifest& manifest);
 std::string to_json_line(const HistogramRow& row);
+std::string to_json_line(const OverflowRow& row);
 
 // The parsers throw std::runtime_error with the reason only; the caller adds file and line. `columns` are those of
 // the file, all of the schema's or an older schema's first ones.
@@ -21,5 +22,6 @@ StepRow parse_step_row(std::string_view line, std::span<const std::string_view> 
 EvaluationRow parse_evaluation_row(std::string_view line, std::span<const std::string_view> columns);
 Manifest parse_manifest(std::string_view text);
 HistogramRow parse_histogram_row(std::string_view line);
+OverflowRow parse_overflow_row(std::string_view line);
 
 }  // namespace fp16lab

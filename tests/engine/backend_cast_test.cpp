@@ -46,8 +46,54 @@ TEST_P(BackendConformance, FillRoundsOnce) {
 
 // ---- casts ----
 
+TEST_P(BackendConformance, FillRoundsBf16Once) {
+  // 1 + 2^-8 + 2^-40 lies just above a tie of BF16: through FP32 it would fall on the tie and go down.
+  Tensor brains = output(Shape{31}, DType::bf16);
+  const auto expect_filled = [&](double value, std::uint16_t bits) {
+    backend().fill(brains, value);
+    expect_same_bits(values_of<BFloat16>(brains), std::vector(31, BFloat16::from_bits(bits)), "fill bf16");
+  };
+  expect_filled(1.0 + 0x1p-8 + 0x1p-40, 0x3f81);
+  expect_filled(1.0 + 0x1p-8, 0x3f80);
+  expect_filled(-std::numeric_limits<double>::quiet_NaN(), 0x7fff);
+  expect_filled(0x1.ffp127, 0x7f80);  // the tie between the largest number and 2^128
+  expect_filled(-0x1.feffffffp127, 0xff7f);
+  expect_filled(0x1p-134, 0x0000);  // half of the smallest subnormal: to even
+  expect_filled(0x1.8p-133, 0x0002);
+}
+
+TEST_P(BackendConformance, WideningBf16IsExact) {
+  const std::vector<BFloat16> brains = all_words<BFloat16>();
+  Tensor out = output(Shape{65536}, DType::f32);
+  backend().cast(tensor(brains), out);
+  expect_same_bits(values_of<float>(out),
+                   mapped(brains,
+                          [](BFloat16 x) {
+                            const std::uint32_t bits = std::uint32_t{x.bits()} << 16;
+                            const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+                            return float_from_bits(nan ? 0x7fffffffu : bits);
+                          }),
+                   "cast bf16 to f32");
+}
+
+TEST_P(BackendConformance, CastsBetweenF16AndBf16RoundOnceFromTheExactValue) {
+  // All 2^16 words both ways, against one conversion without FP32 in between, which is an identity on both.
+  const auto check = [&]<class From, class To>(From, To) {
+    const std::vector<From> words = all_words<From>();
+    const std::vector<To> expected = mapped(words, [](From x) { return convert<typename To::Format>(x); });
+    Tensor out = output(Shape{65536}, DTypeOf<To>::value);
+    CastProbe probe;
+    backend().cast(tensor(words), out, &probe);
+    expect_same_bits(values_of<To>(out), expected, "cast " + std::string(name_of(DTypeOf<From>::value)));
+    EXPECT_EQ(probe.before, naive_histogram(words));
+    EXPECT_EQ(probe.after, naive_histogram(expected));
+  };
+  check(Float16{}, BFloat16{});
+  check(BFloat16{}, Float16{});
+}
+
 TEST_P(BackendConformance, WideningIsExact) {
-  const std::vector<Float16> halves = all_halves();
+  const std::vector<Float16> halves = all_words<Float16>();
   Tensor out = output(Shape{65536}, DType::f32);
   backend().cast(tensor(halves), out);
   std::vector<float> expected;
@@ -61,6 +107,28 @@ TEST_P(BackendConformance, WideningIsExact) {
     expected.push_back(value);
   }
   expect_same_bits(values_of<float>(out), expected, "cast f16 to f32");
+}
+
+TEST_P(BackendConformance, NarrowingToBf16RoundsToNearestEven) {
+  // On FP32 bits: the upper half, plus one where the lower half is above the middle, or in the middle and the upper
+  // half odd. Every upper half with the lower halves around the middle; a carry out of the significand is right as it
+  // is, up to infinity.
+  std::vector<float> values = random_floats(100000, Kind::special, 2);
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      values.push_back(float_from_bits(upper << 16 | lower));
+  Tensor out = output(Shape{static_cast<std::int64_t>(values.size())}, DType::bf16);
+  CastProbe probe;
+  backend().cast(tensor(values), out, &probe);
+  const std::vector<BFloat16> expected = mapped(values, [](float x) {
+    const std::uint32_t bits = bits_of(x), upper = bits >> 16, lower = bits & 0xffffu;
+    if (std::isnan(x)) return BFloat16::from_bits(0x7fff);
+    const bool up = lower > 0x8000u || (lower == 0x8000u && (upper & 1u) != 0);
+    return BFloat16::from_bits(static_cast<std::uint16_t>(upper + (up ? 1u : 0u)));
+  });
+  expect_same_bits(values_of<BFloat16>(out), expected, "cast f32 to bf16");
+  EXPECT_EQ(probe.before, naive_histogram(values));
+  EXPECT_EQ(probe.after, naive_histogram(expected));
 }
 
 TEST_P(BackendConformance, NarrowingRoundsToNearestEven) {
@@ -92,9 +160,6 @@ TEST_P(BackendConformance, NarrowingRoundsToNearestEven) {
 TEST_P(BackendConformance, CastsOfEverySizeAndDtypeCount) {
   for (const std::int64_t size : sizes) {
     const std::vector<float> floats = random_floats(size, Kind::special, 3);
-    const std::vector<Float16> halves = random_halves(size, Kind::special, 4);
-    const std::vector<Float16> narrowed = mapped(floats, [](float x) { return narrow<Binary16>(x); });
-    const std::vector<float> widened = mapped(halves, float_of);
     const auto check = [&](const Tensor& x, DType dtype, const auto& before, const auto& after) {
       using T = typename std::decay_t<decltype(after)>::value_type;
       Tensor out = output(Shape{size}, dtype);
@@ -104,10 +169,15 @@ TEST_P(BackendConformance, CastsOfEverySizeAndDtypeCount) {
       EXPECT_EQ(probe.before, naive_histogram(before));
       EXPECT_EQ(probe.after, naive_histogram(after));
     };
-    check(tensor(floats), DType::f16, floats, narrowed);
     check(tensor(floats), DType::f32, floats, floats);
-    check(tensor(halves), DType::f32, halves, widened);
-    check(tensor(halves), DType::f16, halves, halves);
+    for_each_low_type([&](auto tag) {
+      using Low = decltype(tag);
+      constexpr DType dtype = DTypeOf<Low>::value;
+      const std::vector<Low> low = random_of<Low>(size, Kind::special, 4);
+      check(tensor(floats), dtype, floats, mapped(floats, [](float x) { return low_of<Low>(x); }));
+      check(tensor(low), DType::f32, low, mapped(low, [](Low x) { return float_of(x); }));
+      check(tensor(low), dtype, low, low);
+    });
   }
 }
 

@@ -61,8 +61,34 @@ std::vector<Float16> random_halves(std::int64_t count, Kind kind, std::uint64_t 
   return draw_many(count, [&] { return Float16::from_bits(draw_bits<Binary16>(kind, random)); });
 }
 
+std::vector<BFloat16> random_brains(std::int64_t count, Kind kind, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  return draw_many(count, [&] { return BFloat16::from_bits(draw_bits<BrainFloat16>(kind, random)); });
+}
+
+StepState state_in_training() {
+  StepState state;
+  state.set_scale(3.0 * 1024.0);
+  state.learning_rate[0] = 0.1f;
+  state.iteration = 7;
+  state.taken_steps[0] = 5;
+  state.skipped_steps[0] = 2;
+  state.beta1_power[0] = 0.59049;
+  state.beta2_power[0] = 0.995;
+  return state;
+}
+
 float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, const std::vector<Float16>& b) {
   return fused_dot_add(model, a, b, 0.0f);
+}
+
+float accumulate(const TensorCoreModel& model, const std::vector<BFloat16>& a,
+                 const std::vector<BFloat16>& b) {
+  const auto words = [](const std::vector<BFloat16>& values) {
+    return mapped(values, [](BFloat16 x) -> std::uint32_t { return x.bits(); });
+  };
+  return float_from_bits(fused_dot_add(tensor_core_model(model.name, OperandFormat::bf16),
+                                       OperandFormat::bf16, words(a), OperandFormat::bf16, words(b), 0));
 }
 
 float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std::vector<float>& b) {
@@ -97,7 +123,12 @@ ExponentHistogram naive_histogram(const std::vector<float>& values) {
 }
 
 ExponentHistogram naive_histogram(const std::vector<Float16>& values) {
-  return naive_histogram(mapped(values, float_of));
+  return naive_histogram(mapped(values, [](Float16 x) { return widen(x); }));
+}
+
+ExponentHistogram naive_histogram(const std::vector<BFloat16>& values) {
+  return naive_histogram(
+      mapped(values, [](BFloat16 x) { return float_from_bits(std::uint32_t{x.bits()} << 16); }));
 }
 
 }  // namespace fp16lab::engine::test

@@ -55,6 +55,16 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
   }
 
   Backend& backend() { return *backend_; }
+  /// Do products take these operands? Old tensor cores have no BF16.
+  template <class T>
+  bool multiplies() {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& row) {
+        return row.name == backend().tensor_core() && row.operands.contains(OperandFormat::bf16);
+      });
+    }
+    return true;
+  }
 
   /// A tensor full of sentinels, with 64 more behind it: what a verb leaves unwritten or writes too much
   /// shows.
@@ -103,23 +113,68 @@ enum class Kind {
 
 std::vector<float> random_floats(std::int64_t count, Kind kind, std::uint64_t seed);
 std::vector<Float16> random_halves(std::int64_t count, Kind kind, std::uint64_t seed);
+std::vector<BFloat16> random_brains(std::int64_t count, Kind kind, std::uint64_t seed);
+/// The one of the three for T.
+template <class T>
+std::vector<T> random_of(std::int64_t count, Kind kind, std::uint64_t seed) {
+  if constexpr (std::is_same_v<T, float>)
+    return random_floats(count, kind, seed);
+  else if constexpr (std::is_same_v<T, Float16>)
+    return random_halves(count, kind, seed);
+  else
+    return random_brains(count, kind, seed);
+}
+
+/// body(a value of the type) for the 16-bit element types; for all that verbs call f.
+template <class Body>
+void for_each_low_type(const Body& body) {
+  body(Float16{});
+  body(BFloat16{});
+}
+template <class Body>
+void for_each_float_type(const Body& body) {
+  body(0.0f);
+  for_each_low_type(body);
+}
+
+/// Counters, powers, a rate and a scale (no power of two) of a run in progress.
+StepState state_in_training();
 
 // ---- the twins' scalar steps ----
 
 /// NaN becomes 7fffffff.
 inline float canonical(float x) { return x != x ? float_from_bits(0x7fffffffu) : x; }
-/// One rounding of an exact or faithful-enough FP64 value to FP16.
-inline Float16 half_of(double x) { return convert<Binary16>(SmallFloat<Binary64>::from_bits(bits_of(x))); }
-inline Float16 half_of(float x) { return narrow<Binary16>(x); }
-inline float float_of(Float16 x) { return widen(x); }
+/// One rounding of an exact or faithful-enough FP64 value to a 16-bit type.
+template <class Low>
+Low low_of(double x) {
+  return convert<typename Low::Format>(SmallFloat<Binary64>::from_bits(bits_of(x)));
+}
+template <class Low>
+Low low_of(float x) {
+  return narrow<typename Low::Format>(x);
+}
+inline Float16 half_of(double x) { return low_of<Float16>(x); }
+inline Float16 half_of(float x) { return low_of<Float16>(x); }
+template <class F>
+float float_of(SmallFloat<F> x) {
+  return widen(x);
+}
 /// x as an element of the type of the second argument.
 inline float stored_as(float x, float) { return x; }
-inline Float16 stored_as(float x, Float16) { return half_of(x); }
+template <class F>
+SmallFloat<F> stored_as(float x, SmallFloat<F>) {
+  return narrow<F>(x);
+}
 inline float wide(float x) { return x; }
-inline float wide(Float16 x) { return float_of(x); }
+template <class F>
+float wide(SmallFloat<F> x) {
+  return widen(x);
+}
 
-/// One accumulator of a product: the tensor core's definition for halves, a chain of fma for floats.
+/// One accumulator of a product: the tensor core's definition for 16-bit operands, a chain of fma for floats.
 float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, const std::vector<Float16>& b);
+float accumulate(const TensorCoreModel& model, const std::vector<BFloat16>& a,
+                 const std::vector<BFloat16>& b);
 float accumulate(const TensorCoreModel& model, const std::vector<float>& a, const std::vector<float>& b);
 
 /// TREE from the text of its definition: chunks of 1024, lanes i mod 32, folds 16 8 4 2 1, missing elements
@@ -147,6 +202,7 @@ T naive_tree(std::vector<T> values, const std::function<T(T, T)>& op) {
 /// The exponent histogram from its definition: (2^e, 2^(e+1)], by comparison with powers of two.
 ExponentHistogram naive_histogram(const std::vector<float>& values);
 ExponentHistogram naive_histogram(const std::vector<Float16>& values);
+ExponentHistogram naive_histogram(const std::vector<BFloat16>& values);
 
 /// function(x) for every x.
 template <class T, class Function>
@@ -184,11 +240,12 @@ void expect_same_bits(const std::vector<T>& actual, const std::vector<T>& expect
 }
 
 /// All 2^16 words, in order.
-inline std::vector<Float16> all_halves() {
-  std::vector<Float16> halves;
+template <class Low>
+std::vector<Low> all_words() {
+  std::vector<Low> words;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits)
-    halves.push_back(Float16::from_bits(static_cast<std::uint16_t>(bits)));
-  return halves;
+    words.push_back(Low::from_bits(static_cast<std::uint16_t>(bits)));
+  return words;
 }
 
 }  // namespace fp16lab::engine::test

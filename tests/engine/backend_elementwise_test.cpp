@@ -71,9 +71,12 @@ float expected_unary(UnaryOp op, float x) {
   if (const auto function = shared_function(op); function != nullptr) return function(x);
   return canonical(static_cast<float>(exact_unary(op, static_cast<double>(x))));
 }
-Float16 expected_unary(UnaryOp op, Float16 x) {
-  if (const auto function = shared_function(op); function != nullptr) return half_of(function(float_of(x)));
-  return half_of(exact_unary(op, static_cast<double>(float_of(x))));
+template <class F>
+SmallFloat<F> expected_unary(UnaryOp op, SmallFloat<F> x) {
+  using Low = SmallFloat<F>;
+  if (const auto function = shared_function(op); function != nullptr)
+    return low_of<Low>(function(float_of(x)));
+  return low_of<Low>(exact_unary(op, static_cast<double>(float_of(x))));
 }
 
 constexpr std::array unary_ops{UnaryOp::negate,    UnaryOp::relu,
@@ -100,22 +103,26 @@ TEST_P(BackendConformance, UnaryOnFloats) {
       }
 }
 
-TEST_P(BackendConformance, UnaryOnEveryHalf) {
-  const std::vector<Float16> halves = all_halves();
-  for (const UnaryOp op : unary_ops) {
-    const std::string what = "unary f16 " + std::to_string(static_cast<int>(op));
-    const std::vector<Float16> expected = mapped(halves, [op](Float16 x) { return expected_unary(op, x); });
-    Tensor x = tensor(halves);
-    Tensor out = output(Shape{65536}, DType::f16);
-    backend().unary(op, x, out);
-    expect_same_bits(values_of<Float16>(out), expected, what);
-    backend().unary(op, x, x);
-    expect_same_bits(values_of<Float16>(x), expected, what + " in place");
-  }
+TEST_P(BackendConformance, UnaryOnEvery16BitWord) {
+  for_each_low_type([&](auto tag) {
+    using Low = decltype(tag);
+    const std::vector<Low> words = all_words<Low>();
+    for (const UnaryOp op : unary_ops) {
+      Tensor x = tensor(words);
+      Tensor out = output(Shape{65536}, DTypeOf<Low>::value);
+      const std::string what = "unary " + out.describe() + " " + std::to_string(static_cast<int>(op));
+      const std::vector<Low> expected = mapped(words, [op](Low word) { return expected_unary(op, word); });
+      backend().unary(op, x, out);
+      expect_same_bits(values_of<Low>(out), expected, what);
+      backend().unary(op, x, x);
+      expect_same_bits(values_of<Low>(x), expected, what + " in place");
+    }
+  });
 }
 
 TEST_P(BackendConformance, UnaryFunctionsAreTheOnesOfTheirNames) {
-  // By the C library in FP64, to one unit of the half's last place: 2^-10 of a normal result, 2^-24 below.
+  // By the C library in FP64, to one unit of the 16-bit result's last place: 2^-10 (2^-7) of a normal one, 2^-24 (2^-133)
+  // below.
   struct Row {
     UnaryOp op;
     double (*exact)(double);
@@ -131,21 +138,27 @@ TEST_P(BackendConformance, UnaryFunctionsAreTheOnesOfTheirNames) {
       {UnaryOp::gelu, [](double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }},
       {UnaryOp::gelu_tanh, [](double x) {
          const double t = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-         return x * (1 + std::tanh(t)) / 2;
+         return x /
+                (1 + std::exp(-2 * t));  // (1 + tanh t) / 2 without the cancellation that BF16's range sees
        }}};
-  const std::vector<Float16> halves = all_halves();
-  for (const Row& row : rows) {
-    Tensor out = output(Shape{65536}, DType::f16);
-    backend().unary(row.op, tensor(halves), out);
-    const std::vector<Float16> results = values_of<Float16>(out);
-    for (std::size_t i = 0; i < halves.size(); ++i) {
-      const double exact = row.exact(static_cast<double>(float_of(halves[i])));
-      const auto actual = static_cast<double>(float_of(results[i]));
-      if (!std::isfinite(exact) || !std::isfinite(actual)) continue;  // the tables below
-      ASSERT_NEAR(actual, exact, std::max(std::fabs(exact) * 0x1p-10, 0x1p-24))
-          << "op " << static_cast<int>(row.op) << " at " << float_of(halves[i]);
+  for_each_low_type([&](auto tag) {
+    using Low = decltype(tag);
+    const std::vector<Low> words = all_words<Low>();
+    const double ulp_of_1 = std::ldexp(1.0, -Low::Format::fraction_bits);
+    const double smallest = std::ldexp(1.0, Low::Format::exponent_of_min_subnormal);
+    for (const Row& row : rows) {
+      Tensor out = output(Shape{65536}, DTypeOf<Low>::value);
+      backend().unary(row.op, tensor(words), out);
+      const std::vector<Low> results = values_of<Low>(out);
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        const double exact = row.exact(static_cast<double>(float_of(words[i])));
+        const auto actual = static_cast<double>(float_of(results[i]));
+        if (!std::isfinite(exact) || !std::isfinite(actual)) continue;  // the tables below
+        ASSERT_NEAR(actual, exact, std::max(std::fabs(exact) * ulp_of_1, smallest))
+            << "op " << static_cast<int>(row.op) << " at " << float_of(words[i]);
+      }
     }
-  }
+  });
 }
 
 TEST_P(BackendConformance, TruthTables) {
@@ -195,7 +208,8 @@ constexpr std::array binary_ops{BinaryOp::add,    BinaryOp::subtract,        Bin
                                 BinaryOp::divide, BinaryOp::select_positive, BinaryOp::maximum,
                                 BinaryOp::minimum};
 
-/// One operation in type T. In FP64 for halves: sums and products are exact, quotients harmlessly rounded.
+/// One operation in type T. In FP64 for 16-bit operands: products are exact, sums exact or like quotients harmlessly
+/// rounded (53 >= 2 * 11 + 2).
 template <class T>
 T plain_binary(BinaryOp op, T a, T b) {
   switch (op) {
@@ -217,8 +231,10 @@ T plain_binary(BinaryOp op, T a, T b) {
   return a;
 }
 float expected_binary(BinaryOp op, float a, float b) { return canonical(plain_binary(op, a, b)); }
-Float16 expected_binary(BinaryOp op, Float16 a, Float16 b) {
-  return half_of(plain_binary(op, static_cast<double>(float_of(a)), static_cast<double>(float_of(b))));
+template <class F>
+SmallFloat<F> expected_binary(BinaryOp op, SmallFloat<F> a, SmallFloat<F> b) {
+  return low_of<SmallFloat<F>>(
+      plain_binary(op, static_cast<double>(float_of(a)), static_cast<double>(float_of(b))));
 }
 
 TEST_P(BackendConformance, BinaryOfEverySize) {
@@ -226,11 +242,12 @@ TEST_P(BackendConformance, BinaryOfEverySize) {
     for (const Kind kind : kinds)
       for (const std::int64_t size : sizes) {
         const std::string what = "binary " + std::to_string(static_cast<int>(op));
-        const auto check = [&](const auto& a, const auto& b, DType dtype) {
-          using T = typename std::decay_t<decltype(a)>::value_type;
+        for_each_float_type([&](auto tag) {
+          using T = decltype(tag);
+          const std::vector<T> a = random_of<T>(size, kind, 6), b = random_of<T>(size, kind, 7);
           std::vector<T> expected;
           for (std::size_t i = 0; i < a.size(); ++i) expected.push_back(expected_binary(op, a[i], b[i]));
-          Tensor x = tensor(a), y = tensor(b), out = output(Shape{size}, dtype);
+          Tensor x = tensor(a), y = tensor(b), out = output(Shape{size}, DTypeOf<T>::value);
           backend().binary(op, x, y, out);
           expect_same_bits(values_of<T>(out), expected, what);
           Tensor in_place = tensor(a);
@@ -238,28 +255,38 @@ TEST_P(BackendConformance, BinaryOfEverySize) {
           expect_same_bits(values_of<T>(in_place), expected, what + " into a");
           backend().binary(op, x, y, y);
           expect_same_bits(values_of<T>(y), expected, what + " into b");
-        };
-        check(random_floats(size, kind, 6), random_floats(size, kind, 7), DType::f32);
-        check(random_halves(size, kind, 8), random_halves(size, kind, 9), DType::f16);
+        });
       }
 }
 
-TEST_P(BackendConformance, BinaryOfInterestingHalves) {
-  std::vector<Float16> a, b;  // exponents x significands, both signs, crossed
-  std::vector<Float16> interesting;
-  for (const std::uint32_t field : {0, 1, 2, 10, 14, 15, 16, 25, 29, 30, 31})
-    for (const std::uint32_t fraction : {0x000, 0x001, 0x002, 0x155, 0x200, 0x3fe, 0x3ff})
-      for (const std::uint32_t sign : {0x0000, 0x8000})
-        interesting.push_back(Float16::from_bits(static_cast<std::uint16_t>(sign | field << 10 | fraction)));
-  for (const Float16 x : interesting)
-    for (const Float16 y : interesting) a.push_back(x), b.push_back(y);
-  for (const BinaryOp op : binary_ops) {
-    std::vector<Float16> expected;
-    for (std::size_t i = 0; i < a.size(); ++i) expected.push_back(expected_binary(op, a[i], b[i]));
-    Tensor out = output(Shape{static_cast<std::int64_t>(a.size())}, DType::f16);
-    backend().binary(op, tensor(a), tensor(b), out);
-    expect_same_bits(values_of<Float16>(out), expected, "binary f16 " + std::to_string(static_cast<int>(op)));
-  }
+TEST_P(BackendConformance, BinaryOfInterestingWords) {
+  // Exponents x significands, both signs, crossed.
+  const auto check = [&](auto tag, const std::vector<std::uint32_t>& fields,
+                         const std::vector<std::uint32_t>& fractions) {
+    using Low = decltype(tag);
+    std::vector<Low> a, b, interesting;
+    for (const std::uint32_t field : fields)
+      for (const std::uint32_t fraction : fractions)
+        for (const std::uint32_t sign : {0x0000u, 0x8000u})
+          interesting.push_back(Low::from_bits(
+              static_cast<std::uint16_t>(sign | field << Low::Format::fraction_bits | fraction)));
+    for (const Low x : interesting)
+      for (const Low y : interesting) a.push_back(x), b.push_back(y);
+    for (const BinaryOp op : binary_ops) {
+      std::vector<Low> expected;
+      for (std::size_t i = 0; i < a.size(); ++i) expected.push_back(expected_binary(op, a[i], b[i]));
+      Tensor out = output(Shape{static_cast<std::int64_t>(a.size())}, DTypeOf<Low>::value);
+      backend().binary(op, tensor(a), tensor(b), out);
+      expect_same_bits(values_of<Low>(out), expected,
+                       "binary " + out.describe() + " " + std::to_string(static_cast<int>(op)));
+    }
+  };
+  check(Float16{}, {0, 1, 2, 10, 14, 15, 16, 25, 29, 30, 31},
+        {0x000, 0x001, 0x002, 0x155, 0x200, 0x3fe, 0x3ff});
+  // The exponents around 63 and 190: their products are BF16 subnormals, which FP32 holds with fewer than 24 bits, and
+  // just below and above 2^128.
+  check(BFloat16{}, {0, 1, 2, 56, 59, 60, 61, 62, 63, 64, 118, 127, 128, 189, 190, 191, 253, 254, 255},
+        {0x00, 0x01, 0x02, 0x2a, 0x40, 0x7e, 0x7f});
 }
 
 /// Offset in a tensor of shape `from` of what element `at` of a tensor of shape `to` reads, by NumPy's rule.
@@ -298,46 +325,42 @@ TEST_P(BackendConformance, BinaryBroadcasts) {
   for (const Case& c : cases)
     for (const BinaryOp op :
          {BinaryOp::subtract, BinaryOp::divide, BinaryOp::select_positive, BinaryOp::maximum}) {
-      const auto check = [&](const auto& a, const auto& b, DType dtype) {
-        using T = typename std::decay_t<decltype(a)>::value_type;
+      for_each_float_type([&](auto tag) {
+        using T = decltype(tag);
+        const std::vector<T> a = random_of<T>(c.a.element_count(), Kind::special, 10),
+                             b = random_of<T>(c.b.element_count(), Kind::special, 11);
         std::vector<T> expected;
         for (std::int64_t i = 0; i < c.out.element_count(); ++i)
           expected.push_back(
               expected_binary(op, a[broadcast_offset(c.a, c.out, i)], b[broadcast_offset(c.b, c.out, i)]));
-        Tensor out = output(c.out, dtype);
+        Tensor out = output(c.out, DTypeOf<T>::value);
         backend().binary(op, tensor(c.a, a), tensor(c.b, b), out);
         expect_same_bits(values_of<T>(out), expected, c.a.to_string() + " op " + c.b.to_string());
-      };
-      check(random_floats(c.a.element_count(), Kind::special, 10),
-            random_floats(c.b.element_count(), Kind::special, 11), DType::f32);
-      check(random_halves(c.a.element_count(), Kind::special, 12),
-            random_halves(c.b.element_count(), Kind::special, 13), DType::f16);
+      });
     }
 }
 
 TEST_P(BackendConformance, ScaleAndDivideByAScalar) {
   for (const std::int64_t size : sizes)
     for (const float scalar : {1.0f / 3.0f, 0x1p-11f, 65536.0f, 0.0f, -7.0f, HUGE_VALF, 0x1p-149f}) {
-      const std::vector<float> floats = random_floats(size, Kind::special, 14);
-      const std::vector<Float16> halves = random_halves(size, Kind::special, 15);
-      std::vector<float> products, quotients;
-      std::vector<Float16> half_products, half_quotients;
-      for (const float x : floats)
-        products.push_back(canonical(x * scalar)), quotients.push_back(canonical(x / scalar));
-      for (const Float16 x : halves) {
-        const float product = float_of(x) * scalar, quotient = float_of(x) / scalar;  // rounded to FP32 first
-        half_products.push_back(half_of(product)), half_quotients.push_back(half_of(quotient));
-      }
-      Tensor out = output(Shape{size}, DType::f32), half_out = output(Shape{size}, DType::f16);
-      backend().scale(tensor(floats), scalar, out);
-      expect_same_bits(values_of<float>(out), products, "scale f32");
-      backend().divide(tensor(floats), scalar, out);
-      expect_same_bits(values_of<float>(out), quotients, "divide f32");
-      backend().scale(tensor(halves), scalar, half_out);
-      expect_same_bits(values_of<Float16>(half_out), half_products, "scale f16");
-      Tensor in_place = tensor(halves);
-      backend().divide(in_place, scalar, in_place);
-      expect_same_bits(values_of<Float16>(in_place), half_quotients, "divide f16 in place");
+      for_each_float_type([&](auto tag) {
+        using T = decltype(tag);
+        const std::vector<T> values = random_of<T>(size, Kind::special, 14);
+        std::vector<T> products, quotients;
+        for (const T x : values) {
+          const float product = wide(x) * scalar, quotient = wide(x) / scalar;  // rounded to FP32 first
+          products.push_back(stored_as(canonical(product), T{}));
+          quotients.push_back(stored_as(canonical(quotient), T{}));
+        }
+        Tensor out = output(Shape{size}, DTypeOf<T>::value);
+        backend().scale(tensor(values), scalar, out);
+        expect_same_bits(values_of<T>(out), products, "scale " + out.describe());
+        backend().divide(tensor(values), scalar, out);
+        expect_same_bits(values_of<T>(out), quotients, "divide " + out.describe());
+        Tensor in_place = tensor(values);
+        backend().divide(in_place, scalar, in_place);
+        expect_same_bits(values_of<T>(in_place), quotients, "divide in place " + out.describe());
+      });
     }
 }
 

@@ -82,22 +82,26 @@ TEST_P(BackendConformance, GemmEpilogue) {
         EXPECT_EQ(probe.before, naive_histogram(t));
         EXPECT_EQ(probe.after, naive_histogram(expected));
       };
-      const std::vector<Float16> a = random_halves(g.products() * g.m * g.k, kind, 31),
-                                 b = random_halves(g.products() * g.k * g.n, kind, 32);
       const std::vector<float> wide_a = random_floats(g.products() * g.m * g.k, kind, 33),
                                wide_b = random_floats(g.products() * g.k * g.n, kind, 34);
       const std::vector<float> bias = random_floats(g.n, kind, 35),
                                addend = random_floats(g.products() * g.m * g.n, kind, 36);
-      const std::vector<Float16> half_bias = random_halves(g.n, kind, 37);
-      const std::vector<Float16> half_addend = random_halves(g.products() * g.m * g.n, kind, 38);
       const std::vector<float> none;
-      const Float16 half{};
-      run(a, b, DType::f16, none, none, half);
-      run(a, b, DType::f16, half_bias, none, half);
-      run(a, b, DType::f16, bias, half_addend, half);
-      run(a, b, DType::f16, half_bias, addend, half);
-      run(a, b, DType::f32, none, none, 0.0f);
-      run(a, b, DType::f32, half_bias, addend, 0.0f);
+      for_each_low_type([&](auto low) {
+        using Low = decltype(low);
+        if (!multiplies<Low>()) return;
+        constexpr DType dtype = DTypeOf<Low>::value;
+        const std::vector<Low> a = random_of<Low>(g.products() * g.m * g.k, kind, 31),
+                               b = random_of<Low>(g.products() * g.k * g.n, kind, 32),
+                               low_bias = random_of<Low>(g.n, kind, 37),
+                               low_addend = random_of<Low>(g.products() * g.m * g.n, kind, 38);
+        run(a, b, dtype, none, none, low);
+        run(a, b, dtype, low_bias, none, low);
+        run(a, b, dtype, bias, low_addend, low);
+        run(a, b, dtype, low_bias, addend, low);
+        run(a, b, DType::f32, none, none, 0.0f);
+        run(a, b, DType::f32, low_bias, addend, 0.0f);
+      });
       run(wide_a, wide_b, DType::f32, none, none, 0.0f);
       run(wide_a, wide_b, DType::f32, bias, none, 0.0f);
       run(wide_a, wide_b, DType::f32, none, addend, 0.0f);
@@ -110,13 +114,18 @@ TEST_P(BackendConformance, GemmOfAllTransposesAgrees) {
   for (const bool transpose_a : {false, true})
     for (const bool transpose_b : {false, true}) {
       const GemmData g{50, 41, 77, transpose_a, transpose_b};
-      const std::vector<Float16> a = random_halves(g.m * g.k, Kind::wide, 41),
-                                 b = random_halves(g.k * g.n, Kind::wide, 42);
-      Tensor out = output(Shape{g.m, g.n}, DType::f32);
-      const Tensor ta = tensor(g.shape(transpose_a, g.m, g.k), a);
-      const Tensor tb = tensor(g.shape(transpose_b, g.k, g.n), b);
-      backend().gemm({.a = ta, .b = tb, .out = out, .transpose_a = transpose_a, .transpose_b = transpose_b});
-      expect_same_bits(values_of<float>(out), expected_accumulators(model, g, a, b), "transposes");
+      for_each_low_type([&](auto tag) {
+        using Low = decltype(tag);
+        if (!multiplies<Low>()) return;
+        const std::vector<Low> a = random_of<Low>(g.m * g.k, Kind::wide, 41),
+                               b = random_of<Low>(g.k * g.n, Kind::wide, 42);
+        Tensor out = output(Shape{g.m, g.n}, DType::f32);
+        const Tensor ta = tensor(g.shape(transpose_a, g.m, g.k), a);
+        const Tensor tb = tensor(g.shape(transpose_b, g.k, g.n), b);
+        backend().gemm(
+            {.a = ta, .b = tb, .out = out, .transpose_a = transpose_a, .transpose_b = transpose_b});
+        expect_same_bits(values_of<float>(out), expected_accumulators(model, g, a, b), "transposes");
+      });
     }
 }
 

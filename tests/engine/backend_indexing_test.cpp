@@ -33,6 +33,8 @@ TEST_P(BackendConformance, PickAndPlace) {
   };
   check(random_floats(rows * columns, Kind::special, 24), random_floats(rows, Kind::special, 25), DType::f32);
   check(random_halves(rows * columns, Kind::special, 26), random_halves(rows, Kind::special, 27), DType::f16);
+  check(random_brains(rows * columns, Kind::special, 26), random_brains(rows, Kind::special, 27),
+        DType::bf16);
 }
 
 TEST_P(BackendConformance, PickNamesTheRowThatIsOutOfRange) {
@@ -91,6 +93,7 @@ TEST_P(BackendConformance, GatherRowsCopiesRows) {
     };
     check(random_floats(c.symbols * c.features, Kind::special, 91), DType::f32);
     check(random_halves(c.symbols * c.features, Kind::special, 92), DType::f16);
+    check(random_brains(c.symbols * c.features, Kind::special, 92), DType::bf16);
   }
 }
 
@@ -123,6 +126,7 @@ TEST_P(BackendConformance, ScatterRowsIsTreeInAscendingPositions) {
       const std::int64_t elements = static_cast<std::int64_t>(c.index.size()) * c.features;
       check(random_floats(elements, kind, 93), DType::f32);
       check(random_halves(elements, kind, 94), DType::f16);
+      check(random_brains(elements, kind, 94), DType::bf16);
     }
 }
 

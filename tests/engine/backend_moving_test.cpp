@@ -60,6 +60,7 @@ template <class Check>
 void for_each_size(std::int64_t count, const Check& check) {
   check(counted_bytes(count), DType::u8);
   check(random_halves(count, Kind::special, 81), DType::f16);
+  check(random_brains(count, Kind::special, 81), DType::bf16);
   check(random_floats(count, Kind::special, 82), DType::f32);
   check(counted_doubles(count), DType::f64);
 }

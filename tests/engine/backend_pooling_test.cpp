@@ -70,13 +70,6 @@ struct Frame {
   }
 };
 
-std::vector<float> draw(std::int64_t count, Kind kind, std::uint64_t seed, float) {
-  return random_floats(count, kind, seed);
-}
-std::vector<Float16> draw(std::int64_t count, Kind kind, std::uint64_t seed, Float16) {
-  return random_halves(count, kind, seed);
-}
-
 /// Stored: one rounding, canonical NaN.
 template <class T>
 T stored(float x) {
@@ -95,8 +88,7 @@ class PoolingConformance : public BackendConformance {
           const Frame windows{c.images, c.channels, c.output(0), c.output(1), layout};
           const std::string what =
               fmt::format("{}, kernel {} {}", places.shape().to_string(), c.kernel[0], c.kernel[1]);
-          body(c, places, windows, 0.0f, kind, what);
-          body(c, places, windows, Float16{}, kind, what);
+          for_each_float_type([&](auto tag) { body(c, places, windows, tag, kind, what); });
         }
   }
 };
@@ -111,7 +103,7 @@ TEST_P(PoolingConformance, MaximumAndItsPlace) {
   for_each_pooling([&](const PoolingCase& c, const Frame& places, const Frame& windows, auto tag, Kind kind,
                        const std::string& what) {
     using T = decltype(tag);
-    const std::vector<T> x = draw(places.count(), kind, 61, tag);
+    const std::vector<T> x = random_of<T>(places.count(), kind, 61);
     std::vector<T> expected(static_cast<std::size_t>(windows.count()));
     std::vector<std::int32_t> expected_index(expected.size());
     windows.for_each([&](std::int64_t n, std::int64_t ch, std::int64_t p, std::int64_t q) {
@@ -145,20 +137,15 @@ TEST_P(PoolingConformance, MaximumAndItsPlace) {
 TEST_P(PoolingConformance, MaximumOfEqualNaNAndInfinityIsTheFirst) {
   const float nan = float_from_bits(0xffc00123u), inf = std::numeric_limits<float>::infinity();
   const auto check = [&](const std::vector<float>& window, float maximum, std::int32_t place) {
-    for (const bool half : {false, true}) {
-      Tensor index = output(Shape{1, 1, 1, 1}, DType::i32);
-      if (half) {
-        Tensor out = output(Shape{1, 1, 1, 1}, DType::f16);
-        const Tensor x = tensor(Shape{1, 1, 2, 2}, mapped(window, [](float v) { return half_of(v); }));
-        backend().max_pool2d(x, {}, out, index);
-        expect_same_bits(values_of<Float16>(out), {half_of(canonical(maximum))}, "f16");
-      } else {
-        Tensor out = output(Shape{1, 1, 1, 1}, DType::f32);
-        backend().max_pool2d(tensor(Shape{1, 1, 2, 2}, window), {}, out, index);
-        expect_same_bits(values_of<float>(out), {canonical(maximum)}, "f32");
-      }
+    for_each_float_type([&](auto tag) {
+      using T = decltype(tag);
+      Tensor out = output(Shape{1, 1, 1, 1}, DTypeOf<T>::value),
+             index = output(Shape{1, 1, 1, 1}, DType::i32);
+      const Tensor x = tensor(Shape{1, 1, 2, 2}, mapped(window, [](float v) { return stored_as(v, T{}); }));
+      backend().max_pool2d(x, {}, out, index);
+      expect_same_bits(values_of<T>(out), {stored<T>(maximum)}, out.describe());
       expect_same_bits(values_of<std::int32_t>(index), {place}, "index");
-    }
+    });
   };
   check({-0.0f, 0.0f, -1.0f, 0.0f}, -0.0f, 0);
   check({0.0f, -0.0f, -1.0f, -2.0f}, 0.0f, 0);
@@ -182,7 +169,7 @@ TEST_P(PoolingConformance, PickTakesAnyPlaceOfItsPlane) {
   for_each_pooling([&](const PoolingCase&, const Frame& places, const Frame& windows, auto tag, Kind kind,
                        const std::string& what) {
     using T = decltype(tag);
-    const std::vector<T> x = draw(places.count(), kind, 62, tag);
+    const std::vector<T> x = random_of<T>(places.count(), kind, 62);
     const std::int64_t plane = places.height * places.width;
     std::vector<std::int32_t> index;
     for (std::int64_t i = 0; i < windows.count(); ++i)
@@ -202,7 +189,7 @@ TEST_P(PoolingConformance, PlaceSumsInAscendingOrderFromTheFirst) {
   for_each_pooling([&](const PoolingCase&, const Frame& places, const Frame& windows, auto tag, Kind kind,
                        const std::string& what) {
     using T = decltype(tag);
-    const std::vector<T> x = draw(windows.count(), kind, 63, tag);
+    const std::vector<T> x = random_of<T>(windows.count(), kind, 63);
     const std::int64_t plane = places.height * places.width;
     for (const std::int64_t spread : {std::int64_t{3}, plane}) {  // many to a place, and few
       std::vector<std::int32_t> index;
@@ -262,7 +249,7 @@ TEST_P(PoolingConformance, AverageDividesByTheWholeKernel) {
   for_each_pooling([&](const PoolingCase& c, const Frame& places, const Frame& windows, auto tag, Kind kind,
                        const std::string& what) {
     using T = decltype(tag);
-    const std::vector<T> x = draw(places.count(), kind, 64, tag);
+    const std::vector<T> x = random_of<T>(places.count(), kind, 64);
     std::vector<T> expected(static_cast<std::size_t>(windows.count()));
     windows.for_each([&](std::int64_t n, std::int64_t ch, std::int64_t p, std::int64_t q) {
       std::vector<float> values;
@@ -284,7 +271,7 @@ TEST_P(PoolingConformance, TransposedAverageSumsTheWindowsThatHoldAPlace) {
   for_each_pooling([&](const PoolingCase& c, const Frame& places, const Frame& windows, auto tag, Kind kind,
                        const std::string& what) {
     using T = decltype(tag);
-    const std::vector<T> x = draw(windows.count(), kind, 65, tag);
+    const std::vector<T> x = random_of<T>(windows.count(), kind, 65);
     std::vector<std::vector<float>> held(static_cast<std::size_t>(places.count()));
     windows.for_each([&](std::int64_t n, std::int64_t ch, std::int64_t p, std::int64_t q) {
       for (std::int64_t r = 0; r < c.kernel[0]; ++r)

@@ -118,12 +118,13 @@ TEST_P(BackendConformance, FillBernoulliTakesItsIterationFromTheState) {
         const float u = static_cast<float>(bits24(current, static_cast<std::uint64_t>(i))) / 16777216.0f;
         expected.push_back(u < keep ? 1.0f : 0.0f);
       }
-      Tensor floats = output(Shape{size}, DType::f32), halves = output(Shape{size}, DType::f16);
-      backend().fill_bernoulli(floats, stream, keep, step);
-      expect_same_bits(values_of<float>(floats), expected, "fill_bernoulli f32");
-      backend().fill_bernoulli(halves, stream, keep, step);
-      expect_same_bits(values_of<Float16>(halves), mapped(expected, [](float x) { return half_of(x); }),
-                       "fill_bernoulli f16");
+      for_each_float_type([&](auto tag) {
+        using T = decltype(tag);
+        Tensor out = output(Shape{size}, DTypeOf<T>::value);
+        backend().fill_bernoulli(out, stream, keep, step);
+        expect_same_bits(values_of<T>(out), mapped(expected, [](float x) { return stored_as(x, T{}); }),
+                         "fill_bernoulli " + out.describe());
+      });
     }
   EXPECT_TRUE(same_bytes(backend().read_step_state(step), state)) << "the state is only read";
 }
@@ -158,7 +159,7 @@ TEST_P(BackendConformance, RandomFillsRejectWhatIsNoDistribution) {
   EXPECT_EQ(message_of([&] { backend().fill_normal(f32, stream, 0.5f, -1.0f); }),
             "fill_normal: mean is 0.5 and deviation -1; both must be finite, the deviation >= 0");
   EXPECT_EQ(message_of([&] { backend().fill_bernoulli(i32, stream, 0.5f, step); }),
-            "fill_bernoulli: out is i32 (4); f32 or f16 is needed");
+            "fill_bernoulli: out is i32 (4); f32, f16 or bf16 is needed");
   for (const float bad : {-0.5f, 1.5f})
     EXPECT_EQ(message_of([&] { backend().fill_bernoulli(f32, stream, bad, step); }),
               "fill_bernoulli: keep is " + std::string(bad < 0 ? "-0.5" : "1.5") +

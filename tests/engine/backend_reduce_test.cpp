@@ -76,6 +76,7 @@ TEST_P(BackendConformance, ReduceFollowsTree) {
         };
         check(random_floats(c.shape.element_count(), kind, 21), DType::f32);
         check(random_halves(c.shape.element_count(), kind, 22), DType::f16);
+        check(random_brains(c.shape.element_count(), kind, 22), DType::bf16);
       }
 }
 
@@ -113,17 +114,31 @@ TEST_P(BackendConformance, ReduceOrderIsTreeAndNothingElse) {
 
 TEST_P(BackendConformance, HistogramAddsEveryElementOnce) {
   for (const std::int64_t size : {std::int64_t{1}, std::int64_t{1025}, std::int64_t{1100000}}) {
-    const std::vector<float> floats = random_floats(size, Kind::special, 43);
-    const std::vector<Float16> halves = random_halves(size, Kind::special, 44);
-    ExponentHistogram histogram;
-    backend().histogram(tensor(floats), histogram);
-    EXPECT_EQ(histogram, naive_histogram(floats));
-    EXPECT_EQ(histogram.total(), floats.size());
-    backend().histogram(tensor(halves), histogram);
-    ExponentHistogram both = naive_histogram(floats);
-    both += naive_histogram(halves);
-    EXPECT_EQ(histogram, both);
+    ExponentHistogram histogram, expected;
+    for_each_float_type([&](auto tag) {
+      const auto values = random_of<decltype(tag)>(size, Kind::special, 43);
+      backend().histogram(tensor(values), histogram);
+      expected += naive_histogram(values);
+      EXPECT_EQ(histogram, expected);
+    });
+    EXPECT_EQ(histogram.total(), 3 * static_cast<std::uint64_t>(size));
   }
+}
+
+TEST_P(BackendConformance, HistogramOfEvery16BitWordKnowsItsSubnormals) {
+  // BF16 subnormals and FP32 subnormals start at the same 2^-126: all of them are in the lowest bin.
+  ExponentHistogram halves, brains;
+  backend().histogram(tensor(all_words<Float16>()), halves);
+  EXPECT_EQ(halves, naive_histogram(all_words<Float16>()));
+  EXPECT_EQ(halves.at(-25), 2u) << "2^-24 alone, of either sign";
+  backend().histogram(tensor(all_words<BFloat16>()), brains);
+  EXPECT_EQ(brains, naive_histogram(all_words<BFloat16>()));
+  EXPECT_EQ(brains.at(-127), 2u * 128) << "127 subnormals and 2^-126";
+  EXPECT_EQ(brains.at(0), 2u * 128);
+  EXPECT_EQ(brains.at(127), 2u * 127) << "above 2^127";
+  EXPECT_EQ(brains.zero, 2u);
+  EXPECT_EQ(brains.infinite, 2u);
+  EXPECT_EQ(brains.nan, 2u * 127);
 }
 
 /// The digest from its definition, with its own copy of the mixer, summed from the last word to the first.

@@ -268,6 +268,41 @@ TEST_F(Files, NumbersRoundTrip) {
     ASSERT_EQ(bits_of(run.steps[i].loss), bits_of(rows[i].loss)) << rows[i].loss;
 }
 
+TEST_F(Files, OverflowLinesRoundTrip) {
+  const std::vector<OverflowRow> rows{{.step = 3,
+                                       .kind = OverflowKind::gradient,
+                                       .loss_scale = 65536,
+                                       .optimizers = {"model"},
+                                       .parameters = {"a", "b"}},
+                                      {.step = 4, .kind = OverflowKind::loss, .loss_scale = 1.0 / 3},
+                                      {.step = 9,
+                                       .kind = OverflowKind::both,
+                                       .loss_scale = std::numeric_limits<double>::infinity(),
+                                       .optimizers = {"x", "y"}}};
+  {
+    RunWriter writer(folder, some_manifest());
+    for (const OverflowRow& row : rows) writer.append(row);
+    writer.finish(ExitState::finished);
+  }
+  EXPECT_EQ(read_overflows(folder), rows);
+  const std::string lines = read_file(folder / run_file::overflows);
+  EXPECT_EQ(lines.substr(0, lines.find('\n')),
+            "{\"step\":3,\"kind\":\"gradient\",\"loss_scale\":65536.0,\"optimizers\":[\"model\"],"
+            "\"parameters\":[\"a\",\"b\"]}");
+  const std::string file = (folder / run_file::overflows).string();
+  const auto error_of = [&](const std::string& content) {
+    write_raw(run_file::overflows, content);
+    return message_of([&] { read_overflows(folder); });
+  };
+  EXPECT_EQ(error_of("{\"step\":1,\"kind\":\"nan\"}\n"),
+            file + ":1: 'kind' is 'nan'; known are gradient, loss, both");
+  EXPECT_EQ(
+      error_of("{\"step\":1,\"kind\":\"loss\",\"loss_scale\":1,\"optimizers\":[1],\"parameters\":[]}\n"),
+      file + ":1: 'optimizers' must be a string, not 1");
+  write_raw(run_file::overflows, "{\"step\":1,\"kind");
+  EXPECT_TRUE(read_overflows(folder).empty()) << "torn";
+}
+
 TEST_F(Files, HistogramLinesLeaveOutEmptyBinsAtBothEnds) {
   RunWriter writer(folder / "run", some_manifest());
   HistogramRow row;

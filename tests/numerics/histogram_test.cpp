@@ -177,6 +177,30 @@ TEST(ExponentHistogram, AllHalvesCountAsTheirWidenedValues) {
   EXPECT_EQ(small, histogram_of(std::vector<float>(wide.begin(), wide.begin() + 1000)));
 }
 
+TEST(ExponentHistogram, AllBFloat16CountAsTheirWidenedValues) {
+  std::vector<BFloat16> words;
+  std::vector<float> wide;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    words.push_back(BFloat16::from_bits(static_cast<std::uint16_t>(bits)));
+    wide.push_back(float_from_bits(bits << 16));
+  }
+  for (const int threads : {1, 2}) {
+    ExponentHistogram histogram;
+    count_exponents(words, histogram, threads);
+    EXPECT_EQ(histogram, histogram_of(wide));
+    EXPECT_EQ(histogram.total(), 65536u);
+    EXPECT_EQ(histogram.zero, 2u);
+    EXPECT_EQ(histogram.infinite, 2u);
+    EXPECT_EQ(histogram.nan, 2u * 127u);
+    EXPECT_EQ(histogram.at(-127), 2u * 128u);  // 127 subnormals and 2^-126
+    EXPECT_EQ(histogram.at(0), 2u * 128u);
+    EXPECT_EQ(histogram.at(127), 2u * 127u);
+  }
+  ExponentHistogram small;
+  count_exponents(std::span<const BFloat16>(words).first(50), small);  // subnormals, one by one
+  EXPECT_EQ(small, histogram_of(std::vector<float>(wide.begin(), wide.begin() + 50)));
+}
+
 template <class F>
 void expect_fused_equals_separate(const std::vector<float>& values, const ArithmeticOptions& options,
                                   int threads) {
@@ -211,26 +235,31 @@ TEST(NarrowAndCount, EqualsTheTwoCalls) {
                std::invalid_argument);
 }
 
-TEST(NarrowAndCount, CountsBothSides) {
+template <class F>
+void expect_both_sides_counted() {
+  using Low = SmallFloat<F>;
   for (const std::size_t n : {0u, 5u, 63u, 64u, 4097u, 200001u})
     for (const int threads : {1, 2})
       for (const bool wide : {false, true}) {
         const std::vector<float> values = wide ? random_patterns(n, 3) : within_bins(n, -30, 18, 4);
-        std::vector<Float16> fused(n, Float16::from_bits(0xabcd)), separate(fused);
+        std::vector<Low> fused(n, Low::from_bits(0xabcd)), separate(fused);
         ExponentHistogram before, after, expected_before, expected_after;
         narrow_and_count(values, fused, before, after, threads);
-        narrow<Binary16>(values, separate);
+        narrow<F>(values, separate);
         for (const float x : values) expected_before.count(bits_of(x));
-        for (const Float16 x : separate) expected_after.count(bits_of(widen(x)));
+        for (const Low x : separate) expected_after.count(bits_of(widen(x)));
         EXPECT_EQ(before, expected_before) << n;
         EXPECT_EQ(after, expected_after) << n;
         EXPECT_EQ(after.total(), n);
         for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(fused[i].bits(), separate[i].bits()) << n << ' ' << i;
       }
-  std::vector<Float16> too_short(2);
+  std::vector<Low> too_short(2);
   ExponentHistogram before, after;
   EXPECT_THROW(narrow_and_count(std::vector<float>(3), too_short, before, after), std::invalid_argument);
 }
+
+TEST(NarrowAndCount, CountsBothSidesOfF16) { expect_both_sides_counted<Binary16>(); }
+TEST(NarrowAndCount, CountsBothSidesOfBf16) { expect_both_sides_counted<BrainFloat16>(); }
 
 TEST(ExponentHistogram, ThreadsMustBePositive) {
   ExponentHistogram histogram;

@@ -35,14 +35,18 @@ class RunResume : public ::testing::Test {
     evaluation.step = step;
     evaluation.split = "test";
     writer.append(evaluation);
+    if (step % 3 == 0)
+      writer.append(
+          OverflowRow{.step = step, .kind = OverflowKind::both, .loss_scale = 2, .parameters = {"a"}});
   }
-  /// A run of 12 steps, each with histograms and an evaluation; `torn` ends every line file.
+  /// A run of 12 steps, each with histograms and an evaluation, every third with an overflow; `torn` ends every line file.
   void write_run(const std::string& torn = "") const {
     {
       RunWriter writer(folder, Manifest{});
       for (std::uint64_t step = 1; step <= 12; ++step) append(writer, step);
     }
-    for (const std::string_view name : {run_file::steps, run_file::evaluations, run_file::histograms})
+    for (const std::string_view name :
+         {run_file::steps, run_file::evaluations, run_file::histograms, run_file::overflows})
       std::ofstream(folder / name, std::ios::binary | std::ios::app) << torn;
   }
   RunWriter resume(std::uint64_t step) const {
@@ -63,7 +67,7 @@ TEST_F(RunResume, AContinuedRunIsTheWholeOne) {
   write_run();
   const auto content = [&](std::string_view name) { return read_file(folder / name); };
   const std::string steps = content(run_file::steps), evaluations = content(run_file::evaluations),
-                    histograms = content(run_file::histograms);
+                    histograms = content(run_file::histograms), overflows = content(run_file::overflows);
   for (const std::uint64_t step : {1, 5, 9, 10, 12}) {
     for (const std::string torn : {"", "7,0.5", "{\"step\":"}) {
       remove_run(folder);
@@ -80,6 +84,7 @@ TEST_F(RunResume, AContinuedRunIsTheWholeOne) {
       EXPECT_EQ(content(run_file::steps), steps) << step << torn;
       EXPECT_EQ(content(run_file::evaluations), evaluations) << step << torn;
       EXPECT_EQ(content(run_file::histograms), histograms) << step << torn;
+      EXPECT_EQ(content(run_file::overflows), overflows) << step << torn;
       const Manifest manifest = read_manifest(folder);
       EXPECT_EQ(manifest.state, ExitState::running);
       ASSERT_EQ(manifest.resumptions.size(), 1u);
@@ -97,10 +102,25 @@ TEST_F(RunResume, FromTheBeginningEverythingIsWrittenAnew) {
   EXPECT_TRUE(run.evaluations.empty());
   EXPECT_TRUE(run.notes.empty());
   // Also where the kill came right after the manifest.
-  for (const std::string_view name : {run_file::steps, run_file::evaluations, run_file::histograms})
+  for (const std::string_view name :
+       {run_file::steps, run_file::evaluations, run_file::histograms, run_file::overflows})
     std::filesystem::remove(folder / name);
   { RunWriter writer = resume(0); }
   EXPECT_TRUE(read_run_folder(folder).steps.empty());
+}
+
+TEST_F(RunResume, AFolderFromBeforeOverflowsWereKeptIsReadAndContinued) {
+  write_run();
+  std::filesystem::remove(folder / run_file::overflows);
+  EXPECT_EQ(read_run_folder(folder).steps.size(), 12u);
+  EXPECT_THAT(read_overflows(folder), IsEmpty());
+  {
+    RunWriter writer = resume(5);
+    for (std::uint64_t next = 6; next <= 12; ++next) append(writer, next);
+  }
+  std::vector<std::uint64_t> steps;
+  for (const OverflowRow& row : read_overflows(folder)) steps.push_back(row.step);
+  EXPECT_THAT(steps, ElementsAre(6, 9, 12));
 }
 
 TEST_F(RunResume, WhatDoesNotBelongTogetherIsRefusedAndLeftAlone) {
@@ -160,8 +180,9 @@ TEST_F(RunResume, CheckpointsHaveNamesInOrder) {
 TEST_F(RunResume, OnlyOwnTemporaryFilesGo) {
   for (const char* name :
        {"manifest.json.tmp-12", "config.toml.tmp-3", "checkpoints/step-000001.safetensors.tmp-4",
-        "notes.txt.tmp-5", "manifest.json.tmp-", "manifest.json.tmp-5x", "steps.csv",
-        "checkpoints/step-000001.safetensors", "checkpoints/other.tmp-6"})
+        "weights.safetensors.tmp-7", "op_stats.csv.tmp-8", "notes.txt.tmp-5", "manifest.json.tmp-",
+        "manifest.json.tmp-5x", "steps.csv", "checkpoints/step-000001.safetensors",
+        "checkpoints/other.tmp-6"})
     touch(name);
   remove_temporary_files(folder);
   std::vector<std::string> left;

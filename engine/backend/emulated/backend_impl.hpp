@@ -1,9 +1,12 @@
 // Inside the emulated back end: the class whose verbs the .cpp files of this folder implement, one room each.
 #pragma once
 
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
+#include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/workers.hpp"
 #include "engine/backend/window_functions.hpp"
 #include "engine/tensor/storage.hpp"
@@ -95,11 +98,26 @@ class EmulatedBackend final : public Backend {
  private:
   /// x itself if it is f32, else its elements widened into a new tensor.
   Tensor widened(const Tensor& x);
-  /// Rounds f32 `wide` into `out` (f32: a copy unless it is the same memory; f16), counting both sides into
-  /// `probe`.
+  /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into `probe`.
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);
-  /// Adds the elements of x, f32 or f16, to `histogram`.
+  /// Adds the elements of x (f) to `histogram`.
   void count(const Tensor& x, ExponentHistogram& histogram);
+  /// The tensor-core row of products of T; FP32 follows none.
+  template <class T>
+  const TensorCoreModel& row_for(std::string_view verb) const {
+    if constexpr (std::is_same_v<T, float>)
+      return model_;
+    else
+      return checks::product_row(verb, model_, operand_format_of<T>);
+  }
+  // gemm.cpp
+  /// The elements of x, f16 or bf16, rounded to FP8 codes (u8).
+  template <class F>
+  Tensor rounded_to_fp8(const Tensor& x);
+  template <class A, class B>
+  void multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a, const Tensor& b);
+  template <class A>
+  void multiply_rounded(const GemmCall& call, const checks::GemmPlan& plan);
   // convolution.cpp; T is the element type of the operands.
   template <class T>
   struct PatchProduct;
@@ -114,8 +132,8 @@ class EmulatedBackend final : public Backend {
   template <class T>
   void weight_gradient(const functions::Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
                        Layout layout, Tensor& out, CastProbe* probe);
-  /// TREE sum of squares in FP64.
-  double sum_of_squares(std::span<const float> values);
+  /// TREE sum of squares of x (f) in FP64.
+  double sum_of_squares(const Tensor& x);
 
   TensorCoreModel model_;
   Workers workers_;

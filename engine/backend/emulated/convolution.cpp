@@ -7,6 +7,7 @@
 
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/patches.hpp"
 #include "engine/backend/emulated/product.hpp"
 
@@ -60,6 +61,7 @@ enum class ChainOrder { channel_row_column, row_column_channel };
 /// out(row, position) = sum over the patches' rows of weights(row, k) * patches(k, position), + bias(row).
 template <class T>
 struct EmulatedBackend::PatchProduct {
+  const TensorCoreModel& row;
   const Patches& patches;
   const Tensor& source;
   ChainOrder order;  ///< of the patches' rows
@@ -86,9 +88,10 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
   const int team_size = share_blocks ? 1 : threads;
   const Tensor patch_scratch = empty(Shape{teams, depth, block}, DTypeOf<T>::value);
   const Tensor accumulator_scratch = empty(Shape{teams, rows, block}, DType::f32);
-  const bool half_out = output.dtype() == DType::f16;
   const bool planar = product.layout == Layout::nchw;
-  const Tensor rounded_scratch = half_out && planar ? empty(Shape{teams, rows, block}, DType::f16) : Tensor();
+  const bool rounds = planar && output.dtype() != DType::f32;
+  const Tensor rounded_scratch =
+      rounds ? empty(Shape{teams, rows, block}, output.dtype()) : accumulator_scratch;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, product.source, product.layout);
   const T* const planes = unrolled.host<T>().data();
   ProbedRounding round(product.probe);
@@ -112,8 +115,23 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
     else
       workers_.for_each_chunk(patches.channels(), 8, gather);
 
-    // Planar outputs are runs of positions, one for each row and image.
-    const auto store_planar = [&](auto* rounded, auto* out) {
+    if (planar) {
+      accumulate(product.row, {rows, width, depth}, MatrixView<T>{product.weights, depth, false},
+                 MatrixView<T>{columns, width, false}, nullptr, acc, width, team_size);
+      for (std::int64_t row = 0; row < rows && product.bias != nullptr; ++row)
+        add_to(acc + row * width, product.bias[row], width);
+    } else {
+      accumulate(product.row, {width, rows, depth}, MatrixView<T>{columns, width, true},
+                 MatrixView<T>{product.weights, depth, true}, nullptr, acc, rows, team_size);
+      for (std::int64_t at = 0; at < width && product.bias != nullptr; ++at)
+        add_to(acc + at * rows, product.bias, rows);
+    }
+    with_element_type(output.dtype(), [&](auto tag) {
+      using Out = decltype(tag);
+      Out* const out = output.host<Out>().data();
+      if (!planar) return round(acc, rows * width, out + begin * rows);
+      // Planar outputs are runs of positions, one for each row and image.
+      Out* const rounded = rounded_scratch.host<Out>().data() + team * rows * block;
       round(acc, rows * width, rounded);
       for (std::int64_t row = 0; row < rows; ++row)
         for_each_image(begin, end, patches.plane(),
@@ -121,27 +139,7 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
                          copy_run(rounded + row * width + at, count,
                                   out + (image * rows + row) * patches.plane() + place);
                        });
-    };
-    if (planar) {
-      accumulate(model_, {rows, width, depth}, MatrixView<T>{product.weights, depth, false},
-                 MatrixView<T>{columns, width, false}, nullptr, acc, width, team_size);
-      for (std::int64_t row = 0; row < rows && product.bias != nullptr; ++row)
-        add_to(acc + row * width, product.bias[row], width);
-      if (half_out)
-        store_planar(rounded_scratch.host<Float16>().data() + team * rows * block,
-                     output.host<Float16>().data());
-      else
-        store_planar(acc, output.host<float>().data());
-    } else {
-      accumulate(model_, {width, rows, depth}, MatrixView<T>{columns, width, true},
-                 MatrixView<T>{product.weights, depth, true}, nullptr, acc, rows, team_size);
-      for (std::int64_t at = 0; at < width && product.bias != nullptr; ++at)
-        add_to(acc + at * rows, product.bias, rows);
-      if (half_out)
-        round(acc, rows * width, output.host<Float16>().data() + begin * rows);
-      else
-        round(acc, rows * width, output.host<float>().data() + begin * rows);
-    }
+    });
   };
   workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
     for (std::int64_t i = team; i < blocks; i += teams)
@@ -161,7 +159,8 @@ void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Ten
   }
   const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
   const Patches patches(plan, Gather::inputs);
-  run(PatchProduct<T>{.patches = patches,
+  run(PatchProduct<T>{.row = row_for<T>("conv2d"),
+                      .patches = patches,
                       .source = x,
                       .order = nchw ? ChainOrder::channel_row_column : ChainOrder::row_column_channel,
                       .weights = filters.host<T>().data(),
@@ -179,7 +178,8 @@ void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradi
       empty(Shape{plan.inputs, plan.outputs, plan.vertical.taps, plan.horizontal.taps}, weight.dtype());
   permute(weight, std::array{1, 0, 2, 3}, filters);
   const Patches patches(plan, Gather::outputs);
-  run(PatchProduct<T>{.patches = patches,
+  run(PatchProduct<T>{.row = row_for<T>("conv2d_input_gradient"),
+                      .patches = patches,
                       .source = gradient,
                       .order = ChainOrder::channel_row_column,
                       .weights = filters.host<T>().data(),
@@ -225,10 +225,11 @@ class WeightParts {
 template <class T>
 void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
                                       Layout layout, Tensor& out, CastProbe* probe) {
+  const TensorCoreModel& row = row_for<T>("conv2d_weight_gradient");
   const Patches patches(plan, Gather::inputs);
   const std::int64_t rows = plan.outputs, depth = patches.depth(), positions = patches.positions();
   if (rows == 0 || depth == 0) return;
-  Tensor accumulators = out.dtype() == DType::f16 ? empty(out.shape(), DType::f32) : out;
+  Tensor accumulators = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);
   if (positions == 0) {
     fill(accumulators, 0.0);
     return store(accumulators, out, probe);
@@ -238,7 +239,7 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   // A block ends where a fused block of the tensor core ends, so that the chain is the one over all positions.
   const std::int64_t fitting =
       std::clamp<std::int64_t>(patch_elements / (parts.most_channels() * taps), 512, 8192);
-  const std::int64_t block = round_up(std::min(fitting, positions), model_.block_size * position_step);
+  const std::int64_t block = round_up(std::min(fitting, positions), row.block_size * position_step);
   const bool planar = layout == Layout::nchw;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, x, layout);
   const Tensor patch_scratch =
@@ -257,17 +258,17 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
     MatrixView<T> dy_block{dy + begin * rows + part.row, rows, true};
     if (planar) {
       T* const runs = gradient_scratch.host<T>().data() + index * parts.most_rows() * block;
-      for (std::int64_t row = 0; row < part.rows; ++row)
+      for (std::int64_t filter = 0; filter < part.rows; ++filter)
         for_each_image(begin, end, patches.plane(),
                        [&](std::int64_t image, std::int64_t place, std::int64_t at, std::int64_t count) {
-                         copy_run(dy + (image * rows + part.row + row) * patches.plane() + place, count,
-                                  runs + row * width + at);
+                         copy_run(dy + (image * rows + part.row + filter) * patches.plane() + place, count,
+                                  runs + filter * width + at);
                        });
       dy_block = {runs, width, false};
     }
     float* const acc = accumulators.host<float>().data() + part.row * depth + part.channel * taps;
-    accumulate(model_, {part.rows, part.channels * taps, width}, dy_block,
-               MatrixView<T>{columns, width, true}, begin == 0 ? nullptr : acc, acc, depth, 1);
+    accumulate(row, {part.rows, part.channels * taps, width}, dy_block, MatrixView<T>{columns, width, true},
+               begin == 0 ? nullptr : acc, acc, depth, 1);
   };
   workers_.for_each_chunk(parts.count(), 1, [&](std::int64_t index, std::int64_t) {
     for (std::int64_t begin = 0; begin < positions; begin += block)
@@ -279,24 +280,25 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
 void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, Tensor& out, CastProbe* probe) {
   const Conv2dPlan plan = checks::conv2d(x, weight, geometry, bias, out);
-  if (x.dtype() == DType::f16) return forward<Float16>(plan, x, weight, bias, geometry.layout, out, probe);
-  forward<float>(plan, x, weight, bias, geometry.layout, out, probe);
+  with_element_type(x.dtype(), [&](auto tag) {
+    forward<decltype(tag)>(plan, x, weight, bias, geometry.layout, out, probe);
+  });
 }
 
 void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
                                             const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
   const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, out);
-  if (gradient.dtype() == DType::f16)
-    return input_gradient<Float16>(plan, gradient, weight, geometry.layout, out, probe);
-  input_gradient<float>(plan, gradient, weight, geometry.layout, out, probe);
+  with_element_type(gradient.dtype(), [&](auto tag) {
+    input_gradient<decltype(tag)>(plan, gradient, weight, geometry.layout, out, probe);
+  });
 }
 
 void EmulatedBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
   const Conv2dPlan plan = checks::conv2d_weight_gradient(x, gradient, geometry, out);
-  if (x.dtype() == DType::f16)
-    return weight_gradient<Float16>(plan, x, gradient, geometry.layout, out, probe);
-  weight_gradient<float>(plan, x, gradient, geometry.layout, out, probe);
+  with_element_type(x.dtype(), [&](auto tag) {
+    weight_gradient<decltype(tag)>(plan, x, gradient, geometry.layout, out, probe);
+  });
 }
 
 }  // namespace fp16lab::engine

@@ -1,18 +1,14 @@
-// Casts and elementwise arithmetic. FP16 goes through FP32 in strips that stay in the first-level cache.
-#include <array>
-
+// Casts and elementwise arithmetic.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 #include "numerics/convert.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
-
-constexpr std::int64_t strip = 1024;
-using Strip = std::array<float, strip>;
 
 /// out[i] = function(x[i]). `out` may be x.
 template <class Function>
@@ -53,50 +49,55 @@ void apply_binary(BinaryOp op, const float* a, std::int64_t stride_a, const floa
   functions::visit(op, [=](auto function) { map(a, stride_a, b, stride_b, out, n, function); });
 }
 
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-void widen_strip(const Float16* from, std::int64_t n, Strip& to) {
-  widen(std::span(from, to_size(n)), std::span(to).first(to_size(n)));
-}
-void narrow_strip(const Strip& from, std::int64_t n, Float16* to) {
-  narrow(std::span(from).first(to_size(n)), std::span(to, to_size(n)));
-}
-
-/// The same two for f16 operands: widen, apply, round.
-void apply_unary(UnaryOp op, const Float16* x, Float16* out, std::int64_t n) {
+/// The same two for operands of 16 bits: widen, apply, round.
+template <class Low>
+void apply_unary(UnaryOp op, const Low* x, Low* out, std::int64_t n) {
   Strip wide;
-  for (std::int64_t first = 0; first < n; first += strip) {
-    const std::int64_t count = std::min(strip, n - first);
-    widen_strip(x + first, count, wide);
+  for_each_strip_of(n, [&](std::int64_t first, std::int64_t count) {
+    widen_strip(x + first, count, wide.data());
     apply_unary(op, wide.data(), wide.data(), count);
-    narrow_strip(wide, count, out + first);
-  }
+    narrow_strip(wide.data(), count, out + first);
+  });
 }
 
-void apply_binary(BinaryOp op, const Float16* a, std::int64_t stride_a, const Float16* b,
-                  std::int64_t stride_b, Float16* out, std::int64_t n) {
+template <class Low>
+void apply_binary(BinaryOp op, const Low* a, std::int64_t stride_a, const Low* b, std::int64_t stride_b,
+                  Low* out, std::int64_t n) {
   Strip wide_a, wide_b;
-  for (std::int64_t first = 0; first < n; first += strip) {
-    const std::int64_t count = std::min(strip, n - first);
-    widen_strip(a + first * stride_a, stride_a == 0 ? 1 : count, wide_a);
-    widen_strip(b + first * stride_b, stride_b == 0 ? 1 : count, wide_b);
+  for_each_strip_of(n, [&](std::int64_t first, std::int64_t count) {
+    widen_strip(a + first * stride_a, stride_a == 0 ? 1 : count, wide_a.data());
+    widen_strip(b + first * stride_b, stride_b == 0 ? 1 : count, wide_b.data());
     apply_binary(op, wide_a.data(), stride_a, wide_b.data(), stride_b, wide_a.data(), count);
-    narrow_strip(wide_a, count, out + first);
-  }
+    narrow_strip(wide_a.data(), count, out + first);
+  });
 }
 
-/// binary with a scalar of FP32 as second operand, which f16 could not hold.
+/// binary with a scalar of FP32 as second operand, which 16 bits could not hold.
 void apply_scalar(BinaryOp op, const float* x, float scalar, float* out, std::int64_t n) {
   apply_binary(op, x, 1, &scalar, 0, out, n);
 }
-void apply_scalar(BinaryOp op, const Float16* x, float scalar, Float16* out, std::int64_t n) {
+template <class Low>
+void apply_scalar(BinaryOp op, const Low* x, float scalar, Low* out, std::int64_t n) {
   Strip wide;
-  for (std::int64_t first = 0; first < n; first += strip) {
-    const std::int64_t count = std::min(strip, n - first);
-    widen_strip(x + first, count, wide);
+  for_each_strip_of(n, [&](std::int64_t first, std::int64_t count) {
+    widen_strip(x + first, count, wide.data());
     apply_binary(op, wide.data(), 1, &scalar, 0, wide.data(), count);
-    narrow_strip(wide, count, out + first);
-  }
+    narrow_strip(wide.data(), count, out + first);
+  });
+}
+
+/// From one 16-bit format to the other: exact, then one rounding.
+template <class From, class To>
+void convert_all(const Workers& workers, const Tensor& x, Tensor& out) {
+  const From* const from = x.host<From>().data();
+  To* const to = out.host<To>().data();
+  workers.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
+    Strip wide;
+    for_each_strip_of(end - begin, [&](std::int64_t first, std::int64_t count) {
+      widen_strip(from + begin + first, count, wide.data());
+      narrow_strip(wide.data(), count, to + begin + first);
+    });
+  });
 }
 
 /// Elements [begin, end) of the output in row-major order, one run along the innermost axis at a time.
@@ -133,13 +134,6 @@ void binary_all(const Workers& workers, BinaryOp op, const BroadcastPlan& plan, 
   });
 }
 
-/// Calls body(type tag) with a value of the element type of f tensors.
-template <class Body>
-void with_element_type(DType dtype, const Body& body) {
-  if (dtype == DType::f32) return body(float{});
-  return body(Float16::from_bits(0));
-}
-
 void scalar_all(const Workers& workers, BinaryOp op, const Tensor& x, float scalar, Tensor& out) {
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
@@ -157,10 +151,15 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
   checks::cast(x, out);
   if (x.dtype() == DType::f32) return store(x, out, probe);
   if (probe != nullptr) count(x, probe->before);
-  if (out.dtype() == DType::f16) {
+  if (out.dtype() == x.dtype()) {
     copy(x, out);
+  } else if (out.dtype() == DType::f32) {
+    with_low_type(x.dtype(),
+                  [&](auto tag) { widen(x.host<decltype(tag)>(), out.host<float>(), workers_.threads()); });
+  } else if (out.dtype() == DType::bf16) {
+    convert_all<Float16, BFloat16>(workers_, x, out);
   } else {
-    widen(x.host<Float16>(), out.host<float>(), workers_.threads());
+    convert_all<BFloat16, Float16>(workers_, x, out);
   }
   if (probe != nullptr) count(out, probe->after);
 }

@@ -3,24 +3,18 @@
 
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/product.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
 
-/// Matrix `index` of the (rows x columns) matrices of x, rows and columns as stored.
+/// Matrix `index` of the (rows x columns) matrices of x, whose memory holds elements T; rows and columns as stored.
 template <class T>
 MatrixView<T> view(const Tensor& x, std::int64_t index, bool transposed) {
   const std::int64_t rows = x.shape()[-2], columns = x.shape()[-1];
-  return {x.host<T>().data() + index * rows * columns, columns, transposed};
-}
-
-template <class T>
-void accumulate_one(const TensorCoreModel& model, const GemmShape& shape, const GemmCall& call,
-                    std::int64_t index, float* accumulators, int threads) {
-  accumulate(model, shape, view<T>(call.a, index, call.transpose_a), view<T>(call.b, index, call.transpose_b),
-             nullptr, accumulators + index * shape.m * shape.n, shape.n, threads);
+  return {reinterpret_cast<const T*>(x.data()) + index * rows * columns, columns, transposed};
 }
 
 /// Below, waking a thread costs more than it saves.
@@ -28,19 +22,38 @@ constexpr std::int64_t multiply_adds_per_task = std::int64_t{1} << 19;
 
 }  // namespace
 
-void EmulatedBackend::gemm(const GemmCall& call) {
-  const checks::GemmPlan plan = checks::gemm(call);
+template <class F>
+Tensor EmulatedBackend::rounded_to_fp8(const Tensor& x) {
+  Tensor codes = empty(x.shape(), DType::u8);
+  auto* const to = reinterpret_cast<SmallFloat<F>*>(codes.data());
+  ArithmeticOptions saturating;
+  saturating.saturate = true;
+  with_low_type(x.dtype(), [&](auto tag) {
+    const auto* const from = x.host<decltype(tag)>().data();
+    workers_.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
+      Strip wide;
+      for_each_strip_of(end - begin, [&](std::int64_t first, std::int64_t count) {
+        widen_strip(from + begin + first, count, wide.data());
+        const auto n = static_cast<std::size_t>(count);
+        narrow(std::span<const float>(wide).first(n), std::span(to + begin + first, n), saturating);
+      });
+    });
+  });
+  return codes;
+}
+
+template <class A, class B>
+void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a,
+                               const Tensor& b) {
+  const TensorCoreModel& row = row_for<A>("gemm");
   const GemmShape& shape = plan.shape;
   const std::int64_t n = shape.n;
   if (call.out.element_count() == 0) return;
-  const bool half_out = call.out.dtype() == DType::f16;
-  const Tensor accumulators = half_out ? empty(call.out.shape(), DType::f32) : call.out;
+  const Tensor accumulators = call.out.dtype() == DType::f32 ? call.out : empty(call.out.shape(), DType::f32);
   float* const acc = accumulators.host<float>().data();
   const auto product = [&](std::int64_t index, int threads) {
-    if (call.a.dtype() == DType::f16)
-      accumulate_one<Float16>(model_, shape, call, index, acc, threads);
-    else
-      accumulate_one<float>(model_, shape, call, index, acc, threads);
+    accumulate(row, shape, view<A>(a, index, call.transpose_a), view<B>(b, index, call.transpose_b), nullptr,
+               acc + index * shape.m * n, n, threads);
   };
 
   const Tensor bias = call.bias == nullptr ? Tensor() : widened(*call.bias);
@@ -49,15 +62,14 @@ void EmulatedBackend::gemm(const GemmCall& call) {
   const float* const addend_rows = addend.defined() ? addend.host<float>().data() : nullptr;
   ProbedRounding round(call.probe);
   const auto finish = [&](std::int64_t begin, std::int64_t end) {  // rows of all products
-    for (std::int64_t row = begin; row < end; ++row) {
-      if (bias_row != nullptr) add_to(acc + row * n, bias_row, n);
-      if (addend_rows != nullptr) add_to(acc + row * n, addend_rows + row * n, n);
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (bias_row != nullptr) add_to(acc + i * n, bias_row, n);
+      if (addend_rows != nullptr) add_to(acc + i * n, addend_rows + i * n, n);
     }
     const std::int64_t first = begin * n, count = (end - begin) * n;
-    if (half_out)
-      round(acc + first, count, call.out.host<Float16>().data() + first);
-    else
-      round(acc + first, count, acc + first);
+    with_element_type(call.out.dtype(), [&](auto tag) {
+      round(acc + first, count, call.out.host<decltype(tag)>().data() + first);
+    });
   };
 
   // Many products share the threads; a few have them all, one after the other.
@@ -72,6 +84,23 @@ void EmulatedBackend::gemm(const GemmCall& call) {
   }
   for (std::int64_t i = 0; i < plan.batch; ++i) product(i, workers_.threads());
   workers_.for_each_chunk(plan.batch * shape.m, std::max<std::int64_t>(1, elementwise_chunk / n), finish);
+}
+
+template <class A>
+void EmulatedBackend::multiply_rounded(const GemmCall& call, const checks::GemmPlan& plan) {
+  const Tensor a = rounded_to_fp8<typename A::Format>(call.a);
+  if (call.b_format == Fp8Rounding::e4m3)
+    multiply<A, Float8E4M3>(call, plan, a, rounded_to_fp8<Fp8E4M3>(call.b));
+  else
+    multiply<A, Float8E5M2>(call, plan, a, rounded_to_fp8<Fp8E5M2>(call.b));
+}
+
+void EmulatedBackend::gemm(const GemmCall& call) {
+  const checks::GemmPlan plan = checks::gemm(call);
+  if (call.a_format == Fp8Rounding::e4m3) return multiply_rounded<Float8E4M3>(call, plan);
+  if (call.a_format == Fp8Rounding::e5m2) return multiply_rounded<Float8E5M2>(call, plan);
+  with_element_type(call.a.dtype(),
+                    [&](auto tag) { multiply<decltype(tag), decltype(tag)>(call, plan, call.a, call.b); });
 }
 
 }  // namespace fp16lab::engine

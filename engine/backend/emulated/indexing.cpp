@@ -1,16 +1,13 @@
 // Elements and rows by index: pick and place, gather and scatter.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
-#include "numerics/bits.hpp"
 #include "numerics/tree_reduce.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
-
-Float16 canonical(Float16 x) { return x.is_nan() ? Float16::from_bits(Binary16::canonical_nan) : x; }
-float canonical(float x) { return canonicalize(x); }
 
 template <class T>
 void pick_all(checks::MatrixExtents extents, const Tensor& x, const Tensor& index, Tensor& out) {
@@ -38,6 +35,10 @@ void copy_row(const float* x, float* out, std::int64_t n) {
 }
 FP16LAB_VECTOR_CLONES
 void copy_row(const Float16* x, Float16* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = canonical(x[i]);
+}
+FP16LAB_VECTOR_CLONES
+void copy_row(const BFloat16* x, BFloat16* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = canonical(x[i]);
 }
 
@@ -76,16 +77,14 @@ void sort_positions(std::span<const std::int32_t> index, std::span<std::int64_t>
 void EmulatedBackend::pick(const Tensor& x, const Tensor& index, Tensor& out) {
   const checks::MatrixExtents extents = checks::pick(x, index, out);
   checks::index_range("pick", index.host<std::int32_t>(), extents.columns);
-  if (x.dtype() == DType::f32) return pick_all<float>(extents, x, index, out);
-  pick_all<Float16>(extents, x, index, out);
+  with_element_type(x.dtype(), [&](auto tag) { pick_all<decltype(tag)>(extents, x, index, out); });
 }
 
 void EmulatedBackend::place(const Tensor& x, const Tensor& index, Tensor& out) {
   const checks::MatrixExtents extents = checks::place(x, index, out);
   checks::index_range("place", index.host<std::int32_t>(), extents.columns);
   fill(out, 0.0);
-  if (x.dtype() == DType::f32) return place_all<float>(extents, x, index, out);
-  place_all<Float16>(extents, x, index, out);
+  with_element_type(x.dtype(), [&](auto tag) { place_all<decltype(tag)>(extents, x, index, out); });
 }
 
 void EmulatedBackend::gather_rows(const Tensor& table, const Tensor& index, Tensor& out) {
@@ -99,8 +98,10 @@ void EmulatedBackend::gather_rows(const Tensor& table, const Tensor& index, Tens
             copy_row(from + rows[to_size(i)] * extents.columns, to + i * extents.columns, extents.columns);
         });
   };
-  if (table.dtype() == DType::f32) return gather(table.host<float>().data(), out.host<float>().data());
-  gather(table.host<Float16>().data(), out.host<Float16>().data());
+  with_element_type(table.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    gather(static_cast<const T*>(table.host<T>().data()), out.host<T>().data());
+  });
 }
 
 void EmulatedBackend::scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) {

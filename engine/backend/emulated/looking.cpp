@@ -6,6 +6,7 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/digest_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 
 namespace fp16lab::engine {
@@ -30,11 +31,10 @@ std::uint64_t digest_range(const std::byte* bytes, std::uint64_t begin, std::uin
 }  // namespace
 
 void EmulatedBackend::count(const Tensor& x, ExponentHistogram& histogram) {
-  if (x.dtype() == DType::f32) {
-    count_exponents(std::span<const float>(x.host<float>()), histogram, workers_.threads());
-  } else {
-    count_exponents(std::span<const Float16>(x.host<Float16>()), histogram, workers_.threads());
-  }
+  with_element_type(x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    count_exponents(std::span<const T>(x.host<T>()), histogram, workers_.threads());
+  });
 }
 
 void EmulatedBackend::histogram(const Tensor& x, ExponentHistogram& out) {

@@ -3,6 +3,7 @@
 
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/backend/fill_pattern.hpp"
 #include "numerics/convert.hpp"
@@ -73,22 +74,24 @@ void EmulatedBackend::fill(Tensor& out, double value) {
 Tensor EmulatedBackend::widened(const Tensor& x) {
   if (x.dtype() == DType::f32) return x;
   Tensor wide = empty(x.shape(), DType::f32);
-  widen(x.host<Float16>(), wide.host<float>(), workers_.threads());
+  with_low_type(x.dtype(),
+                [&](auto tag) { widen(x.host<decltype(tag)>(), wide.host<float>(), workers_.threads()); });
   return wide;
 }
 
 void EmulatedBackend::store(const Tensor& wide, Tensor& out, CastProbe* probe) {
-  if (probe != nullptr && out.dtype() == DType::f16) {
-    narrow_and_count(wide.host<float>(), out.host<Float16>(), probe->before, probe->after,
-                     workers_.threads());
+  if (out.dtype() != DType::f32) {
+    with_low_type(out.dtype(), [&](auto tag) {
+      const auto to = out.host<decltype(tag)>();
+      if (probe != nullptr)
+        narrow_and_count(wide.host<float>(), to, probe->before, probe->after, workers_.threads());
+      else
+        narrow(wide.host<float>(), to, Rounding::nearest_even, workers_.threads());
+    });
     return;
   }
   if (probe != nullptr) count(wide, probe->before);
-  if (out.dtype() == DType::f16) {
-    narrow(wide.host<float>(), out.host<Float16>(), Rounding::nearest_even, workers_.threads());
-  } else if (wide.data() != out.data()) {
-    copy(wide, out);
-  }
+  if (wide.data() != out.data()) copy(wide, out);
   if (probe != nullptr) count(out, probe->after);
 }
 

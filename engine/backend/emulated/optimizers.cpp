@@ -1,6 +1,7 @@
 // One optimizer step of one parameter: scalars from the step state, then one pass over its elements.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 #include "engine/backend/optimizer_functions.hpp"
 
@@ -91,9 +92,54 @@ void adam_range(DecayRule rule, const functions::AdamCoefficients& coefficients,
   }
 }
 
-bool is_skipped(const StepState& state, int optimizer) {
-  return state.found_inf[static_cast<std::size_t>(optimizer)] != 0.0f;
+FP16LAB_VECTOR_CLONES
+void multiply_to(const float* x, float factor, float* out, std::int64_t n) {
+  const functions::Multiply multiply;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) out[i] = multiply(x[i], factor);
 }
+
+/// update(weight, gradient, first, count) with FP32 arrays for runs of elements [first, first + count). Where the weight
+/// or the gradient has 16 bits, or the gradient a factor, the runs are strips: widened, multiplied, and the weight
+/// rounded once when it is done.
+template <class Update>
+void for_each_update(const Workers& workers, Tensor& weight, const Tensor& gradient, float factor,
+                     const Update& update) {
+  with_element_type(weight.dtype(), [&](auto weight_tag) {
+    with_element_type(gradient.dtype(), [&](auto gradient_tag) {
+      using Weight = decltype(weight_tag);
+      using Gradient = decltype(gradient_tag);
+      Weight* const weights = weight.host<Weight>().data();
+      const Gradient* const gradients = gradient.host<Gradient>().data();
+      workers.for_each_element_chunk(weight.element_count(), [&](std::int64_t begin, std::int64_t end) {
+        if constexpr (!is_low<Weight> && !is_low<Gradient>)
+          if (factor == 1.0f) return update(weights + begin, gradients + begin, begin, end - begin);
+        Strip wide_weight, wide_gradient;
+        for_each_strip_of(end - begin, [&](std::int64_t first, std::int64_t count) {
+          first += begin;
+          const float* g = wide_gradient.data();
+          if constexpr (is_low<Gradient>)
+            widen_strip(gradients + first, count, wide_gradient.data());
+          else
+            g = gradients + first;
+          if (factor != 1.0f) {
+            multiply_to(g, factor, wide_gradient.data(), count);
+            g = wide_gradient.data();
+          }
+          if constexpr (is_low<Weight>) {
+            widen_strip(weights + first, count, wide_weight.data());
+            update(wide_weight.data(), g, first, count);
+            narrow_strip(wide_weight.data(), count, weights + first);
+          } else {
+            update(weights + first, g, first, count);
+          }
+        });
+      });
+    });
+  });
+}
+
+bool is_skipped(const StepState& state, std::size_t optimizer) { return state.found_inf[optimizer] != 0.0f; }
 
 }  // namespace
 
@@ -103,16 +149,16 @@ void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const 
   checks::optimizer_index("sgd_step", optimizer);
   checks::sgd_step(options, weight, gradient, velocity);
   const StepState state = read_step_state(step);
-  if (is_skipped(state, optimizer)) return;
-  const functions::SgdCoefficients coefficients = functions::sgd_coefficients(options, state);
-  const VelocityRule rule = functions::velocity_rule(options, state);
-  float* const w = weight.host<float>().data();
-  const float* const g = gradient.host<float>().data();
+  const auto slot = static_cast<std::size_t>(optimizer);
+  if (is_skipped(state, slot)) return;
+  const functions::SgdCoefficients coefficients = functions::sgd_coefficients(options, state, slot);
+  const VelocityRule rule = functions::velocity_rule(options, state, slot);
   float* const v = rule == VelocityRule::none ? nullptr : velocity.host<float>().data();
-  workers_.for_each_element_chunk(weight.element_count(), [&](std::int64_t begin, std::int64_t end) {
-    sgd_range(rule, options.nesterov, coefficients, w + begin, g + begin, v == nullptr ? nullptr : v + begin,
-              end - begin);
-  });
+  for_each_update(workers_, weight, gradient, options.gradient_factor,
+                  [&](float* w, const float* g, std::int64_t first, std::int64_t count) {
+                    sgd_range(rule, options.nesterov, coefficients, w, g, v == nullptr ? nullptr : v + first,
+                              count);
+                  });
 }
 
 void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
@@ -120,18 +166,18 @@ void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, cons
                                 const Tensor& step) {
   checks::step_state("adam_step", step);
   checks::optimizer_index("adam_step", optimizer);
-  checks::adam_step(weight, gradient, first_moment, second_moment);
+  checks::adam_step(options, weight, gradient, first_moment, second_moment);
   const StepState state = read_step_state(step);
-  if (is_skipped(state, optimizer)) return;
-  const functions::AdamCoefficients coefficients = functions::adam_coefficients(options, state);
+  const auto slot = static_cast<std::size_t>(optimizer);
+  if (is_skipped(state, slot)) return;
+  const functions::AdamCoefficients coefficients = functions::adam_coefficients(options, state, slot);
   const DecayRule rule = functions::decay_rule(options);
-  float* const w = weight.host<float>().data();
-  const float* const g = gradient.host<float>().data();
   float* const m = first_moment.host<float>().data();
   float* const v = second_moment.host<float>().data();
-  workers_.for_each_element_chunk(weight.element_count(), [&](std::int64_t begin, std::int64_t end) {
-    adam_range(rule, coefficients, {w + begin, g + begin, m + begin, v + begin, end - begin});
-  });
+  for_each_update(workers_, weight, gradient, options.gradient_factor,
+                  [&](float* w, const float* g, std::int64_t first, std::int64_t count) {
+                    adam_range(rule, coefficients, {w, g, m + first, v + first, count});
+                  });
 }
 
 }  // namespace fp16lab::engine

@@ -6,6 +6,7 @@
 
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 #include "numerics/bits.hpp"
 
@@ -138,6 +139,10 @@ FP16LAB_VECTOR_CLONES
 void rank_all(const Float16* x, std::int64_t places, std::int64_t depth, std::int64_t* ranks) {
   rank_all<Binary16>(reinterpret_cast<const std::uint16_t*>(x), places, depth, ranks);
 }
+FP16LAB_VECTOR_CLONES
+void rank_all(const BFloat16* x, std::int64_t places, std::int64_t depth, std::int64_t* ranks) {
+  rank_all<BrainFloat16>(reinterpret_cast<const std::uint16_t*>(x), places, depth, ranks);
+}
 
 /// The places of the maxima of one unit's windows. `ranks` are those of the unit.
 FP16LAB_VECTOR_CLONES
@@ -211,9 +216,6 @@ void average_transposed_unit(const Pool2dPlan& plan, Layout layout, std::int64_t
 
 // ---- by index ----
 
-inline float canonical(float x) { return canonicalize(x); }
-inline Float16 canonical(Float16 x) { return x.is_nan() ? Float16::from_bits(Binary16::canonical_nan) : x; }
-
 /// Calls body(plane's first element, first window, distance between neighbours in memory) for every plane.
 template <class Body>
 void for_each_plane(const Workers& workers, const PoolIndexPlan& plan, Layout layout, const Body& body) {
@@ -264,13 +266,11 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
     });
   };
   const PoolIndexPlan places{plan.images, plan.channels, plan.places(), plan.windows()};
-  if (x.dtype() == DType::f16) {
-    pool(x.host<Float16>().data());
-    pick_all<Float16>(workers_, places, layout, x, index, out);
-  } else {
-    pool(x.host<float>().data());
-    pick_all<float>(workers_, places, layout, x, index, out);
-  }
+  with_element_type(x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    pool(static_cast<const T*>(x.host<T>().data()));
+    pick_all<T>(workers_, places, layout, x, index, out);
+  });
 }
 
 void EmulatedBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) {
@@ -298,8 +298,8 @@ void EmulatedBackend::average_pool2d_transposed(const Tensor& x, const Pool2dGeo
 void EmulatedBackend::pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) {
   const PoolIndexPlan plan = checks::pool_pick(x, index, layout, out);
   checks::index_range("pool_pick", index.host<std::int32_t>(), plan.places);
-  if (x.dtype() == DType::f16) return pick_all<Float16>(workers_, plan, layout, x, index, out);
-  pick_all<float>(workers_, plan, layout, x, index, out);
+  with_element_type(x.dtype(),
+                    [&](auto tag) { pick_all<decltype(tag)>(workers_, plan, layout, x, index, out); });
 }
 
 void EmulatedBackend::pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) {

@@ -23,17 +23,21 @@ void add_to(float* t, float addend, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) t[i] = add(t[i], addend);
 }
 
-void ProbedRounding::operator()(const float* t, std::int64_t n, Float16* out) {
+template <class Low>
+void ProbedRounding::narrow_block(const float* t, std::int64_t n, Low* out) {
   const std::span from(t, static_cast<std::size_t>(n));
   const std::span to(out, static_cast<std::size_t>(n));
   if (probe_ == nullptr) return narrow(from, to);
   CastProbe block;
   narrow_and_count(from, to, block.before);
-  count_exponents(std::span<const Float16>(to), block.after);
+  count_exponents(std::span<const Low>(to), block.after);
   const std::scoped_lock lock(mutex_);
   probe_->before += block.before;
   probe_->after += block.after;
 }
+
+void ProbedRounding::operator()(const float* t, std::int64_t n, Float16* out) { narrow_block(t, n, out); }
+void ProbedRounding::operator()(const float* t, std::int64_t n, BFloat16* out) { narrow_block(t, n, out); }
 
 void ProbedRounding::operator()(const float* t, std::int64_t n, float* out) {
   if (out != t) std::copy_n(t, n, out);

@@ -12,10 +12,11 @@
 
 namespace fp16lab::engine {
 
-/// d = c (+) a * b by the tensor-core row; c null: from +0.
-inline void accumulate(const TensorCoreModel& model, GemmShape shape, MatrixView<Float16> a,
-                       MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads) {
-  emulated_gemm(model, shape, a, b, c, d, ldd, threads);
+/// d = c (+) a * b by the tensor-core row, which must have these operands; c null: from +0.
+template <class A, class B>
+void accumulate(const TensorCoreModel& row, GemmShape shape, MatrixView<A> a, MatrixView<B> b, const float* c,
+                float* d, std::int64_t ldd, int threads) {
+  emulated_gemm(row, shape, a, b, c, d, ldd, threads);
 }
 /// The same by one fma chain, whatever the row.
 inline void accumulate(const TensorCoreModel&, GemmShape shape, MatrixView<float> a, MatrixView<float> b,
@@ -35,9 +36,13 @@ class ProbedRounding {
   explicit ProbedRounding(CastProbe* probe) : probe_(probe) {}
 
   void operator()(const float* t, std::int64_t n, Float16* out);
+  void operator()(const float* t, std::int64_t n, BFloat16* out);
   void operator()(const float* t, std::int64_t n, float* out);  ///< a copy, or nothing if out is t
 
  private:
+  template <class Low>
+  void narrow_block(const float* t, std::int64_t n, Low* out);
+
   CastProbe* probe_;
   std::mutex mutex_;
 };

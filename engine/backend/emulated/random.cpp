@@ -4,6 +4,7 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 #include "numerics/philox_words.hpp"
 
@@ -41,10 +42,19 @@ FP16LAB_VECTOR_CLONES
 void bernoulli_strip(float keep, const std::uint32_t* words, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = uniform01(words[i]) < keep ? 1.0f : 0.0f;
 }
+template <class F>
+inline void bernoulli_codes(float keep, const std::uint32_t* words, SmallFloat<F>* out, std::int64_t n) {
+  constexpr auto one = SmallFloat<F>::from_bits(F::bias << F::fraction_bits);
+  for (std::int64_t i = 0; i < n; ++i)
+    out[i] = uniform01(words[i]) < keep ? one : SmallFloat<F>::from_bits(0);
+}
 FP16LAB_VECTOR_CLONES
 void bernoulli_strip(float keep, const std::uint32_t* words, Float16* out, std::int64_t n) {
-  constexpr Float16 one = Float16::from_bits(Binary16::bias << Binary16::fraction_bits);
-  for (std::int64_t i = 0; i < n; ++i) out[i] = uniform01(words[i]) < keep ? one : Float16::from_bits(0);
+  bernoulli_codes(keep, words, out, n);
+}
+FP16LAB_VECTOR_CLONES
+void bernoulli_strip(float keep, const std::uint32_t* words, BFloat16* out, std::int64_t n) {
+  bernoulli_codes(keep, words, out, n);
 }
 
 }  // namespace
@@ -84,8 +94,7 @@ void EmulatedBackend::fill_bernoulli(Tensor& out, const PhiloxStream& stream, fl
                         });
     });
   };
-  if (out.dtype() == DType::f32) return fill_with(out.host<float>().data());
-  fill_with(out.host<Float16>().data());
+  with_element_type(out.dtype(), [&](auto tag) { fill_with(out.host<decltype(tag)>().data()); });
 }
 
 }  // namespace fp16lab::engine

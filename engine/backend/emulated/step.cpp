@@ -5,6 +5,7 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 #include "engine/backend/optimizer_functions.hpp"
 #include "numerics/tree_reduce.hpp"
@@ -34,6 +35,27 @@ void limit(float* x, float max_value, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] = functions::limited(x[i], max_value);
 }
 
+/// pass(values, count) over the elements of x (f), in place: those of f32 as they are, those of 16 bits widened in
+/// strips and rounded again.
+template <class Pass>
+void for_each_run(const Workers& workers, const Tensor& x, const Pass& pass) {
+  with_element_type(x.dtype(), [&](auto tag) {
+    auto* const values = x.host<decltype(tag)>().data();
+    workers.for_each_element_chunk(x.element_count(), [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<decltype(tag), float>) {
+        pass(values + begin, end - begin);
+      } else {
+        Strip wide;
+        for_each_strip_of(end - begin, [&](std::int64_t first, std::int64_t count) {
+          widen_strip(values + begin + first, count, wide.data());
+          pass(wide.data(), count);
+          narrow_strip(wide.data(), count, values + begin + first);
+        });
+      }
+    });
+  });
+}
+
 /// TREE sum of squares of 1 to 1024 elements. Squares of FP32 numbers are exact in FP64.
 FP16LAB_VECTOR_CLONES
 double chunk_of_squares(const float* x, std::int64_t n) {
@@ -44,6 +66,14 @@ double chunk_of_squares(const float* x, std::int64_t n) {
         return value * value;
       },
       TreeSum{});
+}
+/// The same of elements of 16 bits: widening is exact.
+template <class Low>
+double chunk_of_squares(const Low* x, std::int64_t n) {
+  static_assert(tree_chunk_size <= strip_elements);
+  Strip wide;
+  widen_strip(x, n, wide.data());
+  return chunk_of_squares(static_cast<const float*>(wide.data()), n);
 }
 
 }  // namespace
@@ -86,32 +116,33 @@ void EmulatedBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor
   checks::optimizer_index("unscale", optimizer);
   StepState state = read_step_state(step);
   std::atomic<bool> found = false;
-  for (const Tensor& gradient : gradients) {
-    float* const values = gradient.host<float>().data();
-    workers_.for_each_element_chunk(gradient.element_count(), [&](std::int64_t begin, std::int64_t end) {
-      if (multiply_and_check(values + begin, state.inverse_scale, end - begin))
+  for (const Tensor& gradient : gradients)
+    for_each_run(workers_, gradient, [&](float* values, std::int64_t count) {
+      if (multiply_and_check(values, state.inverse_scale, count))
         found.store(true, std::memory_order_relaxed);
     });
-  }
   if (!found) return;
   state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
   write_step_state(state, step);
 }
 
-double EmulatedBackend::sum_of_squares(std::span<const float> values) {
+double EmulatedBackend::sum_of_squares(const Tensor& x) {
   // Level one of TREE in parallel; its chunk results are a sequence that the same rule reduces.
-  const auto count = static_cast<std::int64_t>(values.size());
+  const std::int64_t count = x.element_count();
   const std::int64_t chunks = (count + tree_chunk_size - 1) / tree_chunk_size;
   chunk_sums_.resize(static_cast<std::size_t>(chunks));
   static_assert(elementwise_chunk % tree_chunk_size == 0);
-  workers_.for_each_chunk(
-      chunks, elementwise_chunk / tree_chunk_size, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-          const std::int64_t first = chunk * tree_chunk_size;
-          chunk_sums_[static_cast<std::size_t>(chunk)] =
-              chunk_of_squares(values.data() + first, std::min<std::int64_t>(tree_chunk_size, count - first));
-        }
-      });
+  with_element_type(x.dtype(), [&](auto tag) {
+    const decltype(tag)* const values = x.host<decltype(tag)>().data();
+    workers_.for_each_chunk(
+        chunks, elementwise_chunk / tree_chunk_size, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+            const std::int64_t first = chunk * tree_chunk_size;
+            chunk_sums_[static_cast<std::size_t>(chunk)] =
+                chunk_of_squares(values + first, std::min<std::int64_t>(tree_chunk_size, count - first));
+          }
+        });
+  });
   return tree_sum<double>(chunks,
                           [this](std::int64_t i) { return chunk_sums_[static_cast<std::size_t>(i)]; });
 }
@@ -120,7 +151,7 @@ void EmulatedBackend::global_norm(std::span<const Tensor> gradients, Tensor& ste
   checks::step_state("global_norm", step);
   checks::gradients("global_norm", gradients);
   double sum = 0.0;
-  for (const Tensor& gradient : gradients) sum += sum_of_squares(gradient.host<float>());
+  for (const Tensor& gradient : gradients) sum += sum_of_squares(gradient);
   StepState state = read_step_state(step);
   state.grad_norm = canonicalize(functions::square_root_f64(sum));
   write_step_state(state, step);
@@ -139,12 +170,9 @@ void EmulatedBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm,
 void EmulatedBackend::clip_by_value(std::span<Tensor> gradients, float max_value) {
   checks::gradients("clip_by_value", gradients);
   checks::max_value(max_value);
-  for (const Tensor& gradient : gradients) {
-    float* const values = gradient.host<float>().data();
-    workers_.for_each_element_chunk(gradient.element_count(), [=](std::int64_t begin, std::int64_t end) {
-      limit(values + begin, max_value, end - begin);
-    });
-  }
+  for (const Tensor& gradient : gradients)
+    for_each_run(workers_, gradient,
+                 [=](float* values, std::int64_t count) { limit(values, max_value, count); });
 }
 
 }  // namespace fp16lab::engine

@@ -1,0 +1,63 @@
+// Inside the emulated back end: from a dtype that a verb accepts to the C++ type of its elements.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "numerics/bits.hpp"
+#include "numerics/convert.hpp"
+#include "numerics/dtype.hpp"
+
+namespace fp16lab::engine {
+
+/// f of the verbs, but f32: storage only, every operation widens first.
+template <class T>
+inline constexpr bool is_low = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+/// Calls body(a value of the element type) for one of f32, f16 and bf16; the verb's check has excluded others.
+template <class Body>
+decltype(auto) with_element_type(DType dtype, const Body& body) {
+  if (dtype == DType::f16) return body(Float16::from_bits(0));
+  if (dtype == DType::bf16) return body(BFloat16::from_bits(0));
+  return body(float{});
+}
+/// The same for f16 and bf16.
+template <class Body>
+decltype(auto) with_low_type(DType dtype, const Body& body) {
+  if (dtype == DType::bf16) return body(BFloat16::from_bits(0));
+  return body(Float16::from_bits(0));
+}
+
+/// x, a NaN as the canonical one.
+inline float canonical(float x) { return canonicalize(x); }
+template <class F>
+inline SmallFloat<F> canonical(SmallFloat<F> x) {
+  return x.is_nan() ? SmallFloat<F>::from_bits(F::canonical_nan) : x;
+}
+
+// Passes over 16-bit elements go through FP32 in strips that stay in the first-level cache.
+inline constexpr std::int64_t strip_elements = 1024;
+using Strip = std::array<float, strip_elements>;
+
+template <class Low>
+void widen_strip(const Low* from, std::int64_t n, float* to) {
+  const auto count = static_cast<std::size_t>(n);
+  widen(std::span(from, count), std::span(to, count));
+}
+template <class Low>
+void narrow_strip(const float* from, std::int64_t n, Low* to) {
+  const auto count = static_cast<std::size_t>(n);
+  narrow(std::span(from, count), std::span(to, count));
+}
+
+/// Calls body(first, count) for the strips of n elements.
+template <class Body>
+void for_each_strip_of(std::int64_t n, const Body& body) {
+  for (std::int64_t first = 0; first < n; first += strip_elements)
+    body(first, std::min(strip_elements, n - first));
+}
+
+}  // namespace fp16lab::engine
