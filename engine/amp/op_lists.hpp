@@ -1,39 +1,42 @@
 // Which operations compute in 16 bits and which in FP32: tables, one per dialect.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "engine/amp/level.hpp"
 #include "engine/autograd/op.hpp"
+#include "numerics/dtype.hpp"
 
 namespace fp16lab::engine::amp {
-
-/// Whose lists: the framework that a table follows.
-enum class Dialect { torch };
 
 enum class OpList {
   white,    ///< always in the low-precision dtype
   black,    ///< always in FP32
-  follows,  ///< in the dtype of its inputs; mixed inputs promote to the widest
+  follows,  ///< as the level says of unlisted ops
   banned,   ///< refused: wrong results in 16 bits, and a safe op in its place
 };
 
 struct OpListRow {
   Op op;
   OpList list;
+  std::string_view name = {};    ///< the framework's name for it: "elementwise_add", "MatMul", "addmm"
   std::string_view reason = {};  ///< banned: why
   Op remedy = Op::leaf;          ///< banned: the op to use
 };
 
-/// The rows of a dialect; an op without a row follows its inputs.
-std::span<const OpListRow> op_lists(Dialect dialect);
-OpList list_of(Dialect dialect, Op op);
+/// The rows of a dialect's lists for 16-bit dtype `low` at a level (paddle's OD has no black list, O2 a short one;
+/// mindspore's O2 lists cells to keep; no dialect tells f16 from bf16 among the ops that there are here); an op without a
+/// row is unlisted. Several rows, with the same list, may name one op. Rows with `follows` give an unlisted op the
+/// framework's name; rows without a name are ours (the table says why).
+std::span<const OpListRow> op_lists(Dialect dialect, Level level = Level::O1, DType low = DType::f16);
 /// The row of `op`; {op, follows} where there is none.
-OpListRow row_of(Dialect dialect, Op op);
+OpListRow row_of(Dialect dialect, Level level, DType low, Op op);
 
-std::string_view name_of(Dialect dialect);
+/// The op behind a name of the dialect's at any level, or of ours; nothing for an unknown one.
+std::optional<Op> op_from_name(Dialect dialect, std::string_view name);
+
 std::string_view name_of(OpList list);
-/// std::invalid_argument naming the known dialects otherwise.
-Dialect dialect_from_name(std::string_view name);
 
 }  // namespace fp16lab::engine::amp

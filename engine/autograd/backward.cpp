@@ -12,22 +12,6 @@ namespace {
 
 using Kind = AutogradError::Kind;
 
-constexpr std::string_view slot_name(SlotLabel label) {
-  switch (label) {
-    case SlotLabel::none:
-      return "";
-    case SlotLabel::input:
-      return "input";
-    case SlotLabel::weight:
-      return "weight";
-    case SlotLabel::bias:
-      return "bias";
-    case SlotLabel::prediction:
-      return "prediction";
-  }
-  return "?";
-}
-
 constexpr GradientKind kind_of(SlotLabel label) {
   return label == SlotLabel::weight || label == SlotLabel::bias ? GradientKind::weight
                                                                 : GradientKind::activation;
@@ -242,15 +226,29 @@ class BackwardPass {
   void add_to_parameter(std::uint32_t id) {
     Backend& backend = tape_.backend();
     Parameter& parameter = *tape_.nodes_[id].parameter;
+    const DType dtype = parameter.dtypes.gradient;
+    // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32 master.
+    const Tensor contribution = converted(entries_[id].cotangent, dtype);
     // The buffer is the parameter's own: cotangents may share memory with each other.
-    if (!parameter.gradient.defined())
-      parameter.gradient = backend.empty(parameter.value.shape(), DType::f32);
+    const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype;
+    if (parameter.has_gradient && !fits) {
+      throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
+                             parameter.gradient.describe() + ", but it is to be " +
+                             std::string(name_of(dtype)) + "; clear it first");
+    }
+    if (!fits) parameter.gradient = backend.empty(parameter.value.shape(), dtype);
     if (parameter.has_gradient) {
-      backend.binary(BinaryOp::add, parameter.gradient, entries_[id].cotangent, parameter.gradient);
+      backend.binary(BinaryOp::add, parameter.gradient, contribution, parameter.gradient);
     } else {
-      backend.copy(entries_[id].cotangent, parameter.gradient);
+      backend.copy(contribution, parameter.gradient);
     }
     parameter.has_gradient = true;
+  }
+  Tensor converted(const Tensor& x, DType dtype) const {
+    if (x.dtype() == dtype) return x;
+    Tensor out = tape_.backend().empty(x.shape(), dtype);
+    tape_.backend().cast(x, out);
+    return out;
   }
 
   void release(std::uint32_t id) {
@@ -315,7 +313,7 @@ class BackwardPass {
     std::string& name = scratch_.observed_name;
     name = tape_.scopes_[tape_.nodes_[id].scope].path;
     if (!name.empty()) name += '.';
-    name += slot_name(label);
+    name += name_of(label);
     tape_.observer_->on_gradient(name, kind_of(label), result.dtype(), probe);
     return result;
   }

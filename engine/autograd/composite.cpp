@@ -11,8 +11,8 @@ namespace {
 /// The node through which `input` enters: `value` is what the op was dispatched to.
 Variable entered(const Variable& input, const Tensor& value, SlotLabel label) {
   Tape& tape = input.tape();
-  // A policy has narrowed an FP32 input on the way: its gradient takes the same way back.
-  if (input.dtype() == DType::f32 && value.dtype() != DType::f32)
+  // A policy has rounded the input on the way: its gradient takes the same way back.
+  if (value.dtype() != DType::f32 && value.dtype() != input.dtype())
     return entered(ops::cast_as(input, value), value, label);
   const bool same = input.dtype() == DType::f32;
   if (same && label == SlotLabel::none) return input;
@@ -49,8 +49,8 @@ DType enter(Op op, std::span<Variable> inputs, std::span<const SlotLabel> labels
 
 Variable enter_parameter(Op op, const Variable& input, SlotLabel label) {
   tape_of(op, input);
-  if (input.dtype() != DType::f32 && input.dtype() != DType::f16)
-    reject(op, "a parameter is " + describe(input) + "; f32 or f16 is needed");
+  if (!is_floating(input.dtype()))
+    reject(op, "a parameter is " + describe(input) + "; f32, f16 or bf16 is needed");
   return entered(input, input.tensor(), label);
 }
 

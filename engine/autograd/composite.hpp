@@ -17,8 +17,15 @@ namespace fp16lab::engine::composite {
 /// that is FP32 already stays as it is.
 DType enter(Op op, std::span<Variable> inputs, std::span<const SlotLabel> labels);
 
-/// One input alone, without asking the policy: a parameter of a norm, which stays in FP32 under every dialect.
+/// One input alone, widened without asking the policy: a parameter of a norm, which no list rounds.
 Variable enter_parameter(Op op, const Variable& input, SlotLabel label);
+
+/// `compute()` with the cast policy off: what a list says of a composite, it says of it as a whole.
+template <class Compute>
+Variable without_policy(Tape& tape, const Compute& compute) {
+  const CastPolicyGuard off(tape, nullptr);
+  return compute();
+}
 
 // Verbs of x's back end, each into a new tensor: temporaries that die with the expression instead of living on
 // the tape. All f32.

@@ -68,8 +68,6 @@ class Application {
   std::vector<Variable> gradients_;
 };
 
-bool is_floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f16; }
-
 /// Under autocast: floating inputs in the dtype that the op asks for.
 void cast_inputs(const CustomOp& op, CastPolicy& policy, std::vector<Variable>& inputs) {
   if (!op.autocast_dtype) {
@@ -80,8 +78,9 @@ void cast_inputs(const CustomOp& op, CastPolicy& policy, std::vector<Variable>& 
   }
   if (!is_floating(*op.autocast_dtype)) {
     throw std::invalid_argument(title(op) + ": autocast_dtype is " +
-                                std::string(name_of(*op.autocast_dtype)) + "; must be f32 or f16");
+                                std::string(name_of(*op.autocast_dtype)) + "; must be f32, f16 or bf16");
   }
+  policy.on_custom_op({Op::custom, inputs.front().tape().scope()}, *op.autocast_dtype);
   for (Variable& input : inputs) {
     if (is_floating(input.dtype()) && input.dtype() != *op.autocast_dtype)
       input = policy.cast(input, *op.autocast_dtype);

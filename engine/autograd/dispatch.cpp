@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace fp16lab::engine {
 
@@ -24,8 +25,6 @@ Tape& tape_of(Op op, const Variable& x) {
 
 namespace {
 
-constexpr std::array floating_dtypes = {DType::f32, DType::f16};
-
 /// The dtypes that occur among the inputs, each once, in order of appearance.
 class DTypes {
  public:
@@ -34,8 +33,10 @@ class DTypes {
       tape.check(inputs[i], name_of(op));
       const DType dtype = inputs[i].dtype();
       if (contains(list(), dtype)) continue;
-      if (!contains(floating_dtypes, dtype))
-        reject(op, "input " + std::to_string(i) + " is " + describe(inputs[i]) + "; f32 or f16 is needed");
+      if (!is_floating(dtype)) {
+        reject(op,
+               "input " + std::to_string(i) + " is " + describe(inputs[i]) + "; f32, f16 or bf16 is needed");
+      }
       list_[count_++] = dtype;
     }
   }
@@ -46,7 +47,7 @@ class DTypes {
     return std::find(list.begin(), list.end(), dtype) != list.end();
   }
 
-  std::array<DType, floating_dtypes.size()> list_{};
+  std::array<DType, 3> list_{};  // as many as there are floating dtypes
   std::size_t count_ = 0;
 };
 
@@ -61,13 +62,13 @@ DType dispatched_dtype(Op op, std::span<const Variable> inputs) {
   const Tape& tape = tape_of(op, inputs.front());
   const DTypes occurring(op, tape, inputs);
   const std::span<const DType> dtypes = occurring.list();
-  if (const CastPolicy* const policy = tape.cast_policy()) return policy->compute_dtype(op, dtypes);
+  if (CastPolicy* const policy = tape.cast_policy()) return policy->compute_dtype({op, tape.scope()}, dtypes);
   if (dtypes.size() == 1) return dtypes.front();
   if (is_product(op)) {
     reject(op, "inputs " + describe(inputs[0]) + " and " + describe(inputs[1]) +
                    " differ in dtype; cast one of them, or switch autocast on");
   }
-  return DType::f32;
+  return DType::f32;  // the widest, of f16 and bf16 too
 }
 
 Variable dispatched_to(DType dtype, const Variable& input) {
@@ -79,6 +80,25 @@ Variable dispatched_to(DType dtype, const Variable& input) {
 void dispatch(Op op, std::span<Variable> inputs) {
   const DType dtype = dispatched_dtype(op, inputs);
   for (Variable& input : inputs) input = dispatched_to(dtype, input);
+}
+
+Variable dispatched_move(Op op, const Variable& x) {
+  const Tape& tape = tape_of(op, x);
+  if (tape.cast_policy() == nullptr || !is_floating(x.dtype())) return x;
+  return dispatched<1>(op, {x})[0];
+}
+
+Variable handed_on(Op op, const Variable& result) {
+  return handed_on(op, result, result.tape().cast_policy());
+}
+
+Variable handed_on(Op op, const Variable& result, CastPolicy* policy) {
+  if (policy == nullptr) return result;
+  return ops::cast(result, policy->result_dtype({op, result.tape().scope()}, result.dtype()));
+}
+
+Variable recorded(Op op, Tensor value, std::initializer_list<Slot> slots) {
+  return handed_on(op, slots.begin()->input.tape().record(op, std::move(value), slots));
 }
 
 Shape broadcast_shape(Op op, const Shape& a, const Shape& b) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -31,6 +32,22 @@ template <std::size_t count>
 std::array<Variable, count> dispatched(Op op, std::array<Variable, count> inputs) {
   dispatch(op, inputs);
   return inputs;
+}
+
+/// The input of an operation that moves elements, which take any dtype: dispatched if it is floating and there is a
+/// cast policy, else as it is.
+Variable dispatched_move(Op op, const Variable& x);
+
+/// `result`, which `op` has computed, as the cast policy hands it on.
+Variable handed_on(Op op, const Variable& result);
+Variable handed_on(Op op, const Variable& result, CastPolicy* policy);  ///< where the tape's is off already
+
+/// Records the value that `op` has computed from the slots' inputs (at least one), and hands the result on.
+Variable recorded(Op op, Tensor value, std::initializer_list<Slot> slots);
+
+/// Is it f32, f16 or bf16?
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
 /// The shape that NumPy broadcasting gives; std::invalid_argument naming `op` and both shapes if there is

@@ -92,7 +92,8 @@ Variable sum(const Variable& x, std::span<const int> axes, bool keep_axes = fals
 Variable max(const Variable& x);
 /// Backward shares the gradient evenly among equal maxima (as torch.amax).
 Variable max(const Variable& x, int axis, bool keep_axis = false);
-Variable mean(const Variable& x);  ///< sum, then division by the element count; so backward = div_rn(dL, n)
+/// FP32 sum, then division by the element count, one rounding to 16 bits; so backward = div_rn(dL, n).
+Variable mean(const Variable& x);
 Variable mean(const Variable& x, int axis, bool keep_axis = false);
 Variable mean(const Variable& x, std::span<const int> axes, bool keep_axes = false);
 Variable reshape(const Variable& x, const Shape& shape);
@@ -128,8 +129,9 @@ Variable embedding(const Variable& table, const Tensor& index);
 Variable scatter_rows(const Variable& x, const Tensor& index, std::int64_t rows);
 
 // ---- normalisation (ops_normalization.cpp) ----------------------------------------------------------
-// Arithmetic is FP32 whatever enters; a 16-bit result (outside autocast, and of batch_norm, which is in no list) is
-// rounded once. The norms' gradients are observed as "input", "weight" and "bias".
+// Arithmetic is FP32 whatever enters; a 16-bit result (outside autocast, or where the lists do not say FP32) is rounded
+// once. The norms' parameters are taken as they are stored: x alone decides the dtype of the result. Gradients are
+// observed as "input", "weight" and "bias".
 Variable softmax(const Variable& x, int axis);  ///< exp(x - max) / sum: rows of only -inf give NaN
 Variable log_softmax(const Variable& x, int axis);
 /// Over the last axis: (x - mean) / sqrt(variance + epsilon) * weight + bias, biased variance. weight and bias

@@ -20,76 +20,76 @@ Variable square(const Variable& x) { return multiply(x, x); }
 Variable relu(const Variable& input) {
   const auto inputs = dispatched<1>(Op::relu, {input});
   const Variable x = inputs[0];
-  return x.tape().record(Op::relu, unary_value(UnaryOp::relu, x),
-                         {{x, [x](const Variable& g, const Variable&) { return select_positive(x, g); }}});
+  return recorded(Op::relu, unary_value(UnaryOp::relu, x),
+                  {{x, [x](const Variable& g, const Variable&) { return select_positive(x, g); }}});
 }
 
 Variable log1p(const Variable& input) {
   const auto inputs = dispatched<1>(Op::log1p, {input});
   const Variable x = inputs[0];
-  return x.tape().record(Op::log1p, unary_value(UnaryOp::log1p, x),
-                         {{x, [x](const Variable& g, const Variable&) {
-                             const Variable w = wide(x);
-                             return cast(divide(g, add(w, scalar_like(w, 1.0f))), x.dtype());
-                           }}});
+  return recorded(Op::log1p, unary_value(UnaryOp::log1p, x),
+                  {{x, [x](const Variable& g, const Variable&) {
+                      const Variable w = wide(x);
+                      return cast(divide(g, add(w, scalar_like(w, 1.0f))), x.dtype());
+                    }}});
 }
 
 Variable reciprocal_square_root(const Variable& input) {
   const auto inputs = dispatched<1>(Op::reciprocal_square_root, {input});
   const Variable x = inputs[0];
   // d x^(-1/2) = -y / (2 x); halving is exact but for subnormals.
-  return x.tape().record(Op::reciprocal_square_root, unary_value(UnaryOp::reciprocal_square_root, x),
-                         {{x, [x](const Variable& g, const Variable& y) {
-                             return cast(scale(multiply(g, divide(wide(y), x)), -0.5f), x.dtype());
-                           }}});
+  return recorded(Op::reciprocal_square_root, unary_value(UnaryOp::reciprocal_square_root, x),
+                  {{x, [x](const Variable& g, const Variable& y) {
+                      return cast(scale(multiply(g, divide(wide(y), x)), -0.5f), x.dtype());
+                    }}});
 }
 
 Variable absolute(const Variable& input) {
   const auto inputs = dispatched<1>(Op::absolute, {input});
   const Variable x = inputs[0];
-  return x.tape().record(Op::absolute, unary_value(UnaryOp::absolute, x),
-                         {{x, [x](const Variable& g, const Variable&) { return multiply(g, sign(x)); }}});
+  return recorded(Op::absolute, unary_value(UnaryOp::absolute, x),
+                  {{x, [x](const Variable& g, const Variable&) { return multiply(g, sign(x)); }}});
 }
 
 Variable sign(const Variable& input) {
   const auto inputs = dispatched<1>(Op::sign, {input});
   const Variable x = inputs[0];
-  return x.tape().record(Op::sign, unary_value(UnaryOp::sign, x), {{x, {}}});
+  return recorded(Op::sign, unary_value(UnaryOp::sign, x), {{x, {}}});
 }
 
 Variable sigmoid(const Variable& input) {
   const auto inputs = dispatched<1>(Op::sigmoid, {input});
   const Variable x = inputs[0];
   // y (1 - y); the difference is exact for y >= 1/2 (Sterbenz).
-  return x.tape().record(Op::sigmoid, unary_value(UnaryOp::sigmoid, x),
-                         {{x, [x](const Variable& g, const Variable& y) {
-                             const Variable w = wide(y);
-                             const Variable slope = multiply(w, subtract(scalar_like(w, 1.0f), w));
-                             return cast(multiply(g, slope), x.dtype());
-                           }}});
+  return recorded(Op::sigmoid, unary_value(UnaryOp::sigmoid, x),
+                  {{x, [x](const Variable& g, const Variable& y) {
+                      const Variable w = wide(y);
+                      const Variable slope = multiply(w, subtract(scalar_like(w, 1.0f), w));
+                      return cast(multiply(g, slope), x.dtype());
+                    }}});
 }
 
 Variable tanh(const Variable& input) {
   const auto inputs = dispatched<1>(Op::tanh, {input});
   const Variable x = inputs[0];
   // (1 - y) (1 + y): unlike 1 - y^2 it loses nothing where y is close to +-1, because one factor is exact there.
-  return x.tape().record(Op::tanh, unary_value(UnaryOp::tanh, x),
-                         {{x, [x](const Variable& g, const Variable& y) {
-                             const Variable w = wide(y), one = scalar_like(w, 1.0f);
-                             const Variable slope = multiply(subtract(one, w), add(one, w));
-                             return cast(multiply(g, slope), x.dtype());
-                           }}});
+  return recorded(Op::tanh, unary_value(UnaryOp::tanh, x),
+                  {{x, [x](const Variable& g, const Variable& y) {
+                      const Variable w = wide(y), one = scalar_like(w, 1.0f);
+                      const Variable slope = multiply(subtract(one, w), add(one, w));
+                      return cast(multiply(g, slope), x.dtype());
+                    }}});
 }
 
 Variable erf(const Variable& input) {
   const auto inputs = dispatched<1>(Op::erf, {input});
   const Variable x = inputs[0];
   constexpr float two_over_root_pi = 1.12837916709551257390f;
-  return x.tape().record(Op::erf, unary_value(UnaryOp::erf, x),
-                         {{x, [x](const Variable& g, const Variable&) {
-                             const Variable bell = exp(negate(square(wide(x))));
-                             return cast(multiply(g, scale(bell, two_over_root_pi)), x.dtype());
-                           }}});
+  return recorded(Op::erf, unary_value(UnaryOp::erf, x),
+                  {{x, [x](const Variable& g, const Variable&) {
+                      const Variable bell = exp(negate(square(wide(x))));
+                      return cast(multiply(g, scale(bell, two_over_root_pi)), x.dtype());
+                    }}});
 }
 
 namespace {
@@ -122,12 +122,12 @@ Variable gelu(const Variable& input, GeluKind kind) {
   const auto inputs = dispatched<1>(Op::gelu, {input});
   const Variable x = inputs[0];
   const bool exact = kind == GeluKind::exact;
-  return x.tape().record(Op::gelu, unary_value(exact ? UnaryOp::gelu : UnaryOp::gelu_tanh, x),
-                         {{x, [x, exact](const Variable& g, const Variable&) {
-                             const Variable w = wide(x);
-                             const Variable slope = exact ? gelu_slope(w) : gelu_tanh_slope(w);
-                             return cast(multiply(g, slope), x.dtype());
-                           }}});
+  return recorded(Op::gelu, unary_value(exact ? UnaryOp::gelu : UnaryOp::gelu_tanh, x),
+                  {{x, [x, exact](const Variable& g, const Variable&) {
+                      const Variable w = wide(x);
+                      const Variable slope = exact ? gelu_slope(w) : gelu_tanh_slope(w);
+                      return cast(multiply(g, slope), x.dtype());
+                    }}});
 }
 
 namespace {
@@ -139,7 +139,7 @@ Variable masked(const Variable& x, const Tensor& mask, float factor) {
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.binary(BinaryOp::multiply, x.tensor(), mask, out);
   backend.scale(out, factor, out);
-  return x.tape().record(
+  return recorded(
       Op::dropout, out,
       {{x, [mask, factor](const Variable& g, const Variable&) { return masked(g, mask, factor); }}});
 }
@@ -154,7 +154,7 @@ Variable dropout(const Variable& input, float p, std::string_view path) {
     reject(Op::dropout, std::string(path) + ": p = " + std::to_string(p) + ": must be in [0, 1)");
   }
   const StepContext& context = tape.context();
-  if (!context.training || p == 0.0f) return x;
+  if (!context.training || p == 0.0f) return handed_on(Op::dropout, x);
   if (!context.step.defined()) {
     throw std::logic_error(std::string(name_of(Op::dropout)) + " " + std::string(path) +
                            ": training needs the state of the step; set it with Tape::set_context");

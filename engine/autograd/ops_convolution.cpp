@@ -100,12 +100,36 @@ Variable convolve(const Variable& x, const Variable& w, const Variable& bias, co
                          return conv2d_weight_gradient(x, g, shape, geometry);
                        },
                        observed ? SlotLabel::weight : SlotLabel::none};
-  if (!bias.defined()) return tape.record(Op::conv2d, out, {slot_x, slot_w});
+  if (!bias.defined()) return recorded(Op::conv2d, out, {slot_x, slot_w});
   const Slot slot_b = {
       bias,
       [axes = all_but_channels(geometry.layout)](const Variable& g, const Variable&) { return sum(g, axes); },
       observed ? SlotLabel::bias : SlotLabel::none};
-  return tape.record(Op::conv2d, out, {slot_x, slot_w, slot_b});
+  return recorded(Op::conv2d, out, {slot_x, slot_w, slot_b});
+}
+
+}  // namespace
+
+namespace {
+
+/// The implicit GEMM: pixels of all images by output channels, over input channels and taps.
+ProductShape product_of(const Variable& x, const Variable& w, const Conv2dGeometry& geometry) {
+  const Shape y = output_shape(Op::conv2d, x.shape(), w.shape(), geometry), taps = w.shape();
+  return {.m = y.element_count() / taps[0],
+          .n = taps[0],
+          .k = taps[1] * taps[2] * taps[3],
+          .input_channels = taps[1],
+          .output_channels = taps[0],
+          .nchw = geometry.layout == Layout::nchw};
+}
+
+/// A layer's forward, of dispatched inputs.
+Variable convolved(const Variable& x, const Variable& w, const Variable& bias,
+                   const Conv2dGeometry& geometry) {
+  Tape& tape = x.tape();
+  if (CastPolicy* const policy = tape.cast_policy())
+    policy->on_product({Op::conv2d, tape.scope()}, product_of(x, w, geometry), x.dtype());
+  return convolve(x, w, bias, geometry, true);
 }
 
 }  // namespace
@@ -114,10 +138,10 @@ Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv2dGeometry& geometry) {
   if (!bias.defined()) {
     const auto inputs = dispatched<2>(Op::conv2d, {x, weight});
-    return convolve(inputs[0], inputs[1], {}, geometry, true);
+    return convolved(inputs[0], inputs[1], {}, geometry);
   }
   const auto inputs = dispatched<3>(Op::conv2d, {x, weight, bias});
-  return convolve(inputs[0], inputs[1], inputs[2], geometry, true);
+  return convolved(inputs[0], inputs[1], inputs[2], geometry);
 }
 
 Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight, const Shape& input_shape,
@@ -129,7 +153,7 @@ Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight,
   Tape& tape = g.tape();
   Tensor out = tape.backend().empty(input_shape, g.dtype());
   tape.backend().conv2d_input_gradient(g.tensor(), w.tensor(), geometry, out, tape.probe());
-  return tape.record(
+  return recorded(
       Op::conv2d_input_gradient, out,
       {{g, [w, geometry](const Variable& h, const Variable&) { return convolve(h, w, {}, geometry, false); }},
        {w, [g, shape = w.shape(), geometry](const Variable& h, const Variable&) {
@@ -146,7 +170,7 @@ Variable conv2d_weight_gradient(const Variable& input, const Variable& gradient,
   Tape& tape = x.tape();
   Tensor out = tape.backend().empty(weight_shape, x.dtype());
   tape.backend().conv2d_weight_gradient(x.tensor(), g.tensor(), geometry, out, tape.probe());
-  return tape.record(
+  return recorded(
       Op::conv2d_weight_gradient, out,
       {{x, [g, shape = x.shape(), geometry](
                const Variable& h, const Variable&) { return conv2d_input_gradient(g, h, shape, geometry); }},
@@ -211,10 +235,10 @@ Variable average(const Variable& x, const Pool2dGeometry& geometry) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(pooled_shape(Op::average_pool2d, x, geometry), x.dtype());
   backend.average_pool2d(x.tensor(), geometry, out);
-  return x.tape().record(Op::average_pool2d, out,
-                         {{x, [shape = x.shape(), geometry](const Variable& g, const Variable&) {
-                             return average_pool2d_transposed(g, shape, geometry);
-                           }}});
+  return recorded(Op::average_pool2d, out,
+                  {{x, [shape = x.shape(), geometry](const Variable& g, const Variable&) {
+                      return average_pool2d_transposed(g, shape, geometry);
+                    }}});
 }
 
 Variable average_pool2d_transposed(const Variable& x, const Shape& plane_shape,
@@ -237,7 +261,7 @@ Variable max_pool2d(const Variable& input, const Pool2dGeometry& geometry) {
   Tensor out = backend.empty(shape, x.dtype());
   Tensor index = backend.empty(shape, DType::i32);
   backend.max_pool2d(x.tensor(), geometry, out, index);
-  return x.tape().record(
+  return recorded(
       Op::max_pool2d, out,
       {{x, [index, plane = x.shape(), layout = geometry.layout](const Variable& g, const Variable&) {
           return pool_place(g, index, plane, layout);

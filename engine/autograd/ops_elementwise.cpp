@@ -48,7 +48,7 @@ Variable share_of_greater(const Variable& a, const Variable& b) {
 Variable add(const Variable& left, const Variable& right) {
   const auto inputs = dispatched<2>(Op::add, {left, right});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(
+  return recorded(
       Op::add, binary_value(Op::add, BinaryOp::add, a, b),
       {{a, [shape = a.shape()](const Variable& g, const Variable&) { return sum_to(g, shape); }},
        {b, [shape = b.shape()](const Variable& g, const Variable&) { return sum_to(g, shape); }}});
@@ -57,7 +57,7 @@ Variable add(const Variable& left, const Variable& right) {
 Variable subtract(const Variable& left, const Variable& right) {
   const auto inputs = dispatched<2>(Op::subtract, {left, right});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(
+  return recorded(
       Op::subtract, binary_value(Op::subtract, BinaryOp::subtract, a, b),
       {{a, [shape = a.shape()](const Variable& g, const Variable&) { return sum_to(g, shape); }},
        {b, [shape = b.shape()](const Variable& g, const Variable&) { return negate(sum_to(g, shape)); }}});
@@ -66,7 +66,7 @@ Variable subtract(const Variable& left, const Variable& right) {
 Variable multiply(const Variable& left, const Variable& right) {
   const auto inputs = dispatched<2>(Op::multiply, {left, right});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(
+  return recorded(
       Op::multiply, binary_value(Op::multiply, BinaryOp::multiply, a, b),
       {{a, [a, b](const Variable& g,
                   const Variable&) { return gradient_of(a, multiply(before_reduction(g, a), b)); }},
@@ -79,49 +79,47 @@ Variable divide(const Variable& left, const Variable& right) {
   const auto inputs = dispatched<2>(Op::divide, {left, right});
   const Variable a = inputs[0], b = inputs[1];
   // d(a/b)/db = -(a/b)/b, from the quotient that is there already.
-  return a.tape().record(
-      Op::divide, binary_value(Op::divide, BinaryOp::divide, a, b),
-      {{a, [a, b](const Variable& g,
-                  const Variable&) { return gradient_of(a, divide(before_reduction(g, a), b)); }},
-       {b, [b](const Variable& g, const Variable& quotient) {
-          return gradient_of(b, negate(divide(multiply(wide(g), quotient), b)));
-        }}});
+  return recorded(Op::divide, binary_value(Op::divide, BinaryOp::divide, a, b),
+                  {{a, [a, b](const Variable& g,
+                              const Variable&) { return gradient_of(a, divide(before_reduction(g, a), b)); }},
+                   {b, [b](const Variable& g, const Variable& quotient) {
+                      return gradient_of(b, negate(divide(multiply(wide(g), quotient), b)));
+                    }}});
 }
 
 Variable maximum(const Variable& left, const Variable& right) {
   const auto inputs = dispatched<2>(Op::maximum, {left, right});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(Op::maximum, binary_value(Op::maximum, BinaryOp::maximum, a, b),
-                         {{a,
-                           [a, b](const Variable& g, const Variable&) {
-                             return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(a, b)));
-                           }},
-                          {b, [a, b](const Variable& g, const Variable&) {
-                             return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(b, a)));
-                           }}});
+  return recorded(Op::maximum, binary_value(Op::maximum, BinaryOp::maximum, a, b),
+                  {{a,
+                    [a, b](const Variable& g, const Variable&) {
+                      return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(a, b)));
+                    }},
+                   {b, [a, b](const Variable& g, const Variable&) {
+                      return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(b, a)));
+                    }}});
 }
 
 Variable minimum(const Variable& left, const Variable& right) {
   const auto inputs = dispatched<2>(Op::minimum, {left, right});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(Op::minimum, binary_value(Op::minimum, BinaryOp::minimum, a, b),
-                         {{a,
-                           [a, b](const Variable& g, const Variable&) {
-                             return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(b, a)));
-                           }},
-                          {b, [a, b](const Variable& g, const Variable&) {
-                             return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(a, b)));
-                           }}});
+  return recorded(Op::minimum, binary_value(Op::minimum, BinaryOp::minimum, a, b),
+                  {{a,
+                    [a, b](const Variable& g, const Variable&) {
+                      return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(b, a)));
+                    }},
+                   {b, [a, b](const Variable& g, const Variable&) {
+                      return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(a, b)));
+                    }}});
 }
 
 Variable select_positive(const Variable& condition, const Variable& value) {
   const auto inputs = dispatched<2>(Op::select_positive, {condition, value});
   const Variable a = inputs[0], b = inputs[1];
-  return a.tape().record(Op::select_positive,
-                         binary_value(Op::select_positive, BinaryOp::select_positive, a, b),
-                         {{a, {}}, {b, [a, b](const Variable& g, const Variable&) {
-                                      return gradient_of(b, select_positive(a, before_reduction(g, b)));
-                                    }}});
+  return recorded(Op::select_positive, binary_value(Op::select_positive, BinaryOp::select_positive, a, b),
+                  {{a, {}}, {b, [a, b](const Variable& g, const Variable&) {
+                               return gradient_of(b, select_positive(a, before_reduction(g, b)));
+                             }}});
 }
 
 Variable scale(const Variable& input, float factor) {
@@ -129,9 +127,9 @@ Variable scale(const Variable& input, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.scale(x.tensor(), factor, out);
-  return x.tape().record(Op::scale, out, {{x, [factor](const Variable& g, const Variable&) {
-                                             return cast(scale(countable(g), factor), g.dtype());
-                                           }}});
+  return recorded(Op::scale, out, {{x, [factor](const Variable& g, const Variable&) {
+                                      return cast(scale(countable(g), factor), g.dtype());
+                                    }}});
 }
 
 Variable divide_constant(const Variable& input, float divisor) {
@@ -139,37 +137,36 @@ Variable divide_constant(const Variable& input, float divisor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.divide(x.tensor(), divisor, out);
-  return x.tape().record(Op::divide_constant, out, {{x, [divisor](const Variable& g, const Variable&) {
-                                                       return cast(divide_constant(countable(g), divisor),
-                                                                   g.dtype());
-                                                     }}});
+  return recorded(Op::divide_constant, out, {{x, [divisor](const Variable& g, const Variable&) {
+                                                return cast(divide_constant(countable(g), divisor),
+                                                            g.dtype());
+                                              }}});
 }
 
 Variable negate(const Variable& input) {
   const auto [x] = dispatched<1>(Op::negate, {input});
-  return x.tape().record(Op::negate, unary_value(UnaryOp::negate, x),
-                         {{x, [](const Variable& g, const Variable&) { return negate(g); }}});
+  return recorded(Op::negate, unary_value(UnaryOp::negate, x),
+                  {{x, [](const Variable& g, const Variable&) { return negate(g); }}});
 }
 
 Variable exp(const Variable& input) {
   const auto [x] = dispatched<1>(Op::exp, {input});
-  return x.tape().record(Op::exp, unary_value(UnaryOp::exp, x),
-                         {{x, [](const Variable& g, const Variable& y) { return multiply(g, y); }}});
+  return recorded(Op::exp, unary_value(UnaryOp::exp, x),
+                  {{x, [](const Variable& g, const Variable& y) { return multiply(g, y); }}});
 }
 
 Variable log(const Variable& input) {
   const auto inputs = dispatched<1>(Op::log, {input});
   const Variable x = inputs[0];
-  return x.tape().record(Op::log, unary_value(UnaryOp::log, x),
-                         {{x, [x](const Variable& g, const Variable&) { return divide(g, x); }}});
+  return recorded(Op::log, unary_value(UnaryOp::log, x),
+                  {{x, [x](const Variable& g, const Variable&) { return divide(g, x); }}});
 }
 
 Variable square_root(const Variable& input) {
   const auto [x] = dispatched<1>(Op::square_root, {input});
   // Doubling is exact (a 16-bit root is at most 256), so the derivative g / (2 sqrt(x)) has one rounding.
-  return x.tape().record(
-      Op::square_root, unary_value(UnaryOp::square_root, x),
-      {{x, [](const Variable& g, const Variable& y) { return divide(g, scale(y, 2.0f)); }}});
+  return recorded(Op::square_root, unary_value(UnaryOp::square_root, x),
+                  {{x, [](const Variable& g, const Variable& y) { return divide(g, scale(y, 2.0f)); }}});
 }
 
 Variable cast(const Variable& x, DType dtype) {

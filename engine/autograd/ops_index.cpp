@@ -16,10 +16,9 @@ Variable pick(const Variable& input, const Tensor& index) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty({x.shape()[0]}, x.dtype());
   backend.pick(x.tensor(), index, out);
-  return x.tape().record(Op::pick, out,
-                         {{x, [index, columns = x.shape()[1]](const Variable& g, const Variable&) {
-                             return place(g, index, columns);
-                           }}});
+  return recorded(Op::pick, out, {{x, [index, columns = x.shape()[1]](const Variable& g, const Variable&) {
+                                     return place(g, index, columns);
+                                   }}});
 }
 
 Variable place(const Variable& input, const Tensor& index, std::int64_t columns) {
@@ -32,8 +31,8 @@ Variable place(const Variable& input, const Tensor& index, std::int64_t columns)
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty({x.shape()[0], columns}, x.dtype());
   backend.place(x.tensor(), index, out);
-  return x.tape().record(Op::place, out,
-                         {{x, [index](const Variable& g, const Variable&) { return pick(g, index); }}});
+  return recorded(Op::place, out,
+                  {{x, [index](const Variable& g, const Variable&) { return pick(g, index); }}});
 }
 
 namespace {
@@ -56,7 +55,7 @@ Variable gather_rows(const Variable& table, const Tensor& index, SlotLabel label
   Backend& backend = table.tape().backend();
   Tensor out = backend.empty({index.element_count(), columns}, table.dtype());
   backend.gather_rows(table.tensor(), index, out);
-  return table.tape().record(
+  return recorded(
       Op::embedding, out.reshaped(shape),
       {{table, [index, rows](const Variable& g, const Variable&) { return scatter_rows(g, index, rows); },
         label}});
@@ -84,7 +83,7 @@ Variable scatter_rows(const Variable& input, const Tensor& index, std::int64_t r
   Tensor out = tape.backend().empty({rows, columns}, x.dtype());
   tape.backend().scatter_rows(x.tensor().reshaped({index.element_count(), columns}), index, out,
                               tape.probe());
-  return tape.record(
+  return recorded(
       Op::scatter_rows, out,
       {{x, [index](const Variable& g, const Variable&) { return gather_rows(g, index, SlotLabel::none); }}});
 }

@@ -14,35 +14,37 @@ namespace fp16lab::engine::ops {
 
 namespace {
 
+/// How a loss goes out: the dtype that the policy asked for, and the policy, which is off while the loss is computed.
+struct Result {
+  Op loss = Op::leaf;
+  DType dtype = DType::f32;
+  CastPolicy* policy = nullptr;
+};
+
 /// Prediction and target of equal shape, in FP32; the gradient of the first is observed as "prediction".
 struct Pair {
   Variable prediction;
   Variable target;
-  DType result = DType::f32;
+  Result result;
 };
 
 Pair enter_pair(Op loss, const Variable& prediction, const Variable& target) {
   std::array<Variable, 2> inputs = {prediction, target};
-  const DType result = composite::enter(loss, inputs, std::array{SlotLabel::prediction, SlotLabel::none});
+  const DType dtype = composite::enter(loss, inputs, std::array{SlotLabel::prediction, SlotLabel::none});
   if (!(inputs[0].shape() == inputs[1].shape())) {
     reject(loss,
            "prediction " + describe(prediction) + " and target " + describe(target) + " differ in shape");
   }
-  return {inputs[0], inputs[1], result};
+  return {inputs[0], inputs[1], {loss, dtype, inputs[0].tape().cast_policy()}};
 }
 
-/// The mean is a sum in FP32 (TREE) divided once. The loss of a 16-bit prediction without autocast is rounded
-/// here, after the reduction: a mean does not overflow because its sum would.
-Variable reduced(const Variable& losses, Reduction reduction, DType result) {
-  switch (reduction) {
-    case Reduction::none:
-      break;
-    case Reduction::mean:
-      return cast(mean(losses), result);
-    case Reduction::sum:
-      return cast(sum(losses), result);
-  }
-  return cast(losses, result);
+/// The mean is a sum in FP32 (TREE) divided once. A 16-bit loss is rounded here, after the reduction: a mean does not
+/// overflow because its sum would.
+Variable reduced(const Variable& losses, Reduction reduction, const Result& result) {
+  const Variable value = reduction == Reduction::mean  ? mean(losses)
+                         : reduction == Reduction::sum ? sum(losses)
+                                                       : losses;
+  return handed_on(result.loss, cast(value, result.dtype), result.policy);
 }
 
 void check_logits(const Variable& logits) {
@@ -68,8 +70,9 @@ Variable complement(const Variable& p) { return subtract(scalar_like(p, 1.0f), p
 
 Variable softmax_cross_entropy(const Variable& logits, const Tensor& target, Reduction reduction) {
   std::array<Variable, 1> inputs = {logits};
-  const DType result = composite::enter(Op::softmax_cross_entropy, inputs, std::array{SlotLabel::prediction});
+  const DType dtype = composite::enter(Op::softmax_cross_entropy, inputs, std::array{SlotLabel::prediction});
   const Variable x = inputs[0];
+  const Result result{Op::softmax_cross_entropy, dtype, x.tape().cast_policy()};
   check_logits(x);
   if (!target.defined() || target.dtype() != DType::i32 || !(target.shape() == Shape{x.shape()[0]})) {
     reject(Op::softmax_cross_entropy, "target " + (target.defined() ? target.describe() : "undefined") +

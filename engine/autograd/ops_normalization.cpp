@@ -22,6 +22,7 @@ namespace {
 
 using composite::enter;
 using composite::enter_parameter;
+using composite::without_policy;
 
 /// One input: in FP32, and the dtype of the result.
 struct Wide {
@@ -205,7 +206,7 @@ Statistics batch_statistics(Backend& backend, const Tensor& x, const Channels& c
   return {mean.reshaped(channels.kept), variance.reshaped(channels.kept)};
 }
 
-/// Parameters of batch_norm in FP32, each under its own name.
+/// Parameters of a norm in FP32, as they are stored (no list concerns them), each under its own name.
 struct Affine {
   Variable weight, bias;
 };
@@ -218,14 +219,18 @@ Affine enter_affine(Op op, const Variable& weight, const Variable& bias) {
 
 Variable softmax(const Variable& input, int axis) {
   const Wide wide = enter_one(Op::softmax, input, SlotLabel::none);
-  const CastPolicyGuard off(wide.x.tape(), nullptr);
-  return cast(softmax_f32(wide.x, normalized_axis(Op::softmax, wide.x, axis)), wide.result);
+  return handed_on(Op::softmax, without_policy(wide.x.tape(), [&] {
+                     return cast(softmax_f32(wide.x, normalized_axis(Op::softmax, wide.x, axis)),
+                                 wide.result);
+                   }));
 }
 
 Variable log_softmax(const Variable& input, int axis) {
   const Wide wide = enter_one(Op::log_softmax, input, SlotLabel::none);
-  const CastPolicyGuard off(wide.x.tape(), nullptr);
-  return cast(log_softmax_f32(wide.x, normalized_axis(Op::log_softmax, wide.x, axis)), wide.result);
+  return handed_on(Op::log_softmax, without_policy(wide.x.tape(), [&] {
+                     return cast(log_softmax_f32(wide.x, normalized_axis(Op::log_softmax, wide.x, axis)),
+                                 wide.result);
+                   }));
 }
 
 Variable layer_norm(const Variable& input, const Variable& weight, const Variable& bias, float epsilon) {
@@ -235,15 +240,16 @@ Variable layer_norm(const Variable& input, const Variable& weight, const Variabl
     reject(Op::layer_norm, describe(input) + " has no last axis to normalise over");
   check_parameters(Op::layer_norm, input, weight, bias, shape[-1]);
   check_epsilon(Op::layer_norm, epsilon);
-  std::array<Variable, 3> inputs = {input, weight, bias};
-  constexpr std::array labels = {SlotLabel::input, SlotLabel::weight, SlotLabel::bias};
-  const std::size_t count = weight.defined() ? 3 : 1;
-  const DType result = enter(Op::layer_norm, std::span(inputs).first(count), std::span(labels).first(count));
-  const auto& [x, w, b] = inputs;
-  Tape& tape = x.tape();
-  const CastPolicyGuard off(tape, nullptr);
-  const Variable xhat = normalized(Op::layer_norm, x, layer_statistics(tape.backend(), x.tensor()), epsilon);
-  return cast(affine(Op::layer_norm, xhat, w, b, Shape{shape[-1]}), result);
+  const Wide wide = enter_one(Op::layer_norm, input, SlotLabel::input);
+  const Affine parameters = enter_affine(Op::layer_norm, weight, bias);
+  Tape& tape = wide.x.tape();
+  return handed_on(
+      Op::layer_norm, without_policy(tape, [&] {
+        const Variable xhat =
+            normalized(Op::layer_norm, wide.x, layer_statistics(tape.backend(), wide.x.tensor()), epsilon);
+        return cast(affine(Op::layer_norm, xhat, parameters.weight, parameters.bias, Shape{shape[-1]}),
+                    wide.result);
+      }));
 }
 
 BatchNormResult batch_norm(const Variable& input, const Variable& weight, const Variable& bias, float epsilon,
@@ -260,12 +266,14 @@ BatchNormResult batch_norm(const Variable& input, const Variable& weight, const 
   const Wide wide = enter_one(Op::batch_norm, input, SlotLabel::input);
   const Affine parameters = enter_affine(Op::batch_norm, weight, bias);
   Tape& tape = wide.x.tape();
-  const CastPolicyGuard off(tape, nullptr);
   const Statistics statistics = batch_statistics(tape.backend(), wide.x.tensor(), channels);
-  const Variable xhat = normalized(Op::batch_norm, wide.x, statistics, epsilon);
-  const Variable y = affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept);
-  return {cast(y, wide.result), statistics.mean.reshaped({channels.count}),
-          statistics.variance.reshaped({channels.count})};
+  const Variable y =
+      handed_on(Op::batch_norm, without_policy(tape, [&] {
+                  const Variable xhat = normalized(Op::batch_norm, wide.x, statistics, epsilon);
+                  return cast(affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept),
+                              wide.result);
+                }));
+  return {y, statistics.mean.reshaped({channels.count}), statistics.variance.reshaped({channels.count})};
 }
 
 Variable batch_norm_inference(const Variable& input, const Tensor& mean, const Tensor& variance,
@@ -286,12 +294,16 @@ Variable batch_norm_inference(const Variable& input, const Tensor& mean, const T
   const Affine parameters = enter_affine(Op::batch_norm, weight, bias);
   Tape& tape = wide.x.tape();
   Backend& backend = tape.backend();
-  const CastPolicyGuard off(tape, nullptr);
   const Tensor r = reciprocal_deviation(backend, variance.reshaped(channels.kept), epsilon);
-  const Variable xhat = tape.record(
-      Op::batch_norm, standardized(backend, wide.x.tensor(), mean.reshaped(channels.kept), r),
-      {{wide.x, [r](const Variable& g, const Variable&) { return multiply(g, g.tape().constant(r)); }}});
-  return cast(affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept), wide.result);
+  return handed_on(
+      Op::batch_norm, without_policy(tape, [&] {
+        const Variable xhat = tape.record(
+            Op::batch_norm, standardized(backend, wide.x.tensor(), mean.reshaped(channels.kept), r),
+            {{wide.x,
+              [r](const Variable& g, const Variable&) { return multiply(g, g.tape().constant(r)); }}});
+        return cast(affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept),
+                    wide.result);
+      }));
 }
 
 }  // namespace fp16lab::engine::ops

@@ -1,3 +1,4 @@
+// Matrix products: matmul, and linear as one verb (torch, MindSpore) or as matmul and add (Paddle).
 #include <array>
 #include <cstdint>
 
@@ -5,6 +6,66 @@
 #include "engine/autograd/ops.hpp"
 
 namespace fp16lab::engine::ops {
+
+namespace {
+
+/// How the operands of a product, and the gradient of its result, are rounded on their way into a product. Captured by
+/// vjps: backward passes run without the policy that asked for it.
+struct Fp8 {
+  Fp8Rounding a = Fp8Rounding::none;
+  Fp8Rounding b = Fp8Rounding::none;
+  Fp8Rounding gradient = Fp8Rounding::none;
+};
+
+/// What the cast policy wants of the product that is about to be computed.
+Fp8 announced(Op op, const Variable& a, const ProductShape& shape) {
+  const Tape& tape = a.tape();
+  CastPolicy* const policy = tape.cast_policy();
+  if (policy == nullptr) return {};
+  const OpSite site{op, tape.scope()};
+  policy->on_product(site, shape, a.dtype());
+  if (a.dtype() == DType::f32) return {};
+  const ProductFormats formats = policy->product_formats(site);
+  return {formats.operands, formats.operands, formats.gradients};
+}
+
+/// (rows, columns) of op(x), without the batch axis.
+struct Extents {
+  std::int64_t rows, columns;
+};
+Extents extents_of(const Variable& x, bool transposed) {
+  const Shape shape = x.shape();
+  return transposed ? Extents{shape[-1], shape[-2]} : Extents{shape[-2], shape[-1]};
+}
+
+Variable product(const Variable& a, const Variable& b, Transpose transpose, const Fp8& fp8) {
+  Tape& tape = a.tape();
+  const Shape shape = a.shape();
+  const std::int64_t m = extents_of(a, transpose.a).rows, n = extents_of(b, transpose.b).columns;
+  Tensor out = tape.backend().empty(shape.rank() == 2 ? Shape{m, n} : Shape{shape[0], m, n}, a.dtype());
+  tape.backend().gemm({.a = a.tensor(),
+                       .b = b.tensor(),
+                       .out = out,
+                       .transpose_a = transpose.a,
+                       .transpose_b = transpose.b,
+                       .probe = tape.probe(),
+                       .a_format = fp8.a,
+                       .b_format = fp8.b});
+  // With A' = op(a), B' = op(b) and C = A'B': dA' = G B'^T, dB' = A'^T G. A stored transpose is undone by
+  // swapping the factors, (XY)^T = Y^T X^T, so that no transposed copy is ever made. Batches go the same way,
+  // matrix by matrix.
+  const auto gradient_a = [b, transpose, fp8](const Variable& g, const Variable&) {
+    return transpose.a ? product(b, g, {.a = transpose.b, .b = true}, {fp8.b, fp8.gradient, fp8.gradient})
+                       : product(g, b, {.a = false, .b = !transpose.b}, {fp8.gradient, fp8.b, fp8.gradient});
+  };
+  const auto gradient_b = [a, transpose, fp8](const Variable& g, const Variable&) {
+    return transpose.b ? product(g, a, {.a = true, .b = transpose.a}, {fp8.gradient, fp8.a, fp8.gradient})
+                       : product(a, g, {.a = !transpose.a, .b = false}, {fp8.a, fp8.gradient, fp8.gradient});
+  };
+  return tape.record(Op::matmul, out, {{a, gradient_a}, {b, gradient_b}});
+}
+
+}  // namespace
 
 Variable matmul(const Variable& left, const Variable& right, Transpose transpose) {
   const auto inputs = dispatched<2>(Op::matmul, {left, right});
@@ -17,32 +78,13 @@ Variable matmul(const Variable& left, const Variable& right, Transpose transpose
   }
   if (rank == 3 && shape_a[0] != shape_b[0])
     reject(Op::matmul, "batch extents differ: a " + describe(a) + ", b " + describe(b));
-  const std::int64_t m = shape_a[transpose.a ? -1 : -2], k = shape_a[transpose.a ? -2 : -1];
-  const std::int64_t k_of_b = shape_b[transpose.b ? -1 : -2], n = shape_b[transpose.b ? -2 : -1];
-  if (k != k_of_b) {
+  const Extents of_a = extents_of(a, transpose.a), of_b = extents_of(b, transpose.b);
+  if (of_a.columns != of_b.rows) {
     reject(Op::matmul, "inner extents differ: a " + describe(a) + (transpose.a ? " transposed" : "") +
                            ", b " + describe(b) + (transpose.b ? " transposed" : ""));
   }
-  Tape& tape = a.tape();
-  Tensor out = tape.backend().empty(rank == 2 ? Shape{m, n} : Shape{shape_a[0], m, n}, a.dtype());
-  tape.backend().gemm({.a = a.tensor(),
-                       .b = b.tensor(),
-                       .out = out,
-                       .transpose_a = transpose.a,
-                       .transpose_b = transpose.b,
-                       .probe = tape.probe()});
-  // With A' = op(a), B' = op(b) and C = A'B': dA' = G B'^T, dB' = A'^T G. A stored transpose is undone by
-  // swapping the factors, (XY)^T = Y^T X^T, so that no transposed copy is ever made. Batches go the same way,
-  // matrix by matrix.
-  const auto gradient_a = [b, transpose](const Variable& g, const Variable&) {
-    return transpose.a ? matmul(b, g, {.a = transpose.b, .b = true})
-                       : matmul(g, b, {.a = false, .b = !transpose.b});
-  };
-  const auto gradient_b = [a, transpose](const Variable& g, const Variable&) {
-    return transpose.b ? matmul(g, a, {.a = true, .b = transpose.a})
-                       : matmul(a, g, {.a = !transpose.a, .b = false});
-  };
-  return tape.record(Op::matmul, out, {{a, gradient_a}, {b, gradient_b}});
+  const Fp8 fp8 = announced(Op::matmul, a, {.m = of_a.rows, .n = of_b.columns, .k = of_a.columns});
+  return handed_on(Op::matmul, product(a, b, transpose, fp8));
 }
 
 namespace {
@@ -56,17 +98,9 @@ Shape as_rows(const Shape& shape) {
 
 Variable in_rows(const Variable& x) { return reshape(x, as_rows(x.shape())); }
 
-}  // namespace
-
-Variable linear(const Variable& input, const Variable& weight, const Variable& bias) {
-  Variable x, w, b;
-  if (bias.defined()) {
-    const auto inputs = dispatched<3>(Op::linear, {input, weight, bias});
-    x = inputs[0], w = inputs[1], b = inputs[2];
-  } else {
-    const auto inputs = dispatched<2>(Op::linear, {input, weight});
-    x = inputs[0], w = inputs[1];
-  }
+/// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node, which is
+/// linear, or Paddle's matmul.
+Variable linear_product(Op op, const Variable& x, const Variable& w, const Variable& b) {
   const Shape shape = x.shape();
   if (shape.rank() < 1 || w.shape().rank() != 2 || shape[-1] != w.shape()[1]) {
     reject(Op::linear, "x (..., in) and weight (out, in) do not fit: " + describe(x) + " and " + describe(w));
@@ -77,6 +111,7 @@ Variable linear(const Variable& input, const Variable& weight, const Variable& b
   }
   Tape& tape = x.tape();
   const Shape rows = as_rows(shape);
+  const Fp8 fp8 = announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
   Tensor out = tape.backend().empty({rows[0], outputs}, x.dtype());
   const Tensor bias_value = b.defined() ? b.tensor() : Tensor();
   tape.backend().gemm({.a = x.tensor().reshaped(rows),
@@ -84,20 +119,62 @@ Variable linear(const Variable& input, const Variable& weight, const Variable& b
                        .out = out,
                        .transpose_b = true,
                        .bias = b.defined() ? &bias_value : nullptr,
-                       .probe = tape.probe()});
+                       .probe = tape.probe(),
+                       .a_format = fp8.a,
+                       .b_format = fp8.b});
   const Slot slot_x = {
-      x, [w, shape](const Variable& g, const Variable&) { return reshape(matmul(in_rows(g), w), shape); },
+      x,
+      [w, shape, fp8](const Variable& g, const Variable&) {
+        return reshape(product(in_rows(g), w, {}, {fp8.gradient, fp8.b, fp8.gradient}), shape);
+      },
       SlotLabel::input};
-  const Slot slot_w = {w,
-                       [x](const Variable& g, const Variable&) {
-                         return matmul(in_rows(g), in_rows(x), {.a = true, .b = false});
-                       },
-                       SlotLabel::weight};
+  const Slot slot_w = {
+      w,
+      [x, fp8](const Variable& g, const Variable&) {
+        return product(in_rows(g), in_rows(x), {.a = true, .b = false}, {fp8.gradient, fp8.a, fp8.gradient});
+      },
+      SlotLabel::weight};
   const Tensor value = out.reshaped(with_extent(shape, shape.rank() - 1, outputs));
-  if (!b.defined()) return tape.record(Op::linear, value, {slot_x, slot_w});
+  if (!b.defined()) return recorded(op, value, {slot_x, slot_w});
   const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },
                        SlotLabel::bias};
-  return tape.record(Op::linear, value, {slot_x, slot_w, slot_b});
+  return recorded(op, value, {slot_x, slot_w, slot_b});
+}
+
+/// y + bias, whose gradient has the layer's name for it.
+Variable add_bias(const Variable& product, const Variable& bias) {
+  const auto inputs = dispatched<2>(Op::add, {product, bias});
+  const Variable y = inputs[0], b = inputs[1];
+  Backend& backend = y.tape().backend();
+  Tensor out = backend.empty(y.shape(), y.dtype());
+  backend.binary(BinaryOp::add, y.tensor(), b.tensor(), out);
+  const Slot slot_y = {y, [](const Variable& g, const Variable&) { return g; }};
+  const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },
+                       SlotLabel::bias};
+  return recorded(Op::add, out, {slot_y, slot_b});
+}
+
+/// As Paddle computes it: two ops, of which a list may name one only.
+Variable unfused_linear(const Variable& input, const Variable& weight, const Variable& bias) {
+  const auto inputs = dispatched<2>(Op::matmul, {input, weight});
+  const Variable y = linear_product(Op::matmul, inputs[0], inputs[1], {});
+  if (!bias.defined()) return y;
+  if (!(bias.shape() == Shape{y.shape()[-1]}))
+    reject(Op::linear, "bias " + describe(bias) + " for weight " + describe(weight));
+  return add_bias(y, bias);
+}
+
+}  // namespace
+
+Variable linear(const Variable& input, const Variable& weight, const Variable& bias) {
+  const CastPolicy* const policy = tape_of(Op::linear, input).cast_policy();
+  if (policy != nullptr && !policy->fuses_linear()) return unfused_linear(input, weight, bias);
+  if (!bias.defined()) {
+    const auto inputs = dispatched<2>(Op::linear, {input, weight});
+    return linear_product(Op::linear, inputs[0], inputs[1], {});
+  }
+  const auto inputs = dispatched<3>(Op::linear, {input, weight, bias});
+  return linear_product(Op::linear, inputs[0], inputs[1], inputs[2]);
 }
 
 }  // namespace fp16lab::engine::ops

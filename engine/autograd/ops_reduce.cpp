@@ -106,8 +106,11 @@ Variable sum_over(const Variable& x, const AxisSet& axes, const Shape& out_shape
         }}});
 }
 
+/// In FP32, 16-bit x too, and rounded once: a mean does not overflow because its sum would. One op to a cast policy.
 Variable mean_over(const Variable& x, const AxisSet& axes, const Shape& out_shape) {
-  return divide_constant(sum_over(x, axes, out_shape), static_cast<float>(count_of(x.shape(), axes)));
+  const CastPolicyGuard off(x.tape(), nullptr);
+  const Variable total = sum_over(wide(x), axes, out_shape);
+  return cast(divide_constant(total, static_cast<float>(count_of(x.shape(), axes))), x.dtype());
 }
 
 /// 1 where x equals its maximum, else 0; a constant. With d = maximum - x >= 0 (zero exactly where they are
@@ -150,47 +153,47 @@ AxisSet several_axes(Op op, const Variable& x, std::span<const int> list) {
 
 Variable sum(const Variable& input) {
   const auto [x] = dispatched<1>(Op::sum, {input});
-  return sum_over(x, all_axes(x.shape()), Shape{});
+  return handed_on(Op::sum, sum_over(x, all_axes(x.shape()), Shape{}));
 }
 
 Variable sum(const Variable& input, int axis, bool keep_axis) {
   const auto [x] = dispatched<1>(Op::sum, {input});
   const AxisSet axes = one_axis(Op::sum, x, axis);
-  return sum_over(x, axes, without(x.shape(), axes, keep_axis));
+  return handed_on(Op::sum, sum_over(x, axes, without(x.shape(), axes, keep_axis)));
 }
 
 Variable sum(const Variable& input, std::span<const int> list, bool keep_axes) {
   const auto [x] = dispatched<1>(Op::sum, {input});
   const AxisSet axes = several_axes(Op::sum, x, list);
-  return sum_over(x, axes, without(x.shape(), axes, keep_axes));
+  return handed_on(Op::sum, sum_over(x, axes, without(x.shape(), axes, keep_axes)));
 }
 
 Variable mean(const Variable& input) {
   const auto [x] = dispatched<1>(Op::mean, {input});
-  return mean_over(x, all_axes(x.shape()), Shape{});
+  return handed_on(Op::mean, mean_over(x, all_axes(x.shape()), Shape{}));
 }
 
 Variable mean(const Variable& input, int axis, bool keep_axis) {
   const auto [x] = dispatched<1>(Op::mean, {input});
   const AxisSet axes = one_axis(Op::mean, x, axis);
-  return mean_over(x, axes, without(x.shape(), axes, keep_axis));
+  return handed_on(Op::mean, mean_over(x, axes, without(x.shape(), axes, keep_axis)));
 }
 
 Variable mean(const Variable& input, std::span<const int> list, bool keep_axes) {
   const auto [x] = dispatched<1>(Op::mean, {input});
   const AxisSet axes = several_axes(Op::mean, x, list);
-  return mean_over(x, axes, without(x.shape(), axes, keep_axes));
+  return handed_on(Op::mean, mean_over(x, axes, without(x.shape(), axes, keep_axes)));
 }
 
 Variable max(const Variable& input) {
   const auto [x] = dispatched<1>(Op::max, {input});
-  return max_over(x, all_axes(x.shape()), Shape{});
+  return handed_on(Op::max, max_over(x, all_axes(x.shape()), Shape{}));
 }
 
 Variable max(const Variable& input, int axis, bool keep_axis) {
   const auto [x] = dispatched<1>(Op::max, {input});
   const AxisSet axes = one_axis(Op::max, x, axis);
-  return max_over(x, axes, without(x.shape(), axes, keep_axis));
+  return handed_on(Op::max, max_over(x, axes, without(x.shape(), axes, keep_axis)));
 }
 
 Variable sum_to(const Variable& x, const Shape& shape) {

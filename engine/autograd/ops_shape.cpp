@@ -1,4 +1,5 @@
-// Moving elements: reshapes, permutations, slices, concatenations. No arithmetic; any dtype but for concat.
+// Moving elements: reshapes, permutations, slices, concatenations. No arithmetic; any dtype but for concat. A cast policy
+// is asked about floating ones all the same: the frameworks' lists cover these ops too.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -55,10 +56,10 @@ Variable permute_by(const Variable& x, const Permutation& permutation) {
   for (const int axis : permutation.span()) extents.push(from[axis]);
   Tensor out = tape.backend().empty(extents.shape(), x.dtype());
   tape.backend().permute(x.tensor(), permutation.span(), out);
-  return tape.record(Op::permute, out,
-                     {{x, [inverse = permutation.inverse()](const Variable& g, const Variable&) {
-                         return permute_by(g, inverse);
-                       }}});
+  return recorded(Op::permute, out,
+                  {{x, [inverse = permutation.inverse()](const Variable& g, const Variable&) {
+                      return permute_by(g, inverse);
+                    }}});
 }
 
 void require_range(Op op, const Variable& x, int axis, std::int64_t begin, std::int64_t extent,
@@ -71,42 +72,41 @@ void require_range(Op op, const Variable& x, int axis, std::int64_t begin, std::
 
 }  // namespace
 
-Variable reshape(const Variable& x, const Shape& shape) {
-  Tape& tape = tape_of(Op::reshape, x);
+Variable reshape(const Variable& input, const Shape& shape) {
+  const Variable x = dispatched_move(Op::reshape, input);
   if (x.shape() == shape) return x;
   if (x.shape().element_count() != shape.element_count()) {
     reject(Op::reshape, describe(x) + " has no shape " + shape.to_string());
   }
-  return tape.record(
-      Op::reshape, x.tensor().reshaped(shape),
-      {{x, [old = x.shape()](const Variable& g, const Variable&) { return reshape(g, old); }}});
+  return recorded(Op::reshape, x.tensor().reshaped(shape),
+                  {{x, [old = x.shape()](const Variable& g, const Variable&) { return reshape(g, old); }}});
 }
 
-Variable broadcast_to(const Variable& x, const Shape& shape) {
-  Tape& tape = tape_of(Op::broadcast_to, x);
+Variable broadcast_to(const Variable& input, const Shape& shape) {
+  const Variable x = dispatched_move(Op::broadcast_to, input);
   if (x.shape() == shape) return x;
   if (!(broadcast_shape(Op::broadcast_to, x.shape(), shape) == shape)) {
     reject(Op::broadcast_to, describe(x) + " does not broadcast to " + shape.to_string());
   }
   // Multiplication by one keeps every value and the sign of zero (adding +0 would not).
-  Backend& backend = tape.backend();
+  Backend& backend = x.tape().backend();
   Tensor one = backend.empty(Shape{}, x.dtype());
   backend.fill(one, 1.0);
   Tensor out = backend.empty(shape, x.dtype());
   backend.binary(BinaryOp::multiply, x.tensor(), one, out);
-  return tape.record(Op::broadcast_to, out,
-                     {{x, [old = x.shape()](const Variable& g, const Variable&) { return sum_to(g, old); }}});
+  return recorded(Op::broadcast_to, out,
+                  {{x, [old = x.shape()](const Variable& g, const Variable&) { return sum_to(g, old); }}});
 }
 
-Variable permute(const Variable& x, std::span<const int> axes) {
-  tape_of(Op::permute, x);
+Variable permute(const Variable& input, std::span<const int> axes) {
+  const Variable x = dispatched_move(Op::permute, input);
   const Permutation order = permutation(x, axes);
   if (std::is_sorted(order.span().begin(), order.span().end())) return x;
   return permute_by(x, order);
 }
 
-Variable transpose(const Variable& x, int axis_a, int axis_b) {
-  tape_of(Op::permute, x);
+Variable transpose(const Variable& input, int axis_a, int axis_b) {
+  const Variable x = dispatched_move(Op::permute, input);
   Permutation order{.rank = static_cast<std::size_t>(x.shape().rank())};
   for (std::size_t i = 0; i < order.rank; ++i) order.axes[i] = static_cast<int>(i);
   const auto a = static_cast<std::size_t>(normalized_axis(Op::permute, x, axis_a));
@@ -116,29 +116,31 @@ Variable transpose(const Variable& x, int axis_a, int axis_b) {
   return permute_by(x, order);
 }
 
-Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t extent) {
-  Tape& tape = tape_of(Op::slice, x);
+Variable slice(const Variable& input, int axis, std::int64_t begin, std::int64_t extent) {
+  const Variable x = dispatched_move(Op::slice, input);
   const int at = normalized_axis(Op::slice, x, axis);
   const std::int64_t whole = x.shape()[at];
   require_range(Op::slice, x, at, begin, extent, whole);
   if (extent == whole) return x;
-  Tensor out = tape.backend().empty(with_extent(x.shape(), at, extent), x.dtype());
-  tape.backend().slice(x.tensor(), at, begin, out);
-  return tape.record(Op::slice, out, {{x, [at, begin, whole](const Variable& g, const Variable&) {
-                                         return place_slice(g, at, begin, whole);
-                                       }}});
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(with_extent(x.shape(), at, extent), x.dtype());
+  backend.slice(x.tensor(), at, begin, out);
+  return recorded(Op::slice, out, {{x, [at, begin, whole](const Variable& g, const Variable&) {
+                                      return place_slice(g, at, begin, whole);
+                                    }}});
 }
 
-Variable place_slice(const Variable& x, int axis, std::int64_t begin, std::int64_t extent) {
-  Tape& tape = tape_of(Op::place_slice, x);
+Variable place_slice(const Variable& input, int axis, std::int64_t begin, std::int64_t extent) {
+  const Variable x = dispatched_move(Op::place_slice, input);
   const int at = normalized_axis(Op::place_slice, x, axis);
   const std::int64_t part = x.shape()[at];
   require_range(Op::place_slice, x, at, begin, part, extent);
   if (extent == part) return x;
-  Tensor out = tape.backend().empty(with_extent(x.shape(), at, extent), x.dtype());
-  tape.backend().fill(out, 0.0);
-  tape.backend().insert(x.tensor(), at, begin, out);
-  return tape.record(
+  Backend& backend = x.tape().backend();
+  Tensor out = backend.empty(with_extent(x.shape(), at, extent), x.dtype());
+  backend.fill(out, 0.0);
+  backend.insert(x.tensor(), at, begin, out);
+  return recorded(
       Op::place_slice, out,
       {{x, [at, begin, part](const Variable& g, const Variable&) { return slice(g, at, begin, part); }}});
 }
@@ -172,7 +174,7 @@ Variable concat(std::span<const Variable> parts, int axis) {
                      }});
     begin += length;
   }
-  return tape.record(Op::concat, out, std::move(slots));
+  return handed_on(Op::concat, tape.record(Op::concat, out, std::move(slots)));
 }
 
 namespace {

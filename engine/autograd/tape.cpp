@@ -4,6 +4,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/autograd/dispatch.hpp"
+#include "engine/autograd/ops.hpp"
+
 namespace fp16lab::engine {
 
 Tape& Variable::tape() const {
@@ -29,26 +32,43 @@ Tensor Variable::tensor() const {
 Variable Tape::parameter(Parameter& parameter) {
   // A network has tens of parameters: a search in a short array beats a hash table, and clearing it keeps its
   // memory.
-  const auto found = std::find_if(parameter_leaves_.begin(), parameter_leaves_.end(),
-                                  [&](const ParameterLeaf& known) { return known.parameter == &parameter; });
-  if (found != parameter_leaves_.end() && found->version == parameter.version && usable(found->leaf)) {
-    return found->leaf;
+  auto found = std::find_if(parameter_leaves_.begin(), parameter_leaves_.end(),
+                            [&](const ParameterLeaf& known) { return known.parameter == &parameter; });
+  if (found == parameter_leaves_.end())
+    found = parameter_leaves_.insert(found, {.parameter = &parameter, .leaf = {}, .view = {}});
+  if (found->version != parameter.version || !usable(found->leaf) ||
+      found->leaf.requires_gradient() == parameter.frozen) {
+    if (!is_floating(parameter.value.dtype())) {
+      throw std::invalid_argument("Tape::parameter: " + parameter.name + " is " + parameter.value.describe() +
+                                  "; f32, f16 or bf16 is needed");
+    }
+    Node leaf;
+    leaf.value = parameter.value;
+    leaf.requires_gradient = !parameter.frozen;
+    leaf.parameter = &parameter;
+    const Variable variable = push(std::move(leaf));
+    *found = {&parameter, parameter.version, variable, variable};
   }
-  if (parameter.value.dtype() != DType::f32) {
-    throw std::invalid_argument("Tape::parameter: " + parameter.name + " is " + parameter.value.describe() +
-                                "; master values are f32");
+  if (parameter.dtypes.model == parameter.value.dtype()) return found->leaf;
+  // A view that was made in no-grad mode has no way back to the leaf.
+  const bool reusable = usable(found->view) && found->view.dtype() == parameter.dtypes.model &&
+                        (found->view.requires_gradient() == !parameter.frozen || !grad_mode_);
+  if (!reusable) found->view = model_view(parameter, found->leaf);
+  return found->view;
+}
+
+Variable Tape::model_view(Parameter& parameter, const Variable& leaf) {
+  const DType dtype = parameter.dtypes.model;
+  const bool current = parameter.model_value.defined() && parameter.model_value.dtype() == dtype &&
+                       parameter.model_version == parameter.version;
+  if (!current) {
+    // New memory: graphs of an earlier version keep theirs.
+    Tensor cast = backend_->empty(parameter.value.shape(), dtype);
+    backend_->cast(parameter.value, cast);
+    parameter.model_value = std::move(cast);
+    parameter.model_version = parameter.version;
   }
-  Node leaf;
-  leaf.value = parameter.value;
-  leaf.requires_gradient = true;
-  leaf.parameter = &parameter;
-  const Variable variable = push(std::move(leaf));
-  if (found == parameter_leaves_.end()) {
-    parameter_leaves_.push_back({&parameter, parameter.version, variable});
-  } else {
-    *found = {&parameter, parameter.version, variable};
-  }
-  return variable;
+  return ops::cast_as(leaf, parameter.model_value);
 }
 
 Variable Tape::input(const Tensor& value) {

@@ -33,6 +33,22 @@ namespace fp16lab::engine {
 /// The name under which the gradient of an input slot is observed; none: not observed.
 enum class SlotLabel : std::uint8_t { none, input, weight, bias, prediction };
 
+constexpr std::string_view name_of(SlotLabel label) {
+  switch (label) {
+    case SlotLabel::none:
+      return "";
+    case SlotLabel::input:
+      return "input";
+    case SlotLabel::weight:
+      return "weight";
+    case SlotLabel::bias:
+      return "bias";
+    case SlotLabel::prediction:
+      return "prediction";
+  }
+  return "?";
+}
+
 struct Slot {
   Variable input;
   Vjp vjp;  ///< empty: no gradient flows into this input
@@ -69,8 +85,9 @@ class Tape {
 
   // ---- leaves
   // -------------------------------------------------------------------------------------------------------
-  /// The parameter's master value as a leaf. The same leaf each time, until reset() or until its version
-  /// changes.
+  /// The parameter as the network sees it: its value as a leaf, or, where dtypes.model is narrower, the cast of
+  /// that leaf (computed once per version, in Parameter::model_value). The same Variable each time, until reset(),
+  /// until the version changes, or until a backward pass has released the cast.
   Variable parameter(Parameter& parameter);
   /// A leaf that requires a gradient (for Tape::gradients), and one that does not.
   Variable input(const Tensor& value);
@@ -82,7 +99,9 @@ class Tape {
 
   // ---- backward
   // -----------------------------------------------------------------------------------------------------
-  /// Adds d(output * seed)/d(parameter) to the FP32 gradient of every parameter that `output` depends on.
+  /// Adds d(output * seed)/d(parameter) to the gradient of every parameter that `output` depends on, in the dtype that
+  /// ParameterDTypes::gradient says (16-bit gradients round at every addition). std::logic_error if a gradient that was
+  /// not cleared has another dtype.
   /// Without a seed the output must have one element, and the seed is 1. Runs with autocast off, in the
   /// recorded dtypes. Each node's value and captures are released as soon as its gradient has been handed on (all
   /// but the output's value), unless retain_graph; a second pass through them is
@@ -100,6 +119,10 @@ class Tape {
   // ---------------------------------------------------------------------------------
   bool grad_mode() const { return grad_mode_; }
   CastPolicy* cast_policy() const { return cast_policy_; }
+  /// The module scope that ops are recorded in now, by number, and the path behind a number ("encoder.fc1"; 0 is the
+  /// root, without a name). Numbers keep their meaning over reset().
+  std::uint32_t scope() const { return scope_; }
+  std::string_view scope_path(std::uint32_t scope) const { return scopes_[scope].path; }
   const StepContext& context() const { return context_; }
   /// Holds until the next call; reset() keeps it. Default: not training.
   void set_context(StepContext context) { context_ = std::move(context); }
@@ -156,7 +179,10 @@ class Tape {
     const Parameter* parameter = nullptr;
     std::uint64_t version = 0;
     Variable leaf;
+    Variable view;  ///< the leaf, or its cast to dtypes.model
   };
+  /// The cast of a leaf to the dtype that the model sees, from Parameter::model_value.
+  Variable model_view(Parameter& parameter, const Variable& leaf);
   struct Scope {
     std::string path;                                 ///< "encoder.fc1"
     std::size_t name_offset = 0;                      ///< where its own name begins in `path`

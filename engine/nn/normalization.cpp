@@ -35,6 +35,7 @@ LayerNorm::LayerNorm(Backend& backend, std::string path, std::int64_t features, 
   check_features("LayerNorm", path_, features);
   weight_ = &add_parameter(path_ + ".weight", filled(backend, features, 1.0));
   bias_ = &add_parameter(path_ + ".bias", filled(backend, features, 0.0));
+  weight_->role = bias_->role = ParameterRole::layer_norm;
 }
 
 Variable LayerNorm::forward(Tape& tape, const Variable& x) {
@@ -47,6 +48,7 @@ BatchNorm::BatchNorm(Backend& backend, std::string path, const BatchNormOptions&
   check_features("BatchNorm", path_, options.features);
   weight_ = &add_parameter(path_ + ".weight", filled(backend, options.features, 1.0));
   bias_ = &add_parameter(path_ + ".bias", filled(backend, options.features, 0.0));
+  weight_->role = bias_->role = ParameterRole::batch_norm;
   running_mean_ = &add_buffer(path_ + ".running_mean", filled(backend, options.features, 0.0));
   running_variance_ = &add_buffer(path_ + ".running_var", filled(backend, options.features, 1.0));
 }

@@ -212,7 +212,7 @@ TEST(ConvolutionErrors, NameTheOpAndTheShapes) {
 TEST(ConvolutionUnderAutocast, ComputesInSixteenBitsAndShowsItsGradientsWhereTheyAreRounded) {
   const auto backend = hopper_backend();
   Tape tape(*backend);
-  amp::Autocast autocast{amp::AmpOptions{.dtype = DType::f16}};
+  amp::Autocast autocast{tape, {.level = amp::Level::O1}};
   Parameter weight{"conv1.weight", tensor_of(*backend, {2, 1, 3, 3}, short_numbers({2, 1, 3, 3}, 2).values)};
   Parameter bias{"conv1.bias", tensor_of(*backend, {2}, {1, -1})};
   const Variable x = tape.input(tensor_of(*backend, {2, 1, 5, 5}, short_numbers({2, 1, 5, 5}, 1).values));

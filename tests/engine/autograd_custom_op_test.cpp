@@ -114,7 +114,7 @@ TEST_F(CustomOpTest, ItsFirstAndSecondDerivativesEqualFiniteDifferences) {
 }
 
 TEST_F(CustomOpTest, UnderAutocastWithoutADtypeItIsRefusedByName) {
-  amp::Autocast o1{{.level = amp::Level::O1}};
+  amp::Autocast o1{tape, {.level = amp::Level::O1}};
   const Variable x = tape.input(inputs());
   const amp::AutocastGuard guard(tape, o1);
   try {
@@ -129,7 +129,7 @@ TEST_F(CustomOpTest, UnderAutocastWithoutADtypeItIsRefusedByName) {
 }
 
 TEST_F(CustomOpTest, UnderAutocastWithADtypeItsInputsAreCast) {
-  amp::Autocast o1{{.level = amp::Level::O1}};
+  amp::Autocast o1{tape, {.level = amp::Level::O1}};
   Parameter weight{"w", inputs()};
   CustomOp op = scaled_by_data();
   for (const DType dtype : {DType::f16, DType::f32}) {
@@ -146,7 +146,7 @@ TEST_F(CustomOpTest, UnderAutocastWithADtypeItsInputsAreCast) {
   op.autocast_dtype = DType::i32;
   const amp::AutocastGuard guard(tape, o1);
   EXPECT_THAT(message<std::invalid_argument>([&] { ops::custom(op, std::vector{tape.parameter(weight)}); }),
-              HasSubstr("f32 or f16"));
+              HasSubstr("f32, f16 or bf16"));
 }
 
 TEST_F(CustomOpTest, AnInputWithoutAGradientIsLeftOut) {
@@ -170,7 +170,7 @@ TEST_F(CustomOpTest, AnInputWithoutAGradientIsLeftOut) {
             return std::vector{ops::scatter_rows(g, in[1].tensor(), in[0].shape()[0]), Variable()};
           },
       .autocast_dtype = DType::f16};
-  amp::Autocast o1{{.level = amp::Level::O1}};
+  amp::Autocast o1{tape, {.level = amp::Level::O1}};
   const amp::AutocastGuard guard(tape, o1);
   const Variable table = tape.input(tensor_of(*backend, {3, 1}, {1, 2, 3}));
   const Variable index = tape.constant(index_of(*backend, {2, 2, 0}));

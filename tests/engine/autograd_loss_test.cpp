@@ -201,7 +201,7 @@ TEST_F(LossTest, BceOfSomethingThatIsNoProbabilityIsNaN) {
 }
 
 TEST_F(LossTest, PlainBceIsRefusedUnderSixteenBitAutocast) {
-  amp::Autocast autocast{amp::AmpOptions{.dtype = DType::f16}};
+  amp::Autocast autocast{tape, {.level = amp::Level::O1}};
   const CastPolicyGuard guard(tape, &autocast);
   const Variable p = tape.constant(halves_of(*backend, {2}, {0.5f, 0.25f})), t = constant({2}, {1, 0});
   try {
@@ -256,7 +256,7 @@ std::vector<NamedLoss> named_losses() {
 }
 
 TEST_F(LossTest, UnderAutocastLossesAreFp32AndTheirPredictionsGradientIsRoundedOnce) {
-  amp::Autocast autocast{amp::AmpOptions{.dtype = DType::f16}};
+  amp::Autocast autocast{tape, {.level = amp::Level::O1}};
   for (const NamedLoss& loss : named_losses()) {
     SCOPED_TRACE(loss.name);
     const Variable half = tape.input(halves_of(*backend, {2, 3}, with_signs({2, 3}, 1).values));
@@ -315,7 +315,8 @@ TEST_F(LossTest, EveryLossShowsThePredictionsGradient) {
 
 TEST_F(LossTest, ALosssPolicyDoesNotReachItsParts) {
   struct LossesWide final : CastPolicy {
-    DType compute_dtype(Op op, std::span<const DType>) const override {
+    DType compute_dtype(OpSite site, std::span<const DType>) override {
+      const Op op = site.op;
       return op == Op::mse_loss || op == Op::softmax_cross_entropy ? DType::f32 : DType::f16;
     }
     Variable cast(const Variable& x, DType dtype) override { return ops::cast(x, dtype); }

@@ -110,7 +110,7 @@ TEST_F(NormalizationTest, InferenceWithTheBatchsStatisticsIsTraining) {
 // ---- dtypes -----------------------------------------------------------------------------------------
 
 TEST_F(NormalizationTest, UnderAutocastSoftmaxAndLayerNormAreFp32AndBatchNormFollows) {
-  amp::Autocast autocast{amp::AmpOptions{.dtype = DType::f16}};
+  amp::Autocast autocast{tape, {.level = amp::Level::O1}};
   const CastPolicyGuard guard(tape, &autocast);
   const Variable x = tape.input(halves_of(*backend, {4, 2}, with_signs({4, 2}, 1).values));
   const Variable weight = constant({2}, {1, 1}), bias = constant({2}, {0, 0});
@@ -216,7 +216,8 @@ TEST_F(NormalizationTest, WhatTheInputsGradientLosesToSixteenBitsIsCounted) {
 TEST_F(NormalizationTest, ANormsPolicyDoesNotReachItsParts) {
   // A dialect that computes every single operation in 16 bits, but the norms in FP32.
   struct NormsWide final : CastPolicy {
-    DType compute_dtype(Op op, std::span<const DType>) const override {
+    DType compute_dtype(OpSite site, std::span<const DType>) override {
+      const Op op = site.op;
       return op == Op::layer_norm || op == Op::softmax ? DType::f32 : DType::f16;
     }
     Variable cast(const Variable& input, DType dtype) override { return ops::cast(input, dtype); }
@@ -234,7 +235,8 @@ TEST_F(NormalizationTest, APolicyMayRoundWhatEntersAndWhatLeaves) {
   // A list that wants the norm in 16 bits gets 16-bit rounding of input, result and gradients, around FP32
   // arithmetic; each gradient is counted once, where it becomes 16 bits wide.
   struct NormsNarrow final : CastPolicy {
-    DType compute_dtype(Op op, std::span<const DType>) const override {
+    DType compute_dtype(OpSite site, std::span<const DType>) override {
+      const Op op = site.op;
       return op == Op::layer_norm ? DType::f16 : DType::f32;
     }
     Variable cast(const Variable& input, DType dtype) override { return ops::cast(input, dtype); }

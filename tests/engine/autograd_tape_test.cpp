@@ -312,7 +312,8 @@ TEST_F(Observation, LossPredictionCountsWhatTheCastLoses) {
     const ScopeGuard scope(tape, "loss");
     // An explicit widening of the prediction inside the loss, as autocast does it at O1.
     struct Widen final : CastPolicy {
-      DType compute_dtype(Op op, std::span<const DType> inputs) const override {
+      DType compute_dtype(OpSite site, std::span<const DType> inputs) override {
+        const Op op = site.op;
         return op == Op::mse_loss ? DType::f32 : inputs.front();
       }
       Variable cast(const Variable& input, DType dtype) override { return ops::cast(input, dtype); }
