@@ -1,7 +1,10 @@
 #include "engine/amp/grad_scaler.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include "engine/amp/scaler_support.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -9,118 +12,154 @@ namespace {
 
 using Kind = ScalerError::Kind;
 
-void clear_found_inf(StepState& step, const std::byte*) {
-  for (float& flag : step.found_inf) flag = 0.0f;
+ScalePolicy policy_of(const ScalerOptions& options) {
+  ScalePolicy policy = make_scale_policy(options);  // checks the options of a disabled scaler, too
+  if (options.enabled) return policy;
+  policy = make_scale_policy({.policy = "none"});
+  policy.name = "disabled";
+  return policy;
 }
 
-std::size_t slot_of(const ScaledOptimizer& optimizer) {
-  if (optimizer.index() < 0 || optimizer.index() >= max_optimizers) {
-    throw std::invalid_argument("GradScaler: optimizer " + std::string(optimizer.name()) + " has index " +
-                                std::to_string(optimizer.index()) + ", must be in [0, " +
-                                std::to_string(max_optimizers) + ")");
-  }
-  return static_cast<std::size_t>(optimizer.index());
-}
-
-ScalerError misuse(Kind kind, std::string_view call, const ScaledOptimizer& optimizer,
-                   const std::string& what) {
-  return {kind, call, optimizer.name(), "",
-          std::string(call) + "(" + std::string(optimizer.name()) + "): " + what};
+bool is_low(const Tensor& gradient) {
+  return gradient.dtype() == DType::f16 || gradient.dtype() == DType::bf16;
 }
 
 }  // namespace
 
 GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor step)
-    : backend_(&backend), policy_(make_scale_policy(options)), step_(std::move(step)) {
+    : backend_(&backend), options_(options), policy_(policy_of(options)), step_(std::move(step)) {
   StepState state = backend_->read_step_state(step_);
   state.policy = policy_.initial.policy;
   state.set_scale(policy_.initial.scale);
+  state.found_inf = {};
   backend_->write_step_state(state, step_);
 }
 
-Tensor GradScaler::seed() {
-  const bool used =
-      std::any_of(stages_.begin(), stages_.end(), [](Stage stage) { return stage != Stage::ready; });
-  if (used) {
-    throw ScalerError(
-        Kind::seed_after_unscale, "GradScaler::seed", "", "",
-        "GradScaler::seed: gradients were unscaled since the last update; a backward pass now would add "
-        "scaled gradients to them. Call update first");
+Tensor GradScaler::seed(DType dtype) {
+  const auto waiting = std::find_if(slots_.begin(), slots_.end(),
+                                    [](const Slot& slot) { return slot.stage == Stage::unscaled; });
+  if (waiting != slots_.end()) {
+    throw misuse(
+        Kind::seed_after_unscale, "GradScaler::seed", *waiting->optimizer,
+        "its gradients are unscaled and not yet used; a backward pass now could add scaled ones to them. "
+        "Call step or update first");
   }
   Tensor seed = backend_->empty(Shape{}, DType::f32);
   backend_->fill_scale(step_, seed);
-  return seed;
+  if (dtype == DType::f32) return seed;
+  Tensor narrow = backend_->empty(Shape{}, dtype);
+  backend_->cast(seed, narrow);
+  return narrow;
 }
 
-void GradScaler::unscale(ScaledOptimizer& optimizer) {
-  constexpr std::string_view call = "GradScaler::unscale";
-  const std::size_t slot = slot_of(optimizer);
-  if (stages_[slot] == Stage::unscaled) {
+Tensor GradScaler::inverse_seed() {
+  // 1 * inverse_scale by the verb that unscales: the same factor, and no found_inf, because 1 is finite.
+  std::array<Tensor, 1> one = {backend_->empty(Shape{}, DType::f32)};
+  backend_->fill(one.front(), 1.0);
+  backend_->unscale(one, 0, step_);
+  return one.front();
+}
+
+bool GradScaler::begun() const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const Slot& slot) { return slot.stage != Stage::ready; });
+}
+
+void GradScaler::unscale(ScaledOptimizer& optimizer) { unscale(optimizer, "GradScaler::unscale"); }
+
+void GradScaler::unscale(ScaledOptimizer& optimizer, std::string_view call) {
+  Slot& slot = slots_[slot_of(optimizer, call)];
+  require_own_slot(optimizer, slot.optimizer, call);
+  if (slot.stage == Stage::unscaled)
     throw misuse(Kind::unscale_twice, call, optimizer, "the gradients are already unscaled; once per update");
-  }
-  if (stages_[slot] == Stage::stepped) {
+  if (slot.stage == Stage::stepped)
     throw misuse(Kind::unscale_after_step, call, optimizer,
                  "the optimizer has already stepped; call update first");
-  }
-  gradients_.clear();
-  for (const Parameter* parameter : optimizer.parameters()) {
-    if (!parameter->has_gradient) continue;
-    if (parameter->gradient.dtype() != DType::f32) {
-      throw ScalerError(Kind::gradient_dtype, call, optimizer.name(), parameter->name,
-                        std::string(call) + "(" + std::string(optimizer.name()) + "): the gradient of " +
-                            parameter->name + " is " + parameter->gradient.describe() +
-                            "; unscaling needs f32");
-    }
-    gradients_.push_back(parameter->gradient);
-  }
-  if (gradients_.empty()) {
-    const auto parameters = optimizer.parameters();
-    const std::string first = parameters.empty() ? "" : parameters.front()->name;
-    throw ScalerError(Kind::no_gradients, call, optimizer.name(), first,
-                      std::string(call) + "(" + std::string(optimizer.name()) + "): none of its " +
-                          std::to_string(parameters.size()) + " parameters" +
-                          (first.empty() ? "" : " (" + first + " ...)") +
-                          " has a gradient; run a backward pass through them first");
-  }
+  require_gradients(optimizer, call);
+  if (checks() && !options_.allow_low_gradients) require_wide_gradients(optimizer, call);
   // The first check of an iteration forgets the flags of the last one, of all optimizers.
-  if (std::all_of(stages_.begin(), stages_.end(), [](Stage stage) { return stage == Stage::ready; })) {
-    backend_->run({.name = "scaler.clear_found_inf", .function = &clear_found_inf, .parameters = {}}, step_);
+  if (!begun()) clear_found_inf(*backend_, step_);
+  if (checks()) {
+    gradients_.clear();
+    for (Parameter* const parameter : optimizer.parameters()) {
+      if (!parameter->has_gradient) continue;
+      if (parameter->dtypes.unscaled == DType::f32)
+        parameter->gradient = widened(*backend_, parameter->gradient);
+      gradients_.push_back(parameter->gradient);
+    }
+    backend_->unscale(gradients_, optimizer.index(), step_);
+    gradients_.clear();
   }
-  backend_->unscale(gradients_, optimizer.index(), step_);
-  gradients_.clear();
-  stages_[slot] = Stage::unscaled;
+  slot = {Stage::unscaled, &optimizer};
+}
+
+void GradScaler::require_wide_gradients(const ScaledOptimizer& optimizer, std::string_view call) const {
+  for (const Parameter* const parameter : optimizer.parameters()) {
+    if (!parameter->has_gradient || !is_low(parameter->gradient)) continue;
+    throw ScalerError(Kind::gradient_dtype, call, optimizer.name(), parameter->name,
+                      describe(call, optimizer) + ": the gradient of " + parameter->name + " is " +
+                          parameter->gradient.describe() +
+                          ", and ScalerOptions::allow_low_gradients is false. Let gradients add up in f32 "
+                          "(amp.master_gradients = true, or level O1), or allow 16-bit ones");
+  }
+}
+
+std::vector<std::string> GradScaler::nonfinite_parameters(const ScaledOptimizer& optimizer) const {
+  std::vector<std::string> names;
+  for (const Parameter* const parameter : optimizer.parameters()) {
+    if (!parameter->has_gradient) continue;
+    ExponentHistogram histogram;
+    backend_->histogram(parameter->gradient, histogram);
+    if (histogram.infinite + histogram.nan > 0) names.push_back(parameter->name);
+  }
+  return names;
 }
 
 void GradScaler::require_unscaled(const ScaledOptimizer& optimizer, std::string_view call) const {
-  if (stages_[slot_of(optimizer)] == Stage::unscaled) return;
-  throw misuse(Kind::scaled_gradients, call, optimizer,
-               "needs unscaled gradients; call GradScaler::unscale before it and GradScaler::step after it");
+  if (options_.enabled && !options_.drop_overflow_update && policy_.initial.scale != 1.0) {
+    throw misuse(
+        Kind::scaled_gradients, call, optimizer,
+        "needs unscaled gradients, but with scaler.drop_overflow_update = false nobody unscales them before "
+        "the optimizer divides (optimizer.loss_scale). Leave it true to clip");
+  }
+  const Stage now = stage(optimizer);
+  if (now == Stage::unscaled) return;
+  throw misuse(
+      Kind::scaled_gradients, call, optimizer,
+      now == Stage::ready
+          ? "the gradients are still scaled; call GradScaler::unscale before it and GradScaler::step after it"
+          : "the optimizer has already stepped; call it between GradScaler::unscale and GradScaler::step");
 }
 
 void GradScaler::step(ScaledOptimizer& optimizer) {
   constexpr std::string_view call = "GradScaler::step";
-  const std::size_t slot = slot_of(optimizer);
-  if (stages_[slot] == Stage::stepped) {
+  Slot& slot = slots_[slot_of(optimizer, call)];
+  require_own_slot(optimizer, slot.optimizer, call);
+  if (slot.stage == Stage::stepped)
     throw misuse(Kind::step_twice, call, optimizer, "the optimizer has already stepped; call update first");
-  }
-  if (stages_[slot] == Stage::ready) unscale(optimizer);
+  if (slot.stage == Stage::ready) unscale(optimizer, call);
   optimizer.apply(step_);
-  stages_[slot] = Stage::stepped;
+  slot.stage = Stage::stepped;
 }
 
 void GradScaler::update() {
-  if (std::all_of(stages_.begin(), stages_.end(), [](Stage stage) { return stage == Stage::ready; })) {
+  if (!begun()) {
     throw ScalerError(
         Kind::update_without_check, "GradScaler::update", "", "",
         "GradScaler::update: no optimizer was unscaled or stepped since the last update, so nothing is "
         "known about overflow");
   }
-  backend_->run(policy_.update, step_);
-  stages_.fill(Stage::ready);
+  if (checks()) backend_->run(policy_.update, step_);
+  slots_.fill({});
+}
+
+void GradScaler::minimize(ScaledOptimizer& optimizer) {
+  step(optimizer);
+  update();
 }
 
 GradScaler::Stage GradScaler::stage(const ScaledOptimizer& optimizer) const {
-  return stages_[slot_of(optimizer)];
+  return slots_[slot_of(optimizer, "GradScaler::stage")].stage;
 }
 
 }  // namespace fp16lab::engine::amp

@@ -62,6 +62,14 @@ ScalePolicy build(std::string_view name, std::string_view program, const typenam
   return policy;
 }
 
+/// For policies that move with found_inf.
+void require_checks(const ScalerOptions& options) {
+  if (options.drop_overflow_update) return;
+  throw std::invalid_argument(
+      "scaler.drop_overflow_update = false: no gradient is checked then, but policy \"" + options.policy +
+      "\" answers to overflows; use \"fixed\" or \"none\" with it");
+}
+
 }  // namespace
 
 std::span<const PolicyDescription> scale_policies() { return descriptions; }
@@ -71,6 +79,7 @@ ScalePolicy make_scale_policy(const ScalerOptions& options) {
   if (options.policy == "fixed")
     return build<FixedScaling>("fixed", "policy.fixed", {.scale = positive_scale(options.initial_scale)});
   if (options.policy == "dynamic") {
+    require_checks(options);
     if (options.growth_interval < 1 || options.growth_interval > std::numeric_limits<std::int32_t>::max()) {
       throw std::invalid_argument("scaler.growth_interval = " + std::to_string(options.growth_interval) +
                                   ": must be in [1, 2^31 - 1]");

@@ -16,13 +16,28 @@
 namespace fp16lab::engine::amp {
 
 /// One policy for all configurations: fields that the named policy does not use are ignored. Names as in
-/// torch.
+/// torch. Options are named where they are given: {.policy = "dynamic", .initial_scale = 4}.
 struct ScalerOptions {
+  /// Has the first place and takes nothing, so that a list of values without names does not compile. A tutorial's
+  /// DynamicLossScaleManager(4, 3000), meant as factor and window, set the initial scale and the factor.
+  struct Named {
+    explicit Named() = default;
+  };
+  Named named = Named();
+
   std::string policy = "none";          ///< none, fixed, dynamic
   double initial_scale = 65536.0;       ///< finite, > 0, an FP32 number; fixed: the scale
   double growth_factor = 2.0;           ///< finite, > 1
   double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< good steps before S grows, >= 1
+
+  // Of the scaler around the policy (engine/amp/grad_scaler.hpp):
+  bool enabled = true;  ///< false: the identity: seed 1, nothing unscaled, checked or skipped
+  /// false (MindSpore; policies none and fixed only): gradients are neither checked nor unscaled, every step is taken,
+  /// and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
+  bool drop_overflow_update = true;
+  /// false (torch): unscaling 16-bit gradients is an error naming the parameter.
+  bool allow_low_gradients = true;
 };
 
 /// The update of a policy over a StepState: any optimizer's found_inf counts as an overflow of the step.

@@ -11,7 +11,8 @@ Adam::Adam(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
             .beta2 = static_cast<float>(options.beta2),
             .epsilon = static_cast<float>(options.epsilon),
             .weight_decay = static_cast<float>(options.weight_decay),
-            .decoupled_decay = options.name == "adamw"} {
+            .decoupled_decay = options.name == "adamw",
+            .gradient_factor = gradient_factor(options)} {
   for (const Parameter* parameter : this->parameters()) {
     add_state(*parameter, "first_moment");
     add_state(*parameter, "second_moment");

@@ -16,6 +16,7 @@ namespace fp16lab::engine::optim {
 namespace {
 
 struct BeginIteration {
+  std::uint64_t optimizer;
   const float* learning_rates;  ///< back-end memory
   std::uint64_t count;
 };
@@ -24,9 +25,9 @@ struct BeginIteration {
 FP16LAB_HD void begin_iteration_program(StepState& step, const std::byte* parameters) {
   BeginIteration begin;
   std::memcpy(&begin, parameters, sizeof(begin));
-  ++step.iteration;
-  step.learning_rate =
-      begin.learning_rates[step.taken_steps < begin.count ? step.taken_steps : begin.count - 1];
+  if (begin.optimizer == 0) ++step.iteration;
+  const std::uint64_t taken = step.taken_steps[begin.optimizer];
+  step.learning_rate[begin.optimizer] = begin.learning_rates[taken < begin.count ? taken : begin.count - 1];
 }
 
 struct AdvanceSteps {
@@ -39,14 +40,13 @@ struct AdvanceSteps {
 FP16LAB_HD void advance_steps_program(StepState& step, const std::byte* parameters) {
   AdvanceSteps advance;
   std::memcpy(&advance, parameters, sizeof(advance));
-  if (advance.optimizer != 0) return;  // the counters are those of optimizer 0
   if (step.found_inf[advance.optimizer] != 0.0f) {
-    ++step.skipped_steps;
+    ++step.skipped_steps[advance.optimizer];
     return;
   }
-  ++step.taken_steps;
-  step.beta1_power *= static_cast<double>(advance.beta1);
-  step.beta2_power *= static_cast<double>(advance.beta2);
+  ++step.taken_steps[advance.optimizer];
+  step.beta1_power[advance.optimizer] *= static_cast<double>(advance.beta1);
+  step.beta2_power[advance.optimizer] *= static_cast<double>(advance.beta2);
 }
 
 template <class Parameters>
@@ -73,6 +73,11 @@ void check(const OptimizerOptions& options) {
   require(non_negative(options.epsilon), "epsilon", options.epsilon, "finite and >= 0");
   require(options.beta1 >= 0.0 && options.beta1 < 1.0, "beta1", options.beta1, "in [0, 1)");
   require(options.beta2 >= 0.0 && options.beta2 < 1.0, "beta2", options.beta2, "in [0, 1)");
+  // Both the quotient and its FP32 form: the verbs multiply by float(1 / loss_scale).
+  const float factor = gradient_factor(options);
+  require(
+      options.loss_scale > 0.0 && std::isfinite(options.loss_scale) && factor > 0.0f && std::isfinite(factor),
+      "loss_scale", options.loss_scale, "finite and above 0, and so 1 / loss_scale in FP32");
   if (options.nesterov) {
     require(options.momentum > 0.0, "momentum", options.momentum, "above 0 with nesterov");
     require(options.dampening == 0.0, "dampening", options.dampening, "0 with nesterov");
@@ -80,6 +85,10 @@ void check(const OptimizerOptions& options) {
 }
 
 }  // namespace
+
+float gradient_factor(const OptimizerOptions& options) {
+  return static_cast<float>(1.0 / options.loss_scale);
+}
 
 Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
                      std::uint64_t steps, int index)
@@ -97,13 +106,23 @@ std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view su
 }
 
 void Optimizer::begin_iteration(Tensor& step) {
-  const BeginIteration begin{reinterpret_cast<const float*>(learning_rates_.data()),
+  const BeginIteration begin{static_cast<std::uint64_t>(index_),
+                             reinterpret_cast<const float*>(learning_rates_.data()),
                              static_cast<std::uint64_t>(learning_rates_.element_count())};
   backend_->run(program("optimizer.begin_iteration", &begin_iteration_program, begin), step);
 }
 
-void Optimizer::clear_gradients() {
-  for (Parameter* parameter : parameters_) parameter->clear_gradient();
+void Optimizer::clear_gradients(ClearTo to) {
+  for (Parameter* const parameter : parameters_) {
+    parameter->clear_gradient();
+    if (to == ClearTo::none) continue;
+    // In the dtype in which gradients add up: unscaling may have left an FP32 one.
+    Tensor& gradient = parameter->gradient;
+    if (!gradient.defined() || gradient.dtype() != parameter->dtypes.gradient)
+      gradient = backend_->empty(parameter->value.shape(), parameter->dtypes.gradient);
+    backend_->fill(gradient, 0.0);
+    parameter->has_gradient = true;
+  }
 }
 
 std::span<Tensor> Optimizer::gradients() {
@@ -130,16 +149,15 @@ void Optimizer::apply(Tensor& step) {
 std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Parameter*> parameters,
                                           const OptimizerOptions& options, std::uint64_t steps, int index) {
   check(options);
+  require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
   if (options.name == "sgd")
     return std::make_unique<Sgd>(backend, std::move(parameters), options, steps, index);
-  if (options.name == "adam" || options.name == "adamw") {
-    require(index == 0, "index", index, "0 for Adam: StepState counts its beta powers once");
+  if (options.name == "adam" || options.name == "adamw")
     return std::make_unique<Adam>(backend, std::move(parameters), options, steps, index);
-  }
   throw std::invalid_argument("optimizer.name = \"" + options.name + "\": known are sgd, adam, adamw");
 }
 
-void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
+void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,
                     Tensor& step) {
   scaler.require_unscaled(optimizer, "clip_grad_norm");
   if (!(std::isfinite(max_norm) && max_norm >= 0.0)) {
@@ -151,8 +169,7 @@ void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& 
   if (max_norm > 0.0) backend.clip_by_norm(gradients, max_norm, step);
 }
 
-void clip_grad_value(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer,
-                     double max_value) {
+void clip_grad_value(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_value) {
   scaler.require_unscaled(optimizer, "clip_grad_value");
   const auto bound = static_cast<float>(max_value);
   if (!(std::isfinite(bound) && max_value >= 0.0 && (bound > 0.0f || max_value == 0.0))) {

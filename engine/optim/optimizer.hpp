@@ -1,4 +1,5 @@
-// Optimizers on FP32 master weights. All arithmetic happens in back-end verbs that read found_inf themselves.
+// Optimizers on FP32 master weights, or on 16-bit weights where there is no master copy; their state is FP32 either
+// way. All arithmetic happens in back-end verbs that read found_inf themselves.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,19 @@ struct OptimizerOptions {
   double beta1 = 0.9;          ///< adam: in [0, 1)
   double beta2 = 0.999;
   double epsilon = 1e-8;  ///< adam: >= 0
+  /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler leaves it
+  /// to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added afterwards, to the unscaled
+  /// gradient (MindSpore adds loss_scale times the decay before: equal but for rounding). Finite, > 0; 1: nothing is
+  /// multiplied.
+  double loss_scale = 1.0;
   ScheduleOptions schedule = {};
 };
+
+/// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
+float gradient_factor(const OptimizerOptions& options);
+
+/// What clearing leaves of a gradient.
+enum class ClearTo { none, zero };
 
 /// A tensor of optimizer state under its checkpoint name, "fc1.weight.velocity".
 struct NamedTensor {
@@ -35,7 +47,7 @@ struct NamedTensor {
 };
 
 /// Base of all optimizers: the common order of an iteration.
-///   begin_iteration: iteration += 1, learning rate of this iteration from the table;
+///   begin_iteration: learning rate of this iteration from the table; optimizer 0 counts iterations (+= 1);
 ///   apply (through GradScaler::step): taken_steps, skipped_steps and beta powers advance, then one verb per
 ///   parameter.
 class Optimizer : public amp::ScaledOptimizer {
@@ -49,7 +61,9 @@ class Optimizer : public amp::ScaledOptimizer {
   void apply(Tensor& step) override;
 
   void begin_iteration(Tensor& step);
-  void clear_gradients();
+  /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients are kept
+  /// as zeros, so that momentum and weight decay also move parameters that the next backward does not reach.
+  void clear_gradients(ClearTo to = ClearTo::none);
   /// Those of the parameters that a backward has reached, in parameter order; valid until the next call.
   std::span<Tensor> gradients();
   /// State tensors in parameter order.
@@ -75,19 +89,19 @@ class Optimizer : public amp::ScaledOptimizer {
 };
 
 /// Checks the options (std::invalid_argument naming option, value and range). `steps`: length of the run, for
-/// the learning-rate table. `index`: slot in StepState; Adam needs slot 0, whose steps the beta powers count.
+/// the learning-rate table. `index`: its slot in StepState, one of [0, max_optimizers); 0 counts iterations.
 std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Parameter*> parameters,
                                           const OptimizerOptions& options, std::uint64_t steps,
                                           int index = 0);
 
 /// Norm of all unscaled gradients into StepState::grad_norm; then, if max_norm > 0, clipping to it. Refuses
 /// scaled gradients (amp::ScalerError::Kind::scaled_gradients). A non-finite norm never clips.
-void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
+void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,
                     Tensor& step);
 
 /// Clamps every element of the unscaled gradients to [-max_value, max_value], max_value rounded to FP32; 0: off.
 /// A NaN stays. Refuses scaled gradients as clip_grad_norm does; std::invalid_argument unless max_value is
 /// finite, >= 0 and, where above 0, above 0 in FP32 too.
-void clip_grad_value(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_value);
+void clip_grad_value(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_value);
 
 }  // namespace fp16lab::engine::optim

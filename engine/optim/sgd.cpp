@@ -10,7 +10,8 @@ Sgd::Sgd(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOp
       sgd_{.momentum = static_cast<float>(options.momentum),
            .dampening = static_cast<float>(options.dampening),
            .weight_decay = static_cast<float>(options.weight_decay),
-           .nesterov = options.nesterov} {
+           .nesterov = options.nesterov,
+           .gradient_factor = gradient_factor(options)} {
   if (sgd_.momentum == 0.0f) return;
   for (const Parameter* parameter : this->parameters()) add_state(*parameter, "velocity");
 }

@@ -1,20 +1,11 @@
-// GradScaler: the policies' traces, the state machine's errors, and skipped steps.
-#include <array>
+// GradScaler: seeds, unscaling in every dtype, skipped steps, and the order of calls.
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include <gmock/gmock.h>
-
-#include "engine/amp/grad_scaler.hpp"
-#include "engine/amp/policies/dynamic.hpp"
-#include "engine/amp/policies/fixed.hpp"
-#include "engine/amp/policies/none.hpp"
-#include "engine/optim/optimizer.hpp"
-#include "tests/engine/autograd_support.hpp"
+#include "tests/engine/amp_scaler_support.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -22,143 +13,12 @@ namespace {
 using amp::GradScaler;
 using amp::ScalerError;
 using amp::ScalerOptions;
+using optim::ClearTo;
+using testing::AllOf;
 using testing::HasSubstr;
-
-// ---- traces -------------------------------------------------------------------------------------
-// log2(S) after each step under torch's rule, window 4, init 2^16; F finite, O overflow. Worked out by hand
-// from the rule of torch/amp/grad_scaler.py and AmpKernels.cu (amp_update_scale): an overflow halves S and
-// restarts the count of good steps; the fourth good step in a row doubles S and restarts the count.
-constexpr std::string_view sequence_a = "FFFFFOFFFFOOFFFFFFFFOOOFFFFFFF";
-constexpr std::array torch_a = {16, 16, 16, 17, 17, 16, 16, 16, 16, 17, 16, 15, 15, 15, 15,
-                                16, 16, 16, 16, 17, 16, 15, 14, 14, 14, 14, 15, 15, 15, 15};
-/// Isolated overflows, never a full window.
-constexpr std::string_view sequence_b = "FFOFFOFFOFFOFFOFFOFF";
-constexpr std::array torch_b = {16, 16, 15, 15, 15, 14, 14, 14, 13, 13,
-                                13, 12, 12, 12, 11, 11, 11, 10, 10, 10};
-
-template <class Policy>
-std::vector<double> trace(const typename Policy::Params& params, std::string_view sequence) {
-  auto state = Policy::initial(params);
-  std::vector<double> scales;
-  for (const char step : sequence) {
-    Policy::update(state, params, step == 'O');
-    scales.push_back(static_cast<double>(state.scale));
-  }
-  return scales;
-}
-
-template <std::size_t count>
-std::vector<double> powers_of_two(const std::array<int, count>& exponents) {
-  std::vector<double> values;
-  values.reserve(count);
-  for (const int exponent : exponents) values.push_back(std::ldexp(1.0, exponent));
-  return values;
-}
-
-TEST(DynamicPolicy, FollowsTorchOnBothSequences) {
-  const amp::DynamicScaling::Params params{.growth_interval = 4};
-  EXPECT_EQ(trace<amp::DynamicScaling>(params, sequence_a), powers_of_two(torch_a));
-  EXPECT_EQ(trace<amp::DynamicScaling>(params, sequence_b), powers_of_two(torch_b));
-}
-
-TEST(DynamicPolicy, GrowthNeverReachesInfinityAndTheWindowRestarts) {
-  // flax#2547, pytorch#98828: a scale that once was infinite never comes back.
-  const amp::DynamicScaling::Params params{.initial_scale = 0x1p126f, .growth_interval = 1};
-  EXPECT_EQ(trace<amp::DynamicScaling>(params, "FFFO"),
-            (std::vector<double>{0x1p127, 0x1p127, 0x1p127, 0x1p126}));
-}
-
-TEST(DynamicPolicy, MultipliesInFp32) {
-  const amp::DynamicScaling::Params params{
-      .initial_scale = 3.0f, .backoff_factor = 0.8f, .growth_interval = 100};
-  const float once = 3.0f * 0.8f;
-  EXPECT_EQ(trace<amp::DynamicScaling>(params, "OO"), (std::vector<double>{once, once * 0.8f}));
-}
-
-TEST(DynamicPolicy, HasNoFloor) {
-  const amp::DynamicScaling::Params params{.initial_scale = 1.0f};
-  EXPECT_EQ(trace<amp::DynamicScaling>(params, "OOO").back(), 0.125);
-}
-
-TEST(FixedAndNone, NeverMove) {
-  for (const double scale : trace<amp::FixedScaling>({.scale = 2048.0f}, sequence_a))
-    EXPECT_EQ(scale, 2048.0);
-  for (const double scale : trace<amp::NoScaling>({}, sequence_a)) EXPECT_EQ(scale, 1.0);
-}
-
-TEST(PolicyOptions, ImpossibleValuesAreNamed) {
-  const auto message = [](const ScalerOptions& options) -> std::string {
-    try {
-      amp::make_scale_policy(options);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "accepted";
-  };
-  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
-  for (const double bad : {1.0, 0.5, -2.0, 1.0 + 1e-12, infinity, nan}) {
-    EXPECT_THAT(message({.policy = "dynamic", .growth_factor = bad}), HasSubstr("growth_factor")) << bad;
-  }
-  for (const double bad : {1.0, 0.0, -0.5, 1.0 - 1e-12, 1e-60, infinity, nan}) {
-    EXPECT_THAT(message({.policy = "dynamic", .backoff_factor = bad}), HasSubstr("backoff_factor")) << bad;
-  }
-  for (const double bad : {0.0, -1.0, infinity, nan, 1e300, 0.1, 1e-60}) {
-    EXPECT_THAT(message({.policy = "dynamic", .initial_scale = bad}), HasSubstr("initial_scale")) << bad;
-    EXPECT_THAT(message({.policy = "fixed", .initial_scale = bad}), HasSubstr("initial_scale")) << bad;
-  }
-  for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-4}, std::int64_t{1} << 31}) {
-    EXPECT_THAT(message({.policy = "dynamic", .growth_interval = bad}), HasSubstr("growth_interval")) << bad;
-  }
-  EXPECT_THAT(message({.policy = "dynamc"}),
-              testing::AllOf(HasSubstr("dynamc"), HasSubstr("none, fixed, dynamic")));
-  EXPECT_EQ(message({.policy = "dynamic"}), "accepted");
-}
-
-// ---- the state machine --------------------------------------------------------------------------
-
-class GradScalerTest : public testing::Test {
- protected:
-  explicit GradScalerTest(const ScalerOptions& options = {.policy = "dynamic",
-                                                          .initial_scale = 65536,
-                                                          .growth_interval = 4})
-      : scaler(*backend, options, step) {
-    first =
-        optim::make_optimizer(*backend, {&a}, {.name = "sgd", .learning_rate = 0.5, .momentum = 0.9}, 100, 0);
-    second = optim::make_optimizer(*backend, {&b}, {.name = "sgd", .learning_rate = 0.5}, 100, 1);
-  }
-  /// As a backward pass would: a gradient that carries S.
-  void give_gradient(Parameter& parameter, float value) {
-    parameter.gradient = tensor_of(*backend, {2}, {value, 1.0f});
-    parameter.has_gradient = true;
-  }
-  void iterate(float gradient) {
-    first->begin_iteration(step);
-    give_gradient(a, gradient);
-    scaler.unscale(*first);
-    scaler.step(*first);
-    scaler.update();
-  }
-  double scale() { return backend->read_step_state(step).scale; }
-  template <class Call>
-  void expect_error(ScalerError::Kind kind, const std::string& part, const Call& call) {
-    try {
-      call();
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const ScalerError& error) {
-      EXPECT_EQ(error.kind(), kind) << error.what();
-      EXPECT_THAT(error.what(), HasSubstr(part));
-      EXPECT_THAT(error.what(), HasSubstr(error.call()));
-    }
-  }
-
-  static constexpr float infinity = std::numeric_limits<float>::infinity();
-  std::unique_ptr<Backend> backend = hopper_backend();
-  Tensor step = backend->make_step_state(StepState{});
-  Parameter a{"a.weight", tensor_of(*backend, {2}, {1, 2})};
-  Parameter b{"b.weight", tensor_of(*backend, {2}, {3, 4})};
-  GradScaler scaler;
-  std::unique_ptr<optim::Optimizer> first, second;
-};
+using testing_support::message_of;
+using Kind = ScalerError::Kind;
+using GradScalerTest = ScalerTest;
 
 TEST_F(GradScalerTest, RunsThePolicyOnTheBackEnd) {
   std::vector<double> scales;
@@ -167,88 +27,242 @@ TEST_F(GradScalerTest, RunsThePolicyOnTheBackEnd) {
     scales.push_back(scale());
   }
   EXPECT_EQ(scales, powers_of_two(torch_a));
-  const StepState state = backend->read_step_state(step);
-  EXPECT_EQ(state.iteration, sequence_a.size());
-  EXPECT_EQ(state.skipped_steps, 6u);
-  EXPECT_EQ(state.taken_steps, 24u);
+  EXPECT_EQ(state().iteration, sequence_a.size());
+  EXPECT_EQ(state().skipped_steps[0], 6u);
+  EXPECT_EQ(state().taken_steps[0], 24u);
+  EXPECT_EQ(state().skipped_steps[1] + state().taken_steps[1], 0u) << "the second optimizer took no part";
 }
 
-class FixedScalerTest : public GradScalerTest {
+class FixedScalerTest : public ScalerTest {
  protected:
-  FixedScalerTest() : GradScalerTest({.policy = "fixed", .initial_scale = 2048}) {}
+  FixedScalerTest() : ScalerTest({.policy = "fixed", .initial_scale = 2048}) {}
 };
 
 TEST_F(FixedScalerTest, KeepsItsScaleAndSkipsOverflows) {
   for (const char kind : sequence_b) iterate(kind == 'O' ? infinity : 1.0f);
   EXPECT_EQ(scale(), 2048.0);
-  EXPECT_EQ(backend->read_step_state(step).skipped_steps, 6u);
+  EXPECT_EQ(state().skipped_steps[0], 6u);
 }
 
-class NoScalerTest : public GradScalerTest {
+class NoScalerTest : public ScalerTest {
  protected:
-  NoScalerTest() : GradScalerTest({.policy = "none", .initial_scale = 2048}) {}
+  NoScalerTest() : ScalerTest({.policy = "none", .initial_scale = 2048}) {}
 };
 
 TEST_F(NoScalerTest, ScalesByOneAndSkipsOverflows) {
   for (const char kind : sequence_b) iterate(kind == 'O' ? infinity : 1.0f);
   EXPECT_EQ(scale(), 1.0);
-  EXPECT_EQ(backend->read_step_state(step).skipped_steps, 6u);
+  EXPECT_EQ(state().skipped_steps[0], 6u);
 }
+
+// ---- seeds --------------------------------------------------------------------------------------
 
 TEST_F(GradScalerTest, SeedIsTheScaleAndUnscaleUndoesIt) {
   EXPECT_EQ(values_of(*backend, scaler.seed()), std::vector<float>{65536.0f});
-  give_gradient(a, 131072.0f);
+  give(a, 131072.0f);
   scaler.unscale(*first);
   EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{2.0f, 0x1p-16f}));
   EXPECT_EQ(scaler.stage(*first), GradScaler::Stage::unscaled);
 }
 
-TEST_F(GradScalerTest, StepUnscalesIfNobodyDid) {
-  give_gradient(a, 65536.0f);
-  first->begin_iteration(step);
-  scaler.step(*first);
-  EXPECT_EQ(values_of(*backend, a.value).at(0), 0.5f);
+TEST_F(GradScalerTest, SeedIsRoundedOnceToTheLosssDtype) {
+  const Tensor half = scaler.seed(DType::f16), brain = scaler.seed(DType::bf16);
+  EXPECT_EQ(half.dtype(), DType::f16);
+  EXPECT_EQ(brain.dtype(), DType::bf16);
+  EXPECT_EQ(values_of(*backend, half), std::vector<float>{infinity}) << "65520 and above is infinite in f16";
+  EXPECT_EQ(values_of(*backend, brain), std::vector<float>{65536.0f});
+  Tensor other_step = backend->make_step_state(StepState{});
+  GradScaler odd(*backend, {.policy = "fixed", .initial_scale = 4098}, other_step);
+  EXPECT_EQ(values_of(*backend, odd.seed(DType::f16)), std::vector<float>{4096.0f}) << "a tie goes to even";
+  EXPECT_EQ(values_of(*backend, odd.seed()), std::vector<float>{4098.0f});
 }
 
-TEST_F(GradScalerTest, MisuseIsOneTypedError) {
-  using Kind = ScalerError::Kind;
-  expect_error(Kind::update_without_check, "GradScaler::update", [&] { scaler.update(); });
-  expect_error(Kind::no_gradients, "a.weight", [&] { scaler.unscale(*first); });
-  expect_error(Kind::no_gradients, "a.weight", [&] { scaler.step(*first); });
-  expect_error(Kind::scaled_gradients, "clip_grad_norm",
-               [&] { optim::clip_grad_norm(*backend, scaler, *first, 1.0, step); });
-  expect_error(Kind::scaled_gradients, "clip_grad_value",
-               [&] { optim::clip_grad_value(*backend, scaler, *first, 1.0); });
-  give_gradient(a, 1.0f);
-  expect_error(Kind::scaled_gradients, "clip_grad_value",
-               [&] { optim::clip_grad_value(*backend, scaler, *first, 1.0); });
+TEST_F(GradScalerTest, InverseSeedIsTheFactorOfUnscale) {
+  // 1/S in FP64, rounded once to FP32. The last one's reciprocal is beyond FP32.
+  for (const double s : {1.0, 3.0, 1000.0, 65536.0, 0x1.fffffep127, 0x1.555556p-3, 0x1p-126, 0x1p-149}) {
+    Tensor other_step = backend->make_step_state(StepState{});
+    GradScaler fixed(*backend, {.policy = "fixed", .initial_scale = s}, other_step);
+    const float expected = static_cast<float>(1.0 / s);
+    const Tensor inverse = fixed.inverse_seed();
+    EXPECT_EQ(inverse.dtype(), DType::f32);
+    EXPECT_EQ(values_of(*backend, inverse), std::vector<float>{expected}) << s;
+    EXPECT_EQ(backend->read_step_state(other_step).found_inf, PerOptimizer<float>{}) << s;
+    give(a, 1.0f);
+    fixed.unscale(*first);
+    EXPECT_EQ(values_of(*backend, a.gradient).front(), expected) << s;
+  }
+}
+
+TEST_F(GradScalerTest, AnotherLossMayFollowAStepButNotAnUnscale) {
+  begin();
+  give(a, 65536.0f);
   scaler.unscale(*first);
-  expect_error(Kind::unscale_twice, "GradScaler::unscale(sgd)", [&] { scaler.unscale(*first); });
-  expect_error(Kind::seed_after_unscale, "GradScaler::seed", [&] { (void)scaler.seed(); });
+  expect_scaler_error(Kind::seed_after_unscale, "GradScaler::seed", "sgd", "a.weight",
+                      [&] { (void)scaler.seed(); });
   scaler.step(*first);
-  expect_error(Kind::step_twice, "GradScaler::step(sgd)", [&] { scaler.step(*first); });
-  expect_error(Kind::unscale_after_step, "GradScaler::unscale(sgd)", [&] { scaler.unscale(*first); });
-  expect_error(Kind::scaled_gradients, "clip_grad_norm",
-               [&] { optim::clip_grad_norm(*backend, scaler, *first, 1.0, step); });
+  EXPECT_EQ(values_of(*backend, scaler.seed()), std::vector<float>{65536.0f}) << "a GAN's generator";
+  give(b, infinity);
+  scaler.step(*second);
+  EXPECT_EQ(state().found_inf[0], 0.0f);
+  EXPECT_EQ(state().found_inf[1], 1.0f);
   scaler.update();
-  expect_error(Kind::update_without_check, "GradScaler::update", [&] { scaler.update(); });
-  a.gradient = halves_of(*backend, {2}, {1, 1});
-  expect_error(Kind::gradient_dtype, "gradient of a.weight is f16", [&] { scaler.unscale(*first); });
+  EXPECT_EQ(scale(), 32768.0);
+  EXPECT_EQ(values_of(*backend, scaler.seed()), std::vector<float>{32768.0f});
 }
 
-TEST_F(GradScalerTest, ARefusedCallChangesNothing) {
-  give_gradient(a, 65536.0f);
-  scaler.unscale(*first);
-  const auto gradient = bytes_of(*backend, a.gradient);
-  EXPECT_THROW(scaler.unscale(*first), ScalerError);
-  EXPECT_EQ(bytes_of(*backend, a.gradient), gradient);
+// ---- gradients of 16 bits -----------------------------------------------------------------------
+
+TEST_F(GradScalerTest, LowGradientsAreWidenedOrRoundedAgainAsTheParameterSays) {
+  // 2^-10 / 2^16 = 2^-26 is lost in f16 (the smallest subnormal is 2^-24), not in bf16 or f32.
+  for (const DType low : {DType::f16, DType::bf16}) {
+    a.dtypes = {.model = low, .gradient = low, .unscaled = DType::f32};
+    give(a, 0x1p-10f, low);
+    const Tensor before = a.gradient;
+    scaler.unscale(*first);
+    EXPECT_EQ(a.gradient.dtype(), DType::f32);
+    EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{0x1p-26f, 0x1p-16f}));
+    EXPECT_EQ(values_of(*backend, before).front(), 0x1p-10f) << "widened into memory of its own";
+    scaler.update();
+
+    a.dtypes.unscaled = low;
+    give(a, 0x1p-10f, low);
+    const std::byte* const memory = a.gradient.data();
+    scaler.unscale(*first);
+    EXPECT_EQ(a.gradient.dtype(), low);
+    EXPECT_EQ(a.gradient.data(), memory);
+    EXPECT_EQ(values_of(*backend, a.gradient),
+              (std::vector<float>{low == DType::f16 ? 0.0f : 0x1p-26f, 0x1p-16f}));
+    scaler.update();
+  }
+}
+
+TEST_F(GradScalerTest, OneOptimizerMayHaveGradientsOfSeveralDtypes) {
+  Parameter c{"c.weight", tensor_of(*backend, {2}, {1, 1})};
+  const auto mixed = optim::make_optimizer(*backend, {&a, &b, &c}, {.name = "sgd"}, 1, 2);
+  b.dtypes = {.gradient = DType::f16};
+  c.dtypes = {.gradient = DType::bf16, .unscaled = DType::bf16};
+  give(a, 65536.0f);
+  give(b, 1024.0f, DType::f16);
+  give(c, 65536.0f, DType::bf16);
+  scaler.unscale(*mixed);
+  EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{1.0f, 0x1p-16f}));
+  EXPECT_EQ(values_of(*backend, b.gradient), (std::vector<float>{0x1p-6f, 0x1p-16f}));
+  EXPECT_EQ(values_of(*backend, c.gradient), (std::vector<float>{1.0f, 0x1p-16f}));
+  EXPECT_EQ(b.gradient.dtype(), DType::f32);
+  EXPECT_EQ(c.gradient.dtype(), DType::bf16);
+  EXPECT_EQ(state().found_inf[2], 0.0f);
+}
+
+TEST_F(GradScalerTest, AnOverflowOfAnyDtypeIsFound) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType unscaled : {DType::f32, dtype}) {
+      for (const float bad : {infinity, -infinity, nan}) {
+        a.dtypes = {.gradient = dtype, .unscaled = unscaled};
+        give(a, 1.0f, dtype);
+        scaler.unscale(*first);
+        EXPECT_EQ(state().found_inf[0], 0.0f);
+        scaler.update();
+        give(a, bad, dtype);
+        scaler.unscale(*first);
+        EXPECT_EQ(state().found_inf[0], 1.0f) << name_of(dtype) << ' ' << bad;
+        scaler.update();
+      }
+    }
+  }
+}
+
+TEST_F(GradScalerTest, ClearingGivesGradientsTheDtypeInWhichTheyAddUp) {
+  a.dtypes = {.model = DType::f16, .gradient = DType::f16, .unscaled = DType::f32};
+  give(a, 1.0f, DType::f16);
+  scaler.step(*first);
+  scaler.update();
+  ASSERT_EQ(a.gradient.dtype(), DType::f32) << "unscaling left a wide one";
+  first->clear_gradients(ClearTo::zero);
+  EXPECT_EQ(a.gradient.dtype(), DType::f16);
+  EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{0, 0}));
+  EXPECT_TRUE(a.has_gradient);
+}
+
+TEST_F(GradScalerTest, MicroBatchesAddUpInTheDtypeOfTheGradient) {
+  // S * 2^-4 + S * 2^-15 = 2048 + 1: a tie in f16, which goes to 2048; exact in FP32. Twice, because unscaling leaves a
+  // wide gradient behind.
+  GradScaler fixed(*backend, {.policy = "fixed", .initial_scale = 32768}, step);
+  for (const DType gradient : {DType::f16, DType::f32}) {
+    a.dtypes = {.model = DType::f16, .gradient = gradient, .unscaled = DType::f32};
+    for (int iteration = 0; iteration < 2; ++iteration) {
+      begin();
+      first->clear_gradients();
+      for (const float x : {0x1p-4f, 0x1p-15f}) {
+        Tape tape(*backend);
+        const Variable product =
+            ops::multiply(tape.parameter(a), tape.constant(halves_of(*backend, {2}, {x, x})));
+        ASSERT_EQ(product.dtype(), DType::f16);
+        tape.backward(ops::sum(ops::cast(product, DType::f32)), fixed.seed());
+      }
+      EXPECT_EQ(a.gradient.dtype(), gradient);
+      fixed.unscale(*first);
+      const float sum = gradient == DType::f16 ? 0x1p-4f : 0x1p-4f + 0x1p-15f;
+      EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{sum, sum}));
+      fixed.step(*first);
+      fixed.update();
+    }
+  }
+}
+
+class TorchLikeScaler : public ScalerTest {
+ protected:
+  TorchLikeScaler()
+      : ScalerTest({.policy = "dynamic", .initial_scale = 65536, .allow_low_gradients = false}) {}
+};
+
+TEST_F(TorchLikeScaler, RefusesLowGradientsNamingParameterAndRemedy) {
+  const auto both = optim::make_optimizer(*backend, {&a, &b}, {.name = "sgd"}, 1, 2);
+  for (const DType low : {DType::f16, DType::bf16}) {
+    give(a, 65536.0f);
+    give(b, 1.0f, low);
+    const auto a_before = bytes_of(*backend, a.gradient), b_before = bytes_of(*backend, b.gradient);
+    expect_scaler_error(Kind::gradient_dtype, "GradScaler::unscale", "sgd", "b.weight",
+                        [&] { scaler.unscale(*both); });
+    expect_scaler_error(Kind::gradient_dtype, "GradScaler::step", "sgd", "b.weight",
+                        [&] { scaler.step(*both); });
+    EXPECT_THAT(message_of([&] { scaler.unscale(*both); }),
+                AllOf(HasSubstr("the gradient of b.weight is " + b.gradient.describe()),
+                      HasSubstr("amp.master_gradients = true")));
+    EXPECT_EQ(bytes_of(*backend, a.gradient), a_before);
+    EXPECT_EQ(bytes_of(*backend, b.gradient), b_before);
+    EXPECT_EQ(scaler.stage(*both), GradScaler::Stage::ready);
+  }
+  give(b, 1.0f);
+  EXPECT_NO_THROW(scaler.unscale(*both));
+}
+
+// ---- why a step is skipped ----------------------------------------------------------------------
+
+TEST_F(GradScalerTest, NonfiniteGradientsAreNamedBeforeAndAfterUnscaling) {
+  Parameter c{"c.weight", tensor_of(*backend, {2}, {1, 1})};
+  const auto all = optim::make_optimizer(*backend, {&a, &b, &c}, {.name = "sgd"}, 1, 2);
+  c.dtypes = {.gradient = DType::f16};
+  give(a, nan);
+  give(b, 1.0f);
+  give(c, -infinity, DType::f16);
+  const std::vector<std::string> expected = {"a.weight", "c.weight"};
+  EXPECT_EQ(scaler.nonfinite_parameters(*all), expected);
+  scaler.unscale(*all);
+  EXPECT_EQ(scaler.nonfinite_parameters(*all), expected);
+  scaler.step(*all);
+  scaler.update();
+  EXPECT_EQ(scaler.nonfinite_parameters(*all), expected);
+  all->clear_gradients();
+  EXPECT_TRUE(scaler.nonfinite_parameters(*all).empty());
+  all->clear_gradients(ClearTo::zero);
+  EXPECT_TRUE(scaler.nonfinite_parameters(*all).empty());
 }
 
 TEST_F(GradScalerTest, ASkippedStepChangesNoByte) {
   iterate(65536.0f);  // velocity is not zero any more
   const auto weight = bytes_of(*backend, a.value);
   const auto velocity = bytes_of(*backend, first->state().at(0).tensor);
-  for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad : {infinity, -infinity, nan}) {
     iterate(bad);
     EXPECT_EQ(bytes_of(*backend, a.value), weight);
     EXPECT_EQ(bytes_of(*backend, first->state().at(0).tensor), velocity);
@@ -257,41 +271,95 @@ TEST_F(GradScalerTest, ASkippedStepChangesNoByte) {
   EXPECT_NE(bytes_of(*backend, a.value), weight);
 }
 
-TEST_F(GradScalerTest, ASkippedAdamStepChangesNoByte) {
-  auto adam = optim::make_optimizer(*backend, {&b},
-                                    {.name = "adamw", .learning_rate = 0.5, .weight_decay = 0.1}, 100, 0);
-  const auto iterate_adam = [&](float gradient) {
-    adam->begin_iteration(step);
-    give_gradient(b, gradient);
-    scaler.step(*adam);
-    scaler.update();
-  };
-  iterate_adam(1.0f);
-  const StepState before = backend->read_step_state(step);
-  const auto weight = bytes_of(*backend, b.value);
-  const auto moments = std::pair(bytes_of(*backend, adam->state().at(0).tensor),
-                                 bytes_of(*backend, adam->state().at(1).tensor));
-  iterate_adam(infinity);
-  const StepState after = backend->read_step_state(step);
-  EXPECT_EQ(bytes_of(*backend, b.value), weight);
-  EXPECT_EQ(bytes_of(*backend, adam->state().at(0).tensor), moments.first);
-  EXPECT_EQ(bytes_of(*backend, adam->state().at(1).tensor), moments.second);
-  EXPECT_EQ(after.beta1_power, before.beta1_power);
-  EXPECT_EQ(after.beta2_power, before.beta2_power);
-  EXPECT_EQ(after.taken_steps, before.taken_steps);
+TEST_F(GradScalerTest, ASkippedAdamStepChangesNoByteInAnySlot) {
+  for (const int slot : {0, 1, max_optimizers - 1}) {
+    const auto index = static_cast<std::size_t>(slot);
+    const auto adam = optim::make_optimizer(
+        *backend, {&b}, {.name = "adamw", .learning_rate = 0.5, .weight_decay = 0.1}, 100, slot);
+    const auto iterate_adam = [&](float gradient) {
+      adam->begin_iteration(step);
+      give(b, gradient);
+      scaler.step(*adam);
+      scaler.update();
+    };
+    iterate_adam(1.0f);
+    const StepState before = state();
+    EXPECT_EQ(before.beta1_power[index], static_cast<double>(0.9f));
+    const auto weight = bytes_of(*backend, b.value);
+    const auto moments = std::pair(bytes_of(*backend, adam->state().at(0).tensor),
+                                   bytes_of(*backend, adam->state().at(1).tensor));
+    iterate_adam(infinity);
+    EXPECT_EQ(bytes_of(*backend, b.value), weight);
+    EXPECT_EQ(bytes_of(*backend, adam->state().at(0).tensor), moments.first);
+    EXPECT_EQ(bytes_of(*backend, adam->state().at(1).tensor), moments.second);
+    EXPECT_EQ(state().beta1_power, before.beta1_power);
+    EXPECT_EQ(state().beta2_power, before.beta2_power);
+    EXPECT_EQ(state().taken_steps, before.taken_steps);
+    EXPECT_EQ(state().skipped_steps[index], before.skipped_steps[index] + 1);
+  }
 }
 
-/// Skip is per optimizer, back-off is global, in either order of unscale and step (Paddle's scaler fails
-/// these).
-class TwoOptimizers : public GradScalerTest,
-                      public testing::WithParamInterface<std::tuple<bool, bool, bool>> {};
+// ---- the order of calls -------------------------------------------------------------------------
+
+TEST_F(GradScalerTest, StepUnscalesIfNobodyDid) {
+  give(a, 65536.0f);
+  begin();
+  scaler.step(*first);
+  EXPECT_EQ(values_of(*backend, a.value).at(0), 0.5f);
+}
+
+TEST_F(GradScalerTest, MinimizeIsStepAndUpdate) {
+  begin();
+  give(a, 65536.0f);
+  scaler.minimize(*first);
+  EXPECT_EQ(values_of(*backend, a.value).at(0), 0.5f);
+  EXPECT_EQ(scaler.stage(*first), GradScaler::Stage::ready);
+  give(a, infinity);
+  scaler.minimize(*first);
+  EXPECT_EQ(values_of(*backend, a.value).at(0), 0.5f);
+  EXPECT_EQ(scale(), 32768.0);
+  give(a, 32768.0f);
+  scaler.unscale(*first);  // in front of clipping
+  scaler.minimize(*first);
+  EXPECT_EQ(state().taken_steps[0], 2u);
+}
+
+TEST_F(GradScalerTest, ARefusedCallChangesNothing) {
+  give(a, 65536.0f);
+  scaler.unscale(*first);
+  const auto gradient = bytes_of(*backend, a.gradient);
+  const auto step_bytes = bytes_of(*backend, step);
+  EXPECT_THROW(scaler.unscale(*first), ScalerError);
+  EXPECT_THROW((void)scaler.seed(), ScalerError);
+  EXPECT_THROW(scaler.step(*second), ScalerError) << "no gradients";
+  EXPECT_EQ(bytes_of(*backend, a.gradient), gradient);
+  EXPECT_EQ(bytes_of(*backend, step), step_bytes);
+  EXPECT_EQ(scaler.stage(*first), GradScaler::Stage::unscaled);
+  EXPECT_EQ(scaler.stage(*second), GradScaler::Stage::ready);
+}
+
+TEST_F(GradScalerTest, TwoOptimizersInOneSlotAreRefused) {
+  const auto twin = optim::make_optimizer(*backend, {&b}, {.name = "adam"}, 1, 0);
+  give(a, 1.0f);
+  give(b, 1.0f);
+  scaler.unscale(*first);
+  for (const std::string& message :
+       {message_of([&] { scaler.unscale(*twin); }), message_of([&] { scaler.step(*twin); })})
+    EXPECT_THAT(message, AllOf(HasSubstr("adam 0 of b.weight"), HasSubstr("index of its own")));
+  scaler.step(*first);
+  scaler.update();
+  EXPECT_NO_THROW(scaler.step(*twin)) << "the slot is free again";
+}
+
+/// Skip is per optimizer, back-off is global, in either order of unscale and step.
+class TwoOptimizers : public ScalerTest, public testing::WithParamInterface<std::tuple<bool, bool, bool>> {};
 
 TEST_P(TwoOptimizers, SkipAloneAndBackOffTogether) {
   const auto [overflow_in_first, unscale_first_first, step_first_first] = GetParam();
-  give_gradient(a, overflow_in_first ? infinity : 1.0f);
-  give_gradient(b, overflow_in_first ? 1.0f : infinity);
+  give(a, overflow_in_first ? infinity : 1.0f);
+  give(b, overflow_in_first ? 1.0f : infinity);
   const auto a_before = bytes_of(*backend, a.value), b_before = bytes_of(*backend, b.value);
-  first->begin_iteration(step);
+  begin();
   scaler.unscale(unscale_first_first ? *first : *second);
   scaler.unscale(unscale_first_first ? *second : *first);
   scaler.step(step_first_first ? *first : *second);
@@ -299,6 +367,9 @@ TEST_P(TwoOptimizers, SkipAloneAndBackOffTogether) {
   scaler.update();
   EXPECT_EQ(bytes_of(*backend, a.value) == a_before, overflow_in_first);
   EXPECT_EQ(bytes_of(*backend, b.value) == b_before, !overflow_in_first);
+  EXPECT_EQ(state().skipped_steps[0], overflow_in_first ? 1u : 0u);
+  EXPECT_EQ(state().skipped_steps[1], overflow_in_first ? 0u : 1u);
+  EXPECT_EQ(state().taken_steps[0] + state().taken_steps[1], 1u);
   EXPECT_EQ(scale(), 32768.0);
   // The next iteration starts with clean flags, even for an optimizer that takes no part in it.
   iterate(1.0f);

@@ -4,6 +4,8 @@
 // good step:  the count grows; when it reaches growth_interval, S = S * growth_factor
 //             unless that is not finite, and the count restarts either way.
 // S is FP32 and every product is rounded to FP32. There is no floor: S may fall below 1, as it does in torch.
+// An infinite S, which growth never gives but a foreign checkpoint may hold, would stay infinite for ever
+// (flax#2547): an overflow brings it back to the finite numbers first.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +32,20 @@ struct DynamicScaling {
 
   FP16LAB_HD static void update(State& state, const Params& params, bool found_inf) {
     if (found_inf) {
+      if (!is_finite(state.scale)) state.scale = 0x1p127f;
       state.scale *= params.backoff_factor;
       state.growth_tracker = 0;
       return;
     }
     if (++state.growth_tracker < params.growth_interval) return;
     const float grown = state.scale * params.growth_factor;
-    if ((bits_of(grown) & Binary32::magnitude_mask) < Binary32::infinity) state.scale = grown;
+    if (is_finite(grown)) state.scale = grown;
     state.growth_tracker = 0;
+  }
+
+ private:
+  FP16LAB_HD static bool is_finite(float value) {
+    return (bits_of(value) & Binary32::magnitude_mask) < Binary32::infinity;
   }
 };
 static_assert(std::is_trivially_copyable_v<DynamicScaling::State>);
