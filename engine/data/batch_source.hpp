@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "engine/backend/backend.hpp"
 #include "engine/tensor/tensor.hpp"
@@ -24,6 +25,8 @@ class BatchSource {
   virtual std::uint64_t batches_per_epoch() const = 0;
   /// Rows of logits a batch gives: images, or symbols.
   virtual std::int64_t rows_per_batch() const = 0;
+  /// What an evaluation over these batches is called in records: "test", or "train" where there are no others.
+  virtual std::string_view split() const { return "test"; }
   virtual Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) = 0;
 };
 

@@ -20,6 +20,12 @@ constexpr DatasetInfo datasets[] = {
      "King James Bible: 4,404,412 characters, 73 different ones; the last tenth is the test set",
      "bible-kjv"},
     {"text", DataKind::text, "a text file of yours: data.path; the last tenth is the test set", ""},
+    {"uniform", DataKind::synthetic,
+     "inputs and targets uniform on [0, 1), drawn from train.seed; evaluated on the training batches", ""},
+    {"normal", DataKind::synthetic,
+     "inputs and targets normal (mean 0, deviation 1), drawn from train.seed; evaluated on the training "
+     "batches",
+     ""},
 };
 
 constexpr std::string_view system_folder = "/usr/share/datasets";
@@ -99,7 +105,17 @@ Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesys
   return dataset;
 }
 
-std::string_view name_of(DataKind kind) { return kind == DataKind::images ? "images" : "text"; }
+std::string_view name_of(DataKind kind) {
+  switch (kind) {
+    case DataKind::images:
+      return "images";
+    case DataKind::text:
+      return "text";
+    case DataKind::synthetic:
+      return "synthetic";
+  }
+  throw std::logic_error("unknown kind of data");
+}
 
 std::span<const DatasetInfo> known_datasets() { return datasets; }
 

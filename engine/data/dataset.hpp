@@ -39,18 +39,19 @@ struct Dataset {
 Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::int64_t classes, std::int64_t subset = 0);
 
-enum class DataKind { images, text };
+enum class DataKind { images, text, synthetic };
 std::string_view name_of(DataKind kind);
 
 struct DatasetInfo {
   std::string_view name;  ///< what users type: "fashion-mnist"
   DataKind kind;
   std::string_view description;
-  std::string_view package;   ///< the Debian package that installs it; empty: the user's own file
+  std::string_view package;   ///< the Debian package that installs it; empty: the user's own file, or none
   std::int64_t features = 0;  ///< of images
   std::int64_t classes = 0;
 };
-/// All data sets: find_dataset takes those of images, find_text (engine/data/text.hpp) those of text.
+/// All data sets: find_dataset takes those of images, find_text (engine/data/text.hpp) those of text, and
+/// SyntheticRegression (engine/data/synthetic.hpp) makes the synthetic ones.
 std::span<const DatasetInfo> known_datasets();
 
 /// Where a data set lies, and who said so.

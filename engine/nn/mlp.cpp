@@ -60,14 +60,16 @@ Activation activation_from_name(std::string_view name) {
   throw std::invalid_argument("model.activation = \"" + std::string(name) + "\": known are " + known);
 }
 
-Mlp::Mlp(Backend& backend, const MlpOptions& options) : activation_(options.activation) {
+Mlp::Mlp(Backend& backend, const MlpOptions& options)
+    : activation_(options.activation), output_(options.output) {
   if (options.widths.size() < 2) {
     throw std::invalid_argument("model.widths has " + std::to_string(options.widths.size()) +
                                 " entries; at least inputs and outputs are needed");
   }
+  const std::string prefix = options.path.empty() ? "" : options.path + ".";
   for (std::size_t layer = 1; layer < options.widths.size(); ++layer) {
     layers_.push_back(
-        &add_child(std::make_unique<Linear>(backend, "fc" + std::to_string(layer),
+        &add_child(std::make_unique<Linear>(backend, prefix + "fc" + std::to_string(layer),
                                             LinearOptions{.inputs = options.widths[layer - 1],
                                                           .outputs = options.widths[layer],
                                                           .bias = true,
@@ -79,9 +81,8 @@ Mlp::Mlp(Backend& backend, const MlpOptions& options) : activation_(options.acti
 Variable Mlp::forward(Tape& tape, const Variable& x) {
   Variable activity = x;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    activity = layers_[layer]->forward(tape, activity);
     const bool last = layer + 1 == layers_.size();
-    if (!last) activity = activate(activation_, activity);
+    activity = activate(last ? output_ : activation_, layers_[layer]->forward(tape, activity));
   }
   return activity;
 }

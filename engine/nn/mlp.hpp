@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,8 @@ Activation activation_from_name(std::string_view name);
 struct MlpOptions {
   std::vector<std::int64_t> widths;          ///< inputs, hidden widths, outputs: at least two
   Activation activation = Activation::relu;  ///< after every layer but the last
+  Activation output = Activation::none;      ///< after the last layer
+  std::string path = {};  ///< "generator" names the layers generator.fc1 ...; empty: fc1 ...
   Initialization initialization = Initialization::torch_linear;
   std::uint64_t seed = 0;
 };
@@ -34,6 +37,7 @@ class Mlp final : public Module {
 
  private:
   Activation activation_;
+  Activation output_;
   std::vector<Linear*> layers_;
 };
 

@@ -31,16 +31,20 @@ std::span<std::byte> bytes_of(T& value) {
 
 std::vector<Field> fields_of(StepState& step, RunCounters& counters) {
   using enum SafetensorsType;
+  const auto per_optimizer = [](std::string_view name, SafetensorsType type, auto& values) {
+    return Field{name, type, {values.size()}, bytes_of(values)};
+  };
   return {{"step.scale", f64, {}, bytes_of(step.scale)},
           {"step.grad_norm", f64, {}, bytes_of(step.grad_norm)},
-          {"step.beta1_power", f64, {}, bytes_of(step.beta1_power)},
-          {"step.beta2_power", f64, {}, bytes_of(step.beta2_power)},
           {"step.iteration", u64, {}, bytes_of(step.iteration)},
-          {"step.taken_steps", u64, {}, bytes_of(step.taken_steps)},
-          {"step.skipped_steps", u64, {}, bytes_of(step.skipped_steps)},
           {"step.inverse_scale", f32, {}, bytes_of(step.inverse_scale)},
-          {"step.learning_rate", f32, {}, bytes_of(step.learning_rate)},
-          {"step.found_inf", f32, {step.found_inf.size()}, bytes_of(step.found_inf)},
+          {"step.loss_overflow", f32, {}, bytes_of(step.loss_overflow)},
+          per_optimizer("step.beta1_power", f64, step.beta1_power),
+          per_optimizer("step.beta2_power", f64, step.beta2_power),
+          per_optimizer("step.taken_steps", u64, step.taken_steps),
+          per_optimizer("step.skipped_steps", u64, step.skipped_steps),
+          per_optimizer("step.learning_rate", f32, step.learning_rate),
+          per_optimizer("step.found_inf", f32, step.found_inf),
           {"step.policy", u8, {step.policy.size()}, bytes_of(step.policy)},
           {"run.nonfinite_losses", u64, {}, bytes_of(counters.nonfinite_losses)},
           {"run.skips_in_a_row", u64, {}, bytes_of(counters.skips_in_a_row)},

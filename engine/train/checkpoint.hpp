@@ -27,8 +27,8 @@
 namespace fp16lab::engine {
 
 inline constexpr std::string_view checkpoint_format = "fp16lab-checkpoint";
-/// Rises when an older reader would misread the file.
-inline constexpr int checkpoint_version = 1;
+/// Rises when an older reader would misread the file. 2: the counters of StepState are per optimizer.
+inline constexpr int checkpoint_version = 2;
 
 /// What decides about the end of a run, besides StepState.
 struct RunCounters {

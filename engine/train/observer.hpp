@@ -6,13 +6,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/autograd/gradient_observer.hpp"  // GradientKind
 #include "engine/backend/backend.hpp"
 #include "numerics/dtype.hpp"
 
 namespace fp16lab::engine {
+
+namespace amp {
+class OpStatistics;  // engine/amp/op_statistics.hpp
+}
 
 /// One gradient tensor of one step, at the place where it was rounded to its stored dtype (or stored in
 /// FP32).
@@ -27,16 +33,28 @@ struct GradientRecord {
 
 /// One optimizer iteration, after its update or skip.
 struct StepRecord {
-  std::uint64_t step = 0;  ///< 1-based, skipped ones included
-  double loss = 0;         ///< unscaled training loss, mean over the micro-batches
-  double loss_scale = 1;   ///< S used in this step (not the next one)
-  bool found_inf = false;
-  bool skipped = false;
-  double grad_norm = 0;  ///< L2 norm of the unscaled gradients before clipping; non-finite when found_inf
-  double learning_rate = 0;
+  std::uint64_t step = 0;      ///< 1-based, skipped ones included
+  double loss = 0;             ///< unscaled training loss, mean over the micro-batches
+  double loss_scale = 1;       ///< S used in this step (not the next one)
+  bool found_inf = false;      ///< of any optimizer's gradients
+  bool skipped = false;        ///< an optimizer skipped its update
+  bool loss_overflow = false;  ///< a 16-bit loss times S was beyond its dtype (StepState::loss_overflow)
+  /// L2 norm of the unscaled gradients before clipping, over all optimizers; non-finite when found_inf.
+  double grad_norm = 0;
+  double learning_rate = 0;              ///< of the first optimizer
   std::optional<double> underflow_rate;  ///< of all observed gradients, where this step was observed
   std::uint64_t state_hash = 0;          ///< digest of weights, optimizer state and StepState
   double seconds = 0;
+};
+
+/// What overflowed in one iteration.
+struct OverflowRecord {
+  std::uint64_t step = 0;
+  double loss_scale = 1;                        ///< S used in this step
+  bool gradients = false;                       ///< StepRecord::found_inf
+  bool loss = false;                            ///< StepRecord::loss_overflow
+  std::vector<std::string> skipped_optimizers;  ///< names of groups (TrainingMethod::groups)
+  std::vector<std::string> parameters;          ///< whose gradients hold an Inf or NaN
 };
 
 struct EvaluationRecord {
@@ -64,6 +82,14 @@ class TrainObserver {
   virtual void on_gradient(const GradientRecord& record) = 0;
   virtual void on_step(const StepRecord& record) = 0;
   virtual void on_evaluation(const EvaluationRecord& record) = 0;
+  /// Should overflows be told with the names of what overflowed? Finding them costs time, in steps with one only.
+  virtual bool wants_overflows() { return false; }
+  /// Before on_step, for a step in which gradients or the loss overflowed.
+  virtual void on_overflow(const OverflowRecord& /*record*/) {}
+  /// Should the ops of this step's forward passes be counted? Asked before the step; it never changes bits.
+  virtual bool wants_op_statistics(std::uint64_t /*step*/) { return false; }
+  /// Before on_step, where the answer was yes.
+  virtual void on_op_statistics(std::uint64_t /*step*/, const amp::OpStatistics& /*statistics*/) {}
   /// Asked after every step: true ends the run early (Ctrl-C).
   virtual bool stop_requested() = 0;
   /// Asked after every step that did not end the run as diverged, before the evaluation that is due at it: should

@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstring>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace fp16lab::engine {
@@ -17,41 +20,103 @@ SafetensorsSource tensor_source(Backend& backend, std::string name, const Tensor
   return source;
 }
 
+namespace {
+
+/// Calls `visit(name, tensor)` for every parameter and buffer.
+template <class Visit>
+void for_each_weight(const nn::Module& model, Visit visit) {
+  for (const Parameter* parameter : model.parameters()) visit(parameter->name, parameter->value);
+  for (const nn::Buffer* buffer : model.buffers()) visit(buffer->name, buffer->value);
+}
+
+bool is_floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
+
+/// f16 to bf16 and back goes through f32, which is exact, so that one rounding remains.
+Tensor cast_once(Backend& backend, const Tensor& tensor, DType dtype) {
+  Tensor result = tensor;
+  for (const DType step : {DType::f32, dtype}) {
+    if (result.dtype() == step) continue;
+    Tensor next = backend.empty(result.shape(), step);
+    backend.cast(result, next);
+    result = std::move(next);
+  }
+  return result;
+}
+
+/// Doubles, which no back end computes with.
+void fetch_doubles(Backend& backend, const Tensor& tensor, std::span<std::byte> out) {
+  const Tensor wide = cast_once(backend, tensor, DType::f32);
+  std::vector<float> values(static_cast<std::size_t>(wide.element_count()));
+  backend.download(wide, std::as_writable_bytes(std::span(values)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<double>(values[i]);
+    std::memcpy(out.data() + i * sizeof(value), &value, sizeof(value));
+  }
+}
+
+}  // namespace
+
+void save_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model, DType dtype,
+                  SafetensorsMetadata metadata) {
+  if (!is_floating(dtype) && dtype != DType::f64)
+    throw std::invalid_argument(
+        fmt::format("save_weights: {}: must be f16, bf16, f32 or f64", name_of(dtype)));
+  std::vector<SafetensorsSource> sources;
+  for_each_weight(model, [&](const std::string& name, const Tensor& tensor) {
+    SafetensorsSource source = tensor_source(backend, name, tensor);
+    if (is_floating(tensor.dtype()) && tensor.dtype() != dtype) {
+      source.type = safetensors_type(dtype);
+      source.fetch = [&backend, tensor, dtype](std::span<std::byte> out) {
+        if (dtype == DType::f64)
+          fetch_doubles(backend, tensor, out);
+        else
+          backend.download(cast_once(backend, tensor, dtype), out);
+      };
+    }
+    sources.push_back(std::move(source));
+  });
+  metadata["dtype"] = name_of(dtype);
+  write_safetensors(path, std::move(sources), metadata);
+}
+
 void dump_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model) {
   std::vector<SafetensorsSource> sources;
-  for (const Parameter* parameter : model.parameters())
-    sources.push_back(tensor_source(backend, parameter->name, parameter->value));
-  for (const nn::Buffer* buffer : model.buffers())
-    sources.push_back(tensor_source(backend, buffer->name, buffer->value));
+  for_each_weight(model, [&](const std::string& name, const Tensor& tensor) {
+    sources.push_back(tensor_source(backend, name, tensor));
+  });
   write_safetensors(path, std::move(sources));
 }
 
+/// Copied now: the memory may serve something else before the file is written.
+void GradientDump::keep(Backend& backend, std::string name, const Tensor& tensor) {
+  SafetensorsSource source = tensor_source(backend, std::move(name), tensor);
+  std::vector<std::byte> bytes(tensor.byte_count());
+  backend.download(tensor, bytes);
+  sources_.push_back(safetensors_source(std::move(source.name), source.type, std::move(source.shape), bytes));
+}
+
 void GradientDump::add_batch(Backend& backend, const data::Batch& batch) {
-  const auto keep = [&](std::string_view what, const Tensor& tensor) {
-    SafetensorsSource source = tensor_source(backend, fmt::format("batch.{}.{}", batch_count_, what), tensor);
-    std::vector<std::byte> bytes(tensor.byte_count());
-    backend.download(tensor, bytes);  // now: the source may use the memory again for its next batch
-    batches_.push_back(
-        safetensors_source(std::move(source.name), source.type, std::move(source.shape), bytes));
-  };
-  keep("inputs", batch.inputs);
-  keep("targets", batch.targets);
+  keep(backend, fmt::format("batch.{}.inputs", batch_count_), batch.inputs);
+  keep(backend, fmt::format("batch.{}.targets", batch_count_), batch.targets);
   ++batch_count_;
 }
 
-void GradientDump::write(Backend& backend, const nn::Module& model, double loss, double loss_scale,
-                         bool found_inf) {
-  std::vector<SafetensorsSource> sources = std::move(batches_);
-  for (const Parameter* parameter : model.parameters()) {
-    sources.push_back(tensor_source(backend, "parameter." + parameter->name, parameter->value));
-    if (parameter->has_gradient)
-      sources.push_back(tensor_source(backend, parameter->name, parameter->gradient));
+void GradientDump::add_gradients(Backend& backend, std::span<Parameter* const> parameters) {
+  for (const Parameter* parameter : parameters) {
+    keep(backend, "parameter." + parameter->name, parameter->value);
+    if (parameter->has_gradient) keep(backend, parameter->name, parameter->gradient);
   }
-  write_safetensors(path_, std::move(sources),
+}
+
+void GradientDump::write(double loss, const StepState& state, bool scaled) {
+  const bool found_inf =
+      std::any_of(state.found_inf.begin(), state.found_inf.end(), [](float flag) { return flag != 0.0f; });
+  write_safetensors(path_, std::move(sources_),
                     {{"step", fmt::format("{}", step_)},
                      {"loss", fmt::format("{}", loss)},
-                     {"loss_scale", fmt::format("{}", loss_scale)},
-                     {"found_inf", found_inf ? "1" : "0"}});
+                     {"loss_scale", fmt::format("{}", state.scale)},
+                     {"found_inf", found_inf ? "1" : "0"},
+                     {"scaled", scaled ? "1" : "0"}});
 }
 
 }  // namespace fp16lab::engine

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,23 @@ namespace fp16lab::engine {
 /// must live until then.
 SafetensorsSource tensor_source(Backend& backend, std::string name, const Tensor& tensor);
 
-/// Parameters (FP32) and buffers under their own names: a state_dict of torch's names and shapes.
+/// Parameters and buffers under their own names: a state_dict of torch's names and shapes.
 void dump_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model);
 
+/// The same, each cast once to `dtype` (f16, bf16, f32 or f64; to nearest even; f64, and 16 bits to f32, are exact),
+/// whatever it is kept in; tensors that hold no floating-point numbers stay as they are. For other programs, not for
+/// resuming. Replaces the file atomically; `metadata` get the key dtype. std::invalid_argument for another dtype.
+void save_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model, DType dtype,
+                  SafetensorsMetadata metadata);
+
 /// What one iteration computed, for `train --dump-gradients`:
-///   NAME                             the parameter's gradient: unscaled, FP32, summed over the micro-batches,
-///                                    before clipping. Left out where the backward did not reach it
-///   parameter.NAME                   its FP32 value in this iteration, before the update
+///   NAME                             the parameter's gradient, summed over the micro-batches, behind unscale and before
+///                                    clipping, in the dtype that unscale leaves. Left out where the backward did not
+///                                    reach it, and where the method left unscaling to GradScaler::step
+///   parameter.NAME                   its value in this iteration, before the update
 ///   batch.I.inputs, batch.I.targets  of micro-batch I, counted from 0
-///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or 1)
+///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or 1), and
+///                                    scaled (1: the gradients still carry loss_scale, else 0)
 class GradientDump {
  public:
   /// `step`: the iteration to dump, 1-based.
@@ -34,13 +43,17 @@ class GradientDump {
   bool due(std::uint64_t step) const { return step == step_; }
   /// Keeps a copy of a micro-batch of that iteration.
   void add_batch(Backend& backend, const data::Batch& batch);
-  /// After unscale, before anything changes gradients or weights.
-  void write(Backend& backend, const nn::Module& model, double loss, double loss_scale, bool found_inf);
+  /// Keeps a copy of an optimizer's parameters and gradients: after unscale, before anything changes them.
+  void add_gradients(Backend& backend, std::span<Parameter* const> parameters);
+  /// `state`: of the iteration, before the scaler's update.
+  void write(double loss, const StepState& state, bool scaled);
 
  private:
+  void keep(Backend& backend, std::string name, const Tensor& tensor);
+
   std::uint64_t step_;
   std::filesystem::path path_;
-  std::vector<SafetensorsSource> batches_;
+  std::vector<SafetensorsSource> sources_;
   std::size_t batch_count_ = 0;
 };
 

@@ -20,21 +20,27 @@ namespace fp16lab::engine {
 
 namespace {
 
+bool is_set(float flag) { return flag != 0.0f; }
+
+Tensor widened(Backend& backend, const Tensor& tensor) {
+  if (tensor.dtype() == DType::f32) return tensor;
+  Tensor wide = backend.empty(tensor.shape(), DType::f32);
+  backend.cast(tensor, wide);
+  return wide;
+}
+
 /// The only places where the host waits for numbers: records and evaluations.
 double read_scalar(Backend& backend, const Tensor& scalar) {
+  const Tensor wide = widened(backend, scalar);
   float value = 0.0f;
-  backend.download(scalar, std::as_writable_bytes(std::span(&value, 1)));
+  backend.download(wide, std::as_writable_bytes(std::span(&value, 1)));
   return static_cast<double>(value);
 }
 
 /// Rows of `logits` (batch, classes) whose first greatest element is at the target. NaN is never the
 /// greatest.
 std::int64_t count_correct(Backend& backend, const Tensor& logits, const Tensor& targets) {
-  Tensor wide = logits;
-  if (logits.dtype() != DType::f32) {
-    wide = backend.empty(logits.shape(), DType::f32);
-    backend.cast(logits, wide);
-  }
+  const Tensor wide = widened(backend, logits);
   const auto rows = static_cast<std::size_t>(wide.shape()[0]),
              columns = static_cast<std::size_t>(wide.shape()[1]);
   std::vector<float> scores(rows * columns);
@@ -52,134 +58,91 @@ std::int64_t count_correct(Backend& backend, const Tensor& logits, const Tensor&
   return correct;
 }
 
-void check(const Workload& workload, const TrainOptions& options) {
-  if (workload.model == nullptr) throw std::invalid_argument("Trainer: the workload has no model");
-  if (workload.training == nullptr)
-    throw std::invalid_argument("Trainer: the workload has no training loader");
-  if ((workload.accuracy || workload.bits_per_character) && workload.loss != LossKind::cross_entropy) {
-    throw std::invalid_argument("Trainer: accuracy and bits per character need the cross_entropy loss");
-  }
-  if (options.accumulate < 1) {
-    throw std::invalid_argument("train.accumulate = " + std::to_string(options.accumulate) +
-                                ": must be >= 1");
-  }
-  if (!std::isfinite(options.clip_norm) || options.clip_norm < 0) {
-    throw std::invalid_argument("train.clip_norm = " + std::to_string(options.clip_norm) +
-                                ": must be finite and >= 0 (0: off)");
-  }
-  if (!std::isfinite(options.clip_value) || options.clip_value < 0) {
-    throw std::invalid_argument("train.clip_value = " + std::to_string(options.clip_value) +
-                                ": must be finite and >= 0 (0: off)");
-  }
+/// "adam"; of several groups "generator: adam, discriminator: adam".
+std::string optimizers_text(RunIteration& parts) {
+  if (parts.optimizer_count() == 1) return std::string(parts.optimizer(0).name());
+  std::string text;
+  for (std::size_t group = 0; group < parts.optimizer_count(); ++group)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", parts.group(group).name,
+                        parts.optimizer(group).name());
+  return text;
 }
 
 }  // namespace
 
 Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
                  const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer)
-    : backend_((check(workload, train), &backend)),
+    : backend_(&backend),
       workload_(&workload),
+      supervised_(workload.method ? nullptr : std::make_unique<Supervised>()),
+      method_(workload.method ? workload.method.get() : supervised_.get()),
       options_(train),
       observer_(&observer),
-      step_(backend.make_step_state(StepState{})),
-      tape_(backend),
-      autocast_(amp),
-      scaler_(backend, scaler, step_),
-      optimizer_(optim::make_optimizer(backend, workload.model->parameters(), optimizer, train.steps)),
+      parts_(backend, workload, *method_, train, amp, scaler, optimizer),
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
-      loss_sum_(backend.empty(Shape{}, DType::f32)),
-      recorded_scale_(backend.read_step_state(step_).scale) {}
+      last_(step_state()) {}
 
 StepRecord Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   const bool observed = observer_->wants_gradients(iteration_ + 1);
-  tape_.set_observer(observed ? &gradient_log_ : nullptr);
+  const bool counted = observer_->wants_op_statistics(iteration_ + 1);
+  parts_.tape().set_observer(observed ? &gradient_log_ : nullptr);
+  parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
   gradient_log_.clear();
 
-  optimizer_->begin_iteration(step_);
-  optimizer_->clear_gradients();
-  {
-    const amp::AutocastGuard autocast(tape_, autocast_);  // master weights f32 -> f16, once per iteration
-    const Tensor seed = scaler_.seed();                   // S, constant over the micro-batches
-    for (std::int64_t micro_batch = 0; micro_batch < options_.accumulate; ++micro_batch) {
-      forward_backward(micro_batch, seed);  // forward -> loss -> x S -> scaled gradients, summed in f32
-    }
-  }
-  scaler_.unscale(*optimizer_);  // detect
-  if (dumping()) write_gradient_dump();
-  optim::clip_grad_norm(*backend_, scaler_, *optimizer_, options_.clip_norm, step_);
-  optim::clip_grad_value(*backend_, scaler_, *optimizer_, options_.clip_value);
-  scaler_.step(*optimizer_);  // apply, or skip
-  scaler_.update();           // decide the next S
+  parts_.begin(iteration_, observer_->wants_overflows());
+  method_->run(parts_);  // master weights -> ... -> step or skip
+  parts_.end();          // decide the next S
   ++iteration_;
 
   StepRecord record = record_step(observed);
+  if (counted) {
+    parts_.autocast().set_statistics(nullptr);
+    observer_->on_op_statistics(iteration_, op_statistics_);
+    op_statistics_.clear();
+  }
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   observer_->on_step(record);
   return record;
 }
 
-void Trainer::forward_backward(std::int64_t micro_batch, const Tensor& seed) {
-  const auto index =
-      iteration_ * static_cast<std::uint64_t>(options_.accumulate) + static_cast<std::uint64_t>(micro_batch);
-  const data::Batch batch = workload_->training->batch(*backend_, index);
-  if (dumping()) gradient_dump_->add_batch(*backend_, batch);
-
-  tape_.set_context({.training = true,
-                     .seed = options_.seed,
-                     .micro_batch = static_cast<std::uint32_t>(micro_batch),
-                     .step = step_});
-  const Variable prediction = workload_->model->forward(tape_, tape_.constant(batch.inputs));
-  Variable loss = loss_of(prediction, batch.targets);
-  if (micro_batch == 0) {
-    backend_->copy(loss.tensor(), loss_sum_);
-  } else {
-    backend_->binary(BinaryOp::add, loss_sum_, loss.tensor(), loss_sum_);
-  }
-
-  if (options_.accumulate_mode == AccumulateMode::mean && options_.accumulate > 1) {
-    loss = ops::divide_constant(loss, static_cast<float>(options_.accumulate));
-  }
-  tape_.backward(loss, seed);
-  tape_.reset();
-}
-
-Variable Trainer::loss_of(const Variable& prediction, const Tensor& targets) const {
-  switch (workload_->loss) {
-    case LossKind::cross_entropy:
-      return nn::cross_entropy_loss(prediction, targets);
-    case LossKind::mse:
-      return nn::mse_loss(prediction, targets);
-  }
-  throw std::logic_error("Trainer: unknown loss");
-}
-
 StepRecord Trainer::record_step(bool observed) {
-  const StepState state = backend_->read_step_state(step_);
+  const StepState state = step_state();
   StepRecord record;
   record.step = iteration_;
-  record.loss = mean_loss();
-  record.loss_scale = recorded_scale_;
-  record.found_inf = found_inf(state);
-  record.skipped = record.found_inf;
+  record.loss = parts_.mean_loss();
+  record.loss_scale = last_.scale;
+  record.found_inf = std::any_of(state.found_inf.begin(), state.found_inf.end(), is_set);
+  record.skipped = state.skipped_steps != last_.skipped_steps;
+  record.loss_overflow = is_set(state.loss_overflow);
   record.grad_norm = state.grad_norm;
-  record.learning_rate = static_cast<double>(state.learning_rate);
+  record.learning_rate = static_cast<double>(state.learning_rate.front());
   record.state_hash = state_hash();
   if (observed) {
     record.underflow_rate = gradient_log_.underflow_rate();
-    gradient_log_.report(*observer_, iteration_, recorded_scale_);
+    gradient_log_.report(*observer_, iteration_, last_.scale);
   }
-  recorded_scale_ = state.scale;
+  if ((record.found_inf || record.loss_overflow) && observer_->wants_overflows())
+    report_overflow(record, state);
+  last_ = state;
   return record;
 }
 
-double Trainer::mean_loss() {
-  return read_scalar(*backend_, loss_sum_) / static_cast<double>(options_.accumulate);
-}
-
-bool Trainer::found_inf(const StepState& state) const {
-  return state.found_inf[static_cast<std::size_t>(optimizer_->index())] != 0.0f;
+void Trainer::report_overflow(const StepRecord& record, const StepState& state) {
+  OverflowRecord overflow{.step = record.step,
+                          .loss_scale = record.loss_scale,
+                          .gradients = record.found_inf,
+                          .loss = record.loss_overflow,
+                          .skipped_optimizers = {},
+                          .parameters = {}};
+  for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
+    if (state.skipped_steps[group] != last_.skipped_steps[group])
+      overflow.skipped_optimizers.push_back(parts_.group(group).name);
+    for (std::string& name : parts_.nonfinite_parameters(group))
+      overflow.parameters.push_back(std::move(name));
+  }
+  observer_->on_overflow(overflow);
 }
 
 void Trainer::dump_gradients(std::uint64_t step, std::filesystem::path path) {
@@ -188,25 +151,20 @@ void Trainer::dump_gradients(std::uint64_t step, std::filesystem::path path) {
                                 ", but this run does steps " + std::to_string(iteration_ + 1) + " to " +
                                 std::to_string(options_.steps));
   }
-  gradient_dump_.emplace(step, std::move(path));
-}
-
-void Trainer::write_gradient_dump() {
-  gradient_dump_->write(*backend_, *workload_->model, mean_loss(), recorded_scale_,
-                        found_inf(backend_->read_step_state(step_)));
-  gradient_dump_.reset();
+  parts_.dump_gradients(step, std::move(path));
 }
 
 std::uint64_t Trainer::state_hash() {
-  std::uint64_t hash = backend_->digest(step_, stream_id("step_state"));
+  std::uint64_t hash = backend_->digest(parts_.step(), stream_id("step_state"));
   for (const Parameter* parameter : parameters_) {
     hash += backend_->digest(parameter->value, stream_id(parameter->name));
   }
   for (const nn::Buffer* buffer : buffers_) {
     hash += backend_->digest(buffer->value, stream_id(buffer->name));
   }
-  for (const optim::NamedTensor& state : optimizer_->state()) {
-    hash += backend_->digest(state.tensor, stream_id(state.name));
+  for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
+    for (const optim::NamedTensor& state : parts_.optimizer(group).state())
+      hash += backend_->digest(state.tensor, stream_id(state.name));
   }
   return hash;
 }
@@ -215,23 +173,24 @@ EvaluationRecord Trainer::evaluate() {
   if (workload_->evaluation == nullptr)
     throw std::logic_error("Trainer::evaluate: the workload has no evaluation loader");
   data::BatchSource& loader = *workload_->evaluation;
-  tape_.set_context({});
-  const GradModeGuard no_gradients(tape_, false);
-  const amp::AutocastGuard autocast(tape_, autocast_);
+  Tape& tape = parts_.tape();
+  tape.set_context({});
+  const GradModeGuard no_gradients(tape, false);
+  const amp::AutocastGuard autocast(tape, parts_.autocast());
   double loss_sum = 0;
   std::int64_t correct = 0;
   std::int64_t rows = 0;
   for (std::uint64_t index = 0; index < loader.batches_per_epoch(); ++index) {
     const data::Batch batch = loader.batch(*backend_, index);
-    const Variable prediction = workload_->model->forward(tape_, tape_.constant(batch.inputs));
-    loss_sum += read_scalar(*backend_, loss_of(prediction, batch.targets).tensor());
+    const TrainingMethod::Evaluation evaluation = method_->evaluate(parts_, batch);
+    loss_sum += read_scalar(*backend_, evaluation.loss.tensor());
     rows += loader.rows_per_batch();
-    if (workload_->accuracy) correct += count_correct(*backend_, prediction.tensor(), batch.targets);
-    tape_.reset();
+    if (workload_->accuracy) correct += count_correct(*backend_, evaluation.output.tensor(), batch.targets);
+    tape.reset();
   }
   EvaluationRecord record;
   record.step = iteration_;
-  record.split = "test";
+  record.split = loader.split();
   record.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
   if (workload_->accuracy) record.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
   if (workload_->bits_per_character) record.bits_per_character = record.loss / std::numbers::ln2;
@@ -242,18 +201,18 @@ EvaluationRecord Trainer::evaluate() {
 TrainingState Trainer::training_state() {
   TrainingState state{.backend = backend_,
                       .iteration = iteration_,
-                      .step = step_,
+                      .step = parts_.step(),
                       .tensors = {},
-                      .policy = scaler_.policy_name(),
-                      .optimizer = std::string(optimizer_->name()),
+                      .policy = parts_.scaler().policy_name(),
+                      .optimizer = optimizers_text(parts_),
                       .counters = counters_,
                       .state_hash = state_hash()};
-  for (const Parameter* parameter : workload_->model->parameters())
-    state.tensors.push_back({parameter->name, parameter->value});
-  for (const nn::Buffer* buffer : workload_->model->buffers())
-    state.tensors.push_back({buffer->name, buffer->value});
-  for (const optim::NamedTensor& tensor : optimizer_->state())
-    state.tensors.push_back({"optimizer." + tensor.name, tensor.tensor});
+  for (const Parameter* parameter : parameters_) state.tensors.push_back({parameter->name, parameter->value});
+  for (const nn::Buffer* buffer : buffers_) state.tensors.push_back({buffer->name, buffer->value});
+  for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
+    for (const optim::NamedTensor& tensor : parts_.optimizer(group).state())
+      state.tensors.push_back({"optimizer." + tensor.name, tensor.tensor});
+  }
   return state;
 }
 
@@ -261,10 +220,9 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
   if (iteration_ != 0) throw std::logic_error("Trainer::resume: this trainer has made steps already");
   TrainingState state = training_state();
   checkpoint.load(state);
-  for (Parameter* parameter : workload_->model->parameters()) ++parameter->version;
-  const StepState step = backend_->read_step_state(step_);
-  iteration_ = step.iteration;
-  recorded_scale_ = step.scale;
+  for (Parameter* parameter : parameters_) ++parameter->version;
+  last_ = step_state();
+  iteration_ = last_.iteration;
   counters_ = state.counters;
   resumed_ = true;
   if (state_hash() != checkpoint.state_hash()) {
@@ -301,11 +259,12 @@ RunResult Trainer::run() {
     if (observer_->wants_checkpoint(iteration_, moment)) observer_->on_checkpoint(training_state());
     if (moment == RunMoment::going_on && evaluation_due()) evaluate();
   }
-  result.skipped_steps = backend_->read_step_state(step_).skipped_steps;
+  const StepState state = step_state();
+  result.skipped_steps = *std::max_element(state.skipped_steps.begin(), state.skipped_steps.end());
   result.final_train_loss = counters_.last_loss;
   result.state_hash = state_hash();
   result.steps = iteration_;
-  result.final_loss_scale = recorded_scale_;
+  result.final_loss_scale = last_.scale;
   if (result.end == RunResult::End::finished && workload_->evaluation != nullptr) {
     const EvaluationRecord record = evaluate();
     result.evaluation_loss = record.loss;

@@ -172,11 +172,11 @@ TEST_F(Checkpoint, HoldsNamedTensorsAndScalars) {
   const SafetensorsReader reader(at(12));
   const StepState state = run.trainer.step_state();
   EXPECT_EQ(value_in<double>(reader, "step.scale"), state.scale);
-  EXPECT_EQ(value_in<double>(reader, "step.beta2_power"), state.beta2_power);
+  EXPECT_EQ(value_in<PerOptimizer<double>>(reader, "step.beta2_power"), state.beta2_power);
   EXPECT_EQ(value_in<std::uint64_t>(reader, "step.iteration"), 12u);
-  EXPECT_EQ(value_in<std::uint64_t>(reader, "step.skipped_steps"), state.skipped_steps);
-  EXPECT_EQ(value_in<std::uint64_t>(reader, "step.taken_steps") + state.skipped_steps, 12u);
-  EXPECT_EQ(value_in<float>(reader, "step.learning_rate"), 0.01f);
+  EXPECT_EQ(value_in<PerOptimizer<std::uint64_t>>(reader, "step.skipped_steps"), state.skipped_steps);
+  EXPECT_EQ(value_in<PerOptimizer<std::uint64_t>>(reader, "step.taken_steps")[0] + state.skipped_steps[0], 12u);
+  EXPECT_EQ(value_in<PerOptimizer<float>>(reader, "step.learning_rate")[0], 0.01f);
   EXPECT_EQ(value_in<double>(reader, "run.last_loss"), run.recorder.steps.back().loss);
   EXPECT_EQ(reader.find("step.policy")->describe(), "U8 (64)");
   EXPECT_EQ(reader.find("step.found_inf")->describe(), "F32 (8)");
@@ -228,8 +228,8 @@ TEST_F(Checkpoint, WhatDoesNotFitIsAnErrorNamingTensorAndReason) {
               AllOf(HasSubstr("no checkpoint"), HasSubstr("fp16lab-checkpoint")));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata["format"] = "pt"; }), HasSubstr("format = 'pt'"));
   EXPECT_THAT(
-      error_of([](Edit& e) { e.metadata["version"] = "2"; }),
-      HasSubstr("checkpoint version 2, but this build reads version 1; it was written by a newer one"));
+      error_of([](Edit& e) { e.metadata["version"] = "3"; }),
+      HasSubstr("checkpoint version 3, but this build reads version 2; it was written by a newer one"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata["version"] = "one"; }), HasSubstr("version = 'one'"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata.erase("state_hash"); }), HasSubstr("no state_hash"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata["iteration"] = "6"; }),

@@ -8,6 +8,7 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/loader.hpp"
+#include "engine/data/synthetic.hpp"
 #include "engine/data/text.hpp"
 #include "numerics/tensor_core_model.hpp"
 
@@ -67,6 +68,13 @@ TEST(DataAllocation, AWarmTextLoaderAllocatesNothing) {
   const std::vector<std::uint8_t> symbols(1000);
   TextLoader loader(symbols, {.batch_size = 4, .context = 16, .seed = 1});
   EXPECT_EQ(allocations_of(loader), 0u);
+}
+
+TEST(DataAllocation, AWarmSyntheticSourceAllocatesNothing) {
+  for (const Distribution distribution : all_distributions()) {
+    SyntheticRegression source({.distribution = distribution, .batch_size = 40, .inputs = 30, .outputs = 20});
+    EXPECT_EQ(allocations_of(source), 0u) << name_of(distribution);
+  }
 }
 
 }  // namespace

@@ -260,8 +260,8 @@ Step one_step(int threads, const std::vector<std::int32_t>& symbols) {
       {.symbols = 31, .context = 16, .embedding = 24, .heads = 3, .layers = 2, .dropout = 0.1f, .seed = 4});
   std::vector<std::int32_t> targets(symbols.size());
   for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<std::int32_t>((7 * i + 5) % 31);
-  amp::Autocast autocast({.level = amp::Level::O1});
   Tape tape(*backend);
+  amp::Autocast autocast(tape, {.level = amp::Level::O1});
   tape.set_context(training_context(*backend, 3, 1));
   Step step;
   Variable loss;

@@ -157,8 +157,8 @@ TEST(LeNet5, ThreadsDoNotChangeItsBitsUnderO1) {
   for (int threads = 1; threads <= 2; ++threads) {
     const auto backend = hopper_backend(threads);
     nn::LeNet5 model(*backend, {.seed = 1});
-    amp::Autocast autocast({.level = amp::Level::O1});
     Tape tape(*backend);
+    amp::Autocast autocast(tape, {.level = amp::Level::O1});
     Variable loss;
     {
       const amp::AutocastGuard guard(tape, autocast);

@@ -189,8 +189,8 @@ std::vector<std::vector<std::byte>> one_step(int threads) {
     symbols[i] = static_cast<std::int32_t>((i * i + 3 * i) % 31);
     targets[i] = static_cast<std::int32_t>((7 * i + 5) % 31);
   }
-  amp::Autocast autocast({.level = amp::Level::O1});
   Tape tape(*backend);
+  amp::Autocast autocast(tape, {.level = amp::Level::O1});
   tape.set_context(training_context(*backend, 3, 1));
   std::vector<std::vector<std::byte>> bytes;
   Variable loss;

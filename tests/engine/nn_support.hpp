@@ -77,9 +77,9 @@ class GradientRecorder final : public GradientObserver {
 /// What a backward pass from `loss`, computed under O1, shows; `seed` is dL/d(loss).
 inline GradientRecorder gradients_under_o1(Backend& backend, const std::function<Variable(Tape&)>& loss,
                                            float seed = 1.0f) {
-  amp::Autocast autocast({.level = amp::Level::O1});
   GradientRecorder recorder;
   Tape tape(backend);
+  amp::Autocast autocast(tape, {.level = amp::Level::O1});
   tape.set_observer(&recorder);
   Variable value;
   {

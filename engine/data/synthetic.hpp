@@ -1,0 +1,57 @@
+// Synthetic regression: random inputs and random targets, as tutorials make them to time a network.
+//
+// There is nothing to learn but the training batches themselves, so every epoch has the same ones and an evaluation
+// goes over them again.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/backend/backend.hpp"
+#include "engine/data/batch_source.hpp"
+
+namespace fp16lab::engine::data {
+
+/// Of every single number, inputs and targets alike.
+enum class Distribution {
+  uniform,  ///< on [0, 1)
+  normal,   ///< mean 0, deviation 1
+};
+/// In the order of the enumeration.
+std::span<const Distribution> all_distributions();
+/// The enumerator's own spelling, which is also the data set's name.
+std::string_view name_of(Distribution distribution);
+/// std::invalid_argument for an unknown name, listing the known ones.
+Distribution distribution_from_name(std::string_view name);
+
+struct SyntheticOptions {
+  Distribution distribution = Distribution::uniform;
+  std::int64_t batch_size = 1;  ///< >= 1
+  std::int64_t inputs = 1;      ///< features of an example, >= 1
+  std::int64_t outputs = 1;     ///< numbers of a target, >= 1
+  std::int64_t batches = 10;    ///< an epoch, 1 .. 2^32 - 1
+  std::uint64_t seed = 0;
+};
+
+/// Batches of f32 inputs (batch_size, inputs) and targets (batch_size, outputs). Batch i of an epoch is a pure function
+/// of (seed, i): Philox streams "data.inputs" and "data.targets", with i as their iteration. The back end draws the
+/// numbers itself, in memory from its pool: once warm, no batch allocates.
+class SyntheticRegression final : public BatchSource {
+ public:
+  /// std::invalid_argument naming the option that is out of range.
+  explicit SyntheticRegression(const SyntheticOptions& options);
+
+  std::uint64_t batches_per_epoch() const override { return static_cast<std::uint64_t>(options_.batches); }
+  std::int64_t rows_per_batch() const override { return options_.batch_size; }
+  /// The training batches again.
+  std::string_view split() const override { return "train"; }
+  Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override;
+
+ private:
+  Tensor draw(Backend& backend, std::string_view role, std::int64_t width, std::uint32_t index) const;
+
+  SyntheticOptions options_;
+};
+
+}  // namespace fp16lab::engine::data

@@ -1,0 +1,286 @@
+#include "engine/train/iteration.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/amp/decorate.hpp"
+#include "engine/amp/op_statistics.hpp"
+#include "engine/backend/elementwise_functions.hpp"
+#include "engine/nn/losses.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/format.hpp"
+#include "numerics/portability.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
+
+void check(const Workload& workload) {
+  if (workload.model == nullptr) refuse("Trainer: the workload has no model");
+  if (workload.training == nullptr) refuse("Trainer: the workload has no training loader");
+  if ((workload.accuracy || workload.bits_per_character) && workload.loss != LossKind::cross_entropy)
+    refuse("Trainer: accuracy and bits per character need the cross_entropy loss");
+}
+
+void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
+  if (groups.empty() || groups.size() > static_cast<std::size_t>(max_optimizers))
+    refuse(fmt::format("Trainer: the method has {} optimizers: must be from 1 to {}", groups.size(),
+                       max_optimizers));
+  const std::vector<Parameter*> known = model.parameters();
+  std::vector<const Parameter*> seen;
+  for (const OptimizerGroup& group : groups) {
+    for (const Parameter* parameter : group.parameters) {
+      if (std::find(known.begin(), known.end(), parameter) == known.end())
+        refuse(fmt::format("Trainer: optimizer {} has {}, which is no parameter of the model", group.name,
+                           parameter->name));
+      if (std::find(seen.begin(), seen.end(), parameter) != seen.end())
+        refuse(fmt::format("Trainer: {} belongs to more than one optimizer, the last one {}", parameter->name,
+                           group.name));
+      seen.push_back(parameter);
+    }
+  }
+}
+
+template <class Parameters>
+ScalarProgram program(std::string_view name, void (*function)(StepState&, const std::byte*),
+                      const Parameters& parameters) {
+  static_assert(sizeof(parameters) <= sizeof(ScalarProgram::parameters));
+  ScalarProgram result{.name = name, .function = function, .parameters = {}};
+  std::memcpy(result.parameters.data(), &parameters, sizeof(parameters));
+  return result;
+}
+
+struct Norms {
+  double* by_optimizer;  ///< back-end memory
+  std::uint64_t count;
+  std::uint64_t optimizer;
+};
+
+FP16LAB_HD void begin_iteration_program(StepState& step, const std::byte* parameters) {
+  Norms norms;
+  std::memcpy(&norms, parameters, sizeof(norms));
+  step.loss_overflow = 0.0f;
+  for (std::uint64_t i = 0; i < norms.count; ++i) norms.by_optimizer[i] = 0.0;
+}
+
+struct ScaledLoss {
+  const std::uint16_t* loss;    ///< back-end memory, one 16-bit element each
+  const std::uint16_t* scaled;  ///< loss x S, rounded to the loss's dtype
+  std::uint16_t infinity;       ///< bits of the dtype's +Inf
+};
+
+/// A NaN loss is not an overflow; an infinite seed (S rounded to the dtype) is, whatever the loss.
+FP16LAB_HD void note_loss_overflow_program(StepState& step, const std::byte* parameters) {
+  ScaledLoss value;
+  std::memcpy(&value, parameters, sizeof(value));
+  constexpr std::uint16_t magnitude = 0x7fff;
+  const auto loss = static_cast<std::uint16_t>(*value.loss & magnitude);
+  const auto scaled = static_cast<std::uint16_t>(*value.scaled & magnitude);
+  if (loss <= value.infinity && scaled >= value.infinity) step.loss_overflow = 1.0f;
+}
+
+/// The norm of an optimizer's gradients, kept for the norm over all of them.
+FP16LAB_HD void keep_norm_program(StepState& step, const std::byte* parameters) {
+  Norms norms;
+  std::memcpy(&norms, parameters, sizeof(norms));
+  norms.by_optimizer[norms.optimizer] = step.grad_norm;
+}
+
+FP16LAB_HD void total_norm_program(StepState& step, const std::byte* parameters) {
+  Norms norms;
+  std::memcpy(&norms, parameters, sizeof(norms));
+  double squares = 0.0;
+  for (std::uint64_t i = 0; i < norms.count; ++i) squares += norms.by_optimizer[i] * norms.by_optimizer[i];
+  step.grad_norm = canonicalize(functions::square_root_f64(squares));
+}
+
+/// Of gradients that still carry S.
+FP16LAB_HD void unscale_norm_program(StepState& step, const std::byte*) {
+  step.grad_norm = canonicalize(step.grad_norm / step.scale);
+}
+
+}  // namespace
+
+RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
+                           const TrainOptions& train, const amp::AmpOptions& amp,
+                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer)
+    : backend_((check(workload), check(train, scaler), &backend)),
+      workload_(&workload),
+      options_(train),
+      step_(backend.make_step_state(StepState{})),
+      tape_(backend),
+      autocast_(tape_, amp),
+      scaler_(backend, scaler, step_),
+      groups_(method.groups(*workload.model)),
+      loss_sum_(backend.empty(Shape{}, DType::f32)),
+      norms_(backend.empty({max_optimizers}, DType::f64)) {
+  check(groups_, *workload.model);
+  const std::vector<Parameter*> parameters = workload.model->parameters();
+  amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
+  for (const OptimizerGroup& group : groups_) {
+    optimizers_.push_back(optim::make_optimizer(backend, group.parameters, optimizer, train.steps,
+                                                static_cast<int>(optimizers_.size())));
+  }
+  names_.resize(groups_.size());
+}
+
+void RunIteration::begin(std::uint64_t number, bool names_overflows) {
+  number_ = number;
+  names_overflows_ = names_overflows;
+  loss_recorded_ = false;
+  for (auto& names : names_) names.reset();
+  const Norms norms{
+      .by_optimizer = reinterpret_cast<double*>(norms_.data()), .count = optimizers_.size(), .optimizer = 0};
+  backend_->run(program("train.begin_iteration", &begin_iteration_program, norms), step_);
+  for (const auto& optimizer : optimizers_) {
+    optimizer->begin_iteration(step_);
+    optimizer->clear_gradients();
+  }
+}
+
+void RunIteration::end() {
+  if (!loss_recorded_)
+    throw std::logic_error("Trainer: the method recorded no loss in iteration " +
+                           std::to_string(number_ + 1));
+  if (optimizers_.size() > 1) {
+    const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
+                      .count = optimizers_.size(),
+                      .optimizer = 0};
+    backend_->run(program("train.total_norm", &total_norm_program, norms), step_);
+  }
+  if (dumping()) {
+    const StepState state = backend_->read_step_state(step_);
+    const bool scaled = scaler_.enabled() && !scaler_.checks();
+    dump_->write(mean_loss(), state, scaled);
+    dump_.reset();
+  }
+  scaler_.update();
+}
+
+double RunIteration::mean_loss() {
+  float sum = 0.0f;
+  backend_->download(loss_sum_, std::as_writable_bytes(std::span(&sum, 1)));
+  return static_cast<double>(sum) / static_cast<double>(options_.accumulate);
+}
+
+std::vector<std::string> RunIteration::nonfinite_parameters(std::size_t group) {
+  if (names_[group]) return *names_[group];
+  if (backend_->read_step_state(step_).found_inf[group] == 0.0f) return {};
+  return scaler_.nonfinite_parameters(*optimizers_[group]);
+}
+
+data::Batch RunIteration::begin_micro_batch(std::int64_t micro_batch) {
+  const auto index =
+      number_ * static_cast<std::uint64_t>(options_.accumulate) + static_cast<std::uint64_t>(micro_batch);
+  data::Batch batch = workload_->training->batch(*backend_, index);
+  if (dumping()) dump_->add_batch(*backend_, batch);
+  tape_.set_context({.training = true,
+                     .seed = options_.seed,
+                     .micro_batch = static_cast<std::uint32_t>(micro_batch),
+                     .step = step_});
+  return batch;
+}
+
+Variable RunIteration::network_input(const Tensor& inputs) {
+  const amp::AmpPlan& plan = autocast_.plan();
+  if (!plan.rules.low_inputs || inputs.dtype() != DType::f32) return tape_.constant(inputs);
+  Tensor low = backend_->empty(inputs.shape(), plan.low);
+  backend_->cast(inputs, low);
+  count_cast(plan.low);
+  return tape_.constant(low);
+}
+
+Variable RunIteration::network_output(const Variable& output) {
+  const amp::AmpPlan& plan = autocast_.plan();
+  const bool widens = plan.rules.f32_outputs && !plan.low_loss;
+  if (!widens || output.dtype() == DType::f32) return output;
+  count_cast(DType::f32);
+  return ops::cast(output, DType::f32);
+}
+
+void RunIteration::count_cast(DType dtype) {
+  if (amp::OpStatistics* const statistics = autocast_.statistics()) {
+    statistics->on_op(tape_.scope_path(tape_.scope()), Op::cast, dtype);
+    statistics->on_cast(tape_.scope_path(tape_.scope()), Op::cast, dtype);
+  }
+}
+
+Variable RunIteration::loss_of(const Variable& output, const Tensor& targets) {
+  switch (workload_->loss) {
+    case LossKind::cross_entropy:
+      return nn::cross_entropy_loss(output, targets);
+    case LossKind::mse:
+      return nn::mse_loss(output, targets);
+  }
+  throw std::logic_error("Trainer: unknown loss");
+}
+
+Variable RunIteration::accumulated(const Variable& loss) {
+  if (options_.accumulate_mode == AccumulateMode::sum || options_.accumulate == 1) return loss;
+  return ops::divide_constant(loss, static_cast<float>(options_.accumulate));
+}
+
+void RunIteration::record_loss(const Variable& loss) {
+  Tensor value = loss.tensor();
+  if (value.dtype() != DType::f32) {
+    value = backend_->empty(Shape{}, DType::f32);
+    backend_->cast(loss.tensor(), value);
+  }
+  if (loss_recorded_) {
+    backend_->binary(BinaryOp::add, loss_sum_, value, loss_sum_);
+  } else {
+    backend_->copy(value, loss_sum_);
+  }
+  loss_recorded_ = true;
+}
+
+void RunIteration::backward(const Variable& loss, BackwardOptions options) {
+  const Tensor seed = scaler_.seed(loss.dtype());
+  if (loss.dtype() != DType::f32) note_loss_overflow(loss.tensor(), seed);
+  tape_.backward(loss, seed, options);
+}
+
+/// Frameworks multiply the loss by S in the loss's dtype; a tape starts at S. So the product is only looked at.
+void RunIteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
+  Tensor scaled = backend_->empty(loss.shape(), loss.dtype());
+  backend_->binary(BinaryOp::multiply, loss, seed, scaled);
+  const ScaledLoss value{
+      .loss = reinterpret_cast<const std::uint16_t*>(loss.data()),
+      .scaled = reinterpret_cast<const std::uint16_t*>(scaled.data()),
+      .infinity = loss.dtype() == DType::f16 ? Binary16::infinity : BrainFloat16::infinity};
+  backend_->run(program("train.note_loss_overflow", &note_loss_overflow_program, value), step_);
+}
+
+void RunIteration::unscale(optim::Optimizer& optimizer) {
+  scaler_.unscale(optimizer);
+  if (dumping()) dump_->add_gradients(*backend_, optimizer.parameters());
+}
+
+void RunIteration::clip(optim::Optimizer& optimizer) {
+  const auto slot = static_cast<std::size_t>(optimizer.index());
+  if (scaler_.enabled() && !scaler_.checks()) {
+    // Gradients keep their scale until the optimizer divides; clipping them is refused above, their norm is known.
+    backend_->global_norm(optimizer.gradients(), step_);
+    backend_->run({.name = "train.unscale_norm", .function = &unscale_norm_program, .parameters = {}}, step_);
+  } else {
+    optim::clip_grad_norm(*backend_, scaler_, optimizer, options_.clip_norm, step_);
+    if (options_.clip_value > 0 && names_overflows_) names_[slot] = nonfinite_parameters(slot);
+    optim::clip_grad_value(*backend_, scaler_, optimizer, options_.clip_value);
+  }
+  if (optimizers_.size() > 1) {
+    const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
+                      .count = optimizers_.size(),
+                      .optimizer = slot};
+    backend_->run(program("train.keep_norm", &keep_norm_program, norms), step_);
+  }
+}
+
+}  // namespace fp16lab::engine

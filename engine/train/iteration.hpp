@@ -1,0 +1,93 @@
+// RunIteration: the parts of one training run, and how a method uses them in an iteration.
+//
+// The trainer owns one for the whole run and begins and ends its iterations; between the two it belongs to the
+// TrainingMethod (engine/train/method.hpp).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/train/method.hpp"
+#include "engine/train/tensor_dump.hpp"
+#include "engine/train/workload.hpp"
+
+namespace fp16lab::engine {
+
+class RunIteration final : public Iteration {
+ public:
+  /// Decorates the model as the level says, then makes one optimizer for each group of the method.
+  /// std::invalid_argument on impossible options, naming them.
+  RunIteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
+               const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
+               const optim::OptimizerOptions& optimizer);
+
+  // ---- for the method ----
+  Backend& backend() override { return *backend_; }
+  Tape& tape() override { return tape_; }
+  amp::Autocast& autocast() override { return autocast_; }
+  amp::GradScaler& scaler() override { return scaler_; }
+  nn::Module& model() override { return *workload_->model; }
+  optim::Optimizer& optimizer(std::size_t group) override { return *optimizers_.at(group); }
+  std::size_t optimizer_count() const override { return optimizers_.size(); }
+  std::int64_t micro_batches() const override { return options_.accumulate; }
+  std::uint64_t number() const override { return number_; }
+  std::uint64_t seed() const override { return options_.seed; }
+  data::Batch begin_micro_batch(std::int64_t micro_batch) override;
+  Variable network_input(const Tensor& inputs) override;
+  Variable network_output(const Variable& output) override;
+  Variable loss_of(const Variable& output, const Tensor& targets) override;
+  Variable accumulated(const Variable& loss) override;
+  void record_loss(const Variable& loss) override;
+  void backward(const Variable& loss, BackwardOptions options = {}) override;
+  void unscale(optim::Optimizer& optimizer) override;
+  void clip(optim::Optimizer& optimizer) override;
+
+  // ---- for the trainer ----
+  /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names in
+  /// nonfinite_parameters() wanted?
+  void begin(std::uint64_t number, bool names_overflows);
+  /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that recorded
+  /// no loss.
+  void end();
+  /// Mean of the recorded losses of the last iteration.
+  double mean_loss();
+  /// Names of the group's parameters whose gradients of the last iteration hold an Inf or NaN.
+  std::vector<std::string> nonfinite_parameters(std::size_t group);
+
+  Tensor& step() { return step_; }
+  const OptimizerGroup& group(std::size_t position) const { return groups_[position]; }
+  /// Writes a GradientDump of that iteration (1-based).
+  void dump_gradients(std::uint64_t step, std::filesystem::path path) {
+    dump_.emplace(step, std::move(path));
+  }
+
+ private:
+  bool dumping() const { return dump_ && dump_->due(number_ + 1); }
+  /// The casts at the ends of the network are the level's, as those that op lists ask for.
+  void count_cast(DType dtype);
+  void note_loss_overflow(const Tensor& loss, const Tensor& seed);
+
+  Backend* backend_;
+  Workload* workload_;
+  TrainOptions options_;
+  Tensor step_;  ///< StepState in back-end memory
+  Tape tape_;
+  amp::Autocast autocast_;
+  amp::GradScaler scaler_;
+  std::vector<OptimizerGroup> groups_;
+  std::vector<std::unique_ptr<optim::Optimizer>> optimizers_;
+  Tensor loss_sum_;  ///< f32 scalar: sum of the recorded losses of an iteration
+  Tensor norms_;     ///< f64, by optimizer: of their unscaled gradients, where there are several
+  std::uint64_t number_ = 0;
+  bool loss_recorded_ = false;
+  bool names_overflows_ = false;
+  /// Names found before clipping by value hid what they name.
+  std::vector<std::optional<std::vector<std::string>>> names_;
+  std::optional<GradientDump> dump_;
+};
+
+}  // namespace fp16lab::engine

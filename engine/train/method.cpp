@@ -1,0 +1,34 @@
+#include "engine/train/method.hpp"
+
+namespace fp16lab::engine {
+
+std::vector<OptimizerGroup> TrainingMethod::groups(nn::Module& model) const {
+  return {{.name = "model", .parameters = model.parameters()}};
+}
+
+void Supervised::run(Iteration& iteration) {
+  optim::Optimizer& optimizer = iteration.optimizer(0);
+  {
+    const amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());  // weights f32 -> f16, once
+    for (std::int64_t i = 0; i < iteration.micro_batches(); ++i) {
+      const data::Batch batch = iteration.begin_micro_batch(i);
+      const Variable input = iteration.network_input(batch.inputs);
+      const Variable output = iteration.network_output(iteration.model().forward(iteration.tape(), input));
+      const Variable loss = iteration.loss_of(output, batch.targets);
+      iteration.record_loss(loss);
+      iteration.backward(iteration.accumulated(loss));  // x S -> scaled gradients, summed over micro-batches
+      iteration.tape().reset();
+    }
+  }
+  iteration.unscale(optimizer);  // detect
+  iteration.clip(optimizer);
+  iteration.scaler().step(optimizer);  // apply, or skip; the trainer lets the policy decide the next S
+}
+
+TrainingMethod::Evaluation Supervised::evaluate(Iteration& iteration, const data::Batch& batch) {
+  const Variable input = iteration.network_input(batch.inputs);
+  const Variable output = iteration.network_output(iteration.model().forward(iteration.tape(), input));
+  return {.loss = iteration.loss_of(output, batch.targets), .output = output};
+}
+
+}  // namespace fp16lab::engine

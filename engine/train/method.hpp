@@ -1,0 +1,96 @@
+// TrainingMethod: what happens between the beginning of an iteration and the scaler's update.
+//
+// Supervised training (the default) is one forward, one loss and one backward per micro-batch, and one optimizer. Other
+// methods have several losses, models or optimizers, or differentiate twice. They are written with the same parts, and
+// everything around them (records, checkpoints, resuming, evaluations) stays the Trainer's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/amp/autocast.hpp"
+#include "engine/amp/grad_scaler.hpp"
+#include "engine/autograd/tape.hpp"
+#include "engine/data/batch_source.hpp"
+#include "engine/nn/module.hpp"
+#include "engine/optim/optimizer.hpp"
+
+namespace fp16lab::engine {
+
+/// How the trainer measures a supervised loss; methods may ignore it.
+enum class LossKind {
+  cross_entropy,  ///< softmax cross-entropy, mean over the batch; targets i32 (batch)
+  mse,            ///< mean over batch and outputs; targets f32 (batch, outputs)
+};
+
+/// The parameters of one optimizer, which has this group's position as its slot in StepState.
+struct OptimizerGroup {
+  std::string name;  ///< "generator": for messages and records
+  std::vector<Parameter*> parameters;
+};
+
+/// The trainer's parts, lent to a method for one iteration (or one evaluation batch).
+class Iteration {
+ public:
+  virtual ~Iteration() = default;
+
+  virtual Backend& backend() = 0;
+  virtual Tape& tape() = 0;
+  virtual amp::Autocast& autocast() = 0;
+  virtual amp::GradScaler& scaler() = 0;
+  virtual nn::Module& model() = 0;
+  virtual optim::Optimizer& optimizer(std::size_t group) = 0;
+  virtual std::size_t optimizer_count() const = 0;
+  virtual std::int64_t micro_batches() const = 0;  ///< train.accumulate
+  virtual std::uint64_t number() const = 0;        ///< of this iteration, from 0, skipped ones included
+  virtual std::uint64_t seed() const = 0;          ///< train.seed: of streams that the method draws from
+
+  /// The data of a micro-batch; also sets the tape's StepContext for it (dropout, BatchNorm).
+  virtual data::Batch begin_micro_batch(std::int64_t micro_batch) = 0;
+  /// The batch's inputs as the level wants them: a constant, cast to low where the plan says so.
+  virtual Variable network_input(const Tensor& inputs) = 0;
+  /// A network's output as the level hands it to a loss: cast to FP32 where the plan says so.
+  virtual Variable network_output(const Variable& output) = 0;
+  /// The workload's supervised loss of an output (from network_output), in the scope "loss".
+  virtual Variable loss_of(const Variable& output, const Tensor& targets) = 0;
+  /// Divides by the number of micro-batches where accumulate_mode is mean.
+  virtual Variable accumulated(const Variable& loss) = 0;
+  /// Adds to the loss that the iteration is recorded with: the sum over calls, divided by micro_batches(). At least one
+  /// call an iteration.
+  virtual void record_loss(const Variable& loss) = 0;
+  /// Backward with the scaler's seed, in the loss's dtype. A 16-bit loss whose product with S rounds to infinity sets
+  /// StepState::loss_overflow: frameworks would compute that product, here it is only looked at.
+  virtual void backward(const Variable& loss, BackwardOptions options = {}) = 0;
+  /// detect: scaler().unscale, and the gradient dump where one is due.
+  virtual void unscale(optim::Optimizer& optimizer) = 0;
+  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRecord::grad_norm learns the norm from,
+  /// so call it without clipping too.
+  virtual void clip(optim::Optimizer& optimizer) = 0;
+};
+
+class TrainingMethod {
+ public:
+  virtual ~TrainingMethod() = default;
+  /// One optimizer for each; at least one, at most max_optimizers. Default: one, named "model", of all parameters.
+  virtual std::vector<OptimizerGroup> groups(nn::Module& model) const;
+  /// From cleared gradients to the last scaler().step. The trainer has begun the iteration, and calls
+  /// scaler().update() afterwards. Autocast is off on entry: the method sets an AutocastGuard around forward passes.
+  virtual void run(Iteration& iteration) = 0;
+  /// The loss of an evaluation batch, gradients off and autocast on; `output` (for accuracy) may be left undefined.
+  struct Evaluation {
+    Variable loss;
+    Variable output = {};
+  };
+  virtual Evaluation evaluate(Iteration& iteration, const data::Batch& batch) = 0;
+};
+
+/// One model, one loss, one optimizer; reads like the data-flow line of the design.
+class Supervised final : public TrainingMethod {
+ public:
+  void run(Iteration& iteration) override;
+  Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
+};
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,28 @@
+#include "engine/train/workload.hpp"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string_view>
+
+namespace fp16lab::engine {
+
+void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
+  if (options.accumulate < 1)
+    throw std::invalid_argument(fmt::format("train.accumulate = {}: must be >= 1", options.accumulate));
+  const auto check_clipping = [&](std::string_view key, double limit) {
+    if (!std::isfinite(limit) || limit < 0)
+      throw std::invalid_argument(fmt::format("{} = {}: must be finite and >= 0 (0: off)", key, limit));
+    if (limit > 0 && scaler.enabled && !scaler.drop_overflow_update)
+      throw std::invalid_argument(
+          fmt::format("{} = {} with scaler.drop_overflow_update = false: gradients keep their loss scale "
+                      "then, and clipping "
+                      "them would depend on it; must be 0",
+                      key, limit));
+  };
+  check_clipping("train.clip_norm", options.clip_norm);
+  check_clipping("train.clip_value", options.clip_value);
+}
+
+}  // namespace fp16lab::engine

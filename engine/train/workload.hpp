@@ -1,0 +1,44 @@
+// What a training run trains, on what, and for how long.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/amp/policy.hpp"
+#include "engine/data/batch_source.hpp"
+#include "engine/nn/module.hpp"
+#include "engine/train/method.hpp"
+
+namespace fp16lab::engine {
+
+struct Workload {
+  std::unique_ptr<nn::Module> model;
+  data::BatchSource* training = nullptr;    ///< not owned
+  data::BatchSource* evaluation = nullptr;  ///< not owned; may be null
+  LossKind loss = LossKind::cross_entropy;
+  std::unique_ptr<TrainingMethod> method = {};  ///< null: Supervised
+  bool accuracy = false;            ///< count argmax == target in evaluations (cross_entropy only)
+  bool bits_per_character = false;  ///< report loss / ln 2 in evaluations (cross_entropy only)
+};
+
+enum class AccumulateMode {
+  mean,  ///< the loss of every micro-batch is divided by their number
+  sum,   ///< it is not: gradients grow with the number of micro-batches
+};
+
+struct TrainOptions {
+  std::uint64_t steps = 0;      ///< optimizer iterations, skipped ones included
+  std::int64_t accumulate = 1;  ///< micro-batches per iteration, >= 1
+  AccumulateMode accumulate_mode = AccumulateMode::mean;
+  double clip_norm = 0;              ///< 0: off
+  double clip_value = 0;             ///< largest magnitude of a gradient element, after clip_norm; 0: off
+  std::uint64_t seed = 0;            ///< of dropout's masks
+  std::uint64_t evaluate_every = 0;  ///< 0: only at the end
+  std::uint64_t skip_limit = 0;      ///< consecutive skips that end the run; 0: none
+};
+
+/// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
+/// range, or that asks to clip gradients that the scaler leaves scaled.
+void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
+
+}  // namespace fp16lab::engine
