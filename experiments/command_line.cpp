@@ -167,7 +167,8 @@ class Program {
     add_inspect();
     add_softfloat();
     add_mma();
-    add_list("list", "Workloads, data sets, policies, formats, tensor cores, configuration keys",
+    add_list("list",
+             "Workloads, data sets, policies, AMP dialects, formats, tensor cores, configuration keys",
              "  fp16lab list\n  fp16lab list --json", run_list);
     add_list("devices", "Back ends and processors that are here",
              "  fp16lab devices\n  fp16lab devices --json", run_devices);
@@ -236,6 +237,8 @@ class Program {
         add("train", "One training run into one run folder; a JSON summary on stdout",
             "  fp16lab train -c experiments/configs/classifier.toml -o results/classifier\n"
             "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2\n"
+            "  fp16lab train -c experiments/configs/lenet5.toml --set amp.dialect=paddle --set amp.level=O2 "
+            "--op-stats\n"
             "  fp16lab train --resume -o results/classifier",
             [this](const CommonOptions& common) {
               train_.common = common;
@@ -250,6 +253,9 @@ class Program {
         "--resume", train_.resume,
         "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
         "with its own configuration and the same bits");
+    command->add_flag("--op-stats", train_.op_statistics,
+                      "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
+                      "op_stats.csv in the folder");
     command
         ->add_option("--dump-initial", train_.dump_initial,
                      "Write the initial parameters and buffers as safetensors, then train")
@@ -470,8 +476,13 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info,
     shared.options.argv = std::vector<std::string>(argv, argv + argc);
     app.set_help_flag("-h,--help", "Show this help");
     add_common(app, shared);
-    for (const ExperimentOption& option : info.options)
-      app.add_option(option.name, *option.value, option.description)->type_name(option.type);
+    for (const ExperimentOption& option : info.options) {
+      if (option.flag != nullptr)
+        app.add_flag(option.name, *option.flag, option.description);
+      else
+        app.add_option(option.name, *option.value, option.description)->type_name(option.type);
+    }
+    for (const ExperimentFlag& flag : info.flags) app.add_flag(flag.name, *flag.value, flag.description);
     app.footer(footer(info.examples));
     try {
       app.parse(argc, argv);

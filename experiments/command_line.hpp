@@ -12,18 +12,25 @@ namespace fp16lab::experiments {
 /// The whole fp16lab program. Errors are one line on stderr; the result is the process's exit code.
 int fp16lab_main(int argc, char** argv);
 
-/// An option beside the common ones: takes one value, as text.
+/// An option beside the common ones: takes one value, as text; or none, where it sets a flag.
 struct ExperimentOption {
   std::string name;  ///< "--model"
   std::string type;  ///< how --help shows the value: "NAME"
   std::string description;
   std::string* value;
+  bool* flag = nullptr;  ///< then `type` and `value` are not used
+};
+struct ExperimentFlag {
+  std::string name;  ///< "--full"
+  std::string description;
+  bool* value;
 };
 struct ExperimentInfo {
   std::string name;                            ///< "exp_underflow"
   std::string description;                     ///< the question it answers
   std::string examples;                        ///< two lines
   std::vector<ExperimentOption> options = {};  ///< its own
+  std::vector<ExperimentFlag> flags = {};
 };
 /// The main function of an experiment binary, with the common options and its own.
 int experiment_main(int argc, char** argv, const ExperimentInfo& info,

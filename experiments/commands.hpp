@@ -31,6 +31,7 @@ struct TrainCommand {
   std::filesystem::path dump_initial;    ///< empty: not given
   std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given
   std::uint64_t dump_step = 0;
+  bool op_statistics = false;  ///< count the ops of the first step
 };
 ExitCode run_train(const TrainCommand& command);
 

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "experiments/exit_code.hpp"
+#include "experiments/run_options.hpp"
 #include "experiments/workloads.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/atomic_file.hpp"
@@ -58,8 +59,12 @@ bool in_range(double x, const ConfigRange& range) {
   fail(where, fmt::format("{} = {}: expected {}", key.name, shown, expectation_of(key)));
 }
 
+bool has_choice(const ConfigKey& key, std::string_view choice) {
+  return std::find(key.choices.begin(), key.choices.end(), choice) != key.choices.end();
+}
+
 void assign_text(const ConfigKey& key, std::string& field, const std::string& text, std::string_view where) {
-  if (!key.choices.empty() && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end())
+  if (!key.choices.empty() && !has_choice(key, text))
     fail(where, fmt::format("{} = \"{}\": expected {}{}", key.name, text, expectation_of(key),
                             did_you_mean(text, key.choices)));
   field = text;
@@ -79,6 +84,10 @@ void assign(RunConfig& config, const ConfigKey& key, const toml::node& node, std
   };
   const ConfigField field = key.field(config);
   if (auto* const* text = std::get_if<std::string*>(&field)) {
+    if (node.is_boolean() && has_choice(key, "true")) {
+      assign_text(key, **text, **node.as_boolean() ? "true" : "false", where);
+      return;
+    }
     if (!node.is_string()) fail_value(key, shown(), where);
     assign_text(key, **text, **node.as_string(), where);
   } else if (auto* const* integer = std::get_if<std::int64_t*>(&field)) {
@@ -89,6 +98,14 @@ void assign(RunConfig& config, const ConfigKey& key, const toml::node& node, std
   } else if (auto* const* boolean = std::get_if<bool*>(&field)) {
     if (!node.is_boolean()) fail_value(key, shown(), where);
     **boolean = **node.as_boolean();
+  } else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field)) {
+    if (!node.is_array()) fail_value(key, shown(), where);
+    std::vector<std::string> values;
+    for (const toml::node& item : *node.as_array()) {
+      if (!item.is_string() || item.as_string()->get().empty()) fail_value(key, shown(), where);
+      values.push_back(item.as_string()->get());
+    }
+    **texts = std::move(values);
   } else {
     std::vector<std::int64_t>& list = *std::get<std::vector<std::int64_t>*>(field);
     if (!node.is_array()) fail_value(key, shown(), where);
@@ -135,6 +152,27 @@ void check_data(const RunConfig& config, const Workload& workload, std::string_v
                           workload.name, name_of(workload.data), fmt::join(fitting, " or ")));
 }
 
+/// Keys that only make sense with data that is made, or with data that is read.
+void check_synthetic(const RunConfig& config, const Workload& workload, std::string_view where) {
+  if (workload.data != engine::data::DataKind::synthetic) {
+    if (config.model.scale_down != 1)
+      fail(where,
+           fmt::format(
+               "model.scale_down = {}: the sizes of {} follow from its data; expected 1, or the workload "
+               "regression",
+               config.model.scale_down, workload.name));
+    return;
+  }
+  if (!config.data.path.empty())
+    fail(where, fmt::format("data.path = \"{}\": {} is drawn from train.seed, not read; expected \"\"",
+                            config.data.path, config.data.name));
+  if (config.data.subset != 0 || config.data.test_subset != 0)
+    fail(where,
+         fmt::format(
+             "data.subset = {}, data.test_subset = {}: of {} there is what data.batches says; expected 0",
+             config.data.subset, config.data.test_subset, config.data.name));
+}
+
 std::string toml_string(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -146,6 +184,27 @@ std::string toml_string(const std::string& text) {
       result += c;
   }
   return result + "\"";
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+/// "add, relu": the short form of ["add", "relu"]; nothing at all is an empty list.
+std::vector<std::string> split_list(const ConfigKey& key, std::string_view text, std::string_view where) {
+  std::vector<std::string> items;
+  if (text.empty()) return items;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string_view item = trimmed(text.substr(begin, comma - begin));
+    if (item.empty() || item.find_first_of("\"'[]") != std::string_view::npos)
+      fail_value(key, std::string(text), where);
+    items.emplace_back(item);
+    begin = comma + 1;
+  }
+  return items;
 }
 
 }  // namespace
@@ -170,11 +229,6 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   const std::size_t equals = setting.find('=');
   if (equals == std::string_view::npos || equals == 0)
     fail(where, fmt::format("'{}': expected key=value, such as train.seed=2", setting));
-  const auto trimmed = [](std::string_view text) {
-    const std::size_t first = text.find_first_not_of(" \t");
-    if (first == std::string_view::npos) return std::string_view{};
-    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-  };
   const std::string_view value = trimmed(setting.substr(equals + 1));
   const ConfigKey& key = find_key(trimmed(setting.substr(0, equals)), where);
 
@@ -182,6 +236,11 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   auto* const* text = std::get_if<std::string*>(&field);
   if (text != nullptr && !value.starts_with('"') && !value.starts_with('\'')) {
     assign_text(key, **text, std::string(value), where);
+    return;
+  }
+  auto* const* texts = std::get_if<std::vector<std::string>*>(&field);
+  if (texts != nullptr && !value.starts_with('[')) {
+    **texts = split_list(key, value, where);
     return;
   }
   auto* const* real = std::get_if<double*>(&field);
@@ -210,10 +269,16 @@ void validate_config(const RunConfig& config, std::string_view where) {
   const Workload& workload = workload_of(config);
   if (workload.check != nullptr) workload.check(config, where);
   check_data(config, workload, where);
+  check_synthetic(config, workload, where);
   if (config.train.steps == 0 && config.train.epochs == 0)
     fail(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
     fail(where, "optimizer.nesterov = true: expected an optimizer.momentum above 0");
+  try {
+    check_precision(config);
+  } catch (const std::invalid_argument& error) {
+    fail(where, error.what());
+  }
 }
 
 std::string value_text(const RunConfig& config, const ConfigKey& key) {
@@ -223,6 +288,11 @@ std::string value_text(const RunConfig& config, const ConfigKey& key) {
   if (auto* const* integer = std::get_if<std::int64_t*>(&field)) return fmt::format("{}", **integer);
   if (auto* const* boolean = std::get_if<bool*>(&field)) return **boolean ? "true" : "false";
   if (auto* const* list = std::get_if<std::vector<std::int64_t>*>(&field)) return fmt::format("{}", **list);
+  if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field)) {
+    std::string list;
+    for (const std::string& item : **texts) list += (list.empty() ? "" : ", ") + toml_string(item);
+    return "[" + list + "]";
+  }
   const double value = *std::get<double*>(field);
   std::string text = fmt::format("{}", value);  // the shortest decimal that reads back to the same double
   // TOML tells reals from integers by a point or an exponent.

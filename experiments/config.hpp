@@ -27,6 +27,10 @@ struct ModelConfig {
   std::int64_t layers = 1;
   std::int64_t context = 64;
   double dropout = 0;
+  double penalty = 1;
+  std::vector<std::int64_t> generator{64, 128, 256, 784};
+  std::vector<std::int64_t> discriminator{784, 256, 128, 1};
+  std::int64_t scale_down = 1;
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -36,6 +40,7 @@ struct DataConfig {
   std::int64_t subset = 0;
   std::int64_t test_subset = 0;
   std::string normalise = "unit";
+  std::int64_t batches = 10;
   bool operator==(const DataConfig&) const = default;
 };
 
@@ -62,6 +67,7 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
+  double loss_scale = 1;
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -79,6 +85,22 @@ struct AmpConfig {
   std::string level = "O0";
   std::string dtype = "f16";
   std::string dialect = "torch";
+  std::vector<std::string> white;
+  std::vector<std::string> black;
+  std::vector<std::string> excluded;
+  bool use_guard = false;
+  std::vector<std::string> guard;
+  std::vector<std::string> to_float;
+  std::string keep_batchnorm_fp32 = "auto";
+  std::string master_weights = "auto";
+  std::string master_gradients = "auto";
+  std::string low_inputs = "auto";
+  std::string low_loss = "auto";
+  bool use_promote = true;
+  bool allow_banned = false;
+  std::string fp8_operands = "none";
+  std::string fp8_gradients = "none";
+  std::string save_dtype;
   bool operator==(const AmpConfig&) const = default;
 };
 
@@ -88,6 +110,8 @@ struct ScalerConfig {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;
+  bool enabled = true;
+  bool drop_overflow_update = true;
   bool operator==(const ScalerConfig&) const = default;
 };
 
@@ -122,8 +146,9 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// Where a key's value lives: string, integer, real, boolean, list of integers.
-using ConfigField = std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<std::int64_t>*>;
+/// Where a key's value lives: string, integer, real, boolean, list of integers, list of strings.
+using ConfigField = std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<std::int64_t>*,
+                                 std::vector<std::string>*>;
 
 /// What a number may be.
 struct ConfigRange {
@@ -137,7 +162,7 @@ struct ConfigKey {
   std::string name;  ///< "scaler.policy"
   ConfigField (*field)(RunConfig&);
   ConfigRange range;                 ///< of numbers, and of the elements of lists
-  std::vector<std::string> choices;  ///< of strings; empty: any text
+  std::vector<std::string> choices;  ///< of strings; empty: any text. "true" and "false" may be written bare
   std::string doc;
 };
 
@@ -157,7 +182,7 @@ RunConfig load_config(const std::filesystem::path& path);
 
 /// Applies one "key=value" (of --set, or of a sweep's variant). The value is TOML; text needs no quotes, and
 /// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with
-/// `where`.
+/// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
 
 /// Checks what concerns several keys at once: CommandError(usage) that begins with `where`.

@@ -22,6 +22,9 @@ constexpr ConfigRange below_one{0, 1, false, true};
 /// A loss scale must survive as an FP32 number with a finite reciprocal.
 constexpr ConfigRange scales{0x1p-126, 0x1p126};
 
+std::vector<std::string> auto_or_bool() { return {"auto", "true", "false"}; }
+std::vector<std::string> fp8_choices() { return {"none", "e4m3", "e5m2"}; }
+
 #define FP16LAB_FIELD(path) [](RunConfig& config) -> ConfigField { return &config.path; }
 
 std::vector<ConfigKey> make_keys() {
@@ -64,6 +67,26 @@ std::vector<ConfigKey> make_keys() {
        below_one,
        {},
        "of charlm_lstm (between layers) and charlm_transformer: probability"},
+      {"model.penalty",
+       FP16LAB_FIELD(model.penalty),
+       not_negative,
+       {},
+       "of gradient_penalty: weight of the gradient's norm in the loss"},
+      {"model.generator",
+       FP16LAB_FIELD(model.generator),
+       positive_counts,
+       {},
+       "of gan: layer widths of the generator, the noise first"},
+      {"model.discriminator",
+       FP16LAB_FIELD(model.discriminator),
+       positive_counts,
+       {},
+       "of gan: layer widths of the discriminator, ending with 1"},
+      {"model.scale_down",
+       FP16LAB_FIELD(model.scale_down),
+       positive_counts,
+       {},
+       "of regression: model.widths and train.batch_size are divided by this, nothing else changes"},
 
       {"data.name", FP16LAB_FIELD(data.name), any, dataset_names(), "the data set"},
       {"data.path",
@@ -86,6 +109,7 @@ std::vector<ConfigKey> make_keys() {
        any,
        {"unit", "standard"},
        "of images; unit: p/255; standard: mean 0 and deviation 1 over the training set"},
+      {"data.batches", FP16LAB_FIELD(data.batches), {1, 4294967295}, {}, "of synthetic data: batches an epoch"},
 
       {"train.steps",
        FP16LAB_FIELD(train.steps),
@@ -138,6 +162,11 @@ std::vector<ConfigKey> make_keys() {
       {"optimizer.beta1", FP16LAB_FIELD(optimizer.beta1), below_one, {}, "of adam and adamw"},
       {"optimizer.beta2", FP16LAB_FIELD(optimizer.beta2), below_one, {}, "of adam and adamw"},
       {"optimizer.epsilon", FP16LAB_FIELD(optimizer.epsilon), positive, {}, "of adam and adamw"},
+      {"optimizer.loss_scale",
+       FP16LAB_FIELD(optimizer.loss_scale),
+       scales,
+       {},
+       "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer"},
 
       {"schedule.name", FP16LAB_FIELD(schedule.name), any, schedule_names(), "of the learning rate"},
       {"schedule.warmup_steps",
@@ -167,9 +196,60 @@ std::vector<ConfigKey> make_keys() {
        "step: learning rate times this at a drop"},
 
       {"amp.level", FP16LAB_FIELD(amp.level), any, amp_level_names(),
-       "O0: FP32; O1: autocast by op list on FP32 master weights"},
-      {"amp.dtype", FP16LAB_FIELD(amp.dtype), any, {"f16"}, "the low-precision type"},
-      {"amp.dialect", FP16LAB_FIELD(amp.dialect), any, {"torch"}, "whose op lists"},
+       "O0: FP32; others as amp.dialect means them (fp16lab list shows each)"},
+      {"amp.dtype", FP16LAB_FIELD(amp.dtype), any, {"f16", "bf16"}, "the 16-bit type, called low below"},
+      {"amp.dialect", FP16LAB_FIELD(amp.dialect), any, amp_dialect_names(), "whose levels and op lists"},
+      {"amp.white",
+       FP16LAB_FIELD(amp.white),
+       any,
+       {},
+       "ops that compute in low besides the dialect's own, by our name or the dialect's"},
+      {"amp.black", FP16LAB_FIELD(amp.black), any, {}, "ops that compute in FP32 besides the dialect's own"},
+      {"amp.excluded",
+       FP16LAB_FIELD(amp.excluded),
+       any,
+       {},
+       "patterns of layers that stay FP32; * stands for any characters, ? for one"},
+      {"amp.use_guard",
+       FP16LAB_FIELD(amp.use_guard),
+       any,
+       {},
+       "low only inside guarded regions: amp.guard, and what a model guards itself"},
+      {"amp.guard", FP16LAB_FIELD(amp.guard), any, {}, "patterns of guarded layers, with amp.use_guard"},
+      {"amp.to_float",
+       FP16LAB_FIELD(amp.to_float),
+       any,
+       {},
+       "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"},
+      {"amp.keep_batchnorm_fp32", FP16LAB_FIELD(amp.keep_batchnorm_fp32), any, auto_or_bool(),
+       "of a low model: BatchNorm's parameters stay FP32; auto: as the level says"},
+      {"amp.master_weights", FP16LAB_FIELD(amp.master_weights), any, auto_or_bool(),
+       "of a low model: FP32 weights behind the low ones; auto: as the level says"},
+      {"amp.master_gradients", FP16LAB_FIELD(amp.master_gradients), any, auto_or_bool(),
+       "of a low model: gradients add up in FP32; auto: as the level says"},
+      {"amp.low_inputs", FP16LAB_FIELD(amp.low_inputs), any, auto_or_bool(),
+       "the network's inputs are cast to low; auto: as the level says"},
+      {"amp.low_loss", FP16LAB_FIELD(amp.low_loss), any, auto_or_bool(),
+       "the loss is computed from low outputs and rounded to low; auto: no"},
+      {"amp.use_promote",
+       FP16LAB_FIELD(amp.use_promote),
+       any,
+       {},
+       "of paddle's O2: false makes ops in no list low, whatever their inputs"},
+      {"amp.allow_banned",
+       FP16LAB_FIELD(amp.allow_banned),
+       any,
+       {},
+       "of apex: compute banned ops in FP32 instead of refusing them"},
+      {"amp.fp8_operands", FP16LAB_FIELD(amp.fp8_operands), any, fp8_choices(),
+       "an experiment: operands of products are rounded to FP8 first"},
+      {"amp.fp8_gradients", FP16LAB_FIELD(amp.fp8_gradients), any, fp8_choices(),
+       "the same for the gradients in the products of the backward pass"},
+      {"amp.save_dtype",
+       FP16LAB_FIELD(amp.save_dtype),
+       any,
+       {"", "f32", "f16", "bf16", "f64"},
+       "also write weights.safetensors, cast to this type, with every checkpoint and at the end; empty: no"},
 
       {"scaler.policy", FP16LAB_FIELD(scaler.policy), any, policy_names(), "how the loss scale moves"},
       {"scaler.initial_scale", FP16LAB_FIELD(scaler.initial_scale), scales, {}, "of fixed and dynamic"},
@@ -188,6 +268,17 @@ std::vector<ConfigKey> make_keys() {
        {1, 2147483647},
        {},
        "dynamic: good steps in a row before growth"},
+      {"scaler.enabled",
+       FP16LAB_FIELD(scaler.enabled),
+       any,
+       {},
+       "false: nothing is scaled, unscaled, checked or skipped"},
+      {"scaler.drop_overflow_update",
+       FP16LAB_FIELD(scaler.drop_overflow_update),
+       any,
+       {},
+       "false (policies none and fixed): gradients are neither checked nor unscaled and every step is taken; "
+       "optimizer.loss_scale has to divide"},
 
       {"backend.device",
        FP16LAB_FIELD(backend.device),
@@ -223,6 +314,15 @@ std::string bounds_text(const ConfigRange& range) {
                      number(range.maximum), range.maximum_excluded ? " (excluded)" : "");
 }
 
+std::string choices_text(const std::vector<std::string>& choices) {
+  std::string text;
+  for (const std::string& choice : choices) {
+    if (!text.empty()) text += ", ";
+    text += choice.empty() ? "\"\"" : choice;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::span<const ConfigKey> config_keys() {
@@ -234,10 +334,11 @@ std::string expectation_of(const ConfigKey& key) {
   RunConfig defaults;
   const ConfigField field = key.field(defaults);
   if (std::holds_alternative<std::string*>(field))
-    return key.choices.empty() ? "text" : fmt::format("one of {}", fmt::join(key.choices, ", "));
+    return key.choices.empty() ? "text" : "one of " + choices_text(key.choices);
   if (std::holds_alternative<bool*>(field)) return "true or false";
   if (std::holds_alternative<std::vector<std::int64_t>*>(field))
     return fmt::format("a list of integers, each {}", bounds_text(key.range));
+  if (std::holds_alternative<std::vector<std::string>*>(field)) return "a list of texts, none of them empty";
   return fmt::format("{}, {}", std::holds_alternative<double*>(field) ? "a number" : "an integer",
                      bounds_text(key.range));
 }

@@ -23,7 +23,7 @@ bool is_length(const ConfigKey& key) {
 
 bool is_free(const ConfigKey& key) {
   return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
-         key.name == "train.evaluate_every" || key.name == "data.path";
+         key.name == "train.evaluate_every" || key.name == "data.path" || key.name == "amp.save_dtype";
 }
 
 /// Does the learning rate of a step depend on how long the run is?

@@ -34,7 +34,7 @@ bool other_length(const RunConfig& begun_with, const RunConfig& now);
 
 /// CommandError(usage) naming the key if `now` would have given the steps so far other bits than `begun_with`.
 /// Free to change are
-///   observe.*, checkpoint.*, train.evaluate_every   what is looked at and saved changes no bit
+///   observe.*, checkpoint.*, train.evaluate_every, amp.save_dtype   what is looked at and saved changes no bit
 ///   data.path                                       the data are compared by SHA-256 instead
 ///   train.steps, train.epochs                       unless a cosine schedule ends with the run
 ///                                                   (schedule.total_steps = 0)

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "engine/amp/op_lists.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/backend/cuda/devices.hpp"
 #include "engine/data/dataset.hpp"
@@ -55,6 +56,64 @@ Json tensor_core_json(const TensorCoreModel& row) {
           {"source", row.source}};
 }
 
+std::string_view unlisted_name(engine::amp::Unlisted unlisted) {
+  switch (unlisted) {
+    case engine::amp::Unlisted::follow:
+      return "follow";
+    case engine::amp::Unlisted::wide:
+      return "f32";
+    case engine::amp::Unlisted::low:
+      return "low";
+  }
+  return "?";
+}
+
+Json op_lists_json(engine::amp::Dialect dialect, engine::amp::Level level) {
+  using engine::amp::OpList;
+  Json lists = {{"white", Json::array()},
+                {"black", Json::array()},
+                {"follows", Json::array()},
+                {"banned", Json::array()}};
+  for (const engine::amp::OpListRow& row : engine::amp::op_lists(dialect, level)) {
+    Json entry = {{"op", engine::name_of(row.op)}, {"name", row.name}};
+    if (row.list == OpList::banned) {
+      entry["reason"] = row.reason;
+      entry["instead"] = engine::name_of(row.remedy);
+    }
+    lists[std::string(engine::amp::name_of(row.list))].push_back(std::move(entry));
+  }
+  return lists;
+}
+
+Json level_json(engine::amp::Dialect dialect, engine::amp::Level level) {
+  const engine::amp::LevelRules& rules = engine::amp::level_rules(dialect, level);
+  Json json = {{"level", engine::amp::name_of(level)}};
+  if (rules.level != level) json["means"] = engine::amp::name_of(rules.level);
+  json.update({{"scaler", rules.scaler},
+               {"uses_lists", rules.uses_lists},
+               {"unlisted", unlisted_name(rules.unlisted)},
+               {"widens_white_results", rules.widens_white_results},
+               {"narrows_black_results", rules.narrows_black_results},
+               {"low_model", rules.low_model},
+               {"batch_norm_f32", rules.batch_norm_f32},
+               {"layer_norm_f32", rules.layer_norm_f32},
+               {"master_weights", rules.master_weights},
+               {"low_gradients", rules.low_gradients},
+               {"unscales_to_f32", rules.unscales_to_f32},
+               {"low_inputs", rules.low_inputs},
+               {"f32_outputs", rules.f32_outputs},
+               {"source", rules.source}});
+  if (rules.uses_lists) json["op_lists"] = op_lists_json(dialect, level);
+  return json;
+}
+
+Json dialect_json(engine::amp::Dialect dialect) {
+  Json levels = Json::array();
+  for (const engine::amp::Level level : engine::amp::levels_of(dialect))
+    levels.push_back(level_json(dialect, level));
+  return {{"name", engine::amp::name_of(dialect)}, {"levels", std::move(levels)}};
+}
+
 Json everything() {
   Json json;
   for (const Workload& workload : known_workloads())
@@ -75,6 +134,8 @@ Json everything() {
   for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
     json["policies"].push_back(
         {{"name", policy.name}, {"parameters", policy.parameters}, {"rule", policy.rule}});
+  for (const engine::amp::Dialect dialect : engine::amp::all_dialects())
+    json["dialects"].push_back(dialect_json(dialect));
   for (const NamedFormat& format : named_formats()) json["formats"].push_back(format_json(format));
   for (const TensorCoreModel& model : tensor_core_models())
     json["tensor_cores"].push_back(tensor_core_json(model));
@@ -112,6 +173,26 @@ void print_tensor_cores() {
   }
 }
 
+/// One line a level; the op lists are for --json.
+void print_dialects(const Json& dialects) {
+  fmt::print(
+      "  What amp.level means by amp.dialect. Scaler: the framework's own default, which is not set by "
+      "itself.\n"
+      "  Ops of each list, and all other rules, with --json.\n"
+      "  {:<10} {:<8} {:<9} {:<17} {}\n",
+      "dialect", "level", "scaler", "parameters", "source");
+  for (const Json& dialect : dialects)
+    for (const Json& level : dialect.at("levels")) {
+      std::string parameters = "f32";
+      if (level.at("low_model").get<bool>())
+        parameters = level.at("master_weights").get<bool>() ? "low, f32 masters" : "low";
+      const std::string name = level.at("level").get<std::string>() +
+                               (level.contains("means") ? "=" + level.at("means").get<std::string>() : "");
+      fmt::print("  {:<10} {:<8} {:<9} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
+                 level.at("scaler").get<std::string>(), parameters, level.at("source").get<std::string>());
+    }
+}
+
 /// One aligned table a section; the last column is not padded.
 void print_tables(const Json& json) {
   bool first = true;
@@ -120,6 +201,10 @@ void print_tables(const Json& json) {
     first = false;
     if (section == "tensor_cores") {
       print_tensor_cores();
+      continue;
+    }
+    if (section == "dialects") {
+      print_dialects(rows);
       continue;
     }
     std::vector<std::vector<std::string>> table(1);

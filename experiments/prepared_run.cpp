@@ -4,64 +4,10 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/exit_code.hpp"
+#include "experiments/run_options.hpp"
 #include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
-namespace {
-
-engine::TrainOptions train_options(const RunConfig& config, std::uint64_t steps) {
-  engine::TrainOptions options;
-  options.steps = steps;
-  options.accumulate = config.train.accumulate;
-  options.accumulate_mode =
-      config.train.accumulate_mode == "sum" ? engine::AccumulateMode::sum : engine::AccumulateMode::mean;
-  options.clip_norm = config.train.clip_norm;
-  options.clip_value = config.train.clip_value;
-  options.seed = static_cast<std::uint64_t>(config.train.seed);
-  options.evaluate_every = static_cast<std::uint64_t>(config.train.evaluate_every);
-  options.skip_limit = static_cast<std::uint64_t>(config.train.skip_limit);
-  return options;
-}
-
-engine::AmpOptions amp_options(const RunConfig& config) {
-  engine::AmpOptions options;
-  options.level = engine::amp::level_from_name(config.amp.level);
-  options.dtype = DType::f16;
-  options.dialect = engine::amp::dialect_from_name(config.amp.dialect);
-  return options;
-}
-
-engine::ScalerOptions scaler_options(const RunConfig& config) {
-  engine::ScalerOptions options;
-  options.policy = config.scaler.policy;
-  options.initial_scale = config.scaler.initial_scale;
-  options.growth_factor = config.scaler.growth_factor;
-  options.backoff_factor = config.scaler.backoff_factor;
-  options.growth_interval = config.scaler.growth_interval;
-  return options;
-}
-
-engine::OptimizerOptions optimizer_options(const RunConfig& config, std::uint64_t steps) {
-  engine::OptimizerOptions options;
-  options.name = config.optimizer.name;
-  options.learning_rate = config.optimizer.lr;
-  options.momentum = config.optimizer.momentum;
-  options.nesterov = config.optimizer.nesterov;
-  options.weight_decay = config.optimizer.weight_decay;
-  options.beta1 = config.optimizer.beta1;
-  options.beta2 = config.optimizer.beta2;
-  options.epsilon = config.optimizer.epsilon;
-  options.schedule.name = config.schedule.name;
-  options.schedule.warmup_steps = static_cast<std::uint64_t>(config.schedule.warmup_steps);
-  options.schedule.total_steps =
-      config.schedule.total_steps == 0 ? steps : static_cast<std::uint64_t>(config.schedule.total_steps);
-  options.schedule.minimum_factor = config.schedule.minimum_factor;
-  options.schedule.step_interval = static_cast<std::uint64_t>(config.schedule.step_interval);
-  options.schedule.step_factor = config.schedule.step_factor;
-  return options;
-}
-
-}  // namespace
 
 std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads) {
   if (config.backend.device == "cuda")
@@ -78,6 +24,7 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads) {
   run->data = load_data(config);
   try {
     run->workload.model = workload.make_model(*run->backend, config, run->data->shape());
+    if (workload.make_method != nullptr) run->workload.method = workload.make_method(config);
     run->batches = make_batches(config, *run->data);
     run->workload.training = run->batches.training.get();
     run->workload.evaluation = run->batches.evaluation.get();

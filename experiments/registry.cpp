@@ -48,7 +48,12 @@ std::vector<std::string> schedule_names() { return {"constant", "cosine", "step"
 
 std::vector<std::string> amp_level_names() {
   using engine::amp::Level;
-  return names_of(std::vector{Level::O0, Level::O1}, [](Level level) { return engine::amp::name_of(level); });
+  return names_of(std::vector{Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic},
+                  [](Level level) { return engine::amp::name_of(level); });
+}
+
+std::vector<std::string> amp_dialect_names() {
+  return names_of(engine::amp::all_dialects(), [](engine::amp::Dialect d) { return engine::amp::name_of(d); });
 }
 
 std::vector<std::string> policy_names() {

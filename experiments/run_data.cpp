@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/data/synthetic.hpp"
 #include "experiments/exit_code.hpp"
 
 namespace fp16lab::experiments {
@@ -37,6 +38,14 @@ void load_text(const RunConfig& config, RunData& data) {
           "{}: a {} text of {} characters (of {} in the file) is too short for one window of "
           "model.context + 1 = {}",
           location.file.string(), name, symbols.size(), data.text.symbols.size(), config.model.context + 1));
+}
+
+void describe_synthetic(const RunConfig& config, RunData& data) {
+  const std::vector<std::int64_t> widths = widths_of(config);
+  data.found =
+      fmt::format("data: {}, drawn from seed {}: {} batches of {} examples an epoch, {} inputs, {} targets",
+                  config.data.name, config.train.seed, config.data.batches, batch_size_of(config),
+                  widths.front(), widths.back());
 }
 
 void load_images(const RunConfig& config, RunData& data) {
@@ -98,6 +107,19 @@ RunBatches text_batches(const RunConfig& config, const RunData& data) {
   return batches;
 }
 
+RunBatches synthetic_batches(const RunConfig& config) {
+  const std::vector<std::int64_t> widths = widths_of(config);
+  const engine::data::SyntheticOptions options{
+      .distribution = engine::data::distribution_from_name(config.data.name),
+      .batch_size = batch_size_of(config),
+      .inputs = widths.front(),
+      .outputs = widths.back(),
+      .batches = config.data.batches,
+      .seed = static_cast<std::uint64_t>(config.train.seed)};
+  return {.training = std::make_unique<engine::data::SyntheticRegression>(options),
+          .evaluation = std::make_unique<engine::data::SyntheticRegression>(options)};
+}
+
 }  // namespace
 
 DataShape RunData::shape() const {
@@ -107,16 +129,32 @@ DataShape RunData::shape() const {
 }
 
 std::int64_t RunData::training_examples(const RunConfig& config) const {
-  return kind == DataKind::text ? engine::data::window_count(static_cast<std::int64_t>(training_text.size()),
-                                                             config.model.context)
-                                : training_images.count;
+  switch (kind) {
+    case DataKind::images:
+      return training_images.count;
+    case DataKind::text:
+      return engine::data::window_count(static_cast<std::int64_t>(training_text.size()),
+                                        config.model.context);
+    case DataKind::synthetic:
+      return config.data.batches * batch_size_of(config);
+  }
+  throw std::logic_error("unknown kind of data");
 }
 
 std::unique_ptr<const RunData> load_data(const RunConfig& config) {
   auto data = std::make_unique<RunData>();
   data->kind = workload_of(config).data;
   try {
-    data->kind == DataKind::text ? load_text(config, *data) : load_images(config, *data);
+    switch (data->kind) {
+      case DataKind::images:
+        load_images(config, *data);
+        break;
+      case DataKind::text:
+        load_text(config, *data);
+        break;
+      case DataKind::synthetic:
+        describe_synthetic(config, *data);
+    }
   } catch (const std::invalid_argument& error) {
     throw CommandError(ExitCode::usage, error.what());
   } catch (const std::runtime_error& error) {
@@ -126,13 +164,21 @@ std::unique_ptr<const RunData> load_data(const RunConfig& config) {
 }
 
 RunBatches make_batches(const RunConfig& config, const RunData& data) {
-  return data.kind == DataKind::text ? text_batches(config, data) : image_batches(config, data);
+  switch (data.kind) {
+    case DataKind::images:
+      return image_batches(config, data);
+    case DataKind::text:
+      return text_batches(config, data);
+    case DataKind::synthetic:
+      return synthetic_batches(config);
+  }
+  throw std::logic_error("unknown kind of data");
 }
 
 RunLength length_of(const RunConfig& config, const RunData& data) {
   RunLength length;
   const std::int64_t micro_batches =
-      data.training_examples(config) / config.train.batch_size * config.train.epochs;
+      data.training_examples(config) / batch_size_of(config) * config.train.epochs;
   length.steps = static_cast<std::uint64_t>(config.train.steps > 0 ? config.train.steps
                                                                    : micro_batches / config.train.accumulate);
   if (length.steps == 0)
@@ -140,7 +186,7 @@ RunLength length_of(const RunConfig& config, const RunData& data) {
         ExitCode::usage,
         fmt::format("train.epochs = {} gives {} micro-batches, less than one step of train.accumulate = {}",
                     config.train.epochs, micro_batches, config.train.accumulate));
-  const double examples = static_cast<double>(config.train.batch_size * config.train.accumulate) *
+  const double examples = static_cast<double>(batch_size_of(config) * config.train.accumulate) *
                           static_cast<double>(length.steps);
   length.multiply_adds = 3 * workload_of(config).multiply_adds(config, data.shape()) * examples;
   return length;

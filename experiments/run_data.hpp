@@ -13,7 +13,8 @@
 
 namespace fp16lab::experiments {
 
-/// One of the two kinds is filled. Not movable once batches were made from it: they point into it.
+/// What its kind needs is filled; synthetic data needs nothing. Not movable once batches were made from it: they point
+/// into it.
 struct RunData {
   engine::data::DataKind kind = engine::data::DataKind::images;
   std::string found;  ///< one line for stderr: which data was taken and why
@@ -23,7 +24,7 @@ struct RunData {
   std::vector<engine::data::SourceFile> files;
 
   DataShape shape() const;
-  /// Images, or windows of model.context characters, to train with.
+  /// Images, windows of model.context characters, or synthetic examples, to train with.
   std::int64_t training_examples(const RunConfig& config) const;
 };
 
@@ -33,7 +34,8 @@ std::unique_ptr<const RunData> load_data(const RunConfig& config);
 
 struct RunBatches {
   std::unique_ptr<engine::data::BatchSource> training;    ///< shuffled, endless
-  std::unique_ptr<engine::data::BatchSource> evaluation;  ///< the test set in order
+  std::unique_ptr<engine::data::BatchSource> evaluation;  ///< the test set in order; of synthetic data the
+      ///< training batches, for there is nothing else to know
 };
 
 /// All batches of an evaluation are equally long, because evaluations average over batches. Images: the largest

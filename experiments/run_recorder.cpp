@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
+#include "engine/amp/op_statistics.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/interrupt.hpp"
@@ -132,6 +134,31 @@ void RunRecorder::on_evaluation(const engine::EvaluationRecord& record) {
   writer_->append(row);
 }
 
+void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
+  OverflowRow row;
+  row.step = record.step;
+  row.kind = record.gradients && record.loss ? OverflowKind::both
+             : record.gradients              ? OverflowKind::gradient
+                                             : OverflowKind::loss;
+  row.loss_scale = record.loss_scale;
+  row.optimizers = record.skipped_optimizers;
+  row.parameters = record.parameters;
+  writer_->append(row);
+}
+
+bool RunRecorder::wants_op_statistics(std::uint64_t step) {
+  return options_.op_statistics && step == options_.first_step;
+}
+
+void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) {
+  write_file_atomically(writer_->folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
+  if (options_.quiet) return;
+  fmt::print(stderr, "ops of step {}, forward passes only:\n{}", step, engine::amp::to_text(statistics));
+  for (const engine::amp::Advice& advice : statistics.advice())
+    fmt::print(stderr, "advice: {}: {}\n", advice.layer.empty() ? "(no layer)" : advice.layer, advice.text);
+  for (const std::string& advice : options_.advice) fmt::print(stderr, "advice: {}\n", advice);
+}
+
 bool RunRecorder::stop_requested() { return interrupted(); }
 
 bool RunRecorder::wants_checkpoint(std::uint64_t step, engine::RunMoment moment) {
@@ -144,6 +171,7 @@ void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
   writer_->sync();
   make_checkpoint_folder(writer_->folder());
   save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, options_.checkpoint_metadata);
+  if (options_.save_weights) options_.save_weights(state.iteration);
   remove_old_checkpoints(writer_->folder(), options_.checkpoints_kept);
 }
 

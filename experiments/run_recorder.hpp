@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/train/observer.hpp"
 #include "experiments/progress.hpp"
@@ -53,6 +55,11 @@ struct RecorderOptions {
   std::uint64_t checkpoint_every = 0;         ///< and at the run's end; 0: only where it is stopped early
   std::uint64_t checkpoints_kept = 0;         ///< newest ones; 0: all
   SafetensorsMetadata checkpoint_metadata{};  ///< besides the engine's own
+  /// Called with the step behind every checkpoint, to write weights.safetensors; empty: nobody wants that.
+  std::function<void(std::uint64_t)> save_weights{};
+  std::vector<std::string> advice{};  ///< about the GPUs that are here, printed with the op statistics
+  /// Count the ops of the first step into op_stats.csv and, unless quiet, onto stderr.
+  bool op_statistics = false;
 };
 
 class RunRecorder final : public engine::TrainObserver {
@@ -65,6 +72,10 @@ class RunRecorder final : public engine::TrainObserver {
   void on_gradient(const engine::GradientRecord& record) override;
   void on_step(const engine::StepRecord& record) override;
   void on_evaluation(const engine::EvaluationRecord& record) override;
+  bool wants_overflows() override { return true; }
+  void on_overflow(const engine::OverflowRecord& record) override;
+  bool wants_op_statistics(std::uint64_t step) override;
+  void on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) override;
   bool stop_requested() override;
   bool wants_checkpoint(std::uint64_t step, engine::RunMoment moment) override;
   /// Rows reach the disk first, then the checkpoint; only then do older ones go.

@@ -30,6 +30,8 @@ struct SweepWorkload {
   std::string name;
   RunConfig config;
   std::vector<std::int64_t> seeds;
+  std::vector<std::string> variants = {};  ///< names of those that it takes part in; empty: all
+  std::string where = "sweep";             ///< for messages
 };
 struct SweepVariant {
   std::string name;
@@ -37,18 +39,20 @@ struct SweepVariant {
   std::string where = "sweep";   ///< for messages
 };
 
-/// Multiplies out: workload by workload, variant by variant, seed by seed. --set comes last and --seed
-/// replaces the seeds. Every configuration is validated. CommandError(usage) on bad or repeated names.
+/// Multiplies out: workload by workload, variant by variant, seed by seed; the variants in their own order, also where
+/// a workload names them. --set comes last and --seed replaces the seeds. Every configuration is validated.
+/// CommandError(usage) on bad, unknown or repeated names.
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
                     const CommonOptions& common);
 
 /// Reads a sweep file:
 ///   [[workload]]  name = "classifier"  config = "classifier.toml" (beside this file)  set = ["key=value",
 ///   ...]
-///                 seeds = [1, 2]
+///                 seeds = [1, 2]    variants = ["none", "fp32"] (of the [[variant]] tables; without it, all)
 ///   [[variant]]   name = "none"        set = ["amp.level=O1", "scaler.policy=none"]
-/// CommandError(usage) "FILE:LINE: ..." for anything else.
-SweepPlan load_sweep(const CommonOptions& common);
+/// CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists are left
+/// out: configs/tutorials.toml makes its runs small by them.
+SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false);
 
 /// Is the run on disk, complete, and made from the same configuration?
 bool is_done(const PlannedRun& run);

@@ -38,16 +38,14 @@ std::string required_text(const toml::table& table, const std::string& source, c
   return node->as_string()->get();
 }
 
-std::vector<std::string> optional_texts(const toml::table& table, const std::string& source,
-                                        const char* key) {
+std::vector<std::string> optional_texts(const toml::table& table, const std::string& source, const char* key,
+                                        const char* kind = "\"key=value\"") {
   std::vector<std::string> texts;
   const toml::node* node = table.get(key);
   if (node == nullptr) return texts;
-  if (!node->is_array())
-    fail(line_of(source, *node), fmt::format("{}: expected a list of \"key=value\"", key));
+  if (!node->is_array()) fail(line_of(source, *node), fmt::format("{}: expected a list of {}", key, kind));
   for (const toml::node& item : *node->as_array()) {
-    if (!item.is_string())
-      fail(line_of(source, item), fmt::format("{}: expected a list of \"key=value\"", key));
+    if (!item.is_string()) fail(line_of(source, item), fmt::format("{}: expected a list of {}", key, kind));
     texts.push_back(item.as_string()->get());
   }
   return texts;
@@ -78,6 +76,22 @@ std::vector<const toml::table*> tables_of(const toml::table& root, const std::st
   return tables;
 }
 
+/// Does the workload take part in the variant?
+bool joins(const SweepWorkload& workload, const SweepVariant& variant) {
+  return workload.variants.empty() || std::find(workload.variants.begin(), workload.variants.end(),
+                                                variant.name) != workload.variants.end();
+}
+
+void require_known_variants(const SweepWorkload& workload, const std::vector<SweepVariant>& variants) {
+  std::vector<std::string> known;
+  known.reserve(variants.size());
+  for (const SweepVariant& variant : variants) known.push_back(variant.name);
+  for (const std::string& name : workload.variants)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(workload.where, fmt::format("variants: there is no [[variant]] with the name '{}'{}", name,
+                                       did_you_mean(name, known)));
+}
+
 /// Names become parts of folder names.
 void require_plain_name(const std::string& name, const std::string& where) {
   const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -97,7 +111,9 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   plan.folder = common.out;
   std::set<std::string> names;
   for (const SweepWorkload& workload : workloads) {
+    require_known_variants(workload, variants);
     for (const SweepVariant& variant : variants) {
+      if (!joins(workload, variant)) continue;
       const std::vector<std::int64_t> seeds = common.seed ? std::vector{*common.seed} : workload.seeds;
       for (const std::int64_t seed : seeds) {
         PlannedRun run;
@@ -118,7 +134,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   return plan;
 }
 
-SweepPlan load_sweep(const CommonOptions& common) {
+SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes) {
   if (common.config.empty())
     throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c experiments/configs/demo.toml");
   const std::string source = common.config.string();
@@ -134,15 +150,18 @@ SweepPlan load_sweep(const CommonOptions& common) {
 
   std::vector<SweepWorkload> workloads;
   for (const toml::table* table : tables_of(root, source, "workload")) {
-    require_known_keys(*table, source, {"name", "config", "set", "seeds"});
+    require_known_keys(*table, source, {"name", "config", "set", "seeds", "variants"});
     SweepWorkload workload;
     workload.name = required_text(*table, source, "name");
-    const std::string where = line_of(source, *table);
-    require_plain_name(workload.name, where);
+    workload.where = line_of(source, *table);
+    require_plain_name(workload.name, workload.where);
     workload.config = load_config(common.config.parent_path() / required_text(*table, source, "config"));
     for (const std::string& setting : optional_texts(*table, source, "set"))
-      apply_setting(workload.config, setting, where);
+      if (!keep_sizes) apply_setting(workload.config, setting, workload.where);
     workload.seeds = seeds_of(*table, source);
+    workload.variants = optional_texts(*table, source, "variants", "names");
+    if (table->contains("variants") && workload.variants.empty())
+      fail(line_of(source, *table->get("variants")), "variants: expected at least one name");
     workloads.push_back(std::move(workload));
   }
   std::vector<SweepVariant> variants;

@@ -4,16 +4,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "engine/amp/op_statistics.hpp"
+#include "engine/backend/cuda/devices.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/continuation.hpp"
 #include "experiments/interrupt.hpp"
 #include "experiments/prepared_run.hpp"
+#include "experiments/run_options.hpp"
 #include "experiments/run_recorder.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/gemm.hpp"
@@ -27,6 +31,9 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();
   manifest.seeds = {{"train", static_cast<std::uint64_t>(config.train.seed)}};
+  // Of made data no file can be named: this is where they came from.
+  if (run.data->kind == engine::data::DataKind::synthetic)
+    manifest.seeds.emplace("data", static_cast<std::uint64_t>(config.train.seed));
   manifest.cpu = cpu_name();
   manifest.threads = command.common.threads;
   manifest.compiler = compiler_name();
@@ -109,6 +116,20 @@ bool has_ended(const Continuation& found, const RunConfig& config) {
          (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
 }
 
+/// Gradients are divided by S once: by the scaler, or where that leaves it to the optimizer, by optimizer.loss_scale.
+/// Another product of factors is a run that tutorials show by mistake, so it runs.
+void note_division(const RunConfig& config) {
+  const double left = scale_left_to_optimizer(config);
+  const double divided = config.optimizer.loss_scale;
+  if (left == divided) return;
+  fmt::print(stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
+             left == 1
+                 ? "the scaler leaves no scale in the gradients"
+                 : fmt::format(
+                       "scaler.drop_overflow_update = false leaves the loss scale {} in the gradients", left),
+             divided, left / divided);
+}
+
 /// What has to be right before anything is written.
 void check_continuation(const Continuation& found, const PreparedRun& run) {
   require_same_data(found.manifest, run.data->files);
@@ -168,6 +189,28 @@ void announce(const Continuation& found) {
                git_hash());
 }
 
+/// Writes weights.safetensors after `step`; empty without amp.save_dtype.
+std::function<void(std::uint64_t)> weights_writer(const std::filesystem::path& folder,
+                                                  const RunConfig& config, const PreparedRun& run) {
+  const std::optional<DType> dtype = save_dtype(config);
+  if (!dtype) return {};
+  return [path = folder / run_file::weights, dtype = *dtype, &run](std::uint64_t step) {
+    engine::save_weights(path, *run.backend, *run.workload.model, dtype, {{"step", fmt::format("{}", step)}});
+  };
+}
+
+/// What GPUs that are here would lack for this run's 16-bit type.
+std::vector<std::string> gpu_advice(const PreparedRun& run) {
+  std::vector<std::string> all;
+  if (run.amp.level == engine::Level::O0) return all;
+  for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
+    for (const engine::amp::Advice& advice :
+         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, run.amp.dtype))
+      all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
+  }
+  return all;
+}
+
 RecorderOptions recorder_options(const TrainCommand& command, const std::filesystem::path& folder,
                                  const RunConfig& config, const PreparedRun& run, std::uint64_t done) {
   RecorderOptions options;
@@ -180,14 +223,19 @@ RecorderOptions recorder_options(const TrainCommand& command, const std::filesys
   options.checkpoints_kept = static_cast<std::uint64_t>(config.checkpoint.keep);
   options.checkpoint_metadata = {
       {"config", to_toml(config)}, {"git_hash", git_hash()}, {"seed", fmt::format("{}", config.train.seed)}};
+  options.save_weights = weights_writer(folder, config, run);
+  options.op_statistics = command.op_statistics;
+  if (command.op_statistics) options.advice = gpu_advice(run);
   return options;
 }
 
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
-ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWriter& writer) {
+ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWriter& writer,
+                   const std::function<void(std::uint64_t)>& save_weights) {
   const std::filesystem::path& folder = writer.folder();
   try {
     const engine::RunResult result = trainer.run();
+    if (save_weights) save_weights(result.steps);
     using End = engine::RunResult::End;
     const ExitState state = result.end == End::finished  ? ExitState::finished
                             : result.end == End::stopped ? ExitState::stopped
@@ -244,6 +292,7 @@ ExitCode run_train(const TrainCommand& command) {
 
   const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
   if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
+  if (!common.quiet) note_division(config);
   if (found) check_continuation(*found, *run);
   RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
   engine::Trainer trainer(*run->backend, run->workload, run->train, run->amp, run->scaler, run->optimizer,
@@ -254,7 +303,7 @@ ExitCode run_train(const TrainCommand& command) {
 
   RunWriter writer = open_folder(command, folder, claim, config, *run, continuation);
   recorder.write_to(writer);
-  return carry_out(command, trainer, writer);
+  return carry_out(command, trainer, writer, weights_writer(folder, config, *run));
 }
 
 }  // namespace fp16lab::experiments

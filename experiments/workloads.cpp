@@ -7,8 +7,13 @@
 #include <string>
 
 #include "engine/nn/char_model.hpp"
+#include "engine/nn/gan.hpp"
 #include "engine/nn/lenet5.hpp"
 #include "engine/nn/mlp.hpp"
+#include "engine/nn/model_pair.hpp"
+#include "engine/train/methods/gan.hpp"
+#include "engine/train/methods/gradient_penalty.hpp"
+#include "engine/train/methods/two_models.hpp"
 #include "experiments/exit_code.hpp"
 
 namespace fp16lab::experiments {
@@ -17,6 +22,7 @@ namespace {
 using engine::Backend;
 using engine::Layout;
 using engine::LossKind;
+using engine::TrainingMethod;
 using engine::data::DataKind;
 using engine::data::LoaderOptions;
 using engine::data::Targets;
@@ -34,8 +40,19 @@ void check_widths(const RunConfig& config, std::string_view where) {
                      config.model.widths));
 }
 
-std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std::int64_t inputs,
-                                 std::int64_t outputs, std::string_view outputs_are) {
+std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std::string path = {}) {
+  return std::make_unique<engine::nn::Mlp>(
+      backend,
+      engine::nn::MlpOptions{.widths = widths_of(config),
+                             .activation = engine::nn::activation_from_name(config.model.activation),
+                             .path = std::move(path),
+                             .initialization = engine::nn::initialization_from_name(config.model.init),
+                             .seed = seed_of(config)});
+}
+
+std::unique_ptr<Module> make_image_mlp(Backend& backend, const RunConfig& config, std::int64_t inputs,
+                                       std::int64_t outputs, std::string_view outputs_are,
+                                       std::string path = {}) {
   const std::vector<std::int64_t>& widths = config.model.widths;
   if (widths.front() != inputs)
     fail(fmt::format("model.widths begins with {}: expected {}, the pixels of an image of {}", widths.front(),
@@ -43,27 +60,108 @@ std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std:
   if (widths.back() != outputs)
     fail(fmt::format("model.widths ends with {}: expected {}, the {} of {}", widths.back(), outputs,
                      outputs_are, config.data.name));
-  return std::make_unique<engine::nn::Mlp>(
+  return make_mlp(backend, config, std::move(path));
+}
+
+std::unique_ptr<Module> make_classifier(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  return make_image_mlp(backend, config, shape.features(), shape.classes, "classes");
+}
+
+std::unique_ptr<Module> make_autoencoder(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  return make_image_mlp(backend, config, shape.features(), shape.features(), "pixels of an image");
+}
+
+double multiply_adds_of(const std::vector<std::int64_t>& widths) {
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < widths.size(); ++i)
+    sum += static_cast<double>(widths[i]) * static_cast<double>(widths[i + 1]);
+  return sum;
+}
+
+double mlp_multiply_adds(const RunConfig& config, const DataShape&) {
+  return multiply_adds_of(widths_of(config));
+}
+
+// regression --------------------------------------------------------------------------------------------------
+
+void check_regression(const RunConfig& config, std::string_view where) {
+  check_widths(config, where);
+  const std::int64_t divisor = config.model.scale_down;
+  const auto require_multiple = [&](std::int64_t size, std::string_view key) {
+    if (size % divisor != 0)
+      fail(fmt::format("{}: model.scale_down = {} with {} in {}: expected a divisor of it", where, divisor,
+                       size, key));
+  };
+  for (const std::int64_t width : config.model.widths) require_multiple(width, "model.widths");
+  require_multiple(config.train.batch_size, "train.batch_size");
+}
+
+std::unique_ptr<Module> make_regression(Backend& backend, const RunConfig& config, const DataShape&) {
+  return make_mlp(backend, config);
+}
+
+// gradient_penalty, two_models, gan -----------------------------------------------------------------------------
+// A step costs three times its forward pass, as everywhere; what these cost beyond that is in their multiply-adds.
+
+std::unique_ptr<TrainingMethod> make_gradient_penalty(const RunConfig& config) {
+  return std::make_unique<engine::GradientPenalty>(
+      engine::GradientPenaltyOptions{.weight = static_cast<float>(config.model.penalty)});
+}
+
+/// Forward 1, backward 2, and backward through both 6.
+double gradient_penalty_multiply_adds(const RunConfig& config, const DataShape& shape) {
+  return 3 * mlp_multiply_adds(config, shape);
+}
+
+std::unique_ptr<Module> make_two_models(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  auto first = make_image_mlp(backend, config, shape.features(), shape.classes, "classes", "model0");
+  return std::make_unique<engine::nn::ModelPair>(
+      std::move(first),
+      make_image_mlp(backend, config, shape.features(), shape.classes, "classes", "model1"));
+}
+
+std::unique_ptr<TrainingMethod> make_two_models_method(const RunConfig&) {
+  return std::make_unique<engine::TwoModels>();
+}
+
+/// Of each model: forward 1, and two losses' backward 4.
+double two_models_multiply_adds(const RunConfig& config, const DataShape& shape) {
+  return 2 * mlp_multiply_adds(config, shape) * 5 / 3;
+}
+
+void check_gan(const RunConfig& config, std::string_view where) {
+  for (const auto& [key, widths] : {std::pair{"model.generator", &config.model.generator},
+                                    {"model.discriminator", &config.model.discriminator}})
+    if (widths->size() < 2)
+      fail(fmt::format("{}: {} = {}: expected at least two widths, input and output", where, key, *widths));
+  if (config.model.discriminator.back() != 1)
+    fail(fmt::format("{}: model.discriminator ends with {}: expected 1, the logit of \"real\"", where,
+                     config.model.discriminator.back()));
+}
+
+std::unique_ptr<Module> make_gan(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  for (const auto& [key, pixels] : {std::pair{"model.generator ends", config.model.generator.back()},
+                                    {"model.discriminator begins", config.model.discriminator.front()}})
+    if (pixels != shape.features())
+      fail(fmt::format("{} with {}: expected {}, the pixels of an image of {}", key, pixels, shape.features(),
+                       config.data.name));
+  return std::make_unique<engine::nn::Gan>(
       backend,
-      engine::nn::MlpOptions{.widths = widths,
+      engine::nn::GanOptions{.generator = config.model.generator,
+                             .discriminator = config.model.discriminator,
                              .activation = engine::nn::activation_from_name(config.model.activation),
                              .initialization = engine::nn::initialization_from_name(config.model.init),
                              .seed = seed_of(config)});
 }
 
-std::unique_ptr<Module> make_classifier(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return make_mlp(backend, config, shape.features(), shape.classes, "classes");
+std::unique_ptr<TrainingMethod> make_gan_method(const RunConfig&) {
+  return std::make_unique<engine::AdversarialTraining>();
 }
 
-std::unique_ptr<Module> make_autoencoder(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return make_mlp(backend, config, shape.features(), shape.features(), "pixels of an image");
-}
-
-double mlp_multiply_adds(const RunConfig& config, const DataShape&) {
-  double sum = 0;
-  for (std::size_t i = 0; i + 1 < config.model.widths.size(); ++i)
-    sum += static_cast<double>(config.model.widths[i]) * static_cast<double>(config.model.widths[i + 1]);
-  return sum;
+/// The discriminator: real and fake forward and backward, 6, and for the generator's loss forward and backward to its
+/// input, 2. The generator: 3.
+double gan_multiply_adds(const RunConfig& config, const DataShape&) {
+  return multiply_adds_of(config.model.discriminator) * 8 / 3 + multiply_adds_of(config.model.generator);
 }
 
 // lenet5 ------------------------------------------------------------------------------------------------------
@@ -167,6 +265,41 @@ constexpr Workload workloads[] = {
      .check = check_widths,
      .make_model = make_autoencoder,
      .multiply_adds = mlp_multiply_adds},
+    {.name = "regression",
+     .description = "multilayer perceptron on synthetic data, MSE averaged over batch and outputs",
+     .data = DataKind::synthetic,
+     .loss = LossKind::mse,
+     .metric = Metric::loss,
+     .check = check_regression,
+     .make_model = make_regression,
+     .multiply_adds = mlp_multiply_adds},
+    {.name = "gradient_penalty",
+     .description = "classifier whose loss contains the norm of its own gradient (double backward)",
+     .data = DataKind::images,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::accuracy,
+     .check = check_widths,
+     .make_model = make_classifier,
+     .make_method = make_gradient_penalty,
+     .multiply_adds = gradient_penalty_multiply_adds},
+    {.name = "two_models",
+     .description = "two classifiers under the losses of 2a + 3b and 3a - 5b, an optimizer each",
+     .data = DataKind::images,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::accuracy,
+     .check = check_widths,
+     .make_model = make_two_models,
+     .make_method = make_two_models_method,
+     .multiply_adds = two_models_multiply_adds},
+    {.name = "gan",
+     .description = "generative adversarial network: perceptrons, binary cross-entropy, an optimizer each",
+     .data = DataKind::images,
+     .loss = LossKind::cross_entropy,
+     .metric = Metric::loss,
+     .check = check_gan,
+     .make_model = make_gan,
+     .make_method = make_gan_method,
+     .multiply_adds = gan_multiply_adds},
     {.name = "lenet5",
      .description = "LeNet-5 with ReLU and max pooling on images padded to 32 x 32",
      .data = DataKind::images,
@@ -215,6 +348,16 @@ std::string_view name_of(LossKind loss) {
       return "mse";
   }
   throw std::logic_error("unknown loss");
+}
+
+std::vector<std::int64_t> widths_of(const RunConfig& config) {
+  std::vector<std::int64_t> widths = config.model.widths;
+  for (std::int64_t& width : widths) width /= config.model.scale_down;
+  return widths;
+}
+
+std::int64_t batch_size_of(const RunConfig& config) {
+  return config.train.batch_size / config.model.scale_down;
 }
 
 std::span<const Workload> known_workloads() { return workloads; }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/backend/backend.hpp"
 #include "engine/data/dataset.hpp"
@@ -45,9 +46,15 @@ struct Workload {
   /// CommandError(usage) or std::invalid_argument for a configuration that does not fit the data.
   std::unique_ptr<engine::nn::Module> (*make_model)(engine::Backend& backend, const RunConfig& config,
                                                     const DataShape& shape) = nullptr;
+  /// How it trains; null: Supervised.
+  std::unique_ptr<engine::TrainingMethod> (*make_method)(const RunConfig& config) = nullptr;
   /// Multiply-adds of the matrix products in a forward pass of one image or one window of text.
   double (*multiply_adds)(const RunConfig& config, const DataShape& shape) = nullptr;
 };
+
+/// Of perceptrons, as they run: model.widths and train.batch_size divided by model.scale_down.
+std::vector<std::int64_t> widths_of(const RunConfig& config);
+std::int64_t batch_size_of(const RunConfig& config);
 
 std::span<const Workload> known_workloads();
 /// CommandError(usage) for an unknown name.

@@ -78,7 +78,8 @@ ConfigurationId configuration_of(const FlatConfig& config) {
   ConfigurationId id;
   const std::string level = value_or(config, "amp.level", "O0");
   const std::string policy = value_or(config, "scaler.policy", "none");
-  id.precision = level == "O0" ? Precision::fp32 : Precision::low;
+  id.precision =
+      level == "O0" && value_or(config, "amp.to_float", "[]") == "[]" ? Precision::fp32 : Precision::low;
   id.scaling = policy == "none" ? Scaling::none : policy == "fixed" ? Scaling::fixed : Scaling::adaptive;
   if (id.scaling != Scaling::none) id.scale = number_or(config, "scaler.initial_scale", 1.0);
 
@@ -106,9 +107,13 @@ FlatConfig configuration_settings(const FlatConfig& config) {
     const bool scaling = key == "scaler.policy" ||
                          (id.scaling == Scaling::fixed && key == "scaler.initial_scale") ||
                          (id.scaling == Scaling::adaptive && key.starts_with("scaler."));
+    // Who divides by the scale; where nobody says otherwise, the scaler does.
+    const bool division =
+        (key == "scaler.drop_overflow_update" && value == "false" && id.scaling != Scaling::none) ||
+        (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
     const bool machine =
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend."));
-    if (precision || scaling || machine) settings.emplace(key, value);
+    if (precision || scaling || division || machine) settings.emplace(key, value);
   }
   return settings;
 }
@@ -118,7 +123,7 @@ FlatConfig workload_settings(const FlatConfig& config) {
   for (const auto& [key, value] : config) {
     if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint."})) continue;
     if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
-        key == "data.path")
+        key == "data.path" || key == "optimizer.loss_scale")
       continue;
     settings.emplace(key, value);
   }

@@ -62,7 +62,7 @@ TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {
   expect_one_line_error(train("run", {"--set", "train.batch_size=0"}), 2,
                         "train.batch_size = 0: expected an integer");
   expect_one_line_error(train("run", {"--set", "optimizer.lr=-1"}), 2, "optimizer.lr");
-  expect_one_line_error(train("run", {"--set", "amp.level=O7"}), 2, "expected one of O0, O1");
+  expect_one_line_error(train("run", {"--set", "amp.level=O7"}), 2, "expected one of O0, OD, O1, O2, O3, auto");
   expect_one_line_error(train("run", {"--set", "backend.tensor_core=hoper"}), 2, "did you mean 'hopper'?");
   expect_one_line_error(train("run", {"--set", "model.widths=[784,11]"}), 2,
                         "model.widths ends with 11: expected 10");
@@ -138,8 +138,9 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
     for (const auto& row : json.at(section)) set.insert(row.at("name").get<std::string>());
     return set;
   };
-  EXPECT_EQ(names("workloads"), (std::set<std::string>{"classifier", "autoencoder", "lenet5", "charlm_lstm",
-                                                       "charlm_transformer"}));
+  EXPECT_EQ(names("workloads"), (std::set<std::string>{"classifier", "autoencoder", "regression", "lenet5",
+                                                       "charlm_lstm", "charlm_transformer", "gradient_penalty",
+                                                       "two_models", "gan"}));
   for (const auto& row : json.at("workloads"))
     if (row.at("name") == "charlm_lstm") {
       EXPECT_EQ(row.at("data"), "text");
@@ -153,8 +154,20 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
   }
   EXPECT_EQ(commands.at("lenet5"), "train");
   EXPECT_EQ(commands.at("demo"), "sweep");
+  EXPECT_EQ(names("dialects"), (std::set<std::string>{"torch", "paddle", "mindspore", "apex"}));
+  for (const auto& dialect : json.at("dialects")) {
+    for (const auto& level : dialect.at("levels")) {
+      EXPECT_FALSE(level.at("source").get<std::string>().empty()) << dialect.at("name") << level.at("level");
+      EXPECT_EQ(level.at("scaler") == "none" || level.at("scaler") == "dynamic", true);
+      EXPECT_EQ(level.contains("op_lists"), level.at("uses_lists").get<bool>());
+    }
+    EXPECT_EQ(dialect.at("levels").at(0).at("level"), "O0");
+  }
+  EXPECT_EQ(json.at("dialects").at(2).at("levels").back().at("level"), "auto") << "mindspore's";
+  EXPECT_EQ(json.at("dialects").at(2).at("levels").back().at("means"), "O2");
+  EXPECT_EQ(json.at("dialects").at(1).at("levels").at(2).at("op_lists").at("white").at(0).at("op"), "matmul");
   EXPECT_EQ(names("policies"), (std::set<std::string>{"none", "fixed", "dynamic"}));
-  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "bible-kjv", "text"}));
+  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "bible-kjv", "text", "uniform", "normal"}));
   EXPECT_TRUE(names("tensor_cores").contains("hopper"));
   EXPECT_TRUE(names("formats").contains("FP16"));
   EXPECT_TRUE(names("config_keys").contains("scaler.policy"));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "experiments/exit_code.hpp"
+#include "experiments/run_data.hpp"
 #include "experiments/shipped_configs.hpp"
 #include "experiments/sweep.hpp"
 #include "experiments/workloads.hpp"
@@ -17,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::StartsWith;
 
 template <class Call>
@@ -67,6 +69,8 @@ TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
       **real = key.range.maximum > 1 && key.range.minimum >= 1 ? 1.0 / 3 + 1 : 1.0 / 3;
     else if (auto* const* boolean = std::get_if<bool*>(&field))
       **boolean = true;
+    else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field))
+      **texts = {"add", "a \"quoted\", text", "*.weight=f32"};
     else
       *std::get<std::vector<std::int64_t>*>(field) = {3, 1, 2};
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
@@ -156,7 +160,7 @@ TEST(Config, ImpossibleValuesAreRefused) {
                               "train.clip_norm=-1",
                               "observe.histograms_every=-1"})
     EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
-  EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, O1");
+  EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto");
   EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
   EXPECT_THAT(toml_error("[optimizer]\nlr = nan\n"), HasSubstr("expected a number, 0 or more"));
 }
@@ -217,14 +221,80 @@ TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
       "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
   EXPECT_EQ(check("lenet5", "bible-kjv"),
             "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist");
+  EXPECT_EQ(check("regression", "text"),
+            "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
   for (const Workload& workload : known_workloads()) {
-    const bool images = workload.data == engine::data::DataKind::images;
-    EXPECT_EQ(check(std::string(workload.name), images ? "fashion-mnist" : "bible-kjv"), "no error");
+    using engine::data::DataKind;
+    const std::string fitting = workload.data == DataKind::images ? "fashion-mnist"
+                                : workload.data == DataKind::text ? "bible-kjv"
+                                                                  : "uniform";
+    EXPECT_EQ(check(std::string(workload.name), fitting), "no error");
   }
 }
 
+/// A regression of widths 32-16-8 on batches of 24.
+RunConfig regression() {
+  RunConfig config;
+  config.model.name = "regression";
+  config.model.widths = {32, 16, 8};
+  config.data.name = "uniform";
+  config.train.batch_size = 24;
+  return config;
+}
+
+TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
+  RunConfig config = regression();
+  EXPECT_EQ(widths_of(config), (std::vector<std::int64_t>{32, 16, 8}));
+  EXPECT_EQ(batch_size_of(config), 24);
+  const auto length = [&] { return length_of(config, *load_data(config)); };
+  const RunLength full = length();
+  EXPECT_EQ(full.steps, 10u) << "data.batches";
+
+  config.model.scale_down = 8;
+  EXPECT_NO_THROW(validate_config(config, "x.toml"));
+  EXPECT_EQ(widths_of(config), (std::vector<std::int64_t>{4, 2, 1}));
+  EXPECT_EQ(batch_size_of(config), 3);
+  EXPECT_EQ(length().steps, full.steps);
+  EXPECT_EQ(length().multiply_adds * 8 * 8 * 8, full.multiply_adds) << "two widths and the batch";
+  EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << "widths stay as they were written";
+}
+
+TEST(Config, ScaleDownMustDivideExactlyAndNamesWhatItDoesNot) {
+  const auto check = [](const RunConfig& config) {
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  RunConfig config = regression();
+  config.model.scale_down = 16;
+  EXPECT_EQ(check(config), "x.toml: model.scale_down = 16 with 8 in model.widths: expected a divisor of it");
+  config.model.widths = {32, 16};
+  EXPECT_EQ(check(config),
+            "x.toml: model.scale_down = 16 with 24 in train.batch_size: expected a divisor of it");
+  RunConfig images;
+  images.model.scale_down = 2;
+  EXPECT_THAT(check(images),
+              AllOf(HasSubstr("model.scale_down = 2"), HasSubstr("classifier"), HasSubstr("regression")));
+  EXPECT_THAT(set_error("model.scale_down=0"), HasSubstr("1 or more"));
+}
+
+TEST(Config, SyntheticDataIsNotRead) {
+  const auto check = [](const RunConfig& config) {
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  RunConfig config = regression();
+  config.data.path = "somewhere";
+  EXPECT_THAT(check(config), AllOf(HasSubstr("data.path"), HasSubstr("drawn from train.seed")));
+  config = regression();
+  config.data.subset = 5;
+  EXPECT_THAT(check(config), HasSubstr("data.batches"));
+  config = regression();
+  config.train.accumulate = 11;
+  EXPECT_THAT(usage_error_of([&] { length_of(config, *load_data(config)); }), HasSubstr("10 micro-batches"));
+  config.train.epochs = 2;
+  EXPECT_EQ(length_of(config, *load_data(config)).steps, 1u);
+}
+
 TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
-  std::set<std::string> trained, swept;
+  std::set<std::string> trained, swept, models;
   for (const ShippedConfig& shipped : shipped_configs()) {
     const std::string name = shipped.path.stem().string();
     EXPECT_GT(shipped.description.size(), 20u) << name;
@@ -238,13 +308,18 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
     }
     trained.insert(name);
     const RunConfig config = load_config(shipped.path);
-    EXPECT_EQ(config.model.name, name);
+    models.insert(config.model.name);
     EXPECT_NO_THROW(validate_config(config, name));
   }
   std::set<std::string> workloads;
   for (const Workload& workload : known_workloads()) workloads.emplace(workload.name);
-  EXPECT_EQ(trained, workloads) << "one configuration a workload";
-  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "networks"}));
+  EXPECT_EQ(models, workloads) << "each workload has a configuration";
+  EXPECT_THAT(trained,
+              IsSupersetOf({"classifier", "autoencoder", "lenet5", "charlm_lstm", "charlm_transformer",
+                            "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",
+                            "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
+                            "recipe_gradient_penalty", "recipe_two_models", "recipe_gan"}));
+  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "networks", "tutorials"}));
 }
 
 }  // namespace

@@ -165,6 +165,33 @@ TEST_F(Sweep, DryRunOnlyPrintsThePlan) {
   EXPECT_FALSE(std::filesystem::exists(path("out")));
 }
 
+TEST_F(Sweep, AWorkloadMayTakePartInSomeVariantsOnly) {
+  write_config();
+  const auto plan_of = [&](const std::string& some) {
+    testing_support::write_bytes(folder_ / "some.toml",
+                                 "[[workload]]\nname = \"all\"\nconfig = \"small.toml\"\n"
+                                 "[[workload]]\nname = \"some\"\nconfig = \"small.toml\"\n" +
+                                     some +
+                                     "[[variant]]\nname = \"first\"\n[[variant]]\nname = \"second\"\n"
+                                     "[[variant]]\nname = \"third\"\n");
+    return fp16lab({"sweep", "-c", path("some.toml"), "-o", path("out"), "--dry-run"});
+  };
+  // In the order of the [[variant]] tables, whatever the order of the names.
+  const auto plan = plan_of("variants = [\"third\", \"first\"]\n");
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_EQ(plan.out,
+            "run,workload,variant,seed,state\nall-first-seed1,all,first,1,planned\n"
+            "all-second-seed1,all,second,1,planned\nall-third-seed1,all,third,1,planned\n"
+            "some-first-seed1,some,first,1,planned\nsome-third-seed1,some,third,1,planned\n");
+  expect_one_line_error(
+      plan_of("variants = [\"first\", \"secnd\"]\n"), 2,
+      "some.toml:4: variants: there is no [[variant]] with the name 'secnd'; did you mean 'second'?");
+  expect_one_line_error(plan_of("variants = []\n"), 2, "some.toml:7: variants: expected at least one name");
+  expect_one_line_error(plan_of("variants = \"first\"\n"), 2,
+                        "some.toml:7: variants: expected a list of names");
+  expect_one_line_error(plan_of("variants = [1]\n"), 2, "some.toml:7: variants: expected a list of names");
+}
+
 TEST_F(Sweep, ShippedSweepsAreValid) {
   const auto count = [&](const std::string& name) {
     const auto result =
@@ -174,6 +201,7 @@ TEST_F(Sweep, ShippedSweepsAreValid) {
   };
   EXPECT_EQ(count("demo"), 2 * 4 * 2);
   EXPECT_EQ(count("full"), 2 * 7 * 2);
+  EXPECT_EQ(count("tutorials"), 10 + 6 + 6 + 2 + 9 + 5 * 2);
 }
 
 class Underflow : public SmallRuns {

@@ -91,6 +91,54 @@ TEST_F(Workloads, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
+/// The shipped configuration on synthetic data, at a 64th of its widths and batches.
+class Synthetic : public SmallRuns {
+ protected:
+  testing_support::Finished small(const std::string& out, const std::vector<std::string>& more,
+                                  int threads = 1) {
+    std::vector<std::string> arguments{
+        "train",   "-c",        configs + "paddle_linear9.toml", "-o", path(out),
+        "--quiet", "--threads", std::to_string(threads)};
+    for (const std::string& setting : more) arguments.insert(arguments.end(), {"--set", setting});
+    arguments.insert(arguments.end(), {"--set", "model.scale_down=64"});
+    return fp16lab(arguments);
+  }
+};
+
+TEST_F(Synthetic, EveryEpochHasTheSameBatchesAndTheyAreTheEvaluationToo) {
+  ASSERT_EQ(small("still", {"optimizer.lr=0"}).exit_code, 0);
+  const std::vector<std::string> losses = column("still/steps.csv", "loss");
+  ASSERT_EQ(losses.size(), 20u) << "two epochs of ten";
+  EXPECT_EQ(std::vector(losses.begin(), losses.begin() + 10), std::vector(losses.begin() + 10, losses.end()));
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_EQ(column("still/evaluations.csv", "split"), std::vector<std::string>{"train"})
+      << "there is no test set";
+  double sum = 0;
+  for (std::size_t i = 0; i < 10; ++i) sum += std::stod(losses[i]);
+  EXPECT_DOUBLE_EQ(std::stod(column("still/evaluations.csv", "loss").at(0)), sum / 10);
+}
+
+TEST_F(Synthetic, TheManifestNamesASeedAndNoFile) {
+  const auto result = small("run", {"train.steps=1", "train.seed=7"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json manifest = json::parse(read("run/manifest.json"));
+  EXPECT_TRUE(manifest.at("data").empty()) << manifest.at("data");
+  EXPECT_EQ(manifest.at("seeds").at("data"), 7);
+}
+
+TEST_F(Synthetic, TheSameBitsForAnyNumberOfThreadsAndOtherBitsForAnotherSeed) {
+  for (const std::string data : {"uniform", "normal"}) {
+    ASSERT_EQ(small(data + "1", {"data.name=" + data}, 1).exit_code, 0);
+    ASSERT_EQ(small(data + "2", {"data.name=" + data}, 2).exit_code, 0);
+    ASSERT_EQ(small(data + "3", {"data.name=" + data, "train.seed=2"}, 1).exit_code, 0);
+    const auto hashes = [&](const std::string& run) {
+      return column(data + run + "/steps.csv", "state_hash");
+    };
+    EXPECT_EQ(hashes("1"), hashes("2"));
+    EXPECT_NE(hashes("1"), hashes("3"));
+  }
+}
+
 TEST_F(Workloads, TextIsJudgedInBitsPerCharacterAndImagesByAccuracy) {
   const auto text = small("charlm_lstm", "text");
   ASSERT_EQ(text.exit_code, 0) << text.err;

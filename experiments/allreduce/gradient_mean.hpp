@@ -1,0 +1,75 @@
+// The mean of R ranks' scaled gradients, as data-parallel training computes it, and what it costs.
+//
+// A gradient travels as FP16 or FP32. Around the sum there are two scalings, each before or after it: the division by
+// the loss scale S, and the division by R. All of them are FP32 operations, rounded once more where the value then
+// travels as FP16:
+//   v = g  [x float(1/S)]  [/ d]   -> wire -> sum over ranks -> FP32 ->   [/ (R/d)]  [x float(1/S)]
+//   pre   d = R         sums stay as small as one gradient: the least overflow, the most underflow
+//   post  d = 1         the other way round
+//   split d = sqrt(R)   half of it on each side (apex's gradient_predivide_factor)
+// torch's DistributedDataParallel divides before, as fp16_compress_hook does; apex can do all three.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/allreduce/allreduce.hpp"
+#include "numerics/dtype.hpp"
+
+namespace fp16lab::experiments::allreduce {
+
+enum class Unscale { before, after };
+enum class Division { pre, post, split };
+
+struct Variant {
+  DType wire = DType::f32;  ///< f16 or f32
+  Algorithm algorithm = Algorithm::ring;
+  Unscale unscale = Unscale::after;
+  Division division = Division::pre;
+};
+/// All 24: f32 first, ring before tree.
+std::vector<Variant> all_variants();
+/// "f16 ring, unscale after, predivide"
+std::string describe(const Variant& variant);
+
+/// Scaled FP32 gradients, one vector a rank, all of one size.
+using Ranks = std::span<const std::vector<float>>;
+
+struct Mean {
+  std::vector<float> values;  ///< unscaled; the same on every rank
+  Traffic traffic;
+  /// Elements that came out of the sum infinite or NaN although no rank's were.
+  std::uint64_t born = 0;
+};
+/// Mean of `gradients`, unscaled by `scale` (finite, > 0). std::invalid_argument for another wire dtype.
+Mean reduce_mean(const Variant& variant, Ranks gradients, double scale);
+
+/// Sum over ranks and division by R * S in FP64. Exact up to the last division for gradients that FP16 holds:
+/// multiples of 2^-24 below 2^16, so that sums of up to 2^12 of them fit 53 bits.
+struct ExactMean {
+  std::vector<double> values;
+  double norm = 0;           ///< L2, of the elements that are finite on every rank
+  double absolute_norm = 0;  ///< of the mean of |g| / S: what rounding errors are relative to
+  std::vector<bool> finite;  ///< was the element finite on every rank?
+};
+ExactMean exact_mean(Ranks gradients, double scale);
+
+struct MeanError {
+  double absolute = 0;     ///< L2 of the difference over elements that are finite in both
+  std::uint64_t lost = 0;  ///< elements that are zero although the exact mean is not
+};
+MeanError compare(const Mean& mean, const ExactMean& exact);
+
+/// What `absolute` of MeanError cannot exceed where nothing overflowed, with u, eta the unit roundoff and half the
+/// smallest subnormal of the wire, u32 of FP32 (eta of FP32 is neglected: 2^-150). A term passes the rounding to the
+/// wire and at most R - 1 additions, R roundings of at most u relative each (sums of subnormals are exact, the rounding
+/// to the wire costs at most eta more), and at most six FP32 roundings: two by 1/S, itself rounded, three by d and R/d,
+/// sqrt(R) rounded, one to spare. So
+///   |error_i| <= ((1 + u)^R (1 + u32)^6 - 1) mean|g_i| / S  +  R eta (1 + u)^R / k
+/// where k is the factor between the wire's sum and the unscaled mean: (unscale before ? 1 : S) * (R / d); L2 norms by
+/// the triangle inequality.
+double error_bound(const Variant& variant, const ExactMean& exact, int ranks, double scale);
+
+}  // namespace fp16lab::experiments::allreduce

@@ -1,0 +1,100 @@
+#include "experiments/allreduce/rank_gradients.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "engine/nn/losses.hpp"
+#include "experiments/exit_code.hpp"
+
+namespace fp16lab::experiments::allreduce {
+namespace {
+
+using engine::Parameter;
+using engine::Tensor;
+
+engine::Variable loss_of(engine::LossKind kind, const engine::Variable& output, const Tensor& targets) {
+  return kind == engine::LossKind::mse ? engine::nn::mse_loss(output, targets)
+                                       : engine::nn::cross_entropy_loss(output, targets);
+}
+
+void append(engine::Backend& backend, const Tensor& tensor, std::vector<float>& values) {
+  const std::size_t begin = values.size();
+  values.resize(begin + static_cast<std::size_t>(tensor.element_count()));
+  backend.download(tensor, std::as_writable_bytes(std::span(values).subspan(begin)));
+}
+
+}  // namespace
+
+RankGradients::RankGradients(PreparedRun& run, std::uint64_t steps)
+    : run_(&run),
+      tape_(*run.backend),
+      autocast_(tape_, run.amp),
+      parameters_(run.workload.model->parameters()),
+      step_(run.backend->make_step_state(engine::StepState{})),
+      optimizer_(engine::optim::make_optimizer(*run.backend, parameters_, run.optimizer, steps)) {
+  if (run.amp.level != engine::Level::O0 && run.amp.level != engine::Level::O1)
+    throw CommandError(ExitCode::usage, "amp.level: expected O0 or O1, whose gradients are FP32");
+  for (const Parameter* parameter : parameters_)
+    elements_ += static_cast<std::size_t>(parameter->value.element_count());
+}
+
+std::vector<float> RankGradients::weights() {
+  std::vector<float> values;
+  values.reserve(elements_);
+  for (const Parameter* parameter : parameters_) append(backend(), parameter->value, values);
+  return values;
+}
+
+std::vector<std::vector<float>> RankGradients::scaled(std::uint64_t iteration, int ranks, double scale) {
+  std::vector<std::vector<float>> gradients;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::uint64_t micro_batch =
+        iteration * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(rank);
+    gradients.push_back(one(micro_batch, scale, 1));
+  }
+  return gradients;
+}
+
+std::vector<float> RankGradients::scaled_outlier(std::uint64_t micro_batch, double scale, float factor) {
+  return one(micro_batch, scale, factor);
+}
+
+std::vector<float> RankGradients::one(std::uint64_t micro_batch, double scale, float input_factor) {
+  optimizer_->clear_gradients();
+  tape_.set_context({.training = true, .seed = run_->train.seed, .step = step_});
+  engine::data::Batch batch = run_->workload.training->batch(backend(), micro_batch);
+  if (input_factor != 1) backend().scale(batch.inputs, input_factor, batch.inputs);
+  Tensor seed = backend().empty(engine::Shape{}, DType::f32);
+  backend().fill(seed, scale);
+  {
+    const engine::amp::AutocastGuard autocast(tape_, autocast_);
+    const engine::Variable output = run_->workload.model->forward(tape_, tape_.constant(batch.inputs));
+    tape_.backward(loss_of(run_->workload.loss, output, batch.targets), seed);
+  }
+  tape_.reset();
+
+  std::vector<float> gradient;
+  gradient.reserve(elements_);
+  for (const Parameter* parameter : parameters_) append(backend(), parameter->gradient, gradient);
+  return gradient;
+}
+
+void RankGradients::step(const std::vector<float>& mean) {
+  optimizer_->begin_iteration(step_);
+  std::size_t begin = 0;
+  for (Parameter* parameter : parameters_) {
+    const auto count = static_cast<std::size_t>(parameter->value.element_count());
+    backend().upload(std::as_bytes(std::span(mean).subspan(begin, count)), parameter->gradient);
+    begin += count;
+  }
+  optimizer_->apply(step_);
+}
+
+bool all_finite(const std::vector<std::vector<float>>& ranks) {
+  return std::ranges::all_of(ranks, [](const std::vector<float>& values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+  });
+}
+
+}  // namespace fp16lab::experiments::allreduce

@@ -1,0 +1,170 @@
+// Ratios and sums of the numbers that the tutorials print.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "experiments/claims/claim.hpp"
+#include "numerics/convert.hpp"
+#include "numerics/decimal.hpp"
+#include "numerics/elementary.hpp"
+
+namespace fp16lab::experiments::claims {
+namespace {
+
+double number(const char* text) { return parse_number(text).value.to_double(); }
+
+struct Speedup {
+  const char *source, *level, *claimed, *wide_seconds, *low_seconds, *config;
+};
+
+void ratios(std::vector<Claim>& all) {
+  const char* const mlp = "Paddle AMP tutorial, three Linear 4096";
+  for (const Speedup& row :
+       {Speedup{mlp, "O1", "2.1", "2.926", "1.294", "experiments/configs/paddle_mlp3.toml"},
+        Speedup{mlp, "O2", "3.0", "2.926", "0.890", "experiments/configs/paddle_mlp3.toml"}}) {
+    const double ratio = number(row.wide_seconds) / number(row.low_seconds);
+    all.push_back({"Times", row.source, fmt::format("{} is {} times as fast as FP32", row.level, row.claimed),
+                   row.claimed, fmt::format("{:.3f}", ratio), Verdict::imprecise,
+                   judge_number(row.claimed, ratio),
+                   fmt::format("fp16lab train -c {} --set model.scale_down=16 --set amp.level={}", row.config,
+                               row.level),
+                   fmt::format("its own times are {} s and {} s", row.wide_seconds, row.low_seconds)});
+  }
+}
+
+/// Multiply-adds times two of `layers` square products, forward and backward; the first layer has no input gradient.
+double flops(double layers, double batch, double width) {
+  return (3 * layers - 1) * 2 * batch * width * width;
+}
+
+/// Could the GPU that they name have done the work in the time that they print? Peaks of a V100 SXM2, NVIDIA's data
+/// sheet: 15.7 TFLOPS in FP32, 125 TFLOPS on its tensor cores.
+constexpr double wide_peak = 15.7e12, low_peak = 125e12;
+
+void peaks(std::vector<Claim>& all) {
+  struct Row {
+    const char *words, *seconds;
+    double peak;
+  };
+  const auto add = [&all](const char* source, const char* config, double work, const char* unit,
+                          const Row& row) {
+    const double rate = work / number(row.seconds);
+    all.push_back(
+        {"Times", source, fmt::format("{}: {} s for {} on a V100 SXM2", row.words, row.seconds, unit),
+         row.seconds, fmt::format("{:.1f} TFLOPS of {:.1f}", rate / 1e12, row.peak / 1e12), Verdict::holds,
+         judge_statement(rate < row.peak && rate > 0.1 * row.peak),
+         fmt::format("fp16lab train -c {} --set model.scale_down=16", config),
+         "true as far as arithmetic tells: between a tenth of the data sheet's peak and all of it"});
+  };
+  for (const Row& row : {Row{"FP32", "0.529", wide_peak}, Row{"FP32, static graph", "0.531", wide_peak},
+                         Row{"O1", "0.118", low_peak}, Row{"O1, static graph", "0.117", low_peak},
+                         Row{"O2", "0.102", low_peak}, Row{"O2, static graph", "0.098", low_peak},
+                         Row{"accumulation of 10", "0.113", low_peak}})
+    add("Paddle AMP tutorial, nine Linear 8192", "experiments/configs/paddle_linear9.toml",
+        flops(9, 2048, 8192), "a batch of 2048", row);
+  for (const Row& row : {Row{"FP32", "2.926", wide_peak}, Row{"O1", "1.294", low_peak},
+                         Row{"O2", "0.890", low_peak}, Row{"accumulation", "1.026", low_peak}})
+    add("Paddle AMP tutorial, three Linear 4096", "experiments/configs/paddle_mlp3.toml",
+        5 * 50 * flops(3, 512, 4096), "5 x 50 batches of 512", row);
+
+  // One FP32 layer of nine: a ninth of the work at FP32's speed, the rest at O2's.
+  const double guarded = number("0.531") / 9 + number("0.098") * 8 / 9;
+  all.push_back(
+      {"Times", "Paddle AMP tutorial, nine Linear 8192", "O2 with fp16_guard on 8 of 9 layers takes 0.140 s",
+       "0.140", fmt::format("{:.3f}", guarded), Verdict::holds,
+       judge_statement(std::fabs(guarded / number("0.140") - 1) < 0.1),
+       "fp16lab train -c experiments/configs/paddle_linear9.toml --set model.scale_down=16 --set "
+       "amp.level=O2 "
+       "--set amp.use_guard=true --set amp.guard=fc1,fc2,fc3,fc4,fc5,fc6,fc7,fc8",
+       "within a tenth of what its other times predict: a ninth of FP32's and eight ninths of O2's"});
+}
+
+/// Bars of Figure 3 (activation gradients of Multibox SSD), read off the figure to about a tenth of each, in percent of
+/// all values. Bars that span an edge are shared out evenly over their exponents.
+struct Bar {
+  int low, high;
+  double percent;
+};
+constexpr std::array figure_3 = {
+    Bar{-60, -45, .009}, Bar{-45, -40, .10}, Bar{-40, -38, .15}, Bar{-38, -36, .33}, Bar{-36, -34, .8},
+    Bar{-34, -32, 1.95}, Bar{-32, -30, 4.0}, Bar{-30, -28, 6.4}, Bar{-28, -26, 7.3}, Bar{-26, -24, 6.0},
+    Bar{-24, -22, 3.4},  Bar{-22, -20, 1.5}, Bar{-20, -18, .67}, Bar{-18, -16, .35}, Bar{-16, -14, .15},
+    Bar{-14, -12, .05},  Bar{-12, -10, .009}};
+double percent_between(int low, int high) {
+  double sum = 0;
+  for (const Bar& bar : figure_3) {
+    const int overlap = std::min(high, bar.high) - std::max(low, bar.low);
+    if (overlap > 0) sum += bar.percent * overlap / (bar.high - bar.low);
+  }
+  return sum;
+}
+
+void shares(std::vector<Claim>& all) {
+  const char* const topic = "Gradients of Multibox SSD";
+  const char* const guide = "NVIDIA guide";
+  const char* const mindspore = "MindSpore r1.7 mixed-precision tutorial";
+  const char* const here = "exp_claims";
+  const Decimal total =
+      parse_number("66.8").value - parse_number("31").value.negated() - parse_number("5.3").value.negated();
+  all.push_back({topic, guide, "66.8 % are zero, FP16 makes 31 % zero, 5.3 % stay: together all of them",
+                 "100", total.to_string(), Verdict::fails, judge_statement(total.to_double() == 100), here,
+                 "the three cannot all hold"});
+  const double zeros = 100 - percent_between(-60, -10);
+  all.push_back(
+      {topic, mindspore, "68 % of them are zero", "68", fmt::format("{:.3g}", zeros), Verdict::imprecise,
+       judge_number("68", zeros), here,
+       "all that Figure 3 of the paper does not show as bars; the guide that it quotes says 66.8 %"});
+  const double narrow_band = percent_between(-32, -30), wide_band = percent_between(-32, -20);
+  all.push_back({topic, guide, "4 % lie in (2^-32, 2^-30)", "4", fmt::format("{:.3g}", narrow_band),
+                 Verdict::holds, judge_number("4", narrow_band), here,
+                 "Figure 3 of the paper, read off its bars"});
+  all.push_back({topic, mindspore, "4 % lie in (2^-32, 2^-20)", "4", fmt::format("{:.3g}", wide_band),
+                 Verdict::fails, judge_number("4", wide_band), here,
+                 "the interval was copied wrongly: it is (2^-32, 2^-30)"});
+  // Lost at S: |g| S <= 2^-25.
+  const double lost = percent_between(-60, -25), lost_32k = percent_between(-60, -25 - 15);
+  all.push_back({topic, guide, "31 % become zero in FP16", "31", fmt::format("{:.3g}", lost), Verdict::fails,
+                 judge_number("31", lost), here,
+                 "the figure's bars at or below 2^-25; 27 if everything below 2^-24 were lost"});
+  all.push_back({topic, guide, "a scale of 32K saves all but 0.1 %", "0.1", fmt::format("{:.2g}", lost_32k),
+                 Verdict::holds, judge_number("0.1", lost_32k), here, "the figure's bars at or below 2^-40"});
+}
+
+void losses(std::vector<Claim>& all) {
+  const float start = log_f32(10.0f);
+  all.push_back({"Losses", "MindSpore r1.7 mixed-precision tutorial",
+                 "training LeNet-5 on ten classes starts at a loss of 2.30", "2.30",
+                 fmt::format("{:.7g}", start), Verdict::holds,
+                 judge_number("2.30", static_cast<double>(start)),
+                 "fp16lab train -c experiments/configs/mindspore_lenet5.toml --set train.steps=1",
+                 "ln 10, the cross-entropy of ten equal probabilities"});
+  const float learnt = exp_f32(-2.268f);
+  all.push_back(
+      {"Losses", "MindSpore r1.7 mixed-precision tutorial",
+       "ten epochs of LeNet-5 with a fixed scale of 1024 train it to a loss of 2.268", "2.268",
+       fmt::format("the right class gets a probability of {:.4f}, where chance gives 0.1000", learnt),
+       Verdict::imprecise, judge_readings(learnt > 0.5f, learnt > 0.1f),
+       "fp16lab train -c experiments/configs/mindspore_lenet5.toml --set train.steps=300",
+       "the loss falls, but hardly anything was learnt in ten epochs"});
+  const float printed = widen(narrow<Binary16>(0.6743f));
+  all.push_back({"Losses", "Paddle AMP tutorial, nine Linear 8192",
+                 "O2 prints a loss of 0.6743 because it is an FP16 number", "0.6743",
+                 fmt::format("{}", printed), Verdict::holds,
+                 judge_number("0.6743", static_cast<double>(printed)), "fp16lab inspect 0.6743 --format FP16",
+                 "the nearest FP16 number has these four digits"});
+}
+
+}  // namespace
+
+std::vector<Claim> measurement_claims() {
+  std::vector<Claim> all;
+  ratios(all);
+  peaks(all);
+  shares(all);
+  losses(all);
+  return all;
+}
+
+}  // namespace fp16lab::experiments::claims

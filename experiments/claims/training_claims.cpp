@@ -1,0 +1,247 @@
+// What scalers, autocast and accumulation do, asked of the engine.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <span>
+
+#include "engine/amp/autocast.hpp"
+#include "engine/amp/grad_scaler.hpp"
+#include "engine/autograd/gradient_observer.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/nn/losses.hpp"
+#include "engine/nn/mlp.hpp"
+#include "engine/optim/optimizer.hpp"
+#include "experiments/claims/claim.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/philox.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments::claims {
+namespace {
+
+using namespace engine;
+
+const char* const mindspore = "MindSpore r1.7 mixed-precision tutorial";
+const char* const notes = "PyTorch AMP notes";
+
+std::unique_ptr<Backend> make_machine() { return make_emulated_backend(tensor_core_model("hopper"), 1); }
+
+/// S after each of `steps` steps without overflow, or with one at `overflow_at` (1-based).
+class ScaleRun {
+ public:
+  ScaleRun(Backend& backend, const amp::ScalerOptions& options)
+      : backend_(&backend),
+        policy_(amp::make_scale_policy(options)),
+        state_(backend.make_step_state(policy_.initial)) {}
+  double scale() { return backend_->read_step_state(state_).scale; }
+  void step(bool overflow) {
+    StepState state = backend_->read_step_state(state_);
+    state.found_inf[0] = overflow ? 1.0f : 0.0f;
+    backend_->write_step_state(state, state_);
+    backend_->run(policy_.update, state_);
+  }
+  /// The first step after which S is another one.
+  int first_change(int at_most) {
+    const double before = scale();
+    for (int step_number = 1; step_number <= at_most; ++step_number) {
+      step(false);
+      if (scale() != before) return step_number;
+    }
+    return 0;
+  }
+
+ private:
+  Backend* backend_;
+  amp::ScalePolicy policy_;
+  Tensor state_;
+};
+
+/// A power of two as one, another number as it is.
+std::string scale_text(double scale) {
+  const int exponent = std::ilogb(scale);
+  return std::ldexp(1.0, exponent) == scale && exponent > 9 ? fmt::format("2^{}", exponent)
+                                                            : fmt::format("{}", scale);
+}
+
+void dynamic_scales(Backend& backend, std::vector<Claim>& all) {
+  const char* const topic = "Dynamic loss scale";
+  const char* const train =
+      "fp16lab train -c experiments/configs/mindspore_lenet5.toml --set train.steps=2000 "
+      "--set scaler.policy=dynamic";
+  const amp::ScalerOptions usual{.policy = "dynamic", .initial_scale = 0x1p24};
+  ScaleRun halving(backend, usual);
+  halving.step(true);
+  all.push_back({topic, mindspore, "it starts at 2^24 and is halved by an overflow", "2^23",
+                 scale_text(halving.scale()), Verdict::holds, judge_number("2^23", halving.scale()),
+                 fmt::format("{} --set scaler.initial_scale=2^24", train)});
+  ScaleRun growing(backend, usual);
+  const int change = growing.first_change(4000);
+  all.push_back({topic, mindspore, "it is doubled after 2000 steps without overflow", "2000",
+                 fmt::format("{}, to {}", change, scale_text(growing.scale())), Verdict::holds,
+                 judge_statement(change == 2000 && growing.scale() == 0x1p25),
+                 fmt::format("{} --set scaler.initial_scale=2^24", train)});
+
+  // As the positional call builds it: (init_loss_scale, scale_factor, scale_window) = (4, 3000, 2000).
+  const amp::ScalerOptions written{.policy = "dynamic",
+                                   .initial_scale = 4,
+                                   .growth_factor = 3000,
+                                   .backoff_factor = 1.0 / 3000,
+                                   .growth_interval = 2000};
+  ScaleRun positional(backend, written);
+  const double first = positional.scale();
+  const int window = positional.first_change(4000);
+  const std::string written_command = fmt::format(
+      "{} --set scaler.initial_scale=4 --set scaler.growth_factor=3000 "
+      "--set scaler.backoff_factor=0.0003333333333333333",
+      train);
+  all.push_back(
+      {topic, mindspore, "DynamicLossScaleManager(4, 3000) has a factor of 4", "4",
+       fmt::format("{}", positional.scale() / first), Verdict::fails,
+       judge_number("4", positional.scale() / first), written_command,
+       fmt::format("the first argument is the initial scale, {} here; the second one is the factor", first)});
+  all.push_back({topic, mindspore, "DynamicLossScaleManager(4, 3000) has a window of 3000 steps", "3000",
+                 fmt::format("{}", window), Verdict::fails, judge_number("3000", window), written_command,
+                 "the third argument, which the call leaves at its default"});
+}
+
+/// A perceptron on fixed random data, differentiated once per call.
+class Network {
+ public:
+  explicit Network(Backend& backend)
+      : backend_(&backend),
+        model_(backend, {.widths = {16, 24, 8}, .seed = 1}),
+        parameters_(model_.parameters()) {}
+
+  struct Options {
+    amp::Level level = amp::Level::O0;
+    double scale = 1;
+    int accumulate = 1;
+    bool mean = false;  ///< the loss of each of the micro-batches is divided by their number
+  };
+  /// Unscaled gradients of all parameters, one after the other.
+  std::vector<float> gradient(const Options& options, GradientObserver* observer = nullptr) {
+    Tensor step = backend_->make_step_state(StepState{});
+    amp::GradScaler scaler(*backend_, {.policy = "fixed", .initial_scale = options.scale}, step);
+    const auto optimizer = optim::make_optimizer(*backend_, parameters_, {}, 1);
+    optimizer->clear_gradients();
+    Tape tape(*backend_);
+    amp::Autocast autocast(tape, {.level = options.level});
+    tape.set_observer(observer);
+    for (int micro_batch = 0; micro_batch < options.accumulate; ++micro_batch) {
+      const amp::AutocastGuard guard(tape, autocast);
+      Variable loss = nn::cross_entropy_loss(model_.forward(tape, tape.constant(inputs())), targets());
+      if (options.mean) loss = ops::divide_constant(loss, static_cast<float>(options.accumulate));
+      tape.backward(loss, scaler.seed());
+      tape.reset();
+    }
+    scaler.unscale(*optimizer);
+    std::vector<float> all;
+    for (const Parameter* parameter : parameters_) {
+      const std::size_t begin = all.size();
+      all.resize(begin + static_cast<std::size_t>(parameter->gradient.element_count()));
+      backend_->download(parameter->gradient, std::as_writable_bytes(std::span(all).subspan(begin)));
+    }
+    return all;
+  }
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+
+ private:
+  Tensor inputs() {
+    Tensor x = backend_->empty({8, 16}, DType::f32);
+    backend_->fill_uniform(x, PhiloxStream{.seed = 1, .stream = stream_id("claims")}, 0, 1);
+    return x;
+  }
+  Tensor targets() {
+    const std::vector<std::int32_t> labels{0, 1, 2, 3, 4, 5, 6, 7};
+    Tensor tensor = backend_->empty({8}, DType::i32);
+    backend_->upload(std::as_bytes(std::span(labels)), tensor);
+    return tensor;
+  }
+
+  Backend* backend_;
+  nn::Mlp model_;
+  std::vector<Parameter*> parameters_;
+};
+
+double norm(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(squares);
+}
+std::size_t differing(const std::vector<float>& a, const std::vector<float>& b) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) count += bits_of(a[i]) != bits_of(b[i]) ? 1 : 0;
+  return count;
+}
+
+void gradients(Backend& backend, std::vector<Claim>& all) {
+  Network network(backend);
+  const std::vector<float> plain = network.gradient({});
+  const std::size_t by_1024 = differing(plain, network.gradient({.scale = 1024}));
+  const std::size_t by_1000 = differing(plain, network.gradient({.scale = 1000}));
+  const char* const train =
+      "fp16lab train -c experiments/configs/classifier.toml --set train.steps=1 --set scaler.policy=fixed";
+  all.push_back(
+      {"Chain rule", "all of them", "scaling the loss and unscaling the gradients changes nothing (FP32)",
+       "0", fmt::format("{} of {} elements at S = 1024, {} at S = 1000", by_1024, plain.size(), by_1000),
+       Verdict::imprecise, judge_readings(by_1024 == 0 && by_1000 == 0, by_1024 == 0 && by_1000 > 0),
+       fmt::format("{} --set scaler.initial_scale=1000", train),
+       "bit for bit for powers of two, as long as nothing under- or overflows; else up to rounding"});
+
+  const double ratio =
+      norm(network.gradient({.accumulate = 10})) / norm(network.gradient({.accumulate = 10, .mean = true}));
+  const double once = norm(network.gradient({.accumulate = 10})) / norm(plain);
+  const char* const accumulate =
+      "fp16lab train -c experiments/configs/recipe_accumulation.toml --set train.steps=5 "
+      "--set train.accumulate=10 --set train.accumulate_mode=sum";
+  all.push_back(
+      {"Accumulation", "Paddle AMP tutorials", "ten batches may be accumulated without dividing by ten", "1",
+       fmt::format("{:.4f} times as large", once), Verdict::fails, judge_number("1", once), accumulate,
+       "ten times the same batch: without a division by ten the gradient is that of a ten times larger "
+       "learning rate"});
+  all.push_back({"Accumulation", notes,
+                 "the loss is divided by the number of batches: a factor of 10 for ten", "10",
+                 fmt::format("{:.4f}", ratio), Verdict::holds, judge_number("10", ratio), accumulate,
+                 "both conventions are in use; they differ by this factor"});
+}
+
+/// The dtype in which the gradient of a weight leaves its product.
+struct WeightGradients final : GradientObserver {
+  DType dtype = DType::f32;
+  void on_gradient(std::string_view, GradientKind kind, DType stored, const CastProbe&) override {
+    if (kind == GradientKind::weight) dtype = stored;
+  }
+};
+
+void autocast(Backend& backend, std::vector<Claim>& all) {
+  Network network(backend);
+  WeightGradients seen;
+  network.gradient({.level = amp::Level::O1, .scale = 1024}, &seen);
+  const Parameter& weight = *network.parameters().front();
+  const char* const train =
+      "fp16lab train -c experiments/configs/classifier.toml --set train.steps=1 --set amp.level=O1";
+  all.push_back({"Autocast", notes, "the model's weights are kept in FP16", "f16",
+                 std::string(name_of(weight.value.dtype())), Verdict::fails,
+                 judge_statement(weight.value.dtype() == DType::f16), train,
+                 "the weights stay FP32; each is cast where an op uses it, once per step"});
+  all.push_back(
+      {"Autocast", notes, "an FP32 copy is updated from FP16 gradients", "f16",
+       std::string(name_of(weight.gradient.dtype())), Verdict::fails,
+       judge_statement(weight.gradient.dtype() == DType::f16), train,
+       fmt::format(
+           "products give {} gradients, but the cast of the weight is differentiated too: .grad is FP32",
+           name_of(seen.dtype))});
+}
+
+}  // namespace
+
+std::vector<Claim> training_claims() {
+  const auto backend = make_machine();
+  std::vector<Claim> all;
+  dynamic_scales(*backend, all);
+  gradients(*backend, all);
+  autocast(*backend, all);
+  return all;
+}
+
+}  // namespace fp16lab::experiments::claims

@@ -1,0 +1,91 @@
+// exp_tutorials: do the systems of the AMP tutorials behave as the tutorials say, and why?
+//
+// Every system and variant of configs/tutorials.toml runs in this process, so that the loss before the first step and the
+// bits of every stored weight after every step are known. A few runs that no configuration file can hold come on top. The
+// expectations (experiments/tutorials/expectations.hpp) were fixed before anything was measured.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "experiments/command_line.hpp"
+#include "experiments/interrupt.hpp"
+#include "experiments/openmp_waiting.hpp"
+#include "experiments/progress.hpp"
+#include "experiments/sweep.hpp"
+#include "experiments/tutorials/expectations.hpp"
+#include "experiments/workloads.hpp"
+#include "numerics/files/atomic_file.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr const char* default_config = "experiments/configs/tutorials.toml";
+
+const char* name_of(Holds holds) {
+  return holds == Holds::yes ? "PASS" : holds == Holds::no ? "FAIL" : "NOT RUN";
+}
+
+ExitCode run_exp_tutorials(const CommonOptions& given, bool full) {
+  CommonOptions common = given;
+  if (common.out.empty()) common.out = "results/exp_tutorials";
+  if (common.config.empty()) common.config = default_config;
+  const SweepPlan plan = load_sweep(common, full);
+  catch_interrupts();
+  std::filesystem::create_directories(common.out);
+  const std::filesystem::path csv = common.out / "exp_tutorials.csv";
+
+  Progress progress(common.quiet);
+  TutorialTable table;
+  for (const PlannedRun& planned : plan.runs) {
+    progress.show(fmt::format("exp_tutorials: {}/{} {} {}", table.runs().size() + 1, plan.runs.size(),
+                              planned.workload, planned.variant));
+    table.add(run_tutorial(planned.workload, planned.variant, planned.config, common.threads));
+    write_file_atomically(csv, table.csv());  // what there is survives an interrupt
+  }
+  // What a random start does to an FP32 run; on synthetic data another seed is another task.
+  for (const PlannedRun& planned : plan.runs) {
+    if (workload_of(planned.config).data == engine::data::DataKind::synthetic ||
+        !TutorialTable::is_reference(planned.config))
+      continue;
+    for (const std::int64_t more : {1, 2}) {
+      RunConfig config = planned.config;
+      config.train.seed += more;
+      progress.show(
+          fmt::format("exp_tutorials: {} {} seed {}", planned.workload, planned.variant, config.train.seed));
+      table.add_repetition(run_tutorial(planned.workload, planned.variant, config, common.threads));
+    }
+  }
+  add_special_runs(table, common.threads,
+                   [&](const std::string& name) { progress.show(fmt::format("exp_tutorials: {}", name)); });
+  write_file_atomically(csv, table.csv());
+
+  fmt::print("question: do the systems of the AMP tutorials behave as the tutorials say, and why?\n\n{}\n",
+             table.text());
+  bool failed = false;
+  int number = 0;
+  for (const Expectation& expectation : judge(table)) {
+    fmt::print("expectation {}: {}\n  criterion: {}\n", ++number, expectation.claim, expectation.criterion);
+    if (!expectation.measured.empty()) fmt::print("  measured: {}\n", expectation.measured);
+    fmt::print("  verdict: {}\n", name_of(expectation.holds));
+    failed = failed || expectation.holds == Holds::no;
+  }
+  return failed ? ExitCode::mismatch : ExitCode::ok;
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
+
+int main(int argc, char** argv) {
+  using namespace fp16lab::experiments;
+  limit_openmp_spinning(argv);
+  bool full = false;
+  return experiment_main(
+      argc, argv,
+      {"exp_tutorials",
+       "Do the systems of the AMP tutorials behave as the tutorials say, and why?",
+       "  exp_tutorials -o results/exp_tutorials\n"
+       "  exp_tutorials --seed 2 --threads 2",
+       {},
+       {{"--full", "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)", &full}}},
+      [&full](const CommonOptions& common) { return run_exp_tutorials(common, full); });
+}

@@ -1,0 +1,160 @@
+#include "experiments/tutorials/expectations.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "experiments/tutorials/custom_step.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr std::string_view linear9 = "paddle_linear9";
+constexpr std::string_view custom_step = "mindspore_custom_step";
+
+/// A target whose squared error is a finite FP32 sum at any of the sizes, and whose scaled gradient has no FP16 value:
+/// 2 * 1e10 / (2048 * 8192) * 1024 is 1.2e6.
+constexpr float far_away = 1e10f;
+/// Where it stands in the first window of ten.
+constexpr std::uint64_t overflowing_micro_batch = 3;
+
+Holds holds_if(bool condition) { return condition ? Holds::yes : Holds::no; }
+
+Expectation near_fp32(const TutorialTable& table, std::string claim, std::string_view variant) {
+  Expectation expectation{
+      .claim = std::move(claim),
+      .criterion = fmt::format("|loss({}) - loss(fp32)| < {} loss(fp32)", variant, as_fp32)};
+  const TutorialRun* const run = table.find(linear9, variant);
+  if (run == nullptr || table.reference_of(*run) == nullptr) return expectation;
+  const std::optional<double> ratio = table.ratio_of(*run);
+  if (!ratio) {
+    expectation.measured = "a run diverged";
+    expectation.holds = Holds::no;
+    return expectation;
+  }
+  expectation.measured = fmt::format("{:.7f} against {:.7f}, off by {:.2e}", *run->loss,
+                                     *table.reference_of(*run)->loss, std::abs(*ratio - 1));
+  expectation.holds = holds_if(std::abs(*ratio - 1) < as_fp32);
+  return expectation;
+}
+
+Expectation frozen_weights(const TutorialTable& table) {
+  Expectation expectation{
+      .claim =
+          "without master weights, O2 does not move: SGD at 1e-4 is below half a spacing of most FP16 "
+          "weights",
+      .criterion =
+          fmt::format("more than {:.0f} % of the stored FP16 weights keep their 16 bits through every step",
+                      100 * frozen_share)};
+  const TutorialRun* const run = table.find(linear9, "o2-no-masters");
+  if (run == nullptr) return expectation;
+  const auto percent_of = [](const std::optional<double>& share) {
+    return share ? fmt::format("{:.2f} %", 100 * *share) : "an unknown part";
+  };
+  expectation.measured = fmt::format(
+      "{:.2f} % of {} weights ({:.2f} % of {} biases, which begin at 0); the loss makes {} "
+      "of FP32's way",
+      100 * run->weights.still(), run->weights.elements, 100 * run->biases.still(), run->biases.elements,
+      percent_of(table.progress_of(*run)));
+  expectation.holds = holds_if(run->weights.still() > frozen_share);
+  return expectation;
+}
+
+std::string loss_text(const TutorialRun& run) {
+  return run.loss ? fmt::format("loss {:.7f}", *run.loss) : fmt::format("diverged after {} steps", run.steps);
+}
+
+Expectation same_division(const TutorialTable& table) {
+  Expectation expectation{
+      .claim = "it does not matter who divides by the loss scale: the step, the optimizer or the scaler",
+      .criterion = "equal bits in every weight after the last step"};
+  const TutorialRun* const optimizer = table.find(custom_step, "as-written");
+  const TutorialRun* const scaler = table.find(custom_step, "scaler-divides");
+  const TutorialRun* const step = table.find(custom_step, divides_in_the_step);
+  if (optimizer == nullptr || scaler == nullptr || step == nullptr) return expectation;
+  expectation.measured =
+      fmt::format("digests {:016x} (step), {:016x} (optimizer), {:016x} (scaler); {}", step->weights_digest,
+                  optimizer->weights_digest, scaler->weights_digest, loss_text(*optimizer));
+  expectation.holds = holds_if(step->weights_digest == optimizer->weights_digest &&
+                               scaler->weights_digest == optimizer->weights_digest);
+  return expectation;
+}
+
+Expectation other_result(const TutorialTable& table, std::string claim, std::string_view right,
+                         std::string_view wrong) {
+  Expectation expectation{.claim = std::move(claim), .criterion = "other bits than with one division"};
+  const TutorialRun* const right_run = table.find(custom_step, right);
+  const TutorialRun* const wrong_run = table.find(custom_step, wrong);
+  if (right_run == nullptr || wrong_run == nullptr) return expectation;
+  expectation.measured = fmt::format("{}; divided once: {}", loss_text(*wrong_run), loss_text(*right_run));
+  expectation.holds = holds_if(right_run->weights_digest != wrong_run->weights_digest);
+  return expectation;
+}
+
+Expectation dropped_window(const TutorialTable& table) {
+  Expectation expectation{
+      .claim = "one micro-batch that overflows drops its whole window, and the scale backs off once",
+      .criterion =
+          "1 of 2 steps skipped, no weight moved by it, and then the bits of a run that began with half the "
+          "scale"};
+  const TutorialRun* const run = table.find(linear9, overflow_in_window);
+  const TutorialRun* const clean = table.find(linear9, after_dropped_window);
+  if (run == nullptr || clean == nullptr) return expectation;
+  const bool untouched = run->digest_after_first_step == run->digest_before;
+  const bool equal = run->weights_digest == clean->weights_digest;
+  expectation.measured = fmt::format(
+      "{} of {} steps skipped, weights {} after the first, scale {} at the end, then {} bits", run->skipped,
+      run->steps, untouched ? "untouched" : "moved", run->final_scale, equal ? "equal" : "other");
+  expectation.holds =
+      holds_if(run->skipped == 1 && untouched && equal && run->final_scale == clean->final_scale);
+  return expectation;
+}
+
+}  // namespace
+
+void add_special_runs(TutorialTable& table, int threads,
+                      const std::function<void(const std::string&)>& progress) {
+  if (const TutorialRun* const written = table.find(custom_step, "as-written")) {
+    RunConfig config = written->config;
+    config.optimizer.loss_scale = 1;
+    progress(divides_in_the_step);
+    TutorialChanges changes;
+    changes.method = std::make_unique<CustomStep>(config.scaler.initial_scale);
+    table.add(
+        run_tutorial(std::string(custom_step), divides_in_the_step, config, threads, std::move(changes)));
+  }
+  if (const TutorialRun* const accumulated = table.find(linear9, "o1-accumulate10")) {
+    RunConfig config = accumulated->config;
+    config.train.steps = 2;
+    progress(overflow_in_window);
+    TutorialChanges changes;
+    changes.training = [](engine::data::BatchSource& source) {
+      return std::make_unique<OverflowingSource>(source, overflowing_micro_batch, far_away);
+    };
+    table.add(run_tutorial(std::string(linear9), overflow_in_window, config, threads, std::move(changes)));
+    // Ten batches an epoch: the second window has the batches of the first, so this is what it should come to.
+    config.train.steps = 1;
+    config.scaler.initial_scale *= config.scaler.backoff_factor;
+    progress(after_dropped_window);
+    table.add(run_tutorial(std::string(linear9), after_dropped_window, config, threads));
+  }
+}
+
+std::vector<Expectation> judge(const TutorialTable& table) {
+  return {
+      near_fp32(table, "O1 trains as FP32 does", "o1"),
+      near_fp32(table, "O2 with master weights trains as FP32 does", "o2-masters"),
+      frozen_weights(table),
+      same_division(table),
+      other_result(table,
+                   "a forgotten division changes the result even under AdamW, which nearly hides it: only "
+                   "epsilon knows the size of a gradient",
+                   "as-written", "division-forgotten"),
+      other_result(table, "so does a doubled one", "as-written", "division-doubled"),
+      other_result(table, "under SGD a forgotten division multiplies the learning rate by the loss scale",
+                   "sgd-optimizer-divides", "sgd-division-forgotten"),
+      other_result(table, "and a doubled one divides it", "sgd-optimizer-divides", "sgd-division-doubled"),
+      dropped_window(table)};
+}
+
+}  // namespace fp16lab::experiments

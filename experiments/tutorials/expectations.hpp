@@ -1,0 +1,42 @@
+// What must hold of the tutorials' systems, whatever the machine: fixed before anything is measured.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "experiments/tutorials/tutorial_table.hpp"
+
+namespace fp16lab::experiments {
+
+enum class Holds {
+  yes,
+  no,
+  not_run,  ///< the runs that it is about are not in the table
+};
+
+struct Expectation {
+  std::string claim;
+  std::string criterion;
+  std::string measured = {};
+  Holds holds = Holds::not_run;
+};
+
+/// Largest relative difference of a final loss from FP32's that counts as none, and the share of the stored FP16 weights
+/// that SGD at 1e-4 must leave as they are for "does not move".
+inline constexpr double as_fp32 = 1e-3;
+inline constexpr double frozen_share = 0.95;
+
+/// Names of the runs that configuration files cannot hold.
+inline constexpr const char* divides_in_the_step = "divides-in-the-step";
+inline constexpr const char* overflow_in_window = "o1-accum10-overflow";
+inline constexpr const char* after_dropped_window = "o1-accum10-after-drop";
+
+/// Adds those runs, made from "as-written" of mindspore_custom_step and "o1-accumulate10" of paddle_linear9 (nothing where
+/// the table lacks them). `progress` is told the name of each.
+void add_special_runs(TutorialTable& table, int threads,
+                      const std::function<void(const std::string&)>& progress);
+
+std::vector<Expectation> judge(const TutorialTable& table);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,153 @@
+#include "experiments/tutorials/tutorial_run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "engine/train/trainer.hpp"
+#include "experiments/exit_code.hpp"
+#include "experiments/interrupt.hpp"
+#include "experiments/prepared_run.hpp"
+#include "numerics/philox.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+/// Compares one parameter's stored bits with those before the first step.
+class WatchedParameter {
+ public:
+  WatchedParameter(engine::Backend& backend, const engine::Parameter& parameter)
+      : parameter_(&parameter), first_(parameter.value.byte_count()), now_(first_.size()) {
+    moved_.resize(static_cast<std::size_t>(parameter.value.element_count()));
+    backend.download(parameter.value, first_);
+  }
+
+  void look(engine::Backend& backend) {
+    backend.download(parameter_->value, now_);
+    const std::size_t size = size_of(parameter_->value.dtype());
+    for (std::size_t i = 0; i < moved_.size(); ++i)
+      if (std::memcmp(&first_[i * size], &now_[i * size], size) != 0) moved_[i] = true;
+  }
+
+  void add_to(Motion& motion) const {
+    motion.elements += moved_.size();
+    motion.moved += static_cast<std::uint64_t>(std::count(moved_.begin(), moved_.end(), true));
+  }
+  bool is_bias() const { return parameter_->name.ends_with("bias"); }
+
+ private:
+  const engine::Parameter* parameter_;
+  std::vector<std::byte> first_, now_;
+  std::vector<bool> moved_;
+};
+
+std::uint64_t digest_of(engine::Backend& backend, const std::vector<engine::Parameter*>& parameters) {
+  std::uint64_t digest = 0;
+  for (const engine::Parameter* parameter : parameters)
+    digest += backend.digest(parameter->value, stream_id(parameter->name));
+  return digest;
+}
+
+/// One batch of another source, to evaluate on.
+class OneBatch final : public engine::data::BatchSource {
+ public:
+  OneBatch(engine::data::BatchSource& source, std::uint64_t index) : source_(&source), index_(index) {}
+  std::uint64_t batches_per_epoch() const override { return 1; }
+  std::int64_t rows_per_batch() const override { return source_->rows_per_batch(); }
+  std::string_view split() const override { return "train"; }
+  engine::data::Batch batch(engine::Backend& backend, std::uint64_t) override {
+    return source_->batch(backend, index_);
+  }
+
+ private:
+  engine::data::BatchSource* source_;
+  std::uint64_t index_;
+};
+
+class Watcher final : public engine::TrainObserver {
+ public:
+  void watch(engine::Backend& backend, std::vector<engine::Parameter*> parameters) {
+    backend_ = &backend;
+    parameters_ = std::move(parameters);
+    for (const engine::Parameter* parameter : parameters_) watched_.emplace_back(backend, *parameter);
+  }
+  /// Calls `action` when `steps` steps are done.
+  void after(std::uint64_t steps, std::function<void()> action) {
+    action_step_ = steps;
+    action_ = std::move(action);
+  }
+  void report(TutorialRun& run) const {
+    for (const WatchedParameter& parameter : watched_)
+      parameter.add_to(parameter.is_bias() ? run.biases : run.weights);
+    run.digest_after_first_step = digest_after_first_step_;
+  }
+
+  bool wants_gradients(std::uint64_t) override { return false; }
+  void on_gradient(const engine::GradientRecord&) override {}
+  void on_step(const engine::StepRecord& record) override {
+    for (WatchedParameter& parameter : watched_) parameter.look(*backend_);
+    if (record.step == action_step_) action_();
+    if (record.step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
+  }
+  void on_evaluation(const engine::EvaluationRecord&) override {}
+  bool stop_requested() override { return interrupted(); }
+
+ private:
+  engine::Backend* backend_ = nullptr;
+  std::vector<engine::Parameter*> parameters_;
+  std::vector<WatchedParameter> watched_;
+  std::uint64_t digest_after_first_step_ = 0;
+  std::uint64_t action_step_ = 0;  ///< 0: never
+  std::function<void()> action_;
+};
+
+}  // namespace
+
+TutorialRun run_tutorial(std::string system, std::string variant, const RunConfig& config, int threads,
+                         TutorialChanges changes) {
+  const auto start = std::chrono::steady_clock::now();
+  TutorialRun run{.system = std::move(system), .variant = std::move(variant), .config = config};
+  const std::unique_ptr<PreparedRun> prepared = prepare_run(config, threads);
+  if (changes.method != nullptr) prepared->workload.method = std::move(changes.method);
+  std::unique_ptr<engine::data::BatchSource> training;
+  if (changes.training) {
+    training = changes.training(*prepared->workload.training);
+    prepared->workload.training = training.get();
+  }
+  Watcher watcher;
+  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->train, prepared->amp,
+                          prepared->scaler, prepared->optimizer, watcher);
+  watcher.watch(*prepared->backend, trainer.parameters());
+  run.digest_before = digest_of(*prepared->backend, trainer.parameters());
+  run.loss_before = trainer.evaluate().loss;
+
+  const std::uint64_t micro_batches =
+      prepared->train.steps * static_cast<std::uint64_t>(prepared->train.accumulate);
+  OneBatch last_batch(*prepared->workload.training, micro_batches - 1);
+  const auto look_at_last_batch = [&] {
+    engine::data::BatchSource* const evaluation = std::exchange(prepared->workload.evaluation, &last_batch);
+    run.last_batch_loss = trainer.evaluate().loss;
+    prepared->workload.evaluation = evaluation;
+  };
+  if (prepared->train.steps == 1)
+    look_at_last_batch();
+  else
+    watcher.after(prepared->train.steps - 1, look_at_last_batch);
+
+  const engine::RunResult result = trainer.run();
+  if (result.end == engine::RunResult::End::stopped) throw CommandError(ExitCode::interrupted, "interrupted");
+  if (result.end == engine::RunResult::End::finished) run.loss = result.evaluation_loss;
+  run.accuracy = result.evaluation_accuracy;
+  run.steps = result.steps;
+  run.skipped = result.skipped_steps;
+  run.final_scale = result.final_loss_scale;
+  run.weights_digest = digest_of(*prepared->backend, trainer.parameters());
+  watcher.report(run);
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return run;
+}
+
+}  // namespace fp16lab::experiments

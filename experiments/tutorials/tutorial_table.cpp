@@ -1,0 +1,169 @@
+#include "experiments/tutorials/tutorial_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fp16lab::experiments {
+namespace {
+
+/// Paddle's tutorials ran on a V100 (16 GB); FP32 and O1 of the static graph differ from these in the last digits only.
+/// Their O2 keeps no master weights. MindSpore's prints no FP32 run.
+constexpr TheirResult their_results[] = {
+    {"paddle_linear9", "fp32", 0.6486028, 0.529},
+    {"paddle_linear9", "o1", 0.6486219, 0.118},
+    {"paddle_linear9", "o1-scale128", 0.6486222, 0.117},
+    {"paddle_linear9", "o2-no-masters", 0.6743, 0.102},
+    {"paddle_linear9", "o2-guard-8-of-9", 0.6691731, 0.140},
+    {"paddle_linear9", "o1-accumulate10", 0.6602017, 0.113},
+    {"paddle_mlp3", "fp32", 1.24519622, 2.926},
+    {"paddle_mlp3", "o1", 1.24815702, 1.294},
+    {"paddle_mlp3", "o2-no-masters", 1.25423336, 0.890},
+    {"paddle_mlp3", "o1-accumulate10", 1.25602019, 1.026},
+    {"mindspore_lenet5", "o2", 2.268},
+};
+
+bool comparable(const RunConfig& a, const RunConfig& b) {
+  return a.optimizer.name == b.optimizer.name && a.train.accumulate == b.train.accumulate &&
+         a.train.accumulate_mode == b.train.accumulate_mode;
+}
+
+/// "" for nothing.
+std::string optional_text(const std::optional<double>& value, fmt::format_string<const double&> format) {
+  return value ? fmt::format(format, *value) : "";
+}
+
+/// The loss of the last batch over that of the system's plain FP32 run: how the tutorials' numbers compare.
+std::optional<double> their_measure(const TutorialTable& table, const TutorialRun& run) {
+  const TutorialRun* const plain = table.find(run.system, "fp32");
+  if (plain == nullptr || !std::isfinite(run.last_batch_loss)) return std::nullopt;
+  return run.last_batch_loss / plain->last_batch_loss;
+}
+
+std::optional<double> their_ratio(const TutorialRun& run) {
+  const TheirResult* const theirs = their_result(run.system, run.variant);
+  const TheirResult* const plain = their_result(run.system, "fp32");
+  if (theirs == nullptr || plain == nullptr) return std::nullopt;
+  return theirs->loss / plain->loss;
+}
+
+}  // namespace
+
+bool TutorialTable::is_reference(const RunConfig& config) {
+  return config.amp.level == "O0" && config.amp.to_float.empty() && config.scaler.policy == "none";
+}
+
+const TheirResult* their_result(std::string_view system, std::string_view variant) {
+  for (const TheirResult& result : their_results)
+    if (result.system == system && result.variant == variant) return &result;
+  return nullptr;
+}
+
+const TutorialRun* TutorialTable::find(std::string_view system, std::string_view variant) const {
+  for (const TutorialRun& run : runs_)
+    if (run.system == system && run.variant == variant) return &run;
+  return nullptr;
+}
+
+const TutorialRun* TutorialTable::reference_of(const TutorialRun& run) const {
+  for (const TutorialRun& candidate : runs_)
+    if (candidate.system == run.system && is_reference(candidate.config) &&
+        comparable(candidate.config, run.config))
+      return &candidate;
+  return nullptr;
+}
+
+std::optional<double> TutorialTable::ratio_of(const TutorialRun& run) const {
+  const TutorialRun* const reference = reference_of(run);
+  if (reference == nullptr || !reference->loss || !run.loss) return std::nullopt;
+  return *run.loss / *reference->loss;
+}
+
+std::optional<double> TutorialTable::progress_of(const TutorialRun& run) const {
+  const TutorialRun* const reference = reference_of(run);
+  if (reference == nullptr || !reference->loss || !run.loss) return std::nullopt;
+  return (run.loss_before - *run.loss) / (reference->loss_before - *reference->loss);
+}
+
+std::optional<double> TutorialTable::spread_of(const TutorialRun& run) const {
+  const TutorialRun* const reference = reference_of(run);
+  if (reference == nullptr || !reference->loss) return std::nullopt;
+  double low = *reference->loss;
+  double high = low;
+  bool repeated = false;
+  for (const TutorialRun& other : repetitions_) {
+    if (other.system != run.system || !comparable(other.config, run.config) || !other.loss) continue;
+    low = std::min(low, *other.loss);
+    high = std::max(high, *other.loss);
+    repeated = true;
+  }
+  if (!repeated) return std::nullopt;
+  return high - low;
+}
+
+std::string TutorialTable::verdict_of(const TutorialRun& run) const {
+  if (!run.loss || !std::isfinite(*run.loss)) return fmt::format("diverged after {} steps", run.steps);
+  const std::optional<double> ratio = ratio_of(run);
+  if (!ratio) return "no FP32 run to compare with";
+  if (reference_of(run) == &run) return "reference";
+  if (std::abs(*ratio - 1) < 1e-3) return "as FP32";
+  if (const auto spread = spread_of(run); spread && std::abs(*run.loss - *reference_of(run)->loss) <= *spread)
+    return "within FP32's seeds";
+  const double progress = *progress_of(run);
+  if (progress < 0.5) return fmt::format("makes {:.1f} % of FP32's way", 100 * progress);
+  return std::abs(*ratio - 1) < 1e-2 ? "within 1 %" : *ratio > 1 ? "ends higher" : "ends lower";
+}
+
+std::string TutorialTable::text() const {
+  std::string text =
+      fmt::format("{:<24} {:<23} {:>9} {:>9} {:>8} {:>7} {:>8} {:>8}  {:<24} {:>7} {:>7} {:>8} {:>7}\n",
+                  "system", "variant", "at first", "at last", "/ FP32", "skipped", "still", "scale",
+                  "verdict", "ours", "theirs", "loss", "seconds");
+  for (const TutorialRun& run : runs_) {
+    const TheirResult* const theirs = their_result(run.system, run.variant);
+    text += fmt::format(
+        "{:<24} {:<23} {:>9.6f} {:>9} {:>8} {:>7} {:>7.2f}% {:>8.6g}  {:<24} {:>7} {:>7} {:>8} {:>7}\n",
+        run.system, run.variant, run.loss_before, optional_text(run.loss, "{:.6f}"),
+        optional_text(ratio_of(run), "{:.5f}"), run.skipped, 100 * run.weights.still(), run.final_scale,
+        verdict_of(run), theirs != nullptr ? optional_text(their_measure(*this, run), "{:.4f}") : "",
+        optional_text(their_ratio(run), "{:.4f}"),
+        theirs != nullptr ? fmt::format("{:.6f}", theirs->loss) : "",
+        theirs != nullptr ? optional_text(theirs->seconds, "{:.3f}") : "");
+  }
+  return text +
+         "at first, at last: loss over the evaluation batches (synthetic data: the training batches) before "
+         "the first "
+         "and after the last step\n"
+         "/ FP32: the last one over that of FP32 with the same optimizer and accumulation\n"
+         "still: weights (without biases) whose stored bits never changed, after any step; scale: after the "
+         "last step\n"
+         "ours, theirs: as the tutorials measure, the loss of the last batch before its step, over FP32's; "
+         "loss, "
+         "seconds: the "
+         "tutorial's own, at its size and on its machine\n";
+}
+
+std::string TutorialTable::csv() const {
+  std::string text =
+      "system,variant,seed,steps,loss_before,loss,ratio_to_fp32,progress_to_fp32,accuracy,last_batch_loss,"
+      "skipped_steps,final_scale,weights,weights_moved,biases,biases_moved,weights_digest,seconds,verdict,"
+      "tutorial_loss,tutorial_seconds\n";
+  const auto add = [&](const TutorialRun& run, const std::string& ratio, const std::string& progress,
+                       const std::string& verdict) {
+    const TheirResult* const theirs = their_result(run.system, run.variant);
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:016x},{:.3f},{},{},{}\n",
+                        run.system, run.variant, run.config.train.seed, run.steps, run.loss_before,
+                        optional_text(run.loss, "{}"), ratio, progress, optional_text(run.accuracy, "{}"),
+                        run.last_batch_loss, run.skipped, run.final_scale, run.weights.elements,
+                        run.weights.moved, run.biases.elements, run.biases.moved, run.weights_digest,
+                        run.seconds, verdict, theirs != nullptr ? fmt::format("{}", theirs->loss) : "",
+                        theirs != nullptr ? optional_text(theirs->seconds, "{}") : "");
+  };
+  for (const TutorialRun& run : runs_)
+    add(run, optional_text(ratio_of(run), "{}"), optional_text(progress_of(run), "{}"), verdict_of(run));
+  for (const TutorialRun& run : repetitions_) add(run, "", "", "another seed of the reference");
+  return text;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,166 @@
+// exp_claims as a user runs it: every claim against an expectation typed here, every command that it shows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "experiments/claims/claim.hpp"
+#include "tests/experiments/shown_commands.hpp"
+
+namespace fp16lab::experiments::claims {
+namespace {
+
+using nlohmann::json;
+
+struct Expected {
+  std::string computed;
+  std::string verdict;
+};
+/// By what the claim says. Computed by hand or taken from the sources: 65504 = (2 - 2^-10) 2^15; 2^-25 and 2^-28 in
+/// full; 1118 2^-24 for 0.00006666666; 4094 = (2 - 2^-10) / (2^-11 (1 + 2^-10)) to seven digits; ratios, sums and rates
+/// by long division (one training step of L square layers is (3 L - 1) 2 B W^2 flops).
+const std::map<std::string, Expected> expectations{
+    {"the lower end of the range is -65504", {"-65504", "true"}},
+    {"the upper end of the range is 66504", {"65504", "false"}},
+    {"the smallest normal number is -65504", {"6.103515625e-05", "false"}},
+    {"positive FP16 numbers reach from 6.10e-5 to 65504", {"5.9604644775390625e-08", "imprecise"}},
+    {"the smallest positive number is 2^-24 = 5.96e-8", {"5.9604644775390625e-08", "true"}},
+    {"FP16 covers 40 powers of two", {"40", "true"}},
+    {"a subnormal number with exponent k has 25 - k significant bits (k = -20: 45)", {"5", "imprecise"}},
+    {"magnitudes below 2^-24 become zero", {"2.98023223876953125e-08", "imprecise"}},
+    {"a scale of 8 saves gradients from 2^-27 on", {"3.7252902984619140625e-09", "imprecise"}},
+    {"values above 65504 overflow", {"65520", "imprecise"}},
+    {"0.00006666666 becomes 0.000067", {"6.663799285888671875e-05", "imprecise"}},
+    {"an update can be lost where the weight is at least 2048 times as large", {"2048", "true"}},
+    {"an update is always lost where the weight is over 2048 times as large", {"4094", "false"}},
+    {"O1 is 2.1 times as fast as FP32", {"2.261", "imprecise"}},
+    {"O2 is 3.0 times as fast as FP32", {"3.288", "imprecise"}},
+    {"FP32: 0.529 s for a batch of 2048 on a V100 SXM2", {"13.5 TFLOPS of 15.7", "true"}},
+    {"FP32, static graph: 0.531 s for a batch of 2048 on a V100 SXM2", {"13.5 TFLOPS of 15.7", "true"}},
+    {"O1: 0.118 s for a batch of 2048 on a V100 SXM2", {"60.6 TFLOPS of 125.0", "true"}},
+    {"O1, static graph: 0.117 s for a batch of 2048 on a V100 SXM2", {"61.1 TFLOPS of 125.0", "true"}},
+    {"O2: 0.102 s for a batch of 2048 on a V100 SXM2", {"70.1 TFLOPS of 125.0", "true"}},
+    {"O2, static graph: 0.098 s for a batch of 2048 on a V100 SXM2", {"72.9 TFLOPS of 125.0", "true"}},
+    {"accumulation of 10: 0.113 s for a batch of 2048 on a V100 SXM2", {"63.2 TFLOPS of 125.0", "true"}},
+    {"FP32: 2.926 s for 5 x 50 batches of 512 on a V100 SXM2", {"11.7 TFLOPS of 15.7", "true"}},
+    {"O1: 1.294 s for 5 x 50 batches of 512 on a V100 SXM2", {"26.6 TFLOPS of 125.0", "true"}},
+    {"O2: 0.890 s for 5 x 50 batches of 512 on a V100 SXM2", {"38.6 TFLOPS of 125.0", "true"}},
+    {"accumulation: 1.026 s for 5 x 50 batches of 512 on a V100 SXM2", {"33.5 TFLOPS of 125.0", "true"}},
+    {"O2 with fp16_guard on 8 of 9 layers takes 0.140 s", {"0.146", "true"}},
+    {"66.8 % are zero, FP16 makes 31 % zero, 5.3 % stay: together all of them", {"103.1", "false"}},
+    {"68 % of them are zero", {"66.8", "imprecise"}},
+    {"4 % lie in (2^-32, 2^-30)", {"4", "true"}},
+    {"4 % lie in (2^-32, 2^-20)", {"28.6", "false"}},
+    {"31 % become zero in FP16", {"24", "false"}},
+    {"a scale of 32K saves all but 0.1 %", {"0.11", "true"}},
+    {"training LeNet-5 on ten classes starts at a loss of 2.30", {"2.302585", "true"}},
+    {"ten epochs of LeNet-5 with a fixed scale of 1024 train it to a loss of 2.268",
+     {"the right class gets a probability of 0.1035, where chance gives 0.1000", "imprecise"}},
+    {"O2 prints a loss of 0.6743 because it is an FP16 number", {"0.6743164", "true"}},
+    {"it starts at 2^24 and is halved by an overflow", {"2^23", "true"}},
+    {"it is doubled after 2000 steps without overflow", {"2000, to 2^25", "true"}},
+    {"DynamicLossScaleManager(4, 3000) has a factor of 4", {"3000", "false"}},
+    {"DynamicLossScaleManager(4, 3000) has a window of 3000 steps", {"2000", "false"}},
+    {"ten batches may be accumulated without dividing by ten", {"10.0000 times as large", "false"}},
+    {"the loss is divided by the number of batches: a factor of 10 for ten", {"10.0000", "true"}},
+    {"the model's weights are kept in FP16", {"f32", "false"}},
+    {"an FP32 copy is updated from FP16 gradients", {"f32", "false"}},
+};
+
+/// Of those that come from training runs, the first number in percent lies between these. Bounds: 0.1 % is what "the
+/// same loss" means; a loss without master weights is at least a third of the tutorial's distance away, and at most
+/// twice it.
+struct Between {
+  double low, high;
+  std::string verdict;
+};
+const std::map<std::string, Between> measured{
+    {"O1 ends at FP32's loss: 0.6486219 against 0.6486028", {-0.1, 0.1, "true"}},
+    {"O2 ends higher than FP32: 0.6743 against 0.6486028", {1.3, 7.9, "imprecise"}},
+    {"O2 with fp16_guard on 8 of 9 layers ends between them: 0.6691731", {1.1, 6.3, "true"}},
+    {"an accumulation of 10 ends at 0.6602017", {-0.1, 0.1, "imprecise"}},
+    {"O1 ends at 1.24815702, FP32 at 1.24519622", {-0.1, 0.1, "false"}},
+    {"O2 ends at 1.25423336", {0.24, 1.5, "imprecise"}},
+    {"accumulation ends at 1.25602019", {-0.1, 0.1, "false"}},
+};
+const std::string chain_rule = "scaling the loss and unscaling the gradients changes nothing (FP32)";
+
+class Claims : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "claims";
+    std::filesystem::remove_all(folder);
+    const testing_support::Finished result =
+        testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_claims",
+                                     {"--json", "--threads", "1", "-o", folder.string()}, testing::TempDir());
+    ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+    table_ = json::parse(result.out);
+    csv_ = testing_support::slurp(folder / "exp_claims.csv");
+  }
+  inline static json table_;
+  inline static std::string csv_;
+};
+
+TEST_F(Claims, EveryValueIsTheOneTypedHere) {
+  std::set<std::string> seen;
+  for (const json& row : table_) {
+    const std::string words = row["claim"], computed = row["computed"], verdict = row["verdict"];
+    EXPECT_TRUE(seen.insert(words).second) << words << " is listed twice";
+    EXPECT_TRUE(row["stands"].get<bool>()) << words;
+    if (const auto found = expectations.find(words); found != expectations.end()) {
+      EXPECT_EQ(computed, found->second.computed) << words;
+      EXPECT_EQ(verdict, found->second.verdict) << words;
+    } else if (const auto range = measured.find(words); range != measured.end()) {
+      const double percent = std::strtod(computed.c_str(), nullptr);
+      EXPECT_GT(percent, range->second.low) << words;
+      EXPECT_LT(percent, range->second.high) << words;
+      EXPECT_EQ(verdict, range->second.verdict) << words;
+    } else {
+      EXPECT_EQ(words, chain_rule);
+      EXPECT_TRUE(computed.starts_with("0 of ")) << computed;
+      EXPECT_EQ(computed.find(", 0 at S = 1000"), std::string::npos) << computed;
+      EXPECT_EQ(verdict, "imprecise");
+    }
+  }
+  EXPECT_EQ(seen.size(), expectations.size() + measured.size() + 1);
+}
+
+TEST_F(Claims, EveryCommandShownParses) {
+  std::set<std::string> commands;
+  for (const json& row : table_) commands.insert(row["command"].get<std::string>());
+  EXPECT_GT(commands.size(), 15u);
+  for (const std::string& command : commands) expect_parses(command);
+}
+
+TEST_F(Claims, TheTableHasTheSameRows) {
+  EXPECT_TRUE(csv_.starts_with("topic,source,claim,claimed,computed,verdict,stands,command,remark\n"));
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(csv_, '\n')), table_.size() + 1);
+  for (const json& row : table_)
+    EXPECT_NE(csv_.find("\"" + row["claim"].get<std::string>() + "\","), std::string::npos);
+}
+
+TEST(ClaimVerdicts, ANumberIsJudgedByTheDigitsThatItHas) {
+  EXPECT_EQ(judge_number("2.1", 2.14), Verdict::holds);
+  EXPECT_EQ(judge_number("2.1", 2.16), Verdict::imprecise);
+  EXPECT_EQ(judge_number("2.1", 2.4), Verdict::fails) << "0.3 is more than a tenth of 2.4";
+  EXPECT_EQ(judge_number("3.0", 3.04), Verdict::holds);
+  EXPECT_EQ(judge_number("3", 3.04), Verdict::holds);
+  EXPECT_EQ(judge_number("3.00", 3.04), Verdict::imprecise);
+  EXPECT_EQ(judge_number("0.000067", 6.663799e-05), Verdict::holds);
+  EXPECT_EQ(judge_number("6.10e-5", 6.103515625e-05), Verdict::holds);
+  EXPECT_EQ(judge_number("2000", 2000), Verdict::holds);
+  EXPECT_EQ(judge_number("2^24", 0x1p24), Verdict::holds);
+  EXPECT_EQ(judge_number("4", -4), Verdict::fails);
+  EXPECT_THROW(judge_number("many", 1), std::invalid_argument);
+  EXPECT_EQ(judge_readings(true, true), Verdict::holds);
+  EXPECT_EQ(judge_readings(false, true), Verdict::imprecise);
+  EXPECT_EQ(judge_readings(false, false), Verdict::fails);
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments::claims

@@ -1,0 +1,41 @@
+// What of a configuration tells the runs of one workload apart: who divides by the loss scale, and layers made low by hand.
+#include "reports/run_config.hpp"
+
+#include <gtest/gtest.h>
+
+namespace fp16lab::reports {
+namespace {
+
+FlatConfig config_of(std::string_view toml) { return flatten_toml(toml, "test"); }
+
+TEST(RunConfig, WhoDividesByTheScaleBelongsToTheConfigurationNotToTheWorkload) {
+  const FlatConfig scaler =
+      config_of("amp.level = \"O2\"\nscaler.policy = \"fixed\"\noptimizer.name = \"sgd\"");
+  const FlatConfig optimizer = config_of(
+      "amp.level = \"O2\"\nscaler.policy = \"fixed\"\noptimizer.name = \"sgd\"\n"
+      "scaler.drop_overflow_update = false\noptimizer.loss_scale = 1024.0");
+  EXPECT_EQ(workload_settings(scaler), workload_settings(optimizer));
+  EXPECT_NE(configuration_settings(scaler), configuration_settings(optimizer));
+  EXPECT_EQ(configuration_settings(optimizer).at("optimizer.loss_scale"), "1024.0");
+  EXPECT_EQ(configuration_settings(optimizer).at("scaler.drop_overflow_update"), "false");
+}
+
+TEST(RunConfig, DefaultsOfTheDivisionAreAsIfTheyWereNotThere) {
+  // Runs of earlier versions do not have these keys.
+  const FlatConfig before = config_of("amp.level = \"O1\"\nscaler.policy = \"fixed\"");
+  const FlatConfig now = config_of(
+      "amp.level = \"O1\"\nscaler.policy = \"fixed\"\nscaler.drop_overflow_update = "
+      "true\noptimizer.loss_scale = 1.0");
+  EXPECT_EQ(configuration_settings(before), configuration_settings(now));
+  EXPECT_EQ(workload_settings(before), workload_settings(now));
+}
+
+TEST(RunConfig, ALayerMadeLowByHandIsNotFp32) {
+  EXPECT_EQ(configuration_of(config_of("amp.level = \"O0\"\namp.to_float = []")).label, "FP32");
+  const ConfigurationId id = configuration_of(config_of("amp.level = \"O0\"\namp.to_float = [\"fc1=f16\"]"));
+  EXPECT_EQ(id.precision, Precision::low);
+  EXPECT_EQ(id.label, "FP16 O0 no scaling");
+}
+
+}  // namespace
+}  // namespace fp16lab::reports
