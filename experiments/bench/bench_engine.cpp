@@ -1,8 +1,8 @@
 // bench_engine: what a training step costs, as times of a yardstick in the same process.
 //
 // Cases: a step under O1 on the Hopper model against sgemm on the shapes of its products (multilayer perceptron) and
-// against our own FP32 step; the share that histograms of every gradient add. Options are Google Benchmark's;
-// environment as in bench_numerics.
+// against our own FP32 step; the share that histograms of every gradient add; other levels and dtypes against O1.
+// Options are Google Benchmark's; environment as in bench_numerics.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -103,9 +103,21 @@ void register_products(const std::string& name, int threads, TrainingSetup setup
 }
 
 void register_all(int threads) {
-  const TrainingSetup fp32{.level = Level::O0};
-  const TrainingSetup mixed{.level = Level::O1};
-  const TrainingSetup observed{.level = Level::O1, .histograms = true};
+  using engine::Level;
+  using engine::amp::Dialect;
+  const TrainingSetup fp32{};
+  const TrainingSetup mixed{.amp = {.level = Level::O1}, .label = "O1"};
+  const TrainingSetup observed{.amp = {.level = Level::O1}, .label = "O1", .histograms = true};
+  const std::vector<TrainingSetup> others = {
+      {.amp = {.level = Level::O1, .dtype = DType::bf16}, .label = "O1-bf16"},
+      {.amp = {.level = Level::O1,
+               .fp8_operands = engine::Fp8Rounding::e4m3,
+               .fp8_gradients = engine::Fp8Rounding::e5m2},
+       .label = "O1-fp8"},
+      {.amp = {.level = Level::O2, .dialect = Dialect::paddle}, .label = "paddle-O2"},
+      {.amp = {.level = Level::O2, .dialect = Dialect::paddle, .master_weights = false},
+       .label = "paddle-O2-no-masters"},
+      {.amp = {.level = Level::O3, .dialect = Dialect::mindspore}, .label = "mindspore-O3"}};
   register_products("mlp/O1", threads, mixed);
   register_products("mlp/O0", threads, fp32);
   struct Network {
@@ -116,6 +128,9 @@ void register_all(int threads) {
     register_steps(fmt::format("{}/O1", network.name), "O0", threads, network.make, mixed, fp32);
     register_steps(fmt::format("{}/O1+histograms", network.name), "O1", threads, network.make, observed,
                    mixed);
+    for (const TrainingSetup& other : others)
+      register_steps(fmt::format("{}/{}", network.name, other.label), "O1", threads, network.make, other,
+                     mixed);
   }
 }
 

@@ -53,7 +53,7 @@ class Watcher final : public TrainObserver {
   bool histograms_;
 };
 
-/// Peaks by "name/level/threads".
+/// Peaks by "name/label/threads".
 std::map<std::string, std::size_t>& peaks() {
   static std::map<std::string, std::size_t> all;
   return all;
@@ -64,8 +64,8 @@ class OneBatchTraining final : public TrainingCase {
   template <class MakeModel>
   OneBatchTraining(const std::string& name, const TrainingSetup& setup, const Shape& inputs,
                    std::int64_t classes, const MakeModel& make_model)
-      : name_(fmt::format("{}/{}{}/threads:{}", name, amp::name_of(setup.level),
-                          setup.histograms ? "+histograms" : "", setup.threads)),
+      : name_(fmt::format("{}/{}{}/threads:{}", name, setup.label, setup.histograms ? "+histograms" : "",
+                          setup.threads)),
         backend_(make_emulated_backend(tensor_core_model("hopper"), setup.threads)),
         source_(*backend_, inputs, classes),
         watcher_(setup.histograms) {
@@ -75,10 +75,10 @@ class OneBatchTraining final : public TrainingCase {
     optimizer.learning_rate = 0.0;
     optimizer.momentum = 0.9;
     ScalerOptions scaler;
-    if (setup.level != Level::O0)
+    if (setup.amp.level != Level::O0)
       scaler = {.policy = "dynamic", .initial_scale = 1024.0, .growth_interval = 1 << 30};
-    trainer_ = std::make_unique<Trainer>(*backend_, workload_, TrainOptions{.steps = 1},
-                                         AmpOptions{.level = setup.level}, scaler, optimizer, watcher_);
+    trainer_ = std::make_unique<Trainer>(*backend_, workload_, TrainOptions{.steps = 1}, setup.amp, scaler,
+                                         optimizer, watcher_);
   }
   ~OneBatchTraining() override { peaks()[name_] = backend_->memory_statistics().peak_bytes_in_use; }
   OneBatchTraining(const OneBatchTraining&) = delete;

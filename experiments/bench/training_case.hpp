@@ -11,11 +11,10 @@
 
 namespace fp16lab::bench {
 
-using engine::Level;
-
 struct TrainingSetup {
-  Level level = Level::O0;
-  bool histograms = false;  ///< of every gradient in every step
+  engine::AmpOptions amp = {};  ///< with a loss scale of 1024 where the level is not O0
+  std::string label = "O0";     ///< of the line about peak memory
+  bool histograms = false;      ///< of every gradient in every step
   int threads = 1;
 };
 
