@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "numerics/philox.hpp"
 #include "reports/gnuplot.hpp"
 
 namespace fp16lab::reports {
@@ -91,6 +92,8 @@ std::string slug(std::string_view text) {
       out += '-';
   }
   while (!out.empty() && out.back() == '-') out.pop_back();
+  if (out.size() > longest_slug)
+    out = fmt::format("{}-{:016x}", out.substr(0, longest_slug - 17), stream_id(out));
   return out.empty() ? "unnamed" : out;
 }
 

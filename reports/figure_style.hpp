@@ -37,7 +37,11 @@ std::string line_spec(const LineStyle& style);
 /// A colour that tells layer `index` from its neighbours.
 std::string_view layer_color(std::size_t index);
 
-/// "Classifier on X (a=b)" -> "classifier-on-x-a-b": letters, digits and single hyphens.
+/// File systems allow 255 bytes in a name; a figure's has two slugs and an ending.
+inline constexpr std::size_t longest_slug = 96;
+
+/// "Classifier on X (a=b)" -> "classifier-on-x-a-b": letters, digits and single hyphens. What would be longer than
+/// longest_slug is cut, and ends with a digest of the whole.
 std::string slug(std::string_view text);
 
 /// A script that runs `body` once for SVG and once for PNG at twice the resolution; width and height in

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -36,17 +37,72 @@ std::string differences(const FlatConfig& settings, const std::vector<FlatConfig
   return text;
 }
 
-/// Appends to each name that occurs more than once the settings that tell its bearers apart.
+/// The folder's name without its seed, as a sweep writes it: "lenet5-o2-seed1" -> "lenet5-o2".
+std::string without_seed(const std::string& name) {
+  const std::size_t seed = name.rfind("-seed");
+  const bool numbered = seed != std::string::npos && seed + 5 < name.size() &&
+                        name.find_first_not_of("0123456789", seed + 5) == std::string::npos;
+  return numbered ? name.substr(0, seed) : name;
+}
+
+/// What the folders' names of these runs have in common, in whole words between hyphens: what a sweep calls their
+/// workload, or their variant. Empty if there is nothing.
+std::string common_name(const std::vector<Run>& runs, const std::vector<std::size_t>& members) {
+  std::string common = without_seed(runs[members.front()].name);
+  for (const std::size_t index : members) {
+    const std::string name = without_seed(runs[index].name);
+    if (name == common) continue;
+    std::size_t length = 0;
+    while (length < std::min(name.size(), common.size()) && name[length] == common[length]) ++length;
+    const bool whole =
+        length == common.size() ? name[length] == '-' : length == name.size() && common[length] == '-';
+    if (!whole) {
+      const std::size_t hyphen = length == 0 ? std::string::npos : common.rfind('-', length - 1);
+      length = hyphen == std::string::npos ? 0 : hyphen;
+    }
+    common.resize(length);
+  }
+  return common;
+}
+
+/// Longer lists of differences are no names; the folders' names serve instead where they tell the bearers apart.
+constexpr std::size_t longest_differences = 48;
+
+/// Appends to each name that occurs more than once the settings that tell its bearers apart, or, where those are many,
+/// what their folders are called (`short_names`).
 template <class Named>
 void make_names_unique(std::vector<Named>& items, std::string Named::*name,
-                       const std::vector<FlatConfig>& settings) {
-  const std::vector<Named> before = items;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    std::vector<FlatConfig> others;
-    for (std::size_t j = 0; j < items.size(); ++j)
-      if (j != i && before[j].*name == before[i].*name) others.push_back(settings[j]);
-    const std::string text = differences(settings[i], others);
-    if (!text.empty()) items[i].*name += " (" + text + ")";
+                       const std::vector<FlatConfig>& settings, const std::vector<std::string>& short_names) {
+  const auto append_differences = [&](const std::vector<std::size_t>& bearers) {
+    for (const std::size_t i : bearers) {
+      std::vector<FlatConfig> others;
+      for (const std::size_t j : bearers)
+        if (j != i) others.push_back(settings[j]);
+      const std::string text = differences(settings[i], others);
+      if (!text.empty()) items[i].*name += " (" + text + ")";
+    }
+  };
+  std::map<std::string, std::vector<std::size_t>> bearers_of;
+  for (std::size_t i = 0; i < items.size(); ++i) bearers_of[items[i].*name].push_back(i);
+  for (const auto& [shared, bearers] : bearers_of) {
+    if (bearers.size() < 2) continue;
+    std::size_t longest = 0;
+    std::map<std::string, std::vector<std::size_t>> by_short_name;
+    for (const std::size_t i : bearers) {
+      std::vector<FlatConfig> others;
+      for (const std::size_t j : bearers)
+        if (j != i) others.push_back(settings[j]);
+      longest = std::max(longest, differences(settings[i], others).size());
+      by_short_name[short_names[i]].push_back(i);
+    }
+    if (longest <= longest_differences || by_short_name.size() < 2 || by_short_name.contains("")) {
+      append_differences(bearers);
+      continue;
+    }
+    for (const auto& [short_name, same] : by_short_name) {
+      for (const std::size_t i : same) items[i].*name = fmt::format("{}: {}", short_name, shared);
+      if (same.size() > 1) append_differences(same);
+    }
   }
 }
 
@@ -58,6 +114,7 @@ int rank(const ConfigurationId& id) {
 
 std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
                                                 const std::vector<std::size_t>& members) {
+  const std::string workload = common_name(runs, members);
   std::vector<Configuration> groups;
   std::vector<FlatConfig> settings;
   for (const std::size_t index : members) {
@@ -70,7 +127,13 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
       groups[static_cast<std::size_t>(found - settings.begin())].runs.push_back(index);
     }
   }
-  make_names_unique(groups, &Configuration::label, settings);
+  std::vector<std::string> variants;
+  for (const Configuration& group : groups) {
+    const std::string name = common_name(runs, group.runs);
+    variants.push_back(name.size() > workload.size() ? name.substr(workload.empty() ? 0 : workload.size() + 1)
+                                                     : "");
+  }
+  make_names_unique(groups, &Configuration::label, settings, variants);
   for (Configuration& group : groups)
     std::stable_sort(group.runs.begin(), group.runs.end(),
                      [&](std::size_t a, std::size_t b) { return runs[a].seed < runs[b].seed; });
@@ -139,7 +202,10 @@ RunSet load_runs(std::span<const std::filesystem::path> folders) {
       members[static_cast<std::size_t>(found - settings.begin())].push_back(i);
     }
   }
-  make_names_unique(set.workloads, &Workload::name, settings);
+  std::vector<std::string> short_names;
+  short_names.reserve(members.size());
+  for (const std::vector<std::size_t>& group : members) short_names.push_back(common_name(set.runs, group));
+  make_names_unique(set.workloads, &Workload::name, settings, short_names);
   for (std::size_t w = 0; w < set.workloads.size(); ++w)
     set.workloads[w].configurations = group_configurations(set.runs, members[w]);
   std::stable_sort(set.workloads.begin(), set.workloads.end(),

@@ -103,7 +103,10 @@ TEST_F(Reports, GroupsBySeedAndOrdersConfigurations) {
   const RunSet set = load_runs(folders);
   ASSERT_EQ(set.workloads.size(), 1u);
   EXPECT_EQ(set.workloads[0].name, "autoencoder on fashion-mnist");
-  EXPECT_EQ(set.workloads[0].run_count(), 6u);
+  ASSERT_EQ(set.workloads[0].configurations.size(), 3u);
+  EXPECT_EQ(set.workloads[0].configurations[0].label, "FP32") << "a name that nobody shares stays";
+  EXPECT_EQ(set.workloads[0].configurations[1].label, "with-guard: FP16 dynamic");
+  EXPECT_EQ(set.workloads[0].configurations[2].label, "no-guard: FP16 dynamic");
   std::vector<std::string> labels;
   for (const Configuration& configuration : set.workloads[0].configurations) {
     labels.push_back(configuration.label);
@@ -131,6 +134,43 @@ TEST_F(Reports, NamesThatWouldClashSayWhereTheyDiffer) {
   EXPECT_EQ(set.workloads[1].name, "autoencoder on fashion-mnist (optimizer.lr=0.5)");
   EXPECT_EQ(set.workloads[0].configurations[0].label, "FP16 dynamic (scaler.initial_scale=1024.0)");
   EXPECT_EQ(set.workloads[0].configurations[1].label, "FP16 dynamic (scaler.initial_scale=65536.0)");
+}
+
+/// A sweep over workloads and variants that differ in many keys: its folders' names are shorter than the differences.
+TEST_F(Reports, ManyDifferencesGiveWayToWhatTheSweepCallsThem) {
+  std::vector<std::filesystem::path> folders;
+  const auto add = [&](const std::string& name, SyntheticRun run, const std::string& extra) {
+    run.steps = 20;
+    run.extra_config = extra;
+    const std::filesystem::path written = write_synthetic_run(folder / "written", run);
+    std::filesystem::rename(written, folder / name);
+    folders.push_back(folder / name);
+  };
+  const std::string wide = "\n[optimizer]\nlr = 0.5\nmomentum = 0.125\nweight_decay = 0.0625\n",
+                    slow = "\n[optimizer]\nlr = 0.25\nmomentum = 0.5\nweight_decay = 0.5\n";
+  for (const std::uint64_t seed : {1, 2}) {
+    const std::string end = "-seed" + std::to_string(seed);
+    add("nine_layers-fp32" + end, {.seed = seed, .level = "O0"}, wide);
+    add("nine_layers-with-guard" + end, {.seed = seed, .policy = "dynamic", .initial_scale = 1024},
+        "guard_of_many_layers = ['fc1', 'fc2', 'fc3', 'fc4', 'fc5']\n" + wide);
+    add("nine_layers-no-guard" + end, {.seed = seed, .policy = "dynamic", .initial_scale = 4096}, wide);
+    add("other-fp32" + end, {.seed = seed, .level = "O0"}, slow);
+  }
+  const RunSet set = load_runs(folders);
+  ASSERT_EQ(set.workloads.size(), 2u);
+  EXPECT_EQ(set.workloads[0].name, "nine_layers: autoencoder on fashion-mnist");
+  EXPECT_EQ(set.workloads[1].name, "other-fp32: autoencoder on fashion-mnist");
+  ASSERT_EQ(set.workloads[0].configurations.size(), 3u);
+  EXPECT_EQ(set.workloads[0].configurations[0].label, "FP32") << "a name that nobody shares stays";
+  EXPECT_EQ(set.workloads[0].configurations[1].label, "with-guard: FP16 dynamic");
+  EXPECT_EQ(set.workloads[0].configurations[2].label, "no-guard: FP16 dynamic");
+}
+
+TEST(Slug, StaysAFileName) {
+  const std::string long_name(400, 'a');
+  EXPECT_EQ(slug(std::string(longest_slug, 'a')), std::string(longest_slug, 'a'));
+  EXPECT_EQ(slug(long_name).size(), longest_slug);
+  EXPECT_NE(slug(long_name), slug(long_name + "b")) << "what is cut off still counts";
 }
 
 // ---- how things are drawn and written ---------------------------------------------------------
@@ -363,7 +403,9 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
     EXPECT_THAT(html, Not(HasSubstr(slot)));
   EXPECT_THAT(html,
               AllOf(HasSubstr(std::string(64, 'a')), HasSubstr("0123456789abcdef0123456789abcdef01234567"),
-                    HasSubstr("fp16lab sweep -c demo.toml")));
+                    HasSubstr("fp16lab sweep -c demo.toml"),
+                    HasSubstr("Overflows, first seed: FP16 dynamic in 2 steps, first in step 3 (fc1.weight, "
+                              "fc1.bias, fc2.weight and 1 more).")));
 
   const Json data = embedded_data(html);
   const Json& configurations = data.at("workloads").at(0).at("configurations");
