@@ -102,6 +102,26 @@ std::size_t evaluated_steps(const RunSet& set, const Workload& workload, const s
   return steps.size();
 }
 
+/// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty without any.
+std::string overflow_words(const RunSet& set, const Workload& workload) {
+  constexpr std::size_t shown = 3;
+  std::string words;
+  for (const Configuration& configuration : workload.configurations) {
+    const std::vector<OverflowRow> rows = read_overflows(set.runs[configuration.runs.front()].folder.path);
+    if (rows.empty()) continue;
+    const std::vector<std::string>& names = rows.front().parameters;
+    std::string what = rows.front().kind == OverflowKind::gradient ? "" : "the loss";
+    for (std::size_t i = 0; i < std::min(shown, names.size()); ++i)
+      what += (what.empty() ? "" : ", ") + names[i];
+    if (names.size() > shown) what += fmt::format(" and {} more", names.size() - shown);
+    words += fmt::format("{}{} in {} step{}, first in step {}{}", words.empty() ? "" : "; ",
+                         configuration.label, rows.size(), rows.size() == 1 ? "" : "s", rows.front().step,
+                         what.empty() ? "" : " (" + what + ")");
+  }
+  if (words.empty()) return "";
+  return "<p class=\"soft\">Overflows, first seed: " + html_escape(pretty(words)) + ".</p>\n";
+}
+
 std::string fact(std::string_view name, std::string_view value) {
   return fmt::format("<dt>{}</dt><dd>{}</dd>", name, value);
 }
@@ -182,6 +202,7 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
   }
   html += "<h3>Loss scale</h3>\n";
   chart("scale", "loss-scale-", "First seed of each configuration; crosses mark skipped steps.", "");
+  html += overflow_words(set, *material.workload);
   if (!with_charts)
     if (const Figure* figure = find_figure(figures, name, "underflow-against-scale-")) {
       html += "<h3>Underflow against loss scale</h3>\n" + still_figure(*figure, folder, "");

@@ -44,6 +44,7 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
   std::string data = "# step\tmean over seeds\tlowest seed\thighest seed; one block a configuration\n";
   std::string bands, lines;
   double last = 0, low = INFINITY, high = 0;
+  std::size_t longest_label = 0;
   int block = 0;
   for (std::size_t i = 0; i < input.workload.configurations.size(); ++i) {
     const Configuration& configuration = input.workload.configurations[i];
@@ -57,6 +58,7 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
     }
     data += block_end;
     last = std::max(last, band.step.back());
+    longest_label = std::max(longest_label, configuration.label.size());
     bands += fmt::format(
         "    {}.\".dat\" index {} using 1:3:4 with filledcurves fc rgb \"{}\" fs transparent solid 0.22 "
         "notitle, \\\n",
@@ -67,14 +69,17 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
     ++block;
   }
   if (block == 0) return {};
-  const std::string title =
-      "Training loss, " + input.workload.name + ": mean over seeds, band from lowest to highest seed";
+  std::string title = "Training loss, " + input.workload.name;
+  const std::string_view explanation = ": mean over seeds, band from lowest to highest seed";
+  if (title.size() + explanation.size() <= 130) title += explanation;
+  // The panels keep their size; a key of long labels makes the figure wider.
+  const int panels = 909, width = panels + std::max(241, 140 + 8 * static_cast<int>(longest_label));
   const std::string plot = "  plot \\\n" + bands + lines + "\n";
   const bool logarithmic = low > 0 && high / low > 5;
   std::string body = fmt::format(
-      "  set multiplot layout 1,2 title {} noenhanced font \",14\" margins 0.075,0.79,0.14,0.86 spacing "
-      "0.09\n",
-      gnuplot_string(title));
+      "  set multiplot layout 1,2 title {} noenhanced font \",14\" margins {:.4f},{:.4f},0.14,0.86 spacing "
+      "{:.4f}\n",
+      gnuplot_string(title), 86.0 / width, static_cast<double>(panels) / width, 104.0 / width);
   body += "  set xlabel \"step\"\n  set key off\n  set title \"whole run\"\n";
   if (logarithmic)
     body += fmt::format("  set logscale y\n  set yrange [{:.4g}:{:.4g}]\n  set ytics ({})\n", 0.9 * low,
@@ -86,7 +91,7 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
   body += "  set key at screen 0.99,0.84 right top Left reverse samplen 4 spacing 1.3\n";
   body += fmt::format("  set xrange [{}:{}]\n", 2.0 / 3.0 * last, last);
   body += plot + "  unset multiplot\n";
-  write_pair(folder, stem, data, gnuplot_script(stem, title, 1150, 460, body));
+  write_pair(folder, stem, data, gnuplot_script(stem, title, width, 460, body));
   return {{stem, input.workload.name, title}};
 }
 
