@@ -13,6 +13,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -29,12 +30,13 @@ inline std::string slurp(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// A program under way; `folder` takes its output files.
+/// A program under way; `folder` takes its output files, which tests that run at the same time may share.
 class Spawned {
  public:
   Spawned(const std::string& program, const std::vector<std::string>& arguments,
           const std::filesystem::path& folder, const std::map<std::string, std::string>& environment = {})
-      : out_(folder / ("out." + std::to_string(next_number()))), err_(out_.string() + ".err") {
+      : out_(folder / ("out." + std::to_string(getpid()) + "." + std::to_string(next_number()))),
+        err_(out_.string() + ".err") {
     std::vector<std::string> text{program};
     text.insert(text.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -75,7 +77,12 @@ class Spawned {
   }
   Finished wait() {
     while (running()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return {WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_), slurp(out_), slurp(err_)};
+    Finished finished{WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_), slurp(out_),
+                      slurp(err_)};
+    std::error_code ignored;
+    std::filesystem::remove(out_, ignored);
+    std::filesystem::remove(err_, ignored);
+    return finished;
   }
 
  private:
