@@ -276,6 +276,8 @@ void validate_config(const RunConfig& config, std::string_view where) {
     fail(where, "optimizer.nesterov = true: expected an optimizer.momentum above 0");
   try {
     check_precision(config);
+    engine::check_per_loss(scaler_options(config),
+                           workload.make_method == nullptr ? 1 : workload.make_method(config)->losses());
   } catch (const std::invalid_argument& error) {
     fail(where, error.what());
   }

@@ -112,6 +112,7 @@ struct ScalerConfig {
   std::int64_t growth_interval = 2000;
   bool enabled = true;
   bool drop_overflow_update = true;
+  bool per_loss = false;
   bool operator==(const ScalerConfig&) const = default;
 };
 

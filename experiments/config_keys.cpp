@@ -109,7 +109,11 @@ std::vector<ConfigKey> make_keys() {
        any,
        {"unit", "standard"},
        "of images; unit: p/255; standard: mean 0 and deviation 1 over the training set"},
-      {"data.batches", FP16LAB_FIELD(data.batches), {1, 4294967295}, {}, "of synthetic data: batches an epoch"},
+      {"data.batches",
+       FP16LAB_FIELD(data.batches),
+       {1, 4294967295},
+       {},
+       "of synthetic data: batches an epoch"},
 
       {"train.steps",
        FP16LAB_FIELD(train.steps),
@@ -279,6 +283,12 @@ std::vector<ConfigKey> make_keys() {
        {},
        "false (policies none and fixed): gradients are neither checked nor unscaled and every step is taken; "
        "optimizer.loss_scale has to divide"},
+      {"scaler.per_loss",
+       FP16LAB_FIELD(scaler.per_loss),
+       any,
+       {},
+       "of models with several losses (two_models, gan): each loss has a scale of its own; records show that "
+       "of loss 0"},
 
       {"backend.device",
        FP16LAB_FIELD(backend.device),

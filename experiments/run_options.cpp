@@ -101,6 +101,7 @@ engine::amp::ScalerOptions scaler_options(const RunConfig& config) {
   options.growth_interval = config.scaler.growth_interval;
   options.enabled = config.scaler.enabled;
   options.drop_overflow_update = config.scaler.drop_overflow_update;
+  options.per_loss = config.scaler.per_loss;
   return options;
 }
 

@@ -30,11 +30,9 @@ FP16LAB_HD void merge_found_inf_program(StepState& step, const std::byte* parame
 }
 
 void merge_found_inf(Backend& backend, const Tensor& loss_state, Tensor& step) {
-  ScalarProgram program{
-      .name = "scaler.merge_found_inf", .function = &merge_found_inf_program, .parameters = {}};
-  const MergeFoundInf merge{loss_state.data()};
-  std::memcpy(program.parameters.data(), &merge, sizeof(merge));
-  backend.run(program, step);
+  backend.run(scalar_program("scaler.merge_found_inf", &merge_found_inf_program,
+                             MergeFoundInf{.loss_state = loss_state.data()}),
+              step);
 }
 
 std::string loss_text(std::string_view call, int loss) {

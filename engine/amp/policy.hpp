@@ -36,6 +36,9 @@ struct ScalerOptions {
   /// false (MindSpore; policies none and fixed only): gradients are neither checked nor unscaled, every step is taken,
   /// and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
   bool drop_overflow_update = true;
+  /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler). Not with
+  /// drop_overflow_update = false.
+  bool per_loss = false;
   /// false (torch): unscaling 16-bit gradients is an error naming the parameter.
   bool allow_low_gradients = true;
 };

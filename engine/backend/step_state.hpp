@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <type_traits>
 
@@ -27,14 +28,14 @@ constexpr PerOptimizer<double> ones_per_optimizer() {
 
 /// Plain old data; zero bytes in padding (value-initialise it), because it is hashed and stored as bytes.
 struct StepState {
-  double scale = 1.0;        ///< S, the loss scale of the step in progress
-  double grad_norm = 0.0;    ///< L2 norm of the unscaled gradients of the last `global_norm`
+  double scale = 1.0;           ///< S, the loss scale of the step in progress
+  double grad_norm = 0.0;       ///< L2 norm of the unscaled gradients of the last `global_norm`
   std::uint64_t iteration = 0;  ///< iterations begun, skipped ones included
   float inverse_scale = 1.0f;   ///< float(1.0 / scale), set together with `scale`
   /// 1 if the loss of a micro-batch of this iteration, times S, was beyond the 16-bit dtype that the loss has
   /// (engine/train/trainer.hpp), else 0. Told apart from an overflow of gradients, which found_inf says.
   float loss_overflow = 0.0f;
-  PerOptimizer<double> beta1_power = ones_per_optimizer();  ///< beta1^t of Adam, a running product over taken steps
+  PerOptimizer<double> beta1_power = ones_per_optimizer();  ///< beta1^t of Adam: a product over taken steps
   PerOptimizer<double> beta2_power = ones_per_optimizer();
   PerOptimizer<std::uint64_t> taken_steps{};    ///< iterations whose update was applied
   PerOptimizer<std::uint64_t> skipped_steps{};  ///< iterations whose update was skipped
@@ -60,5 +61,16 @@ struct ScalarProgram {
   void (*function)(StepState& state, const std::byte* parameters) = nullptr;
   alignas(8) std::array<std::byte, 128> parameters{};
 };
+
+/// `parameters` as the bytes that `function` gets: plain old data, of which the function copies its own back.
+template <class Parameters>
+ScalarProgram scalar_program(std::string_view name, void (*function)(StepState&, const std::byte*),
+                             const Parameters& parameters) {
+  static_assert(std::is_trivially_copyable_v<Parameters>);
+  static_assert(sizeof(parameters) <= sizeof(ScalarProgram::parameters));
+  ScalarProgram program{.name = name, .function = function, .parameters = {}};
+  std::memcpy(program.parameters.data(), &parameters, sizeof(parameters));
+  return program;
+}
 
 }  // namespace fp16lab::engine

@@ -49,15 +49,6 @@ FP16LAB_HD void advance_steps_program(StepState& step, const std::byte* paramete
   step.beta2_power[advance.optimizer] *= static_cast<double>(advance.beta2);
 }
 
-template <class Parameters>
-ScalarProgram program(std::string_view name, void (*function)(StepState&, const std::byte*),
-                      const Parameters& parameters) {
-  static_assert(sizeof(parameters) <= sizeof(ScalarProgram::parameters));
-  ScalarProgram result{.name = name, .function = function, .parameters = {}};
-  std::memcpy(result.parameters.data(), &parameters, sizeof(parameters));
-  return result;
-}
-
 void require(bool condition, std::string_view option, double value, std::string_view range) {
   if (condition) return;
   throw std::invalid_argument("optimizer." + std::string(option) + " = " + std::to_string(value) +
@@ -109,7 +100,7 @@ void Optimizer::begin_iteration(Tensor& step) {
   const BeginIteration begin{static_cast<std::uint64_t>(index_),
                              reinterpret_cast<const float*>(learning_rates_.data()),
                              static_cast<std::uint64_t>(learning_rates_.element_count())};
-  backend_->run(program("optimizer.begin_iteration", &begin_iteration_program, begin), step);
+  backend_->run(scalar_program("optimizer.begin_iteration", &begin_iteration_program, begin), step);
 }
 
 void Optimizer::clear_gradients(ClearTo to) {
@@ -137,7 +128,7 @@ void Optimizer::apply(Tensor& step) {
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
                              .beta1 = static_cast<float>(options_.beta1),
                              .beta2 = static_cast<float>(options_.beta2)};
-  backend_->run(program("optimizer.advance_steps", &advance_steps_program, advance), step);
+  backend_->run(scalar_program("optimizer.advance_steps", &advance_steps_program, advance), step);
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];
     if (!parameter.has_gradient) continue;

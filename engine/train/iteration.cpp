@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -47,15 +48,6 @@ void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
       seen.push_back(parameter);
     }
   }
-}
-
-template <class Parameters>
-ScalarProgram program(std::string_view name, void (*function)(StepState&, const std::byte*),
-                      const Parameters& parameters) {
-  static_assert(sizeof(parameters) <= sizeof(ScalarProgram::parameters));
-  ScalarProgram result{.name = name, .function = function, .parameters = {}};
-  std::memcpy(result.parameters.data(), &parameters, sizeof(parameters));
-  return result;
 }
 
 struct Norms {
@@ -112,7 +104,7 @@ FP16LAB_HD void unscale_norm_program(StepState& step, const std::byte*) {
 RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
                            const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer)
-    : backend_((check(workload), check(train, scaler), &backend)),
+    : backend_((check(workload), check(train, scaler), check_per_loss(scaler, method.losses()), &backend)),
       workload_(&workload),
       options_(train),
       step_(backend.make_step_state(StepState{})),
@@ -130,6 +122,23 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
                                                 static_cast<int>(optimizers_.size())));
   }
   names_.resize(groups_.size());
+  if (scaler.per_loss) {
+    per_loss_.emplace(backend, scaler, method.losses(), step_);
+    for (int loss = 0; loss < per_loss_->losses(); ++loss)
+      loss_states_.push_back({fmt::format("scaler.loss{}", loss), per_loss_->loss_state(loss)});
+  }
+}
+
+amp::GradScaler& RunIteration::scaler() {
+  if (per_loss_)
+    throw std::logic_error("Iteration::scaler: scaler.per_loss = true: each loss has a scale of its own");
+  return scaler_;
+}
+
+StepState RunIteration::read_step_state() {
+  StepState state = backend_->read_step_state(step_);
+  if (per_loss_) state.set_scale(per_loss_->scale(0));
+  return state;
 }
 
 void RunIteration::begin(std::uint64_t number, bool names_overflows) {
@@ -139,7 +148,7 @@ void RunIteration::begin(std::uint64_t number, bool names_overflows) {
   for (auto& names : names_) names.reset();
   const Norms norms{
       .by_optimizer = reinterpret_cast<double*>(norms_.data()), .count = optimizers_.size(), .optimizer = 0};
-  backend_->run(program("train.begin_iteration", &begin_iteration_program, norms), step_);
+  backend_->run(scalar_program("train.begin_iteration", &begin_iteration_program, norms), step_);
   for (const auto& optimizer : optimizers_) {
     optimizer->begin_iteration(step_);
     optimizer->clear_gradients();
@@ -154,15 +163,19 @@ void RunIteration::end() {
     const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
                       .count = optimizers_.size(),
                       .optimizer = 0};
-    backend_->run(program("train.total_norm", &total_norm_program, norms), step_);
+    backend_->run(scalar_program("train.total_norm", &total_norm_program, norms), step_);
   }
   if (dumping()) {
-    const StepState state = backend_->read_step_state(step_);
+    const StepState state = read_step_state();
     const bool scaled = scaler_.enabled() && !scaler_.checks();
     dump_->write(mean_loss(), state, scaled);
     dump_.reset();
   }
-  scaler_.update();
+  if (per_loss_) {
+    per_loss_->update();
+  } else {
+    scaler_.update();
+  }
 }
 
 double RunIteration::mean_loss() {
@@ -242,8 +255,8 @@ void RunIteration::record_loss(const Variable& loss) {
   loss_recorded_ = true;
 }
 
-void RunIteration::backward(const Variable& loss, BackwardOptions options) {
-  const Tensor seed = scaler_.seed(loss.dtype());
+void RunIteration::backward(const Variable& loss, BackwardOptions options, int which) {
+  const Tensor seed = per_loss_ ? per_loss_->seed(which, loss.dtype()) : scaler_.seed(loss.dtype());
   if (loss.dtype() != DType::f32) note_loss_overflow(loss.tensor(), seed);
   tape_.backward(loss, seed, options);
 }
@@ -256,11 +269,23 @@ void RunIteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
       .loss = reinterpret_cast<const std::uint16_t*>(loss.data()),
       .scaled = reinterpret_cast<const std::uint16_t*>(scaled.data()),
       .infinity = loss.dtype() == DType::f16 ? Binary16::infinity : BrainFloat16::infinity};
-  backend_->run(program("train.note_loss_overflow", &note_loss_overflow_program, value), step_);
+  backend_->run(scalar_program("train.note_loss_overflow", &note_loss_overflow_program, value), step_);
+}
+
+void RunIteration::collect(int which, std::initializer_list<std::size_t> groups) {
+  if (!per_loss_) return;
+  std::array<amp::ScaledOptimizer*, max_optimizers> optimizers{};
+  std::size_t count = 0;
+  for (const std::size_t group : groups) optimizers.at(count++) = optimizers_.at(group).get();
+  per_loss_->collect(which, std::span(optimizers).first(count));
 }
 
 void RunIteration::unscale(optim::Optimizer& optimizer) {
-  scaler_.unscale(optimizer);
+  if (per_loss_) {
+    per_loss_->combine(optimizer);
+  } else {
+    scaler_.unscale(optimizer);
+  }
   if (dumping()) dump_->add_gradients(*backend_, optimizer.parameters());
 }
 
@@ -271,15 +296,24 @@ void RunIteration::clip(optim::Optimizer& optimizer) {
     backend_->global_norm(optimizer.gradients(), step_);
     backend_->run({.name = "train.unscale_norm", .function = &unscale_norm_program, .parameters = {}}, step_);
   } else {
-    optim::clip_grad_norm(*backend_, scaler_, optimizer, options_.clip_norm, step_);
+    const amp::Scaler& scaler = per_loss_ ? static_cast<const amp::Scaler&>(*per_loss_) : scaler_;
+    optim::clip_grad_norm(*backend_, scaler, optimizer, options_.clip_norm, step_);
     if (options_.clip_value > 0 && names_overflows_) names_[slot] = nonfinite_parameters(slot);
-    optim::clip_grad_value(*backend_, scaler_, optimizer, options_.clip_value);
+    optim::clip_grad_value(*backend_, scaler, optimizer, options_.clip_value);
   }
   if (optimizers_.size() > 1) {
     const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
                       .count = optimizers_.size(),
                       .optimizer = slot};
-    backend_->run(program("train.keep_norm", &keep_norm_program, norms), step_);
+    backend_->run(scalar_program("train.keep_norm", &keep_norm_program, norms), step_);
+  }
+}
+
+void RunIteration::step(optim::Optimizer& optimizer) {
+  if (per_loss_) {
+    per_loss_->step(optimizer);
+  } else {
+    scaler_.step(optimizer);
   }
 }
 

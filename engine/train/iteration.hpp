@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/amp/per_loss_scaler.hpp"
 #include "engine/train/method.hpp"
 #include "engine/train/tensor_dump.hpp"
 #include "engine/train/workload.hpp"
@@ -29,7 +31,7 @@ class RunIteration final : public Iteration {
   Backend& backend() override { return *backend_; }
   Tape& tape() override { return tape_; }
   amp::Autocast& autocast() override { return autocast_; }
-  amp::GradScaler& scaler() override { return scaler_; }
+  amp::GradScaler& scaler() override;
   nn::Module& model() override { return *workload_->model; }
   optim::Optimizer& optimizer(std::size_t group) override { return *optimizers_.at(group); }
   std::size_t optimizer_count() const override { return optimizers_.size(); }
@@ -42,9 +44,11 @@ class RunIteration final : public Iteration {
   Variable loss_of(const Variable& output, const Tensor& targets) override;
   Variable accumulated(const Variable& loss) override;
   void record_loss(const Variable& loss) override;
-  void backward(const Variable& loss, BackwardOptions options = {}) override;
+  void backward(const Variable& loss, BackwardOptions options = {}, int which = 0) override;
+  void collect(int which, std::initializer_list<std::size_t> groups) override;
   void unscale(optim::Optimizer& optimizer) override;
   void clip(optim::Optimizer& optimizer) override;
+  void step(optim::Optimizer& optimizer) override;
 
   // ---- for the trainer ----
   /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names in
@@ -58,7 +62,12 @@ class RunIteration final : public Iteration {
   /// Names of the group's parameters whose gradients of the last iteration hold an Inf or NaN.
   std::vector<std::string> nonfinite_parameters(std::size_t group);
 
-  Tensor& step() { return step_; }
+  Tensor& step_memory() { return step_; }
+  /// For records. With a scale for each loss, `scale` is that of loss 0.
+  StepState read_step_state();
+  const std::string& policy_name() const { return scaler_.policy_name(); }
+  /// With a scale for each loss: "scaler.lossN", a StepState each. Else nothing.
+  std::span<const optim::NamedTensor> loss_states() const { return loss_states_; }
   const OptimizerGroup& group(std::size_t position) const { return groups_[position]; }
   /// Writes a GradientDump of that iteration (1-based).
   void dump_gradients(std::uint64_t step, std::filesystem::path path) {
@@ -77,7 +86,9 @@ class RunIteration final : public Iteration {
   Tensor step_;  ///< StepState in back-end memory
   Tape tape_;
   amp::Autocast autocast_;
-  amp::GradScaler scaler_;
+  amp::GradScaler scaler_;                      ///< names the policy where per_loss_ takes its place
+  std::optional<amp::PerLossScaler> per_loss_;  ///< scaler.per_loss
+  std::vector<optim::NamedTensor> loss_states_;
   std::vector<OptimizerGroup> groups_;
   std::vector<std::unique_ptr<optim::Optimizer>> optimizers_;
   Tensor loss_sum_;  ///< f32 scalar: sum of the recorded losses of an iteration

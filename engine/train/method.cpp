@@ -22,7 +22,7 @@ void Supervised::run(Iteration& iteration) {
   }
   iteration.unscale(optimizer);  // detect
   iteration.clip(optimizer);
-  iteration.scaler().step(optimizer);  // apply, or skip; the trainer lets the policy decide the next S
+  iteration.step(optimizer);  // apply, or skip; the trainer lets the policy decide the next S
 }
 
 TrainingMethod::Evaluation Supervised::evaluate(Iteration& iteration, const data::Batch& batch) {

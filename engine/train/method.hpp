@@ -5,7 +5,9 @@
 // everything around them (records, checkpoints, resuming, evaluations) stays the Trainer's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +41,7 @@ class Iteration {
   virtual Backend& backend() = 0;
   virtual Tape& tape() = 0;
   virtual amp::Autocast& autocast() = 0;
+  /// For gradients that are part of a loss. std::logic_error where each loss has a scale of its own.
   virtual amp::GradScaler& scaler() = 0;
   virtual nn::Module& model() = 0;
   virtual optim::Optimizer& optimizer(std::size_t group) = 0;
@@ -60,14 +63,20 @@ class Iteration {
   /// Adds to the loss that the iteration is recorded with: the sum over calls, divided by micro_batches(). At least one
   /// call an iteration.
   virtual void record_loss(const Variable& loss) = 0;
-  /// Backward with the scaler's seed, in the loss's dtype. A 16-bit loss whose product with S rounds to infinity sets
-  /// StepState::loss_overflow: frameworks would compute that product, here it is only looked at.
-  virtual void backward(const Variable& loss, BackwardOptions options = {}) = 0;
-  /// detect: scaler().unscale, and the gradient dump where one is due.
+  /// Backward with the scaler's seed, in the loss's dtype; `which`: the loss's number (TrainingMethod::losses). A 16-bit
+  /// loss whose product with S rounds to infinity sets StepState::loss_overflow: frameworks would compute that product,
+  /// here it is only looked at.
+  virtual void backward(const Variable& loss, BackwardOptions options = {}, int which = 0) = 0;
+  /// With a scale for each loss: PerLossScaler::collect for the optimizers of these groups, behind the backward passes
+  /// of loss `which` and before those of another. With one scale for all there is nothing to do, and nothing is done.
+  virtual void collect(int which, std::initializer_list<std::size_t> groups) = 0;
+  /// detect: the scaler's unscale (or combine), and the gradient dump where one is due.
   virtual void unscale(optim::Optimizer& optimizer) = 0;
   /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRecord::grad_norm learns the norm from,
   /// so call it without clipping too.
   virtual void clip(optim::Optimizer& optimizer) = 0;
+  /// apply, or skip: the scaler's step, which unscales first where that was not done.
+  virtual void step(optim::Optimizer& optimizer) = 0;
 };
 
 class TrainingMethod {
@@ -75,8 +84,11 @@ class TrainingMethod {
   virtual ~TrainingMethod() = default;
   /// One optimizer for each; at least one, at most max_optimizers. Default: one, named "model", of all parameters.
   virtual std::vector<OptimizerGroup> groups(nn::Module& model) const;
-  /// From cleared gradients to the last scaler().step. The trainer has begun the iteration, and calls
-  /// scaler().update() afterwards. Autocast is off on entry: the method sets an AutocastGuard around forward passes.
+  /// How many losses have backward passes of their own, numbered from 0. A method with several calls
+  /// Iteration::collect, so that scaler.per_loss can give each a scale of its own (engine/amp/per_loss_scaler.hpp).
+  virtual int losses() const { return 1; }
+  /// From cleared gradients to the last Iteration::step. The trainer has begun the iteration, and calls the scaler's
+  /// update afterwards. Autocast is off on entry: the method sets an AutocastGuard around forward passes.
   virtual void run(Iteration& iteration) = 0;
   /// The loss of an evaluation batch, gradients off and autocast on; `output` (for accuracy) may be left undefined.
   struct Evaluation {

@@ -35,7 +35,7 @@ struct GradientRecord {
 struct StepRecord {
   std::uint64_t step = 0;      ///< 1-based, skipped ones included
   double loss = 0;             ///< unscaled training loss, mean over the micro-batches
-  double loss_scale = 1;       ///< S used in this step (not the next one)
+  double loss_scale = 1;       ///< S used in this step (not the next one); of loss 0 with scaler.per_loss
   bool found_inf = false;      ///< of any optimizer's gradients
   bool skipped = false;        ///< an optimizer skipped its update
   bool loss_overflow = false;  ///< a 16-bit loss times S was beyond its dtype (StepState::loss_overflow)

@@ -155,7 +155,7 @@ void Trainer::dump_gradients(std::uint64_t step, std::filesystem::path path) {
 }
 
 std::uint64_t Trainer::state_hash() {
-  std::uint64_t hash = backend_->digest(parts_.step(), stream_id("step_state"));
+  std::uint64_t hash = backend_->digest(parts_.step_memory(), stream_id("step_state"));
   for (const Parameter* parameter : parameters_) {
     hash += backend_->digest(parameter->value, stream_id(parameter->name));
   }
@@ -166,6 +166,8 @@ std::uint64_t Trainer::state_hash() {
     for (const optim::NamedTensor& state : parts_.optimizer(group).state())
       hash += backend_->digest(state.tensor, stream_id(state.name));
   }
+  for (const optim::NamedTensor& state : parts_.loss_states())
+    hash += backend_->digest(state.tensor, stream_id(state.name));
   return hash;
 }
 
@@ -201,9 +203,9 @@ EvaluationRecord Trainer::evaluate() {
 TrainingState Trainer::training_state() {
   TrainingState state{.backend = backend_,
                       .iteration = iteration_,
-                      .step = parts_.step(),
+                      .step = parts_.step_memory(),
                       .tensors = {},
-                      .policy = parts_.scaler().policy_name(),
+                      .policy = parts_.policy_name(),
                       .optimizer = optimizers_text(parts_),
                       .counters = counters_,
                       .state_hash = state_hash()};
@@ -213,6 +215,7 @@ TrainingState Trainer::training_state() {
     for (const optim::NamedTensor& tensor : parts_.optimizer(group).state())
       state.tensors.push_back({"optimizer." + tensor.name, tensor.tensor});
   }
+  for (const optim::NamedTensor& tensor : parts_.loss_states()) state.tensors.push_back(tensor);
   return state;
 }
 

@@ -83,10 +83,11 @@ class Trainer {
   EvaluationRecord evaluate();
 
   std::uint64_t iteration() const { return iteration_; }
-  /// Digest of weights, optimizer state and StepState: equal runs have equal hashes.
+  /// Digest of weights, optimizer state, StepState and the states of losses: equal runs have equal hashes.
   std::uint64_t state_hash();
   std::vector<Parameter*> parameters() const { return parameters_; }
-  StepState step_state() { return backend_->read_step_state(parts_.step()); }
+  /// With scaler.per_loss, `scale` is that of loss 0, in records and results too.
+  StepState step_state() { return parts_.read_step_state(); }
   const optim::Optimizer& optimizer(std::size_t group = 0) { return parts_.optimizer(group); }
   std::size_t optimizer_count() const { return parts_.optimizer_count(); }
 

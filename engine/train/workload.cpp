@@ -25,4 +25,17 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
   check_clipping("train.clip_value", options.clip_value);
 }
 
+void check_per_loss(const amp::ScalerOptions& scaler, int losses) {
+  if (!scaler.per_loss) return;
+  if (losses < 2)
+    throw std::invalid_argument(
+        "scaler.per_loss = true: this training method has one loss; expected one with several, as two_models "
+        "and gan have, or false");
+  if (!scaler.drop_overflow_update)
+    throw std::invalid_argument(
+        "scaler.per_loss = true with scaler.drop_overflow_update = false: the division is left to the "
+        "optimizer "
+        "then, which divides by one scale; one of the two must be the other way");
+}
+
 }  // namespace fp16lab::engine

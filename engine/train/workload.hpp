@@ -41,4 +41,8 @@ struct TrainOptions {
 /// range, or that asks to clip gradients that the scaler leaves scaled.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
 
+/// std::invalid_argument "scaler.per_loss = true: ..." where a scale for each of the method's `losses` is asked for and
+/// cannot be had.
+void check_per_loss(const amp::ScalerOptions& scaler, int losses);
+
 }  // namespace fp16lab::engine

@@ -26,7 +26,7 @@ void CustomStep::run(engine::Iteration& iteration) {
   for (engine::Parameter* parameter : optimizer.parameters())
     if (parameter->has_gradient)
       backend.binary(engine::BinaryOp::multiply, parameter->gradient, inverse_, parameter->gradient);
-  iteration.scaler().step(optimizer);
+  iteration.step(optimizer);
 }
 
 engine::TrainingMethod::Evaluation CustomStep::evaluate(engine::Iteration& iteration,

@@ -177,8 +177,10 @@ TEST(OpLists, NameOnlyBannedOpsAReasonAndARemedyThatIsNotBannedItself) {
     const bool banned = row.list == amp::OpList::banned;
     EXPECT_EQ(!row.reason.empty(), banned) << name_of(row.op);
     EXPECT_EQ(row.remedy != Op::leaf, banned) << name_of(row.op);
-    EXPECT_NE(amp::row_of(amp::Dialect::torch, Level::O1, DType::f16, row.remedy).list, amp::OpList::banned) << name_of(row.op);
-    EXPECT_TRUE(row.list != amp::OpList::follows || !row.name.empty()) << name_of(row.op) << ": a row that says nothing";
+    EXPECT_NE(amp::row_of(amp::Dialect::torch, Level::O1, DType::f16, row.remedy).list, amp::OpList::banned)
+        << name_of(row.op);
+    EXPECT_TRUE(row.list != amp::OpList::follows || !row.name.empty())
+        << name_of(row.op) << ": a row that says nothing";
   }
 }
 

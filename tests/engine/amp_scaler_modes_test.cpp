@@ -264,7 +264,8 @@ TEST(MindSporeScaler, GradientsWithoutAScaleMayBeClipped) {
   }
 }
 
-/// The weights after each of five steps with `options` and the optimizer's own loss_scale; the batch that overflows is left out.
+/// The weights after each of five steps with `options` and the optimizer's own loss_scale; the batch that overflows is
+/// left out.
 std::vector<std::uint64_t> five_steps(Backend& backend, const ScalerOptions& options,
                                       optim::OptimizerOptions optimizer, double loss_scale,
                                       float divide_by_hand = 0) {

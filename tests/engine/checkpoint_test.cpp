@@ -175,7 +175,8 @@ TEST_F(Checkpoint, HoldsNamedTensorsAndScalars) {
   EXPECT_EQ(value_in<PerOptimizer<double>>(reader, "step.beta2_power"), state.beta2_power);
   EXPECT_EQ(value_in<std::uint64_t>(reader, "step.iteration"), 12u);
   EXPECT_EQ(value_in<PerOptimizer<std::uint64_t>>(reader, "step.skipped_steps"), state.skipped_steps);
-  EXPECT_EQ(value_in<PerOptimizer<std::uint64_t>>(reader, "step.taken_steps")[0] + state.skipped_steps[0], 12u);
+  EXPECT_EQ(value_in<PerOptimizer<std::uint64_t>>(reader, "step.taken_steps")[0] + state.skipped_steps[0],
+            12u);
   EXPECT_EQ(value_in<PerOptimizer<float>>(reader, "step.learning_rate")[0], 0.01f);
   EXPECT_EQ(value_in<double>(reader, "run.last_loss"), run.recorder.steps.back().loss);
   EXPECT_EQ(reader.find("step.policy")->describe(), "U8 (64)");

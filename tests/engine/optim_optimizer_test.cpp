@@ -127,7 +127,8 @@ TEST_F(OptimizerTest, OptionsAreChecked) {
   EXPECT_THAT(message({.nesterov = true}), HasSubstr("momentum"));
   EXPECT_THAT(message({.name = "adam", .beta1 = 1.0}), HasSubstr("beta1"));
   EXPECT_THAT(message({.name = "adam", .beta2 = -0.1}), HasSubstr("beta2"));
-  EXPECT_EQ(message({.name = "adam"}, max_optimizers - 1), "accepted") << "every slot counts its own beta powers";
+  EXPECT_EQ(message({.name = "adam"}, max_optimizers - 1), "accepted")
+      << "every slot counts its own beta powers";
   EXPECT_THAT(message({.name = "adam"}, max_optimizers), HasSubstr("index"));
 }
 

@@ -141,6 +141,25 @@ inline void expect_the_same_after_resuming(const std::function<std::unique_ptr<M
   }
 }
 
+/// At every level of every dialect, two steps that skip nothing move the weights. `make` makes a run of a setup; `o1`
+/// is that setup but for level, dialect, scale and steps.
+template <class Make>
+void expect_every_level_trains(const RunSetup& o1, const Make& make) {
+  for (const amp::Dialect dialect : amp::all_dialects()) {
+    for (const Level level : amp::levels_of(dialect)) {
+      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      RunSetup setup = o1;
+      setup.amp = {.level = level, .dialect = dialect};
+      setup.scaler.initial_scale = 16;
+      setup.train.steps = 2;
+      MethodRun run = make(setup);
+      const auto before = run.weights();
+      EXPECT_EQ(run.trainer.run().skipped_steps, 0u);
+      EXPECT_NE(run.weights(), before);
+    }
+  }
+}
+
 // ---- a training loop by hand ----------------------------------------------------------------------------------
 
 using HostValues = std::vector<std::vector<float>>;  ///< by parameter

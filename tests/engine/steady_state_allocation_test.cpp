@@ -70,9 +70,11 @@ struct Case {
   Level level = Level::O0;
   amp::Dialect dialect = amp::Dialect::torch;
   int threads = 1;
+  bool per_loss = false;  ///< a scale for each loss
 };
 void PrintTo(const Case& what, std::ostream* out) {
-  *out << amp::name_of(what.dialect) << " " << amp::name_of(what.level) << " on " << what.threads << " threads";
+  *out << amp::name_of(what.dialect) << " " << amp::name_of(what.level) << " on " << what.threads
+       << " threads";
 }
 
 /// What the measured steps did.
@@ -80,7 +82,7 @@ struct Counts {
   std::uint64_t calls = 0;             ///< of operator new
   std::uint64_t pool_allocations = 0;  ///< of the tensor pool, all of them served from its free lists
   std::uint64_t epochs_begun = 0;      ///< each with an order of its own
-  std::uint64_t skipped_steps = 0;  ///< of the optimizer that skipped most
+  std::uint64_t skipped_steps = 0;     ///< of the optimizer that skipped most
 };
 
 constexpr std::uint64_t warm_steps = 4, measured_steps = 8;
@@ -95,7 +97,8 @@ Counts count(Backend& backend, Workload& workload, const TrainOptions& train, co
       backend, workload, train, {.level = what.level, .dialect = what.dialect},
       // Grows every other step; f16 overflows on the way, so that both branches of the policy and of
       // the optimizer run.
-      {.policy = "dynamic", .initial_scale = 65536.0 * 64, .growth_interval = 2}, optimizer, silent);
+      {.policy = "dynamic", .initial_scale = 65536.0 * 64, .growth_interval = 2, .per_loss = what.per_loss},
+      optimizer, silent);
   const auto epoch = [&] {
     return trainer.iteration() * static_cast<std::uint64_t>(train.accumulate) /
            workload.training->batches_per_epoch();
@@ -305,21 +308,27 @@ TEST_P(SteadyStateOf, CharTransformerAllocatesNothing) {
 
 TEST_P(SteadyStateOf, TwoModelsAllocateNothing) { expect_no_allocation(count_two_models(GetParam())); }
 TEST_P(SteadyStateOf, AdversarialTrainingAllocatesNothing) { expect_no_allocation(count_gan(GetParam())); }
+TEST_P(SteadyStateOf, AScaleForEachLossAllocatesNothing) {
+  Case what = GetParam();
+  what.per_loss = true;
+  expect_no_allocation(count_two_models(what));
+  expect_no_allocation(count_gan(what));
+}
 
 // Scratch of worker threads is warm as well.
-INSTANTIATE_TEST_SUITE_P(LevelsAndThreads, SteadyStateOf,
-                         testing::Values(Case{.level = Level::O0, .threads = 1}, Case{.level = Level::O0, .threads = 2},
-                                         Case{.level = Level::O1, .threads = 1}, Case{.level = Level::O1, .threads = 2},
-                                         // A 16-bit model: views of master weights, gradients that add up in FP16, and
-                                         // no masters at all.
-                                         Case{Level::O2, amp::Dialect::paddle, 1},
-                                         Case{Level::O2, amp::Dialect::mindspore, 1},
-                                         Case{Level::O3, amp::Dialect::apex, 1}),
-                         [](const auto& instance) {
-                           return std::string(amp::name_of(instance.param.dialect)) +
-                                  std::string(amp::name_of(instance.param.level)) + "Threads" +
-                                  std::to_string(instance.param.threads);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    LevelsAndThreads, SteadyStateOf,
+    testing::Values(Case{.level = Level::O0, .threads = 1}, Case{.level = Level::O0, .threads = 2},
+                    Case{.level = Level::O1, .threads = 1}, Case{.level = Level::O1, .threads = 2},
+                    // A 16-bit model: views of master weights, gradients that add up in FP16, and
+                    // no masters at all.
+                    Case{Level::O2, amp::Dialect::paddle, 1}, Case{Level::O2, amp::Dialect::mindspore, 1},
+                    Case{Level::O3, amp::Dialect::apex, 1}),
+    [](const auto& instance) {
+      return std::string(amp::name_of(instance.param.dialect)) +
+             std::string(amp::name_of(instance.param.level)) + "Threads" +
+             std::to_string(instance.param.threads);
+    });
 
 }  // namespace
 }  // namespace fp16lab::engine::test

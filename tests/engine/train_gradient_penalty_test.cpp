@@ -320,19 +320,9 @@ TEST(GradientPenalty, ObserversSeeTheGradientsOfTheTotalOnce) {
 }
 
 TEST(GradientPenalty, EveryLevelOfEveryDialectTrains) {
-  for (const amp::Dialect dialect : amp::all_dialects()) {
-    for (const Level level : amp::levels_of(dialect)) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
-      RunSetup setup = o1_setup();
-      setup.amp = {.level = level, .dialect = dialect};
-      setup.scaler.initial_scale = 16;
-      setup.train.steps = 2;
-      MethodRun run(class_batches(4), classifier, penalty_method, setup);
-      const HostValues before = run.weights();
-      EXPECT_EQ(run.trainer.run().skipped_steps, 0u);
-      EXPECT_NE(run.weights(), before);
-    }
-  }
+  expect_every_level_trains(o1_setup(), [](const RunSetup& setup) {
+    return MethodRun(class_batches(4), classifier, penalty_method, setup);
+  });
 }
 
 TEST(GradientPenalty, TheSameBitsWithTwoThreadsAndAfterResuming) {

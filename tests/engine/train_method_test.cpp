@@ -52,7 +52,7 @@ class SplitSupervised final : public TrainingMethod {
     for (std::size_t group = 0; group < iteration.optimizer_count(); ++group) {
       iteration.unscale(iteration.optimizer(group));
       iteration.clip(iteration.optimizer(group));
-      iteration.scaler().step(iteration.optimizer(group));
+      iteration.step(iteration.optimizer(group));
     }
   }
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override {

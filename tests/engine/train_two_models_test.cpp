@@ -200,19 +200,7 @@ TEST(TwoModels, NeedsAPairAndNamesItsOptimizers) {
 }
 
 TEST(TwoModels, EveryLevelOfEveryDialectTrains) {
-  for (const amp::Dialect dialect : amp::all_dialects()) {
-    for (const Level level : amp::levels_of(dialect)) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
-      RunSetup setup = setup_of(Level::O1, 16);
-      setup.amp = {.level = level, .dialect = dialect};
-      setup.scaler.initial_scale = 16;
-      setup.train.steps = 2;
-      MethodRun run = run_of(setup, {});
-      const HostValues before = run.weights();
-      EXPECT_EQ(run.trainer.run().skipped_steps, 0u);
-      EXPECT_NE(run.weights(), before);
-    }
-  }
+  expect_every_level_trains(setup_of(Level::O1, 16), [](const RunSetup& setup) { return run_of(setup, {}); });
 }
 
 TEST(TwoModels, TheSameBitsWithTwoThreadsAndAfterResuming) {

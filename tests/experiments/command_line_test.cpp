@@ -62,7 +62,8 @@ TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {
   expect_one_line_error(train("run", {"--set", "train.batch_size=0"}), 2,
                         "train.batch_size = 0: expected an integer");
   expect_one_line_error(train("run", {"--set", "optimizer.lr=-1"}), 2, "optimizer.lr");
-  expect_one_line_error(train("run", {"--set", "amp.level=O7"}), 2, "expected one of O0, OD, O1, O2, O3, auto");
+  expect_one_line_error(train("run", {"--set", "amp.level=O7"}), 2,
+                        "expected one of O0, OD, O1, O2, O3, auto");
   expect_one_line_error(train("run", {"--set", "backend.tensor_core=hoper"}), 2, "did you mean 'hopper'?");
   expect_one_line_error(train("run", {"--set", "model.widths=[784,11]"}), 2,
                         "model.widths ends with 11: expected 10");
@@ -138,9 +139,9 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
     for (const auto& row : json.at(section)) set.insert(row.at("name").get<std::string>());
     return set;
   };
-  EXPECT_EQ(names("workloads"), (std::set<std::string>{"classifier", "autoencoder", "regression", "lenet5",
-                                                       "charlm_lstm", "charlm_transformer", "gradient_penalty",
-                                                       "two_models", "gan"}));
+  EXPECT_EQ(names("workloads"),
+            (std::set<std::string>{"classifier", "autoencoder", "regression", "lenet5", "charlm_lstm",
+                                   "charlm_transformer", "gradient_penalty", "two_models", "gan"}));
   for (const auto& row : json.at("workloads"))
     if (row.at("name") == "charlm_lstm") {
       EXPECT_EQ(row.at("data"), "text");
@@ -167,7 +168,8 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
   EXPECT_EQ(json.at("dialects").at(2).at("levels").back().at("means"), "O2");
   EXPECT_EQ(json.at("dialects").at(1).at("levels").at(2).at("op_lists").at("white").at(0).at("op"), "matmul");
   EXPECT_EQ(names("policies"), (std::set<std::string>{"none", "fixed", "dynamic"}));
-  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "bible-kjv", "text", "uniform", "normal"}));
+  EXPECT_EQ(names("datasets"),
+            (std::set<std::string>{"fashion-mnist", "bible-kjv", "text", "uniform", "normal"}));
   EXPECT_TRUE(names("tensor_cores").contains("hopper"));
   EXPECT_TRUE(names("formats").contains("FP16"));
   EXPECT_TRUE(names("config_keys").contains("scaler.policy"));

@@ -8,8 +8,8 @@
 
 #include "experiments/config.hpp"
 #include "experiments/continuation.hpp"
-#include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
+#include "tests/experiments/usage_error.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -23,18 +23,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
-
-template <class Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const CommandError& error) {
-    EXPECT_EQ(error.code, ExitCode::usage);
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << "one line";
-    return error.what();
-  }
-  return "no error";
-}
 
 RunConfig with(const std::vector<std::string>& settings) {
   RunConfig config;
@@ -117,6 +105,7 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
                                  "amp.save_dtype=f64",
                                  "scaler.enabled=false",
                                  "scaler.drop_overflow_update=false",
+                                 "scaler.per_loss=true",
                                  "optimizer.loss_scale=2^10"});
   const AmpOptions options = amp_options(config);
   EXPECT_EQ(options.level, Level::O2);
@@ -145,6 +134,8 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
   EXPECT_EQ(save_dtype(RunConfig{}), std::nullopt);
   EXPECT_FALSE(scaler_options(config).enabled);
   EXPECT_FALSE(scaler_options(config).drop_overflow_update);
+  EXPECT_TRUE(scaler_options(config).per_loss);
+  EXPECT_FALSE(scaler_options(RunConfig{}).per_loss);
   EXPECT_EQ(optimizer_options(config, 1).loss_scale, 1024.0);
 }
 
@@ -196,6 +187,19 @@ TEST(ConfigAmp, GradientsThatStayScaledAreNeitherWatchedNorClipped) {
   // A disabled scaler leaves nothing scaled.
   EXPECT_EQ(check({"scaler.drop_overflow_update=false", "scaler.enabled=false", "train.clip_norm=1"}),
             "no error");
+}
+
+TEST(ConfigAmp, AScaleForEachLossNeedsSeveralLossesAndAScalerThatDivides) {
+  for (const char* model : {"two_models", "gan"})
+    EXPECT_EQ(check({"model.name=" + std::string(model), "scaler.per_loss=true"}), "no error") << model;
+  for (const char* model : {"classifier", "gradient_penalty"})
+    EXPECT_THAT(check({"model.name=" + std::string(model), "scaler.per_loss=true"}),
+                AllOf(StartsWith("x.toml: scaler.per_loss = true: this training method has one loss"),
+                      HasSubstr("two_models")))
+        << model;
+  EXPECT_THAT(check({"model.name=two_models", "scaler.per_loss=true", "scaler.policy=fixed",
+                     "scaler.drop_overflow_update=false"}),
+              StartsWith("x.toml: scaler.per_loss = true with scaler.drop_overflow_update = false"));
 }
 
 TEST(ConfigAmp, TheScaleLeftToTheOptimizerIsTheFixedOne) {

@@ -7,11 +7,11 @@
 #include <set>
 #include <string>
 
-#include "experiments/exit_code.hpp"
 #include "experiments/run_data.hpp"
 #include "experiments/shipped_configs.hpp"
 #include "experiments/sweep.hpp"
 #include "experiments/workloads.hpp"
+#include "tests/experiments/usage_error.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -20,18 +20,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::StartsWith;
-
-template <class Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const CommandError& error) {
-    EXPECT_EQ(error.code, ExitCode::usage);
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << "one line";
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string toml_error(const std::string& text) {
   return usage_error_of([&] { parse_config(text, "x.toml"); });

@@ -103,10 +103,7 @@ TEST_F(Reports, GroupsBySeedAndOrdersConfigurations) {
   const RunSet set = load_runs(folders);
   ASSERT_EQ(set.workloads.size(), 1u);
   EXPECT_EQ(set.workloads[0].name, "autoencoder on fashion-mnist");
-  ASSERT_EQ(set.workloads[0].configurations.size(), 3u);
-  EXPECT_EQ(set.workloads[0].configurations[0].label, "FP32") << "a name that nobody shares stays";
-  EXPECT_EQ(set.workloads[0].configurations[1].label, "with-guard: FP16 dynamic");
-  EXPECT_EQ(set.workloads[0].configurations[2].label, "no-guard: FP16 dynamic");
+  EXPECT_EQ(set.workloads[0].run_count(), 6u);
   std::vector<std::string> labels;
   for (const Configuration& configuration : set.workloads[0].configurations) {
     labels.push_back(configuration.label);

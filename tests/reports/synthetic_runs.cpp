@@ -108,6 +108,11 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
       }
     }
     writer.append(row);
+    if (row.found_inf)
+      writer.append(OverflowRow{.step = step,
+                                .loss_scale = scale,
+                                .optimizers = {"model"},
+                                .parameters = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}});
     if (step % run.evaluate_every == 0 || step == run.steps) {
       const double loss = step == run.steps ? run.final_loss : 1.02 * row.loss;
       std::optional<double> accuracy = run.final_accuracy;

@@ -59,11 +59,12 @@ void AdversarialTraining::run(Iteration& iteration) {
       loss = discriminator_loss(iteration, batch.inputs, fakes_.back());
     }
     iteration.record_loss(loss);
-    iteration.backward(iteration.accumulated(loss));  // 2
+    iteration.backward(iteration.accumulated(loss), {}, 0);  // 2
   }
+  iteration.collect(0, {1});
   iteration.unscale(iteration.optimizer(1));  // 3
   iteration.clip(iteration.optimizer(1));
-  iteration.scaler().step(iteration.optimizer(1));
+  iteration.step(iteration.optimizer(1));
 
   const Frozen discriminator(iteration.optimizer(1));
   for (std::size_t i = 0; i < fakes_.size(); ++i) {
@@ -74,12 +75,13 @@ void AdversarialTraining::run(Iteration& iteration) {
     }
     iteration.record_loss(loss);
     // The fakes share the casts of the generator's parameters, which must outlive all but the last pass.
-    iteration.backward(iteration.accumulated(loss), {.retain_graph = i + 1 < fakes_.size()});
+    iteration.backward(iteration.accumulated(loss), {.retain_graph = i + 1 < fakes_.size()}, 1);
   }
   tape.reset();
+  iteration.collect(1, {0});
   iteration.unscale(iteration.optimizer(0));  // 5
   iteration.clip(iteration.optimizer(0));
-  iteration.scaler().step(iteration.optimizer(0));
+  iteration.step(iteration.optimizer(0));
 }
 
 TrainingMethod::Evaluation AdversarialTraining::evaluate(Iteration& iteration, const data::Batch& batch) {

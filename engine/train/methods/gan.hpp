@@ -8,10 +8,10 @@
 //   3. unscale, clip and step the discriminator's optimizer
 //   4. loss_G = BCE(discriminator(fake), 1), with the new discriminator; backward of S * loss_G   (every micro-batch)
 //   5. unscale, clip and step the generator's optimizer
-// and then the trainer updates the scaler once. S is the same for both losses. In step 4 the discriminator's parameters
-// are frozen: the tutorial lets their gradients of loss_G be computed, added up and thrown away, here they stay those of
-// step 3, for whoever looks at them. An overflow in step 2 skips the discriminator only; the generator then learns from
-// the old one.
+// and then the trainer updates the scaler once. S is the same for both losses, unless scaler.per_loss gives loss_D
+// (loss 0) and loss_G (loss 1) scales of their own. In step 4 the discriminator's parameters are frozen: the tutorial
+// lets their gradients of loss_G be computed, added up and thrown away, here they stay those of step 3, for whoever
+// looks at them. An overflow in step 2 skips the discriminator only; the generator then learns from the old one.
 // BCE works on logits: on probabilities it is unsafe in 16 bits, and refused under autocast.
 //
 // Noise is normal (0, 1), a pure function of (seed, iteration, micro-batch, element): a resumed run draws the same.
@@ -29,6 +29,7 @@ class AdversarialTraining final : public TrainingMethod {
  public:
   /// "generator" and "discriminator". std::invalid_argument for a model that is no nn::Gan.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
+  int losses() const override { return 2; }
   void run(Iteration& iteration) override;
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 

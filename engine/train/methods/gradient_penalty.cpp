@@ -75,7 +75,7 @@ void GradientPenalty::run(Iteration& iteration) {
   optim::Optimizer& optimizer = iteration.optimizer(0);
   iteration.unscale(optimizer);
   iteration.clip(optimizer);
-  iteration.scaler().step(optimizer);
+  iteration.step(optimizer);
 }
 
 Variable GradientPenalty::penalised_loss(Iteration& iteration, const data::Batch& batch) {

@@ -31,8 +31,8 @@ void TwoModels::run(Iteration& iteration) {
   }
   iteration.unscale(iteration.optimizer(0));  // 4
   iteration.clip(iteration.optimizer(0));
-  iteration.scaler().step(iteration.optimizer(0));  // 5
-  iteration.scaler().step(iteration.optimizer(1));
+  iteration.step(iteration.optimizer(0));  // 5
+  iteration.step(iteration.optimizer(1));
 }
 
 void TwoModels::forward_backward(Iteration& iteration, const data::Batch& batch) {
@@ -49,8 +49,10 @@ void TwoModels::forward_backward(Iteration& iteration, const data::Batch& batch)
     }
   }
   for (const Variable& loss : losses) iteration.record_loss(loss);
-  iteration.backward(iteration.accumulated(losses[0]), {.retain_graph = true});  // 2
-  iteration.backward(iteration.accumulated(losses[1]));                          // 3
+  iteration.backward(iteration.accumulated(losses[0]), {.retain_graph = true}, 0);  // 2
+  iteration.collect(0, {0, 1});
+  iteration.backward(iteration.accumulated(losses[1]), {}, 1);  // 3
+  iteration.collect(1, {0, 1});
 }
 
 TrainingMethod::Evaluation TwoModels::evaluate(Iteration& iteration, const data::Batch& batch) {

@@ -7,7 +7,8 @@
 //   3. backward of S * loss1; its gradients are added to the first's, in both models   (1 to 3 for every micro-batch)
 //   4. unscale the gradients of optimizer 0, explicitly, because they are to be used: clipped here
 //   5. step optimizer 0, and step optimizer 1, which unscales its own first
-// and then the trainer updates the scaler once. Every loss is scaled by the same S. Each optimizer skips for overflows
+// and then the trainer updates the scaler once. Every loss is scaled by the same S (unless scaler.per_loss gives each a
+// scale of its own; both losses move both models, so an overflow in either skips whom it reached). Each optimizer skips for overflows
 // of its own gradients only, so one model may step while the other does not; the scaler backs off if any of them
 // overflowed. (Paddle keeps one flag for all optimizers, so that the last one unscaled speaks for the others.)
 //
@@ -24,6 +25,7 @@ class TwoModels final : public TrainingMethod {
  public:
   /// "model0" and "model1". std::invalid_argument for a model that is no nn::ModelPair.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
+  int losses() const override { return static_cast<int>(nn::ModelPair::combinations.size()); }
   void run(Iteration& iteration) override;
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 
