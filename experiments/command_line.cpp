@@ -1,13 +1,12 @@
-// The only file that includes CLI11, which compiles slowly.
 #include "experiments/command_line.hpp"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
-#include <iostream>
+#include <stdexcept>
 
+#include "experiments/arguments.hpp"
 #include "experiments/build_info.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/nearest_name.hpp"
@@ -16,77 +15,11 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr const char* exit_codes =
-    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output); 2 usage or configuration; "
-    "3 back end or device\nnot there; 4 diverged; 5 verification mismatch; 130 interrupted with state saved.";
-
-struct Shared {
-  CommonOptions options;
-  std::int64_t seed = -1;
-  int threads = 0;
-};
-
-std::string footer(const std::string& examples) {
-  return fmt::format("Examples:\n{}\n\n{}", examples, exit_codes);
-}
-
-CLI::Validator at_least(std::int64_t minimum) {
-  return CLI::Validator(
-      [minimum](const std::string& text) {
-        std::int64_t value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= minimum) return std::string{};
-        return fmt::format("'{}': expected an integer, {} or more", text, minimum);
-      },
-      "", "");
-}
-
-void add_common(CLI::App& app, Shared& shared) {
-  app.add_option("-c,--config", shared.options.config, "Configuration in TOML")->type_name("FILE");
-  app.add_option("--set", shared.options.set,
-                 "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  app.add_option("-o,--out", shared.options.out, "Output folder")->type_name("DIR");
-  app.add_option("--seed", shared.seed, "Seed of weights and shuffling, as train.seed")
-      ->type_name("N")
-      ->check(at_least(0));
-  app.add_option("--threads", shared.threads,
-                 "Worker threads; results never depend on it (default: all processors)")
-      ->type_name("N")
-      ->check(at_least(1));
-  app.add_flag("--quiet", shared.options.quiet, "Nothing on stderr but errors");
-  app.allow_extras();  // so that unknown options can be answered with a suggestion
-}
-
-CommonOptions finish(const Shared& shared) {
-  CommonOptions options = shared.options;
-  if (shared.seed >= 0) options.seed = shared.seed;
-  options.threads = shared.threads > 0 ? shared.threads : default_threads();
-  return options;
-}
-
-[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
-
 std::uint64_t step_number(const std::string& option, const std::string& text) {
   std::uint64_t step = 0;
   if (!CLI::detail::lexical_cast(text, step) || text.starts_with("-") || step == 0)
-    usage(fmt::format("{}: '{}': expected a step, 1 or more", option, text));
+    usage_error(fmt::format("{}: '{}': expected a step, 1 or more", option, text));
   return step;
-}
-
-/// CLI11 keeps what it does not know; the first of it becomes the error.
-void refuse_extras(const CLI::App& app, const std::string& program) {
-  std::vector<std::string> extras = app.remaining();
-  std::erase(extras, "--");  // the end of options is no argument
-  if (extras.empty()) return;
-  const std::string& extra = extras.front();
-  if (!extra.starts_with("-")) usage(fmt::format("{}: unexpected argument '{}'", program, extra));
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  const std::string name = extra.substr(0, extra.find('='));
-  usage(fmt::format("{}: unknown option '{}'{}", program, name, did_you_mean(name, known)));
 }
 
 bool takes_value(const std::string& argument) {
@@ -118,36 +51,6 @@ std::vector<std::string> separate_values(const std::vector<std::string>& argumen
   return options;
 }
 
-/// One line, whatever the message was made of.
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
-int report_error(const std::string& program, ExitCode code, const std::string& message) {
-  fmt::print(stderr, "{}: error: {}\n", program, one_line(message));
-  return static_cast<int>(code);
-}
-
-/// Runs `body`, turning every way to fail into one line on stderr and an exit code.
-int guarded(const std::string& program, const std::function<ExitCode()>& body) {
-  try {
-    const ExitCode code = body();
-    std::cout.flush();
-    if (std::fflush(stdout) != 0 || !std::cout)
-      return report_error(program, ExitCode::run_failed, "cannot write to the standard output");
-    return static_cast<int>(code);
-  } catch (const CLI::Success&) {
-    return 0;  // --help and --version have printed
-  } catch (const CLI::ParseError& error) {
-    return report_error(program, ExitCode::usage, error.what());
-  } catch (const CommandError& error) {
-    return report_error(program, error.code, error.what());
-  } catch (const std::exception& error) {
-    return report_error(program, ExitCode::run_failed, error.what());
-  }
-}
-
 /// The fp16lab program's commands and what they were given.
 class Program {
  public:
@@ -175,13 +78,13 @@ class Program {
   }
 
   ExitCode run(std::vector<std::string> arguments) {
-    shared_.options.argv = arguments;
+    arguments_.options.argv = arguments;
     arguments.erase(arguments.begin());
-    if (arguments.empty()) usage(fmt::format("expected a command: {}", fmt::join(names(), ", ")));
+    if (arguments.empty()) usage_error(fmt::format("expected a command: {}", fmt::join(names(), ", ")));
     if (!arguments.front().starts_with("-")) {
       const std::vector<std::string> known = names();
       if (std::find(known.begin(), known.end(), arguments.front()) == known.end())
-        usage(
+        usage_error(
             fmt::format("unknown command '{}'{}", arguments.front(), did_you_mean(arguments.front(), known)));
     }
     if (arguments.front() == "inspect") {
@@ -226,9 +129,10 @@ class Program {
   CLI::App* add(const std::string& name, const std::string& description, const std::string& examples,
                 std::function<ExitCode(const CommonOptions&)> run) {
     CLI::App* command = app_.add_subcommand(name, description);
-    add_common(*command, shared_);
+    add_common(*command, arguments_);
     command->footer(footer(examples));
-    command->callback([this, run = std::move(run)] { run_ = [this, run] { return run(finish(shared_)); }; });
+    command->callback(
+        [this, run = std::move(run)] { run_ = [this, run] { return run(finish(arguments_)); }; });
     return command;
   }
 
@@ -449,7 +353,7 @@ class Program {
   }
 
   CLI::App app_;
-  Shared shared_;
+  CommonArguments arguments_;
   TrainCommand train_;
   std::vector<std::string> dump_gradients_;  ///< STEP, FILE
   SoftfloatCommand softfloat_;
@@ -466,33 +370,6 @@ class Program {
 
 int fp16lab_main(int argc, char** argv) {
   return guarded("fp16lab", [&] { return Program().run(std::vector<std::string>(argv, argv + argc)); });
-}
-
-int experiment_main(int argc, char** argv, const ExperimentInfo& info,
-                    const std::function<ExitCode(const CommonOptions& common)>& run) {
-  return guarded(info.name, [&] {
-    CLI::App app(info.description, info.name);
-    Shared shared;
-    shared.options.argv = std::vector<std::string>(argv, argv + argc);
-    app.set_help_flag("-h,--help", "Show this help");
-    add_common(app, shared);
-    for (const ExperimentOption& option : info.options) {
-      if (option.flag != nullptr)
-        app.add_flag(option.name, *option.flag, option.description);
-      else
-        app.add_option(option.name, *option.value, option.description)->type_name(option.type);
-    }
-    for (const ExperimentFlag& flag : info.flags) app.add_flag(flag.name, *flag.value, flag.description);
-    app.footer(footer(info.examples));
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      fmt::print("{}", app.help());
-      throw;
-    }
-    refuse_extras(app, info.name);
-    return run(finish(shared));
-  });
 }
 
 }  // namespace fp16lab::experiments

@@ -53,7 +53,8 @@ std::vector<std::string> amp_level_names() {
 }
 
 std::vector<std::string> amp_dialect_names() {
-  return names_of(engine::amp::all_dialects(), [](engine::amp::Dialect d) { return engine::amp::name_of(d); });
+  return names_of(engine::amp::all_dialects(),
+                  [](engine::amp::Dialect d) { return engine::amp::name_of(d); });
 }
 
 std::vector<std::string> policy_names() {

@@ -43,6 +43,23 @@ Variable share_of_greater(const Variable& a, const Variable& b) {
   return scale(add(above, subtract(one, below)), 0.5f);
 }
 
+Variable share_of_less(const Variable& a, const Variable& b) { return share_of_greater(b, a); }
+
+/// The greater or the lesser of two: each gets its share of the cotangent.
+Variable extremum(Op op, BinaryOp verb, const Variable& left, const Variable& right,
+                  Variable (*share)(const Variable& of, const Variable& against)) {
+  const auto inputs = dispatched<2>(op, {left, right});
+  const Variable a = inputs[0], b = inputs[1];
+  return recorded(op, binary_value(op, verb, a, b),
+                  {{a,
+                    [a, b, share](const Variable& g, const Variable&) {
+                      return gradient_of(a, multiply(before_reduction(g, a), share(a, b)));
+                    }},
+                   {b, [a, b, share](const Variable& g, const Variable&) {
+                      return gradient_of(b, multiply(before_reduction(g, b), share(b, a)));
+                    }}});
+}
+
 }  // namespace
 
 Variable add(const Variable& left, const Variable& right) {
@@ -88,29 +105,11 @@ Variable divide(const Variable& left, const Variable& right) {
 }
 
 Variable maximum(const Variable& left, const Variable& right) {
-  const auto inputs = dispatched<2>(Op::maximum, {left, right});
-  const Variable a = inputs[0], b = inputs[1];
-  return recorded(Op::maximum, binary_value(Op::maximum, BinaryOp::maximum, a, b),
-                  {{a,
-                    [a, b](const Variable& g, const Variable&) {
-                      return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(a, b)));
-                    }},
-                   {b, [a, b](const Variable& g, const Variable&) {
-                      return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(b, a)));
-                    }}});
+  return extremum(Op::maximum, BinaryOp::maximum, left, right, share_of_greater);
 }
 
 Variable minimum(const Variable& left, const Variable& right) {
-  const auto inputs = dispatched<2>(Op::minimum, {left, right});
-  const Variable a = inputs[0], b = inputs[1];
-  return recorded(Op::minimum, binary_value(Op::minimum, BinaryOp::minimum, a, b),
-                  {{a,
-                    [a, b](const Variable& g, const Variable&) {
-                      return gradient_of(a, multiply(before_reduction(g, a), share_of_greater(b, a)));
-                    }},
-                   {b, [a, b](const Variable& g, const Variable&) {
-                      return gradient_of(b, multiply(before_reduction(g, b), share_of_greater(a, b)));
-                    }}});
+  return extremum(Op::minimum, BinaryOp::minimum, left, right, share_of_less);
 }
 
 Variable select_positive(const Variable& condition, const Variable& value) {

@@ -19,7 +19,7 @@ namespace fp16lab::engine {
 ///   O2, O3, mindspore                f32    low    f32       f32
 ///   O2 without master weights; O3 of apex: all low
 struct ParameterDTypes {
-  DType model = DType::f32;     ///< as the network sees it: narrower than the value where that is a master copy
+  DType model = DType::f32;     ///< as the network sees it: narrower than a master copy
   DType gradient = DType::f32;  ///< in which backward passes of several micro-batches add up
   DType unscaled = DType::f32;  ///< what GradScaler::unscale leaves for clipping and the optimizer
 };
@@ -35,11 +35,12 @@ struct Parameter {
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
-  std::string
-      name;         ///< "fc1.weight": also the key of its random stream, optimizer state and checkpoint entry
-  Tensor value;     ///< f32, the master copy; 16 bits where there is none. What optimizers update and checkpoints keep
-  Tensor gradient;  ///< shape of value, dtype as `dtypes` says. Memory is kept between steps. Meaningful only if
-                    ///< has_gradient
+  /// "fc1.weight": also the key of its random stream, optimizer state and checkpoint entry.
+  std::string name;
+  /// What optimizers update and checkpoints keep: f32, the master copy; 16 bits where there is none.
+  Tensor value;
+  /// Shape of value, dtype as `dtypes` says; meaningful only if has_gradient. Its memory is kept between steps.
+  Tensor gradient;
   bool has_gradient = false;  ///< a backward has reached this parameter since clear_gradient()
   std::uint64_t version = 0;  ///< grows whenever `value` may have changed
   ParameterRole role = ParameterRole::weight;

@@ -63,8 +63,8 @@ struct DatasetLocation {
 /// Looks for the four IDX files of `name` (".gz" or unpacked) in `path` if that is not empty, else in
 /// $FP16LAB_DATA (or its subfolder `name`) if that is set, else in /usr/share/datasets/fashion-mnist. The
 /// first that applies is the only one tried: a wrong explicit path is an error, not a reason to look
-/// elsewhere. std::invalid_argument for a name that is unknown or not of images; std::runtime_error naming the file that is missing
-/// and where it was looked for, and the Debian package.
+/// elsewhere. std::invalid_argument for a name that is unknown or not of images; std::runtime_error naming the file
+/// that is missing and where it was looked for, and the Debian package.
 DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path);
 
 enum class Split { train, test };

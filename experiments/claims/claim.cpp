@@ -13,9 +13,10 @@ namespace {
 
 /// Digits of a plain decimal without its leading zeros: "0.0670" has three.
 int significant_digits(const std::string& text) {
-  const std::string mantissa = text.substr(0, text.find_first_of("eE"));
-  const auto first = std::ranges::find_if(mantissa, [](char c) { return c >= '1' && c <= '9'; });
-  return static_cast<int>(std::count_if(first, mantissa.end(), [](char c) { return c >= '0' && c <= '9'; }));
+  const std::string significand = text.substr(0, text.find_first_of("eE"));
+  const auto first = std::ranges::find_if(significand, [](char c) { return c >= '1' && c <= '9'; });
+  return static_cast<int>(
+      std::count_if(first, significand.end(), [](char c) { return c >= '0' && c <= '9'; }));
 }
 
 }  // namespace

@@ -37,10 +37,10 @@ struct RunCut {
   std::uintmax_t overflows = 0;
 };
 
-/// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl behind it, evaluations.csv *at* it,
-/// because a checkpoint comes before the evaluation of its step. Torn last lines go too. Changes nothing.
-/// A folder without an overflows.jsonl gets one. std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if steps.csv lacks a step up to
-/// `step`, or has another state_hash there.
+/// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl behind it, evaluations.csv
+/// *at* it, because a checkpoint comes before the evaluation of its step. Torn last lines go too. Only looks.
+/// overflows.jsonl may be missing. std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if
+/// steps.csv lacks a step up to `step`, or has another state_hash there.
 RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash);
 
 }  // namespace fp16lab

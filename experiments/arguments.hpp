@@ -1,0 +1,47 @@
+// What the fp16lab program and the experiment binaries do alike with argv: the common options, the end of every help
+// text, errors and exit codes. CLI11 compiles slowly: only arguments.cpp, command_line.cpp and experiment_main.cpp
+// include it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "experiments/commands.hpp"
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
+
+namespace fp16lab::experiments {
+
+/// Where CLI11 writes the common options; -1 and 0 are "not given".
+struct CommonArguments {
+  CommonOptions options;
+  std::int64_t seed = -1;
+  int threads = 0;
+};
+
+/// Adds them to `app`, which keeps pointers into `arguments`, and lets `app` keep what it does not know: call
+/// refuse_extras after parsing.
+void add_common(CLI::App& app, CommonArguments& arguments);
+
+/// The options as given, or their defaults.
+CommonOptions finish(const CommonArguments& arguments);
+
+/// A check for an option whose values are integers, `minimum` or more.
+CLI::Validator at_least(std::int64_t minimum);
+
+/// What stands below a help text: examples, then the exit codes.
+std::string footer(const std::string& examples);
+
+[[noreturn]] void usage_error(const std::string& message);
+
+/// The first argument that `app` does not know becomes a usage error, with a suggestion where it looks like an option.
+void refuse_extras(const CLI::App& app, const std::string& program);
+
+/// Runs `body`, turning every way to fail into one line on stderr and an exit code.
+int guarded(const std::string& program, const std::function<ExitCode()>& body);
+
+}  // namespace fp16lab::experiments
