@@ -1,25 +1,21 @@
-// reports/: grouping, labels, verdict table, figures, and the page's embedded numbers, from synthetic run
-// folders.
+// reports/: grouping, labels, series and the verdict table, from synthetic run folders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "analysis/range_report.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
-#include "reports/html.hpp"
 #include "reports/rate_text.hpp"
 #include "reports/report.hpp"
 #include "reports/run_gradients.hpp"
 #include "reports/series.hpp"
 #include "reports/summary.hpp"
-#include "tests/reports/synthetic_runs.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/reports/report_fixture.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -27,52 +23,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
+using testing_support::message_of;
 using Json = nlohmann::json;
-
-class Reports : public ::testing::Test {
- protected:
-  /// FP32, no scaling and dynamic, two seeds each; losses exact in binary.
-  std::vector<std::filesystem::path> small_set() const {
-    std::vector<std::filesystem::path> runs;
-    for (const std::uint64_t seed : {2, 1}) {  // not in order, on purpose
-      const double shift = seed == 1 ? 0.0 : 1.0 / 1024;
-      SyntheticRun run{.seed = seed, .steps = 100};
-      run.policy = "dynamic";
-      run.initial_scale = 4096;
-      run.skips = {3, 50};
-      run.final_loss = 0.25 + shift;
-      runs.push_back(write_synthetic_run(folder, run));
-      run.policy = "none";
-      run.skips.clear();
-      run.final_loss = 0.3125 + shift;
-      runs.push_back(write_synthetic_run(folder, run));
-      run.level = "O0";
-      run.final_loss = 0.25 + shift;
-      runs.push_back(write_synthetic_run(folder, run));
-    }
-    return runs;
-  }
-
-  testing_support::TemporaryFolder temporary;
-  const std::filesystem::path& folder = temporary.path();
-};
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no exception";
-  return {};
-}
-
-Json embedded_data(const std::string& html) {
-  const std::string begin = "<script type=\"application/json\" id=\"data\">";
-  const std::size_t from = html.find(begin) + begin.size();
-  return Json::parse(html.substr(from, html.find("</script>", from) - from));
-}
 
 // ---- labels and grouping ------------------------------------------------------------------------
 
@@ -370,203 +322,6 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_THAT(summary_table(folders), AllOf(HasSubstr("no finished run"), HasSubstr("diverged")));
   // The page copes with all of it.
   EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
-}
-
-// ---- figures and page ---------------------------------------------------------------------------
-
-TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
-  const std::vector<std::filesystem::path> folders = small_set();
-  std::ostringstream messages;
-  const std::filesystem::path chart_js = folder / "chart.js";
-  std::ofstream(chart_js) << "var Chart;";
-  ReportOptions options;
-  options.chart_js = chart_js;
-  options.gnuplot = "no-such-gnuplot";
-  options.messages = &messages;
-  options.title = "Title <with> & \"signs\" @DATA@";
-  const std::filesystem::path path = write_report(folders, folder / "out", options);
-  EXPECT_EQ(path, folder / "out" / "report.html");
-  EXPECT_THAT(messages.str(), AllOf(HasSubstr("no-such-gnuplot is not installed"), HasSubstr("gnuplot-nox")));
-  const std::string html = read_file(path);
-
-  EXPECT_THAT(html, HasSubstr("<h1>Title &lt;with&gt; &amp; &quot;signs&quot;"));
-  EXPECT_THAT(html, HasSubstr("<script>var Chart;</script>"));
-  EXPECT_THAT(html, HasSubstr("behind by more than 3 x spread"));
-  for (const char* forbidden :
-       {"src=\"http", "href=", "@import", "url(http", "fetch(", "XMLHttpRequest", "<link"})
-    EXPECT_THAT(html, Not(HasSubstr(forbidden)));
-  for (const char* slot :
-       {"@STYLE@", "@SCRIPT@", "@SUMMARY@", "@WORKLOADS@", "@PROVENANCE@", "@EXPLORER@", "@CHART_LIBRARY@"})
-    EXPECT_THAT(html, Not(HasSubstr(slot)));
-  EXPECT_THAT(html,
-              AllOf(HasSubstr(std::string(64, 'a')), HasSubstr("0123456789abcdef0123456789abcdef01234567"),
-                    HasSubstr("fp16lab sweep -c demo.toml"),
-                    HasSubstr("Overflows, first seed: FP16 dynamic in 2 steps, first in step 3 (fc1.weight, "
-                              "fc1.bias, fc2.weight and 1 more).")));
-
-  const Json data = embedded_data(html);
-  const Json& configurations = data.at("workloads").at(0).at("configurations");
-  ASSERT_EQ(configurations.size(), 3u);
-  EXPECT_EQ(configurations[1].at("label"), "FP16 no scaling");
-  EXPECT_EQ(configurations[1].at("final_values"), Json({0.3125, 0.3125 + 1.0 / 1024}));
-  EXPECT_EQ(configurations[1].at("verdict"), "behind by more than 3 x spread");
-  EXPECT_EQ(configurations[2].at("trace").at("skipped"), Json({{3, 4096.0}, {50, 2048.0}}));
-  ASSERT_EQ(data.at("runs").size(), 3u);
-
-  // Every embedded histogram is the recorded one.
-  const Json& run = data.at("runs").at(1);
-  EXPECT_EQ(run.at("seed"), 1);
-  const std::vector<HistogramRow> recorded = read_histograms(folder / "autoencoder-O1-none-seed1");
-  const auto steps = run.at("steps").get<std::vector<std::uint64_t>>();
-  const auto tensors = run.at("tensors").get<std::vector<std::string>>();
-  ASSERT_EQ(steps.size() * tensors.size(), recorded.size());
-  for (std::size_t i = 0; i < recorded.size(); ++i) {
-    const std::size_t s = i / tensors.size(), t = i % tensors.size();
-    ASSERT_EQ(recorded[i].step, steps[s]);
-    ASSERT_EQ(recorded[i].tensor, tensors[t]);
-    const Json& shown = run.at("histograms").at(s).at(t);
-    EXPECT_EQ(shown.at(0), recorded[i].before.zero);
-    std::uint64_t sum = 0;
-    for (std::size_t b = 0; b < shown.at(4).size(); ++b) {
-      EXPECT_EQ(shown[4][b], recorded[i].before.at(shown[3].get<int>() + static_cast<int>(b)));
-      sum += shown[4][b].get<std::uint64_t>();
-    }
-    EXPECT_EQ(sum, recorded[i].before.finite_nonzero());
-  }
-  // What-if and self-check values: lost at 2^k of the last snapshot, summed here from the recorded bins.
-  for (const Json& check : run.at("check")) {
-    if (check.at(0) != steps.size() - 1) continue;
-    std::uint64_t lost = 0;
-    for (std::size_t i = recorded.size() - tensors.size(); i < recorded.size(); ++i)
-      for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
-        if (e + 1 + check.at(1).get<int>() <= -25) lost += recorded[i].before.at(e);
-    EXPECT_EQ(check.at(2), lost);
-    EXPECT_EQ(check.at(3), lost);
-  }
-  EXPECT_EQ(run.at("check").size(), 3u * (analysis::max_log2_scale - analysis::min_log2_scale + 1));
-
-  // Without gnuplot the scripts and data are there all the same, and nothing half drawn.
-  for (const char* stem :
-       {"loss-", "quality-", "loss-scale-", "underflow-against-scale-", "underflow-over-steps-"})
-    for (const char* ending : {".gp", ".dat"})
-      EXPECT_TRUE(std::filesystem::exists(folder / "out" / "figures" /
-                                          (std::string(stem) + "autoencoder-on-fashion-mnist" + ending)))
-          << stem << ending;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures"))
-    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat"));
-}
-
-TEST_F(Reports, EvaluationsAreDrawnWhereTheyMakeACurve) {
-  const std::filesystem::path chart_js = folder / "chart.js";
-  std::ofstream(chart_js) << "var Chart;";
-  ReportOptions options;
-  options.chart_js = chart_js;
-  options.gnuplot = "no-such-gnuplot";
-  for (const std::uint64_t every : {80, 10}) {  // once, at the end; eight times
-    std::vector<std::filesystem::path> folders;
-    const std::filesystem::path place = folder / std::to_string(every);
-    for (const std::string level : {"O0", "O1"})
-      folders.push_back(write_synthetic_run(
-          place, {.level = level, .final_loss = 0.25, .steps = 80, .evaluate_every = every}));
-    const std::string html = read_file(write_report(folders, place / "out", options));
-    EXPECT_EQ(html.find("data-chart=\"evaluation\"") != std::string::npos, every == 10);
-    EXPECT_EQ(html.find("Loss on the test set") != std::string::npos, every == 10);
-    EXPECT_THAT(html, HasSubstr("<td>0.25</td>"));  // the table has the number in any case
-    const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("evaluation");
-    EXPECT_EQ(curve.at("step"), every == 10 ? Json({10, 20, 30, 40, 50, 60, 70, 80}) : Json({80}));
-    EXPECT_EQ(curve.at("mean").back(), 0.25);
-  }
-}
-
-TEST_F(Reports, WithoutChartJsThePageIsStillComplete) {
-  const std::vector<std::filesystem::path> folders = small_set();
-  std::ostringstream messages;
-  ReportOptions options;
-  options.chart_js = folder / "missing.js";
-  options.messages = &messages;
-  const std::string html = read_file(write_report(folders, folder / "out", options));
-  EXPECT_THAT(messages.str(), AllOf(HasSubstr("missing.js"), HasSubstr("FP16LAB_CHARTJS")));
-  EXPECT_THAT(html, HasSubstr("Chart.js was not found"));
-  EXPECT_THAT(html, Not(HasSubstr("data-chart=")));
-  EXPECT_EQ(embedded_data(html).at("runs").size(), 3u);
-  if (!std::filesystem::exists(folder / "out/figures/loss-autoencoder-on-fashion-mnist.svg"))
-    GTEST_SKIP() << "gnuplot is not installed: still figures were not looked at";
-  EXPECT_THAT(html, HasSubstr("src=\"data:image/svg+xml;base64,"));
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures")) {
-    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat", ".svg", ".png"));
-    EXPECT_GT(std::filesystem::file_size(entry.path()), 100u) << entry.path();
-  }
-}
-
-TEST_F(Reports, HostileNamesStayText) {
-  SyntheticRun run{.steps = 20};
-  run.extra_config = "\n[note]\ntext = \"</script><b>@PROVENANCE@\"\n";
-  const std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
-  EXPECT_THAT(html, Not(HasSubstr("</script><b>")));
-  EXPECT_THAT(html, HasSubstr("&lt;/script&gt;&lt;b&gt;"));
-}
-
-TEST_F(Reports, EnvironmentNamesTheChartLibrary) {
-  SyntheticRun run{.steps = 20};
-  const std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
-  std::ofstream(folder / "mine.js") << "/* my charts */";
-  ASSERT_EQ(::setenv("FP16LAB_CHARTJS", (folder / "mine.js").c_str(), 1), 0);
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
-  ::unsetenv("FP16LAB_CHARTJS");
-  EXPECT_THAT(html, HasSubstr("<script>/* my charts */</script>"));
-}
-
-TEST_F(Reports, GnuplotProblemsAreOneLine) {
-  std::ofstream(folder / "bad.gp") << "this is no gnuplot\n";
-  EXPECT_THAT(run_gnuplot("no-such-gnuplot", folder / "bad.gp"),
-              HasSubstr("no-such-gnuplot is not installed"));
-  EXPECT_THAT(run_gnuplot("false", folder / "bad.gp"),
-              AllOf(HasSubstr("gnuplot failed on"), HasSubstr("bad.gp.log")));
-  EXPECT_EQ(run_gnuplot("true", folder / "bad.gp"), "");
-  EXPECT_EQ(gnuplot_string("a\"b\\c"), "\"a\\\"b\\\\c\"");
-}
-
-TEST(Html, EscapesAndEncodes) {
-  EXPECT_EQ(html_escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
-  // RFC 4648, section 10.
-  EXPECT_EQ(data_url("t/x", ""), "data:t/x;base64,");
-  EXPECT_EQ(data_url("t/x", "f"), "data:t/x;base64,Zg==");
-  EXPECT_EQ(data_url("t/x", "fo"), "data:t/x;base64,Zm8=");
-  EXPECT_EQ(data_url("t/x", "foo"), "data:t/x;base64,Zm9v");
-  EXPECT_EQ(data_url("t/x", "foobar"), "data:t/x;base64,Zm9vYmFy");
-  const Slot x[] = {{"X", "@Y@"}}, xy[] = {{"X", "1"}, {"Y", "2"}};
-  EXPECT_EQ(fill_slots("a@X@b@X@c", x), "a@Y@b@Y@c");
-  EXPECT_EQ(fill_slots("@Y@@X@", xy), "21");
-  EXPECT_THROW(fill_slots("a@Z@", x), std::logic_error);
-  EXPECT_THROW(fill_slots("a@X@", xy), std::logic_error);
-}
-
-TEST_F(Reports, ThinningKeepsFirstAndLastStepAndTheWholeReport) {
-  SyntheticRun run{.steps = 200, .histograms_every = 5};
-  const std::filesystem::path path = write_synthetic_run(folder, run);
-  const RunSet set = load_runs(std::vector{path});
-  const RunGradients gradients = load_gradients(set.runs[0], 7);
-  ASSERT_EQ(gradients.snapshots.size(), 7u);
-  EXPECT_EQ(gradients.snapshots.front().step, 1u);
-  EXPECT_EQ(gradients.snapshots.back().step, 200u);
-  std::uint64_t total = 0;
-  for (const HistogramRow& row : read_histograms(path)) total += row.before.total();
-  EXPECT_EQ(gradients.report.merged().at_scale(1.0).total, total);
-}
-
-/// The whole demonstration grid. With FP16LAB_REPORT_OUT=FOLDER the result stays there, figures drawn, to be
-/// looked at.
-TEST_F(Reports, FullGrid) {
-  const char* keep = std::getenv("FP16LAB_REPORT_OUT");
-  const std::vector<std::filesystem::path> folders = write_synthetic_grid(folder);
-  ReportOptions options;
-  if (keep == nullptr) options.gnuplot = "no-such-gnuplot";
-  const std::string html = read_file(write_report(folders, keep != nullptr ? keep : folder / "out", options));
-  const Json data = embedded_data(html);
-  EXPECT_EQ(data.at("workloads").size(), 2u);
-  EXPECT_EQ(data.at("runs").size(), 14u);
-  EXPECT_LT(html.size(), 4'000'000u);
 }
 
 }  // namespace
