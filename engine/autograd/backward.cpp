@@ -273,7 +273,7 @@ class BackwardPass {
     if (entries_[watch].has_cotangent()) {
       taken_rounding(watch);
     } else if (gradient.dtype() != DType::f32 &&
-               probe.before.total() == static_cast<std::uint64_t>(gradient.shape().element_count())) {
+               probe.counted == static_cast<std::uint64_t>(gradient.shape().element_count())) {
       scratch_.watched.push_back({watch, probe});
     }
   }
@@ -305,11 +305,9 @@ class BackwardPass {
     CastProbe probe;
     const Variable result = probed(probe, compute);
     if (!result.defined()) return result;
-    if (probe.before.total() == 0) probe = taken_rounding(id);
-    if (probe.before.total() == 0) {  // nothing was narrowed on the way: count the values themselves
-      tape_.backend().histogram(result.tensor(), probe.before);
-      probe.after = probe.before;
-    }
+    if (probe.counted == 0) probe = taken_rounding(id);
+    if (probe.counted == 0)  // nothing was narrowed on the way: count the values themselves
+      tape_.backend().histogram(result.tensor(), probe);
     std::string& name = scratch_.observed_name;
     name = tape_.scopes_[tape_.nodes_[id].scope].path;
     if (!name.empty()) name += '.';

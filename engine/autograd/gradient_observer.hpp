@@ -16,7 +16,7 @@ class GradientObserver {
   virtual ~GradientObserver() = default;
   /// Called once per observed input slot and backward pass. `name` is module scope + slot: "fc2.weight",
   /// "fc2.input", "loss.prediction". `probe` counts the values before and after the rounding to `dtype`; they
-  /// still carry the loss scale. Where nothing is narrowed (level O0) both histograms count the FP32 values.
+  /// still carry the loss scale, and may be complete only after Backend::settle. Where nothing is narrowed (level O0) both histograms count the FP32 values.
   virtual void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) = 0;
 };
 

@@ -19,6 +19,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -64,10 +66,13 @@ enum class ReduceOp {
   max,  ///< NaN if any element is NaN; -0 and +0 compare equal and the first in TREE order wins
 };
 
-/// Counts of the values that a narrowing verb saw: FP32 before the rounding, and what was stored.
+/// Counts of the values that a narrowing verb saw: FP32 before the rounding, and what was stored. A back end that runs
+/// behind the host counts in memory of its own: `before` and `after` are complete after Backend::settle.
 struct CastProbe {
   ExponentHistogram before;
   ExponentHistogram after;
+  std::uint64_t counted = 0;  ///< elements counted so far, known at once
+  Tensor pending = {};        ///< counts still to be added, in the back end's own layout; undefined: none
 };
 
 /// Of an operand, on its way into a product.
@@ -127,6 +132,20 @@ struct AdamOptions {
   float weight_decay = 0.0f;
   bool decoupled_decay = false;  ///< AdamW
   float gradient_factor = 1.0f;  ///< as in SgdOptions
+};
+
+/// A tensor of which a digest is wanted, under its key.
+struct DigestItem {
+  Tensor tensor;
+  std::uint64_t key = 0;
+};
+
+/// Verbs recorded by Backend::record.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  /// Does them again, on the same memory.
+  virtual void replay() = 0;
 };
 
 class Backend {
@@ -194,7 +213,8 @@ class Backend {
   /// An empty sum is +0; an empty max throws. Adjacent axes reduce together, in one TREE, by reshaping first.
   virtual void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr) = 0;
   /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]].
-  /// An index out of range throws std::out_of_range naming the row and the value.
+  /// An index out of range throws std::out_of_range naming the row and the value; where the device runs behind the host,
+  /// at the latest in the next verb that hands numbers to the host, and what the verbs between stored is unspecified.
   virtual void pick(const Tensor& x, const Tensor& index, Tensor& out) = 0;
   /// The transpose of pick: out (rows x columns) is +0 but for out[r, index[r]] = x[r].
   virtual void place(const Tensor& x, const Tensor& index, Tensor& out) = 0;
@@ -295,9 +315,26 @@ class Backend {
 
   // ---- looking ----
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
+  /// Counts x on both sides of `probe`, for values that nothing rounded.
+  virtual void histogram(const Tensor& x, CastProbe& probe) = 0;
+  /// Completes the counts of the probes (probes that share `pending` with another one: each of them, once).
+  virtual void settle(std::span<CastProbe* const> probes) = 0;
   /// Order-independent digest: the sum mod 2^64 of digest_word(word, position, key) over the tensor's bytes
   /// as little-endian 64-bit words, the last one zero-padded (engine/backend/digest_functions.hpp).
   virtual std::uint64_t digest(const Tensor& x, std::uint64_t key) = 0;
+  /// The sum mod 2^64 of the digests of all items, handed to the host once.
+  virtual std::uint64_t digest(std::span<const DigestItem> items) = 0;
+
+  // ---- a step as one piece ----
+  /// Can verbs be recorded?
+  virtual bool records() const { return false; }
+  /// Calls `work` once; its verbs are recorded instead of done (CUDA: captured as a graph), and Recording::replay does
+  /// them, with the bits that calling `work` would give. Host code of `work` runs now and not again. Tensors that `work`
+  /// made and still holds stay valid; memory that it gave back is used by later verbs too, so between two replays it
+  /// holds nothing. Verbs that hand numbers to or take them from the host (upload, download, read_step_state,
+  /// write_step_state, settle, digest, histogram into an ExponentHistogram) throw std::logic_error naming themselves.
+  /// std::logic_error where records() is false.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 };
 
 }  // namespace fp16lab::engine

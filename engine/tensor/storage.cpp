@@ -86,6 +86,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     return Storage(block);
   }
 
+  void keep_reserved() {
+    const std::lock_guard lock(mutex_);
+    keeps_reserved_ = true;
+  }
+
   void take_back(Block* block) noexcept {
     const std::lock_guard lock(mutex_);
     statistics_.bytes_in_use -= size_of_class(block->size_class);
@@ -122,7 +127,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
       push(spare_headers_, headers_.emplace_back(std::make_unique<Block>()).get());
     ++statistics_.system_allocations;
     std::byte* address = resource_->allocate(bytes);
-    if (address == nullptr) {
+    if (address == nullptr && !keeps_reserved_) {
       release_cached();
       address = resource_->allocate(bytes);
     }
@@ -145,6 +150,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Block* spare_headers_ = nullptr;
   std::vector<std::unique_ptr<Block>> headers_;
   PoolStatistics statistics_;
+  bool keeps_reserved_ = false;
 };
 
 void retain(Block* block) noexcept {
@@ -172,6 +178,7 @@ StoragePool::StoragePool(std::unique_ptr<MemoryResource> resource) {
 }
 
 Storage StoragePool::allocate(std::size_t bytes) { return core_->allocate(bytes); }
+void StoragePool::keep_reserved() { core_->keep_reserved(); }
 PoolStatistics StoragePool::statistics() const { return core_->statistics(); }
 
 }  // namespace fp16lab::engine

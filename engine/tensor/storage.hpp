@@ -80,6 +80,8 @@ class StoragePool {
   /// std::runtime_error.
   Storage allocate(std::size_t bytes);
   PoolStatistics statistics() const;
+  /// From now on nothing goes back to the resource before the end: recorded steps know addresses.
+  void keep_reserved();
 
  private:
   std::shared_ptr<storage_detail::PoolCore> core_;  // every live block holds a share too

@@ -10,17 +10,29 @@ void GradientLog::on_gradient(std::string_view name, GradientKind kind, DType dt
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(used_);
   const auto found =
       std::find_if(entries_.begin(), end, [name](const Entry& entry) { return entry.name == name; });
-  if (found != end) {
-    found->probe.before += probe.before;
-    found->probe.after += probe.after;
-    return;
+  const auto position = static_cast<std::size_t>(found - entries_.begin());
+  if (found == end) {
+    if (used_ == entries_.size()) entries_.emplace_back();
+    Entry& entry = entries_[used_++];
+    entry.name = name;
+    entry.kind = kind;
+    entry.dtype = dtype;
+    entry.probe = {};
   }
-  if (used_ == entries_.size()) entries_.emplace_back();
-  Entry& entry = entries_[used_++];
-  entry.name = name;
-  entry.kind = kind;
-  entry.dtype = dtype;
-  entry.probe = probe;
+  unsettled_.push_back({probe, position});
+}
+
+void GradientLog::settle(Backend& backend) {
+  probes_.clear();
+  for (Unsettled& part : unsettled_) probes_.push_back(&part.probe);
+  backend.settle(probes_);
+  for (const Unsettled& part : unsettled_) {
+    CastProbe& sum = entries_[part.entry].probe;
+    sum.before += part.probe.before;
+    sum.after += part.probe.after;
+    sum.counted += part.probe.counted;
+  }
+  unsettled_.clear();
 }
 
 void GradientLog::report(TrainObserver& observer, std::uint64_t step, double loss_scale) const {

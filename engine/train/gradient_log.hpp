@@ -14,9 +14,14 @@ namespace fp16lab::engine {
 
 class GradientLog final : public GradientObserver {
  public:
-  void clear() { used_ = 0; }
+  void clear() {
+    used_ = 0;
+    unsettled_.clear();
+  }
   void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override;
 
+  /// Completes the counts of the iteration, once; the two below need it.
+  void settle(Backend& backend);
   /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass.
   void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
   /// Share of finite non-zero values, over all tensors, that FP16 rounds to zero (in FP32 runs: would round).
@@ -30,8 +35,15 @@ class GradientLog final : public GradientObserver {
     DType dtype = DType::f32;
     CastProbe probe;
   };
+  /// What a probe counted, for the entry that it belongs to.
+  struct Unsettled {
+    CastProbe probe;
+    std::size_t entry = 0;
+  };
   std::vector<Entry> entries_;
   std::size_t used_ = 0;  ///< entries of this iteration; the rest keeps its memory
+  std::vector<Unsettled> unsettled_;
+  std::vector<CastProbe*> probes_;  ///< of unsettled_; kept for its capacity
 };
 
 }  // namespace fp16lab::engine

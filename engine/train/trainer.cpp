@@ -120,6 +120,7 @@ StepRecord Trainer::record_step(bool observed) {
   record.learning_rate = static_cast<double>(state.learning_rate.front());
   record.state_hash = state_hash();
   if (observed) {
+    gradient_log_.settle(*backend_);
     record.underflow_rate = gradient_log_.underflow_rate();
     gradient_log_.report(*observer_, iteration_, last_.scale);
   }
@@ -155,19 +156,19 @@ void Trainer::dump_gradients(std::uint64_t step, std::filesystem::path path) {
 }
 
 std::uint64_t Trainer::state_hash() {
-  std::uint64_t hash = backend_->digest(parts_.step_memory(), stream_id("step_state"));
-  for (const Parameter* parameter : parameters_) {
-    hash += backend_->digest(parameter->value, stream_id(parameter->name));
-  }
-  for (const nn::Buffer* buffer : buffers_) {
-    hash += backend_->digest(buffer->value, stream_id(buffer->name));
-  }
+  digests_.clear();
+  const auto add = [this](const Tensor& tensor, std::string_view name) {
+    digests_.push_back({tensor, stream_id(name)});
+  };
+  add(parts_.step_memory(), "step_state");
+  for (const Parameter* parameter : parameters_) add(parameter->value, parameter->name);
+  for (const nn::Buffer* buffer : buffers_) add(buffer->value, buffer->name);
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
-    for (const optim::NamedTensor& state : parts_.optimizer(group).state())
-      hash += backend_->digest(state.tensor, stream_id(state.name));
+    for (const optim::NamedTensor& state : parts_.optimizer(group).state()) add(state.tensor, state.name);
   }
-  for (const optim::NamedTensor& state : parts_.loss_states())
-    hash += backend_->digest(state.tensor, stream_id(state.name));
+  for (const optim::NamedTensor& state : parts_.loss_states()) add(state.tensor, state.name);
+  const std::uint64_t hash = backend_->digest(digests_);
+  digests_.clear();  // no share of any memory is kept
   return hash;
 }
 

@@ -106,6 +106,7 @@ class Trainer {
   std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
   std::vector<nn::Buffer*> buffers_;
   GradientLog gradient_log_;
+  std::vector<DigestItem> digests_;  ///< of state_hash; kept for its capacity
   amp::OpStatistics op_statistics_;
   std::uint64_t iteration_ = 0;
   RunCounters counters_;

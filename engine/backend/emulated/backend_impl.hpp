@@ -93,7 +93,10 @@ class EmulatedBackend final : public Backend {
 
   // looking.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;
+  void histogram(const Tensor& x, CastProbe& probe) override;
+  void settle(std::span<CastProbe* const> /*probes*/) override {}  // counts are complete at once
   std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
+  std::uint64_t digest(std::span<const DigestItem> items) override;
 
  private:
   /// x itself if it is f32, else its elements widened into a new tensor.

@@ -162,6 +162,7 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
     convert_all<BFloat16, Float16>(workers_, x, out);
   }
   if (probe != nullptr) count(out, probe->after);
+  if (probe != nullptr) probe->counted += static_cast<std::uint64_t>(out.element_count());
 }
 
 void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {

@@ -42,6 +42,21 @@ void EmulatedBackend::histogram(const Tensor& x, ExponentHistogram& out) {
   count(x, out);
 }
 
+void EmulatedBackend::histogram(const Tensor& x, CastProbe& probe) {
+  checks::histogram(x);
+  ExponentHistogram counts;
+  count(x, counts);
+  probe.before += counts;
+  probe.after += counts;
+  probe.counted += counts.total();
+}
+
+std::uint64_t EmulatedBackend::digest(std::span<const DigestItem> items) {
+  std::uint64_t sum = 0;
+  for (const DigestItem& item : items) sum += digest(item.tensor, item.key);
+  return sum;
+}
+
 std::uint64_t EmulatedBackend::digest(const Tensor& x, std::uint64_t key) {
   checks::digest(x);
   const std::byte* const bytes = x.data();

@@ -80,6 +80,7 @@ Tensor EmulatedBackend::widened(const Tensor& x) {
 }
 
 void EmulatedBackend::store(const Tensor& wide, Tensor& out, CastProbe* probe) {
+  if (probe != nullptr) probe->counted += static_cast<std::uint64_t>(wide.element_count());
   if (out.dtype() != DType::f32) {
     with_low_type(out.dtype(), [&](auto tag) {
       const auto to = out.host<decltype(tag)>();

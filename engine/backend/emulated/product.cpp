@@ -34,6 +34,7 @@ void ProbedRounding::narrow_block(const float* t, std::int64_t n, Low* out) {
   const std::scoped_lock lock(mutex_);
   probe_->before += block.before;
   probe_->after += block.after;
+  probe_->counted += static_cast<std::uint64_t>(n);
 }
 
 void ProbedRounding::operator()(const float* t, std::int64_t n, Float16* out) { narrow_block(t, n, out); }
@@ -47,6 +48,7 @@ void ProbedRounding::operator()(const float* t, std::int64_t n, float* out) {
   const std::scoped_lock lock(mutex_);
   probe_->before += block;
   probe_->after += block;
+  probe_->counted += static_cast<std::uint64_t>(n);
 }
 
 }  // namespace fp16lab::engine
