@@ -6,11 +6,11 @@ find_package(ZLIB REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(tomlplusplus CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
+find_package(Boost 1.74 REQUIRED COMPONENTS context)  # fibers, for CUDA kernels on the CPU; headers: exact rationals
 find_package(benchmark CONFIG)  # benchmarks are built where it is there
 find_package(BLAS)              # OpenBLAS, the yardstick of the benchmarks
 
 if(FP16LAB_TESTS)
   find_package(GTest CONFIG REQUIRED)
-  find_package(Boost 1.74 REQUIRED)  # Boost.Multiprecision, header-only: exact rationals as an oracle
   find_library(FP16LAB_MPFR mpfr REQUIRED)  # an oracle of arithmetic and of the elementary functions
 endif()

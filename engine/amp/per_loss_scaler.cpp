@@ -1,33 +1,17 @@
 #include "engine/amp/per_loss_scaler.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
+#include "engine/amp/scaler_programs.hpp"
 #include "engine/amp/scaler_support.hpp"
-#include "numerics/portability.hpp"
 
 namespace fp16lab::engine::amp {
 
 namespace {
 
 using Kind = ScalerError::Kind;
-
-struct MergeFoundInf {
-  const std::byte* loss_state;  ///< a StepState in back-end memory
-};
-
-/// An optimizer is skipped if any loss overflowed in its gradients.
-FP16LAB_HD void merge_found_inf_program(StepState& step, const std::byte* parameters) {
-  MergeFoundInf merge;
-  std::memcpy(&merge, parameters, sizeof(merge));
-  StepState loss;
-  std::memcpy(&loss, merge.loss_state, sizeof(loss));
-  for (std::size_t slot = 0; slot < step.found_inf.size(); ++slot) {
-    if (loss.found_inf[slot] != 0.0f) step.found_inf[slot] = 1.0f;
-  }
-}
 
 void merge_found_inf(Backend& backend, const Tensor& loss_state, Tensor& step) {
   backend.run(scalar_program("scaler.merge_found_inf", &merge_found_inf_program,

@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "numerics/portability.hpp"
+#include "engine/amp/scaler_programs.hpp"
 
 namespace fp16lab::engine::amp {
 
 namespace {
-
-FP16LAB_HD void clear_found_inf_program(StepState& step, const std::byte*) {
-  for (float& flag : step.found_inf) flag = 0.0f;
-}
 
 std::string first_parameter(const ScaledOptimizer& optimizer) {
   return optimizer.parameters().empty() ? std::string() : optimizer.parameters().front()->name;

@@ -1,5 +1,6 @@
 #include "engine/backend/backend.hpp"
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -7,6 +8,12 @@ namespace fp16lab::engine {
 
 std::unique_ptr<Recording> Backend::record(const std::function<void()>& /*work*/) {
   throw std::logic_error("record: the " + std::string(name()) + " back end does not record verbs");
+}
+
+double Backend::milliseconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace fp16lab::engine

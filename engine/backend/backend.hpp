@@ -330,11 +330,16 @@ class Backend {
   virtual bool records() const { return false; }
   /// Calls `work` once; its verbs are recorded instead of done (CUDA: captured as a graph), and Recording::replay does
   /// them, with the bits that calling `work` would give. Host code of `work` runs now and not again. Tensors that `work`
-  /// made and still holds stay valid; memory that it gave back is used by later verbs too, so between two replays it
-  /// holds nothing. Verbs that hand numbers to or take them from the host (upload, download, read_step_state,
+  /// made and still holds stay valid; memory that it gave back serves other recordings too, so between two replays it
+  /// holds nothing. Tensors from before that `work` uses must live as long as the recording. Verbs that hand numbers to or take them from the host (upload, download, read_step_state,
   /// write_step_state, settle, digest, histogram into an ExponentHistogram) throw std::logic_error naming themselves.
   /// std::logic_error where records() is false.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
+
+  // ---- the clock ----
+  /// Milliseconds that `work` takes: on the device's own time line where there is one, from the end of the verbs before
+  /// it to the end of its own; else by the host's clock. Waits. std::logic_error while recording.
+  virtual double milliseconds(const std::function<void()>& work);
 };
 
 }  // namespace fp16lab::engine

@@ -240,9 +240,11 @@ MatrixExtents scatter_rows(const Tensor& x, const Tensor& index, const Tensor& o
 
 void index_range(std::string_view verb, std::span<const std::int32_t> index, std::int64_t columns) {
   for (std::size_t row = 0; row < index.size(); ++row)
-    if (index[row] < 0 || index[row] >= columns)
-      throw std::out_of_range(
-          fmt::format("{}: index[{}] is {}, which is not in [0, {})", verb, row, index[row], columns));
+    if (index[row] < 0 || index[row] >= columns) index_out_of_range(verb, row, index[row], columns);
+}
+
+void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t value, std::int64_t columns) {
+  throw std::out_of_range(fmt::format("{}: index[{}] is {}, which is not in [0, {})", verb, row, value, columns));
 }
 
 namespace {

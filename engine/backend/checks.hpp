@@ -68,6 +68,9 @@ MatrixExtents gather_rows(const Tensor& table, const Tensor& index, const Tensor
 MatrixExtents scatter_rows(const Tensor& x, const Tensor& index, const Tensor& out);
 /// Rows of `index` (host memory) must be in [0, columns): std::out_of_range naming the first row that is not.
 void index_range(std::string_view verb, std::span<const std::int32_t> index, std::int64_t columns);
+/// Throws what index_range throws of such a row.
+[[noreturn]] void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t value,
+                                     std::int64_t columns);
 GemmPlan gemm(const GemmCall& call);
 /// The row of `row`'s generation for these operands and FP32 accumulators, `row` itself if it has them; throws where the
 /// generation has none.

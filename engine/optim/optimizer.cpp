@@ -3,51 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "engine/optim/adam.hpp"
+#include "engine/optim/optimizer_programs.hpp"
 #include "engine/optim/sgd.hpp"
-#include "numerics/portability.hpp"
 
 namespace fp16lab::engine::optim {
 
 namespace {
-
-struct BeginIteration {
-  std::uint64_t optimizer;
-  const float* learning_rates;  ///< back-end memory
-  std::uint64_t count;
-};
-
-/// The schedule counts taken steps: a skipped one does not move it.
-FP16LAB_HD void begin_iteration_program(StepState& step, const std::byte* parameters) {
-  BeginIteration begin;
-  std::memcpy(&begin, parameters, sizeof(begin));
-  if (begin.optimizer == 0) ++step.iteration;
-  const std::uint64_t taken = step.taken_steps[begin.optimizer];
-  step.learning_rate[begin.optimizer] = begin.learning_rates[taken < begin.count ? taken : begin.count - 1];
-}
-
-struct AdvanceSteps {
-  std::uint64_t optimizer;
-  float beta1;  ///< the FP32 coefficients that adam_step uses: their powers are those of the same numbers
-  float beta2;
-};
-
-/// Advances counters and beta powers only where the update will be applied.
-FP16LAB_HD void advance_steps_program(StepState& step, const std::byte* parameters) {
-  AdvanceSteps advance;
-  std::memcpy(&advance, parameters, sizeof(advance));
-  if (step.found_inf[advance.optimizer] != 0.0f) {
-    ++step.skipped_steps[advance.optimizer];
-    return;
-  }
-  ++step.taken_steps[advance.optimizer];
-  step.beta1_power[advance.optimizer] *= static_cast<double>(advance.beta1);
-  step.beta2_power[advance.optimizer] *= static_cast<double>(advance.beta2);
-}
 
 void require(bool condition, std::string_view option, double value, std::string_view range) {
   if (condition) return;
@@ -125,6 +90,7 @@ std::span<Tensor> Optimizer::gradients() {
 }
 
 void Optimizer::apply(Tensor& step) {
+  gradients_.clear();  // no share of their memory: the next backward pass may want it in another dtype
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
                              .beta1 = static_cast<float>(options_.beta1),
                              .beta2 = static_cast<float>(options_.beta2)};

@@ -59,6 +59,7 @@ struct Block {
   std::size_t size = 0;          // asked for
   std::size_t size_class = 0;
   bool host_accessible = false;
+  bool recorded = false;            // some recording reads or writes it
   Block* next = nullptr;            // in a free list
   std::shared_ptr<PoolCore> owner;  // while live: keeps the pool's memory alive
 };
@@ -70,13 +71,18 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   explicit PoolCore(std::unique_ptr<MemoryResource> resource) : resource_(std::move(resource)) {}
   PoolCore(const PoolCore&) = delete;
   PoolCore& operator=(const PoolCore&) = delete;
-  ~PoolCore() { release_cached(); }  // no block is live here: each live one holds a share
+  ~PoolCore() {  // no block is live here: each live one holds a share
+    release(free_);
+    release(recorded_free_);
+  }
 
   Storage allocate(std::size_t bytes) {
     const std::size_t size_class = class_of(bytes);
     const std::lock_guard lock(mutex_);
-    Block* block = pop(free_[size_class]);
+    Block* block = recording_ ? pop(recorded_free_[size_class]) : nullptr;
+    if (block == nullptr) block = pop(free_[size_class]);
     if (block == nullptr) block = new_block(size_class);
+    block->recorded = block->recorded || recording_;
     block->size = bytes;
     block->owner = shared_from_this();
     block->shares.store(1, std::memory_order_relaxed);
@@ -86,15 +92,16 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     return Storage(block);
   }
 
-  void keep_reserved() {
+  void set_recording(bool recording) {
     const std::lock_guard lock(mutex_);
-    keeps_reserved_ = true;
+    recording_ = recording;
   }
 
   void take_back(Block* block) noexcept {
     const std::lock_guard lock(mutex_);
     statistics_.bytes_in_use -= size_of_class(block->size_class);
-    push(free_[block->size_class], block);
+    block->recorded = block->recorded || recording_;  // verbs before this moment may have been recorded
+    push((block->recorded ? recorded_free_ : free_)[block->size_class], block);
   }
 
   PoolStatistics statistics() const {
@@ -110,9 +117,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   }
   static void push(Block*& list, Block* block) noexcept { block->next = std::exchange(list, block); }
 
+  using FreeLists = std::array<Block*, class_count>;
+
   /// The mutex is held, or nobody else knows the pool.
-  void release_cached() noexcept {
-    for (Block*& list : free_)
+  void release(FreeLists& lists) noexcept {
+    for (Block*& list : lists)
       while (Block* block = pop(list)) {
         const std::size_t bytes = size_of_class(block->size_class);
         resource_->deallocate(std::exchange(block->address, nullptr), bytes);
@@ -127,8 +136,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
       push(spare_headers_, headers_.emplace_back(std::make_unique<Block>()).get());
     ++statistics_.system_allocations;
     std::byte* address = resource_->allocate(bytes);
-    if (address == nullptr && !keeps_reserved_) {
-      release_cached();
+    if (address == nullptr && !recording_) {
+      release(free_);
       address = resource_->allocate(bytes);
     }
     if (address == nullptr) {
@@ -141,16 +150,18 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     block->address = address;
     block->size_class = size_class;
     block->host_accessible = resource_->host_accessible();
+    block->recorded = false;
     return block;
   }
 
   std::unique_ptr<MemoryResource> resource_;
   mutable std::mutex mutex_;
-  std::array<Block*, class_count> free_{};
+  FreeLists free_{};
+  FreeLists recorded_free_{};  // known to recordings: their memory stays
   Block* spare_headers_ = nullptr;
   std::vector<std::unique_ptr<Block>> headers_;
   PoolStatistics statistics_;
-  bool keeps_reserved_ = false;
+  bool recording_ = false;
 };
 
 void retain(Block* block) noexcept {
@@ -178,7 +189,8 @@ StoragePool::StoragePool(std::unique_ptr<MemoryResource> resource) {
 }
 
 Storage StoragePool::allocate(std::size_t bytes) { return core_->allocate(bytes); }
-void StoragePool::keep_reserved() { core_->keep_reserved(); }
+void StoragePool::begin_recording() { core_->set_recording(true); }
+void StoragePool::end_recording() noexcept { core_->set_recording(false); }
 PoolStatistics StoragePool::statistics() const { return core_->statistics(); }
 
 }  // namespace fp16lab::engine

@@ -80,8 +80,11 @@ class StoragePool {
   /// std::runtime_error.
   Storage allocate(std::size_t bytes);
   PoolStatistics statistics() const;
-  /// From now on nothing goes back to the resource before the end: recorded steps know addresses.
-  void keep_reserved();
+  /// Recorded verbs know addresses, and write to them whenever they are replayed. So blocks that are taken or given back
+  /// between these two calls are from then on kept apart: they serve later recordings and nobody else, and never go back
+  /// to the resource before the end. Nothing does while a recording is going on.
+  void begin_recording();
+  void end_recording() noexcept;
 
  private:
   std::shared_ptr<storage_detail::PoolCore> core_;  // every live block holds a share too

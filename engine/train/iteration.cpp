@@ -5,18 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <utility>
 
 #include "engine/amp/decorate.hpp"
 #include "engine/amp/op_statistics.hpp"
-#include "engine/backend/elementwise_functions.hpp"
 #include "engine/nn/losses.hpp"
-#include "numerics/bits.hpp"
+#include "engine/train/iteration_programs.hpp"
 #include "numerics/format.hpp"
-#include "numerics/portability.hpp"
 
 namespace fp16lab::engine {
 
@@ -50,55 +47,6 @@ void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
   }
 }
 
-struct Norms {
-  double* by_optimizer;  ///< back-end memory
-  std::uint64_t count;
-  std::uint64_t optimizer;
-};
-
-FP16LAB_HD void begin_iteration_program(StepState& step, const std::byte* parameters) {
-  Norms norms;
-  std::memcpy(&norms, parameters, sizeof(norms));
-  step.loss_overflow = 0.0f;
-  for (std::uint64_t i = 0; i < norms.count; ++i) norms.by_optimizer[i] = 0.0;
-}
-
-struct ScaledLoss {
-  const std::uint16_t* loss;    ///< back-end memory, one 16-bit element each
-  const std::uint16_t* scaled;  ///< loss x S, rounded to the loss's dtype
-  std::uint16_t infinity;       ///< bits of the dtype's +Inf
-};
-
-/// A NaN loss is not an overflow; an infinite seed (S rounded to the dtype) is, whatever the loss.
-FP16LAB_HD void note_loss_overflow_program(StepState& step, const std::byte* parameters) {
-  ScaledLoss value;
-  std::memcpy(&value, parameters, sizeof(value));
-  constexpr std::uint16_t magnitude = 0x7fff;
-  const auto loss = static_cast<std::uint16_t>(*value.loss & magnitude);
-  const auto scaled = static_cast<std::uint16_t>(*value.scaled & magnitude);
-  if (loss <= value.infinity && scaled >= value.infinity) step.loss_overflow = 1.0f;
-}
-
-/// The norm of an optimizer's gradients, kept for the norm over all of them.
-FP16LAB_HD void keep_norm_program(StepState& step, const std::byte* parameters) {
-  Norms norms;
-  std::memcpy(&norms, parameters, sizeof(norms));
-  norms.by_optimizer[norms.optimizer] = step.grad_norm;
-}
-
-FP16LAB_HD void total_norm_program(StepState& step, const std::byte* parameters) {
-  Norms norms;
-  std::memcpy(&norms, parameters, sizeof(norms));
-  double squares = 0.0;
-  for (std::uint64_t i = 0; i < norms.count; ++i) squares += norms.by_optimizer[i] * norms.by_optimizer[i];
-  step.grad_norm = canonicalize(functions::square_root_f64(squares));
-}
-
-/// Of gradients that still carry S.
-FP16LAB_HD void unscale_norm_program(StepState& step, const std::byte*) {
-  step.grad_norm = canonicalize(step.grad_norm / step.scale);
-}
-
 }  // namespace
 
 RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
@@ -122,6 +70,7 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
                                                 static_cast<int>(optimizers_.size())));
   }
   names_.resize(groups_.size());
+  counted_.resize(groups_.size());
   if (scaler.per_loss) {
     per_loss_.emplace(backend, scaler, method.losses(), step_);
     for (int loss = 0; loss < per_loss_->losses(); ++loss)
@@ -146,6 +95,7 @@ void RunIteration::begin(std::uint64_t number, bool names_overflows) {
   names_overflows_ = names_overflows;
   loss_recorded_ = false;
   for (auto& names : names_) names.reset();
+  for (CountedGradients& counted : counted_) counted.clear();
   const Norms norms{
       .by_optimizer = reinterpret_cast<double*>(norms_.data()), .count = optimizers_.size(), .optimizer = 0};
   backend_->run(scalar_program("train.begin_iteration", &begin_iteration_program, norms), step_);
@@ -187,13 +137,88 @@ double RunIteration::mean_loss() {
 std::vector<std::string> RunIteration::nonfinite_parameters(std::size_t group) {
   if (names_[group]) return *names_[group];
   if (backend_->read_step_state(step_).found_inf[group] == 0.0f) return {};
-  return scaler_.nonfinite_parameters(*optimizers_[group]);
+  if (counted_[group].empty()) return scaler_.nonfinite_parameters(*optimizers_[group]);
+  std::vector<CastProbe*> probes;
+  for (CountedGradient& counted : counted_[group]) probes.push_back(&counted.probe);
+  backend_->settle(probes);
+  std::vector<std::string> names;
+  for (const auto& [parameter, probe] : counted_[group])
+    if (probe.before.infinite + probe.before.nan > 0) names.push_back(parameter->name);
+  return names;
+}
+
+/// Keeps what tells which of the group's gradients are not finite, before clipping by value makes an infinity finite.
+void RunIteration::keep_names(std::size_t group) {
+  if (!backend_->records()) {
+    names_[group] = nonfinite_parameters(group);
+    return;
+  }
+  for (const Parameter* parameter : optimizers_[group]->parameters()) {
+    if (!parameter->has_gradient) continue;
+    CountedGradient& counted = counted_[group].emplace_back();
+    counted.parameter = parameter;
+    backend_->histogram(parameter->gradient, counted.probe);
+  }
+}
+
+data::Batch RunIteration::take_batch(std::uint64_t number, std::int64_t micro_batch) {
+  if (micro_batch == 0 && ahead_ && ahead_->number == number) {
+    const data::Batch batch = std::move(ahead_->batch);
+    ahead_.reset();
+    return batch;
+  }
+  return workload_->training->batch(*backend_, number * static_cast<std::uint64_t>(options_.accumulate) +
+                                                   static_cast<std::uint64_t>(micro_batch));
+}
+
+bool RunIteration::load_batches(std::uint64_t number) {
+  const auto fits = [](const Tensor& from, const Tensor& to) {
+    return from.shape() == to.shape() && from.dtype() == to.dtype();
+  };
+  const auto is_shared = [](const data::Batch& batch) { return batch.inputs.data() == batch.targets.data(); };
+  if (loaded_number_ == number) return true;
+  loaded_number_.reset();
+  for (std::int64_t i = 0; i < options_.accumulate; ++i) {
+    const data::Batch batch = take_batch(number, i);
+    const bool shared = is_shared(batch);
+    if (loaded_.size() == static_cast<std::size_t>(i)) {
+      const Tensor inputs = backend_->empty(batch.inputs.shape(), batch.inputs.dtype());
+      loaded_.push_back(
+          {.inputs = inputs,
+           .targets = shared ? inputs : backend_->empty(batch.targets.shape(), batch.targets.dtype())});
+    }
+    data::Batch& loaded = loaded_[static_cast<std::size_t>(i)];
+    if (!fits(batch.inputs, loaded.inputs) || !fits(batch.targets, loaded.targets) ||
+        shared != is_shared(loaded))
+      return false;
+    backend_->copy(batch.inputs, loaded.inputs);
+    if (!shared) backend_->copy(batch.targets, loaded.targets);
+  }
+  loaded_number_ = number;
+  return true;
+}
+
+void RunIteration::fetch_ahead() {
+  const std::uint64_t next = number_ + 1;
+  if (!backend_->records() || next >= options_.steps) return;
+  if (!loaded_.empty()) {
+    load_batches(next);  // behind the replay that still reads them, in the order of the device's work
+  } else {
+    ahead_ = {.number = next, .batch = take_batch(next, 0)};
+  }
+}
+
+void RunIteration::note_replayed(std::uint64_t number, bool names_overflows,
+                                 const std::vector<CountedGradients>& counted) {
+  number_ = number;
+  names_overflows_ = names_overflows;
+  for (auto& names : names_) names.reset();
+  counted_ = counted;
 }
 
 data::Batch RunIteration::begin_micro_batch(std::int64_t micro_batch) {
-  const auto index =
-      number_ * static_cast<std::uint64_t>(options_.accumulate) + static_cast<std::uint64_t>(micro_batch);
-  data::Batch batch = workload_->training->batch(*backend_, index);
+  data::Batch batch = loaded_number_ == number_ ? loaded_.at(static_cast<std::size_t>(micro_batch))
+                                                : take_batch(number_, micro_batch);
   if (dumping()) dump_->add_batch(*backend_, batch);
   tape_.set_context({.training = true,
                      .seed = options_.seed,
@@ -298,7 +323,7 @@ void RunIteration::clip(optim::Optimizer& optimizer) {
   } else {
     const amp::Scaler& scaler = per_loss_ ? static_cast<const amp::Scaler&>(*per_loss_) : scaler_;
     optim::clip_grad_norm(*backend_, scaler, optimizer, options_.clip_norm, step_);
-    if (options_.clip_value > 0 && names_overflows_) names_[slot] = nonfinite_parameters(slot);
+    if (options_.clip_value > 0 && names_overflows_) keep_names(slot);
     optim::clip_grad_value(*backend_, scaler, optimizer, options_.clip_value);
   }
   if (optimizers_.size() > 1) {

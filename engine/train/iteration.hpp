@@ -51,16 +51,38 @@ class RunIteration final : public Iteration {
   void step(optim::Optimizer& optimizer) override;
 
   // ---- for the trainer ----
+  /// Will the gradients of iteration `number` be dumped?
+  bool dumps(std::uint64_t number) const { return dump_ && dump_->due(number + 1); }
   /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names in
   /// nonfinite_parameters() wanted?
   void begin(std::uint64_t number, bool names_overflows);
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that recorded
   /// no loss.
   void end();
+  /// Where the back end runs behind the host: prepares the data of the next iteration while the device is still at work
+  /// on the last one.
+  void fetch_ahead();
   /// Mean of the recorded losses of the last iteration.
   double mean_loss();
   /// Names of the group's parameters whose gradients of the last iteration hold an Inf or NaN.
   std::vector<std::string> nonfinite_parameters(std::size_t group);
+
+  // ---- recording (engine/train/recorded_steps.hpp) ----
+  /// What a group's gradients held before clipping by value hid it; counted behind the host.
+  struct CountedGradient {
+    const Parameter* parameter = nullptr;
+    CastProbe probe;
+  };
+  using CountedGradients = std::vector<CountedGradient>;
+
+  /// Copies the iteration's batches to where a recorded step finds them, at the first call made in their shapes;
+  /// begin_micro_batch gives them from there then. False where they have other shapes than those of the first call.
+  bool load_batches(std::uint64_t number);
+  /// By group, of the last iteration.
+  const std::vector<CountedGradients>& counted_gradients() const { return counted_; }
+  /// The host's part of an iteration that the back end has replayed.
+  void note_replayed(std::uint64_t number, bool names_overflows,
+                     const std::vector<CountedGradients>& counted);
 
   Tensor& step_memory() { return step_; }
   /// For records. With a scale for each loss, `scale` is that of loss 0.
@@ -75,9 +97,11 @@ class RunIteration final : public Iteration {
   }
 
  private:
-  bool dumping() const { return dump_ && dump_->due(number_ + 1); }
+  bool dumping() const { return dumps(number_); }
+  data::Batch take_batch(std::uint64_t number, std::int64_t micro_batch);
   /// The casts at the ends of the network are the level's, as those that op lists ask for.
   void count_cast(DType dtype);
+  void keep_names(std::size_t group);
   void note_loss_overflow(const Tensor& loss, const Tensor& seed);
 
   Backend* backend_;
@@ -96,8 +120,18 @@ class RunIteration final : public Iteration {
   std::uint64_t number_ = 0;
   bool loss_recorded_ = false;
   bool names_overflows_ = false;
-  /// Names found before clipping by value hid what they name.
+  /// Names found before clipping by value hid what they name; where the back end runs behind the host, the counts to
+  /// find them in.
   std::vector<std::optional<std::vector<std::string>>> names_;
+  std::vector<CountedGradients> counted_;
+  std::vector<data::Batch> loaded_;             ///< by micro-batch; empty: nothing was recorded
+  std::optional<std::uint64_t> loaded_number_;  ///< the iteration that they are of
+  /// The first batch of an iteration that has not begun.
+  struct Ahead {
+    std::uint64_t number = 0;
+    data::Batch batch;
+  };
+  std::optional<Ahead> ahead_;
   std::optional<GradientDump> dump_;
 };
 

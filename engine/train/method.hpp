@@ -87,6 +87,10 @@ class TrainingMethod {
   /// How many losses have backward passes of their own, numbered from 0. A method with several calls
   /// Iteration::collect, so that scaler.per_loss can give each a scale of its own (engine/amp/per_loss_scaler.hpp).
   virtual int losses() const { return 1; }
+  /// Does run() the same verbs in every iteration, with the same numbers from the host, but for the data of the batches?
+  /// Then iterations can be recorded and replayed (train.graph). Random masks and learning rates are no obstacle: they
+  /// follow StepState. What is drawn by Iteration::number() is one, and so is what waits for the device.
+  virtual bool recordable() const { return false; }
   /// From cleared gradients to the last Iteration::step. The trainer has begun the iteration, and calls the scaler's
   /// update afterwards. Autocast is off on entry: the method sets an AutocastGuard around forward passes.
   virtual void run(Iteration& iteration) = 0;
@@ -101,6 +105,7 @@ class TrainingMethod {
 /// One model, one loss, one optimizer; reads like the data-flow line of the design.
 class Supervised final : public TrainingMethod {
  public:
+  bool recordable() const override { return true; }
   void run(Iteration& iteration) override;
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 };

@@ -81,7 +81,10 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train
       parts_(backend, workload, *method_, train, amp, scaler, optimizer),
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
-      last_(step_state()) {}
+      last_(step_state()) {
+  check_graph(options_, backend, *method_);
+  if (options_.graph) recorded_.emplace(backend, *method_, parts_, gradient_log_, parameters_);
+}
 
 StepRecord Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
@@ -91,9 +94,8 @@ StepRecord Trainer::train_step() {
   parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
   gradient_log_.clear();
 
-  parts_.begin(iteration_, observer_->wants_overflows());
-  method_->run(parts_);  // master weights -> ... -> step or skip
-  parts_.end();          // decide the next S
+  do_step({.observed = observed, .names_overflows = observer_->wants_overflows()}, counted);
+  parts_.fetch_ahead();
   ++iteration_;
 
   StepRecord record = record_step(observed);
@@ -105,6 +107,16 @@ StepRecord Trainer::train_step() {
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   observer_->on_step(record);
   return record;
+}
+
+void Trainer::do_step(StepKind kind, bool counted) {
+  // Ops are counted, and gradients dumped, by the host.
+  const bool by_host = counted || parts_.dumps(iteration_);
+  if (recorded_ && !by_host && recorded_->replay(iteration_, kind)) return;
+  parts_.begin(iteration_, kind.names_overflows);
+  method_->run(parts_);  // master weights -> ... -> step or skip
+  parts_.end();          // decide the next S
+  if (recorded_) recorded_->note_done(kind);
 }
 
 StepRecord Trainer::record_step(bool observed) {

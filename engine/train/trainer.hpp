@@ -6,6 +6,12 @@
 //
 // From the weights to "step or skip" it is the method's (Supervised::run in engine/train/method.cpp); the last arrow,
 // records, checkpoints and evaluations are the trainer's.
+//
+// Where the back end runs behind the host, the host gives the whole iteration away and prepares the data of the next one
+// before it waits. It waits where it records: for the StepState, the loss and the digest of every step; with
+// scaler.per_loss for the scale of loss 0; for the counts of an observed step, all at once; for the names of gradients
+// in a step that overflowed. Between the first of these waits and the next step the device has little to do, so each
+// costs a round trip and no more. Nothing else of a step waits: not the scaler, nor clipping, nor the optimizers.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +33,7 @@
 #include "engine/train/iteration.hpp"
 #include "engine/train/method.hpp"
 #include "engine/train/observer.hpp"
+#include "engine/train/recorded_steps.hpp"
 #include "engine/train/workload.hpp"
 
 namespace fp16lab::engine {
@@ -92,6 +99,7 @@ class Trainer {
   std::size_t optimizer_count() const { return parts_.optimizer_count(); }
 
  private:
+  void do_step(StepKind kind, bool counted);
   StepRecord record_step(bool observed);
   void report_overflow(const StepRecord& record, const StepState& state);
   bool evaluation_due() const;
@@ -106,7 +114,8 @@ class Trainer {
   std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
   std::vector<nn::Buffer*> buffers_;
   GradientLog gradient_log_;
-  std::vector<DigestItem> digests_;  ///< of state_hash; kept for its capacity
+  std::optional<RecordedSteps> recorded_;  ///< train.graph
+  std::vector<DigestItem> digests_;        ///< of state_hash; kept for its capacity
   amp::OpStatistics op_statistics_;
   std::uint64_t iteration_ = 0;
   RunCounters counters_;

@@ -25,6 +25,23 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
   check_clipping("train.clip_value", options.clip_value);
 }
 
+void check_graph(const TrainOptions& options, const TrainingMethod& method) {
+  if (options.graph && !method.recordable())
+    throw std::invalid_argument(
+        "train.graph = true: this training method takes numbers from the host in every step, as gan does for "
+        "its "
+        "noise, and a recorded step would repeat those of the first; expected train.graph = false");
+}
+
+void check_graph(const TrainOptions& options, const Backend& backend, const TrainingMethod& method) {
+  if (options.graph && !backend.records())
+    throw std::invalid_argument(fmt::format(
+        "train.graph = true: the {} back end does not record steps; expected backend.device = \"cuda\", or "
+        "train.graph = false",
+        backend.name()));
+  check_graph(options, method);
+}
+
 void check_per_loss(const amp::ScalerOptions& scaler, int losses) {
   if (!scaler.per_loss) return;
   if (losses < 2)

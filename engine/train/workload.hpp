@@ -35,11 +35,18 @@ struct TrainOptions {
   std::uint64_t seed = 0;            ///< of dropout's masks
   std::uint64_t evaluate_every = 0;  ///< 0: only at the end
   std::uint64_t skip_limit = 0;      ///< consecutive skips that end the run; 0: none
+  bool graph = false;  ///< steps are recorded once and replayed (engine/train/recorded_steps.hpp)
 };
 
 /// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
 /// range, or that asks to clip gradients that the scaler leaves scaled.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
+
+/// std::invalid_argument "train.graph = true: ..." where steps are to be recorded, and the back end cannot, or the method's
+/// must not be.
+void check_graph(const TrainOptions& options, const Backend& backend, const TrainingMethod& method);
+/// The part of it that needs no back end.
+void check_graph(const TrainOptions& options, const TrainingMethod& method);
 
 /// std::invalid_argument "scaler.per_loss = true: ..." where a scale for each of the method's `losses` is asked for and
 /// cannot be had.

@@ -36,6 +36,17 @@ inline std::ostream& operator<<(std::ostream& out, const BackendFactory& factory
 
 std::vector<BackendFactory> backend_factories();
 
+/// A probe that has not been settled before, its counts complete.
+inline const CastProbe& settled(Backend& backend, CastProbe& probe) {
+  const std::uint64_t counted = probe.counted;
+  CastProbe* const probes[] = {&probe};
+  backend.settle(probes);
+  EXPECT_EQ(probe.before.total(), counted) << "how many are counted is known at once";
+  EXPECT_EQ(probe.after.total(), counted);
+  EXPECT_FALSE(probe.pending.defined());
+  return probe;
+}
+
 class BackendConformance : public testing::TestWithParam<BackendFactory> {
  protected:
   void SetUp() override {
@@ -55,6 +66,7 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
   }
 
   Backend& backend() { return *backend_; }
+  const CastProbe& settled(CastProbe& probe) { return test::settled(backend(), probe); }
   /// Do products take these operands? Old tensor cores have no BF16.
   template <class T>
   bool multiplies() {
@@ -64,6 +76,12 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
       });
     }
     return true;
+  }
+
+  /// Its counts are complete from here on.
+  void settle(CastProbe& probe) {
+    CastProbe* const one = &probe;
+    backend_->settle({&one, 1});
   }
 
   /// A tensor full of sentinels, with 64 more behind it: what a verb leaves unwritten or writes too much

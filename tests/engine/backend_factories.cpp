@@ -1,5 +1,8 @@
 // The back ends that the conformance suite runs on. Thread counts are entries too: all must give the twins'
 // bits.
+#include "engine/backend/cuda/cuda_backend.hpp"
+#include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/tensor/storage.hpp"
 #include "tests/engine/backend_conformance.hpp"
@@ -14,7 +17,33 @@ std::vector<BackendFactory> backend_factories() {
         .make_pool = [] { return std::make_unique<StoragePool>(make_host_memory()); },
         .unavailable = ""};
   };
-  return {emulated("hopper", 1), emulated("hopper", 2), emulated("hopper", 3), emulated("volta", 1)};
+  // CUDA's kernels, executed on the CPU: three orders of threads, two generations of tensor cores.
+  const auto on_host = [](const std::string& model, const std::string& order, on_host::Schedule schedule) {
+    return BackendFactory{.name = "cuda_on_host_" + model + "_" + order,
+                          .make =
+                              [model, schedule] {
+                                return on_host::make_cuda_backend_on_host({.tensor_core = model}, schedule);
+                              },
+                          .make_pool =
+                              [] {
+                                return std::make_unique<StoragePool>(on_host::make_pretended_device_memory());
+                              },
+                          .unavailable = ""};
+  };
+  // A GPU, where there is one: CTest's entry backend_conformance_gpu.
+  const CudaStatus status = cuda_status();
+  const BackendFactory cuda{.name = "cuda",
+                            .make = [] { return make_cuda_backend({.gemm = GemmRoute::mma}); },
+                            .make_pool = [] { return std::make_unique<StoragePool>(make_cuda_memory()); },
+                            .unavailable = status.devices.empty() ? status.reason : ""};
+  return {emulated("hopper", 1),
+          emulated("hopper", 2),
+          emulated("hopper", 3),
+          emulated("volta", 1),
+          on_host("hopper", "ascending", on_host::Schedule::ascending),
+          on_host("hopper", "scrambled", on_host::Schedule::scrambled),
+          on_host("ampere", "descending", on_host::Schedule::descending),
+          cuda};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BackendConformance, testing::ValuesIn(backend_factories()),

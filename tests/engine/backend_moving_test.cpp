@@ -89,8 +89,10 @@ TEST_P(BackendConformance, PermuteOfLargeTensors) {
     Shape shape;
     std::vector<int> axes;
   };
-  // Whole and cut tiles, few rows or columns, runs, and enough for threads.
+  // Whole and cut tiles, of pairs too (even extents), few rows or columns, runs, and enough for threads.
   const std::vector<Case> cases{{{300, 257}, {1, 0}},           {{16, 64}, {1, 0}},
+                                {{134, 70}, {1, 0}},            {{3, 66, 100}, {0, 2, 1}},
+                                {{34, 5, 66}, {2, 1, 0}},       {{3, 34, 2, 40}, {1, 3, 0, 2}},
                                 {{3, 20000}, {1, 0}},           {{20000, 3}, {1, 0}},
                                 {{65, 17, 63}, {2, 0, 1}},      {{65, 17, 63}, {2, 1, 0}},
                                 {{65, 17, 63}, {0, 2, 1}},      {{65, 17, 63}, {1, 0, 2}},

@@ -27,7 +27,7 @@ struct PoolingCase {
 };
 
 /// Windows side by side, overlapping and apart; padding; 1 x 1; the whole image; rows longer than any strip; remainders
-/// that no window reaches.
+/// that no window reaches; channels that make whole 16-byte packs.
 const std::vector<PoolingCase>& cases() {
   static const std::vector<PoolingCase> all{{1, 1, 1, 1, {1, 1}, {1, 1}},
                                             {2, 3, 4, 6},
@@ -42,6 +42,7 @@ const std::vector<PoolingCase>& cases() {
                                             {32, 6, 12, 12},
                                             {1, 2, 8, 9, {1, 2}, {3, 3}},
                                             {1, 1, 4, 2, {4, 4}, {1, 1}, {2, 2}},
+                                            {2, 16, 5, 6, {3, 2}, {2, 1}, {1, 0}},
                                             {0, 2, 4, 4}};
   return all;
 }
@@ -239,9 +240,16 @@ TEST_P(PoolingConformance, IndexOutOfItsPlaneIsNamed) {
         EXPECT_EQ(error.what(), fmt::format("{}: index[1] is {}, which is not in [0, 6)", verb, bad));
       }
     };
-    expect_error("pool_pick", [&] { backend().pool_pick(x, index, Layout::nchw, small); });
+    // A device may run behind the host: then the next verb that hands numbers to the host throws.
+    expect_error("pool_pick", [&] {
+      backend().pool_pick(x, index, Layout::nchw, small);
+      values_of<float>(small);
+    });
     const Tensor windows = tensor(Shape{1, 1, 1, 2}, std::vector<float>(2, 1.0f));
-    expect_error("pool_place", [&] { backend().pool_place(windows, index, Layout::nchw, large); });
+    expect_error("pool_place", [&] {
+      backend().pool_place(windows, index, Layout::nchw, large);
+      values_of<float>(large);
+    });
   }
 }
 

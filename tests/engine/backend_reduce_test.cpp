@@ -1,5 +1,6 @@
 // Conformance: reductions, histograms and digests.
 #include <cmath>
+#include <limits>
 
 #include "tests/engine/backend_conformance.hpp"
 
@@ -41,12 +42,13 @@ TEST_P(BackendConformance, ReduceFollowsTree) {
                                 {{3, 40, 7}, 1},
                                 {{2, 3, 4, 5}, 2, true},
                                 {{40000, 3}, 0},
-                                {{40000, 3}, 1},
+                                {{6000, 3}, 1},
                                 {{2, 2100, 65}, 1},
                                 {{1, 1}, 0},
                                 {{7, 1}, 0},
                                 {{0, 3}, 1},
-                                {{31, 1, 1000}, 0}};
+                                {{31, 1, 1000}, 0},
+                                {{9, 34000}, 1}};
   for (const Case& c : cases)
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
       for (const Kind kind : {Kind::ordinary, Kind::cancelling, Kind::special}) {
@@ -71,7 +73,7 @@ TEST_P(BackendConformance, ReduceFollowsTree) {
           CastProbe probe;
           backend().reduce(op, tensor(c.shape, values), c.axis, out, &probe);
           expect_same_bits(values_of<T>(out), expected, "reduce " + c.shape.to_string());
-          EXPECT_EQ(probe.before, naive_histogram(unrounded));
+          EXPECT_EQ(settled(probe).before, naive_histogram(unrounded));
           EXPECT_EQ(probe.after, naive_histogram(expected));
         };
         check(random_floats(c.shape.element_count(), kind, 21), DType::f32);
@@ -85,6 +87,14 @@ TEST_P(BackendConformance, ReduceThreeLevelsOfTree) {
   Tensor out = output(Shape{}, DType::f32);
   backend().reduce(ReduceOp::sum, tensor(values), 0, out);
   expect_same_bits(values_of<float>(out), {tree_of(ReduceOp::sum, values)}, "sum of 2^20 + 33");
+  std::vector<float> two_columns, shifted = values;
+  std::rotate(shifted.begin(), shifted.begin() + 77777, shifted.end());
+  for (std::size_t row = 0; row < values.size(); ++row)
+    two_columns.insert(two_columns.end(), {values[row], shifted[row]});
+  Tensor sums = output(Shape{2}, DType::f32);
+  backend().reduce(ReduceOp::sum, tensor(Shape{1024 * 1024 + 33, 2}, two_columns), 0, sums);
+  expect_same_bits(values_of<float>(sums), {tree_of(ReduceOp::sum, values), tree_of(ReduceOp::sum, shifted)},
+                   "two columns of 2^20 + 33");
 }
 
 TEST_P(BackendConformance, ReduceOrderIsTreeAndNothingElse) {
@@ -141,6 +151,114 @@ TEST_P(BackendConformance, HistogramOfEvery16BitWordKnowsItsSubnormals) {
   EXPECT_EQ(brains.nan, 2u * 127);
 }
 
+TEST_P(BackendConformance, ProbesOfAnEmptySumCountItsZeros) {
+  Tensor out = output(Shape{2}, DType::f16);
+  CastProbe probe;
+  backend().reduce(ReduceOp::sum, output(Shape{2, 0}, DType::f16), 1, out, &probe);
+  expect_same_bits(values_of<Float16>(out), {half_of(0.0f), half_of(0.0f)}, "empty sum");
+  EXPECT_EQ(settled(probe).before, naive_histogram(std::vector<float>(2, 0.0f)));
+  EXPECT_EQ(probe.after, probe.before);
+}
+
+TEST_P(BackendConformance, HistogramIntoAProbeCountsBothSides) {
+  for_each_float_type([&](auto tag) {
+    using T = decltype(tag);
+    const T infinite = stored_as(std::numeric_limits<float>::infinity(), T{});
+    const auto check = [&](const std::vector<T>& values) {
+      CastProbe probe;
+      backend().histogram(tensor(values), probe);
+      EXPECT_EQ(probe.counted, values.size());
+      EXPECT_EQ(settled(probe).before, naive_histogram(values));
+      EXPECT_EQ(probe.after, naive_histogram(values));
+    };
+    check({});
+    check(random_of<T>(10007, Kind::special, 46));
+    check(random_of<T>(10007, Kind::ordinary, 47));  // nothing that is not finite
+    check(std::vector<T>(5000, infinite));           // nothing that is
+  });
+}
+
+TEST_P(BackendConformance, ProbesSettleOnceWhoeverSharesTheirCounts) {
+  const std::vector<float> first = random_floats(3001, Kind::special, 48);
+  const std::vector<Float16> second = random_halves(2000, Kind::special, 49);
+  Tensor out = output(Shape{3001}, DType::f16);
+  CastProbe probe, other, unused;
+  backend().cast(tensor(first), out, &probe);
+  backend().histogram(tensor(second), probe);  // adds to what is there
+  backend().histogram(tensor(second), other);
+  CastProbe shared = probe;
+  CastProbe* const probes[] = {&shared, &unused, &probe, &other, &probe};  // one of them twice
+  backend().settle(probes);
+  ExponentHistogram before = naive_histogram(first), after;
+  for (const float value : first) after.count(bits_of(float_of(half_of(value))));
+  before += naive_histogram(second);
+  after += naive_histogram(second);
+  for (const CastProbe* const one : {&probe, &shared}) {
+    EXPECT_EQ(one->before, before);
+    EXPECT_EQ(one->after, after);
+    EXPECT_EQ(one->counted, first.size() + second.size());
+  }
+  EXPECT_EQ(other.before, naive_histogram(second));
+  EXPECT_EQ(unused.before.total() + unused.after.total() + unused.counted, 0u);
+  backend().settle(probes);  // nothing is pending
+  EXPECT_EQ(probe.before, before);
+  backend().histogram(tensor(second), probe);  // and on it goes
+  backend().settle(probes);
+  before += naive_histogram(second);
+  EXPECT_EQ(probe.before, before);
+  EXPECT_EQ(shared.after, after);
+}
+
+TEST_P(BackendConformance, ManyProbesSettleTogether) {
+  std::vector<CastProbe> probes(1000);
+  std::vector<CastProbe*> pointers;
+  const std::vector<float> values = random_floats(1000, Kind::special, 50);
+  const Tensor x = tensor(values);
+  Tensor one = output(Shape{1}, DType::f32), same = output(Shape{1}, DType::f32);
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    backend().slice(x, 0, static_cast<std::int64_t>(i), one);
+    backend().cast(one, same, &probes[i]);
+    pointers.push_back(&probes[i]);
+  }
+  backend().settle(pointers);
+  for (std::size_t i = 0; i < probes.size(); ++i)
+    ASSERT_EQ(probes[i].before, naive_histogram(std::vector<float>{values[i]})) << i;
+}
+
+TEST_P(BackendConformance, CountsAreRecordedButNotHandedOver) {
+  if (!backend().records()) {
+    EXPECT_THROW(backend().record([] {}), std::logic_error);
+    return;
+  }
+  std::vector<float> values = random_floats(2000, Kind::special, 51);
+  Tensor x = tensor(values), low = output(Shape{2000}, DType::f16), sum = output(Shape{1}, DType::f16);
+  CastProbe casts, sums;
+  const std::unique_ptr<Recording> recording = backend().record([&] {
+    ExponentHistogram histogram;
+    CastProbe* const probes[] = {&casts};
+    backend().cast(x, low, &casts);
+    backend().reduce(ReduceOp::sum, low, 0, sum, &sums);
+    EXPECT_THROW(backend().settle(probes), std::logic_error);
+    EXPECT_THROW(backend().histogram(x, histogram), std::logic_error);
+    EXPECT_THROW((void)backend().digest(x, 1), std::logic_error);
+  });
+  for (int replay = 0; replay < 3;
+       ++replay) {  // each counts anew: the probes' memory is emptied by the recording
+    std::rotate(values.begin(), values.begin() + 100, values.end());
+    values[0] = static_cast<float>(replay);
+    backend().upload(std::as_bytes(std::span(values)), x);
+    recording->replay();
+    CastProbe of_casts = casts, of_sums = sums;
+    EXPECT_EQ(settled(of_casts).before, naive_histogram(values)) << "replay " << replay;
+    const std::vector<Float16> rounded = mapped(values, [](float value) { return half_of(value); });
+    EXPECT_EQ(of_casts.after, naive_histogram(rounded));
+    const float total =
+        tree_of(ReduceOp::sum, mapped(rounded, [](Float16 value) { return float_of(value); }));
+    EXPECT_EQ(settled(of_sums).before, naive_histogram(std::vector<float>{total}));
+    expect_same_bits(values_of<Float16>(sum), {half_of(total)}, "replayed sum");
+  }
+}
+
 /// The digest from its definition, with its own copy of the mixer, summed from the last word to the first.
 std::uint64_t naive_digest(const std::vector<std::uint8_t>& bytes, std::uint64_t key) {
   const auto mix = [](std::uint64_t x) {
@@ -185,6 +303,22 @@ TEST_P(BackendConformance, DigestSeesEveryBitAndEveryPlace) {
   std::vector<std::uint8_t> swapped = bytes;
   std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 40);
   EXPECT_NE(backend().digest(tensor(swapped), 1), original) << "positions matter";
+}
+
+TEST_P(BackendConformance, DigestOfAListIsTheSumOfItsDigests) {
+  EXPECT_EQ(backend().digest(std::span<const DigestItem>{}), 0u);
+  std::vector<DigestItem> items;
+  std::uint64_t expected = 0;
+  const auto add = [&](const std::vector<std::uint8_t>& bytes, std::uint64_t key) {
+    items.push_back({tensor(bytes), key});
+    expected += naive_digest(bytes, key);
+  };
+  for (std::int64_t i = 0; i < 300; ++i)  // of all sizes around words, pairs of words and (at 100) two blocks
+    add(random_bytes(i == 100 ? 32771 : i % 41), 0x123456789abcdef0u * static_cast<std::uint64_t>(i));
+  EXPECT_EQ(backend().digest(items), expected);
+  add(random_bytes(40), 7);
+  add(random_bytes(40), 7);  // the same twice counts twice
+  EXPECT_EQ(backend().digest(items), expected);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "engine/optim/optimizer_programs.hpp"
 #include "tests/engine/backend_conformance.hpp"
 
 namespace fp16lab::engine::test {
@@ -25,21 +26,23 @@ TEST_P(BackendConformance, StepStateTravelsAndRunsPrograms) {
 }
 
 TEST_P(BackendConformance, RunAppliesTheProgramOnce) {
+  // One of the engine's: a device looks its own copy up by name.
+  const ScalarProgram program =
+      scalar_program("optimizer.advance_steps", &optim::advance_steps_program,
+                     optim::AdvanceSteps{.optimizer = 2, .beta1 = 0.5f, .beta2 = 0.75f});
   Tensor step = backend().make_step_state(state_in_training());
-  // The emulated back end calls the function; a device looks its own copy up by name, so this is a host test
-  // there.
-  if (backend().name() != "emulated") GTEST_SKIP() << "test programs have no device copy";
-  ScalarProgram program{.name = "test.add", .function = [](StepState& state, const std::byte* parameters) {
-                          std::uint64_t amount = 0;
-                          std::memcpy(&amount, parameters, sizeof(amount));
-                          state.iteration += amount;
-                        }};
-  const std::uint64_t amount = 35;
-  std::memcpy(program.parameters.data(), &amount, sizeof(amount));
   backend().run(program, step);
   StepState expected = state_in_training();
-  expected.iteration = 42;
+  ++expected.taken_steps[2];
+  expected.beta1_power[2] *= 0.5;
+  expected.beta2_power[2] *= 0.75;
   EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected));
+}
+
+TEST_P(BackendConformance, RunWithoutAFunctionIsRejected) {
+  Tensor step = backend().make_step_state({});
+  EXPECT_THROW(backend().run({.name = "policy.none", .function = nullptr, .parameters = {}}, step),
+               std::invalid_argument);
 }
 
 // ---- unscale, norm, clip ----

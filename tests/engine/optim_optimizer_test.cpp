@@ -41,6 +41,23 @@ class OptimizerTest : public testing::Test {
   const std::vector<float> gradients = {0.3f, -1.25f, 0.7f, 0.011f};
 };
 
+TEST_F(OptimizerTest, AStepKeepsNoShareOfTheGradients) {
+  // Where unscaling widens gradients, the FP32 ones must not outlive them beside the next step's 16-bit ones.
+  Tensor step = backend->make_step_state(StepState{});
+  amp::GradScaler scaler(*backend, {.policy = "none"}, step);
+  Parameter weight{"w", tensor_of(*backend, {256}, std::vector<float>(256, 1.0f))};
+  const auto optimizer = optim::make_optimizer(*backend, {&weight}, {}, 1);
+  optimizer->begin_iteration(step);
+  weight.gradient = tensor_of(*backend, {256}, std::vector<float>(256, 0.5f));
+  weight.has_gradient = true;
+  scaler.unscale(*optimizer);
+  optim::clip_grad_norm(*backend, scaler, *optimizer, 1.0, step);
+  scaler.step(*optimizer);
+  const std::size_t before = backend->memory_statistics().bytes_in_use;
+  weight.gradient = {};
+  EXPECT_EQ(backend->memory_statistics().bytes_in_use, before - 1024);
+}
+
 TEST_F(OptimizerTest, SgdIsBitExact) {
   for (const bool nesterov : {false, true}) {
     for (const float momentum : {0.0f, 0.9f}) {

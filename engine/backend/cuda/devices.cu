@@ -1,8 +1,20 @@
 #include <cuda_runtime_api.h>
 
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/runtime.hpp"
 
 namespace fp16lab::engine {
+
+bool has_code_for(const CudaDevice& device) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device.ordinal) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  const bool has_code = gpu::has_code_for_current_device();
+  cudaSetDevice(before);
+  return has_code;
+}
 
 CudaStatus cuda_status() {
   CudaStatus status;

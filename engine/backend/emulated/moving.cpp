@@ -5,6 +5,7 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/transpose.hpp"
+#include "engine/backend/permutation.hpp"
 
 namespace fp16lab::engine {
 
@@ -15,39 +16,6 @@ std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 /// How many runs of `bytes` bytes make a chunk worth a thread.
 std::int64_t chunk_of(std::int64_t bytes) {
   return std::max<std::int64_t>(1, elementwise_chunk * 4 / std::max<std::int64_t>(1, bytes));
-}
-
-/// A permutation as loops over the output: extents with the strides (in elements) of x. Axes of extent 1 are gone, and
-/// axes that are neighbours in x as well are one.
-struct Permutation {
-  int rank = 0;
-  std::array<std::int64_t, Shape::max_rank> extents{};
-  std::array<std::int64_t, Shape::max_rank> strides{};
-};
-
-Permutation simplified(const Shape& shape, std::span<const int> axes) {
-  std::array<std::int64_t, Shape::max_rank> strides_of_x{};
-  std::int64_t stride = 1;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    strides_of_x[to_size(axis)] = stride;
-    stride *= shape[axis];
-  }
-  Permutation p;
-  for (const int axis : axes) {
-    const std::int64_t extent = shape[axis];
-    const std::int64_t own_stride = strides_of_x[to_size(axis)];
-    if (extent == 1) continue;
-    const std::size_t last = to_size(p.rank) - 1;
-    if (p.rank > 0 && p.strides[last] == own_stride * extent) {
-      p.extents[last] *= extent;
-      p.strides[last] = own_stride;
-    } else {
-      p.extents[to_size(p.rank)] = extent;
-      p.strides[to_size(p.rank)] = own_stride;
-      ++p.rank;
-    }
-  }
-  return p;
 }
 
 /// Walks the axes of a permutation but for one or two: offsets in x and in the output of one position after another.

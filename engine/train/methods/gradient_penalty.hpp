@@ -43,6 +43,7 @@ class GradientPenalty final : public TrainingMethod {
   /// std::invalid_argument for an impossible weight.
   explicit GradientPenalty(const GradientPenaltyOptions& options = {});
 
+  bool recordable() const override { return true; }
   void run(Iteration& iteration) override;
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 

@@ -25,6 +25,7 @@ class TwoModels final : public TrainingMethod {
  public:
   /// "model0" and "model1". std::invalid_argument for a model that is no nn::ModelPair.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
+  bool recordable() const override { return true; }
   int losses() const override { return static_cast<int>(nn::ModelPair::combinations.size()); }
   void run(Iteration& iteration) override;
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;

@@ -1,0 +1,64 @@
+// launch: a kernel on a Runtime's stream, the same call on a GPU and on the host machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "engine/backend/cuda/machine.hpp"
+#include "engine/backend/cuda/runtime.hpp"
+#if defined(FP16LAB_ON_HOST)
+#include "engine/backend/cuda/on_host/cuda_language.hpp"
+#include "engine/backend/cuda/on_host/executor.hpp"
+#else
+#include <cuda_runtime.h>
+
+#include "engine/backend/cuda/device_errors.hpp"
+#endif
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+/// Blocks of `threads` threads (at most 1024), in a grid of x * y * z blocks (y and z at most 65535), and so many bytes
+/// of dynamic shared memory for each block. A grid without blocks launches nothing.
+struct LaunchShape {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint32_t threads = 256;
+  std::size_t shared_bytes = 0;
+};
+
+/// Blocks that cover `count` items by `per_block`; at most `limit` of them: kernels walk on by grid strides.
+constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block, std::int64_t limit = 1 << 20) {
+  const std::int64_t blocks = (count + per_block - 1) / per_block;
+  return static_cast<std::uint32_t>(blocks < limit ? blocks : limit);
+}
+
+/// launch(runtime, "name", kernel, shape, arguments...). DeviceFailure naming the kernel if the launch is refused.
+template <class... Parameters>
+void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
+            std::type_identity_t<Parameters>... arguments) {
+  static_assert((sizeof(Parameters) + ... + 0) <= 4096, "kernel parameters take at most 4 KB");
+  if (shape.x == 0 || shape.y == 0 || shape.z == 0) return;
+#if defined(FP16LAB_ON_HOST)
+  execute_or_record(runtime, {name, shape.x, shape.y, shape.z, shape.threads, shape.shared_bytes},
+                    [=] { kernel(arguments...); });
+#elif defined(__CUDACC__)
+  constexpr std::size_t default_shared_bytes = 48 * 1024;
+  cudaError_t error = cudaSuccess;
+  if (shape.shared_bytes > default_shared_bytes)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shape.shared_bytes));
+  if (error == cudaSuccess) {
+    kernel<<<dim3(shape.x, shape.y, shape.z), shape.threads, shape.shared_bytes,
+             static_cast<cudaStream_t>(runtime.stream())>>>(arguments...);
+    error = cudaGetLastError();
+  }
+  if (error != cudaSuccess)
+    throw DeviceFailure(std::string("kernel ") + name + ": " + cudaGetErrorString(error));
+#else
+  static_assert(sizeof...(Parameters) > 1000, "kernels are launched from .cu files");
+#endif
+}
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

@@ -1,0 +1,138 @@
+// The words of CUDA C++ for a compiler that does not know them. Kernels of this folder use no others.
+//
+// Blocks run one after the other; the threads of a block are fibers of one thread of the host (executor.hpp), which
+// switch only where CUDA would let them wait for each other: at __syncthreads, __syncwarp, shuffles, votes and the
+// warp's instructions. So what is not ordered by one of these may be seen in any of the executor's orders.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "engine/backend/cuda/on_host/executor.hpp"
+
+// NOLINTBEGIN(bugprone-reserved-identifier): they are CUDA's
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+
+namespace fp16lab::engine::on_host {
+
+#define threadIdx (::fp16lab::engine::on_host::place().thread)
+#define blockIdx (::fp16lab::engine::on_host::place().block)
+#define blockDim (::fp16lab::engine::on_host::place().block_extent)
+#define gridDim (::fp16lab::engine::on_host::place().grid_extent)
+
+inline void __syncthreads() { block_barrier(); }
+inline void __syncwarp(std::uint32_t mask = 0xffffffffu) { warp_barrier(mask); }
+inline void __threadfence() {}
+
+/// The values that all lanes of the warp give, by lane, until this lane exchanges again; every lane must take part.
+template <class T>
+class WarpValues {
+ public:
+  WarpValues(std::uint32_t mask, const T& value) : values_(warp_exchange(mask, &value, sizeof(T))) {
+    static_assert(sizeof(T) <= warp_lane_bytes && std::is_trivially_copyable_v<T>);
+  }
+  T operator[](int lane) const {
+    T value;
+    std::memcpy(&value, values_ + static_cast<std::size_t>(lane) * warp_lane_bytes, sizeof(T));
+    return value;
+  }
+
+ private:
+  const std::byte* values_;
+};
+
+template <class T>
+T __shfl_sync(std::uint32_t mask, T value, int lane, int width = 32) {
+  const int self = lane_of_thread();
+  return WarpValues<T>(mask, value)[(self & ~(width - 1)) + (lane & (width - 1))];
+}
+template <class T>
+T __shfl_down_sync(std::uint32_t mask, T value, unsigned distance, int width = 32) {
+  const int self = lane_of_thread(), source = self + static_cast<int>(distance);
+  return WarpValues<T>(mask, value)[source / width == self / width ? source : self];
+}
+template <class T>
+T __shfl_up_sync(std::uint32_t mask, T value, unsigned distance, int width = 32) {
+  const int self = lane_of_thread(), source = self - static_cast<int>(distance);
+  return WarpValues<T>(mask, value)[source >= 0 && source / width == self / width ? source : self];
+}
+template <class T>
+T __shfl_xor_sync(std::uint32_t mask, T value, int bits, int width = 32) {
+  const int self = lane_of_thread(), source = self ^ bits;
+  // Lanes of earlier groups of `width` may be read, later ones not.
+  return WarpValues<T>(mask, value)[source / width <= self / width ? source : self];
+}
+inline std::uint32_t __ballot_sync(std::uint32_t mask, bool vote) {
+  const WarpValues<std::uint8_t> votes(mask, static_cast<std::uint8_t>(vote));
+  std::uint32_t ballot = 0;
+  for (int lane = 0; lane < 32; ++lane) ballot |= std::uint32_t{votes[lane] != 0} << lane;
+  return ballot;
+}
+inline bool __any_sync(std::uint32_t mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
+inline bool __all_sync(std::uint32_t mask, bool vote) { return __ballot_sync(mask, vote) == 0xffffffffu; }
+
+// One thread of the host runs a grid: a plain update is atomic.
+template <class T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+  const T before = *address;
+  *address = static_cast<T>(before + value);
+  return before;
+}
+template <class T>
+T atomicMax(T* address, std::type_identity_t<T> value) {
+  const T before = *address;
+  if (value > before) *address = value;
+  return before;
+}
+template <class T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  const T before = *address;
+  if (value < before) *address = value;
+  return before;
+}
+template <class T>
+T atomicOr(T* address, std::type_identity_t<T> value) {
+  const T before = *address;
+  *address = before | value;
+  return before;
+}
+template <class T>
+T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  const T before = *address;
+  if (before == expected) *address = value;
+  return before;
+}
+template <class T>
+T atomicExch(T* address, std::type_identity_t<T> value) {
+  const T before = *address;
+  *address = value;
+  return before;
+}
+
+inline int __popc(std::uint32_t x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+
+// 16-byte loads and stores.
+struct alignas(16) uint4 {
+  std::uint32_t x, y, z, w;
+};
+struct alignas(8) uint2 {
+  std::uint32_t x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline uint4 make_uint4(std::uint32_t x, std::uint32_t y, std::uint32_t z, std::uint32_t w) { return {x, y, z, w}; }
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
+
+}  // namespace fp16lab::engine::on_host
+// NOLINTEND(bugprone-reserved-identifier)

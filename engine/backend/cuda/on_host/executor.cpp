@@ -1,0 +1,307 @@
+#include "engine/backend/cuda/on_host/executor.hpp"
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fp16lab::engine::on_host {
+
+namespace {
+
+using boost::context::fiber;
+
+constexpr std::size_t stack_bytes = 128 * 1024;
+constexpr std::uint32_t warp_size = 32;
+constexpr std::size_t max_shared_bytes = 227 * 1024;  // of compute capability 9.0 (CUDA C++ Programming Guide)
+constexpr int shared_poison = 0xa0;  // FP32 -2.7e-19, FP16 -0.0094: wrong, but no NaN that everything would show
+
+enum class Waiting : std::uint8_t { no, for_block, for_warp, done };
+
+/// A fiber that runs thread after thread.
+struct Worker {
+  fiber continuation;
+};
+
+struct DelayedCopy {
+  void* to;
+  const void* from;
+  std::size_t bytes, zeros;
+};
+
+struct Thread {
+  Waiting waiting = Waiting::no;
+  Worker* worker = nullptr;  // that is in the midst of it
+  std::vector<std::vector<DelayedCopy>> groups;
+  std::vector<DelayedCopy> uncommitted;
+};
+
+/// Gathers what the lanes of a warp give; full when all 32 have. What they then read stays while slower lanes still read
+/// it, and the quicker ones already meet again: the meeting after that needs all 32, so that two buffers do.
+struct Warp {
+  std::uint32_t arrived = 0;
+  std::uint32_t buffer = 0;
+  std::size_t bytes = 0;
+  WarpFunction compute = nullptr;
+  std::byte values[2][warp_size][warp_lane_bytes];
+  std::byte results[warp_size][warp_lane_bytes];
+};
+
+/// All that one thread of the host needs to execute grids.
+class Machine {
+ public:
+  void execute(const Launch& launch, Schedule schedule, const std::function<void()>& body) {
+    launch_ = &launch;
+    schedule_ = schedule;
+    body_ = &body;
+    place_.block_extent = {launch.threads, 1, 1};
+    place_.grid_extent = {launch.x, launch.y, launch.z};
+    const std::uint64_t blocks = std::uint64_t{launch.x} * launch.y * launch.z;
+    for (std::uint64_t i = 0; i < blocks; ++i) {
+      const std::uint64_t block = schedule == Schedule::descending ? blocks - 1 - i : i;
+      place_.block = {static_cast<std::uint32_t>(block % launch.x),
+                      static_cast<std::uint32_t>(block / launch.x % launch.y),
+                      static_cast<std::uint32_t>(block / launch.x / launch.y)};
+      run_block();
+    }
+  }
+
+  const Place& place() const { return place_; }
+  std::byte* shared() { return shared_; }
+  Schedule default_schedule = Schedule::ascending;
+
+  void block_barrier() { wait(Waiting::for_block); }
+
+  /// Returns the values, or results, of all lanes, which stay until this lane meets the others again.
+  const std::byte* meet(std::uint32_t mask, const void* value, std::size_t bytes, WarpFunction compute) {
+    if (mask != 0xffffffffu) fail("a warp's exchange with a mask that is not full");
+    if (bytes > warp_lane_bytes) fail("a warp's exchange of too many bytes");
+    const std::uint32_t self = place_.thread.x, lane = self % warp_size;
+    Warp& warp = warps_[self / warp_size];
+    if (warp.arrived != 0 && (warp.bytes != bytes || warp.compute != compute))
+      fail("lanes of a warp meet in different exchanges");
+    warp.bytes = bytes;
+    warp.compute = compute;
+    std::byte(&values)[warp_size][warp_lane_bytes] = warp.values[warp.buffer];
+    if (bytes > 0) std::memcpy(values[lane], value, bytes);
+    if (++warp.arrived < warp_size) {
+      wait(Waiting::for_warp);
+    } else {
+      warp.arrived = 0;
+      warp.buffer = 1 - warp.buffer;
+      if (compute != nullptr) compute(values[0], warp.results[0]);
+      const std::uint32_t first = self - lane;
+      for (std::uint32_t other = first; other < first + warp_size; ++other)
+        if (threads_[other].waiting == Waiting::for_warp) threads_[other].waiting = Waiting::no;
+    }
+    return compute != nullptr ? warp.results[0] : values[0];
+  }
+
+  Thread& current() { return threads_[place_.thread.x]; }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw std::logic_error(std::string("kernel ") + launch_->name + " on the host machine: " + what + ", block (" +
+                           std::to_string(place_.block.x) + ", " + std::to_string(place_.block.y) + ", " +
+                           std::to_string(place_.block.z) + "), thread " + std::to_string(place_.thread.x));
+  }
+
+ private:
+  void run_block() {
+    const std::uint32_t count = launch_->threads;
+    if (threads_.size() < count) threads_.resize(count);
+    if (warps_.size() < (count + warp_size - 1) / warp_size) warps_.resize((count + warp_size - 1) / warp_size);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      threads_[i].waiting = Waiting::no;
+      threads_[i].groups.clear();
+      threads_[i].uncommitted.clear();
+    }
+    for (Warp& warp : warps_) warp.arrived = 0;
+    if (shared_storage_.size() < launch_->shared_bytes + 128) shared_storage_.resize(launch_->shared_bytes + 128);
+    const auto address = reinterpret_cast<std::uintptr_t>(shared_storage_.data());
+    shared_ = shared_storage_.data() + (128 - address % 128) % 128;
+    std::memset(shared_, shared_poison, launch_->shared_bytes);
+
+    std::uint32_t left = count;
+    while (left > 0) {
+      bool progress = false;
+      order_threads(count);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t thread = order_[i];
+        if (threads_[thread].waiting != Waiting::no) continue;
+        progress = true;
+        resume(thread);
+        if (failure_) {
+          const std::exception_ptr failure = std::exchange(failure_, nullptr);
+          for (Thread& parked : threads_) parked.worker = nullptr;
+          idle_.clear();
+          workers_.clear();  // unwinds the fibers that wait
+          std::rethrow_exception(failure);
+        }
+        if (threads_[thread].waiting == Waiting::done) --left;
+      }
+      if (left == 0) break;
+      if (progress) continue;
+      // Everybody waits. Threads that have ended do not take part in a barrier of the block.
+      bool for_warp = false;
+      for (std::uint32_t i = 0; i < count; ++i) for_warp = for_warp || threads_[i].waiting == Waiting::for_warp;
+      if (for_warp) {
+        for (Thread& parked : threads_) parked.worker = nullptr;
+        idle_.clear();
+        workers_.clear();
+        fail("a warp's exchange or __syncwarp that not all of its lanes reach");
+      }
+      for (std::uint32_t i = 0; i < count; ++i)
+        if (threads_[i].waiting == Waiting::for_block) threads_[i].waiting = Waiting::no;
+    }
+  }
+
+  void order_threads(std::uint32_t count) {
+    if (order_.size() == count && schedule_ == ordered_by_ && schedule_ != Schedule::scrambled) return;
+    ordered_by_ = schedule_;
+    order_.resize(count);
+    for (std::uint32_t i = 0; i < count; ++i) order_[i] = schedule_ == Schedule::descending ? count - 1 - i : i;
+    if (schedule_ != Schedule::scrambled) return;
+    std::uint64_t state = ++round_ * 0x9e3779b97f4a7c15u;
+    for (std::uint64_t i = count; i > 1; --i) {  // Fisher and Yates, with Knuth's MMIX generator
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      std::swap(order_[i - 1], order_[(state >> 32) * i >> 32]);
+    }
+  }
+
+  void resume(std::uint32_t thread) {
+    place_.thread = {thread, 0, 0};
+    Thread& state = threads_[thread];
+    if (state.worker == nullptr) {
+      if (idle_.empty()) {
+        workers_.push_back(std::make_unique<Worker>());
+        Worker* const worker = workers_.back().get();
+        worker->continuation =
+            fiber(std::allocator_arg, boost::context::fixedsize_stack(stack_bytes), [this](fiber&& caller) {
+              caller_ = std::move(caller);
+              for (;;) {
+                try {
+                  (*body_)();
+                } catch (const boost::context::detail::forced_unwind&) {
+                  throw;
+                } catch (...) {
+                  failure_ = std::current_exception();
+                }
+                current().waiting = Waiting::done;
+                caller_ = std::move(caller_).resume();
+              }
+              return std::move(caller_);
+            });
+        idle_.push_back(worker);
+      }
+      state.worker = idle_.back();
+      idle_.pop_back();
+    }
+    Worker* const worker = state.worker;
+    worker->continuation = std::move(worker->continuation).resume();
+    if (threads_[thread].waiting == Waiting::done) {
+      idle_.push_back(worker);
+      threads_[thread].worker = nullptr;
+    }
+  }
+
+  void wait(Waiting what) {
+    const Index3 self = place_.thread;
+    current().waiting = what;
+    caller_ = std::move(caller_).resume();
+    place_.thread = self;
+  }
+
+  const Launch* launch_ = nullptr;
+  const std::function<void()>* body_ = nullptr;
+  Schedule schedule_ = Schedule::ascending;
+  Schedule ordered_by_ = Schedule::ascending;
+  std::vector<std::uint32_t> order_;
+  std::uint64_t round_ = 0;
+  Place place_;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<std::byte> shared_storage_;
+  std::byte* shared_ = nullptr;
+  fiber caller_;  // the scheduler, while a thread runs
+  std::exception_ptr failure_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> idle_;
+};
+
+Machine& machine() {
+  static thread_local Machine instance;
+  return instance;
+}
+
+void perform(const DelayedCopy& copy) {
+  std::memcpy(copy.to, copy.from, copy.bytes);
+  std::memset(static_cast<std::byte*>(copy.to) + copy.bytes, 0, copy.zeros);
+}
+
+}  // namespace
+
+const Place& place() { return machine().place(); }
+int lane_of_thread() { return static_cast<int>(machine().place().thread.x % warp_size); }
+
+void execute(const Launch& launch, Schedule schedule, const std::function<void()>& thread_body) {
+  if (launch.threads == 0 || launch.threads > 1024)
+    throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.threads) +
+                           " threads in a block; from 1 to 1024 are possible");
+  if (launch.shared_bytes > max_shared_bytes)
+    throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.shared_bytes) +
+                           " bytes of dynamic shared memory; a block of sm_90 may have " +
+                           std::to_string(max_shared_bytes));
+  if (launch.y > 65535 || launch.z > 65535)
+    throw std::logic_error(std::string("kernel ") + launch.name + ": a grid of (" + std::to_string(launch.x) + ", " +
+                           std::to_string(launch.y) + ", " + std::to_string(launch.z) +
+                           ") blocks; y and z reach to 65535");
+  machine().execute(launch, schedule, thread_body);
+}
+
+void set_schedule(Schedule schedule) { machine().default_schedule = schedule; }
+Schedule current_schedule() { return machine().default_schedule; }
+
+void block_barrier() { machine().block_barrier(); }
+void warp_barrier(std::uint32_t mask) { machine().meet(mask, nullptr, 0, nullptr); }
+const std::byte* warp_exchange(std::uint32_t mask, const void* value, std::size_t bytes) {
+  return machine().meet(mask, value, bytes, nullptr);
+}
+void warp_compute(const void* value, std::size_t bytes, WarpFunction compute, void* result,
+                  std::size_t result_bytes) {
+  const std::byte* const results = machine().meet(0xffffffffu, value, bytes, compute);
+  std::memcpy(result, results + static_cast<std::size_t>(lane_of_thread()) * warp_lane_bytes, result_bytes);
+}
+std::byte* dynamic_shared_memory() { return machine().shared(); }
+
+void require_alignment(const void* address, std::size_t bytes) {
+  const auto misplaced = reinterpret_cast<std::uintptr_t>(address) % bytes;
+  if (misplaced != 0)
+    machine().fail("an access of " + std::to_string(bytes) + " bytes, " + std::to_string(misplaced) +
+                   " behind a multiple of that");
+}
+
+void delayed_copy(void* to, const void* from, std::size_t bytes, std::size_t zero_filled_bytes) {
+  require_alignment(to, bytes + zero_filled_bytes);
+  if (bytes > 0) require_alignment(from, bytes + zero_filled_bytes);
+  machine().current().uncommitted.push_back({to, from, bytes, zero_filled_bytes});
+}
+void commit_delayed_copies() {
+  Thread& thread = machine().current();
+  thread.groups.push_back(std::move(thread.uncommitted));
+  thread.uncommitted.clear();
+}
+void finish_delayed_copies(std::size_t pending) {
+  auto& groups = machine().current().groups;
+  while (groups.size() > pending) {
+    for (const DelayedCopy& copy : groups.front()) perform(copy);
+    groups.erase(groups.begin());
+  }
+}
+
+}  // namespace fp16lab::engine::on_host

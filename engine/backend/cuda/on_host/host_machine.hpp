@@ -1,0 +1,24 @@
+// The CUDA back end on the host machine: the kernels that a GPU would run, executed thread by thread on the CPU. For
+// tests, and for rehearsing what a GPU is to do; slow, and no evidence about any GPU.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/cuda/cuda_backend.hpp"
+#include "engine/backend/cuda/on_host/executor.hpp"
+#include "engine/backend/cuda/product_library.hpp"
+#include "engine/tensor/storage.hpp"
+
+namespace fp16lab::engine::on_host {
+
+/// `options` as for make_cuda_backend; options.tensor_core names the generation that the machine pretends to be ("auto":
+/// hopper). The schedule holds for this thread of the host. `make_library`: what to put in cuBLASLt's place; empty: our own
+/// kernels only.
+std::unique_ptr<Backend> make_cuda_backend_on_host(const CudaOptions& options = {},
+                                                   Schedule schedule = Schedule::ascending,
+                                                   const ProductLibraryFactory& make_library = {});
+/// Memory that tensors of that back end may lie in: host memory that says it is not, and that begins as garbage.
+std::unique_ptr<MemoryResource> make_pretended_device_memory();
+
+}  // namespace fp16lab::engine::on_host

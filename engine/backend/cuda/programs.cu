@@ -1,0 +1,87 @@
+// The scalar programs of the engine, compiled for the device. A new one is one line of the table.
+//
+// A program is host and device code in a header of the room that runs it, so this is the one file below engine/backend/
+// that includes rooms above it; nothing here is known to any of them.
+#include "engine/backend/cuda/programs.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "engine/amp/policies/dynamic.hpp"
+#include "engine/amp/policies/fixed.hpp"
+#include "engine/amp/policies/none.hpp"
+#include "engine/amp/policy.hpp"
+#include "engine/amp/scaler_programs.hpp"
+#include "engine/backend/cuda/backend_impl.hpp"
+#include "engine/backend/cuda/launch.hpp"
+#include "engine/optim/optimizer_programs.hpp"
+#include "engine/train/iteration_programs.hpp"
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+namespace {
+
+using Program = void (*)(StepState& state, const std::byte* parameters);
+
+template <Program program>
+__global__ void call(StepState* state, ProgramParameters parameters) {
+  program(*state, parameters.bytes);
+}
+
+template <Program program>
+void launch_call(Runtime& runtime, const char* name, StepState* state, const ProgramParameters& parameters) {
+  launch(runtime, name, &call<program>, {.threads = 1}, state, parameters);
+}
+
+template <Program program>
+constexpr DeviceProgram entry(const char* name) {
+  return {.name = name, .function = program, .run = &launch_call<program>};
+}
+
+constexpr std::array programs = {
+    entry<&amp::clear_found_inf_program>("scaler.clear_found_inf"),
+    entry<&amp::merge_found_inf_program>("scaler.merge_found_inf"),
+    entry<&amp::run_policy<amp::NoScaling>>("policy.none"),
+    entry<&amp::run_policy<amp::FixedScaling>>("policy.fixed"),
+    entry<&amp::run_policy<amp::DynamicScaling>>("policy.dynamic"),
+    entry<&optim::begin_iteration_program>("optimizer.begin_iteration"),
+    entry<&optim::advance_steps_program>("optimizer.advance_steps"),
+    entry<&begin_iteration_program>("train.begin_iteration"),
+    entry<&note_loss_overflow_program>("train.note_loss_overflow"),
+    entry<&keep_norm_program>("train.keep_norm"),
+    entry<&total_norm_program>("train.total_norm"),
+    entry<&unscale_norm_program>("train.unscale_norm"),
+};
+
+const DeviceProgram& known(const ScalarProgram& wanted) {
+  const auto found = std::find_if(programs.begin(), programs.end(),
+                                  [&](const DeviceProgram& program) { return wanted.name == program.name; });
+  if (found == programs.end()) {
+    std::string names;
+    for (const DeviceProgram& program : programs)
+      names += (names.empty() ? "" : ", ") + std::string(program.name);
+    throw std::invalid_argument("run: the device has no program \"" + std::string(wanted.name) +
+                                "\"; it has " + names + " (engine/backend/cuda/programs.cu)");
+  }
+  if (found->function != wanted.function)
+    throw std::invalid_argument("run: the device has another function than the caller under the name \"" +
+                                std::string(wanted.name) + "\" (engine/backend/cuda/programs.cu)");
+  return *found;
+}
+
+}  // namespace
+
+std::span<const DeviceProgram> device_programs() { return programs; }
+
+void CudaBackend::run(const ScalarProgram& program, Tensor& step) {
+  checks::step_state("run", step);
+  checks::scalar_program(program);
+  const DeviceProgram& known_program = known(program);
+  ProgramParameters parameters;
+  std::copy(program.parameters.begin(), program.parameters.end(), parameters.bytes);
+  known_program.run(runtime_, known_program.name, reinterpret_cast<StepState*>(step.data()), parameters);
+}
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE
