@@ -8,6 +8,7 @@
 #include <iostream>
 #include <vector>
 
+#include "engine/backend/cuda/device_errors.hpp"
 #include "experiments/build_info.hpp"
 #include "numerics/nearest_name.hpp"
 
@@ -15,7 +16,8 @@ namespace fp16lab::experiments {
 namespace {
 
 constexpr const char* exit_codes =
-    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output); 2 usage or configuration; "
+    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a device's failure); 2 usage or "
+    "configuration; "
     "3 back end or device\nnot there; 4 diverged; 5 verification mismatch; 130 interrupted with state saved.";
 
 /// One line, whatever the message was made of.
@@ -99,6 +101,8 @@ int guarded(const std::string& program, const std::function<ExitCode()>& body) {
     return report_error(program, ExitCode::usage, error.what());
   } catch (const CommandError& error) {
     return report_error(program, error.code, error.what());
+  } catch (const engine::DeviceUnavailable& error) {
+    return report_error(program, ExitCode::unavailable, error.what());
   } catch (const std::exception& error) {
     return report_error(program, ExitCode::run_failed, error.what());
   }

@@ -143,9 +143,11 @@ class Program {
             "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2\n"
             "  fp16lab train -c experiments/configs/lenet5.toml --set amp.dialect=paddle --set amp.level=O2 "
             "--op-stats\n"
+            "  fp16lab train -c experiments/configs/classifier.toml --set backend.device=cuda --graph\n"
             "  fp16lab train --resume -o results/classifier",
             [this](const CommonOptions& common) {
               train_.common = common;
+              if (graph_) train_.common.set.emplace_back("train.graph=true");
               if (!dump_gradients_.empty()) {
                 train_.dump_step = step_number("--dump-gradients", dump_gradients_.at(0));
                 train_.dump_gradients = dump_gradients_.at(1);
@@ -157,6 +159,9 @@ class Program {
         "--resume", train_.resume,
         "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
         "with its own configuration and the same bits");
+    command->add_flag(
+        "--graph", graph_,
+        "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");
     command->add_flag("--op-stats", train_.op_statistics,
                       "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
                       "op_stats.csv in the folder");
@@ -356,6 +361,7 @@ class Program {
   CommonArguments arguments_;
   TrainCommand train_;
   std::vector<std::string> dump_gradients_;  ///< STEP, FILE
+  bool graph_ = false;                       ///< train --graph
   SoftfloatCommand softfloat_;
   MmaCommand mma_;
   SweepCommand sweep_;

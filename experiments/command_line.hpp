@@ -19,6 +19,8 @@ struct ExperimentOption {
   std::string description;
   std::string* value;
   bool* flag = nullptr;  ///< then `type` and `value` are not used
+  std::vector<std::string>* list =
+      nullptr;  ///< takes every value that it is given (repeatable); `value` is not used
 };
 struct ExperimentFlag {
   std::string name;  ///< "--full"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -173,6 +174,14 @@ void check_synthetic(const RunConfig& config, const Workload& workload, std::str
              config.data.subset, config.data.test_subset, config.data.name));
 }
 
+/// What the training method cannot do, in the engine's own words.
+void check_method(const RunConfig& config, const Workload& workload) {
+  std::unique_ptr<engine::TrainingMethod> method = std::make_unique<engine::Supervised>();
+  if (workload.make_method != nullptr) method = workload.make_method(config);
+  engine::check_per_loss(scaler_options(config), method->losses());
+  engine::check_graph(train_options(config, 1), *method);
+}
+
 std::string toml_string(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -272,12 +281,16 @@ void validate_config(const RunConfig& config, std::string_view where) {
   check_synthetic(config, workload, where);
   if (config.train.steps == 0 && config.train.epochs == 0)
     fail(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
+  if (config.train.graph && config.backend.device == "emulated")
+    fail(where,
+         "train.graph = true: only a device replays steps; expected backend.device = \"cuda\" with it, or "
+         "train.graph "
+         "= false");
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
     fail(where, "optimizer.nesterov = true: expected an optimizer.momentum above 0");
   try {
     check_precision(config);
-    engine::check_per_loss(scaler_options(config),
-                           workload.make_method == nullptr ? 1 : workload.make_method(config)->losses());
+    check_method(config, workload);
   } catch (const std::invalid_argument& error) {
     fail(where, error.what());
   }

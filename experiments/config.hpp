@@ -55,6 +55,7 @@ struct TrainConfig {
   std::int64_t seed = 1;
   std::int64_t evaluate_every = 0;
   std::int64_t skip_limit = 0;
+  bool graph = false;
   bool operator==(const TrainConfig&) const = default;
 };
 
@@ -118,7 +119,10 @@ struct ScalerConfig {
 
 struct BackendConfig {
   std::string device = "emulated";
-  std::string tensor_core = "hopper";
+  std::string tensor_core = "auto";
+  std::int64_t ordinal = 0;
+  std::string gemm = "auto";
+  std::string pins{};
   bool operator==(const BackendConfig&) const = default;
 };
 

@@ -23,6 +23,11 @@ constexpr ConfigRange below_one{0, 1, false, true};
 constexpr ConfigRange scales{0x1p-126, 0x1p126};
 
 std::vector<std::string> auto_or_bool() { return {"auto", "true", "false"}; }
+std::vector<std::string> auto_or_tensor_core() {
+  std::vector<std::string> names = tensor_core_names();
+  names.insert(names.begin(), "auto");
+  return names;
+}
 std::vector<std::string> fp8_choices() { return {"none", "e4m3", "e5m2"}; }
 
 #define FP16LAB_FIELD(path) [](RunConfig& config) -> ConfigField { return &config.path; }
@@ -153,6 +158,11 @@ std::vector<ConfigKey> make_keys() {
        counts,
        {},
        "consecutive skipped steps that end the run as diverged; 0: no limit"},
+      {"train.graph",
+       FP16LAB_FIELD(train.graph),
+       any,
+       {},
+       "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)"},
 
       {"optimizer.name", FP16LAB_FIELD(optimizer.name), any, optimizer_names(), "the update rule"},
       {"optimizer.lr", FP16LAB_FIELD(optimizer.lr), not_negative, {}, "learning rate"},
@@ -294,9 +304,27 @@ std::vector<ConfigKey> make_keys() {
        FP16LAB_FIELD(backend.device),
        any,
        {"emulated", "cuda", "auto"},
-       "auto: cuda where there is one, else emulated"},
-      {"backend.tensor_core", FP16LAB_FIELD(backend.tensor_core), any, tensor_core_names(),
-       "whose matrix arithmetic FP16 products follow"},
+       "auto: cuda where a device can run it, else emulated"},
+      {"backend.tensor_core", FP16LAB_FIELD(backend.tensor_core), any, auto_or_tensor_core(),
+       "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own"},
+      {"backend.ordinal",
+       FP16LAB_FIELD(backend.ordinal),
+       {0, 2147483647},
+       {},
+       "of cuda: which device, as fp16lab devices numbers them"},
+      {"backend.gemm",
+       FP16LAB_FIELD(backend.gemm),
+       any,
+       {"auto", "mma", "cublas", "cublas-any-order"},
+       "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the same "
+       "bits; auto: "
+       "whichever suits a shape; cublas-any-order: what is fastest, whatever its bits"},
+      {"backend.pins",
+       FP16LAB_FIELD(backend.pins),
+       any,
+       {},
+       "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same bits; empty: "
+       "none"},
 
       {"observe.histograms_every",
        FP16LAB_FIELD(observe.histograms_every),

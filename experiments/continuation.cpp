@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "experiments/exit_code.hpp"
+#include "experiments/run_backend.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/files/run_resume.hpp"
@@ -16,6 +17,8 @@ namespace fp16lab::experiments {
 namespace {
 
 constexpr std::array<std::string_view, 2> length_keys{"train.steps", "train.epochs"};
+constexpr std::string_view any_order = "cublas-any-order";
+constexpr std::string_view other_bits = "its steps so far would have had other bits";
 
 bool is_length(const ConfigKey& key) {
   return std::find(length_keys.begin(), length_keys.end(), key.name) != length_keys.end();
@@ -23,7 +26,27 @@ bool is_length(const ConfigKey& key) {
 
 bool is_free(const ConfigKey& key) {
   return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
-         key.name == "train.evaluate_every" || key.name == "data.path" || key.name == "amp.save_dtype";
+         key.name == "train.evaluate_every" || key.name == "train.graph" || key.name == "data.path" ||
+         key.name == "amp.save_dtype" || key.name == "backend.ordinal" || key.name == "backend.pins";
+}
+
+/// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at all (the
+/// rest is require_same_arithmetic's), and all routes but one promise each other's bits.
+bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunConfig& after) {
+  if (key.name == "backend.device") return true;
+  if (key.name == "backend.tensor_core") {
+    const auto row = configured_tensor_core(before.backend), now = configured_tensor_core(after.backend);
+    return !row || !now || *row == *now;
+  }
+  return key.name == "backend.gemm" && before.backend.gemm != any_order && after.backend.gemm != any_order;
+}
+
+[[noreturn]] void refuse_other_bits(std::string_view key, std::string_view after, std::string_view before,
+                                    const std::filesystem::path& folder, std::string_view reason) {
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("--resume: {} = {}, but the run in {} has {}, and {}; begin another run in another folder",
+                  key, after, folder.string(), before, reason));
 }
 
 /// Does the learning rate of a step depend on how long the run is?
@@ -82,14 +105,24 @@ void require_resumable(const RunConfig& begun_with, const RunConfig& now,
     const std::string before = value_text(begun_with, key);
     const std::string after = value_text(now, key);
     if (before == after || is_free(key) || (is_length(key) && !schedule_follows_length(begun_with))) continue;
-    const std::string_view reason = is_length(key) ? "its cosine schedule ends with the run"
-                                                   : "its steps so far would have had other bits";
-    throw CommandError(
-        ExitCode::usage,
-        fmt::format("--resume: {} = {}, but the run in {} has {}, and {}; begin another run in "
-                    "another folder",
-                    key.name, after, folder.string(), before, reason));
+    if (same_arithmetic(key, begun_with, now)) continue;
+    refuse_other_bits(key.name, after, before, folder,
+                      is_length(key) ? "its cosine schedule ends with the run" : other_bits);
   }
+}
+
+void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_with, const BackendRecord& now,
+                             const std::filesystem::path& folder) {
+  const auto quoted = [](std::string_view text) { return fmt::format("\"{}\"", text); };
+  const BackendRecord before = manifest.backend.value_or(BackendRecord{
+      .device = begun_with.backend.device,
+      .tensor_core = std::string(configured_tensor_core(begun_with.backend).value_or(now.tensor_core))});
+  if (before.tensor_core != now.tensor_core)
+    refuse_other_bits("backend.tensor_core", quoted(now.tensor_core), quoted(before.tensor_core), folder,
+                      other_bits);
+  if (before.device != now.device && (before.gemm == any_order || now.gemm == any_order))
+    refuse_other_bits("backend.device", quoted(now.device), quoted(before.device), folder,
+                      "with backend.gemm = \"cublas-any-order\" their bits differ");
 }
 
 void require_same_data(const Manifest& manifest, std::span<const engine::data::SourceFile> files) {

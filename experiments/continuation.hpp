@@ -36,11 +36,18 @@ bool other_length(const RunConfig& begun_with, const RunConfig& now);
 /// Free to change are
 ///   observe.*, checkpoint.*, train.evaluate_every, amp.save_dtype   what is looked at and saved changes no bit
 ///   data.path                                       the data are compared by SHA-256 instead
+///   train.graph, backend.ordinal, backend.pins      the same bits in other ways
+///   backend.device, backend.tensor_core, backend.gemm   where they mean the same arithmetic (require_same_arithmetic)
 ///   train.steps, train.epochs                       unless a cosine schedule ends with the run
 ///                                                   (schedule.total_steps = 0)
 /// Everything else decides about bits, or (train.skip_limit) about where the run so far would have ended.
 void require_resumable(const RunConfig& begun_with, const RunConfig& now,
                        const std::filesystem::path& folder);
+
+/// CommandError(usage) naming the key if the back end that is to continue a run follows other tensor cores than the one
+/// that began it, or another order of additions.
+void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_with, const BackendRecord& now,
+                             const std::filesystem::path& folder);
 
 /// CommandError(usage) naming the file if the data are not those that the run was begun with.
 void require_same_data(const Manifest& manifest, std::span<const engine::data::SourceFile> files);

@@ -19,6 +19,11 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info,
     for (const ExperimentOption& option : info.options) {
       if (option.flag != nullptr)
         app.add_flag(option.name, *option.flag, option.description);
+      else if (option.list != nullptr)
+        app.add_option(option.name, *option.list, option.description)
+            ->type_name(option.type)
+            ->expected(1)
+            ->take_all();
       else
         app.add_option(option.name, *option.value, option.description)->type_name(option.type);
     }

@@ -6,12 +6,15 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/amp/op_lists.hpp"
+#include "engine/amp/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
+#include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/devices.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/inspect_report.hpp"
+#include "experiments/run_backend.hpp"
 #include "experiments/shipped_configs.hpp"
 #include "experiments/workloads.hpp"
 #include "numerics/decimal.hpp"
@@ -236,6 +239,28 @@ ExitCode run_list(const ListCommand& command) {
   return ExitCode::ok;
 }
 
+namespace {
+
+/// `has_code`: was this program built for it?
+Json gpu_json(const engine::CudaDevice& gpu) {
+  const std::string_view row = engine::tensor_core_of(gpu.capability_major, gpu.capability_minor);
+  Json advice = Json::array();
+  for (const DType low : {DType::f16, DType::bf16})
+    for (const engine::amp::Advice& lacking :
+         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, low))
+      advice.push_back(lacking.text);
+  return {{"ordinal", gpu.ordinal},
+          {"name", gpu.name},
+          {"compute_capability", fmt::format("{}.{}", gpu.capability_major, gpu.capability_minor)},
+          {"tensor_core", row.empty() ? Json() : Json(row)},
+          {"has_code", engine::has_code_for(gpu)},
+          {"multiprocessors", gpu.multiprocessors},
+          {"memory_bytes", gpu.memory_bytes},
+          {"advice", std::move(advice)}};
+}
+
+}  // namespace
+
 ExitCode run_devices(const ListCommand& command) {
   Json json = {{"devices", Json::array({{{"name", "emulated"},
                                          {"hardware", cpu_name()},
@@ -243,20 +268,30 @@ ExitCode run_devices(const ListCommand& command) {
                                          {"vector_target", gemm_target_name()}}})}};
   const engine::CudaStatus cuda = engine::cuda_status();
   Json gpus = Json::array();
-  for (const engine::CudaDevice& gpu : cuda.devices)
-    gpus.push_back({{"ordinal", gpu.ordinal},
-                    {"name", gpu.name},
-                    {"compute_capability", fmt::format("{}.{}", gpu.capability_major, gpu.capability_minor)},
-                    {"multiprocessors", gpu.multiprocessors},
-                    {"memory_bytes", gpu.memory_bytes}});
+  for (const engine::CudaDevice& gpu : cuda.devices) gpus.push_back(gpu_json(gpu));
+  const auto version = [](int number) -> Json {
+    return number == 0 ? Json() : Json(cuda_version_text(number));
+  };
+  const Json software = {{"built_with_cuda", cuda.built},
+                         {"driver_runs_cuda", version(cuda.driver_version)},
+                         {"runtime", version(cuda.runtime_version)}};
   if (command.json) {
     json["gpus"] = std::move(gpus);
     json["gpus_missing_because"] = cuda.reason;
+    json["cuda"] = software;
     fmt::print("{}\n", json.dump(2));
     return ExitCode::ok;
   }
+  std::vector<std::string> warnings;
+  for (Json& gpu : gpus) {
+    for (const Json& advice : gpu.at("advice"))
+      warnings.push_back(fmt::format("{}: {}", text_of(gpu.at("name")), text_of(advice)));
+    gpu.erase("advice");
+  }
   if (!gpus.empty()) json["gpus"] = std::move(gpus);
+  if (cuda.built) json["cuda"] = Json::array({software});
   print_tables(json);
+  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
   return ExitCode::ok;
 }

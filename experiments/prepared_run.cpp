@@ -1,26 +1,44 @@
 #include "experiments/prepared_run.hpp"
 
 #include <stdexcept>
+#include <utility>
 
-#include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
-#include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
+namespace {
 
-std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads) {
-  if (config.backend.device == "cuda")
-    throw CommandError(
-        ExitCode::unavailable,
-        "backend.device = \"cuda\": this build has no CUDA back end; use \"emulated\" or \"auto\"");
-  return engine::make_emulated_backend(tensor_core_model(config.backend.tensor_core), threads);
+/// What could only be asked once the back end was there. std::invalid_argument in the words of whoever knows.
+void check_backend(const RunConfig& config, const PreparedRun& run) {
+  RunConfig resolved = config;
+  resolved.backend.tensor_core = run.chosen.record.tensor_core;
+  check_precision(resolved);
+  const engine::Supervised supervised;
+  const engine::TrainingMethod* method = run.workload.method.get();
+  engine::check_graph(run.train, *run.backend, method == nullptr ? supervised : *method);
 }
 
+}  // namespace
+
 std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads) {
+  return prepare_run(config, choose_backend(config, threads));
+}
+
+std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, std::unique_ptr<engine::Backend> backend) {
+  ChosenBackend chosen;
+  chosen.record = {.device = std::string(backend->name()),
+                   .tensor_core = std::string(backend->tensor_core())};
+  chosen.backend = std::move(backend);
+  return prepare_run(config, std::move(chosen));
+}
+
+std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend chosen) {
   const Workload& workload = workload_of(config);
   auto run = std::make_unique<PreparedRun>();
-  run->backend = make_backend(config, threads);
+  run->backend = std::move(chosen.backend);
+  chosen.backend = nullptr;
+  run->chosen = std::move(chosen);
   run->data = load_data(config);
   try {
     run->workload.model = workload.make_model(*run->backend, config, run->data->shape());
@@ -36,6 +54,7 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads) {
     run->amp = amp_options(config);
     run->scaler = scaler_options(config);
     run->optimizer = optimizer_options(config, run->train.steps);
+    check_backend(config, *run);
   } catch (const std::invalid_argument& error) {
     throw CommandError(ExitCode::usage, error.what());
   }

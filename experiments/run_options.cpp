@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "experiments/run_backend.hpp"
 #include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
@@ -65,6 +66,7 @@ engine::TrainOptions train_options(const RunConfig& config, std::uint64_t steps)
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.evaluate_every = static_cast<std::uint64_t>(config.train.evaluate_every);
   options.skip_limit = static_cast<std::uint64_t>(config.train.skip_limit);
+  options.graph = config.train.graph;
   return options;
 }
 
@@ -137,14 +139,15 @@ void check_precision(const RunConfig& config) {
   engine::check(train_options(config, 1), scaler_options(config));
 
   const auto require = [&](OperandFormat format, std::string_view key, std::string_view value) {
-    if (multiplies(config.backend.tensor_core, format)) return;
+    const std::optional<std::string_view> row = configured_tensor_core(config.backend);
+    if (!row || multiplies(*row, format)) return;
     std::vector<std::string_view> fitting;
     for (const std::string_view name : fp16lab::tensor_core_names())
       if (multiplies(name, format)) fitting.push_back(name);
     throw std::invalid_argument(fmt::format(
         "{} = \"{}\" with backend.tensor_core = \"{}\": these tensor cores have no {} products; expected one "
         "of {}",
-        key, value, config.backend.tensor_core, name_of(format), fmt::join(fitting, ", ")));
+        key, value, *row, name_of(format), fmt::join(fitting, ", ")));
   };
   const auto uses = [&](DType dtype) {
     return std::any_of(plan.to_float.begin(), plan.to_float.end(),
@@ -154,11 +157,21 @@ void check_precision(const RunConfig& config) {
     require(OperandFormat::bf16, "amp.dtype", config.amp.dtype);
   if (uses(DType::bf16)) require(OperandFormat::bf16, "amp.to_float", "bf16");
   const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key, std::string_view value) {
+    if (rounding != engine::Fp8Rounding::none && config.backend.device == "cuda")
+      throw std::invalid_argument(fmt::format(
+          "{} = \"{}\" with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
+          value, fp8_is_emulated));
     if (rounding == engine::Fp8Rounding::e4m3) require(OperandFormat::e4m3, key, value);
     if (rounding == engine::Fp8Rounding::e5m2) require(OperandFormat::e5m2, key, value);
   };
   check_fp8(plan.product_formats.operands, "amp.fp8_operands", config.amp.fp8_operands);
   check_fp8(plan.product_formats.gradients, "amp.fp8_gradients", config.amp.fp8_gradients);
+}
+
+bool needs_emulation(const RunConfig& config) {
+  const engine::amp::AmpPlan plan = engine::amp::resolve(amp_options(config));
+  return plan.product_formats.operands != engine::Fp8Rounding::none ||
+         plan.product_formats.gradients != engine::Fp8Rounding::none;
 }
 
 double scale_left_to_optimizer(const RunConfig& config) {

@@ -23,6 +23,10 @@ engine::optim::OptimizerOptions optimizer_options(const RunConfig& config, std::
 /// amp.save_dtype; nothing where it is empty.
 std::optional<DType> save_dtype(const RunConfig& config);
 
+/// Why a configuration with products of FP8 needs the emulated back end.
+inline constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
+bool needs_emulation(const RunConfig& config);
+
 /// Checks amp.*, scaler.* and what they mean for train.* and backend.tensor_core, with the engine's own words.
 /// std::invalid_argument.
 void check_precision(const RunConfig& config);

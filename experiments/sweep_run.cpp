@@ -3,6 +3,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -13,8 +14,9 @@
 #include "experiments/build_info.hpp"
 #include "experiments/child_process.hpp"
 #include "experiments/interrupt.hpp"
-#include "experiments/prepared_run.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/run_backend.hpp"
+#include "experiments/run_data.hpp"
 #include "experiments/run_recorder.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
@@ -143,7 +145,7 @@ class SweepRunner {
         ++outcome_.done_before;
         continue;
       }
-      if (run.config.backend.device == "cuda") make_backend(run.config, 1);  // throws where it is not here
+      require_backend(run.config);
       jobs_.push_back({&run, estimate.of(run.config)});
     }
     if (outcome_.done_before > 0)
@@ -155,6 +157,17 @@ class SweepRunner {
   }
 
  private:
+  /// Before the first run starts: throws where a device is asked for that is not here, and says what "auto" takes.
+  void require_backend(const RunConfig& config) {
+    const BackendConfig& backend = config.backend;
+    if (backend.device == "emulated" ||
+        std::find(known_backends_.begin(), known_backends_.end(), backend) != known_backends_.end())
+      return;
+    known_backends_.push_back(backend);
+    const ChosenBackend chosen = choose_backend(config, 1);
+    if (backend.device == "auto") progress_.message(choice_text(chosen.record));
+  }
+
   void run_one(const Job& job) {
     const std::filesystem::path config = plan_->folder / "plan" / (job.run->name + ".toml");
     std::filesystem::create_directories(config.parent_path());
@@ -204,6 +217,7 @@ class SweepRunner {
   Progress progress_;
   std::filesystem::path program_;
   std::vector<Job> jobs_;
+  std::vector<BackendConfig> known_backends_;  ///< asked for and found, each once
   std::size_t next_ = 0;
   Pace pace_;
   SweepOutcome outcome_;

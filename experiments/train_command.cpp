@@ -38,7 +38,10 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.threads = command.common.threads;
   manifest.compiler = compiler_name();
   manifest.flags = compiler_flags();
-  manifest.gemm_target = gemm_target_name();
+  manifest.backend = run.chosen.record;
+  manifest.gpu = run.chosen.gpu;
+  manifest.driver = run.chosen.driver;
+  manifest.gemm_target = run.chosen.gpu ? run.chosen.record.device : gemm_target_name();
   for (const engine::data::SourceFile& file : run.data->files)
     manifest.data.push_back({file.path.string(), file.sha256});
   return manifest;
@@ -130,8 +133,31 @@ void note_division(const RunConfig& config) {
              divided, left / divided);
 }
 
+/// What GPUs that are here (or only that one) would lack for this run's 16-bit type.
+std::vector<std::string> gpu_advice(const PreparedRun& run, std::optional<int> ordinal = {}) {
+  std::vector<std::string> all;
+  if (run.amp.level == engine::Level::O0) return all;
+  for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
+    if (ordinal && gpu.ordinal != *ordinal) continue;
+    for (const engine::amp::Advice& advice :
+         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, run.amp.dtype))
+      all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
+  }
+  return all;
+}
+
+/// What "auto" took, and what the device would rather have.
+void note_backend(const RunConfig& config, const PreparedRun& run) {
+  if (config.backend.device == "auto") fmt::print(stderr, "{}\n", choice_text(run.chosen.record));
+  if (!run.chosen.gpu) return;
+  for (const std::string& advice : gpu_advice(run, static_cast<int>(config.backend.ordinal)))
+    fmt::print(stderr, "warning: {}\n", advice);
+}
+
 /// What has to be right before anything is written.
-void check_continuation(const Continuation& found, const PreparedRun& run) {
+void check_continuation(const Continuation& found, const PreparedRun& run,
+                        const std::filesystem::path& folder) {
+  require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
   require_same_data(found.manifest, run.data->files);
   if (found.step() > run.train.steps)
     usage(fmt::format(
@@ -197,18 +223,6 @@ std::function<void(std::uint64_t)> weights_writer(const std::filesystem::path& f
   return [path = folder / run_file::weights, dtype = *dtype, &run](std::uint64_t step) {
     engine::save_weights(path, *run.backend, *run.workload.model, dtype, {{"step", fmt::format("{}", step)}});
   };
-}
-
-/// What GPUs that are here would lack for this run's 16-bit type.
-std::vector<std::string> gpu_advice(const PreparedRun& run) {
-  std::vector<std::string> all;
-  if (run.amp.level == engine::Level::O0) return all;
-  for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
-    for (const engine::amp::Advice& advice :
-         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, run.amp.dtype))
-      all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
-  }
-  return all;
 }
 
 RecorderOptions recorder_options(const TrainCommand& command, const std::filesystem::path& folder,
@@ -293,7 +307,8 @@ ExitCode run_train(const TrainCommand& command) {
   const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
   if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
   if (!common.quiet) note_division(config);
-  if (found) check_continuation(*found, *run);
+  if (!common.quiet) note_backend(config, *run);
+  if (found) check_continuation(*found, *run, folder);
   RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
   engine::Trainer trainer(*run->backend, run->workload, run->train, run->amp, run->scaler, run->optimizer,
                           recorder);

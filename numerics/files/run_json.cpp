@@ -133,6 +133,30 @@ ExponentHistogram histogram_of(const Json& object, std::string_view key) {
 
 }  // namespace
 
+namespace {
+
+Json backend_json(const std::optional<BackendRecord>& record) {
+  if (!record) return nullptr;
+  return {{"device", record->device},
+          {"tensor_core", record->tensor_core},
+          {"note", record->note},
+          {"capability", optional_string(record->capability)},
+          {"runtime", optional_string(record->runtime)},
+          {"gemm", optional_string(record->gemm)}};
+}
+
+BackendRecord backend_of(const Json& json) {
+  if (!json.is_object()) wrong_type("backend", "an object or null", json);
+  return {.device = get_string(json, "device"),
+          .tensor_core = get_string(json, "tensor_core"),
+          .note = get_string(json, "note"),
+          .capability = get_optional(json, "capability"),
+          .runtime = get_optional(json, "runtime"),
+          .gemm = get_optional(json, "gemm")};
+}
+
+}  // namespace
+
 std::string to_json(const Manifest& manifest) {
   Json seeds = Json::object();
   for (const auto& [name, seed] : manifest.seeds) seeds[name] = seed;
@@ -159,6 +183,7 @@ std::string to_json(const Manifest& manifest) {
                      {"gemm_target", manifest.gemm_target},
                      {"gpu", optional_string(manifest.gpu)},
                      {"driver", optional_string(manifest.driver)},
+                     {"backend", backend_json(manifest.backend)},
                      {"data", std::move(data)},
                      {"config", manifest.config}};
   return dump(json, 2) + "\n";
@@ -194,6 +219,8 @@ Manifest parse_manifest(std::string_view text) {
   manifest.gemm_target = get_string(json, "gemm_target");
   manifest.gpu = get_optional(json, "gpu");
   manifest.driver = get_optional(json, "driver");
+  if (json.contains("backend") && !json.at("backend").is_null())
+    manifest.backend = backend_of(member(json, "backend"));
   for (const Json& file : get_array(json, "data"))
     manifest.data.push_back({get_string(file, "path"), get_string(file, "sha256")});
   if (json.contains("resumptions"))

@@ -84,6 +84,17 @@ struct Resumption {
   bool operator==(const Resumption&) const = default;
 };
 
+/// What computed a run.
+struct BackendRecord {
+  std::string device{};                     ///< "emulated" or "cuda"
+  std::string tensor_core{};                ///< the row that products of 16 bits follow
+  std::string note{};                       ///< why backend.device = "auto" took it; else empty
+  std::optional<std::string> capability{};  ///< of the GPU, "9.0"
+  std::optional<std::string> runtime{};     ///< version of CUDA's libraries, "13.0"
+  std::optional<std::string> gemm{};        ///< backend.gemm
+  bool operator==(const BackendRecord&) const = default;
+};
+
 struct Manifest {
   std::vector<std::string> argv{};
   std::string config{};    ///< the resolved TOML, the same text as config.toml
@@ -96,6 +107,7 @@ struct Manifest {
   std::string gemm_target{};         ///< the vector target that ran the products: "avx512"
   std::optional<std::string> gpu{};  ///< absent where no GPU took part
   std::optional<std::string> driver{};
+  std::optional<BackendRecord> backend{};  ///< absent in folders from before there were several
   std::vector<DataFile> data{};
   std::string start{};               ///< UTC, "2026-01-31T12:34:56Z"
   std::optional<std::string> end{};  ///< absent while running

@@ -74,11 +74,6 @@ TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {
   EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is left behind";
 }
 
-TEST_F(CommandLine, AMissingDeviceIsExitCodeThree) {
-  expect_one_line_error(train("run", {"--set", "backend.device=cuda"}), 3, "CUDA");
-  EXPECT_FALSE(std::filesystem::exists(path("run")));
-}
-
 TEST_F(CommandLine, UnreadableDataFailsTheRunAndLeavesNothing) {
   write_config();
   const std::filesystem::path data = folder_ / "data";

@@ -34,6 +34,14 @@ Manifest some_manifest() {
   manifest.compiler = "g++ 12.2";
   manifest.flags = "-O3";
   manifest.gemm_target = "avx512";
+  manifest.gpu = "NVIDIA H200";
+  manifest.driver = "CUDA 13.0";
+  manifest.backend = {.device = "cuda",
+                      .tensor_core = "hopper",
+                      .note = "found one",
+                      .capability = "9.0",
+                      .runtime = "13.0",
+                      .gemm = "auto"};
   manifest.data = {{"/data/a", std::string(64, 'a')}};
   return manifest;
 }

@@ -1,0 +1,76 @@
+// What a verb case works with: one back end, data that every back end gets alike, and what is kept to be compared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/backend/backend.hpp"
+
+namespace fp16lab::experiments::acceptance {
+
+/// What random operands look like, in every floating-point type.
+enum class Data : std::uint8_t {
+  ordinary,    ///< both signs, exponents -8 to 8
+  wide,        ///< every exponent of normal numbers
+  special,     ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, or subnormal
+  cancelling,  ///< both signs, magnitudes in [1/4, 1): sums that cancel
+  training,  ///< roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
+};
+inline constexpr Data all_data[] = {Data::ordinary, Data::wide, Data::special, Data::cancelling,
+                                    Data::training};
+std::string name_of(Data data);
+
+/// How large tensors are: what a GPU does in milliseconds, or what the CPU executes thread by thread in as many.
+enum class CaseSize : std::uint8_t { full, small };
+
+/// What a case gave back: elements of `element_bytes` bytes each.
+struct Kept {
+  std::string name;
+  std::size_t element_bytes = 1;
+  std::vector<std::byte> bytes;
+};
+
+class CaseContext {
+ public:
+  /// The same `case_name` and `seed` give the same data on every back end.
+  CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed);
+
+  engine::Backend& backend() { return *backend_; }
+  bool small() const { return size_ == CaseSize::small; }
+  /// `full`, or `small` where tensors are small.
+  std::int64_t extent(std::int64_t full, std::int64_t small) const {
+    return size_ == CaseSize::small ? small : full;
+  }
+
+  /// f32, f16 or bf16 in back-end memory.
+  engine::Tensor random(const engine::Shape& shape, DType dtype, Data data);
+  /// i32, uniform in [0, limit).
+  engine::Tensor indices(const engine::Shape& shape, std::int64_t limit);
+  /// Every byte 0xa5, so that what a verb forgets to write is seen.
+  engine::Tensor output(const engine::Shape& shape, DType dtype);
+  /// A StepState in the middle of a run: a scale that is no power of two, counters, powers and rates.
+  engine::StepState state_in_training() const;
+
+  void keep(const std::string& name, const engine::Tensor& tensor);
+  void keep(const std::string& name, const engine::StepState& state);
+  void keep(const std::string& name, std::uint64_t word);
+  void keep(const std::string& name, const ExponentHistogram& histogram);
+  void keep(const std::string& name, const engine::CastProbe& probe);
+  std::vector<Kept> take() { return std::move(kept_); }
+
+ private:
+  std::uint32_t word();
+  std::uint64_t bits(DType dtype, Data data);
+  void keep_words(const std::string& name, const std::vector<std::uint64_t>& words);
+
+  engine::Backend* backend_;
+  CaseSize size_;
+  PhiloxStream stream_;
+  std::uint64_t next_word_ = 0;
+  PhiloxCounter block_{};  ///< the one that next_word_ is in
+  std::vector<Kept> kept_;
+};
+
+}  // namespace fp16lab::experiments::acceptance

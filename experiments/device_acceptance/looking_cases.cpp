@@ -1,0 +1,89 @@
+// Cases of histograms, digests and recordings.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "experiments/device_acceptance/verb_cases.hpp"
+#include "numerics/exponent_histogram.hpp"
+
+namespace fp16lab::experiments::acceptance {
+namespace {
+
+using engine::CastProbe;
+using engine::Tensor;
+
+constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
+
+/// A step's worth of verbs on memory that stays.
+struct SmallStep {
+  Tensor a, b, product, sum;
+  explicit SmallStep(CaseContext& c)
+      : a(c.random({c.extent(65, 17), c.extent(130, 18)}, DType::f16, Data::training)),
+        b(c.random({c.extent(130, 18), c.extent(70, 10)}, DType::f16, Data::training)),
+        product(c.output({a.shape()[0], b.shape()[1]}, DType::f32)),
+        sum(c.output({b.shape()[1]}, DType::f32)) {}
+  void run(engine::Backend& backend) {
+    backend.gemm({.a = a, .b = b, .out = product});
+    backend.unary(engine::UnaryOp::relu, product, product);
+    backend.reduce(engine::ReduceOp::sum, product, 0, sum);
+    backend.binary(engine::BinaryOp::add, a, a, a);  // so that every replay gives other bits
+  }
+};
+
+}  // namespace
+
+void add_looking_cases(std::vector<VerbCase>& cases) {
+  cases.push_back({"histogram", "all types", [](CaseContext& c) {
+                     for (const DType dtype : floats)
+                       for (const Data data : all_data) {
+                         ExponentHistogram histogram;
+                         histogram.zero = 3;  // it adds
+                         c.backend().histogram(c.random({c.extent(200003, 2003)}, dtype, data), histogram);
+                         c.backend().histogram(c.random({1}, dtype, data), histogram);
+                         c.keep(fmt::format("{} {}", name_of(dtype), name_of(data)), histogram);
+                         CastProbe probe;
+                         c.backend().histogram(c.random({c.extent(30001, 301)}, dtype, data), probe);
+                         c.keep("probe", probe);
+                       }
+                   }});
+  cases.push_back({"settle", "several verbs into one probe, several probes at once", [](CaseContext& c) {
+                     std::array<CastProbe, 3> probes;
+                     for (const std::size_t i : {0U, 1U, 2U, 0U, 1U}) {
+                       const Tensor x = c.random({c.extent(50001, 501)}, DType::f32, Data::special);
+                       Tensor out = c.output(x.shape(), DType::f16);
+                       c.backend().cast(x, out, &probes[i]);
+                       c.backend().histogram(out, probes[i]);
+                     }
+                     std::array<CastProbe*, 3> all{&probes[0], &probes[1], &probes[2]};
+                     c.backend().settle(all);
+                     c.backend().settle(all);  // again: nothing is left to add
+                     for (const CastProbe& probe : probes) c.keep("probe", probe);
+                   }});
+  cases.push_back({"digest", "one and many", [](CaseContext& c) {
+                     std::vector<engine::DigestItem> items;
+                     std::uint64_t key = 17;
+                     for (const DType dtype : floats)
+                       for (const std::int64_t size :
+                            {std::int64_t{0}, std::int64_t{1}, std::int64_t{7}, c.extent(300007, 3007)}) {
+                         const Tensor x = c.random({size}, dtype, Data::special);
+                         c.keep("one", c.backend().digest(x, ++key));
+                         items.push_back({x, key});
+                       }
+                     items.push_back({c.indices({1003}, 99), 5});
+                     c.keep("many", c.backend().digest(items));
+                     c.keep("none", c.backend().digest(std::span<const engine::DigestItem>{}));
+                   }});
+  cases.push_back({"record", "three replays", [](CaseContext& c) {
+                     SmallStep step(c);
+                     if (c.backend().records()) {
+                       const std::unique_ptr<engine::Recording> recording =
+                           c.backend().record([&] { step.run(c.backend()); });
+                       for (int i = 0; i < 3; ++i) recording->replay();
+                     } else {
+                       for (int i = 0; i < 3; ++i) step.run(c.backend());
+                     }
+                     for (const Tensor& tensor : {step.a, step.product, step.sum}) c.keep("memory", tensor);
+                   }});
+}
+
+}  // namespace fp16lab::experiments::acceptance

@@ -1,0 +1,218 @@
+// Cases of the step: scalars, unscaling, norms, clipping, optimizers.
+#include <fmt/format.h>
+
+#include "engine/amp/policy.hpp"
+#include "engine/amp/scaler_programs.hpp"
+#include "engine/optim/optimizer_programs.hpp"
+#include "engine/train/iteration_programs.hpp"
+#include "experiments/device_acceptance/verb_cases.hpp"
+
+namespace fp16lab::experiments::acceptance {
+namespace {
+
+using engine::Shape;
+using engine::StepState;
+using engine::Tensor;
+
+constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
+
+/// A list as a training step has it: several dtypes, sizes and alignments, one empty.
+std::vector<Tensor> gradients(CaseContext& c, Data data) {
+  return {c.random({c.extent(300, 30), c.extent(257, 25)}, DType::f32, data),
+          c.random({c.extent(4097, 67)}, DType::f16, data),
+          c.random({1}, DType::f32, data),
+          c.random({c.extent(70001, 1501)}, DType::bf16, data),
+          c.random({0}, DType::f32, data),
+          c.random({c.extent(33, 3), 31}, DType::f16, data)};
+}
+
+void keep_all(CaseContext& c, const std::vector<Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) c.keep(fmt::format("gradient {}", i), tensors[i]);
+}
+
+/// The policy over a trace of finite and overflowing steps.
+void run_policy(CaseContext& c, const engine::amp::ScalerOptions& options) {
+  const engine::amp::ScalePolicy policy = engine::amp::make_scale_policy(options);
+  Tensor step = c.backend().make_step_state(policy.initial);
+  const std::string_view trace = "FFFOFFFFFFOOFFFF";
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    StepState state = c.backend().read_step_state(step);
+    state.found_inf[i % 3] = trace[i] == 'O' ? 1.0f : 0.0f;
+    c.backend().write_step_state(state, step);
+    c.backend().run(policy.update, step);
+    c.backend().run(
+        engine::scalar_program("scaler.clear_found_inf", &engine::amp::clear_found_inf_program, 0), step);
+    c.keep(fmt::format("{} after {}", options.policy, i), c.backend().read_step_state(step));
+  }
+}
+
+/// The programs of a training step, by the names under which the device knows them.
+void run_step_programs(CaseContext& c) {
+  Tensor step = c.backend().make_step_state(c.state_in_training());
+  Tensor norms = c.output({engine::max_optimizers}, DType::f64);
+  const engine::Norms by_optimizer{
+      .by_optimizer = reinterpret_cast<double*>(norms.data()), .count = 3, .optimizer = 1};
+  const Tensor rates = c.random({9}, DType::f32, Data::ordinary);
+  const Tensor low = c.random({1}, DType::f16, Data::ordinary), scaled = c.backend().empty({1}, DType::f16);
+  Tensor infinite = scaled;
+  c.backend().fill(infinite, 1e9);
+  const auto run = [&](const char* name, void (*function)(StepState&, const std::byte*),
+                       const auto& parameters) {
+    c.backend().run(engine::scalar_program(name, function, parameters), step);
+    c.keep(name, c.backend().read_step_state(step));
+  };
+  run("train.begin_iteration", &engine::begin_iteration_program, by_optimizer);
+  run("train.keep_norm", &engine::keep_norm_program, by_optimizer);
+  run("train.total_norm", &engine::total_norm_program, by_optimizer);
+  run("train.unscale_norm", &engine::unscale_norm_program, 0);
+  run("train.note_loss_overflow", &engine::note_loss_overflow_program,
+      engine::ScaledLoss{.loss = reinterpret_cast<const std::uint16_t*>(low.data()),
+                         .scaled = reinterpret_cast<const std::uint16_t*>(infinite.data()),
+                         .infinity = 0x7c00});
+  for (const std::uint64_t optimizer : {0U, 2U})
+    run("optimizer.begin_iteration", &engine::optim::begin_iteration_program,
+        engine::optim::BeginIteration{.optimizer = optimizer,
+                                      .learning_rates = reinterpret_cast<const float*>(rates.data()),
+                                      .count = 9});
+  run("optimizer.advance_steps", &engine::optim::advance_steps_program,
+      engine::optim::AdvanceSteps{.optimizer = 2, .beta1 = 0.9f, .beta2 = 0.999f});
+  StepState overflowed = c.state_in_training();
+  overflowed.found_inf[1] = 1.0f;
+  const Tensor other = c.backend().make_step_state(overflowed);
+  run("scaler.merge_found_inf", &engine::amp::merge_found_inf_program,
+      engine::amp::MergeFoundInf{.loss_state = other.data()});
+  run("optimizer.advance_steps", &engine::optim::advance_steps_program,
+      engine::optim::AdvanceSteps{.optimizer = 1, .beta1 = 0.9f, .beta2 = 0.999f});
+}
+
+void add_scalar_cases(std::vector<VerbCase>& cases) {
+  for (const char* verb : {"make_step_state", "read_step_state", "write_step_state"})
+    cases.push_back({verb, "there and back", [](CaseContext& c) {
+                       StepState state = c.state_in_training();
+                       Tensor step = c.backend().make_step_state(state);
+                       c.keep("made", c.backend().read_step_state(step));
+                       state.policy[63] = std::byte{9};
+                       c.backend().write_step_state(state, step);
+                       c.keep("written", c.backend().read_step_state(step));
+                     }});
+  cases.push_back({"run", "loss-scale policies", [](CaseContext& c) {
+                     run_policy(c, {.policy = "none"});
+                     run_policy(c, {.policy = "fixed", .initial_scale = 1024});
+                     run_policy(c, {.policy = "dynamic", .growth_interval = 3});
+                     run_policy(c, {.policy = "dynamic",
+                                    .initial_scale = 0x1p120,
+                                    .growth_factor = 3000,
+                                    .backoff_factor = 1.0 / 3000,
+                                    .growth_interval = 2});
+                   }});
+  cases.push_back({"run", "programs of a training step", run_step_programs});
+  cases.push_back({"fill_scale", "S as FP32", [](CaseContext& c) {
+                     const Tensor step = c.backend().make_step_state(c.state_in_training());
+                     Tensor out = c.output({}, DType::f32);
+                     c.backend().fill_scale(step, out);
+                     c.keep("seed", out);
+                   }});
+}
+
+void add_gradient_cases(std::vector<VerbCase>& cases) {
+  cases.push_back({"unscale", "found_inf and values", [](CaseContext& c) {
+                     for (const Data data : {Data::training, Data::wide, Data::special}) {
+                       Tensor step = c.backend().make_step_state(c.state_in_training());
+                       std::vector<Tensor> all = gradients(c, data);
+                       c.backend().unscale(all, 2, step);
+                       keep_all(c, all);
+                       c.keep("state", c.backend().read_step_state(step));
+                     }
+                   }});
+  cases.push_back({"global_norm", "in FP64", [](CaseContext& c) {
+                     for (const Data data : {Data::training, Data::ordinary, Data::wide, Data::special}) {
+                       Tensor step = c.backend().make_step_state(c.state_in_training());
+                       const std::vector<Tensor> all = gradients(c, data);
+                       c.backend().global_norm(all, step);
+                       c.keep(name_of(data), c.backend().read_step_state(step));
+                     }
+                   }});
+  cases.push_back({"clip_by_norm", "above, below, not finite", [](CaseContext& c) {
+                     for (const double norm : {3.5, 0.5, 1e300, -1.0}) {
+                       StepState state = c.state_in_training();
+                       state.grad_norm = norm < 0 ? std::numeric_limits<double>::infinity() : norm;
+                       Tensor step = c.backend().make_step_state(state);
+                       std::vector<Tensor> all = gradients(c, Data::special);
+                       c.backend().clip_by_norm(all, 1.0, step);
+                       keep_all(c, all);
+                     }
+                   }});
+  cases.push_back({"clip_by_value", "NaN stays", [](CaseContext& c) {
+                     for (const float most : {0.1f, 1.0f, 60000.0f}) {
+                       std::vector<Tensor> all = gradients(c, Data::special);
+                       c.backend().clip_by_value(all, most);
+                       keep_all(c, all);
+                     }
+                   }});
+}
+
+/// body(weight, gradient, step, name): taken and skipped steps, dtypes of weights and gradients.
+template <class Body>
+void for_each_update(CaseContext& c, const Body& body) {
+  for (const DType weight : floats)
+    for (const DType gradient : floats)
+      for (const bool skipped : {false, true}) {
+        if (skipped && weight != DType::f32) continue;
+        StepState state = c.state_in_training();
+        state.found_inf[1] = skipped ? 1.0f : 0.0f;
+        state.taken_steps[1] = gradient == DType::f16 ? 1 : 6;  // the first step sets the velocity
+        const Tensor step = c.backend().make_step_state(state);
+        const Data data = gradient == DType::bf16 ? Data::special : Data::training;
+        const Shape shape{c.extent(100003, 1003)};
+        Tensor w = c.random(shape, weight, Data::training);
+        const Tensor g = c.random(shape, gradient, data);
+        body(w, g, step,
+             fmt::format("{} from {}{}", name_of(weight), name_of(gradient), skipped ? ", skipped" : ""));
+      }
+}
+
+void add_optimizer_cases(std::vector<VerbCase>& cases) {
+  const std::pair<const char*, engine::SgdOptions> sgd[] = {
+      {"plain", {}},
+      {"momentum", {.momentum = 0.9f}},
+      {"everything",
+       {.momentum = 0.9f, .dampening = 0.1f, .weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}},
+      {"nesterov", {.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true}}};
+  for (const auto& [name, options] : sgd)
+    cases.push_back({"sgd_step", name, [options = options](CaseContext& c) {
+                       for_each_update(
+                           c, [&](Tensor& w, const Tensor& g, const Tensor& step, const std::string& what) {
+                             Tensor velocity = c.random(w.shape(), DType::f32, Data::training);
+                             c.backend().sgd_step(options, w, g, velocity, 1, step);
+                             c.keep(what, w);
+                             c.keep(what + " velocity", velocity);
+                           });
+                     }});
+  const std::pair<const char*, engine::AdamOptions> adam[] = {
+      {"adam", {}},
+      {"adam with decay", {.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}},
+      {"adamw", {.weight_decay = 0.01f, .decoupled_decay = true}}};
+  for (const auto& [name, options] : adam)
+    cases.push_back({"adam_step", name, [options = options](CaseContext& c) {
+                       for_each_update(
+                           c, [&](Tensor& w, const Tensor& g, const Tensor& step, const std::string& what) {
+                             Tensor first = c.random(w.shape(), DType::f32, Data::training);
+                             Tensor second = c.random(w.shape(), DType::f32, Data::training);
+                             c.backend().unary(engine::UnaryOp::absolute, second, second);
+                             c.backend().adam_step(options, w, g, first, second, 1, step);
+                             c.keep(what, w);
+                             c.keep(what + " first moment", first);
+                             c.keep(what + " second moment", second);
+                           });
+                     }});
+}
+
+}  // namespace
+
+void add_step_cases(std::vector<VerbCase>& cases) {
+  add_scalar_cases(cases);
+  add_gradient_cases(cases);
+  add_optimizer_cases(cases);
+}
+
+}  // namespace fp16lab::experiments::acceptance

@@ -1,0 +1,170 @@
+// Section "training": whole runs on both back ends side by side, compared after every step.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/data/dataset.hpp"
+#include "experiments/device_acceptance/made_up_data.hpp"
+#include "experiments/device_acceptance/section.hpp"
+#include "experiments/emulated_vs_device/lockstep.hpp"
+#include "experiments/emulated_vs_device/record.hpp"
+#include "experiments/run_backend.hpp"
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments::acceptance {
+namespace {
+
+struct Run {
+  std::string name;
+  std::uint64_t steps, quick_steps;
+  std::vector<std::string> set;
+};
+
+/// The goal's networks, with the levels spread over them; every route of the products.
+const std::vector<Run>& runs() {
+  static const std::vector<std::string> classifier{"model.name=classifier", "optimizer.momentum=0.9"};
+  static const std::vector<std::string> lenet{"model.name=lenet5", "data.normalise=standard",
+                                              "train.batch_size=32", "optimizer.lr=0.01"};
+  static const std::vector<std::string> text{"optimizer.name=adam", "optimizer.lr=0.005",
+                                             "train.batch_size=32", "train.clip_norm=1", "data.name=text"};
+  const auto with = [](std::vector<std::string> base, const std::vector<std::string>& more) {
+    base.insert(base.end(), more.begin(), more.end());
+    return base;
+  };
+  static const std::vector<Run> all{
+      {"classifier, O2", 200, 20,
+       with(classifier, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic"})},
+      {"classifier, O2, mma", 200, 20,
+       with(classifier, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic", "backend.gemm=mma"})},
+      {"classifier, O2, graph", 200, 20,
+       with(classifier, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic", "train.graph=true"})},
+      {"classifier, O1 in BF16", 200, 20, with(classifier, {"amp.level=O1", "amp.dtype=bf16"})},
+      {"classifier, O0", 50, 5, with(classifier, {"amp.level=O0"})},
+      {"lenet5, O2, NCHW", 50, 5,
+       with(lenet, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic"})},
+      {"lenet5, O1, NHWC", 50, 5,
+       with(lenet, {"amp.level=O1", "scaler.policy=dynamic", "model.layout=nhwc"})},
+      {"LSTM, O1", 20, 3, with(text, {"model.name=charlm_lstm", "amp.level=O1", "scaler.policy=dynamic"})},
+      {"transformer, O2", 20, 3,
+       with(text, {"model.name=charlm_transformer", "amp.dialect=paddle", "amp.level=O2",
+                   "scaler.policy=dynamic", "model.dropout=0.1"})},
+  };
+  return all;
+}
+
+/// Networks that the CPU executes thread by thread in a moment.
+const std::vector<std::string> rehearsal_sizes{"model.widths=[784, 8, 10]",
+                                               "train.batch_size=3",
+                                               "model.embedding=8",
+                                               "model.hidden=8",
+                                               "model.heads=2",
+                                               "model.context=4"};
+
+bool is_text(const Run& run) { return std::ranges::find(run.set, "data.name=text") != run.set.end(); }
+
+bool multiplies(const std::string& row, OperandFormat format) {
+  return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& model) {
+    return model.name == row && model.operands.contains(format);
+  });
+}
+
+/// Fashion-MNIST where it is installed, else made-up images; text is always made up.
+class Data {
+ public:
+  explicit Data(const Settings& settings) : folder_(settings.out / "data") {
+    try {
+      if (!settings.rehearsal()) {
+        engine::data::find_dataset("fashion-mnist", {});
+        found_ = true;
+      }
+    } catch (const std::exception&) {
+      found_ = false;
+    }
+    if (!found_)
+      write_made_up_images(folder_, settings.rehearsal() ? 24 : 30000, settings.rehearsal() ? 10 : 1000);
+    write_made_up_text(folder_ / "text.txt", settings.rehearsal() ? 2000 : 400000);
+  }
+  std::string path_of(const Run& run) const {
+    if (is_text(run)) return (folder_ / "text.txt").string();
+    return found_ ? "" : folder_.string();
+  }
+  std::string images() const {
+    return found_ ? "Fashion-MNIST" : "made up (Fashion-MNIST is not installed, or this is a rehearsal)";
+  }
+
+ private:
+  std::filesystem::path folder_;
+  bool found_ = false;
+};
+
+RunConfig config_of(const Run& run, const Settings& settings, const Data& data) {
+  RunConfig config;
+  std::vector<std::string> set = run.set;
+  if (settings.rehearsal()) set.insert(set.end(), rehearsal_sizes.begin(), rehearsal_sizes.end());
+  for (const std::string& setting : set) apply_setting(config, setting, "acceptance");
+  config.data.path = data.path_of(run);
+  config.backend.device = "cuda";  // what the configuration is checked for
+  config.backend.tensor_core = settings.side.tensor_core;
+  config.train.steps =
+      static_cast<std::int64_t>(settings.sized<std::uint64_t>(run.steps, run.quick_steps, 2));
+  validate_config(config, "acceptance");
+  return config;
+}
+
+std::string file_name(const std::string& run) {
+  std::string name;
+  for (const char c : run) {
+    if (c == ',') continue;
+    name += c == ' ' ? '-' : c;
+  }
+  return name;
+}
+
+}  // namespace
+
+SectionResult compare_training(const Settings& settings) {
+  SectionResult result;
+  const Data data(settings);
+  result.notes.push_back("images: " + data.images() + "; text: made up");
+  Table table{.caption =
+                  "Training on both back ends: loss, scale, found_inf, histograms, gradients and state after "
+                  "every step",
+              .columns = {"run", "steps", "same steps", "first difference", "emulated s", "device s"},
+              .rows = {}};
+  std::uint64_t steps = 0, same_steps = 0;
+  for (const Run& run : runs()) {
+    if (settings.progress) settings.progress(run.name);
+    const RunConfig config = config_of(run, settings, data);
+    if (config.amp.dtype == "bf16" && !multiplies(settings.side.tensor_core, OperandFormat::bf16)) continue;
+    const auto asked = static_cast<std::uint64_t>(config.train.steps);
+    try {
+      const Lockstep lockstep = run_lockstep(config, settings.side.tensor_core, settings.threads,
+                                             settings.side.make({.gemm = gemm_route(config.backend.gemm)}),
+                                             {.histograms_every = 1});
+      const std::uint64_t done = lockstep.steps.empty() ? 0 : lockstep.steps.size() - 1;
+      const std::uint64_t same =
+          lockstep.first ? (lockstep.first->step == 0 ? 0 : lockstep.first->step - 1) : done;
+      table.rows.push_back({run.name, fmt::format("{}", asked), fmt::format("{}", same),
+                            lockstep.first ? summary_of(lockstep) : "none",
+                            fmt::format("{:.2f}", lockstep.emulated_seconds),
+                            fmt::format("{:.2f}", lockstep.device_seconds)});
+      write_file_atomically(settings.out / fmt::format("training-{}.json", file_name(run.name)),
+                            json_of(lockstep, settings.side) + "\n");
+      if (lockstep.first) result.notes.push_back(run.name + ": " + text_of(lockstep));
+      steps += asked;
+      same_steps += same;
+    } catch (const std::exception& error) {
+      table.rows.push_back(
+          {run.name, fmt::format("{}", asked), "0", fmt::format("FAILED: {}", error.what()), "-", "-"});
+      result.notes.push_back(fmt::format("{} failed to run: {}", run.name, error.what()));
+      steps += asked;
+    }
+  }
+  result.tables.push_back(std::move(table));
+  result.goals.push_back(
+      none_differ("training steps against the emulated run", steps - same_steps, steps, "steps"));
+  return result;
+}
+
+}  // namespace fp16lab::experiments::acceptance

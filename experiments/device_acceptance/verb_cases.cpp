@@ -1,0 +1,126 @@
+#include "experiments/device_acceptance/verb_cases.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments::acceptance {
+namespace {
+
+constexpr std::size_t most_notes = 5;
+
+void note(VerbRow& row, std::string text) {
+  if (row.notes.size() < most_notes) row.notes.push_back(std::move(text));
+}
+
+void compare(const VerbCase& one, const std::vector<Kept>& expected, const std::vector<Kept>& actual,
+             VerbRow& row) {
+  if (expected.size() != actual.size()) {
+    row.failed = true;
+    note(row, fmt::format("{}: kept {} and {} results", one.name, expected.size(), actual.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const Kept &ours = expected[i], &theirs = actual[i];
+    const std::size_t count = ours.bytes.size() / ours.element_bytes;
+    row.elements += count;
+    if (ours.bytes == theirs.bytes) continue;
+    if (ours.bytes.size() != theirs.bytes.size()) {
+      row.failed = true;
+      note(row, fmt::format("{}: {} has {} and {} bytes", one.name, ours.name, ours.bytes.size(),
+                            theirs.bytes.size()));
+      continue;
+    }
+    const DifferingWords words = differing_words(ours.bytes, theirs.bytes, ours.element_bytes);
+    const int digits = static_cast<int>(2 * ours.element_bytes);
+    note(row, fmt::format("{}: {} element {} of {}: expected {:0{}x}, got {:0{}x}", one.name, ours.name,
+                          words.first, count, words.expected, digits, words.actual, digits));
+    row.differing_elements += words.words;
+    row.differing_bits += words.bits;
+  }
+}
+
+bool multiplies_bf16(std::string_view row) {
+  return std::ranges::any_of(tensor_core_models(), [row](const TensorCoreModel& model) {
+    return model.name == row && model.operands.contains(OperandFormat::bf16);
+  });
+}
+
+}  // namespace
+
+DifferingWords differing_words(std::span<const std::byte> expected, std::span<const std::byte> actual,
+                               std::size_t word_bytes) {
+  DifferingWords result;
+  const auto word_at = [word_bytes](std::span<const std::byte> bytes, std::size_t index) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &bytes[index * word_bytes], word_bytes);
+    return word;
+  };
+  for (std::size_t i = 0; i < expected.size() / word_bytes; ++i) {
+    const std::uint64_t ours = word_at(expected, i), theirs = word_at(actual, i);
+    if (ours == theirs) continue;
+    if (result.words++ == 0) {
+      result.first = i;
+      result.expected = ours;
+      result.actual = theirs;
+    }
+    result.bits += static_cast<std::uint64_t>(std::popcount(ours ^ theirs));
+  }
+  return result;
+}
+
+std::vector<VerbCase> all_verb_cases() {
+  std::vector<VerbCase> cases;
+  add_memory_cases(cases);
+  add_elementwise_cases(cases);
+  add_reduction_cases(cases);
+  add_product_cases(cases);
+  add_pooling_cases(cases);
+  add_step_cases(cases);
+  add_looking_cases(cases);
+  return cases;
+}
+
+std::vector<VerbRow> compare_verbs(engine::Backend& expected, engine::Backend& actual, CaseSize size,
+                                   std::uint64_t seed,
+                                   const std::function<void(const std::string&)>& progress) {
+  if (expected.tensor_core() != actual.tensor_core())
+    throw std::invalid_argument(
+        fmt::format("compare_verbs: tensor cores {} and {}", expected.tensor_core(), actual.tensor_core()));
+  const bool bf16_products = multiplies_bf16(actual.tensor_core());
+  std::vector<VerbRow> rows;
+  for (const VerbCase& one : all_verb_cases()) {
+    if (one.needs_bf16_products && !bf16_products) continue;
+    auto row = std::ranges::find(rows, one.verb, &VerbRow::verb);
+    if (row == rows.end()) {
+      if (progress) progress(one.verb);
+      rows.push_back({.verb = one.verb, .notes = {}});
+      row = rows.end() - 1;
+    }
+    ++row->cases;
+    const std::string key = one.verb + '/' + one.name;
+    const auto run_on = [&](engine::Backend& backend, const char* side) -> std::vector<Kept> {
+      CaseContext context(backend, size, key, seed);
+      try {
+        one.run(context);
+        return context.take();
+      } catch (const std::exception& error) {
+        row->failed = true;
+        note(*row, fmt::format("{}: {} back end: {}", one.name, side, error.what()));
+        return {};
+      }
+    };
+    const bool failed_before = std::exchange(row->failed, false);
+    const std::vector<Kept> ours = run_on(expected, "emulated"), theirs = run_on(actual, "device");
+    if (!row->failed) compare(one, ours, theirs, *row);
+    row->failed = row->failed || failed_before;
+  }
+  return rows;
+}
+
+}  // namespace fp16lab::experiments::acceptance

@@ -1,0 +1,61 @@
+#include "experiments/emulated_vs_device/device_side.hpp"
+
+#include <fmt/format.h>
+
+#include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/on_host/host_machine.hpp"
+#include "experiments/exit_code.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+/// 13000 is 13.0.
+std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace
+
+std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) const {
+  options.device = ordinal;
+  options.tensor_core = tensor_core;
+  return rehearsal ? engine::on_host::make_cuda_backend_on_host(options) : engine::make_cuda_backend(options);
+}
+
+DeviceSide open_gpu(int ordinal) {
+  const engine::CudaStatus status = engine::cuda_status();
+  DeviceSide side;
+  side.ordinal = ordinal;
+  try {
+    side.tensor_core =
+        engine::make_cuda_backend({.device = ordinal, .gemm = engine::GemmRoute::mma})->tensor_core();
+  } catch (const engine::DeviceUnavailable& error) {
+    throw CommandError(ExitCode::unavailable,
+                       fmt::format("{} (--rehearse runs the kernels on the CPU instead)", error.what()));
+  }
+  const engine::CudaDevice& device = status.devices.at(static_cast<std::size_t>(ordinal));
+  side.description = fmt::format("{}, compute capability {}.{}, driver CUDA {}, runtime CUDA {}", device.name,
+                                 device.capability_major, device.capability_minor,
+                                 cuda_version(status.driver_version), cuda_version(status.runtime_version));
+  return side;
+}
+
+DeviceSide open_rehearsal(const std::string& row) {
+  return {.rehearsal = true,
+          .description = "no GPU: CUDA kernels executed on the CPU, thread by thread",
+          .tensor_core = row == "auto" ? "hopper" : row};
+}
+
+std::string line_mark(const DeviceSide& side) { return side.rehearsal ? "[rehearsal, no GPU] " : ""; }
+
+std::string marked(const DeviceSide& side, const std::string& text) {
+  const std::string mark = line_mark(side);
+  std::string result;
+  bool begins = true;
+  for (const char c : text) {
+    if (begins) result += mark;
+    result += c;
+    begins = c == '\n';
+  }
+  return result;
+}
+
+}  // namespace fp16lab::experiments

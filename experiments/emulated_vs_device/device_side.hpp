@@ -1,0 +1,33 @@
+// The CUDA side of a comparison: the back end on a GPU, or, to rehearse, the same kernels executed on the CPU.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/cuda/cuda_backend.hpp"
+
+namespace fp16lab::experiments {
+
+struct DeviceSide {
+  bool rehearsal = false;   ///< no GPU takes part
+  std::string description;  ///< "NVIDIA H200, compute capability 9.0, driver CUDA 13.0, runtime CUDA 13.0"
+  std::string tensor_core;  ///< the row that its products follow: the emulated side takes the same
+
+  int ordinal = 0;
+
+  /// A back end with a pool and a stream of its own; device and tensor cores are this side's.
+  std::unique_ptr<engine::Backend> make(engine::CudaOptions options = {}) const;
+};
+
+/// A GPU. CommandError(unavailable) with the reason where there is none that could be used.
+DeviceSide open_gpu(int ordinal = 0);
+/// The host machine pretending to be a GPU with the tensor cores `row`. Slow, and no evidence about any GPU.
+DeviceSide open_rehearsal(const std::string& row);
+
+/// What every line of output begins with: nothing, or that no GPU took part.
+std::string line_mark(const DeviceSide& side);
+/// `text` with line_mark before each of its lines.
+std::string marked(const DeviceSide& side, const std::string& text);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,216 @@
+#include "experiments/emulated_vs_device/lockstep.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/backend/digest_functions.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/train/trainer.hpp"
+#include "experiments/interrupt.hpp"
+#include "experiments/prepared_run.hpp"
+#include "numerics/philox.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+struct SeenHistogram {
+  std::string tensor;
+  std::uint64_t counted = 0;
+  ExponentHistogram before, after;
+  bool operator==(const SeenHistogram&) const = default;
+};
+
+/// Keeps the histograms of one step.
+class Watcher final : public engine::TrainObserver {
+ public:
+  explicit Watcher(std::uint64_t every) : every_(every) {}
+  bool wants_gradients(std::uint64_t step) override {
+    seen_.clear();
+    return every_ > 0 && (step - 1) % every_ == 0;
+  }
+  void on_gradient(const engine::GradientRecord& record) override {
+    seen_.push_back(
+        {std::string(record.tensor), record.probe.counted, record.probe.before, record.probe.after});
+  }
+  void on_step(const engine::StepRecord& record) override { record_ = record; }
+  void on_evaluation(const engine::EvaluationRecord&) override {}
+  bool stop_requested() override { return interrupted(); }
+
+  const std::vector<SeenHistogram>& seen() const { return seen_; }
+  const engine::StepRecord& record() const { return record_; }
+
+ private:
+  std::uint64_t every_;
+  std::vector<SeenHistogram> seen_;
+  engine::StepRecord record_;
+};
+
+std::uint64_t hash_of(const std::vector<SeenHistogram>& all) {
+  std::uint64_t hash = 0, position = 0;
+  const auto add = [&](std::uint64_t word) { hash += engine::functions::digest_word(word, position++, 0); };
+  for (const SeenHistogram& seen : all) {
+    add(stream_id(seen.tensor));
+    for (const ExponentHistogram* histogram : {&seen.before, &seen.after}) {
+      for (const std::uint64_t bin : histogram->bins) add(bin);
+      for (const std::uint64_t count : {histogram->zero, histogram->infinite, histogram->nan}) add(count);
+    }
+  }
+  return hash;
+}
+
+/// Only a device records its steps (train.graph).
+std::unique_ptr<PreparedRun> prepared(RunConfig config, std::unique_ptr<engine::Backend> backend) {
+  config.train.graph = config.train.graph && backend->records();
+  return prepare_run(config, std::move(backend));
+}
+
+/// One back end with its run.
+class Side {
+ public:
+  Side(const RunConfig& config, std::unique_ptr<engine::Backend> backend, const LockstepOptions& options)
+      : run_(prepared(config, std::move(backend))), watcher_(options.histograms_every) {
+    if (options.steps > 0) run_->train.steps = options.steps;
+    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->train, run_->amp,
+                                                 run_->scaler, run_->optimizer, watcher_);
+  }
+
+  engine::Backend& backend() { return *run_->backend; }
+  engine::Trainer& trainer() { return *trainer_; }
+  std::uint64_t steps() const { return run_->train.steps; }
+  double seconds() const { return seconds_; }
+  const std::vector<SeenHistogram>& histograms() const { return watcher_.seen(); }
+
+  StepWords before_first_step() {
+    StepWords words;
+    words.record.state_hash = trainer_->state_hash();
+    return words;
+  }
+  StepWords step() {
+    const auto start = std::chrono::steady_clock::now();
+    trainer_->train_step();
+    StepWords words{.record = watcher_.record()};
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    words.gradient_hash = digest_of(backend(), gradients_of(*trainer_));
+    words.histogram_hash = watcher_.seen().empty() ? 0 : hash_of(watcher_.seen());
+    return words;
+  }
+
+ private:
+  std::unique_ptr<PreparedRun> run_;
+  Watcher watcher_;
+  std::unique_ptr<engine::Trainer> trainer_;
+  double seconds_ = 0;
+};
+
+std::string text(double value) {
+  return fmt::format("{} ({:016x})", value, std::bit_cast<std::uint64_t>(value));
+}
+std::string text(bool value) { return value ? "true" : "false"; }
+std::string text(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
+bool same(bool a, bool b) { return a == b; }
+bool same(std::uint64_t a, std::uint64_t b) { return a == b; }
+
+/// The first tensor, in the order of the backward pass, of whose values the two counted different numbers.
+FirstDifference histogram_difference(const std::vector<SeenHistogram>& emulated,
+                                     const std::vector<SeenHistogram>& device) {
+  FirstDifference difference{.quantity = "histograms",
+                             .emulated = fmt::format("{} tensors", emulated.size()),
+                             .device = fmt::format("{} tensors", device.size())};
+  for (std::size_t i = 0; i < emulated.size() && i < device.size(); ++i) {
+    const SeenHistogram &ours = emulated[i], &theirs = device[i];
+    if (ours == theirs) continue;
+    difference.quantity = fmt::format("histogram of {}", ours.tensor);
+    difference.emulated = fmt::format("{} values", ours.counted);
+    difference.device = fmt::format("{} values of {}", theirs.counted, theirs.tensor);
+    const auto look = [&](const char* when, const ExponentHistogram& mine, const ExponentHistogram& other) {
+      const auto compare = [&](const std::string& bin, std::uint64_t a, std::uint64_t b) {
+        if (a == b) return;
+        difference.emulated += fmt::format(", {} {}: {}", when, bin, a);
+        difference.device += fmt::format(", {} {}: {}", when, bin, b);
+      };
+      for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
+        compare(fmt::format("2^{}", e), mine.at(e), other.at(e));
+      compare("zero", mine.zero, other.zero);
+      compare("infinite", mine.infinite, other.infinite);
+      compare("nan", mine.nan, other.nan);
+    };
+    look("before", ours.before, theirs.before);
+    look("after", ours.after, theirs.after);
+    break;
+  }
+  return difference;
+}
+
+/// In the order in which a step computes them, so that the first one is nearest to the cause.
+std::optional<FirstDifference> compare(const StepWords& emulated, const StepWords& device,
+                                       const std::vector<SeenHistogram>& emulated_histograms,
+                                       const std::vector<SeenHistogram>& device_histograms) {
+  const engine::StepRecord &a = emulated.record, &b = device.record;
+  std::optional<FirstDifference> difference;
+  const auto look = [&](const char* quantity, auto ours, auto theirs) {
+    if (!difference && !same(ours, theirs))
+      difference = FirstDifference{.quantity = quantity, .emulated = text(ours), .device = text(theirs)};
+  };
+  look("learning_rate", a.learning_rate, b.learning_rate);
+  look("loss_scale", a.loss_scale, b.loss_scale);
+  look("loss", a.loss, b.loss);
+  look("loss_overflow", a.loss_overflow, b.loss_overflow);
+  if (!difference && emulated_histograms != device_histograms)
+    difference = histogram_difference(emulated_histograms, device_histograms);
+  look("underflow_rate", a.underflow_rate.value_or(-1), b.underflow_rate.value_or(-1));
+  look("found_inf", a.found_inf, b.found_inf);
+  look("gradient_hash", emulated.gradient_hash, device.gradient_hash);
+  look("grad_norm", a.grad_norm, b.grad_norm);
+  look("skipped", a.skipped, b.skipped);
+  look("state_hash", a.state_hash, b.state_hash);
+  return difference;
+}
+
+}  // namespace
+
+Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> emulated,
+                      std::unique_ptr<engine::Backend> device, const LockstepOptions& options) {
+  if (emulated->tensor_core() != device->tensor_core())
+    throw std::invalid_argument(fmt::format("run_lockstep: the emulated tensor cores are {}, the device's {}",
+                                            emulated->tensor_core(), device->tensor_core()));
+  Lockstep result;
+  result.tensor_core = device->tensor_core();
+  Side ours(config, std::move(emulated), options), theirs(config, std::move(device), options);
+  result.steps_asked = ours.steps();
+  for (std::uint64_t step = 0; step <= result.steps_asked && !result.first; ++step) {
+    if (interrupted()) {
+      result.interrupted = true;
+      break;
+    }
+    const StepPair pair = step == 0 ? StepPair{ours.before_first_step(), theirs.before_first_step()}
+                                    : StepPair{ours.step(), theirs.step()};
+    result.steps.push_back(pair);
+    result.skipped_steps += pair.emulated.record.skipped ? 1 : 0;
+    result.first = compare(pair.emulated, pair.device, ours.histograms(), theirs.histograms());
+    if (result.first) {
+      result.first->step = step;
+      result.first->tensors = differing_tensors(ours.backend(), tensors_of(ours.trainer()), theirs.backend(),
+                                                tensors_of(theirs.trainer()));
+    } else if (options.progress) {
+      options.progress(step, result.steps_asked);
+    }
+  }
+  result.emulated_seconds = ours.seconds();
+  result.device_seconds = theirs.seconds();
+  return result;
+}
+
+Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threads,
+                      std::unique_ptr<engine::Backend> device, const LockstepOptions& options) {
+  return run_lockstep(config, engine::make_emulated_backend(tensor_core_model(row), threads),
+                      std::move(device), options);
+}
+
+}  // namespace fp16lab::experiments
