@@ -8,7 +8,6 @@
 #include "engine/amp/op_lists.hpp"
 #include "engine/amp/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
-#include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/devices.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
@@ -17,6 +16,7 @@
 #include "experiments/run_backend.hpp"
 #include "experiments/shipped_configs.hpp"
 #include "experiments/workloads.hpp"
+#include "numerics/compute_capability.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/gemm.hpp"
 #include "numerics/tensor_core_model.hpp"
@@ -243,7 +243,7 @@ namespace {
 
 /// `has_code`: was this program built for it?
 Json gpu_json(const engine::CudaDevice& gpu) {
-  const std::string_view row = engine::tensor_core_of(gpu.capability_major, gpu.capability_minor);
+  const std::string_view row = tensor_core_of(gpu.capability_major, gpu.capability_minor);
   Json advice = Json::array();
   for (const DType low : {DType::f16, DType::bf16})
     for (const engine::amp::Advice& lacking :

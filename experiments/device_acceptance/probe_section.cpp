@@ -22,14 +22,16 @@ bool training_needs(const probe::Finding& finding) {
 
 }  // namespace
 
-SectionResult probe_tensor_cores(const Settings& settings) {
+std::unique_ptr<probe::Device> probed_device(const Settings& settings) {
+  if (settings.rehearsal()) return std::make_unique<probe::EmulatedDevice>(probe::Capability{9, 0});
   std::string reason;
-  std::unique_ptr<probe::Device> device;
-  if (settings.rehearsal())
-    device = std::make_unique<probe::EmulatedDevice>(probe::Capability{9, 0});
-  else
-    device = probe::open_cuda_device(reason);
+  std::unique_ptr<probe::Device> device = probe::open_cuda_device(reason);
   if (!device) throw std::runtime_error("no GPU to probe: " + reason);
+  return device;
+}
+
+SectionResult probe_tensor_cores(const Settings& settings) {
+  const std::unique_ptr<probe::Device> device = probed_device(settings);
 
   probe::Settings asked;
   asked.threads = settings.threads;

@@ -108,13 +108,7 @@ void compare_route(const Settings& settings, const char* route_name, engine::Gem
 
 /// The same question to single instructions.
 void compare_wgmma(const Settings& settings, SectionResult& result, Table& table) {
-  std::string reason;
-  std::unique_ptr<probe::Device> device;
-  if (settings.rehearsal())
-    device = std::make_unique<probe::EmulatedDevice>(probe::Capability{9, 0});
-  else
-    device = probe::open_cuda_device(reason);
-  if (!device) throw std::runtime_error("wgmma: " + reason);
+  const std::unique_ptr<probe::Device> device = probed_device(settings);
   std::uint64_t differing = 0, outputs = 0;
   for (const probe::Opcode opcode :
        {probe::Opcode::wgmma_m64n8k16_f16_f32, probe::Opcode::wgmma_m64n8k16_bf16_f32}) {

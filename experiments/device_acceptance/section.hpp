@@ -4,11 +4,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "experiments/emulated_vs_device/device_side.hpp"
+
+namespace fp16lab::probe {
+class Device;  // experiments/tensor_core_probe/device.hpp
+}
 
 namespace fp16lab::experiments::acceptance {
 
@@ -74,6 +79,8 @@ struct Section {
 
 SectionResult describe_device(const Settings& settings);
 SectionResult probe_tensor_cores(const Settings& settings);
+/// The GPU as a device of the probe; in a rehearsal the emulator in its place. std::runtime_error where there is none.
+std::unique_ptr<probe::Device> probed_device(const Settings& settings);
 SectionResult compare_products(const Settings& settings);
 SectionResult compare_all_verbs(const Settings& settings);
 SectionResult compare_training(const Settings& settings);

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "numerics/compute_capability.hpp"
+
 namespace fp16lab::probe {
 namespace {
 
@@ -52,20 +54,7 @@ std::span<const Instruction> instructions() { return table; }
 const Instruction& instruction(Opcode opcode) { return table.at(static_cast<std::size_t>(opcode)); }
 
 std::string_view generation_of(Capability capability) {
-  switch (capability.major) {
-    case 7:
-      return capability.minor >= 5 ? "turing" : "volta";
-    case 8:
-      return capability.minor == 9 ? "ada" : "ampere";
-    case 9:
-      return "hopper";
-    case 10:
-    case 11:
-    case 12:
-      return "blackwell";
-    default:
-      return {};
-  }
+  return tensor_core_of(capability.major, capability.minor);
 }
 
 std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capability capability,

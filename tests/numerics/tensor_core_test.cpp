@@ -8,9 +8,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "numerics/bits.hpp"
+#include "numerics/compute_capability.hpp"
 #include "numerics/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/tensor_core_twin.hpp"
@@ -215,6 +218,20 @@ TEST(TensorCore, TheTableIsWhole) {
   }
   // f16, bf16, tf32 and FP8 by accumulator: volta 2, turing 2, ampere 4, the five others 8 each.
   EXPECT_EQ(questions.size(), 2U + 2U + 4U + 5U * 8U);
+}
+
+// Compute capabilities as the CUDA C++ Programming Guide lists them.
+TEST(TensorCoreTable, EveryComputeCapabilityWithTensorCoresHasAGeneration) {
+  const std::map<std::pair<int, int>, std::string_view> generations = {
+      {{7, 0}, "volta"},      {{7, 2}, "volta"},      {{7, 5}, "turing"},     {{8, 0}, "ampere"},
+      {{8, 6}, "ampere"},     {{8, 7}, "ampere"},     {{8, 9}, "ada"},        {{9, 0}, "hopper"},
+      {{10, 0}, "blackwell"}, {{10, 3}, "blackwell"}, {{12, 0}, "blackwell"}, {{12, 1}, "blackwell"}};
+  for (const auto& [capability, generation] : generations) {
+    EXPECT_EQ(tensor_core_of(capability.first, capability.second), generation);
+    EXPECT_THAT(tensor_core_names(), testing::Contains(generation));
+  }
+  EXPECT_EQ(tensor_core_of(6, 1), "");
+  EXPECT_EQ(tensor_core_of(13, 0), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/backend_impl.hpp"
 #include "engine/backend/cuda/library_cublaslt.hpp"
 #include "engine/backend/cuda/library_route.hpp"
+#include "numerics/compute_capability.hpp"
 #if defined(FP16LAB_ON_HOST)
 #include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "engine/backend/cuda/on_host/warp_instructions.hpp"

@@ -37,8 +37,4 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 /// Device memory, for tensors that the back end did not make itself. DeviceUnavailable where there is none.
 std::unique_ptr<MemoryResource> make_cuda_memory();
 
-/// The row of numerics' table that FP16 products of a compute capability follow (mma.sync, FP32 accumulators): turing for
-/// 7.5, ampere for 8.0 to 8.7, ada for 8.9, hopper for 9.0, blackwell for 10.0 to 12.1; empty where there is none.
-std::string_view tensor_core_of(int capability_major, int capability_minor);
-
 }  // namespace fp16lab::engine

@@ -1,8 +1,6 @@
-#include <string_view>
+#include "numerics/compute_capability.hpp"
 
-#include "engine/backend/cuda/cuda_backend.hpp"
-
-namespace fp16lab::engine {
+namespace fp16lab {
 
 std::string_view tensor_core_of(int capability_major, int capability_minor) {
   switch (capability_major) {
@@ -21,4 +19,4 @@ std::string_view tensor_core_of(int capability_major, int capability_minor) {
   }
 }
 
-}  // namespace fp16lab::engine
+}  // namespace fp16lab
