@@ -188,6 +188,10 @@ class BackwardPass {
     const std::size_t position = tape_.nodes_[id].first_slot + slot;
     const std::uint32_t input = tape_.slots_[position].input;
     if (!tape_.slots_[position].vjp || !entries_[input].on_path) return;
+    if (narrows_into_parameter(id, position)) {
+      accumulate(input, cotangent.tensor());
+      return;
+    }
     // A copy: vjps record nodes, and the pool of slots may move.
     const Vjp vjp = tape_.slots_[position].vjp;
     const SlotLabel label = tape_.slots_[position].label;
@@ -206,6 +210,17 @@ class BackwardPass {
     }
   }
 
+  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first to reach it?
+  /// Then its cotangent would be widened here and narrowed again in add_to_parameter, which is exact: it stays as it is,
+  /// and there is no FP32 copy of the gradient.
+  bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const {
+    const Tape::InputSlot& way = tape_.slots_[slot];
+    const Tape::Node& leaf = tape_.nodes_[way.input];
+    return mode_ == Mode::into_parameters && way.label == SlotLabel::none &&
+           tape_.nodes_[id].op == Op::cast && leaf.parameter != nullptr && leaf.dtype == DType::f32 &&
+           leaf.parameter->dtypes.gradient == tape_.nodes_[id].dtype && !entries_[way.input].has_cotangent();
+  }
+
   void accumulate(std::uint32_t id, const Variable& contribution) {
     Variable& sum = entries_[id].recorded_cotangent;
     sum = sum.defined() ? ops::add(sum, contribution) : contribution;
@@ -216,7 +231,12 @@ class BackwardPass {
       cotangent = contribution;
       return;
     }
-    // A new tensor: vjps may hand the same memory to several inputs.
+    cotangent = converted(std::move(cotangent), contribution.dtype());  // see narrows_into_parameter
+    // Vjps may hand the same memory to several inputs, or give back what they were given.
+    if (cotangent.owns_memory_alone()) {
+      tape_.backend().binary(BinaryOp::add, cotangent, contribution, cotangent);
+      return;
+    }
     Tensor sum = tape_.backend().empty(contribution.shape(), contribution.dtype());
     tape_.backend().binary(BinaryOp::add, cotangent, contribution, sum);
     cotangent = std::move(sum);
@@ -228,23 +248,24 @@ class BackwardPass {
     Parameter& parameter = *tape_.nodes_[id].parameter;
     const DType dtype = parameter.dtypes.gradient;
     // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32 master.
-    const Tensor contribution = converted(entries_[id].cotangent, dtype);
-    // The buffer is the parameter's own: cotangents may share memory with each other.
+    const Tensor contribution = converted(std::exchange(entries_[id].cotangent, {}), dtype);
     const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype;
     if (parameter.has_gradient && !fits) {
       throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
                              parameter.gradient.describe() + ", but it is to be " +
                              std::string(name_of(dtype)) + "; clear it first");
     }
-    if (!fits) parameter.gradient = backend.empty(parameter.value.shape(), dtype);
     if (parameter.has_gradient) {
       backend.binary(BinaryOp::add, parameter.gradient, contribution, parameter.gradient);
-    } else {
+    } else if (contribution.owns_memory_alone()) {
+      parameter.gradient = contribution.reshaped(parameter.value.shape());
+    } else {  // cotangents may share memory with each other, the buffer is the parameter's own
+      if (!fits) parameter.gradient = backend.empty(parameter.value.shape(), dtype);
       backend.copy(contribution, parameter.gradient);
     }
     parameter.has_gradient = true;
   }
-  Tensor converted(const Tensor& x, DType dtype) const {
+  Tensor converted(Tensor x, DType dtype) const {
     if (x.dtype() == dtype) return x;
     Tensor out = tape_.backend().empty(x.shape(), dtype);
     tape_.backend().cast(x, out);

@@ -113,7 +113,10 @@ Variable mse_loss(const Variable& prediction, const Variable& target, Reduction 
   const auto [y, t, result] = enter_pair(Op::mse_loss, prediction, target);
   const CastPolicyGuard off(y.tape(), nullptr);
   const Variable error = subtract(y, t);
-  return reduced(multiply(error, error), reduction, result);
+  const Variable squares = multiply(error, error);
+  const Variable loss = reduced(squares, reduction, result);
+  if (reduction != Reduction::none) y.tape().drop_value(squares);  // vjps need the error, and no square
+  return loss;
 }
 
 Variable l1_loss(const Variable& prediction, const Variable& target, Reduction reduction) {

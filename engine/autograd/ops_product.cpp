@@ -1,6 +1,7 @@
 // Matrix products: matmul, and linear as one verb (torch, MindSpore) or as matmul and add (Paddle).
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
@@ -141,13 +142,23 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   return recorded(op, value, {slot_x, slot_w, slot_b});
 }
 
-/// y + bias, whose gradient has the layer's name for it.
+/// y + bias, whose gradient has the layer's name for it. No vjp needs the product itself: the sum takes its place, in
+/// its memory, so that a layer leaves one activation behind and not two.
 Variable add_bias(const Variable& product, const Variable& bias) {
   const auto inputs = dispatched<2>(Op::add, {product, bias});
   const Variable y = inputs[0], b = inputs[1];
-  Backend& backend = y.tape().backend();
-  Tensor out = backend.empty(y.shape(), y.dtype());
-  backend.binary(BinaryOp::add, y.tensor(), b.tensor(), out);
+  Tape& tape = y.tape();
+  const Tensor bias_value = b.tensor();
+  Tensor out = y.tensor();
+  tape.drop_value(y);
+  tape.drop_value(product);  // y, or what a policy has cast to y
+  if (out.owns_memory_alone()) {
+    tape.backend().binary(BinaryOp::add, out, bias_value, out);
+  } else {
+    Tensor sum = tape.backend().empty(out.shape(), out.dtype());
+    tape.backend().binary(BinaryOp::add, out, bias_value, sum);
+    out = std::move(sum);
+  }
   const Slot slot_y = {y, [](const Variable& g, const Variable&) { return g; }};
   const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },
                        SlotLabel::bias};

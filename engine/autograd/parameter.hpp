@@ -39,7 +39,7 @@ struct Parameter {
   std::string name;
   /// What optimizers update and checkpoints keep: f32, the master copy; 16 bits where there is none.
   Tensor value;
-  /// Shape of value, dtype as `dtypes` says; meaningful only if has_gradient. Its memory is kept between steps.
+  /// Shape of value, dtype as `dtypes` says; meaningful only if has_gradient.
   Tensor gradient;
   bool has_gradient = false;  ///< a backward has reached this parameter since clear_gradient()
   std::uint64_t version = 0;  ///< grows whenever `value` may have changed
@@ -53,7 +53,11 @@ struct Parameter {
   Tensor model_value;
   std::uint64_t model_version = 0;
 
-  void clear_gradient() { has_gradient = false; }
+  /// Its memory goes back to the pool: the forward pass needs it for activations.
+  void clear_gradient() {
+    gradient = {};
+    has_gradient = false;
+  }
 };
 
 }  // namespace fp16lab::engine

@@ -145,6 +145,11 @@ void Tape::truncate(std::size_t size) {
   ++generation_;  // ids from `size` on will be used again, under a new generation
 }
 
+void Tape::drop_value(const Variable& variable) {
+  check(variable, "Tape::drop_value");
+  nodes_[variable.id()].value = {};
+}
+
 void Tape::check(const Variable& variable, std::string_view user) const { node(variable, user); }
 
 const Tape::Node& Tape::node(const Variable& variable, std::string_view user) const {

@@ -143,6 +143,9 @@ class Tape {
   /// For operations with any number of inputs: an empty list, to be filled and recorded. Its memory goes round.
   std::vector<Slot> take_slots() { return std::move(spare_slots_); }
   Variable record(Op op, Tensor value, std::vector<Slot>&& slots);
+  /// Gives up the value of an intermediate result that no vjp needs and no caller has a handle of: its memory returns to
+  /// the pool. Shape and dtype stay known, and gradients flow through the node as before.
+  void drop_value(const Variable& variable);
   /// Throws AutogradError naming `user` if the handle is undefined, stale or of another tape.
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?

@@ -69,14 +69,13 @@ void Optimizer::begin_iteration(Tensor& step) {
 }
 
 void Optimizer::clear_gradients(ClearTo to) {
+  gradients_.clear();  // shares of their memory
   for (Parameter* const parameter : parameters_) {
     parameter->clear_gradient();
     if (to == ClearTo::none) continue;
     // In the dtype in which gradients add up: unscaling may have left an FP32 one.
-    Tensor& gradient = parameter->gradient;
-    if (!gradient.defined() || gradient.dtype() != parameter->dtypes.gradient)
-      gradient = backend_->empty(parameter->value.shape(), parameter->dtypes.gradient);
-    backend_->fill(gradient, 0.0);
+    parameter->gradient = backend_->empty(parameter->value.shape(), parameter->dtypes.gradient);
+    backend_->fill(parameter->gradient, 0.0);
     parameter->has_gradient = true;
   }
 }

@@ -11,6 +11,10 @@
 #include <stdexcept>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace fp16lab::engine {
 
 namespace {
@@ -34,6 +38,15 @@ std::size_t class_of(std::size_t bytes) {
 std::size_t size_of_class(std::size_t index) {
   const std::size_t octave = min_block << (index / steps_per_octave);
   return octave + (octave / steps_per_octave) * (index % steps_per_octave);
+}
+
+/// For AddressSanitizer: the first `usable` of a block's `size` bytes may be used, the rest of its class may not.
+void show_usable([[maybe_unused]] const std::byte* address, [[maybe_unused]] std::size_t usable,
+                 [[maybe_unused]] std::size_t size) {
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(address, usable);
+  ASAN_POISON_MEMORY_REGION(address + usable, size - usable);
+#endif
 }
 
 class HostMemory final : public MemoryResource {
@@ -84,6 +97,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     if (block == nullptr) block = new_block(size_class);
     block->recorded = block->recorded || recording_;
     block->size = bytes;
+    // A recording that knows a block may have known it with another size.
+    const std::size_t whole = size_of_class(size_class);
+    show_usable(block->address, block->recorded ? whole : bytes, whole);
     block->owner = shared_from_this();
     block->shares.store(1, std::memory_order_relaxed);
     ++statistics_.allocations;
@@ -101,6 +117,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     const std::lock_guard lock(mutex_);
     statistics_.bytes_in_use -= size_of_class(block->size_class);
     block->recorded = block->recorded || recording_;  // verbs before this moment may have been recorded
+    const std::size_t whole = size_of_class(block->size_class);
+    show_usable(block->address, block->recorded ? whole : 0, whole);
     push((block->recorded ? recorded_free_ : free_)[block->size_class], block);
   }
 
@@ -124,6 +142,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     for (Block*& list : lists)
       while (Block* block = pop(list)) {
         const std::size_t bytes = size_of_class(block->size_class);
+        show_usable(block->address, bytes, bytes);
         resource_->deallocate(std::exchange(block->address, nullptr), bytes);
         statistics_.bytes_reserved -= bytes;
         push(spare_headers_, block);
@@ -181,6 +200,10 @@ void release(Block* block) noexcept {
 
 std::byte* Storage::data() const { return block_ == nullptr ? nullptr : block_->address; }
 std::size_t Storage::size() const { return block_ == nullptr ? 0 : block_->size; }
+bool Storage::sole_share() const {
+  // Acquire, as in release(): what earlier owners wrote happened before.
+  return block_ != nullptr && block_->shares.load(std::memory_order_acquire) == 1;
+}
 bool Storage::host_accessible() const { return block_ != nullptr && block_->host_accessible; }
 
 StoragePool::StoragePool(std::unique_ptr<MemoryResource> resource) {

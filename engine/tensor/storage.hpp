@@ -53,6 +53,8 @@ class Storage {
   std::byte* data() const;       ///< in the resource's memory space; nullptr if undefined
   std::size_t size() const;      ///< bytes asked for (the block may be larger); 0 if undefined
   bool host_accessible() const;  ///< false if undefined
+  /// Is this the only share? Then nobody else can read or write the memory, and it may be overwritten or handed on.
+  bool sole_share() const;
 
  private:
   friend class storage_detail::PoolCore;

@@ -29,6 +29,8 @@ class Tensor {
   /// The same memory under another shape of equal element count (std::invalid_argument otherwise).
   Tensor reshaped(const Shape& shape) const;
 
+  /// Has no other tensor a share of the memory? (Storage::sole_share)
+  bool owns_memory_alone() const { return storage_.sole_share(); }
   /// Raw address, in the back end's memory space.
   std::byte* data() const { return storage_.data(); }
   /// The elements, for host-resident tensors of element type T; throws std::invalid_argument on another dtype

@@ -11,8 +11,9 @@ void Supervised::run(Iteration& iteration) {
   {
     const amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());  // weights f32 -> f16, once
     for (std::int64_t i = 0; i < iteration.micro_batches(); ++i) {
-      const data::Batch batch = iteration.begin_micro_batch(i);
+      data::Batch batch = iteration.begin_micro_batch(i);
       const Variable input = iteration.network_input(batch.inputs);
+      batch.inputs = {};  // the tape has what the network reads
       const Variable output = iteration.network_output(iteration.model().forward(iteration.tape(), input));
       const Variable loss = iteration.loss_of(output, batch.targets);
       iteration.record_loss(loss);

@@ -46,12 +46,10 @@ RunConfig tutorial_config(const Settings& settings, const std::string& system,
   return config;
 }
 
-TrainedCase::TrainedCase(const RunConfig& config, std::unique_ptr<engine::Backend> backend, bool histograms)
+TrainedCase::TrainedCase(const RunConfig& config, std::unique_ptr<engine::Backend> backend, bool histograms,
+                         bool activations)
     : run_(prepare_run(config, std::move(backend))), watcher_(std::make_unique<Watcher>(histograms)) {
-  const auto in_use = [this] { return run_->backend->memory_statistics().bytes_in_use; };
-  const std::size_t before = in_use();
-  const engine::data::Batch batch = run_->workload.training->batch(*run_->backend, 0);
-  batch_bytes_ = in_use() - before;
+  if (activations) run_->workload.method = std::make_unique<ForwardMemory>(activations_);
   trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->train, run_->amp,
                                                run_->scaler, run_->optimizer, *watcher_);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/train/trainer.hpp"
+#include "experiments/device_acceptance/forward_memory.hpp"
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/prepared_run.hpp"
 
@@ -19,23 +20,25 @@ RunConfig tutorial_config(const Settings& settings, const std::string& system,
 class TrainedCase {
  public:
   /// `histograms`: every gradient of every step is counted.
-  TrainedCase(const RunConfig& config, std::unique_ptr<engine::Backend> backend, bool histograms = false);
+  /// `activations`: they are measured (and steps cannot be recorded).
+  TrainedCase(const RunConfig& config, std::unique_ptr<engine::Backend> backend, bool histograms = false,
+              bool activations = false);
   ~TrainedCase();
   TrainedCase(const TrainedCase&) = delete;
   TrainedCase& operator=(const TrainedCase&) = delete;
 
   engine::Backend& backend() { return *run_->backend; }
   engine::Trainer& trainer() { return *trainer_; }
-  /// Bytes of the one batch that a step holds.
-  std::size_t batch_bytes() const { return batch_bytes_; }
+  /// 0, or bytes of the last step's activations as ForwardMemory counts them.
+  std::size_t activation_bytes() const { return activations_.bytes; }
   void step() { trainer_->train_step(); }
 
  private:
   class Watcher;
+  ForwardMemory::Activations activations_;
   std::unique_ptr<PreparedRun> run_;
   std::unique_ptr<Watcher> watcher_;
   std::unique_ptr<engine::Trainer> trainer_;
-  std::size_t batch_bytes_ = 0;
 };
 
 }  // namespace fp16lab::experiments::acceptance

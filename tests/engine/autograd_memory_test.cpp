@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/autograd_support.hpp"
 
 namespace fp16lab::engine::test {
@@ -83,6 +84,55 @@ TEST(BackwardMemory, OfAStepIsReusedByTheNext) {
     if (step == 1) warm = backend.memory_statistics().system_allocations;
   }
   EXPECT_EQ(backend.memory_statistics().system_allocations, warm);
+}
+
+// The gradient of a low view goes to its f32 master as it is. Where the same master is seen in another dtype too, both
+// contributions are added in FP32 and narrowed once: 2^-24 + 2^-25 is a tie of FP16 subnormals, and goes to 2^-23. 2^-25
+// alone would go to 0.
+TEST(BackwardMemory, OfALowViewMeetsAWideContribution) {
+  const auto owner = make_emulated_backend(tensor_core_model("hopper"), 1);
+  Backend& backend = *owner;
+  Tape tape(backend);
+  Parameter weight("w", tensor_of(backend, {2}, {1, 2}));
+  weight.dtypes.gradient = DType::f16;
+  const auto times = [&](DType dtype, const std::vector<float>& factors) {
+    weight.dtypes.model = dtype;
+    const Variable view = tape.parameter(weight);
+    EXPECT_EQ(view.dtype(), dtype);
+    Tensor low = backend.empty({2}, dtype);
+    backend.cast(tensor_of(backend, {2}, factors), low);
+    return ops::sum(ops::cast(ops::multiply(view, tape.constant(low)), DType::f32));
+  };
+  const Variable first = times(DType::bf16, {0x1p-8f, 0x1p-25f});  // visited last
+  tape.backward(ops::add(first, times(DType::f16, {1 + 0x1p-9f, 0x1p-24f})));
+  ASSERT_EQ(weight.gradient.dtype(), DType::f16);
+  Tensor wide = backend.empty({2}, DType::f32);
+  backend.cast(weight.gradient, wide);
+  EXPECT_EQ(values_of(backend, wide), (std::vector<float>{1 + 0x1p-9f + 0x1p-8f, 0x1p-23f}));
+}
+
+// Both gradients of a sum are the cotangent itself: parameters get memory of their own, and a later pass adds to one
+// without changing the other.
+TEST(BackwardMemory, OfACotangentThatTwoParametersShareIsCopied) {
+  EmulatedBackend backend(tensor_core_model("hopper"), 1);
+  Tape tape(backend);
+  Parameter a("a", tensor_of(backend, {2}, {1, 2})), b("b", tensor_of(backend, {2}, {3, 4}));
+  const Tensor seed = tensor_of(backend, {2}, {5, 6});
+  tape.backward(ops::add(tape.parameter(a), tape.parameter(b)), seed);
+  EXPECT_NE(a.gradient.data(), b.gradient.data());
+  EXPECT_NE(a.gradient.data(), seed.data());
+  tape.reset();
+  tape.backward(ops::negate(tape.parameter(a)), seed);
+  EXPECT_EQ(values_of(backend, a.gradient), (std::vector<float>{0, 0}));
+  EXPECT_EQ(values_of(backend, b.gradient), (std::vector<float>{5, 6}));
+  EXPECT_EQ(values_of(backend, seed), (std::vector<float>{5, 6}));
+  // x + x + x: the second contribution must not be written over the cotangent that the third still is.
+  Parameter x("x", tensor_of(backend, {2}, {1, 2}));
+  tape.reset();
+  const Variable v = tape.parameter(x);
+  tape.backward(ops::add(ops::add(v, v), v), seed);
+  EXPECT_EQ(values_of(backend, x.gradient), (std::vector<float>{15, 18}));
+  EXPECT_EQ(values_of(backend, seed), (std::vector<float>{5, 6}));
 }
 
 // ---- vjps as values -----------------------------------------------------------------------------

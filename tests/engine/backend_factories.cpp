@@ -17,7 +17,8 @@ std::vector<BackendFactory> backend_factories() {
         .make_pool = [] { return std::make_unique<StoragePool>(make_host_memory()); },
         .unavailable = ""};
   };
-  // CUDA's kernels, executed on the CPU: three orders of threads, two generations of tensor cores.
+  // CUDA's kernels, executed on the CPU: three orders of threads, two generations of tensor cores. The ascending order shows
+  // no missing barrier that these do not show.
   const auto on_host = [](const std::string& model, const std::string& order, on_host::Schedule schedule) {
     return BackendFactory{.name = "cuda_on_host_" + model + "_" + order,
                           .make =
@@ -40,7 +41,7 @@ std::vector<BackendFactory> backend_factories() {
           emulated("hopper", 2),
           emulated("hopper", 3),
           emulated("volta", 1),
-          on_host("hopper", "ascending", on_host::Schedule::ascending),
+          on_host("hopper", "warp_by_warp", on_host::Schedule::warp_by_warp),
           on_host("hopper", "scrambled", on_host::Schedule::scrambled),
           on_host("ampere", "descending", on_host::Schedule::descending),
           cuda};

@@ -135,6 +135,17 @@ TEST_P(BackendConformance, HistogramAddsEveryElementOnce) {
   }
 }
 
+TEST_P(BackendConformance, HistogramsDoNotSeeTheOnesBeforeThem) {
+  // What a block finds in its memory is the sum of another tensor, and would be the right one but for the infinities.
+  constexpr std::int64_t size = 1000;
+  for (const float x : {1.0f, INFINITY, 1.0f, NAN}) {
+    const std::vector<float> values(size, x);
+    ExponentHistogram histogram;
+    backend().histogram(tensor(values), histogram);
+    EXPECT_EQ(histogram, naive_histogram(values)) << x;
+  }
+}
+
 TEST_P(BackendConformance, HistogramOfEvery16BitWordKnowsItsSubnormals) {
   // BF16 subnormals and FP32 subnormals start at the same 2^-126: all of them are in the lowest bin.
   ExponentHistogram halves, brains;

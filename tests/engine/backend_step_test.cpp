@@ -135,6 +135,12 @@ TEST_P(BackendConformance, GlobalNormInDouble) {
                                    mapped(brains, [](BFloat16 x) { return wide(x); })});
   EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected)) << "of several dtypes";
 
+  std::vector<std::vector<float>> many;
+  for (std::uint64_t i = 0; i < 700; ++i) many.push_back(random_floats(1, Kind::ordinary, 60 + i));
+  backend().global_norm(mapped(many, [&](const std::vector<float>& one) { return tensor(one); }), step);
+  expected.grad_norm = naive_norm(many);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected)) << "of many tensors, in their order";
+
   gradients.push_back(tensor(std::vector<float>{-std::nanf("")}));
   backend().global_norm(gradients, step);
   expected.grad_norm = double_from_bits(0x7fffffffffffffffu);

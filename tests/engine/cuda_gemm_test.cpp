@@ -71,7 +71,7 @@ void expect_numerics_bits(Backend& backend, const Product& p, Kind kind) {
 /// body(a back end) for the orders of threads and both block sizes of tensor cores.
 template <class Body>
 void for_each_machine(const Body& body) {
-  body(*on_host::make_cuda_backend_on_host({.tensor_core = "hopper"}, on_host::Schedule::scrambled));
+  body(*on_host::make_cuda_backend_on_host({.tensor_core = "hopper"}, on_host::Schedule::warp_by_warp));
   body(*on_host::make_cuda_backend_on_host({.tensor_core = "ampere"}, on_host::Schedule::descending));
 }
 

@@ -22,7 +22,8 @@ namespace {
 
 using testing_support::message_of;
 
-constexpr std::array schedules{Schedule::ascending, Schedule::descending, Schedule::scrambled};
+constexpr std::array schedules{Schedule::ascending, Schedule::descending, Schedule::scrambled,
+                               Schedule::warp_by_warp};
 
 class HostInstructions : public testing::Test {
  protected:
@@ -63,6 +64,17 @@ TEST_F(HostInstructions, CopiesAreLateUntilTheyAreWaitedFor) {
                       10, 11, 12, 13, 1,  1,  1, 1, 1, 1, 1, 1,    // the first group has
                       10, 11, 12, 13, 14, 15, 0, 0, 0, 0, 0, 0}))  // zero-filled behind `valid`
       << "groups arrive in order";
+}
+
+TEST_F(HostInstructions, CopiesAreAtOnceWhereWarpsGoAhead) {
+  set_schedule(Schedule::warp_by_warp);
+  const std::vector<Pack<std::uint32_t, 4>> global{{{10, 11, 12, 13}}, {{14, 15, 16, 17}}};
+  std::vector<std::uint32_t> seen(36, 0);
+  launch(runtime_, "watch", &watch_copies, {.threads = 1, .shared_bytes = 48}, global[0].values, seen.data());
+  for (std::size_t i = 0; i < 36; i += 12)
+    EXPECT_EQ(std::vector<std::uint32_t>(seen.begin() + static_cast<std::ptrdiff_t>(i),
+                                         seen.begin() + static_cast<std::ptrdiff_t>(i) + 8),
+              (std::vector<std::uint32_t>{10, 11, 12, 13, 14, 15, 0, 0}));
 }
 
 __global__ void forget_to_wait(const std::uint32_t* global, std::uint32_t* seen) {

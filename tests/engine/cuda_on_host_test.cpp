@@ -18,7 +18,8 @@ namespace {
 using testing_support::message_of;
 
 constexpr std::uint32_t full = 0xffffffffu;
-constexpr std::array schedules{Schedule::ascending, Schedule::descending, Schedule::scrambled};
+constexpr std::array schedules{Schedule::ascending, Schedule::descending, Schedule::scrambled,
+                               Schedule::warp_by_warp};
 
 class HostMachine : public testing::Test {
  protected:
@@ -120,42 +121,6 @@ TEST_F(HostMachine, AMissingBarrierGivesOtherResultsUnderAnotherSchedule) {
   EXPECT_NE(results[0], results[1]);
   EXPECT_NE(results[0], results[2]);
   EXPECT_NE(results[1], results[2]);
-}
-
-__global__ void note_order(std::uint32_t* order, std::uint32_t* arrivals) {
-  __shared__ std::uint32_t arrived;
-  if (threadIdx.x == 0) arrived = 0;
-  for (std::uint32_t round = 0; round < 2; ++round) {
-    __syncthreads();
-    order[round * blockDim.x + atomicAdd(&arrived, 1) % blockDim.x] = threadIdx.x;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) *arrivals = arrived;
-}
-
-TEST_F(HostMachine, SchedulesAreTheOrdersTheyAreNamedFor) {
-  constexpr std::uint32_t threads = 96;
-  const auto orders = [&](Schedule schedule) {
-    set_schedule(schedule);
-    std::vector<std::uint32_t> order(2 * threads, 0);
-    std::uint32_t arrivals = 0;
-    launch(runtime_, "note_order", &note_order, {.threads = threads}, order.data(), &arrivals);
-    EXPECT_EQ(arrivals, 2 * threads);
-    return order;
-  };
-  const std::vector<std::uint32_t> ascending = orders(Schedule::ascending),
-                                   descending = orders(Schedule::descending),
-                                   scrambled = orders(Schedule::scrambled);
-  for (std::uint32_t i = 0; i < threads; ++i) {
-    EXPECT_EQ(ascending[i], i);
-    EXPECT_EQ(descending[i], threads - 1 - i);
-  }
-  const std::vector<std::uint32_t> first(scrambled.begin(), scrambled.begin() + threads),
-      second(scrambled.begin() + threads, scrambled.end());
-  EXPECT_NE(first, second) << "another order after every barrier";
-  std::vector<bool> met(threads, false);
-  for (const std::uint32_t thread : first) met[thread] = true;
-  EXPECT_EQ(met, std::vector<bool>(threads, true));
 }
 
 __global__ void look_at_new_shared_memory(std::uint32_t* wrong_bytes, std::uint32_t bytes) {

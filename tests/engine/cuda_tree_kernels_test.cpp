@@ -19,7 +19,8 @@ using test::naive_tree;
 using test::random_floats;
 using test::same_bytes;
 
-constexpr Schedule schedules[] = {Schedule::ascending, Schedule::descending, Schedule::scrambled};
+constexpr Schedule schedules[] = {Schedule::ascending, Schedule::descending, Schedule::scrambled,
+                                  Schedule::warp_by_warp};
 
 /// Values whose sums round at every addition: with another order they differ.
 template <class T>

@@ -161,8 +161,8 @@ class PatchMap {
   friend class PositionWalk;
   friend class DepthWalk;
 
-  /// Below every place, also with another one added.
-  static constexpr std::int32_t outside = -(std::int32_t{1} << 30);
+  /// Below every place, also with another one added; and walks from two of them added stay within 32 bits.
+  static constexpr std::int32_t outside = -static_cast<std::int32_t>(largest_coordinate);
   static constexpr std::uint32_t no_tap = 1u << 31;
   static constexpr std::int64_t at_least_one(std::int64_t x) { return x > 0 ? x : 1; }
 

@@ -28,10 +28,18 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;
 };
 
+/// No grid of blocks_for has more. Few on the host machine: there a test of a few thousand elements sees every kernel walk
+/// on to its second and third stride, with what its block has left in shared memory.
+#if defined(FP16LAB_ON_HOST)
+inline constexpr std::int64_t largest_grid = 3;
+#else
+inline constexpr std::int64_t largest_grid = std::int64_t{1} << 20;
+#endif
+
 /// Blocks that cover `count` items by `per_block`; at most `limit` of them: kernels walk on by grid strides.
-constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block, std::int64_t limit = 1 << 20) {
-  const std::int64_t blocks = (count + per_block - 1) / per_block;
-  return static_cast<std::uint32_t>(blocks < limit ? blocks : limit);
+constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block, std::int64_t limit = largest_grid) {
+  const std::int64_t blocks = (count + per_block - 1) / per_block, most = limit < largest_grid ? limit : largest_grid;
+  return static_cast<std::uint32_t>(blocks < most ? blocks : most);
 }
 
 /// launch(runtime, "name", kernel, shape, arguments...). DeviceFailure naming the kernel if the launch is refused.

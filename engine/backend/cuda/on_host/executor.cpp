@@ -11,13 +11,23 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+#include "engine/backend/cuda/on_host/stack_switch.hpp"
+
 namespace fp16lab::engine::on_host {
 
 namespace {
 
 using boost::context::fiber;
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t stack_bytes = 1024 * 1024;  // red zones make frames larger
+#else
 constexpr std::size_t stack_bytes = 128 * 1024;
+#endif
 constexpr std::uint32_t warp_size = 32;
 constexpr std::size_t max_shared_bytes = 227 * 1024;  // of compute capability 9.0 (CUDA C++ Programming Guide)
 constexpr int shared_poison = 0xa0;  // FP32 -2.7e-19, FP16 -0.0094: wrong, but no NaN that everything would show
@@ -27,6 +37,7 @@ enum class Waiting : std::uint8_t { no, for_block, for_warp, done };
 /// A fiber that runs thread after thread.
 struct Worker {
   fiber continuation;
+  Stack stack;
 };
 
 struct DelayedCopy {
@@ -53,9 +64,17 @@ struct Warp {
   std::byte results[warp_size][warp_lane_bytes];
 };
 
+/// Unwinds the stack of a thread that will never go on.
+struct Unwinding {};
+
 /// All that one thread of the host needs to execute grids.
 class Machine {
  public:
+  Machine() = default;
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+  ~Machine() { end_workers(); }
+
   void execute(const Launch& launch, Schedule schedule, const std::function<void()>& body) {
     launch_ = &launch;
     schedule_ = schedule;
@@ -74,6 +93,7 @@ class Machine {
 
   const Place& place() const { return place_; }
   std::byte* shared() { return shared_; }
+  bool copies_at_once() const { return schedule_ == Schedule::warp_by_warp; }
   Schedule default_schedule = Schedule::ascending;
 
   void block_barrier() { wait(Waiting::for_block); }
@@ -122,28 +142,20 @@ class Machine {
       threads_[i].uncommitted.clear();
     }
     for (Warp& warp : warps_) warp.arrived = 0;
-    if (shared_storage_.size() < launch_->shared_bytes + 128) shared_storage_.resize(launch_->shared_bytes + 128);
-    const auto address = reinterpret_cast<std::uintptr_t>(shared_storage_.data());
-    shared_ = shared_storage_.data() + (128 - address % 128) % 128;
-    std::memset(shared_, shared_poison, launch_->shared_bytes);
+    take_shared_memory(launch_->shared_bytes);
 
     std::uint32_t left = count;
     while (left > 0) {
       bool progress = false;
       order_threads(count);
-      for (std::uint32_t i = 0; i < count; ++i) {
-        const std::uint32_t thread = order_[i];
-        if (threads_[thread].waiting != Waiting::no) continue;
-        progress = true;
-        resume(thread);
-        if (failure_) {
-          const std::exception_ptr failure = std::exchange(failure_, nullptr);
-          for (Thread& parked : threads_) parked.worker = nullptr;
-          idle_.clear();
-          workers_.clear();  // unwinds the fibers that wait
-          std::rethrow_exception(failure);
+      if (schedule_ == Schedule::warp_by_warp) {
+        for (std::uint32_t first = 0; first < count;) {
+          const std::uint32_t behind = end_of_warp(first, count);
+          while (run_ready(first, behind, left)) progress = true;
+          first = behind;
         }
-        if (threads_[thread].waiting == Waiting::done) --left;
+      } else {
+        progress = run_ready(0, count, left);
       }
       if (left == 0) break;
       if (progress) continue;
@@ -151,9 +163,7 @@ class Machine {
       bool for_warp = false;
       for (std::uint32_t i = 0; i < count; ++i) for_warp = for_warp || threads_[i].waiting == Waiting::for_warp;
       if (for_warp) {
-        for (Thread& parked : threads_) parked.worker = nullptr;
-        idle_.clear();
-        workers_.clear();
+        end_workers();
         fail("a warp's exchange or __syncwarp that not all of its lanes reach");
       }
       for (std::uint32_t i = 0; i < count; ++i)
@@ -161,10 +171,67 @@ class Machine {
     }
   }
 
+  void take_shared_memory(std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(shared_storage_.data(), shared_storage_.size());
+#endif
+    if (shared_storage_.size() < bytes + 128) shared_storage_.resize(bytes + 128);
+    const auto address = reinterpret_cast<std::uintptr_t>(shared_storage_.data());
+    shared_ = shared_storage_.data() + (128 - address % 128) % 128;
+    std::memset(shared_, shared_poison, bytes);
+#if defined(__SANITIZE_ADDRESS__)
+    const std::byte* const behind = shared_ + bytes;
+    const std::byte* const end = shared_storage_.data() + shared_storage_.size();
+    ASAN_POISON_MEMORY_REGION(behind, static_cast<std::size_t>(end - behind));
+#endif
+  }
+
+  /// Of threads that wait too: their stacks are unwound.
+  void end_workers() {
+    ending_ = true;
+    for (const std::unique_ptr<Worker>& worker : workers_) go_to(*worker);
+    ending_ = false;
+    for (Thread& parked : threads_) parked.worker = nullptr;
+    idle_.clear();
+    workers_.clear();
+  }
+
+  /// Lets those of order_[first .. behind) run that do not wait. False: there are none.
+  bool run_ready(std::uint32_t first, std::uint32_t behind, std::uint32_t& left) {
+    bool progress = false;
+    for (std::uint32_t i = first; i < behind; ++i) {
+      const std::uint32_t thread = order_[i];
+      if (threads_[thread].waiting != Waiting::no) continue;
+      progress = true;
+      resume(thread);
+      if (failure_) {
+        const std::exception_ptr failure = std::exchange(failure_, nullptr);
+        end_workers();
+        std::rethrow_exception(failure);
+      }
+      if (threads_[thread].waiting == Waiting::done) --left;
+    }
+    return progress;
+  }
+
+  /// Behind the threads of order_[first]'s warp, which follow each other in order_.
+  std::uint32_t end_of_warp(std::uint32_t first, std::uint32_t count) const {
+    std::uint32_t behind = first + 1;
+    while (behind < count && order_[behind] / warp_size == order_[first] / warp_size) ++behind;
+    return behind;
+  }
+
   void order_threads(std::uint32_t count) {
-    if (order_.size() == count && schedule_ == ordered_by_ && schedule_ != Schedule::scrambled) return;
+    const bool fixed = schedule_ == Schedule::ascending || schedule_ == Schedule::descending;
+    if (order_.size() == count && schedule_ == ordered_by_ && fixed) return;
     ordered_by_ = schedule_;
     order_.resize(count);
+    if (schedule_ == Schedule::warp_by_warp) {
+      const std::uint64_t warps = (count + warp_size - 1) / warp_size;
+      const auto first = static_cast<std::uint32_t>(round_++ % warps) * warp_size;
+      for (std::uint32_t i = 0; i < count; ++i) order_[i] = i < count - first ? first + i : i - (count - first);
+      return;
+    }
     for (std::uint32_t i = 0; i < count; ++i) order_[i] = schedule_ == Schedule::descending ? count - 1 - i : i;
     if (schedule_ != Schedule::scrambled) return;
     std::uint64_t state = ++round_ * 0x9e3779b97f4a7c15u;
@@ -181,29 +248,34 @@ class Machine {
       if (idle_.empty()) {
         workers_.push_back(std::make_unique<Worker>());
         Worker* const worker = workers_.back().get();
-        worker->continuation =
-            fiber(std::allocator_arg, boost::context::fixedsize_stack(stack_bytes), [this](fiber&& caller) {
-              caller_ = std::move(caller);
-              for (;;) {
-                try {
-                  (*body_)();
-                } catch (const boost::context::detail::forced_unwind&) {
-                  throw;
-                } catch (...) {
-                  failure_ = std::current_exception();
-                }
-                current().waiting = Waiting::done;
-                caller_ = std::move(caller_).resume();
-              }
-              return std::move(caller_);
-            });
+        boost::context::fixedsize_stack stacks(stack_bytes);
+        const boost::context::stack_context stack = stacks.allocate();
+        worker->stack = {static_cast<const std::byte*>(stack.sp) - stack.size, stack.size};
+        const boost::context::preallocated all_of_it(stack.sp, stack.size, stack);
+        worker->continuation = fiber(std::allocator_arg, all_of_it, stacks, [this](fiber&& caller) {
+          StackSwitch().arrive(&scheduler_stack_);
+          caller_ = std::move(caller);
+          while (!ending_) {
+            try {
+              (*body_)();
+            } catch (const Unwinding&) {
+              break;
+            } catch (...) {
+              failure_ = std::current_exception();
+            }
+            current().waiting = Waiting::done;
+            go_to_scheduler();
+          }
+          leave_for_good(scheduler_stack_);
+          return std::move(caller_);
+        });
         idle_.push_back(worker);
       }
       state.worker = idle_.back();
       idle_.pop_back();
     }
     Worker* const worker = state.worker;
-    worker->continuation = std::move(worker->continuation).resume();
+    go_to(*worker);
     if (threads_[thread].waiting == Waiting::done) {
       idle_.push_back(worker);
       threads_[thread].worker = nullptr;
@@ -213,8 +285,23 @@ class Machine {
   void wait(Waiting what) {
     const Index3 self = place_.thread;
     current().waiting = what;
-    caller_ = std::move(caller_).resume();
+    go_to_scheduler();
+    if (ending_) throw Unwinding{};
     place_.thread = self;
+  }
+
+  void go_to(Worker& worker) {
+    StackSwitch switching;
+    switching.leave(worker.stack);
+    worker.continuation = std::move(worker.continuation).resume();
+    switching.arrive();
+  }
+
+  void go_to_scheduler() {
+    StackSwitch switching;
+    switching.leave(scheduler_stack_);
+    caller_ = std::move(caller_).resume();
+    switching.arrive();
   }
 
   const Launch* launch_ = nullptr;
@@ -229,7 +316,9 @@ class Machine {
   std::vector<std::byte> shared_storage_;
   std::byte* shared_ = nullptr;
   fiber caller_;  // the scheduler, while a thread runs
+  Stack scheduler_stack_;
   std::exception_ptr failure_;
+  bool ending_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
 };
@@ -289,7 +378,9 @@ void require_alignment(const void* address, std::size_t bytes) {
 void delayed_copy(void* to, const void* from, std::size_t bytes, std::size_t zero_filled_bytes) {
   require_alignment(to, bytes + zero_filled_bytes);
   if (bytes > 0) require_alignment(from, bytes + zero_filled_bytes);
-  machine().current().uncommitted.push_back({to, from, bytes, zero_filled_bytes});
+  const DelayedCopy copy{to, from, bytes, zero_filled_bytes};
+  if (machine().copies_at_once()) return perform(copy);
+  machine().current().uncommitted.push_back(copy);
 }
 void commit_delayed_copies() {
   Thread& thread = machine().current();

@@ -36,6 +36,9 @@ enum class Schedule : std::uint8_t {
   ascending,   ///< by thread number
   descending,  ///< the other way round, blocks too
   scrambled,   ///< a fixed pseudo-random order, another one after every barrier
+  /// One warp after the other as far as it can go, another one first after every barrier; and asynchronous copies arrive
+  /// at once, where the other schedules let them arrive when they are waited for.
+  warp_by_warp,
 };
 
 /// Runs it now, or keeps it if the runtime is recording.
@@ -65,7 +68,8 @@ void require_alignment(const void* address, std::size_t bytes);
 /// The block's dynamic shared memory, 128-byte aligned; filled with a0 bytes when the block begins.
 std::byte* dynamic_shared_memory();
 
-/// A copy that is only seen after a wait: as cp.async may be late. Groups as in PTX.
+/// A copy that is only seen after a wait, as cp.async may be late; under Schedule::warp_by_warp it is early. Groups as in
+/// PTX.
 void delayed_copy(void* to, const void* from, std::size_t bytes, std::size_t zero_filled_bytes);
 void commit_delayed_copies();
 /// All but the `pending` newest groups of this thread are done.
