@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/device_errors.hpp"
+#include "engine/backend/cuda/no_device.hpp"
 #include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/philox.hpp"
@@ -163,6 +164,17 @@ TEST_F(HostBackend, TheRowOfTheTensorCoresIsTheOneAskedFor) {
   EXPECT_EQ(backend_->tensor_core(), "hopper");
   EXPECT_EQ(on_host::make_cuda_backend_on_host({.tensor_core = "ampere"})->tensor_core(), "ampere");
   EXPECT_EQ(backend_->name(), "cuda");
+}
+
+TEST(NoDevice, IsToldWithWhatToDo) {
+  EXPECT_EQ(no_device_text(0, 13000, "CUDA driver version is insufficient for CUDA runtime version"),
+            "CUDA finds no NVIDIA driver on this machine");
+  EXPECT_EQ(no_device_text(12020, 13000, "CUDA driver version is insufficient for CUDA runtime version"),
+            "the NVIDIA driver runs CUDA 12.2 at most, and this program was built with CUDA 13.0; update the "
+            "driver, or "
+            "build with an older toolkit");
+  EXPECT_EQ(no_device_text(13000, 13000, ""), "CUDA finds no GPU behind the NVIDIA driver");
+  EXPECT_EQ(no_device_text(13000, 12080, "all devices are busy"), "all devices are busy");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/no_device.hpp"
 #include "engine/backend/cuda/runtime.hpp"
 
 namespace fp16lab::engine {
@@ -24,7 +25,8 @@ CudaStatus cuda_status() {
 
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
-    status.reason = error == cudaSuccess ? "no CUDA device" : cudaGetErrorString(error);
+    status.reason = no_device_text(status.driver_version, status.runtime_version,
+                                   error == cudaSuccess ? "" : cudaGetErrorString(error));
     cudaGetLastError();  // the runtime keeps the error until it is asked for
     return status;
   }
