@@ -27,7 +27,6 @@ namespace fp16lab::engine::on_host {
 
 inline void __syncthreads() { block_barrier(); }
 inline void __syncwarp(std::uint32_t mask = 0xffffffffu) { warp_barrier(mask); }
-inline void __threadfence() {}
 
 /// The values that all lanes of the warp give, by lane, until this lane exchanges again; every lane must take part.
 template <class T>
@@ -96,43 +95,19 @@ T atomicMin(T* address, std::type_identity_t<T> value) {
   return before;
 }
 template <class T>
-T atomicOr(T* address, std::type_identity_t<T> value) {
-  const T before = *address;
-  *address = before | value;
-  return before;
-}
-template <class T>
 T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
   const T before = *address;
   if (before == expected) *address = value;
   return before;
 }
-template <class T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
-  const T before = *address;
-  *address = value;
-  return before;
-}
 
-inline int __popc(std::uint32_t x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
-
-// 16-byte loads and stores.
+// 16- and 8-byte loads and stores.
 struct alignas(16) uint4 {
   std::uint32_t x, y, z, w;
 };
 struct alignas(8) uint2 {
   std::uint32_t x, y;
 };
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-inline uint4 make_uint4(std::uint32_t x, std::uint32_t y, std::uint32_t z, std::uint32_t w) { return {x, y, z, w}; }
-template <class T>
-T __ldg(const T* address) {
-  return *address;
-}
 
 }  // namespace fp16lab::engine::on_host
 // NOLINTEND(bugprone-reserved-identifier)
