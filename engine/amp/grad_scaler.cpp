@@ -142,15 +142,43 @@ void GradScaler::step(ScaledOptimizer& optimizer) {
   slot.stage = Stage::stepped;
 }
 
-void GradScaler::update() {
+void GradScaler::update(const GradientStatistics* statistics) {
   if (!begun()) {
     throw ScalerError(
         Kind::update_without_check, "GradScaler::update", "", "",
         "GradScaler::update: no optimizer was unscaled or stepped since the last update, so nothing is "
         "known about overflow");
   }
-  if (checks()) backend_->run(policy_.update, step_);
+  if (wants_statistics()) {
+    if (statistics == nullptr) {
+      throw ScalerError(Kind::missing_statistics, "GradScaler::update", "", "",
+                        "GradScaler::update: policy \"" + policy_.name +
+                            "\" decides by the counts of gradients; give update the GradientStatistics of all "
+                            "backward passes since the last one (engine/train/gradient_log.hpp sums them)");
+    }
+    const auto bytes = std::as_bytes(std::span(statistics, 1));
+    if (!statistics_.defined())
+      statistics_ = backend_->empty({static_cast<std::int64_t>(bytes.size())}, DType::u8);
+    backend_->upload(bytes, statistics_);
+    const auto* const uploaded = reinterpret_cast<const GradientStatistics*>(statistics_.data());
+    backend_->run(with_statistics(policy_, uploaded), step_);
+  } else if (checks()) {
+    backend_->run(policy_.update, step_);
+  }
   slots_.fill({});
+}
+
+double GradScaler::next_scale(const StepState& state, const GradientStatistics* statistics) const {
+  if (!checks()) return state.scale;
+  StepState next = state;
+  const ScalarProgram program = with_statistics(policy_, wants_statistics() ? statistics : nullptr);
+  program.function(next, program.parameters.data());
+  return next.scale;
+}
+
+std::optional<std::string> GradScaler::stop(const StepState& state) const {
+  if (!checks() || policy_.stop == nullptr) return std::nullopt;
+  return policy_.stop(state, policy_.values);
 }
 
 void GradScaler::minimize(ScaledOptimizer& optimizer) {

@@ -8,6 +8,7 @@
 // Nothing here waits for the device, but where it says so. Calls in a wrong order throw ScalerError and change nothing.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -43,6 +44,7 @@ class ScalerError : public std::logic_error {
     gradient_dtype,        ///< a gradient has 16 bits, and ScalerOptions::allow_low_gradients is false
     seed_after_unscale,    ///< a backward would add scaled gradients to unscaled ones that were not used yet
     scaled_gradients,      ///< clipping, or reading a norm, before unscale
+    missing_statistics,    ///< update without the counts that the policy decides by
     uncollected_loss,      ///< PerLossScaler: the gradients of a loss that was seeded were not collected yet
     unseeded_loss,         ///< PerLossScaler: collecting for a loss whose seed was not taken
   };
@@ -98,8 +100,15 @@ class GradScaler final : public Scaler {
   /// Unscales if that was not done, then lets the optimizer apply or skip.
   void step(ScaledOptimizer& optimizer);
   /// The policy's decision, once per iteration, after the last step. An optimizer that was unscaled but has not stepped
-  /// may be left out: its gradients are then the caller's to clear.
-  void update();
+  /// may be left out: its gradients are then the caller's to clear. Policies that want statistics need those of all
+  /// gradients since the last update, in host memory; others ignore them. Kind::missing_statistics.
+  void update(const GradientStatistics* statistics = nullptr);
+  /// Does the policy decide by the counts of gradients?
+  bool wants_statistics() const { return checks() && policy_.wants_statistics; }
+  /// The scale that update would choose, where `state` was just read of step_state().
+  double next_scale(const StepState& state, const GradientStatistics* statistics) const;
+  /// Why the policy's rule ends the run behind `state`, or nothing (ScalePolicy::stop).
+  std::optional<std::string> stop(const StepState& state) const;
   /// step and update, for one optimizer.
   void minimize(ScaledOptimizer& optimizer);
 
@@ -127,6 +136,7 @@ class GradScaler final : public Scaler {
   ScalerOptions options_;
   ScalePolicy policy_;
   Tensor step_;
+  Tensor statistics_;  ///< in back-end memory, where the policy wants them
   PerOptimizer<Slot> slots_{};
   std::vector<Tensor> gradients_;  ///< scratch, kept for its capacity
 };

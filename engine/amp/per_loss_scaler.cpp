@@ -40,6 +40,11 @@ PerLossScaler::PerLossScaler(Backend& backend, const ScalerOptions& options, int
         "divides by one "
         "scale; with a scale for each loss leave it true");
   }
+  if (policy_.wants_statistics) {
+    throw std::invalid_argument("PerLossScaler: scaler.policy = \"" + options.policy +
+                                "\" decides by the counts of all gradients of a step, and those of several "
+                                "losses carry several scales; expected a policy that counts steps");
+  }
   for (int loss = 0; loss < losses; ++loss) states_.push_back(backend_->make_step_state(policy_.initial));
   collected_losses_.assign(states_.size(), false);
   StepState state = backend_->read_step_state(step_);
@@ -208,6 +213,15 @@ void PerLossScaler::update() {
 
 PerLossScaler::Stage PerLossScaler::stage(const ScaledOptimizer& optimizer) const {
   return slots_[slot_of(optimizer, "PerLossScaler::stage")].stage;
+}
+
+std::optional<std::string> PerLossScaler::stop() const {
+  if (!enabled() || policy_.stop == nullptr) return std::nullopt;
+  for (std::size_t loss = 0; loss < states_.size(); ++loss) {
+    if (const auto reason = policy_.stop(backend_->read_step_state(states_[loss]), policy_.values))
+      return "loss " + std::to_string(loss) + ": " + *reason;
+  }
+  return std::nullopt;
 }
 
 double PerLossScaler::scale(int loss) const { return backend_->read_step_state(loss_state(loss)).scale; }

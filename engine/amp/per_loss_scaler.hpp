@@ -10,7 +10,9 @@
 // device, but where it says so. Calls in a wrong order throw ScalerError and change nothing.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,7 +30,8 @@ class PerLossScaler final : public Scaler {
   /// `step` is the StepState that the optimizers share; its own scale stays 1. Each loss has a StepState of its own for
   /// its scale and its policy's state: loss_state(i), which belongs into checkpoints and state_hash. Every loss has
   /// the same policy and starts with the same scale. std::invalid_argument for fewer than one loss, bad options, or
-  /// drop_overflow_update = false (an optimizer divides by one scale, not by several).
+  /// drop_overflow_update = false (an optimizer divides by one scale, not by several), or a policy that decides by the
+  /// counts of gradients (nobody counts those of each loss apart).
   PerLossScaler(Backend& backend, const ScalerOptions& options, int losses, Tensor step);
 
   int losses() const { return static_cast<int>(states_.size()); }
@@ -55,6 +58,8 @@ class PerLossScaler final : public Scaler {
   bool enabled() const { return options_.enabled; }
   Stage stage(const ScaledOptimizer& optimizer) const;
   double scale(int loss) const;  ///< waits for the device
+  /// Why the policy's rule ends the run, for any loss, or nothing (ScalePolicy::stop). Waits for the device.
+  std::optional<std::string> stop() const;
   /// Loading a checkpoint writes into its memory.
   const Tensor& loss_state(int loss) const;
 

@@ -1,103 +1,206 @@
 #include "engine/amp/policy.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <stdexcept>
-#include <type_traits>
-#include <vector>
 
-#include "engine/amp/policies/dynamic.hpp"
-#include "engine/amp/policies/fixed.hpp"
-#include "engine/amp/policies/none.hpp"
+#include "engine/amp/policy_table.hpp"
 #include "numerics/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
-
 namespace {
 
-constexpr std::array<PolicyDescription, 3> descriptions = {{
-    {"none", "", "S = 1; a step with a non-finite gradient is skipped"},
-    {"fixed", "initial_scale=65536", "S is constant; a step with a non-finite gradient is skipped"},
-    {"dynamic", "initial_scale=65536 growth_factor=2 backoff_factor=0.5 growth_interval=2000",
-     "torch.amp.GradScaler: S *= backoff_factor on overflow, S *= growth_factor after growth_interval good "
-     "steps"},
-}};
+constexpr std::array<PolicyAlias, 1> aliases = {{{"dynamic", "torch"}}};
 
-[[noreturn]] void reject(std::string_view option, double value, std::string_view range) {
-  throw std::invalid_argument("scaler." + std::string(option) + " = " + std::to_string(value) + ": must be " +
-                              std::string(range));
-}
-
-/// The FP32 number that `value` is. Rejects NaN, infinities, values <= 0 and values that FP32 would round.
-float positive_scale(double value) {
-  const auto narrow = static_cast<float>(value);
-  if (!std::isfinite(value) || value <= 0.0 || static_cast<double>(narrow) != value) {
-    reject("initial_scale", value, "a finite FP32 number above 0");
-  }
-  return narrow;
-}
-
-/// Both bounds excluded, after rounding to FP32 (a factor of 1 + 1e-9 would be 1).
-float factor_between(std::string_view option, double value, float low, float high, std::string_view range) {
-  const auto narrow = static_cast<float>(value);
-  if (!(narrow > low && narrow < high)) reject(option, value, range);
-  return narrow;
-}
-
-template <class Policy>
-ScalePolicy build(std::string_view name, std::string_view program, const typename Policy::Params& params) {
-  using State = typename Policy::State;
-  static_assert(std::is_trivially_copyable_v<typename Policy::Params> && std::is_trivially_copyable_v<State>);
-  static_assert(sizeof(params) <= sizeof(ScalarProgram::parameters));
-  ScalePolicy policy;
-  policy.name = name;
-  policy.update.name = program;
-  policy.update.function = &run_policy<Policy>;
-  std::memcpy(policy.update.parameters.data(), &params, sizeof(params));
-  const State state = Policy::initial(params);
-  std::memcpy(policy.initial.policy.data(), &state, sizeof(state));
-  policy.initial.set_scale(static_cast<double>(state.scale));
-  return policy;
+const PolicyEntry& entry_of(std::string_view name) {
+  name = canonical_policy_name(name);
+  const std::span<const PolicyEntry> table = policy_table();
+  const auto found = std::find_if(table.begin(), table.end(), [name](const PolicyEntry& entry) {
+    return entry.description.name == name;
+  });
+  if (found != table.end()) return *found;
+  std::vector<std::string_view> known;
+  for (const PolicyEntry& entry : table) known.push_back(entry.description.name);
+  for (const PolicyAlias& alias : aliases) known.push_back(alias.alias);
+  throw std::invalid_argument(fmt::format("scaler.policy = \"{}\": {}", name, known_are(name, known)));
 }
 
 /// For policies that move with found_inf.
-void require_checks(const ScalerOptions& options) {
-  if (options.drop_overflow_update) return;
+void require_checks(const ScalerOptions& options, std::string_view policy) {
+  if (options.drop_overflow_update || policy == "none" || policy == "fixed") return;
   throw std::invalid_argument(
-      "scaler.drop_overflow_update = false: no gradient is checked then, but policy \"" + options.policy +
-      "\" answers to overflows; use \"fixed\" or \"none\" with it");
+      fmt::format("scaler.drop_overflow_update = false: no gradient is checked then, but policy \"{}\" "
+                  "answers to overflows; "
+                  "use \"fixed\" or \"none\" with it",
+                  options.policy));
+}
+
+void require_known(const PolicySettings& settings) {
+  for (const auto& [name, value] : settings) {
+    const auto parameters = policy_parameters();
+    const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                   [&name = name](const PolicyParameter& p) { return p.name == name; });
+    if (known) continue;
+    std::vector<std::string_view> names;
+    for (const PolicyParameter& parameter : parameters) names.push_back(parameter.name);
+    throw std::invalid_argument(
+        fmt::format("scaler.{}: no policy has such a parameter: {}", name, known_are(name, names)));
+  }
+}
+
+Guards guards_of(const PolicyValues& values, PowerOfTwo power_of_two) {
+  const double ceiling = values.real("max_scale");
+  return {.min_scale = values.real("min_scale"),
+          .max_scale = ceiling == 0 ? std::numeric_limits<double>::infinity() : ceiling,
+          .finite_guard = values.enabled("finite_guard") ? 1u : 0u,
+          .round_to_power_of_two = power_of_two == PowerOfTwo::round_down ? 1u : 0u};
+}
+
+void require_order(const Guards& guards, const PolicyValues& values) {
+  if (guards.max_scale < guards.min_scale)
+    throw std::invalid_argument(fmt::format("scaler.max_scale = {}: must not be below scaler.min_scale = {}",
+                                            guards.max_scale, guards.min_scale));
+  const PolicySettings& all = values.all();
+  const auto initial = all.find("initial_scale");
+  if (initial == all.end()) return;
+  if (initial->second < guards.min_scale || initial->second > guards.max_scale)
+    throw std::invalid_argument(
+        fmt::format("scaler.initial_scale = {}: must be from scaler.min_scale = {} to scaler.max_scale = {}",
+                    initial->second, guards.min_scale, guards.max_scale));
+}
+
+PolicyValues values_of(const PolicyDescription& description, const PolicySettings& settings) {
+  PolicySettings values;
+  for (const PolicyParameter& parameter : description.parameters) {
+    const auto given = settings.find(parameter.name);
+    const double value = given == settings.end() ? parameter.fallback : given->second;
+    check_value(parameter, value);
+    values.emplace(parameter.name, value);
+  }
+  return PolicyValues(std::move(values));
+}
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::frexp(value, &exponent) == 0.5;
 }
 
 }  // namespace
 
-std::span<const PolicyDescription> scale_policies() { return descriptions; }
+PolicySettings ScalerOptions::settings() const {
+  PolicySettings all = parameters;
+  const auto set = [&all](const char* name, const std::optional<double>& value) {
+    if (value) all.insert_or_assign(name, *value);
+  };
+  set("initial_scale", initial_scale);
+  set("growth_factor", growth_factor);
+  set("backoff_factor", backoff_factor);
+  set("growth_interval", growth_interval);
+  return all;
+}
 
 ScalePolicy make_scale_policy(const ScalerOptions& options) {
-  if (options.policy == "none") return build<NoScaling>("none", "policy.none", {});
-  if (options.policy == "fixed")
-    return build<FixedScaling>("fixed", "policy.fixed", {.scale = positive_scale(options.initial_scale)});
-  if (options.policy == "dynamic") {
-    require_checks(options);
-    if (options.growth_interval < 1 || options.growth_interval > std::numeric_limits<std::int32_t>::max()) {
-      throw std::invalid_argument("scaler.growth_interval = " + std::to_string(options.growth_interval) +
-                                  ": must be in [1, 2^31 - 1]");
-    }
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    return build<DynamicScaling>("dynamic", "policy.dynamic",
-                                 {.initial_scale = positive_scale(options.initial_scale),
-                                  .growth_factor = factor_between("growth_factor", options.growth_factor,
-                                                                  1.0f, infinity, "finite and above 1"),
-                                  .backoff_factor = factor_between("backoff_factor", options.backoff_factor,
-                                                                   0.0f, 1.0f, "above 0 and below 1"),
-                                  .growth_interval = static_cast<std::int32_t>(options.growth_interval)});
+  const PolicyEntry& entry = entry_of(options.policy);
+  require_checks(options, entry.description.name);
+  const PolicySettings settings = options.settings();
+  require_known(settings);
+  const PolicyValues values = values_of(entry.description, settings);
+  const Guards guards = guards_of(values, options.power_of_two);
+  require_order(guards, values);
+  return entry.build(entry, values, guards);
+}
+
+ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistics* statistics) {
+  ScalarProgram program = policy.update;
+  std::memcpy(program.parameters.data(), &statistics, sizeof(statistics));
+  return program;
+}
+
+void advance(const ScalePolicy& policy, StepState& step, const Observation& observation) {
+  step.found_inf = {};
+  step.found_inf.front() = observation.found_inf ? 1.0f : 0.0f;
+  const ScalarProgram program = with_statistics(policy, observation.statistics);
+  program.function(step, program.parameters.data());
+}
+
+std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
+  if (options.power_of_two == PowerOfTwo::round_down) return std::nullopt;
+  const ScalePolicy policy = make_scale_policy(options);
+  for (const char* const name :
+       {"initial_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale"}) {
+    const auto value = policy.values.find(name);
+    if (value == policy.values.end() || value->second == 0 || is_power_of_two(value->second)) continue;
+    // Scales of layers are rounded down to powers of two themselves, and S stays where it begins.
+    if (scale_policy(options.policy).per_layer && value->first != "initial_scale") continue;
+    return fmt::format(
+        "scaler.{} = {} is no power of two: multiplying by S and by 1/S then rounds every gradient twice; "
+        "scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two below its scale",
+        name, value->second);
   }
-  std::vector<std::string_view> known;
-  known.reserve(descriptions.size());
-  for (const PolicyDescription& description : descriptions) known.emplace_back(description.name);
-  throw std::invalid_argument("scaler.policy = \"" + options.policy +
-                              "\": " + known_are(options.policy, known));
+  const PolicyDescription& description = scale_policy(options.policy);
+  if (!description.power_of_two_scales)
+    return fmt::format(
+        "scaler.policy = \"{}\" uses scales that are no powers of two: multiplying by S and by 1/S then "
+        "rounds "
+        "every gradient twice; scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two "
+        "below",
+        description.name);
+  return std::nullopt;
+}
+
+const PolicyParameter* PolicyDescription::find(std::string_view parameter) const {
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [parameter](const PolicyParameter& p) { return p.name == parameter; });
+  return found == parameters.end() ? nullptr : &*found;
+}
+
+std::span<const PolicyDescription> scale_policies() {
+  static const std::vector<PolicyDescription> descriptions = [] {
+    std::vector<PolicyDescription> all;
+    for (const PolicyEntry& entry : policy_table()) all.push_back(entry.description);
+    return all;
+  }();
+  return descriptions;
+}
+
+const PolicyDescription& scale_policy(std::string_view name) { return entry_of(name).description; }
+
+std::span<const PolicyAlias> policy_aliases() { return aliases; }
+
+std::string_view canonical_policy_name(std::string_view name) {
+  const auto found = std::find_if(aliases.begin(), aliases.end(),
+                                  [name](const PolicyAlias& alias) { return alias.alias == name; });
+  return found == aliases.end() ? name : found->name;
+}
+
+std::span<const PolicyParameter> policy_parameters() {
+  static const std::vector<PolicyParameter> joined = [] {
+    std::vector<PolicyParameter> all;
+    for (const PolicyDescription& policy : scale_policies()) {
+      for (const PolicyParameter& parameter : policy.parameters) {
+        const auto known = std::find_if(all.begin(), all.end(),
+                                        [&](const PolicyParameter& p) { return p.name == parameter.name; });
+        if (known == all.end()) {
+          all.push_back(parameter);
+          continue;
+        }
+        if (parameter.minimum < known->minimum) {
+          known->minimum = parameter.minimum;
+          known->minimum_excluded = parameter.minimum_excluded;
+        }
+        if (parameter.maximum > known->maximum) {
+          known->maximum = parameter.maximum;
+          known->maximum_excluded = parameter.maximum_excluded;
+        }
+      }
+    }
+    return all;
+  }();
+  return joined;
 }
 
 }  // namespace fp16lab::engine::amp

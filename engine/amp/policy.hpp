@@ -1,22 +1,49 @@
 // Loss-scale policies: "decide" of detect, decide, apply.
 //
-// A policy is a type with POD `Params` and `State` (its first member is `scale`, in the type that the policy
-// defines) and one pure function `update(State&, Params, found_inf)` that host and device share. It runs on
-// back-end memory as a ScalarProgram; its State lies in StepState::policy.
+// A policy is a type of one file in engine/amp/policies/:
+//   Params, State   plain old data. State's first member is `scale`, in the type that the peer keeps it in (FP32 or
+//                   FP64); State has at most 64 bytes and no padding (it is hashed and stored as bytes)
+//   update(State&, const Params&, const Observation&)   pure, for host and device, no virtual call, no libm
+//   initial(const Params&)                              the State before the first step
+//   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
+//   optional: static constexpr power_of_two_scales = false; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
+// It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/programs.cu) with its
+// State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
+// engine/amp/policy_table.cpp and that line.
 #pragma once
 
+#include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
+#include "engine/amp/guards.hpp"
+#include "engine/amp/observation.hpp"
+#include "engine/amp/policy_parameters.hpp"
 #include "engine/backend/step_state.hpp"
 #include "numerics/portability.hpp"
 
 namespace fp16lab::engine::amp {
 
-/// One policy for all configurations: fields that the named policy does not use are ignored. Names as in
-/// torch. Options are named where they are given: {.policy = "dynamic", .initial_scale = 4}.
+/// What the scaler does about scales that are no powers of two, with which unscaling rounds.
+enum class PowerOfTwo {
+  any,         ///< nothing
+  warn,        ///< inexact_unscaling() says so; whoever runs the policy shows it
+  round_down,  ///< the step uses the power of two below (Guards::round_to_power_of_two)
+};
+
+/// Layers by a pattern of their weights' names, and the scale that they begin with: of policies layerwise and groups.
+struct ScaleGroup {
+  std::string pattern;  ///< as amp::matches has it: "fc1", "fc1.*", "lstm.weight_hh*"
+  double scale = 1.0;
+  bool operator==(const ScaleGroup&) const = default;
+};
+
+/// One policy for all configurations. Options are named where they are given: {.policy = "torch", .initial_scale = 4}.
 struct ScalerOptions {
   /// Has the first place and takes nothing, so that a list of values without names does not compile. A tutorial's
   /// DynamicLossScaleManager(4, 3000), meant as factor and window, set the initial scale and the factor.
@@ -25,11 +52,15 @@ struct ScalerOptions {
   };
   Named named = Named();
 
-  std::string policy = "none";          ///< none, fixed, dynamic
-  double initial_scale = 65536.0;       ///< finite, > 0, an FP32 number; fixed: the scale
-  double growth_factor = 2.0;           ///< finite, > 1
-  double backoff_factor = 0.5;          ///< in (0, 1)
-  std::int64_t growth_interval = 2000;  ///< good steps before S grows, >= 1
+  std::string policy = "none";  ///< a name of scale_policies(), or an alias: "dynamic" is "torch"
+  // The parameters that most policies have; what is not given has the policy's default.
+  std::optional<double> initial_scale{};
+  std::optional<double> growth_factor{};
+  std::optional<double> backoff_factor{};
+  std::optional<double> growth_interval{};
+  PolicySettings parameters{};  ///< any others, by name; those of the four above win over this
+
+  PowerOfTwo power_of_two = PowerOfTwo::warn;
 
   // Of the scaler around the policy (engine/amp/grad_scaler.hpp):
   bool enabled = true;  ///< false: the identity: seed 1, nothing unscaled, checked or skipped
@@ -41,39 +72,102 @@ struct ScalerOptions {
   bool per_loss = false;
   /// false (torch): unscaling 16-bit gradients is an error naming the parameter.
   bool allow_low_gradients = true;
+  /// How often the backward pass of a step that overflowed is done again, at the lower scale that the policy decides,
+  /// before the step is skipped (engine/train/rescue.hpp). 0: never.
+  std::int64_t rescue = 0;
+  /// Of policies with scales of layers (engine/amp/layer_scaler.hpp); the first pattern that matches a weight counts.
+  std::vector<ScaleGroup> groups{};
+
+  /// `parameters` and the four in one.
+  PolicySettings settings() const;
 };
+
+/// The bytes of a policy's ScalarProgram. The pointer is first: with_statistics() writes it without knowing Params.
+template <class Policy>
+struct PolicyProgram {
+  const GradientStatistics* statistics = nullptr;  ///< in back-end memory
+  Guards guards;
+  typename Policy::Params params;
+};
+
+/// One decision: the policy's, between the guards.
+template <class Policy>
+FP16LAB_HD void decide(typename Policy::State& state, const typename Policy::Params& params,
+                       const Guards& guards, const Observation& observation) {
+  using Scale = decltype(state.scale);
+  state.scale = static_cast<Scale>(recovered(static_cast<double>(state.scale), guards));
+  const auto before = static_cast<double>(state.scale);
+  Policy::update(state, params, observation);
+  state.scale = static_cast<Scale>(guarded(before, static_cast<double>(state.scale), guards));
+}
 
 /// The update of a policy over a StepState: any optimizer's found_inf counts as an overflow of the step.
 template <class Policy>
 FP16LAB_HD void run_policy(StepState& step, const std::byte* parameters) {
   static_assert(sizeof(typename Policy::State) <= sizeof(StepState::policy));
-  typename Policy::Params params;
+  PolicyProgram<Policy> program;
   typename Policy::State state;
-  std::memcpy(&params, parameters, sizeof(params));
+  std::memcpy(&program, parameters, sizeof(program));
   std::memcpy(&state, step.policy.data(), sizeof(state));
-  bool found_inf = false;
-  for (const float flag : step.found_inf) found_inf = found_inf || flag != 0.0f;
-  Policy::update(state, params, found_inf);
+  Observation observation{.found_inf = false, .statistics = program.statistics, .scale = step.scale};
+  for (const float flag : step.found_inf) observation.found_inf = observation.found_inf || flag != 0.0f;
+  decide<Policy>(state, program.params, program.guards, observation);
   std::memcpy(step.policy.data(), &state, sizeof(state));
-  step.set_scale(static_cast<double>(state.scale));
+  step.set_scale(applied_scale(static_cast<double>(state.scale), program.guards));
 }
 
 /// A policy as the engine uses it: its state in a fresh StepState, and its update as a program.
 struct ScalePolicy {
-  std::string name;
+  std::string name;  ///< the canonical one
   StepState initial;
   ScalarProgram update;
+  PolicySettings values;  ///< every parameter, guards included
+  bool wants_statistics = false;
+  /// Why the policy's rule ends the run in this state (fairseq at its minimum, MindSpore after 1000 overflows), or
+  /// nothing. Null for policies that never do. Host only.
+  std::optional<std::string> (*stop)(const StepState& state, const PolicySettings& values) = nullptr;
 };
 
-/// Checks the options (std::invalid_argument naming option, value and range) and builds the policy.
+/// The update with statistics of the step, which lie in back-end memory until it has run.
+ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistics* statistics);
+/// One update on the host, for traces and replays: `step` has the scale of the next step then.
+void advance(const ScalePolicy& policy, StepState& step, const Observation& observation);
+
+/// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A parameter that no
+/// policy has is an error with the nearest known name; one that only this policy lacks is ignored.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
-/// For `fp16lab policy --list` and error messages.
+/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing.
+std::optional<std::string> inexact_unscaling(const ScalerOptions& options);
+
+/// For `fp16lab policy --list`, `list --json`, config keys and messages.
 struct PolicyDescription {
   std::string_view name;
-  std::string_view parameters;  ///< names with defaults
-  std::string_view rule;
+  std::string_view program;  ///< "policy.NAME": of its ScalarProgram
+  std::string_view rule;     ///< one or two sentences
+  std::string_view source;   ///< repository and path, or publication
+  std::vector<PolicyParameter>
+      parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
+                   ///< finite_guard come last
+  bool wants_statistics = false;
+  bool per_layer = false;  ///< scales of layers move (engine/amp/layer_scaler.hpp), the loss scale does not
+  /// false: the rule itself gives other scales, whatever its parameters (statistics, smooth growth).
+  bool power_of_two_scales = true;
+  /// The name of a parameter, or nullptr.
+  const PolicyParameter* find(std::string_view parameter) const;
 };
 std::span<const PolicyDescription> scale_policies();
+/// By name or alias; std::invalid_argument with the nearest names otherwise.
+const PolicyDescription& scale_policy(std::string_view name);
+/// Other names: {"dynamic", "torch"}.
+struct PolicyAlias {
+  std::string_view alias, name;
+};
+std::span<const PolicyAlias> policy_aliases();
+/// What an alias stands for; any other text as it is.
+std::string_view canonical_policy_name(std::string_view name);
+
+/// Every parameter name of any policy, once, in order of appearance; ranges joined to the widest.
+std::span<const PolicyParameter> policy_parameters();
 
 }  // namespace fp16lab::engine::amp

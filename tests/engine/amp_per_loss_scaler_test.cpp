@@ -57,7 +57,7 @@ class PerLossScalerTest : public testing::Test {
   std::vector<double> scales() { return {scaler.scale(0), scaler.scale(1)}; }
 
   static constexpr float infinity = std::numeric_limits<float>::infinity();
-  static constexpr ScalerOptions options() {
+  static ScalerOptions options() {
     return {.policy = "dynamic", .initial_scale = 1024, .growth_interval = 4};
   }
   std::unique_ptr<Backend> backend = hopper_backend();

@@ -104,4 +104,17 @@ class ScalerTest : public testing::Test {
   std::unique_ptr<optim::Optimizer> first, second;
 };
 
+/// Gradients of S by micro-batches in f16.
+class AccumulationTest : public ScalerTest {
+ protected:
+  AccumulationTest() : ScalerTest({.policy = "dynamic", .initial_scale = 8192, .growth_interval = 4}) {}
+  /// sum of w * x in f16: the gradient of w is S * x, infinite where that is 65520 or more.
+  void add_micro_batch(float x) {
+    Tape tape(*backend);
+    const Variable low = ops::cast(tape.parameter(a), DType::f16);
+    const Variable product = ops::multiply(low, tape.constant(halves_of(*backend, {2}, {x, 0})));
+    tape.backward(ops::sum(ops::cast(product, DType::f32)), scaler.seed());
+  }
+};
+
 }  // namespace fp16lab::engine::test

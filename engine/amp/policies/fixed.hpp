@@ -1,21 +1,33 @@
 // A constant loss scale, kept in FP32. Steps with a non-finite gradient are skipped; S does not answer.
 #pragma once
 
+#include <array>
 #include <type_traits>
 
+#include "engine/amp/observation.hpp"
+#include "engine/amp/policy_parameters.hpp"
 #include "numerics/portability.hpp"
 
 namespace fp16lab::engine::amp {
 
 struct FixedScaling {
+  static constexpr std::string_view name = "fixed";
+  static constexpr std::string_view rule = "S is constant; a step with a non-finite gradient is skipped";
+  static constexpr std::string_view source =
+      "Micikevicius et al., Mixed Precision Training, ICLR 2018, section 3.2; MindSpore "
+      "FixedLossScaleManager";
+  static constexpr std::array parameters = {initial_scale_parameter(65536, "the scale")};
+  static constexpr bool wants_statistics = false;
+
   struct Params {
     float scale = 1.0f;
   };
   struct State {
     float scale = 1.0f;
   };
+  static Params params(const PolicyValues& values) { return {.scale = values.f32("initial_scale")}; }
   static State initial(const Params& params) { return {params.scale}; }
-  FP16LAB_HD static void update(State& state, const Params& params, bool /*found_inf*/) {
+  FP16LAB_HD static void update(State& state, const Params& params, const Observation&) {
     state.scale = params.scale;
   }
 };

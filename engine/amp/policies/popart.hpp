@@ -1,0 +1,130 @@
+// Graphcore's automatic loss scaling: a histogram of two bins decides, and never needs an overflow.
+//
+// An edge lies at bin_edge_location x 65504. Every update_period steps, with what gradients (weights and activations)
+// were counted since the last decision: if more than threshold_upper_count_proportion of them lie above the edge, S is
+// multiplied by backoff_factor, otherwise by growth_factor. (The text of the peer's header has it the other way round;
+// its code does this.)
+//
+//   * Counts are those of whole binades. Where the edge cuts one, all of it counts as above the edge: an upper bound of
+//     the share, on the safe side. The default edge, 8188, cuts (4096, 8192], so it acts as 4096 would.
+//   * Zeros lie below the edge. What is not finite lies above it, and a step that was skipped counts as above too.
+//   * The peer has no dead band: with steady gradients S goes up and down in turn. With dead_band = b > 0, S grows only
+//     if no more than the threshold would lie above the edge at 2^b S as well; b of at least log2(growth_factor) lets S
+//     rest.
+// S is FP32.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/amp/policies/gradient_range.hpp"
+#include "engine/amp/policy_parameters.hpp"
+#include "numerics/format.hpp"
+#include "numerics/portability.hpp"
+
+namespace fp16lab::engine::amp {
+
+struct PopartScaling {
+  static constexpr std::string_view name = "popart";
+  static constexpr std::string_view rule =
+      "every update_period steps: S *= backoff_factor if more than threshold_upper_count_proportion of the "
+      "gradients "
+      "lie above bin_edge_location x 65504, else S *= growth_factor";
+  static constexpr std::string_view source =
+      "graphcore/popart willow/include/popart/sessionoptions.hpp (AutomaticLossScalingSettings), "
+      "willow/src/popx/op/lossscaleupdatex.cpp";
+  static constexpr std::array parameters = {
+      initial_scale_parameter(1, "scale of the first step: the peer's own factor times the user's scale"),
+      growth_factor_parameter(2),
+      backoff_factor_parameter(0.5),
+      PolicyParameter{.name = "bin_edge_location",
+                      .fallback = 0.125,
+                      .help = "edge between the two bins, as a part of FP16's largest number",
+                      .minimum = 0x1p-24,
+                      .maximum = 1},
+      PolicyParameter{.name = "threshold_upper_count_proportion",
+                      .fallback = 1e-7,
+                      .help = "share of gradients that may lie above the edge",
+                      .minimum = 0,
+                      .maximum = 1},
+      count_parameter("update_period", 1, "steps from decision to decision"),
+      PolicyParameter{.name = "dead_band",
+                      .fallback = 0,
+                      .help = "binades below the edge that must be free for S to grow; 0: none, as the peer",
+                      .kind = PolicyParameter::Kind::integer,
+                      .minimum = 0,
+                      .maximum = 40}};
+  static constexpr bool wants_statistics = true;
+
+  struct Params {
+    float initial_scale = 1.0f;
+    float growth_factor = 2.0f;
+    float backoff_factor = 0.5f;
+    std::int32_t update_period = 1;
+    double threshold = 1e-7;
+    std::int32_t upper_bin = 12;  ///< the lowest bin of which a part lies above the edge
+    std::int32_t full_bin = 12;   ///< the same at S times 2^dead_band
+  };
+  struct State {
+    float scale = 1.0f;
+    std::uint32_t steps = 0;  ///< since the last decision
+    std::uint64_t all = 0;    ///< gradients counted since then
+    std::uint64_t upper = 0;  ///< of which above the edge
+    std::uint64_t full = 0;   ///< of which above 2^-dead_band times the edge
+    std::uint64_t overflows = 0;
+  };
+  static Params params(const PolicyValues& values) {
+    constexpr double largest = 65504;
+    static_assert(Binary16::emax == 15 && Binary16::precision == 11, "65504 = 2^16 - 2^5");
+    // Bin e = (2^e, 2^(e+1)] reaches above the edge if 2^(e+1) does.
+    const double edge = values.real("bin_edge_location") * largest;
+    const int below = floor_log2(edge);  // 2^below <= edge < 2^(below+1)
+    return {.initial_scale = values.f32("initial_scale"),
+            .growth_factor = values.f32("growth_factor"),
+            .backoff_factor = values.f32("backoff_factor"),
+            .update_period = values.count("update_period"),
+            .threshold = values.real("threshold_upper_count_proportion"),
+            .upper_bin = below,
+            .full_bin = below - values.count("dead_band")};
+  }
+  static State initial(const Params& params) { return {.scale = params.initial_scale}; }
+
+  FP16LAB_HD static void update(State& state, const Params& params, const Observation& observation) {
+    if (observation.statistics != nullptr) {
+      add(state, params, observation.statistics->weight);
+      add(state, params, observation.statistics->activation);
+    }
+    if (observation.found_inf) ++state.overflows;
+    if (++state.steps < static_cast<std::uint32_t>(params.update_period)) return;
+    if (state.overflows > 0 || exceeds(state.upper, state.all, params.threshold)) {
+      state.scale *= params.backoff_factor;
+    } else if (state.all > 0 && !exceeds(state.full, state.all, params.threshold)) {
+      state.scale *= params.growth_factor;
+    }
+    state = {.scale = state.scale};
+  }
+
+ private:
+  FP16LAB_HD static void add(State& state, const Params& params, const ExponentHistogram& histogram) {
+    std::uint64_t finite = 0;
+    for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
+      const std::uint64_t count = histogram.at(e);
+      finite += count;
+      if (e >= params.upper_bin) state.upper += count;
+      if (e >= params.full_bin) state.full += count;
+    }
+    const std::uint64_t beyond = histogram.infinite + histogram.nan;
+    state.upper += beyond;
+    state.full += beyond;
+    state.all += finite + histogram.zero + beyond;
+  }
+  /// part / all > threshold. Counts below 2^53 are exact.
+  FP16LAB_HD static bool exceeds(std::uint64_t part, std::uint64_t all, double threshold) {
+    return static_cast<double>(part) > threshold * static_cast<double>(all);
+  }
+};
+static_assert(std::is_trivially_copyable_v<PopartScaling::State>);
+static_assert(sizeof(PopartScaling::State) == 2 * 4 + 4 * 8);  // hashed as bytes: no padding
+
+}  // namespace fp16lab::engine::amp
