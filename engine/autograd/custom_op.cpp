@@ -99,6 +99,7 @@ Variable ops::custom(const CustomOp& op, std::span<const Variable> arguments) {
   }
   Tape& tape = arguments.front().tape();
   for (const Variable& argument : arguments) tape.check(argument, title(op));
+  tape.note_asked(Op::custom);
 
   std::vector<Variable> inputs(arguments.begin(), arguments.end());
   if (CastPolicy* const policy = tape.cast_policy()) cast_inputs(op, *policy, inputs);

@@ -59,7 +59,8 @@ bool is_product(Op op) {
 }  // namespace
 
 DType dispatched_dtype(Op op, std::span<const Variable> inputs) {
-  const Tape& tape = tape_of(op, inputs.front());
+  Tape& tape = tape_of(op, inputs.front());
+  tape.note_asked(op);
   const DTypes occurring(op, tape, inputs);
   const std::span<const DType> dtypes = occurring.list();
   if (CastPolicy* const policy = tape.cast_policy()) return policy->compute_dtype({op, tape.scope()}, dtypes);
@@ -146,7 +147,19 @@ Tensor unary_value(UnaryOp verb, const Variable& x) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.unary(verb, x.tensor(), out);
+  if (x.tape().value_watcher() != nullptr)
+    x.tape().offer_wide(out, [&backend, verb, value = x.tensor()] {
+      Tensor wide = widened(backend, value);
+      backend.unary(verb, wide, wide);
+      return wide;
+    });
   return out;
+}
+
+Tensor widened(Backend& backend, const Tensor& x) {
+  Tensor wide = backend.empty(x.shape(), DType::f32);
+  backend.cast(x, wide);
+  return wide;
 }
 
 Variable wide(const Variable& x) { return ops::cast(x, DType::f32); }

@@ -81,6 +81,9 @@ Tensor unary_value(UnaryOp verb, const Variable& x);
 /// x in FP32: exact.
 Variable wide(const Variable& x);
 
+/// The same without a tape, in new memory: for Tape::offer_wide.
+Tensor widened(Backend& backend, const Tensor& x);
+
 /// A scalar constant on the tape of `like`, in its dtype: value is rounded once.
 Variable scalar_like(const Variable& like, float value);
 

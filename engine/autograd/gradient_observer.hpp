@@ -18,6 +18,12 @@ class GradientObserver {
   /// "fc2.input", "loss.prediction". `probe` counts the values before and after the rounding to `dtype`; they
   /// still carry the loss scale, and may be complete only after Backend::settle. Where nothing is narrowed (level O0) both histograms count the FP32 values.
   virtual void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) = 0;
+  /// What tapes call: the values carry 2^exponent besides (engine/autograd/gradient_scales.hpp; 0 without those). Whoever
+  /// only counts may leave it as it is.
+  virtual void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
+                                  int /*exponent*/) {
+    on_gradient(name, kind, dtype, probe);
+  }
 };
 
 }  // namespace fp16lab::engine

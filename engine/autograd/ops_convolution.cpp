@@ -90,6 +90,13 @@ Variable convolve(const Variable& x, const Variable& w, const Variable& bias, co
   const Tensor bias_value = bias.defined() ? bias.tensor() : Tensor();
   tape.backend().conv2d(x.tensor(), w.tensor(), geometry, bias.defined() ? &bias_value : nullptr, out,
                         tape.probe());
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(
+        out, [&backend = tape.backend(), a = x.tensor(), weight = w.tensor(), bias_value, geometry, shape] {
+          Tensor wide = backend.empty(shape, DType::f32);
+          backend.conv2d(a, weight, geometry, bias_value.defined() ? &bias_value : nullptr, wide);
+          return wide;
+        });
   const Slot slot_x = {x,
                        [w, shape = x.shape(), geometry](const Variable& g, const Variable&) {
                          return conv2d_input_gradient(g, w, shape, geometry);
@@ -153,6 +160,13 @@ Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight,
   Tape& tape = g.tape();
   Tensor out = tape.backend().empty(input_shape, g.dtype());
   tape.backend().conv2d_input_gradient(g.tensor(), w.tensor(), geometry, out, tape.probe());
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out,
+                    [&backend = tape.backend(), y = g.tensor(), weight = w.tensor(), geometry, input_shape] {
+                      Tensor wide = backend.empty(input_shape, DType::f32);
+                      backend.conv2d_input_gradient(y, weight, geometry, wide);
+                      return wide;
+                    });
   return recorded(
       Op::conv2d_input_gradient, out,
       {{g, [w, geometry](const Variable& h, const Variable&) { return convolve(h, w, {}, geometry, false); }},
@@ -170,6 +184,12 @@ Variable conv2d_weight_gradient(const Variable& input, const Variable& gradient,
   Tape& tape = x.tape();
   Tensor out = tape.backend().empty(weight_shape, x.dtype());
   tape.backend().conv2d_weight_gradient(x.tensor(), g.tensor(), geometry, out, tape.probe());
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out, [&backend = tape.backend(), a = x.tensor(), y = g.tensor(), geometry, weight_shape] {
+      Tensor wide = backend.empty(weight_shape, DType::f32);
+      backend.conv2d_weight_gradient(a, y, geometry, wide);
+      return wide;
+    });
   return recorded(
       Op::conv2d_weight_gradient, out,
       {{x, [g, shape = x.shape(), geometry](

@@ -16,6 +16,12 @@ Tensor binary_value(Op op, BinaryOp verb, const Variable& a, const Variable& b) 
   Backend& backend = a.tape().backend();
   Tensor out = backend.empty(broadcast_shape(op, a.shape(), b.shape()), a.dtype());
   backend.binary(verb, a.tensor(), b.tensor(), out);
+  if (a.tape().value_watcher() != nullptr)
+    a.tape().offer_wide(out, [&backend, verb, left = a.tensor(), right = b.tensor(), shape = out.shape()] {
+      Tensor wide = backend.empty(shape, DType::f32);
+      backend.binary(verb, widened(backend, left), widened(backend, right), wide);
+      return wide;
+    });
   return out;
 }
 
@@ -126,6 +132,12 @@ Variable scale(const Variable& input, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.scale(x.tensor(), factor, out);
+  if (x.tape().value_watcher() != nullptr)
+    x.tape().offer_wide(out, [&backend, factor, value = x.tensor()] {
+      Tensor wide = widened(backend, value);
+      backend.scale(wide, factor, wide);
+      return wide;
+    });
   return recorded(Op::scale, out, {{x, [factor](const Variable& g, const Variable&) {
                                       return cast(scale(countable(g), factor), g.dtype());
                                     }}});
@@ -136,6 +148,12 @@ Variable divide_constant(const Variable& input, float divisor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.divide(x.tensor(), divisor, out);
+  if (x.tape().value_watcher() != nullptr)
+    x.tape().offer_wide(out, [&backend, divisor, value = x.tensor()] {
+      Tensor wide = widened(backend, value);
+      backend.divide(wide, divisor, wide);
+      return wide;
+    });
   return recorded(Op::divide_constant, out, {{x, [divisor](const Variable& g, const Variable&) {
                                                 return cast(divide_constant(countable(g), divisor),
                                                             g.dtype());

@@ -52,6 +52,19 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
                        .probe = tape.probe(),
                        .a_format = fp8.a,
                        .b_format = fp8.b});
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out, [&backend = tape.backend(), x = a.tensor(), y = b.tensor(), transpose, fp8,
+                          extents = out.shape()] {
+      Tensor wide = backend.empty(extents, DType::f32);
+      backend.gemm({.a = x,
+                    .b = y,
+                    .out = wide,
+                    .transpose_a = transpose.a,
+                    .transpose_b = transpose.b,
+                    .a_format = fp8.a,
+                    .b_format = fp8.b});
+      return wide;
+    });
   // With A' = op(a), B' = op(b) and C = A'B': dA' = G B'^T, dB' = A'^T G. A stored transpose is undone by
   // swapping the factors, (XY)^T = Y^T X^T, so that no transposed copy is ever made. Batches go the same way,
   // matrix by matrix.
@@ -123,6 +136,19 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
                        .probe = tape.probe(),
                        .a_format = fp8.a,
                        .b_format = fp8.b});
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out, [&backend = tape.backend(), a = x.tensor().reshaped(rows), weight = w.tensor(),
+                          bias_value, fp8, extents = out.shape()] {
+      Tensor wide = backend.empty(extents, DType::f32);
+      backend.gemm({.a = a,
+                    .b = weight,
+                    .out = wide,
+                    .transpose_b = true,
+                    .bias = bias_value.defined() ? &bias_value : nullptr,
+                    .a_format = fp8.a,
+                    .b_format = fp8.b});
+      return wide;
+    });
   const Slot slot_x = {
       x,
       [w, shape, fp8](const Variable& g, const Variable&) {

@@ -93,7 +93,14 @@ Tensor reduce_value(ReduceOp verb, const Variable& x, const AxisSet& axes, const
     runs.inner = 1;
   }
   Tensor out = tape.backend().empty({runs.outer, runs.inner}, x.dtype());
-  tape.backend().reduce(verb, value.reshaped({runs.outer, runs.reduced, runs.inner}), 1, out, tape.probe());
+  value = value.reshaped({runs.outer, runs.reduced, runs.inner});
+  tape.backend().reduce(verb, value, 1, out, tape.probe());
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out, [&backend = tape.backend(), verb, value, shape = out.shape()] {
+      Tensor wide = backend.empty(shape, DType::f32);
+      backend.reduce(verb, widened(backend, value), 1, wide);
+      return wide;
+    });
   return out.reshaped(out_shape);
 }
 

@@ -111,7 +111,24 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
       if (nodes_[slot.input.id()].requires_gradient) kept.vjp = slot.vjp;
     }
   }
-  return push(std::move(node));
+  const Variable result = push(std::move(node));
+  if (value_watcher_ != nullptr) {
+    value_watcher_->on_value(*this, op, result, slots);
+    wide_of_ = {};
+    wide_value_ = nullptr;
+  }
+  return result;
+}
+
+const Parameter* Tape::cast_parameter_of(const Variable& variable) const {
+  const Node& node = this->node(variable, "Tape::cast_parameter_of");
+  if (node.parameter != nullptr || node.op != Op::cast || node.slot_count == 0) return node.parameter;
+  return nodes_[slots_of(node).front().input].parameter;
+}
+
+Tensor Tape::wide_value_of(const Tensor& value) const {
+  const bool offered = wide_value_ && wide_of_.defined() && wide_of_.data() == value.data();
+  return offered ? wide_value_().reshaped(value.shape()) : Tensor();
 }
 
 Variable Tape::record(Op op, Tensor value, std::vector<Slot>&& slots) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -22,8 +23,10 @@
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/errors.hpp"
 #include "engine/autograd/gradient_observer.hpp"
+#include "engine/autograd/gradient_scales.hpp"
 #include "engine/autograd/op.hpp"
 #include "engine/autograd/parameter.hpp"
+#include "engine/autograd/value_watcher.hpp"
 #include "engine/autograd/variable.hpp"
 #include "engine/autograd/vjp.hpp"
 #include "engine/backend/backend.hpp"
@@ -129,8 +132,30 @@ class Tape {
   GradientObserver* observer() const { return observer_; }
   /// Not owned; null: nobody looks.
   void set_observer(GradientObserver* observer) { observer_ = observer; }
+  GradientScales* gradient_scales() const { return gradient_scales_; }
+  /// Not owned; null: every gradient of a pass carries the scale of its seed. Asked by Tape::backward.
+  void set_gradient_scales(GradientScales* scales) { gradient_scales_ = scales; }
   /// Where narrowing verbs (cast, gemm, reduce) count; null outside observed vjps.
   CastProbe* probe() const { return probe_; }
+  ValueWatcher* value_watcher() const { return value_watcher_; }
+  /// Not owned; null: nobody looks. It sees what is recorded from now on.
+  void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
+
+  // ---- for value watchers
+  // ------------------------------------------------------------------------------------------
+  /// The gradient that is being computed; null in forward passes.
+  const BackwardSite* backward_site() const { return backward_site_; }
+  /// The op that a cast policy decided on last, and where: casts of its inputs and its result, and the parts of a
+  /// composite, are its own.
+  OpSite asked() const { return asked_; }
+  Op op_of(const Variable& variable) const { return node(variable, "Tape::op_of").op; }
+  std::uint32_t scope_of(const Variable& variable) const { return node(variable, "Tape::scope_of").scope; }
+  /// The value, or an undefined Tensor if it was released.
+  Tensor value_of(const Variable& variable) const { return node(variable, "Tape::value_of").value; }
+  /// The parameter whose cast this is, or that it is itself; null for anything else.
+  const Parameter* cast_parameter_of(const Variable& variable) const;
+  /// The result that `value` (16 bits) was rounded from, computed again in FP32; undefined where nobody offered it.
+  Tensor wide_value_of(const Tensor& value) const;
 
   // ---- for the implementation of operations
   // -------------------------------------------------------------------------
@@ -146,6 +171,17 @@ class Tape {
   /// Gives up the value of an intermediate result that no vjp needs and no caller has a handle of: its memory returns to
   /// the pool. Shape and dtype stay known, and gradients flow through the node as before.
   void drop_value(const Variable& variable);
+  /// The op that a cast policy is about to decide on; kept with a value watcher only.
+  void note_asked(Op op) {
+    if (value_watcher_ != nullptr && cast_policy_ != nullptr) asked_ = {op, scope_};
+  }
+  /// With a value watcher only: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded from.
+  template <class Compute>
+  void offer_wide(const Tensor& value, Compute compute) {
+    if (value_watcher_ == nullptr || value.dtype() == DType::f32) return;
+    wide_of_ = value;
+    wide_value_ = std::move(compute);
+  }
   /// Throws AutogradError naming `user` if the handle is undefined, stale or of another tape.
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?
@@ -215,7 +251,13 @@ class Tape {
   CastPolicy* cast_policy_ = nullptr;
   StepContext context_;
   GradientObserver* observer_ = nullptr;
+  GradientScales* gradient_scales_ = nullptr;
   CastProbe* probe_ = nullptr;
+  ValueWatcher* value_watcher_ = nullptr;
+  const BackwardSite* backward_site_ = nullptr;
+  OpSite asked_;
+  Tensor wide_of_;
+  std::function<Tensor()> wide_value_;
   std::vector<ParameterLeaf> parameter_leaves_;  ///< of this generation
   std::vector<Scope> scopes_{1};                 ///< [0] is the root, without a name
   std::uint32_t scope_ = 0;

@@ -1,3 +1,4 @@
+#include "engine/amp/policy.hpp"
 #include "engine/train/checkpoint.hpp"
 
 #include <fmt/core.h>
@@ -10,6 +11,7 @@
 
 #include "engine/backend/digest_functions.hpp"
 #include "engine/train/tensor_dump.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/philox.hpp"
 
 namespace fp16lab::engine {
@@ -129,7 +131,7 @@ CheckpointFile::CheckpointFile(const std::filesystem::path& path) : reader_(path
 }
 
 void CheckpointFile::fail(const std::string& what) const {
-  throw std::runtime_error(fmt::format("{}: {}", path().string(), what));
+  throw std::runtime_error(fmt::format("{}: {}", path().string(), printable(what)));
 }
 
 const std::string& CheckpointFile::metadata(const std::string& key) const {
@@ -159,7 +161,9 @@ std::vector<std::byte> CheckpointFile::read_checked(const std::string& name, Saf
 }
 
 void CheckpointFile::load(TrainingState& state) const {
-  require_same("policy", state.policy, "scaler.policy");
+  // Checkpoints may have been written under what is an alias today.
+  if (amp::canonical_policy_name(metadata("policy")) != state.policy)
+    require_same("policy", state.policy, "scaler.policy");
   require_same("optimizer", state.optimizer, "optimizer.name");
 
   StepState step{};

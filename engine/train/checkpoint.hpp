@@ -6,6 +6,7 @@
 //   step.FIELD            StepState field by field: loss scale, counters, beta powers, found_inf, and the 64 raw
 //                         bytes of the policy (engine/amp/policy.hpp)
 //   scaler.lossN          with scaler.per_loss: the bytes of loss N's StepState, its scale and policy among them
+//   scaler.layer_scales, scaler.layer_counts   with scales of layers (engine/amp/layer_scaler.hpp)
 //   run.FIELD             what Trainer::run counts: consecutive non-finite losses and skips, the last loss
 //   __metadata__          format, version, iteration, policy, optimizer, state_hash, "digest.TENSOR" of every
 //                         tensor above, and what the caller adds (configuration, git hash)

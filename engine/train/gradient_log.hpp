@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/amp/observation.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/train/observer.hpp"
 
@@ -18,12 +19,22 @@ class GradientLog final : public GradientObserver {
     used_ = 0;
     unsettled_.clear();
   }
-  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override;
+  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
+    on_scaled_gradient(name, kind, dtype, probe, 0);
+  }
+  /// Uses of one tensor with other exponents are counted apart, until they are reported.
+  void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
+                          int exponent) override;
 
-  /// Completes the counts of the iteration, once; the two below need it.
+  /// Were there any gradients?
+  bool seen() const { return used_ > 0; }
+  /// Completes the counts of the iteration, once; those below need it.
   void settle(Backend& backend);
-  /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass.
+  /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass; `loss_scale`
+  /// is S, to which a tensor's own exponent comes. Uses with several exponents are brought to the largest (GradientRecord).
   void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
+  /// What a loss-scale policy learns of the iteration: sums over tensors of 16 bits, or over all where there is none.
+  amp::GradientStatistics statistics() const;
   /// Share of finite non-zero values, over all tensors, that FP16 rounds to zero (in FP32 runs: would round).
   /// The counts before the cast carry S already. Nothing if no gradient was seen.
   std::optional<double> underflow_rate() const;
@@ -33,6 +44,7 @@ class GradientLog final : public GradientObserver {
     std::string name;
     GradientKind kind = GradientKind::weight;
     DType dtype = DType::f32;
+    int exponent = 0;
     CastProbe probe;
   };
   /// What a probe counted, for the entry that it belongs to.

@@ -52,7 +52,8 @@ void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
 RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
                            const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer)
-    : backend_((check(workload), check(train, scaler), check_per_loss(scaler, method.losses()), &backend)),
+    : backend_((check(workload), check(train, scaler), check_per_loss(scaler, method.losses()),
+                check_rescue(scaler, method), &backend)),
       workload_(&workload),
       options_(train),
       step_(backend.make_step_state(StepState{})),
@@ -63,6 +64,7 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
       loss_sum_(backend.empty(Shape{}, DType::f32)),
       norms_(backend.empty({max_optimizers}, DType::f64)) {
   check(groups_, *workload.model);
+  if (scaler_.checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
   amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
   for (const OptimizerGroup& group : groups_) {
@@ -75,6 +77,11 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
     per_loss_.emplace(backend, scaler, method.losses(), step_);
     for (int loss = 0; loss < per_loss_->losses(); ++loss)
       loss_states_.push_back({fmt::format("scaler.loss{}", loss), per_loss_->loss_state(loss)});
+  }
+  if (amp::scales_layers(scaler)) {
+    layer_scaler_ = amp::make_layer_scaler(backend, scaler, parameters);
+    tape_.set_gradient_scales(layer_scaler_.get());
+    for (const auto& [name, tensor] : layer_scaler_->states()) loss_states_.push_back({name, tensor});
   }
 }
 
@@ -90,12 +97,19 @@ StepState RunIteration::read_step_state() {
   return state;
 }
 
+std::optional<std::string> RunIteration::policy_stop(const StepState& state) const {
+  return per_loss_ ? per_loss_->stop() : scaler_.stop(state);
+}
+
 void RunIteration::begin(std::uint64_t number, bool names_overflows) {
   number_ = number;
   names_overflows_ = names_overflows;
   loss_recorded_ = false;
   for (auto& names : names_) names.reset();
   for (CountedGradients& counted : counted_) counted.clear();
+  if (rescue_.attempts > 0) rescue_ = {};
+  if (finder_ != nullptr) finder_->clear();
+  if (layer_scaler_ != nullptr) layer_scaler_->begin_iteration();
   const Norms norms{
       .by_optimizer = reinterpret_cast<double*>(norms_.data()), .count = optimizers_.size(), .optimizer = 0};
   backend_->run(scalar_program("train.begin_iteration", &begin_iteration_program, norms), step_);
@@ -124,8 +138,9 @@ void RunIteration::end() {
   if (per_loss_) {
     per_loss_->update();
   } else {
-    scaler_.update();
+    scaler_.update(statistics());
   }
+  if (layer_scaler_ != nullptr) layer_scaler_->update();
 }
 
 double RunIteration::mean_loss() {
@@ -229,11 +244,16 @@ data::Batch RunIteration::begin_micro_batch(std::int64_t micro_batch) {
 
 Variable RunIteration::network_input(const Tensor& inputs) {
   const amp::AmpPlan& plan = autocast_.plan();
-  if (!plan.rules.low_inputs || inputs.dtype() != DType::f32) return tape_.constant(inputs);
+  const auto entered = [&](const Tensor& value) {
+    const Variable variable = tape_.constant(value);
+    if (finder_ != nullptr) finder_->on_network_input(tape_, variable, inputs);
+    return variable;
+  };
+  if (!plan.rules.low_inputs || inputs.dtype() != DType::f32) return entered(inputs);
   Tensor low = backend_->empty(inputs.shape(), plan.low);
   backend_->cast(inputs, low);
   count_cast(plan.low);
-  return tape_.constant(low);
+  return entered(low);
 }
 
 Variable RunIteration::network_output(const Variable& output) {
@@ -290,6 +310,7 @@ void RunIteration::backward(const Variable& loss, BackwardOptions options, int w
 void RunIteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
   Tensor scaled = backend_->empty(loss.shape(), loss.dtype());
   backend_->binary(BinaryOp::multiply, loss, seed, scaled);
+  if (finder_ != nullptr) finder_->on_scaled_loss(tape_, loss, seed, scaled);
   const ScaledLoss value{
       .loss = reinterpret_cast<const std::uint16_t*>(loss.data()),
       .scaled = reinterpret_cast<const std::uint16_t*>(scaled.data()),
@@ -311,6 +332,7 @@ void RunIteration::unscale(optim::Optimizer& optimizer) {
   } else {
     scaler_.unscale(optimizer);
   }
+  if (layer_scaler_ != nullptr) layer_scaler_->note_gradients(optimizer, step_);
   if (dumping()) dump_->add_gradients(*backend_, optimizer.parameters());
 }
 

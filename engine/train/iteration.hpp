@@ -12,8 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/amp/layer_scaler.hpp"
 #include "engine/amp/per_loss_scaler.hpp"
+#include "engine/train/culprit_finder.hpp"
+#include "engine/train/gradient_log.hpp"
 #include "engine/train/method.hpp"
+#include "engine/train/rescue.hpp"
 #include "engine/train/tensor_dump.hpp"
 #include "engine/train/workload.hpp"
 
@@ -48,6 +52,8 @@ class RunIteration final : public Iteration {
   void collect(int which, std::initializer_list<std::size_t> groups) override;
   void unscale(optim::Optimizer& optimizer) override;
   void clip(optim::Optimizer& optimizer) override;
+  bool keeps_graphs() const override { return rescue_limit_ > 0; }
+  bool rescue(optim::Optimizer& optimizer) override;
   void step(optim::Optimizer& optimizer) override;
 
   // ---- for the trainer ----
@@ -56,6 +62,22 @@ class RunIteration final : public Iteration {
   /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names in
   /// nonfinite_parameters() wanted?
   void begin(std::uint64_t number, bool names_overflows);
+  /// Follows every value of the iterations to come, or no longer: null. Not owned; begin() clears it.
+  void set_culprit_finder(CulpritFinder* finder) {
+    finder_ = finder;
+    tape_.set_value_watcher(finder);
+  }
+  /// Does the policy decide by the counts of every step? Then a log must be set.
+  bool wants_statistics() const { return !per_loss_ && scaler_.wants_statistics(); }
+  /// Where gradients are counted from now on, cleared by whoever begins an iteration; null: nowhere. Not owned.
+  void set_gradient_log(GradientLog* log) {
+    log_ = log;
+    tape_.set_observer(log);
+  }
+  /// Of the last iteration: `attempts` is 0 where nothing was done again.
+  const Rescue& last_rescue() const { return rescue_; }
+  /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss it waits.
+  std::optional<std::string> policy_stop(const StepState& state) const;
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that recorded
   /// no loss.
   void end();
@@ -87,9 +109,17 @@ class RunIteration final : public Iteration {
   Tensor& step_memory() { return step_; }
   /// For records. With a scale for each loss, `scale` is that of loss 0.
   StepState read_step_state();
+  bool checks() const { return scaler_.checks(); }
   const std::string& policy_name() const { return scaler_.policy_name(); }
-  /// With a scale for each loss: "scaler.lossN", a StepState each. Else nothing.
+  /// With a scale for each loss: "scaler.lossN", a StepState each. With scales of layers: "scaler.layer_scales" and
+  /// "scaler.layer_counts". Else nothing.
   std::span<const optim::NamedTensor> loss_states() const { return loss_states_; }
+  /// What a checkpoint has put into the memory of all this is the state from now on.
+  void note_loaded() {
+    if (layer_scaler_ != nullptr) layer_scaler_->reload();
+  }
+  /// Null where layers have no scales of their own.
+  const amp::LayerScaler* layer_scaler() const { return layer_scaler_.get(); }
   const OptimizerGroup& group(std::size_t position) const { return groups_[position]; }
   /// Writes a GradientDump of that iteration (1-based).
   void dump_gradients(std::uint64_t step, std::filesystem::path path) {
@@ -103,6 +133,8 @@ class RunIteration final : public Iteration {
   void count_cast(DType dtype);
   void keep_names(std::size_t group);
   void note_loss_overflow(const Tensor& loss, const Tensor& seed);
+  /// The counts of all gradients since the last update, where the policy wants them; else null. Waits.
+  const amp::GradientStatistics* statistics();
 
   Backend* backend_;
   Workload* workload_;
@@ -112,6 +144,7 @@ class RunIteration final : public Iteration {
   amp::Autocast autocast_;
   amp::GradScaler scaler_;                      ///< names the policy where per_loss_ takes its place
   std::optional<amp::PerLossScaler> per_loss_;  ///< scaler.per_loss
+  std::unique_ptr<amp::LayerScaler> layer_scaler_;  ///< policies with scales of layers
   std::vector<optim::NamedTensor> loss_states_;
   std::vector<OptimizerGroup> groups_;
   std::vector<std::unique_ptr<optim::Optimizer>> optimizers_;
@@ -133,6 +166,11 @@ class RunIteration final : public Iteration {
   };
   std::optional<Ahead> ahead_;
   std::optional<GradientDump> dump_;
+  CulpritFinder* finder_ = nullptr;
+  GradientLog* log_ = nullptr;
+  amp::GradientStatistics statistics_;  ///< scratch
+  std::uint64_t rescue_limit_ = 0;      ///< scaler.rescue
+  Rescue rescue_;                       ///< of this iteration
 };
 
 }  // namespace fp16lab::engine

@@ -27,6 +27,9 @@ FP16LAB_HD inline void begin_iteration_program(StepState& step, const std::byte*
   for (std::uint64_t i = 0; i < norms.count; ++i) norms.by_optimizer[i] = 0.0;
 }
 
+/// "train.begin_rescue": the backward pass that is done again has no past.
+FP16LAB_HD inline void begin_rescue_program(StepState& step, const std::byte*) { step.loss_overflow = 0.0f; }
+
 /// A loss, and what scaling makes of it.
 struct ScaledLoss {
   const std::uint16_t* loss;    ///< back-end memory, one 16-bit element each

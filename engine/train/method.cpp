@@ -8,6 +8,8 @@ std::vector<OptimizerGroup> TrainingMethod::groups(nn::Module& model) const {
 
 void Supervised::run(Iteration& iteration) {
   optim::Optimizer& optimizer = iteration.optimizer(0);
+  const BackwardOptions options{.retain_graph = iteration.keeps_graphs()};
+  std::vector<Variable> kept;  // losses whose graphs live until the step is decided on
   {
     const amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());  // weights f32 -> f16, once
     for (std::int64_t i = 0; i < iteration.micro_batches(); ++i) {
@@ -17,11 +19,20 @@ void Supervised::run(Iteration& iteration) {
       const Variable output = iteration.network_output(iteration.model().forward(iteration.tape(), input));
       const Variable loss = iteration.loss_of(output, batch.targets);
       iteration.record_loss(loss);
-      iteration.backward(iteration.accumulated(loss));  // x S -> scaled gradients, summed over micro-batches
-      iteration.tape().reset();
+      const Variable part = iteration.accumulated(loss);
+      iteration.backward(part, options);  // x S -> scaled gradients, summed over micro-batches
+      if (options.retain_graph)
+        kept.push_back(part);
+      else
+        iteration.tape().reset();
     }
   }
   iteration.unscale(optimizer);  // detect
+  while (iteration.rescue(optimizer)) {
+    for (const Variable& part : kept) iteration.backward(part, options);
+    iteration.unscale(optimizer);
+  }
+  if (options.retain_graph) iteration.tape().reset();
   iteration.clip(optimizer);
   iteration.step(optimizer);  // apply, or skip; the trainer lets the policy decide the next S
 }

@@ -75,6 +75,12 @@ class Iteration {
   /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRecord::grad_norm learns the norm from,
   /// so call it without clipping too.
   virtual void clip(optim::Optimizer& optimizer) = 0;
+  /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to be done
+  /// again? Only where the method is rescuable().
+  virtual bool keeps_graphs() const { return false; }
+  /// Behind unscale: should the step's backward passes be done again, at a lower scale (engine/train/rescue.hpp)? Then the
+  /// policy has decided that scale and gradients are cleared: call backward for every loss again, and unscale.
+  virtual bool rescue(optim::Optimizer& /*optimizer*/) { return false; }
   /// apply, or skip: the scaler's step, which unscales first where that was not done.
   virtual void step(optim::Optimizer& optimizer) = 0;
 };
@@ -91,6 +97,8 @@ class TrainingMethod {
   /// Then iterations can be recorded and replayed (train.graph). Random masks and learning rates are no obstacle: they
   /// follow StepState. What is drawn by Iteration::number() is one, and so is what waits for the device.
   virtual bool recordable() const { return false; }
+  /// Does run() ask Iteration::rescue?
+  virtual bool rescuable() const { return false; }
   /// From cleared gradients to the last Iteration::step. The trainer has begun the iteration, and calls the scaler's
   /// update afterwards. Autocast is off on entry: the method sets an AutocastGuard around forward passes.
   virtual void run(Iteration& iteration) = 0;
@@ -106,6 +114,7 @@ class TrainingMethod {
 class Supervised final : public TrainingMethod {
  public:
   bool recordable() const override { return true; }
+  bool rescuable() const override { return true; }
   void run(Iteration& iteration) override;
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 };

@@ -21,13 +21,16 @@ class OpStatistics;  // engine/amp/op_statistics.hpp
 }
 
 /// One gradient tensor of one step, at the place where it was rounded to its stored dtype (or stored in
-/// FP32).
+/// FP32). With scales of layers (engine/amp/layer_scaler.hpp) the uses of one tensor in a step, time steps or
+/// micro-batches, may carry several scales: their counts are then brought to the largest by moving bins. Zeros stay what
+/// rounding made of them, so after.zero - before.zero is what was lost; counts of `before` alone say what would be lost
+/// if all uses had the largest scale.
 struct GradientRecord {
   std::uint64_t step = 0;
   std::string_view tensor;  ///< "fc1.weight", "fc2.input", "loss.prediction"
   GradientKind kind = GradientKind::weight;
   DType dtype = DType::f32;  ///< dtype it was stored in
-  double loss_scale = 1.0;   ///< S that the values still carry
+  double loss_scale = 1.0;   ///< what the values still carry: S, times the layer's own scale where it has one
   const CastProbe& probe;    ///< before and after the rounding; summed over the micro-batches of the step
 };
 
@@ -35,7 +38,8 @@ struct GradientRecord {
 struct StepRecord {
   std::uint64_t step = 0;      ///< 1-based, skipped ones included
   double loss = 0;             ///< unscaled training loss, mean over the micro-batches
-  double loss_scale = 1;       ///< S used in this step (not the next one); of loss 0 with scaler.per_loss
+  double loss_scale = 1;       ///< S used in this step (not the next one); of loss 0 with scaler.per_loss; where the
+                               ///< step was rescued, of its last backward pass
   bool found_inf = false;      ///< of any optimizer's gradients
   bool skipped = false;        ///< an optimizer skipped its update
   bool loss_overflow = false;  ///< a 16-bit loss times S was beyond its dtype (StepState::loss_overflow)
@@ -45,6 +49,52 @@ struct StepRecord {
   std::optional<double> underflow_rate;  ///< of all observed gradients, where this step was observed
   std::uint64_t state_hash = 0;          ///< digest of weights, optimizer state and StepState
   double seconds = 0;
+  std::uint64_t rescues = 0;  ///< backward passes that were done again (engine/train/rescue.hpp)
+};
+
+enum class CulpritPass { forward, backward };
+
+enum class CulpritCause {
+  operation,  ///< an operation gave an Inf or NaN, and all of its operands were finite
+  infinity,   ///< an operation gave a NaN of operands that held infinities on purpose (a mask)
+  parameter,  ///< a weight was not finite when the step began
+  data,       ///< the batch holds an Inf or NaN
+  constant,   ///< so does a constant of the model or a target
+  loss_scale  ///< S, or the loss times S, is beyond the loss's dtype
+};
+
+/// A value that went into the operation.
+struct CulpritOperand {
+  std::string name;  ///< "fc2.weight", "gradient", "relu of fc1"
+  DType dtype = DType::f32;
+  Shape shape;
+  double smallest = 0;  ///< of the magnitudes that are finite and not zero; 0: there are none
+  double greatest = 0;
+  ExponentHistogram histogram;
+};
+
+/// What made the first non-finite value of a pass, and of what. Facts only: analysis/first_culprit.hpp has the advice.
+struct OverflowCulprit {
+  CulpritPass pass = CulpritPass::forward;
+  CulpritCause cause = CulpritCause::operation;
+  std::string op;      ///< as op lists name it; in a backward pass: whose gradient was computed
+  std::string part;    ///< the operation within it: "cast", "matmul"; empty: itself
+  std::string layer;   ///< module path; empty: outside of all modules
+  std::string tensor;  ///< "fc2.output"; of gradients as in GradientRecord: "fc2.input"
+  DType dtype = DType::f32;
+  Shape shape;
+  std::uint32_t micro_batch = 0;
+  double loss_scale = 1;      ///< of the backward pass, or of the last one before
+  std::uint64_t element = 0;  ///< the first that is not finite, row-major
+  double value = 0;           ///< there: an infinity or NaN
+  std::uint64_t nonfinite = 0;  ///< how many are not finite
+  /// Before the rounding to 16 bits, where that is known: the element in FP32, the greatest finite magnitude of the
+  /// whole tensor, and its counts.
+  std::optional<double> wide_value;
+  double wide_greatest = 0;
+  std::optional<ExponentHistogram> wide;
+  std::vector<CulpritOperand> operands;
+  bool reached = false;  ///< the loss (of a forward pass), or the gradient of a parameter
 };
 
 /// What overflowed in one iteration.
@@ -55,6 +105,13 @@ struct OverflowRecord {
   bool loss = false;                            ///< StepRecord::loss_overflow
   std::vector<std::string> skipped_optimizers;  ///< names of groups (TrainingMethod::groups)
   std::vector<std::string> parameters;          ///< whose gradients hold an Inf or NaN
+  /// Above 0: all of the above but the skipped optimizers is of the step's first backward pass, which was done again so
+  /// often.
+  std::uint64_t rescue_attempts = 0;
+  double rescue_scale = 1;  ///< S of the last one
+  bool rescued = false;     ///< which did not overflow: the step was taken
+  bool explained = false;                       ///< somebody looked for culprits
+  std::vector<OverflowCulprit> culprits = {};   ///< at most one a pass, in the order in which they happened
 };
 
 struct EvaluationRecord {
@@ -84,6 +141,9 @@ class TrainObserver {
   virtual void on_evaluation(const EvaluationRecord& record) = 0;
   /// Should overflows be told with the names of what overflowed? Finding them costs time, in steps with one only.
   virtual bool wants_overflows() { return false; }
+  /// With wants_overflows: and with what made them? Asked before every step. Every value of the step is looked at
+  /// then, which costs time (train.graph or not, the step is done verb by verb) and changes no bit.
+  virtual bool wants_culprits() { return false; }
   /// Before on_step, for a step in which gradients or the loss overflowed.
   virtual void on_overflow(const OverflowRecord& /*record*/) {}
   /// Should the ops of this step's forward passes be counted? Asked before the step; it never changes bits.

@@ -41,10 +41,12 @@ class GradientDump {
   GradientDump(std::uint64_t step, std::filesystem::path path) : step_(step), path_(std::move(path)) {}
 
   bool due(std::uint64_t step) const { return step == step_; }
-  /// Keeps a copy of a micro-batch of that iteration.
+  /// Keeps a copy of a micro-batch of that iteration. All batches come before any gradients.
   void add_batch(Backend& backend, const data::Batch& batch);
   /// Keeps a copy of an optimizer's parameters and gradients: after unscale, before anything changes them.
   void add_gradients(Backend& backend, std::span<Parameter* const> parameters);
+  /// The backward pass is done again (engine/train/rescue.hpp).
+  void forget_gradients() { sources_.resize(2 * batch_count_); }
   /// `state`: of the iteration, before the scaler's update.
   void write(double loss, const StepState& state, bool scaled);
 

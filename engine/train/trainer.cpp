@@ -81,6 +81,7 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train
       parts_(backend, workload, *method_, train, amp, scaler, optimizer),
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
+      culprits_(backend),
       last_(step_state()) {
   check_graph(options_, backend, *method_);
   if (options_.graph) recorded_.emplace(backend, *method_, parts_, gradient_log_, parameters_);
@@ -90,15 +91,18 @@ StepRecord Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   const bool observed = observer_->wants_gradients(iteration_ + 1);
   const bool counted = observer_->wants_op_statistics(iteration_ + 1);
-  parts_.tape().set_observer(observed ? &gradient_log_ : nullptr);
+  parts_.set_gradient_log(observed || parts_.wants_statistics() ? &gradient_log_ : nullptr);
   parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
   gradient_log_.clear();
+  const bool explained = observer_->wants_overflows() && observer_->wants_culprits();
+  parts_.set_culprit_finder(explained ? &culprits_ : nullptr);
 
   do_step({.observed = observed, .names_overflows = observer_->wants_overflows()}, counted);
   parts_.fetch_ahead();
   ++iteration_;
 
   StepRecord record = record_step(observed);
+  parts_.set_culprit_finder(nullptr);  // not of evaluations
   if (counted) {
     parts_.autocast().set_statistics(nullptr);
     observer_->on_op_statistics(iteration_, op_statistics_);
@@ -110,8 +114,8 @@ StepRecord Trainer::train_step() {
 }
 
 void Trainer::do_step(StepKind kind, bool counted) {
-  // Ops are counted, and gradients dumped, by the host.
-  const bool by_host = counted || parts_.dumps(iteration_);
+  // Ops are counted, gradients dumped and values followed by the host.
+  const bool by_host = counted || parts_.dumps(iteration_) || parts_.tape().value_watcher() != nullptr;
   if (recorded_ && !by_host && recorded_->replay(iteration_, kind)) return;
   parts_.begin(iteration_, kind.names_overflows);
   method_->run(parts_);  // master weights -> ... -> step or skip
@@ -124,7 +128,8 @@ StepRecord Trainer::record_step(bool observed) {
   StepRecord record;
   record.step = iteration_;
   record.loss = parts_.mean_loss();
-  record.loss_scale = last_.scale;
+  record.rescues = parts_.last_rescue().attempts;
+  record.loss_scale = record.rescues > 0 ? parts_.last_rescue().scale : last_.scale;
   record.found_inf = std::any_of(state.found_inf.begin(), state.found_inf.end(), is_set);
   record.skipped = state.skipped_steps != last_.skipped_steps;
   record.loss_overflow = is_set(state.loss_overflow);
@@ -134,9 +139,12 @@ StepRecord Trainer::record_step(bool observed) {
   if (observed) {
     gradient_log_.settle(*backend_);
     record.underflow_rate = gradient_log_.underflow_rate();
-    gradient_log_.report(*observer_, iteration_, last_.scale);
+    gradient_log_.report(*observer_, iteration_, record.loss_scale);
   }
-  if ((record.found_inf || record.loss_overflow) && observer_->wants_overflows())
+  // Where nobody checks gradients (scaler.enabled = false, say), a loss that is not finite is told of all the same.
+  const bool explained = parts_.tape().value_watcher() != nullptr;
+  if (observer_->wants_overflows() && (record.found_inf || record.rescues > 0 || record.loss_overflow ||
+                                       (explained && !std::isfinite(record.loss))))
     report_overflow(record, state);
   last_ = state;
   return record;
@@ -149,11 +157,26 @@ void Trainer::report_overflow(const StepRecord& record, const StepState& state) 
                           .loss = record.loss_overflow,
                           .skipped_optimizers = {},
                           .parameters = {}};
+  if (parts_.tape().value_watcher() != nullptr) {
+    overflow.explained = true;
+    overflow.culprits = culprits_.culprits();
+  }
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
     if (state.skipped_steps[group] != last_.skipped_steps[group])
       overflow.skipped_optimizers.push_back(parts_.group(group).name);
+    if (record.rescues > 0) continue;
     for (std::string& name : parts_.nonfinite_parameters(group))
       overflow.parameters.push_back(std::move(name));
+  }
+  if (record.rescues > 0) {
+    const Rescue& rescue = parts_.last_rescue();
+    overflow.loss_scale = rescue.overflowed_scale;
+    overflow.gradients = true;
+    overflow.loss = rescue.loss_overflow;
+    overflow.parameters = rescue.parameters;
+    overflow.rescue_attempts = rescue.attempts;
+    overflow.rescue_scale = rescue.scale;
+    overflow.rescued = !record.found_inf;
   }
   observer_->on_overflow(overflow);
 }
@@ -237,6 +260,7 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
   TrainingState state = training_state();
   checkpoint.load(state);
   for (Parameter* parameter : parameters_) ++parameter->version;
+  parts_.note_loaded();
   last_ = step_state();
   iteration_ = last_.iteration;
   counters_ = state.counters;
@@ -245,6 +269,24 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
     throw std::runtime_error(fmt::format("{}: the loaded state has the state_hash {:016x}, expected {:016x}",
                                          checkpoint.path().string(), state_hash(), checkpoint.state_hash()));
   }
+}
+
+/// From what the run has recorded and left behind.
+Diagnosis Trainer::diagnosis(RunFacts::End end, const std::string& stop_reason) {
+  RunFacts facts = facts_.facts(counters_.skips_in_a_row, counters_.nonfinite_losses);
+  facts.end = end;
+  facts.policy = parts_.policy_name();
+  facts.stop_reason = stop_reason;
+  facts.checked = parts_.checks();
+  for (const Parameter* parameter : parameters_) {
+    ExponentHistogram histogram;
+    backend_->histogram(parameter->value, histogram);
+    if (!facts.weights.any() && histogram.nan + histogram.infinite > 0) facts.weights.first = parameter->name;
+    facts.weights.nan += histogram.nan;
+    facts.weights.infinite += histogram.infinite;
+  }
+  if (gradient_log_.seen()) facts.counts = gradient_log_.statistics();
+  return diagnose(facts);
 }
 
 bool Trainer::evaluation_due() const {
@@ -261,10 +303,17 @@ RunResult Trainer::run() {
     counters_.skips_in_a_row = record.skipped ? counters_.skips_in_a_row + 1 : 0;
     counters_.last_loss = record.loss;
 
+    facts_.note(record, last_.scale);
+
     const bool skip_limit_reached =
         options_.skip_limit > 0 && counters_.skips_in_a_row >= options_.skip_limit;
-    if (counters_.nonfinite_losses >= divergence_limit || skip_limit_reached) {
+    const std::optional<std::string> policy_stop = parts_.policy_stop(last_);
+    if (counters_.nonfinite_losses >= divergence_limit || skip_limit_reached || policy_stop) {
       result.end = RunResult::End::diverged;
+      result.diagnosis = diagnosis(skip_limit_reached ? RunFacts::End::skip_limit
+                                   : policy_stop      ? RunFacts::End::policy_stop
+                                                      : RunFacts::End::nonfinite_losses,
+                                   policy_stop.value_or(""));
       break;
     }
     RunMoment moment = iteration_ == options_.steps ? RunMoment::finished : RunMoment::going_on;

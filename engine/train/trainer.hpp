@@ -10,8 +10,9 @@
 // Where the back end runs behind the host, the host gives the whole iteration away and prepares the data of the next one
 // before it waits. It waits where it records: for the StepState, the loss and the digest of every step; with
 // scaler.per_loss for the scale of loss 0; for the counts of an observed step, all at once; for the names of gradients
-// in a step that overflowed. Between the first of these waits and the next step the device has little to do, so each
-// costs a round trip and no more. Nothing else of a step waits: not the scaler, nor clipping, nor the optimizers.
+// in a step that overflowed. Policies that decide by counts wait for those of every step, before the update;
+// scaler.rescue waits for found_inf, before the optimizer's verbs. Between the first of these waits and the next step the
+// device has little to do, so each costs a round trip and no more. Nothing else of a step waits: not the scaler, nor clipping, nor the optimizers.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "engine/nn/module.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/checkpoint.hpp"
+#include "engine/train/diagnosis.hpp"
 #include "engine/train/gradient_log.hpp"
 #include "engine/train/iteration.hpp"
 #include "engine/train/method.hpp"
@@ -52,6 +54,7 @@ struct RunResult {
   double final_loss_scale = 1;      ///< S after the last update
   std::uint64_t state_hash = 0;
   std::size_t peak_tensor_bytes = 0;      ///< most bytes of tensors alive at once, in whole pool blocks
+  std::optional<Diagnosis> diagnosis;     ///< where it ended as diverged
   std::optional<double> evaluation_loss;  ///< at the end of the run
   std::optional<double> evaluation_accuracy;
   std::optional<double> evaluation_bits_per_character;
@@ -67,7 +70,8 @@ class Trainer {
   Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
           const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer);
 
-  /// Steps until the end, a stop request, or divergence; evaluates on the way and at the end (not after
+  /// Steps until the end, a stop request, or divergence (losses that are not finite, train.skip_limit, or the rule of
+  /// the policy itself); evaluates on the way and at the end (not after
   /// divergence). After resume() it continues as the uninterrupted run would have, beginning with the evaluation
   /// that is due at the checkpoint's step.
   RunResult run();
@@ -102,6 +106,7 @@ class Trainer {
   void do_step(StepKind kind, bool counted);
   StepRecord record_step(bool observed);
   void report_overflow(const StepRecord& record, const StepState& state);
+  Diagnosis diagnosis(RunFacts::End end, const std::string& stop_reason);
   bool evaluation_due() const;
 
   Backend* backend_;
@@ -115,10 +120,12 @@ class Trainer {
   std::vector<nn::Buffer*> buffers_;
   GradientLog gradient_log_;
   std::optional<RecordedSteps> recorded_;  ///< train.graph
+  CulpritFinder culprits_;                 ///< at work where the observer wants culprits
   std::vector<DigestItem> digests_;        ///< of state_hash; kept for its capacity
   amp::OpStatistics op_statistics_;
   std::uint64_t iteration_ = 0;
   RunCounters counters_;
+  FactKeeper facts_;
   bool resumed_ = false;
   StepState last_;  ///< as read back for the last record; for records only
 };

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "engine/amp/layer_scaler.hpp"
+
 namespace fp16lab::engine {
 
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
@@ -23,6 +25,23 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
   };
   check_clipping("train.clip_norm", options.clip_norm);
   check_clipping("train.clip_value", options.clip_value);
+  if (options.graph && scaler.enabled && amp::scale_policy(scaler.policy).wants_statistics)
+    throw std::invalid_argument(
+        fmt::format("train.graph = true with scaler.policy = \"{}\": it decides by the counts of every step, "
+                    "which the host sums, and a recorded step cannot wait for them; expected train.graph = "
+                    "false, or a policy that counts steps",
+                    scaler.policy));
+  if (options.graph && scaler.rescue > 0)
+    throw std::invalid_argument(
+        fmt::format("train.graph = true with scaler.rescue = {}: whether a backward pass is done again is "
+                    "decided in the middle of a step, which a recorded one cannot wait for; one of the two "
+                    "must be off",
+                    scaler.rescue));
+  if (amp::scales_layers(scaler) && options.graph)
+    throw std::invalid_argument(
+        fmt::format("train.graph = true with scaler.policy = \"{}\": scales of layers are decided by the host in "
+                    "the middle of a step, which a recorded one cannot wait for; expected train.graph = false",
+                    scaler.policy));
 }
 
 void check_graph(const TrainOptions& options, const TrainingMethod& method) {
@@ -48,6 +67,12 @@ void check_per_loss(const amp::ScalerOptions& scaler, int losses) {
     throw std::invalid_argument(
         "scaler.per_loss = true: this training method has one loss; expected one with several, as two_models "
         "and gan have, or false");
+  if (scaler.enabled && amp::scale_policy(scaler.policy).wants_statistics)
+    throw std::invalid_argument(
+        fmt::format("scaler.per_loss = true with scaler.policy = \"{}\": it decides by the counts of all "
+                    "gradients of a step, and those of several losses carry several scales; expected a policy "
+                    "that counts steps, or false",
+                    scaler.policy));
   if (!scaler.drop_overflow_update)
     throw std::invalid_argument(
         "scaler.per_loss = true with scaler.drop_overflow_update = false: the division is left to the "

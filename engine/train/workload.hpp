@@ -39,7 +39,7 @@ struct TrainOptions {
 };
 
 /// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
-/// range, or that asks to clip gradients that the scaler leaves scaled.
+/// range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales of layers.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
 
 /// std::invalid_argument "train.graph = true: ..." where steps are to be recorded, and the back end cannot, or the method's

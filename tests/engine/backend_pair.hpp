@@ -37,6 +37,7 @@ struct ShownRun {
     GradientKind kind{};
     DType dtype{};
     ExponentHistogram before, after;
+    double loss_scale = 1;  ///< S, times the layer's
     bool operator==(const Gradient&) const = default;
   };
   using Gradients = std::map<std::string, Gradient>;
@@ -56,7 +57,7 @@ class ShowingObserver final : public TrainObserver {
   void on_gradient(const GradientRecord& record) override {
     shown_->gradients.resize(record.step);
     shown_->gradients.back()[std::string(record.tensor)] = {record.kind, record.dtype, record.probe.before,
-                                                            record.probe.after};
+                                                            record.probe.after, record.loss_scale};
   }
   void on_step(const StepRecord& record) override { shown_->steps.push_back(record); }
   void on_evaluation(const EvaluationRecord& record) override { shown_->evaluation_loss = record.loss; }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/amp/policies/dynamic.hpp"
+#include "engine/amp/policies/torch.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "tests/engine/training_run.hpp"
 #include "tests/support/message_of.hpp"
@@ -80,7 +80,7 @@ TEST_F(Checkpoint, ResumingAfterAnyStepGivesTheBitsOfTheUninterruptedRun) {
       resumed.resume(at(step));
       EXPECT_EQ(resumed.trainer.iteration(), step);
       const StepState state = resumed.trainer.step_state();
-      amp::DynamicScaling::State policy;
+      amp::TorchScaling::State policy;
       std::memcpy(&policy, state.policy.data(), sizeof(policy));
       if (setup.scaler.policy == "dynamic" && policy.growth_tracker > 0) ++inside_a_window;
       const RunResult result = resumed.trainer.run();
@@ -192,7 +192,7 @@ TEST_F(Checkpoint, HoldsNamedTensorsAndScalars) {
   for (const Parameter* parameter : run.trainer.parameters())
     EXPECT_EQ(reader.read(*reader.find(parameter->name)), bytes_of(*run.backend, parameter->value));
   EXPECT_EQ(reader.metadata().at("format"), "fp16lab-checkpoint");
-  EXPECT_EQ(reader.metadata().at("policy"), "dynamic");
+  EXPECT_EQ(reader.metadata().at("policy"), "torch") << "the name, not its alias";
   EXPECT_EQ(reader.metadata().at("iteration"), "12");
   EXPECT_EQ(reader.metadata().at("config"), "[train]\nsteps = 12\n");
 }

@@ -181,6 +181,73 @@ TEST(CudaOnHostTraining, WithoutScaling) {
   }
 }
 
+TEST(CudaOnHostTraining, ScalesOfLayers) {
+  const auto lenet = [](Backend& backend) {
+    return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.seed = 3});
+  };
+  const auto lstm = [](Backend& backend) {
+    return std::make_unique<nn::CharLstm>(
+        backend, nn::CharLstmOptions{.symbols = 12, .embedding = 10, .hidden = 9, .seed = 3});
+  };
+  amp::ScalerOptions ada_loss{.policy = "ada-loss", .initial_scale = 4};
+  ada_loss.parameters = {{"u_min", 1e-2}, {"use_weights", 1.0}};
+  amp::ScalerOptions rarely = ada_loss;
+  rarely.parameters = {{"u_min", 1e-2}, {"update_per_n_iteration", 2.0}};
+  const amp::ScalerOptions layerwise{
+      .policy = "layerwise", .initial_scale = 64, .growth_interval = 2, .groups = {{"*1*", 0x1p16}, {"*", 0x1p12}}};
+  const amp::ScalerOptions groups{
+      .policy = "groups", .initial_scale = 64, .growth_factor = 1.5, .groups = {{"*1*", 0x1p17}, {"*", 256}}};
+  for (const amp::ScalerOptions& scaler : {ada_loss, rarely, layerwise, groups}) {
+    SCOPED_TRACE(scaler.policy);
+    const ShownRun seen = expect_the_same_on_both(
+        {.model = mlp({6, 9, 5, 3}), .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)});
+    EXPECT_EQ(skipped(seen) > 0, scaler.policy != "ada-loss");
+    EXPECT_LT(skipped(seen), seen.steps.size());
+    bool scaled = false;
+    for (const auto& [name, gradient] : seen.gradients.back())
+      scaled = scaled || gradient.loss_scale != seen.steps.back().loss_scale;
+    EXPECT_TRUE(scaled);
+  }
+  // Convolutions, and joins over time steps.
+  expect_the_same_on_both({.model = lenet,
+                           .batches = images(1, Layout::nchw),
+                           .setup = setup_of({.level = Level::O1}, 2, ada_loss)});
+  expect_the_same_on_both({.model = lstm,
+                           .batches = [] { return std::make_unique<TinyText>(); },
+                           .setup = setup_of({.level = Level::O1}, 2, ada_loss)});
+}
+
+TEST(CudaOnHostTraining, PoliciesWithStatistics) {
+  for (const char* const policy : {"lost-mass", "popart", "openseq2seq-logmax"}) {
+    SCOPED_TRACE(policy);
+    amp::ScalerOptions scaler = overflowing();
+    scaler.policy = policy;
+    scaler.parameters = {{"max_scale", 0x1p30}};
+    PairedRun run{.model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
+    run.setup.train.accumulate = 2;
+    const ShownRun seen = expect_the_same_on_both(run);
+    EXPECT_GT(skipped(seen), 0u);
+    EXPECT_LT(skipped(seen), seen.steps.size());
+  }
+}
+
+TEST(CudaOnHostTraining, RescuedSteps) {
+  for (const char* const policy : {"torch", "lost-mass"}) {
+    SCOPED_TRACE(policy);
+    amp::ScalerOptions scaler = overflowing();
+    scaler.policy = policy;
+    scaler.rescue = 2;
+    PairedRun run{.model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
+    run.setup.train.accumulate = 2;
+    run.setup.train.clip_value = 0.125;
+    const ShownRun seen = expect_the_same_on_both(run);
+    std::uint64_t rescues = 0;
+    for (const StepRecord& step : seen.steps) rescues += step.rescues;
+    EXPECT_GT(rescues, 0u);
+    EXPECT_LT(skipped(seen), seen.steps.size());
+  }
+}
+
 // ---- other networks ----
 
 TEST(CudaOnHostTraining, LeNet5InBothLayouts) {

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <regex>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -102,6 +104,59 @@ TEST(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
       ASSERT_EQ(bytes_of(on_device), bytes_of(on_host)) << policy.name << ", step " << step;
     }
   }
+}
+
+/// Magnitudes as gradients have them, and what is not finite now and then.
+amp::GradientStatistics made_up_statistics(std::mt19937& random) {
+  amp::GradientStatistics statistics;
+  for (ExponentHistogram* histogram : {&statistics.weight, &statistics.activation}) {
+    const int top = static_cast<int>(random() % 30);
+    for (int e = top - 40; e <= top; ++e)
+      histogram->bins[static_cast<std::size_t>(e - ExponentHistogram::min_exponent)] = random() % 1000;
+    histogram->zero = random() % 100;
+    histogram->nan = random() % 7 == 0 ? 1 : 0;
+  }
+  return statistics;
+}
+
+TEST(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
+  const auto device = on_host::make_cuda_backend_on_host();
+  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+  std::mt19937 random(11);
+  std::size_t policies = 0;
+  for (const amp::PolicyDescription& description : amp::scale_policies()) {
+    if (!description.wants_statistics) continue;
+    ++policies;
+    const amp::ScalePolicy policy =
+        amp::make_scale_policy({.policy = std::string(description.name),
+                                .parameters = {{"min_scale", 0}, {"max_scale", 0}}});  // neither floor nor ceiling
+    Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
+    StepState by_hand = policy.initial;
+    std::set<double> scales;
+    for (int step = 0; step < 60; ++step) {
+      const amp::GradientStatistics statistics = made_up_statistics(random);
+      const bool overflow = random() % 8 == 0;
+      for (const auto& [backend, memory] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
+        StepState state = backend->read_step_state(*memory);
+        state.found_inf = {};
+        state.found_inf.front() = overflow ? 1.0f : 0.0f;
+        backend->write_step_state(state, *memory);
+        const auto bytes = std::as_bytes(std::span(&statistics, 1));
+        Tensor uploaded = backend->empty({static_cast<std::int64_t>(bytes.size())}, DType::u8);
+        backend->upload(bytes, uploaded);
+        backend->run(
+            with_statistics(policy, reinterpret_cast<const amp::GradientStatistics*>(uploaded.data())),
+            *memory);
+      }
+      amp::advance(policy, by_hand, {.found_inf = overflow, .statistics = &statistics});
+      const StepState on_device = device->read_step_state(there), on_host = host->read_step_state(here);
+      ASSERT_EQ(bytes_of(on_device), bytes_of(on_host)) << policy.name << ", step " << step;
+      ASSERT_EQ(bytes_of(on_host), bytes_of(by_hand)) << policy.name << ", step " << step;
+      scales.insert(on_host.scale);
+    }
+    EXPECT_GT(scales.size(), 2u) << policy.name << " rests";
+  }
+  EXPECT_GE(policies, 3u);
 }
 
 std::string rejection(Backend& backend, const ScalarProgram& program) {

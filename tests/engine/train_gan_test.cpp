@@ -52,7 +52,7 @@ HandResult hand_loop(const RunSetup& setup, const std::vector<HostBatch>& batche
                     .last_gradients = {},
                     .scales = {},
                     .losses = {}};
-  HandScale scale{.scale = setup.scaler.initial_scale, .interval = setup.scaler.growth_interval};
+  HandScale scale{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
     const auto seed = static_cast<float>(scale.scale);
     Tape tape(*backend);

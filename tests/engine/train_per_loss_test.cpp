@@ -104,7 +104,7 @@ HandResult hand_loop(const RunSetup& setup, Outputs outputs) {
   HandResult result{.models = {hand_model(*backend, *make_mlp(*backend, "model0", outputs.a)),
                                hand_model(*backend, *make_mlp(*backend, "model1", outputs.b))},
                     .steps = {}};
-  const HandScale fresh{.scale = setup.scaler.initial_scale, .interval = setup.scaler.growth_interval};
+  const HandScale fresh{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
   HandScale scales[loss_count] = {fresh, fresh};
   for (std::uint64_t number = 0; number < setup.train.steps; ++number) {
     const HostBatch& batch = batches[number % batches.size()];

@@ -68,7 +68,7 @@ HandResult hand_loop(const RunSetup& setup, Large large) {
   HandResult result{.models = {hand_model(*backend, *make_mlp(*backend, "model0", large.model0)),
                                hand_model(*backend, *make_mlp(*backend, "model1", large.model1))},
                     .steps = {}};
-  HandScale scale{.scale = setup.scaler.initial_scale, .interval = setup.scaler.growth_interval};
+  HandScale scale{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
     const HostBatch& batch = batches[step % batches.size()];
     Tape tape(*backend);

@@ -58,6 +58,7 @@ struct Recorder final : TrainObserver {
   std::vector<OverflowRecord> overflows;
   std::vector<amp::OpStatistics> op_statistics;
   std::uint64_t count_ops_at = 0;  ///< a step; 0: none
+  bool explain = false;            ///< wants culprits
   std::filesystem::path folder;
   std::uint64_t stop_after = 0;
 
@@ -66,6 +67,7 @@ struct Recorder final : TrainObserver {
   void on_step(const StepRecord& record) override { steps.push_back(record); }
   void on_evaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
   bool wants_overflows() override { return true; }
+  bool wants_culprits() override { return explain; }
   void on_overflow(const OverflowRecord& record) override { overflows.push_back(record); }
   bool wants_op_statistics(std::uint64_t step) override { return step == count_ops_at; }
   void on_op_statistics(std::uint64_t step, const amp::OpStatistics& statistics) override {

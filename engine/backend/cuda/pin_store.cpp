@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/philox.hpp"
 
 namespace fp16lab::engine {
@@ -157,7 +158,7 @@ PinFile read_pins(const std::filesystem::path& path) {
     throw std::runtime_error(
         fmt::format("backend.pins: {}:{} is not a line of pinned products ({}); remove the "
                     "file, or name another one",
-                    path.string(), number, error.what()));
+                    path.string(), number, printable(error.what())));
   }
   return file;
 }

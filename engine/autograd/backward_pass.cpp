@@ -1,0 +1,315 @@
+#include "engine/autograd/backward_pass.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "engine/autograd/ops.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+using Kind = AutogradError::Kind;
+
+constexpr bool is_scaled(Op op) { return op == Op::linear || op == Op::matmul || op == Op::conv2d; }
+
+constexpr GradientKind kind_of(SlotLabel label) {
+  return label == SlotLabel::weight || label == SlotLabel::bias ? GradientKind::weight
+                                                                : GradientKind::activation;
+}
+
+}  // namespace
+
+void BackwardPass::add_output(const Variable& output, const Tensor* seed) {
+  const Tape::Node& node = tape_.node(output, call_);
+  Tensor value;
+  if (seed == nullptr) {
+    if (node.shape.element_count() != 1) {
+      throw AutogradError(Kind::missing_seed,
+                          std::string(call_) + ": the output " + tape_.describe(output.id()) + " has shape " +
+                              node.shape.to_string() + "; only a scalar may go without a seed");
+    }
+    value = tape_.backend().empty(node.shape, node.dtype);
+    tape_.backend().fill(value, 1.0);
+  } else {
+    if (!seed->defined() || seed->dtype() != node.dtype ||
+        !(seed->shape() == node.shape || (seed->element_count() == 1 && node.shape.element_count() == 1))) {
+      throw AutogradError(Kind::bad_seed, std::string(call_) + ": the seed is " + seed->describe() +
+                                              ", but the output " + tape_.describe(output.id()) + " is " +
+                                              std::string(name_of(node.dtype)) + " " +
+                                              node.shape.to_string());
+    }
+    value = seed->reshaped(node.shape);
+  }
+  entries_[output.id()].is_output = true;
+  start_ = std::max(start_, output.id() + 1);
+  ValueWatcher* const watcher = tape_.value_watcher_;
+  const ValueMark mark = watcher != nullptr ? watcher->on_seed(tape_, output, value) : ValueMark{};
+  if (create_graph_) {
+    const Variable recorded = tape_.constant(value);
+    if (watcher != nullptr) watcher->adopt(recorded, mark);
+    accumulate(output.id(), recorded);
+  } else {
+    accumulate(output.id(), value, 0, mark);
+  }
+}
+
+void BackwardPass::find_paths() {
+  for (std::uint32_t id = first_; id < start_; ++id) {
+    bool reaches = entries_[id].wanted;
+    for (const auto& slot : tape_.slots_of(tape_.nodes_[id]))
+      reaches = reaches || (slot.vjp && entries_[slot.input].on_path);
+    // A released node has no vjps left: whatever it may have reached, it is on the way.
+    entries_[id].on_path = reaches || (tape_.nodes_[id].released && released_reaches(id));
+  }
+}
+
+bool BackwardPass::released_reaches(std::uint32_t id) const {
+  const auto slots = tape_.slots_of(tape_.nodes_[id]);
+  return std::any_of(slots.begin(), slots.end(),
+                     [this](const auto& slot) { return entries_[slot.input].on_path; });
+}
+
+void BackwardPass::check_released() {
+  for (std::uint32_t id = start_; id-- > first_;) {
+    Entry& entry = entries_[id];
+    if (!entry.on_path || !(entry.reached || entry.has_cotangent())) continue;
+    const Tape::Node& node = tape_.nodes_[id];
+    if (node.released) {
+      throw AutogradError(
+          Kind::graph_released,
+          std::string(call_) + ": the values of " + tape_.describe(id) +
+              " were released by an earlier backward pass; pass retain_graph = true to that one");
+    }
+    for (const auto& slot : tape_.slots_of(node)) {
+      if (slot.vjp) entries_[slot.input].reached = true;
+    }
+  }
+}
+
+void BackwardPass::propagate(std::uint32_t id) {
+  const std::size_t mark = tape_.nodes_.size();
+  const std::uint32_t slot_count = tape_.nodes_[id].slot_count;
+  if (slot_count > 0) {
+    if (scales_ != nullptr && is_scaled(tape_.nodes_[id].op)) rescale(id);
+    const Variable output = tape_.handle(id);
+    const Variable cotangent = gradient(id);
+    for (std::uint32_t slot = 0; slot < slot_count; ++slot) hand_on(id, slot, cotangent, output);
+  }
+  if (!create_graph_) tape_.truncate(mark);
+  if (mode_ == Mode::into_parameters && entries_[id].wanted) add_to_parameter(id);
+  if (mode_ == Mode::into_parameters || !entries_[id].wanted) {
+    entries_[id].cotangent = {};
+    entries_[id].recorded_cotangent = {};
+  }
+  if (!retain_graph_) release(id);
+}
+
+template <class Compute>
+Variable BackwardPass::probed(CastProbe& probe, const Compute& compute) {
+  struct Restore {
+    Tape& tape;
+    CastProbe* outer;
+    ~Restore() { tape.probe_ = outer; }
+  } const restore{tape_, tape_.probe_};
+  tape_.probe_ = &probe;
+  return compute();
+}
+
+template <class Compute>
+Variable BackwardPass::observed(std::uint32_t id, SlotLabel label, const Compute& compute) {
+  if (tape_.observer_ == nullptr || label == SlotLabel::none) return compute();
+  CastProbe probe;
+  const Variable result = probed(probe, compute);
+  if (!result.defined()) return result;
+  if (probe.counted == 0) probe = taken_rounding(id);
+  if (probe.counted == 0)  // nothing was narrowed on the way: count the values themselves
+    tape_.backend().histogram(result.tensor(), probe);
+  std::string& name = scratch_.observed_name;
+  name = tape_.scopes_[tape_.nodes_[id].scope].path;
+  if (!name.empty()) name += '.';
+  name += name_of(label);
+  tape_.observer_->on_scaled_gradient(name, kind_of(label), result.dtype(), probe, entries_[id].exponent);
+  return result;
+}
+
+void BackwardPass::hand_on(std::uint32_t id, std::uint32_t slot, const Variable& cotangent,
+                           const Variable& output) {
+  const std::size_t position = tape_.nodes_[id].first_slot + slot;
+  const std::uint32_t input = tape_.slots_[position].input;
+  if (!tape_.slots_[position].vjp || !entries_[input].on_path) return;
+  if (narrows_into_parameter(id, position)) {
+    accumulate(input, cotangent.tensor(), entries_[id].exponent, entries_[id].mark);
+    return;
+  }
+  // A copy: vjps record nodes, and the pool of slots may move.
+  const Vjp vjp = tape_.slots_[position].vjp;
+  const SlotLabel label = tape_.slots_[position].label;
+  const ShownSite shown(tape_, id, label, input, cotangent);
+  const bool watched = tape_.observer_ != nullptr && is_watch(input);
+  CastProbe rounding;
+  const Variable result = watched && label == SlotLabel::none
+                              ? probed(rounding, [&] { return vjp(cotangent, output); })
+                              : observed(id, label, [&] { return vjp(cotangent, output); });
+  if (!result.defined()) return;
+  check_result(id, input, result);
+  if (watched) keep_rounding(input, result, rounding);
+  ValueWatcher* const watcher = tape_.value_watcher_;
+  const ValueMark mark =
+      watcher != nullptr ? watcher->on_gradient(tape_, cotangent, output, result) : ValueMark{};
+  if (create_graph_) {
+    accumulate(input, result);
+  } else {
+    accumulate(input, result.tensor(), entries_[id].exponent, mark);
+  }
+}
+
+void BackwardPass::rescale(std::uint32_t id) {
+  const Tape::Node& node = tape_.nodes_[id];
+  const auto slots = tape_.slots_of(node);
+  Entry& entry = entries_[id];
+  const Parameter* weight = nullptr;
+  for (std::size_t slot = 2; slot-- > 0 && weight == nullptr;)
+    weight = tape_.cast_parameter_of(tape_.handle(slots[slot].input));
+  const int exponent = scales_->exponent_at({.scope = tape_.scopes_[node.scope].path,
+                                             .op = node.op,
+                                             .weight = weight,
+                                             .cotangent = entry.cotangent,
+                                             .operand = tape_.nodes_[slots[1].input].value,
+                                             .exponent = entry.exponent});
+  const int change = exponent - entry.exponent;
+  if (change == 0) return;
+  const Tensor scaled = times_power_of_two(tape_.backend(), entry.cotangent, change);
+  if (ValueWatcher* const watcher = tape_.value_watcher_; watcher != nullptr) {  // it may have overflowed
+    const Variable cotangent = gradient(id);
+    const ShownSite shown(tape_, id, SlotLabel::none, id, cotangent);
+    tape_.offer_wide(scaled, [&] {
+      return times_power_of_two(tape_.backend(), converted(cotangent.tensor(), DType::f32), change);
+    });
+    entry.mark = watcher->mark_of(tape_, tape_.record(Op::scale, scaled, {{cotangent, {}}}));
+  }
+  entry.cotangent = scaled;
+  entry.exponent = exponent;
+}
+
+void BackwardPass::meet(Entry& entry, Tensor& contribution, int exponent) {
+  Backend& backend = tape_.backend();
+  const int joined =
+      joined_exponent(largest_magnitude(backend, entry.cotangent), entry.exponent,
+                      largest_magnitude(backend, contribution), exponent, contribution.dtype());
+  if (joined != entry.exponent)
+    entry.cotangent = times_power_of_two(backend, entry.cotangent, joined - entry.exponent);
+  if (joined != exponent) contribution = times_power_of_two(backend, contribution, joined - exponent);
+  entry.exponent = joined;
+}
+
+bool BackwardPass::narrows_into_parameter(std::uint32_t id, std::size_t slot) const {
+  const Tape::InputSlot& way = tape_.slots_[slot];
+  const Tape::Node& leaf = tape_.nodes_[way.input];
+  return mode_ == Mode::into_parameters && way.label == SlotLabel::none && tape_.nodes_[id].op == Op::cast &&
+         leaf.parameter != nullptr && leaf.dtype == DType::f32 &&
+         leaf.parameter->dtypes.gradient == tape_.nodes_[id].dtype && !entries_[way.input].has_cotangent();
+}
+
+void BackwardPass::accumulate(std::uint32_t id, const Variable& contribution) {
+  Variable& sum = entries_[id].recorded_cotangent;
+  sum = sum.defined() ? ops::add(sum, contribution) : contribution;
+}
+
+void BackwardPass::accumulate(std::uint32_t id, Tensor contribution, int exponent, ValueMark mark) {
+  Tensor& cotangent = entries_[id].cotangent;
+  if (!cotangent.defined()) {
+    cotangent = std::move(contribution);
+    entries_[id].exponent = exponent;
+    entries_[id].mark = mark;
+    return;
+  }
+  ValueWatcher* const watcher = tape_.value_watcher_;  // who looks at both addends after the addition
+  cotangent = converted(std::move(cotangent), contribution.dtype());  // see narrows_into_parameter
+  if (exponent != entries_[id].exponent) meet(entries_[id], contribution, exponent);
+  // Vjps may hand the same memory to several inputs, or give back what they were given.
+  if (watcher == nullptr && cotangent.owns_memory_alone()) {
+    tape_.backend().binary(BinaryOp::add, cotangent, contribution, cotangent);
+    return;
+  }
+  Tensor sum = tape_.backend().empty(contribution.shape(), contribution.dtype());
+  tape_.backend().binary(BinaryOp::add, cotangent, contribution, sum);
+  if (watcher != nullptr)
+    entries_[id].mark = watcher->on_sum(tape_, cotangent, entries_[id].mark, contribution, mark, sum);
+  cotangent = std::move(sum);
+}
+
+void BackwardPass::add_to_parameter(std::uint32_t id) {
+  Backend& backend = tape_.backend();
+  Parameter& parameter = *tape_.nodes_[id].parameter;
+  const DType dtype = parameter.dtypes.gradient;
+  ValueWatcher* const watcher = tape_.value_watcher_;
+  const Tensor shown = watcher != nullptr ? entries_[id].cotangent : Tensor();
+  Tensor before;
+  if (watcher != nullptr && parameter.has_gradient) {
+    before = backend.empty(parameter.gradient.shape(), parameter.gradient.dtype());
+    backend.copy(parameter.gradient, before);
+  }
+  // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32 master.
+  Tensor contribution = converted(std::exchange(entries_[id].cotangent, {}), dtype);
+  if (entries_[id].exponent != 0) contribution = unscaled(parameter, contribution, entries_[id].exponent);
+  const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype;
+  if (parameter.has_gradient && !fits) {
+    throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
+                           parameter.gradient.describe() + ", but it is to be " +
+                           std::string(name_of(dtype)) + "; clear it first");
+  }
+  if (parameter.has_gradient) {
+    backend.binary(BinaryOp::add, parameter.gradient, contribution, parameter.gradient);
+  } else if (contribution.owns_memory_alone()) {
+    parameter.gradient = contribution.reshaped(parameter.value.shape());
+  } else {  // cotangents may share memory with each other, the buffer is the parameter's own
+    if (!fits) parameter.gradient = backend.empty(parameter.value.shape(), dtype);
+    backend.copy(contribution, parameter.gradient);
+  }
+  parameter.has_gradient = true;
+  if (watcher != nullptr)
+    watcher->on_parameter(tape_, parameter, entries_[id].mark, shown, before, parameter.gradient);
+}
+
+Tensor BackwardPass::unscaled(const Parameter& parameter, const Tensor& gradient, int exponent) const {
+  if (gradient.dtype() != DType::f32) {
+    throw std::logic_error(
+        "Tape::backward: the gradient of " + parameter.name + " is kept in " +
+        std::string(name_of(gradient.dtype())) + " and carries a layer's scale of 2^" +
+        std::to_string(exponent) +
+        ": dividing by it would round. Let gradients add up in f32 (ParameterDTypes::gradient; "
+        "amp.master_gradients = true, or level O1)");
+  }
+  return times_power_of_two(tape_.backend(), gradient, -exponent);
+}
+
+void BackwardPass::keep_rounding(std::uint32_t watch, const Variable& gradient, const CastProbe& probe) {
+  if (entries_[watch].has_cotangent()) {
+    taken_rounding(watch);
+  } else if (gradient.dtype() != DType::f32 &&
+             probe.counted == static_cast<std::uint64_t>(gradient.shape().element_count())) {
+    scratch_.watched.push_back({watch, probe});
+  }
+}
+
+CastProbe BackwardPass::taken_rounding(std::uint32_t watch) {
+  auto& kept = scratch_.watched;
+  const auto found =
+      std::find_if(kept.begin(), kept.end(), [watch](const auto& entry) { return entry.watch == watch; });
+  if (found == kept.end()) return {};
+  const CastProbe probe = found->probe;
+  kept.erase(found);
+  return probe;
+}
+
+void BackwardPass::check_result(std::uint32_t id, std::uint32_t input, const Variable& result) const {
+  const Tape::Node& node = tape_.nodes_[input];
+  if (result.dtype() == node.dtype && result.shape() == node.shape) return;
+  throw std::logic_error(std::string(call_) + ": the vjp of " + tape_.describe(id) + " gave " +
+                         std::string(name_of(result.dtype())) + " " + result.shape().to_string() +
+                         " for an input of " + std::string(name_of(node.dtype)) + " " +
+                         node.shape.to_string());
+}
+
+}  // namespace fp16lab::engine

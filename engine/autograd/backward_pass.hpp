@@ -1,0 +1,203 @@
+// BackwardPass: one backward pass over a tape. Internal to engine/autograd: the driver behind Tape::backward and
+// Tape::gradients.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/autograd/tape.hpp"
+
+namespace fp16lab::engine {
+
+/// What a pass knows of the nodes, by id. Kept between passes for its memory only.
+struct Tape::BackwardScratch {
+  struct Entry {
+    Tensor cotangent;             ///< when the pass is not recorded
+    Variable recorded_cotangent;  ///< when it is
+    bool wanted = false;          ///< a target of the pass
+    bool is_output = false;
+    bool on_path = false;  ///< a wanted node can be reached from here
+    bool reached = false;  ///< by a cotangent, as far as the recorded slots tell
+    int exponent = 0;      ///< the cotangent carries 2^exponent (engine/autograd/gradient_scales.hpp)
+    ValueMark mark;        ///< of `cotangent`, where there is a value watcher
+    bool has_cotangent() const { return cotangent.defined() || recorded_cotangent.defined(); }
+  };
+  struct WatchedRounding {
+    std::uint32_t watch;
+    CastProbe probe;
+  };
+  std::vector<Entry> entries;
+  std::vector<WatchedRounding> watched;  ///< of watches whose gradient is not complete yet
+  std::string observed_name;
+};
+
+/// One pass over a tape. Cotangents are Tensors when the pass is not recorded (temporaries of each node are
+/// dropped at once), and Variables of the tape when it is.
+class BackwardPass {
+ public:
+  enum class Mode {
+    into_parameters,  ///< gradients are added to the parameters as soon as they are complete
+    kept,             ///< gradients of the targets are kept for the caller
+    recorded,         ///< and are differentiable themselves
+  };
+
+  BackwardPass(Tape& tape, std::string_view call, Mode mode, bool retain_graph)
+      : tape_(tape),
+        scratch_(next_scratch(tape)),
+        entries_(scratch_.entries),
+        call_(call),
+        mode_(mode),
+        scales_(mode == Mode::into_parameters ? tape.gradient_scales_ : nullptr),
+        create_graph_(mode == Mode::recorded),
+        retain_graph_(retain_graph || create_graph_),
+        grad_mode_(tape, create_graph_),
+        autocast_off_(tape, nullptr) {
+    entries_.resize(tape.nodes_.size());
+  }
+  ~BackwardPass() {
+    entries_.clear();
+    scratch_.watched.clear();
+    --tape_.backward_depth_;
+  }
+  BackwardPass(const BackwardPass&) = delete;
+  BackwardPass& operator=(const BackwardPass&) = delete;
+
+  void add_output(const Variable& output, const Tensor* seed);
+
+  /// Gradients are computed for, and where the mode says so kept at, these nodes.
+  void add_target(std::uint32_t id) {
+    entries_[id].wanted = true;
+    first_ = std::min(first_, id);
+  }
+  bool has_target() const { return first_ < entries_.size(); }
+
+  void run() {
+    find_paths();
+    check_released();
+    for (std::uint32_t id = start_; id-- > first_;) {
+      if (entries_[id].on_path && entries_[id].has_cotangent()) propagate(id);
+    }
+  }
+
+  bool has_gradient(std::uint32_t id) const { return entries_[id].has_cotangent(); }
+  Variable gradient(std::uint32_t id) {
+    if (create_graph_) return entries_[id].recorded_cotangent;
+    const Variable cotangent = tape_.constant(entries_[id].cotangent);
+    if (tape_.value_watcher_ != nullptr) tape_.value_watcher_->adopt(cotangent, entries_[id].mark);
+    return cotangent;
+  }
+
+ private:
+  using Entry = Tape::BackwardScratch::Entry;
+
+  static Tape::BackwardScratch& next_scratch(Tape& tape) {
+    if (tape.scratch_.size() == tape.backward_depth_)
+      tape.scratch_.push_back(std::make_unique<Tape::BackwardScratch>());
+    return *tape.scratch_[tape.backward_depth_++];
+  }
+
+  void find_paths();
+  bool released_reaches(std::uint32_t id) const;
+
+  /// Throws, before anything changes, if the pass would need a released value. Only nodes that a cotangent can
+  /// reach matter: a released sub-graph beside the path is no error.
+  void check_released();
+
+  void propagate(std::uint32_t id);
+
+  void hand_on(std::uint32_t id, std::uint32_t slot, const Variable& cotangent, const Variable& output);
+
+  // ---- gradient scales (engine/autograd/gradient_scales.hpp)
+  /// Gives the cotangent of a product the exponent that it is to have.
+  void rescale(std::uint32_t id);
+  /// Brings the gradient of a node and a contribution to it to one exponent.
+  void meet(Entry& entry, Tensor& contribution, int exponent);
+
+  /// Tells a value watcher which gradient is being computed.
+  class ShownSite {
+   public:
+    ShownSite(Tape& tape, std::uint32_t id, SlotLabel label, std::uint32_t input, const Variable& cotangent)
+        : tape_(tape), outer_(tape.backward_site_) {
+      if (tape.value_watcher_ == nullptr) return;
+      const Tape::Node& node = tape.nodes_[id];
+      site_ = {node.op, node.scope, label, input, cotangent.id()};
+      tape.backward_site_ = &site_;
+    }
+    ~ShownSite() { tape_.backward_site_ = outer_; }
+    ShownSite(const ShownSite&) = delete;
+    ShownSite& operator=(const ShownSite&) = delete;
+
+   private:
+    Tape& tape_;
+    const BackwardSite* outer_;
+    BackwardSite site_;
+  };
+
+  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first to reach it?
+  /// Then its cotangent would be widened here and narrowed again in add_to_parameter, which is exact: it stays as it is,
+  /// and there is no FP32 copy of the gradient.
+  bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const;
+
+  void accumulate(std::uint32_t id, const Variable& contribution);
+  void accumulate(std::uint32_t id, Tensor contribution, int exponent, ValueMark mark);
+
+  /// All contributions are in: they come from nodes with greater ids.
+  void add_to_parameter(std::uint32_t id);
+  /// Without the power of two that layers gave it: exact in FP32.
+  Tensor unscaled(const Parameter& parameter, const Tensor& gradient, int exponent) const;
+  Tensor converted(Tensor x, DType dtype) const {
+    if (x.dtype() == dtype) return x;
+    Tensor out = tape_.backend().empty(x.shape(), dtype);
+    tape_.backend().cast(x, out);
+    return out;
+  }
+
+  void release(std::uint32_t id) {
+    Tape::Node& node = tape_.nodes_[id];
+    if (node.op == Op::leaf) return;
+    for (std::uint32_t slot = 0; slot < node.slot_count; ++slot)
+      tape_.slots_[node.first_slot + slot].vjp = {};
+    node.released = true;
+    if (!entries_[id].is_output) node.value = {};
+  }
+
+  // ---- watches (ops::watch): the vjp of a watch rounds nothing. Where one operation gave its whole gradient, that
+  // operation's rounding is shown; a sum of several is shown as stored.
+  bool is_watch(std::uint32_t id) const {
+    const Tape::Node& node = tape_.nodes_[id];
+    return node.op == Op::identity && node.slot_count == 1 &&
+           tape_.slots_[node.first_slot].label != SlotLabel::none;
+  }
+  /// `gradient` is about to be accumulated; `probe` is what its computation narrowed. That is its own rounding if the
+  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say).
+  void keep_rounding(std::uint32_t watch, const Variable& gradient, const CastProbe& probe);
+  CastProbe taken_rounding(std::uint32_t watch);
+
+  /// With `probe` as the tape's.
+  template <class Compute>
+  Variable probed(CastProbe& probe, const Compute& compute);
+  /// And shown to the observer, where there is one and the slot has a name.
+  template <class Compute>
+  Variable observed(std::uint32_t id, SlotLabel label, const Compute& compute);
+
+  void check_result(std::uint32_t id, std::uint32_t input, const Variable& result) const;
+
+  Tape& tape_;
+  Tape::BackwardScratch& scratch_;
+  std::vector<Entry>& entries_;
+  std::string_view call_;
+  Mode mode_;
+  GradientScales* scales_;  ///< null: all exponents stay 0
+  bool create_graph_;
+  bool retain_graph_;
+  GradModeGuard grad_mode_;
+  CastPolicyGuard autocast_off_;
+  std::uint32_t start_ = 0;           ///< one above the highest output
+  std::uint32_t first_ = UINT32_MAX;  ///< the lowest target
+};
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,398 @@
+#include "engine/train/culprit_finder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "engine/autograd/dispatch.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+/// Events beyond are counted as the last one: a step with so many has its culprit among the first.
+constexpr std::size_t most_events = 256;
+
+/// Element i of the result depends on element i of each operand, after broadcasting.
+bool is_elementwise(Op op) {
+  switch (op) {
+    case Op::cast:
+    case Op::add:
+    case Op::subtract:
+    case Op::multiply:
+    case Op::divide:
+    case Op::scale:
+    case Op::divide_constant:
+    case Op::negate:
+    case Op::maximum:
+    case Op::minimum:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Where element `index` of a tensor of shape `to` comes from in one of shape `from`, which broadcasts to it.
+std::size_t broadcast_source(std::uint64_t index, const Shape& to, const Shape& from) {
+  std::uint64_t source = 0, stride = 1;
+  for (int axis = 1; axis <= to.rank(); ++axis) {
+    const auto extent = static_cast<std::uint64_t>(to[to.rank() - axis]);
+    const std::uint64_t at = index % extent;
+    index /= extent;
+    if (axis > from.rank()) continue;
+    const auto own = static_cast<std::uint64_t>(from[from.rank() - axis]);
+    if (own != 1) source += at * stride;
+    stride *= own;
+  }
+  return static_cast<std::size_t>(source);
+}
+
+bool broadcasts(const Shape& from, const Shape& to) {
+  if (from.rank() > to.rank()) return false;
+  for (int axis = 1; axis <= from.rank(); ++axis) {
+    const std::int64_t own = from[from.rank() - axis];
+    if (own != 1 && own != to[to.rank() - axis]) return false;
+  }
+  return true;
+}
+
+std::string joined(std::string_view layer, std::string_view name) {
+  if (layer.empty() || name.empty()) return std::string(layer.empty() ? name : layer);
+  return std::string(layer) + "." + std::string(name);
+}
+
+}  // namespace
+
+void CulpritFinder::clear() {
+  known_.clear();
+  events_.clear();
+  loss_scale_ = 1;
+}
+
+ValueMark CulpritFinder::counted(const Tensor& tensor) {
+  ValueMark mark{.known = true, .nan = false, .origin = 0};
+  if (!tensor.defined() || !is_floating(tensor.dtype())) return mark;
+  ExponentHistogram counts;
+  backend_->histogram(tensor, counts);
+  mark.nan = counts.nan > 0;
+  // Whose it is the caller finds out; until then it is nobody's.
+  mark.origin = counts.nan + counts.infinite > 0 ? std::numeric_limits<std::uint16_t>::max() : 0;
+  return mark;
+}
+
+std::uint16_t CulpritFinder::worse(std::uint16_t a, std::uint16_t b) const {
+  if (a == 0 || b == 0) return std::max(a, b);
+  if (weak(a) != weak(b)) return weak(a) ? b : a;
+  return std::min(a, b);
+}
+
+std::uint16_t CulpritFinder::inherited(std::span<const ValueMark> marks) const {
+  std::uint16_t origin = 0;
+  for (const ValueMark& mark : marks) origin = worse(origin, mark.origin);
+  return origin;
+}
+
+void CulpritFinder::reached(std::uint16_t origin) {
+  if (origin != 0) events_[origin - 1].facts.reached = true;
+}
+
+std::vector<float> CulpritFinder::host_values(const Tensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
+  const Tensor wide = tensor.dtype() == DType::f32 ? tensor : widened(*backend_, tensor);
+  backend_->download(wide, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+std::uint64_t CulpritFinder::first_nonfinite(const Tensor& tensor) {
+  const std::vector<float> values = host_values(tensor);
+  const auto found =
+      std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  return static_cast<std::uint64_t>(found - values.begin());
+}
+
+std::uint64_t CulpritFinder::first_new(const Tensor& value, std::span<const NamedTensor> operands) {
+  const std::vector<float> values = host_values(value);
+  std::vector<std::vector<float>> sources;
+  for (const NamedTensor& operand : operands) {
+    if (!broadcasts(operand.tensor.shape(), value.shape())) return values.size();
+    sources.push_back(host_values(operand.tensor));
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    bool fresh = true;
+    for (std::size_t operand = 0; operand < sources.size(); ++operand)
+      fresh = fresh &&
+              std::isfinite(
+                  sources[operand][broadcast_source(i, value.shape(), operands[operand].tensor.shape())]);
+    if (fresh) return i;
+  }
+  return values.size();
+}
+
+std::uint16_t CulpritFinder::add(OverflowCulprit facts, const Tensor& value,
+                                 std::span<const NamedTensor> operands, const Tensor& wide,
+                                 std::uint64_t element, bool is_weak) {
+  if (events_.size() == most_events) return static_cast<std::uint16_t>(most_events);
+  facts.dtype = value.dtype();
+  facts.shape = value.shape();
+  facts.loss_scale = loss_scale_;
+  facts.element = element;
+  if (!is_weak) {
+    const std::vector<float> values = host_values(value);
+    facts.value = static_cast<double>(values[element]);
+    facts.nonfinite = static_cast<std::uint64_t>(
+        std::count_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); }));
+    if (const Tensor& before = value.dtype() == DType::f32 ? value : wide; before.defined()) {
+      const std::vector<float> wide_values = host_values(before);
+      facts.wide_value = static_cast<double>(wide_values[element]);
+      facts.wide.emplace();
+      backend_->histogram(before, *facts.wide);
+      for (const float x : wide_values)
+        if (std::isfinite(x))
+          facts.wide_greatest = std::max(facts.wide_greatest, std::fabs(static_cast<double>(x)));
+    }
+    for (const NamedTensor& operand : operands) {
+      CulpritOperand& told = facts.operands.emplace_back();
+      told.name = operand.name;
+      told.dtype = operand.tensor.dtype();
+      told.shape = operand.tensor.shape();
+      backend_->histogram(operand.tensor, told.histogram);
+      for (const float x : host_values(operand.tensor)) {
+        const double magnitude = std::fabs(static_cast<double>(x));
+        if (!std::isfinite(x) || magnitude == 0) continue;
+        told.smallest = told.smallest == 0 ? magnitude : std::min(told.smallest, magnitude);
+        told.greatest = std::max(told.greatest, magnitude);
+      }
+    }
+  }
+  events_.push_back({is_weak, std::move(facts)});
+  return static_cast<std::uint16_t>(events_.size());
+}
+
+OverflowCulprit CulpritFinder::site_of(Tape& tape, Op op) const {
+  OverflowCulprit facts;
+  facts.micro_batch = tape.context().micro_batch;
+  if (const BackwardSite* const site = tape.backward_site()) {
+    facts.pass = CulpritPass::backward;
+    facts.op = name_of(site->op);
+    if (op != site->op) facts.part = name_of(op);
+    facts.layer = tape.scope_path(site->scope);
+    facts.tensor = joined(facts.layer, name_of(site->label));
+    return facts;
+  }
+  const OpSite asked = tape.asked();
+  const bool of_asked = asked.op != Op::leaf && asked.scope == tape.scope();
+  facts.op = name_of(of_asked ? asked.op : op);
+  if (of_asked && op != asked.op) facts.part = name_of(op);
+  facts.layer = tape.scope_path(tape.scope());
+  facts.tensor = joined(facts.layer, "output");
+  return facts;
+}
+
+std::string CulpritFinder::name_of_operand(Tape& tape, const Variable& operand, SlotLabel label) const {
+  if (const Parameter* const parameter = tape.cast_parameter_of(operand)) return parameter->name;
+  if (const BackwardSite* const site = tape.backward_site();
+      site != nullptr && operand.id() == site->cotangent)
+    return "gradient";
+  if (label != SlotLabel::none) return std::string(name_of(label));
+  const Op op = tape.op_of(operand);
+  if (op == Op::leaf) return "constant";
+  const std::string_view layer = tape.scope_path(tape.scope_of(operand));
+  return std::string(name_of(op)) + (layer.empty() ? "" : " of " + std::string(layer));
+}
+
+ValueMark CulpritFinder::mark_of(Tape& tape, const Variable& variable) {
+  if (variable.id() < known_.size() && known_[variable.id()].generation == variable.generation())
+    return known_[variable.id()].mark;
+  const Tensor value = tape.value_of(variable);
+  ValueMark mark = counted(value);
+  if (!mark.finite()) {
+    const Parameter* const parameter = tape.parameter_of(variable);
+    OverflowCulprit facts = site_of(tape, Op::leaf);
+    facts.pass = CulpritPass::forward;
+    facts.cause = parameter != nullptr ? CulpritCause::parameter : CulpritCause::constant;
+    facts.op = {};
+    facts.part = {};
+    facts.tensor = parameter != nullptr ? parameter->name : joined(facts.layer, "constant");
+    const bool is_weak = parameter == nullptr && !mark.nan;
+    const auto known = std::find_if(events_.begin(), events_.end(), [](const Event& e) { return e.weak; });
+    mark.origin = is_weak && known != events_.end()
+                      ? static_cast<std::uint16_t>(known - events_.begin() + 1)  // one stands for all
+                      : add(std::move(facts), value, {}, {}, first_nonfinite(value), is_weak);
+  }
+  adopt(variable, mark);
+  return mark;
+}
+
+void CulpritFinder::adopt(const Variable& variable, ValueMark mark) {
+  if (variable.id() >= known_.size()) known_.resize(variable.id() + 1);
+  known_[variable.id()] = {variable.generation(), mark};
+}
+
+void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) {
+  std::vector<ValueMark> marks;
+  marks.reserve(operands.size());
+  for (const Slot& slot : operands) marks.push_back(mark_of(tape, slot.input));
+  const Tensor value = tape.value_of(result);
+  ValueMark mark = counted(value);
+  if (!mark.finite()) {
+    std::vector<NamedTensor> named;
+    for (const Slot& slot : operands)
+      if (const Tensor tensor = tape.value_of(slot.input); tensor.defined() && is_floating(tensor.dtype()))
+        named.push_back({name_of_operand(tape, slot.input, slot.label), tensor});
+    mark.origin = inherited(marks);
+    const bool had_nan = std::any_of(marks.begin(), marks.end(), [](const ValueMark& m) { return m.nan; });
+    std::uint64_t element = static_cast<std::uint64_t>(value.element_count());
+    OverflowCulprit facts = site_of(tape, op);
+    if (mark.origin == 0) {
+      element = first_nonfinite(value);
+    } else if (weak(mark.origin) && is_elementwise(op)) {
+      element = first_new(value, named);
+    }
+    if (element == static_cast<std::uint64_t>(value.element_count()) && weak(mark.origin) && mark.nan &&
+        !had_nan) {
+      facts.cause = CulpritCause::infinity;
+      const std::vector<float> values = host_values(value);
+      element = static_cast<std::uint64_t>(
+          std::find_if(values.begin(), values.end(), [](float x) { return std::isnan(x); }) - values.begin());
+    }
+    if (element < static_cast<std::uint64_t>(value.element_count())) {
+      Tensor wide = value.dtype() == DType::f32 ? Tensor() : tape.wide_value_of(value);
+      if (op == Op::cast && !named.empty()) wide = widened(*backend_, named.front().tensor);
+      mark.origin = add(std::move(facts), value, named, wide, element);
+    }
+  }
+  adopt(result, mark);
+}
+
+void CulpritFinder::on_network_input(Tape& tape, const Variable& variable, const Tensor& inputs) {
+  ValueMark mark = counted(variable.tensor());
+  if (!mark.finite()) {
+    OverflowCulprit facts = site_of(tape, Op::cast);
+    facts.op = name_of(Op::cast);
+    facts.part = {};
+    facts.layer = {};
+    facts.tensor = "inputs";
+    const bool of_data = !counted(inputs).finite();
+    if (of_data) facts.cause = CulpritCause::data;
+    const std::array operands{NamedTensor{"batch", inputs}};
+    const Tensor& shown = of_data ? inputs : variable.tensor();
+    mark.origin = add(std::move(facts), shown, of_data ? std::span<const NamedTensor>() : operands,
+                      widened(*backend_, inputs), first_nonfinite(shown));
+  }
+  adopt(variable, mark);
+}
+
+void CulpritFinder::on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor& seed, const Tensor& scaled) {
+  if (counted(scaled).finite() || !counted(loss).finite() || !counted(seed).finite()) return;
+  OverflowCulprit facts = site_of(tape, Op::scale);
+  facts.pass = CulpritPass::backward;
+  facts.cause = CulpritCause::loss_scale;
+  facts.op = {};
+  facts.part = {};
+  facts.layer = {};
+  facts.tensor = "loss x loss_scale";
+  loss_scale_ = static_cast<double>(host_values(seed).front());
+  Tensor wide = backend_->empty(loss.shape(), DType::f32);
+  backend_->binary(BinaryOp::multiply, widened(*backend_, loss), widened(*backend_, seed), wide);
+  reached(add(std::move(facts), scaled,
+              std::array{NamedTensor{"loss", loss}, NamedTensor{"loss_scale", seed}}, wide, 0));
+}
+
+ValueMark CulpritFinder::on_seed(Tape& tape, const Variable& output, const Tensor& seed) {
+  if (tape.backward_site() == nullptr) reached(mark_of(tape, output).origin);
+  ValueMark mark = counted(seed);
+  const std::vector<float> values = host_values(seed);
+  if (values.size() == 1) loss_scale_ = static_cast<double>(values.front());
+  if (!mark.finite()) {
+    OverflowCulprit facts;
+    facts.pass = CulpritPass::backward;
+    facts.cause = CulpritCause::loss_scale;
+    facts.micro_batch = tape.context().micro_batch;
+    facts.tensor = "loss_scale";
+    mark.origin = add(std::move(facts), seed, {}, {}, first_nonfinite(seed));
+  }
+  return mark;
+}
+
+ValueMark CulpritFinder::on_gradient(Tape& tape, const Variable& cotangent, const Variable& output,
+                                     const Variable& result) {
+  const bool known = result.id() < known_.size() && known_[result.id()].generation == result.generation();
+  if (known || tape.op_of(result) != Op::leaf) return mark_of(tape, result);
+  // Computed by verbs that no op tells of: what is known is what went in.
+  const Tensor value = result.tensor();
+  ValueMark mark = counted(value);
+  if (!mark.finite()) {
+    const std::array marks{mark_of(tape, cotangent), mark_of(tape, output)};
+    mark.origin = inherited(marks);
+    if (mark.origin == 0) {
+      std::vector<NamedTensor> operands{{"gradient", cotangent.tensor()}};
+      if (const Tensor forward = tape.value_of(output); forward.defined())
+        operands.push_back({"output", forward});
+      mark.origin = add(site_of(tape, tape.backward_site()->op), value, operands, {}, first_nonfinite(value));
+    }
+  }
+  adopt(result, mark);
+  return mark;
+}
+
+ValueMark CulpritFinder::on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, const Tensor& b,
+                                ValueMark mark_b, const Tensor& sum) {
+  ValueMark mark = counted(sum);
+  if (mark.finite()) return mark;
+  mark.origin = inherited(std::array{mark_a, mark_b});
+  if (mark.origin != 0) return mark;
+  OverflowCulprit facts = site_of(tape, Op::add);
+  facts.pass = CulpritPass::backward;
+  facts.part = name_of(Op::add);
+  Tensor wide;
+  if (sum.dtype() != DType::f32) {
+    wide = backend_->empty(sum.shape(), DType::f32);
+    backend_->binary(BinaryOp::add, widened(*backend_, a), widened(*backend_, b), wide);
+  }
+  mark.origin = add(std::move(facts), sum,
+                    std::array{NamedTensor{"gradient so far", a}, NamedTensor{"gradient to add", b}}, wide,
+                    first_nonfinite(sum));
+  return mark;
+}
+
+void CulpritFinder::on_parameter(Tape& tape, const Parameter& parameter, ValueMark mark,
+                                 const Tensor& contribution, const Tensor& before, const Tensor& gradient) {
+  reached(mark.origin);
+  if (!mark.finite() || counted(gradient).finite() || !counted(before).finite()) return;
+  OverflowCulprit facts;
+  facts.pass = CulpritPass::backward;
+  facts.op = name_of(Op::cast);
+  if (before.defined()) facts.part = name_of(Op::add);
+  facts.layer = parameter.name.substr(0, std::min(parameter.name.rfind('.'), parameter.name.size()));
+  facts.tensor = parameter.name;
+  facts.micro_batch = tape.context().micro_batch;
+  Tensor wide = widened(*backend_, contribution.reshaped(gradient.shape()));
+  std::vector<NamedTensor> operands{{"gradient", contribution}};
+  if (before.defined()) {
+    operands.push_back({"gradient so far", before});
+    backend_->binary(BinaryOp::add, wide, widened(*backend_, before), wide);
+  }
+  reached(add(std::move(facts), gradient, operands, wide, first_nonfinite(gradient)));
+}
+
+std::vector<OverflowCulprit> CulpritFinder::culprits() const {
+  struct Wanted {
+    bool reached, weak;
+  };
+  // From what surely did it to what may have.
+  for (const Wanted wanted : {Wanted{true, false}, Wanted{true, true}, Wanted{false, false}}) {
+    std::vector<OverflowCulprit> found;
+    for (const CulpritPass pass : {CulpritPass::forward, CulpritPass::backward}) {
+      const auto event = std::find_if(events_.begin(), events_.end(), [&](const Event& e) {
+        return e.facts.pass == pass && e.facts.reached == wanted.reached && e.weak == wanted.weak;
+      });
+      if (event != events_.end()) found.push_back(event->facts);
+    }
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,85 @@
+// CulpritFinder: follows every value of a training step, and knows which operation made the first Inf or NaN.
+//
+// Every value is counted (Backend::histogram) when it is recorded. One that is not finite, of operands that all are, is
+// an event, of which all facts are taken down at once, while operands are still there; what comes of it inherits its
+// number. At the end of the step those events count that have reached the loss or the gradient of a parameter: a mask of
+// -infinity in front of a softmax is an event too, and a harmless one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/autograd/tape.hpp"
+#include "engine/autograd/value_watcher.hpp"
+#include "engine/backend/backend.hpp"
+#include "engine/train/observer.hpp"
+
+namespace fp16lab::engine {
+
+class CulpritFinder final : public ValueWatcher {
+ public:
+  explicit CulpritFinder(Backend& backend) : backend_(&backend) {}
+
+  /// A new step begins.
+  void clear();
+  /// `variable` is what the network gets of `inputs`: themselves, or their cast to 16 bits.
+  void on_network_input(Tape& tape, const Variable& variable, const Tensor& inputs);
+  /// A loss of 16 bits, S in its dtype, and their product.
+  void on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor& seed, const Tensor& scaled);
+  /// The first culprit of each pass, of the step so far; those that have reached nothing only where none has.
+  std::vector<OverflowCulprit> culprits() const;
+
+  // ---- ValueWatcher
+  void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) override;
+  ValueMark mark_of(Tape& tape, const Variable& variable) override;
+  void adopt(const Variable& variable, ValueMark mark) override;
+  ValueMark on_seed(Tape& tape, const Variable& output, const Tensor& seed) override;
+  ValueMark on_gradient(Tape& tape, const Variable& cotangent, const Variable& output,
+                        const Variable& result) override;
+  ValueMark on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, const Tensor& b, ValueMark mark_b,
+                   const Tensor& sum) override;
+  void on_parameter(Tape& tape, const Parameter& parameter, ValueMark mark, const Tensor& contribution,
+                    const Tensor& before, const Tensor& gradient) override;
+
+ private:
+  struct Event {
+    bool weak = false;  ///< an infinity that a model may well want: it only counts where nothing else does
+    OverflowCulprit facts;
+  };
+  /// What is known of the node with this number, in its generation.
+  struct Known {
+    std::uint64_t generation = 0;
+    ValueMark mark;
+  };
+  struct NamedTensor {
+    std::string name;
+    Tensor tensor;
+  };
+
+  ValueMark counted(const Tensor& tensor);
+  std::uint16_t worse(std::uint16_t a, std::uint16_t b) const;
+  std::uint16_t inherited(std::span<const ValueMark> marks) const;
+  bool weak(std::uint16_t origin) const { return origin != 0 && events_[origin - 1].weak; }
+  void reached(std::uint16_t origin);
+  /// Takes down what is there to be known, and numbers it. `element`: of the first value that matters.
+  std::uint16_t add(OverflowCulprit facts, const Tensor& value, std::span<const NamedTensor> operands,
+                    const Tensor& wide, std::uint64_t element, bool is_weak = false);
+  OverflowCulprit site_of(Tape& tape, Op op) const;
+  std::string name_of_operand(Tape& tape, const Variable& operand, SlotLabel label) const;
+  std::vector<float> host_values(const Tensor& tensor);
+  std::uint64_t first_nonfinite(const Tensor& tensor);
+  /// The first element of an elementwise result that is not finite although those it was made of are; the count if there
+  /// is none.
+  std::uint64_t first_new(const Tensor& value, std::span<const NamedTensor> operands);
+
+  Backend* backend_;
+  std::vector<Known> known_;  ///< by node id
+  std::vector<Event> events_;
+  double loss_scale_ = 1;
+};
+
+}  // namespace fp16lab::engine
