@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_text.hpp"
 
 namespace fp16lab {
@@ -57,7 +58,7 @@ std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const st
     try {
       rows.push_back(parse(lines.complete[i], columns.first(present)));
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, error.what()));
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, printable(error.what())));
     }
   }
   return rows;
@@ -75,6 +76,11 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
       evaluations_(folder_ / run_file::evaluations, keep.evaluations),
       histograms_(folder_ / run_file::histograms, keep.histograms),
       overflows_(folder_ / run_file::overflows, keep.overflows) {
+  if (keep.culprits) {
+    culprits_.emplace(folder_ / run_file::culprits, *keep.culprits);
+  } else {
+    std::filesystem::remove(folder_ / run_file::culprits);  // of the run that begins again
+  }
   if (keep.steps > 0) return;
   steps_.append(csv_header(step_columns));
   evaluations_.append(csv_header(evaluation_columns));
@@ -89,12 +95,17 @@ void RunWriter::append(const StepRow& row) { steps_.append(to_csv(row)); }
 void RunWriter::append(const EvaluationRow& row) { evaluations_.append(to_csv(row)); }
 void RunWriter::append(const HistogramRow& row) { histograms_.append(to_json_line(row)); }
 void RunWriter::append(const OverflowRow& row) { overflows_.append(to_json_line(row)); }
+void RunWriter::append(const CulpritRow& row) {
+  if (!culprits_) culprits_.emplace(folder_ / run_file::culprits, LineFile::Mode::create);
+  culprits_->append(to_json_line(row));
+}
 
 void RunWriter::sync() {
   steps_.sync();
   evaluations_.sync();
   histograms_.sync();
   overflows_.sync();
+  if (culprits_) culprits_->sync();
 }
 
 void RunWriter::finish(ExitState state, std::string message) {
@@ -119,7 +130,7 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   try {
     return parse_manifest(read_file(path));
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("{}: {}", path.string(), error.what()));
+    throw std::runtime_error(fmt::format("{}: {}", path.string(), printable(error.what())));
   }
 }
 
@@ -154,7 +165,7 @@ std::size_t for_each_histogram(const std::filesystem::path& folder,
     try {
       row = parse_histogram_row(line);
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, error.what()));
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
     }
     visit(row);
   }
@@ -167,26 +178,39 @@ std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder) {
   return rows;
 }
 
-std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / run_file::overflows;
-  std::vector<OverflowRow> rows;
+namespace {
+
+/// The rows of a JSONL file that may be missing.
+template <class Row>
+std::vector<Row> read_optional_lines(const std::filesystem::path& path, Row (*parse)(std::string_view)) {
+  std::vector<Row> rows;
   if (!std::filesystem::exists(path)) return rows;
   const Lines lines = read_lines(path);
   for (std::size_t i = 0; i < lines.complete.size(); ++i) {
     try {
-      rows.push_back(parse_overflow_row(lines.complete[i]));
+      rows.push_back(parse(lines.complete[i]));
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, error.what()));
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, printable(error.what())));
     }
   }
   return rows;
 }
 
+}  // namespace
+
+std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder) {
+  return read_optional_lines<OverflowRow>(folder / run_file::overflows, parse_overflow_row);
+}
+
+std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
+  return read_optional_lines<CulpritRow>(folder / run_file::culprits, parse_culprit_row);
+}
+
 void remove_run(const std::filesystem::path& folder) {
   for (const std::string_view name :
        {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
-        run_file::overflows, run_file::checkpoints, run_file::weights, run_file::op_statistics,
-        run_file::figures, run_file::report})
+        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::weights, run_file::op_statistics,
+        run_file::figures, run_file::report, run_file::replay, run_file::replay_summary, run_file::replay_traces})
     std::filesystem::remove_all(folder / name);
   std::error_code not_empty;
   std::filesystem::remove(folder, not_empty);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class RunWriter {
   void append(const EvaluationRow& row);
   void append(const HistogramRow& row);
   void append(const OverflowRow& row);
+  void append(const CulpritRow& row);  ///< the file begins with its first row
 
   /// Waits until the disk has every row.
   void sync();
@@ -51,6 +53,7 @@ class RunWriter {
   LineFile evaluations_;
   LineFile histograms_;
   LineFile overflows_;
+  std::optional<LineFile> culprits_;
 };
 
 /// Everything but the histograms, which may be large and are streamed.
@@ -84,6 +87,10 @@ std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder);
 
 /// The steps in which something overflowed; none for a folder without an overflows.jsonl. A torn last line is left out.
 std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder);
+
+/// The culprits of the steps in which something overflowed; none for a folder without a culprits.jsonl. A torn last line
+/// is left out.
+std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder);
 
 /// Deletes what the schema names in `folder`, the manifest first (so that nothing half deleted reads as a
 /// run), and the folder itself if nothing else is left in it. Checkpoints included; other files stay.

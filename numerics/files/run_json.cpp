@@ -1,137 +1,15 @@
-// JSON side of the run folder.
+// JSON side of the run folder: the manifest and the histograms.
 #include <fmt/core.h>
 
-#include <array>
-#include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "numerics/files/run_json_values.hpp"
 #include "numerics/files/run_text.hpp"
 
 namespace fp16lab {
-namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
-const Json& member(const Json& object, std::string_view key) {
-  if (!object.is_object()) throw std::runtime_error(fmt::format("expected an object with the key '{}'", key));
-  const auto found = object.find(key);
-  if (found == object.end()) throw std::runtime_error(fmt::format("the key '{}' is missing", key));
-  return *found;
-}
-
-[[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value) {
-  std::string shown = value.dump();
-  if (shown.size() > 40) shown = shown.substr(0, 40) + "...";
-  throw std::runtime_error(fmt::format("'{}' must be {}, not {}", key, expected, shown));
-}
-
-double get_number(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (value.is_number()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "Infinity") return std::numeric_limits<double>::infinity();
-  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
-  wrong_type(key, "a number, \"NaN\", \"Infinity\" or \"-Infinity\"", value);
-}
-
-std::uint64_t as_count(const Json& value, std::string_view key) {
-  if (!value.is_number_unsigned()) wrong_type(key, "a whole number >= 0", value);
-  return value.get<std::uint64_t>();
-}
-
-std::int64_t get_integer(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_number_integer()) wrong_type(key, "a whole number", value);
-  return value.get<std::int64_t>();
-}
-
-std::uint64_t get_count(const Json& object, std::string_view key) {
-  return as_count(member(object, key), key);
-}
-
-std::string as_string(const Json& value, std::string_view key) {
-  if (!value.is_string()) wrong_type(key, "a string", value);
-  return value.get<std::string>();
-}
-
-std::string get_string(const Json& object, std::string_view key) {
-  return as_string(member(object, key), key);
-}
-
-std::optional<std::string> get_optional(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (value.is_null()) return std::nullopt;
-  return as_string(value, key);
-}
-
-const Json& get_array(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_array()) wrong_type(key, "an array", value);
-  return value;
-}
-
-std::vector<std::string> get_strings(const Json& object, std::string_view key) {
-  std::vector<std::string> strings;
-  for (const Json& item : get_array(object, key)) strings.push_back(as_string(item, key));
-  return strings;
-}
-
-Json optional_string(const std::optional<std::string>& value) { return value ? Json(*value) : Json(nullptr); }
-
-Json parse(std::string_view text) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw std::runtime_error(fmt::format("not valid JSON at byte {}", error.byte));
-  }
-}
-
-/// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an
-/// exception.
-std::string dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-Json histogram_json(const ExponentHistogram& histogram) {
-  int first = 0, last = ExponentHistogram::bin_count;
-  const auto count = [&](int i) { return histogram.bins[static_cast<std::size_t>(i)]; };
-  while (first < last && count(first) == 0) ++first;
-  while (last > first && count(last - 1) == 0) --last;
-  Json counts = Json::array();
-  for (int i = first; i < last; ++i) counts.push_back(count(i));
-  return {{"zero", histogram.zero},
-          {"inf", histogram.infinite},
-          {"nan", histogram.nan},
-          {"first_exponent", first == last ? 0 : ExponentHistogram::min_exponent + first},
-          {"counts", std::move(counts)}};
-}
-
-ExponentHistogram histogram_of(const Json& object, std::string_view key) {
-  const Json& json = member(object, key);
-  ExponentHistogram histogram;
-  histogram.zero = get_count(json, "zero");
-  histogram.infinite = get_count(json, "inf");
-  histogram.nan = get_count(json, "nan");
-  const Json& counts = get_array(json, "counts");
-  const std::int64_t first = get_integer(json, "first_exponent");
-  const std::int64_t end = first + static_cast<std::int64_t>(counts.size());
-  if (first < ExponentHistogram::min_exponent || end > ExponentHistogram::max_exponent + 1)
-    throw std::runtime_error(fmt::format("'{}' has bins {}..{}, outside {}..{}", key, first, end - 1,
-                                         ExponentHistogram::min_exponent, ExponentHistogram::max_exponent));
-  auto bin = static_cast<std::size_t>(first - ExponentHistogram::min_exponent);
-  for (const Json& count : counts) histogram.bins[bin++] = as_count(count, "counts");
-  return histogram;
-}
-
-}  // namespace
+using namespace run_json;
 
 namespace {
 
@@ -248,50 +126,10 @@ HistogramRow parse_histogram_row(std::string_view line) {
   row.step = get_count(json, "step");
   row.tensor = get_string(json, "tensor");
   row.kind = get_string(json, "kind");
-  const std::string dtype = get_string(json, "dtype");
-  bool known = false;
-  for (const DType candidate : {DType::f32, DType::f16, DType::bf16, DType::f64})
-    if (name_of(candidate) == dtype) {
-      row.dtype = candidate;
-      known = true;
-    }
-  if (!known) throw std::runtime_error(fmt::format("'dtype' is '{}'; known are f32, f16, bf16, f64", dtype));
+  row.dtype = get_dtype(json, "dtype");
   row.loss_scale = get_number(json, "loss_scale");
   row.before = histogram_of(json, "before");
   row.after = histogram_of(json, "after");
-  return row;
-}
-
-std::string_view name_of(OverflowKind kind) {
-  constexpr std::array<std::string_view, 3> names = {"gradient", "loss", "both"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
-std::string to_json_line(const OverflowRow& row) {
-  const Json json = {{"step", row.step},
-                     {"kind", name_of(row.kind)},
-                     {"loss_scale", number(row.loss_scale)},
-                     {"optimizers", row.optimizers},
-                     {"parameters", row.parameters}};
-  return dump(json, -1);
-}
-
-OverflowRow parse_overflow_row(std::string_view line) {
-  const Json json = parse(line);
-  OverflowRow row;
-  row.step = get_count(json, "step");
-  const std::string kind = get_string(json, "kind");
-  if (kind == name_of(OverflowKind::gradient))
-    row.kind = OverflowKind::gradient;
-  else if (kind == name_of(OverflowKind::loss))
-    row.kind = OverflowKind::loss;
-  else if (kind == name_of(OverflowKind::both))
-    row.kind = OverflowKind::both;
-  else
-    throw std::runtime_error(fmt::format("'kind' is '{}'; known are gradient, loss, both", kind));
-  row.loss_scale = get_number(json, "loss_scale");
-  row.optimizers = get_strings(json, "optimizers");
-  row.parameters = get_strings(json, "parameters");
   return row;
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_schema.hpp"
 #include "numerics/files/run_text.hpp"
 
@@ -47,7 +48,7 @@ std::uintmax_t length_up_to(const std::filesystem::path& path, const std::string
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     if (file.eof()) break;  // no newline at its end: torn
     const auto fail = [&](const std::string& why) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, why));
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(why)));
     };
     if (number == 1 && !header.empty()) {
       if (line != header) fail(fmt::format("the header must be '{}'", header));
@@ -123,7 +124,13 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
       throw std::runtime_error(fmt::format("{}: step {} follows step {}", steps.string(), number, reached));
     reached = number;
     if (number != step) return;
-    if (const StepRow row = parse_step_row(line, step_columns); row.state_hash != state_hash)
+    StepRow row;
+    try {
+      row = parse_step_row(line, step_columns);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}: step {}: {}", steps.string(), number, printable(error.what())));
+    }
+    if (row.state_hash != state_hash)
       throw std::runtime_error(
           fmt::format("{}: step {} has the state_hash {:016x}, but its checkpoint has {:016x}",
                       steps.string(), number, row.state_hash, state_hash));
@@ -139,6 +146,8 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
   cut.histograms = length_up_to(run_folder / run_file::histograms, "", "{\"step\":", step, any);
   if (const auto overflows = run_folder / run_file::overflows; std::filesystem::exists(overflows))
     cut.overflows = length_up_to(overflows, "", "{\"step\":", step, any);
+  if (const auto culprits = run_folder / run_file::culprits; std::filesystem::exists(culprits))
+    cut.culprits = length_up_to(culprits, "", "{\"step\":", step, any);
   return cut;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace fp16lab {
@@ -35,11 +36,12 @@ struct RunCut {
   std::uintmax_t evaluations = 0;
   std::uintmax_t histograms = 0;
   std::uintmax_t overflows = 0;
+  std::optional<std::uintmax_t> culprits = {};  ///< nothing: there is no such file
 };
 
 /// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl behind it, evaluations.csv
 /// *at* it, because a checkpoint comes before the evaluation of its step. Torn last lines go too. Only looks.
-/// overflows.jsonl may be missing. std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if
+/// overflows.jsonl and culprits.jsonl may be missing. std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if
 /// steps.csv lacks a step up to `step`, or has another state_hash there.
 RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash);
 

@@ -6,10 +6,13 @@
 //   evaluations.csv    one row an evaluation                   grows line by line
 //   histograms.jsonl   one JSON object a tensor and step       grows line by line
 //   overflows.jsonl    one JSON object a step with an overflow  grows line by line; empty where there was none
+//   culprits.jsonl     one JSON object a culprit               grows line by line; only with observe.explain_overflow
 //   checkpoints/step-000100.safetensors                        whole files, the newest ones kept
 //   weights.safetensors                                        whole file, replaced atomically, with amp.save_dtype
 //   op_stats.csv                                               whole file, of a run with --op-stats
 //   figures/, report.html                                      written by reports/
+//   replay.json, replay.csv, replay_traces.csv                 whole files, of `fp16lab replay RUN -o RUN`
+//                                                              (numerics/files/replay_file.hpp)
 //
 // A run is finished when its manifest says so and not before: a killed run reads as `running`.
 // Numbers are the shortest decimals that read back to the same value. Non-finite ones are nan, inf, -inf in
@@ -45,11 +48,15 @@ inline constexpr std::string_view steps = "steps.csv";
 inline constexpr std::string_view evaluations = "evaluations.csv";
 inline constexpr std::string_view histograms = "histograms.jsonl";
 inline constexpr std::string_view overflows = "overflows.jsonl";
+inline constexpr std::string_view culprits = "culprits.jsonl";
 inline constexpr std::string_view checkpoints = "checkpoints";
 inline constexpr std::string_view weights = "weights.safetensors";
 inline constexpr std::string_view op_statistics = "op_stats.csv";
 inline constexpr std::string_view figures = "figures";
 inline constexpr std::string_view report = "report.html";
+inline constexpr std::string_view replay = "replay.json";
+inline constexpr std::string_view replay_summary = "replay.csv";
+inline constexpr std::string_view replay_traces = "replay_traces.csv";
 }  // namespace run_file
 
 inline constexpr std::array<std::string_view, 10> step_columns{
@@ -164,8 +171,17 @@ enum class OverflowKind {
 };
 std::string_view name_of(OverflowKind kind);
 
+/// The backward pass of an overflowed step was done again at lower scales (scaler.rescue).
+struct RescueRow {
+  std::uint64_t attempts = 0;
+  double loss_scale = 1;  ///< of the last attempt
+  bool rescued = false;   ///< it did not overflow, and the step was taken
+  bool operator==(const RescueRow&) const = default;
+};
+
 /// A line of overflows.jsonl: a step in which something overflowed. JSON keys: step, kind, loss_scale, optimizers,
-/// parameters.
+/// parameters, and where the step was rescued or that was tried: rescue {attempts, loss_scale, rescued}. kind, loss_scale
+/// and parameters are then of the first backward pass.
 struct OverflowRow {
   std::uint64_t step = 0;
   OverflowKind kind = OverflowKind::gradient;
@@ -173,7 +189,59 @@ struct OverflowRow {
   std::vector<std::string>
       optimizers{};  ///< that skipped their update, by the name of their parameters' group
   std::vector<std::string> parameters{};  ///< whose gradients held an Inf or NaN
+  std::optional<RescueRow> rescue{};
   bool operator==(const OverflowRow&) const = default;
+};
+
+/// What would have saved a value that overflowed.
+enum class CulpritVerdict {
+  fp32_cast,    ///< FP16 was too narrow in the forward pass
+  lower_scale,  ///< S was too large
+  model,        ///< it was no number in FP32 either
+  data,         ///< nor in the batch
+  unknown,
+};
+std::string_view name_of(CulpritVerdict verdict);
+
+/// A value that went into the operation at fault.
+struct CulpritOperandRow {
+  std::string name{};  ///< "fc2.weight", "gradient"
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape{};
+  double smallest = 0;  ///< magnitude that is finite and not zero; 0: there is none
+  double greatest = 0;
+  ExponentHistogram histogram{};
+  bool operator==(const CulpritOperandRow&) const = default;
+};
+
+/// A line of culprits.jsonl: what made the first non-finite value of a pass, in a step with an overflow. JSON keys as the
+/// members; index (of the element, by axis) is added, and `wide` and `wide_value` are null where they are not known.
+struct CulpritRow {
+  std::uint64_t step = 0;
+  std::string pass{};   ///< "forward" or "backward"
+  std::string cause{};  ///< "operation", "infinity", "parameter", "data", "constant", "loss_scale"
+  std::string op{};     ///< as op lists name it
+  std::string part{};   ///< the operation within it, where that is another one
+  std::string layer{};
+  std::string tensor{};
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape{};
+  std::uint64_t micro_batch = 0;
+  double loss_scale = 1;
+  std::uint64_t element = 0;  ///< row-major
+  double value = 0;
+  std::uint64_t nonfinite = 0;
+  std::optional<double> wide_value{};  ///< the element before it was rounded to 16 bits
+  double wide_greatest = 0;            ///< finite magnitude of its tensor
+  std::optional<ExponentHistogram> wide{};
+  std::vector<CulpritOperandRow> operands{};
+  bool reached = false;  ///< the loss, or the gradient of a parameter
+  CulpritVerdict verdict = CulpritVerdict::unknown;
+  std::string black{};     ///< an entry for amp.black that would have saved it; empty: none
+  std::string excluded{};  ///< and one for amp.excluded
+  std::uint64_t binades = 0;  ///< by so many S would have had to be lower; 0: not said
+  std::string advice{};       ///< a sentence
+  bool operator==(const CulpritRow&) const = default;
 };
 
 /// The current time as manifests write it: "2026-01-31T12:34:56Z".

@@ -15,6 +15,7 @@ std::string to_csv(const EvaluationRow& row);
 std::string to_json(const Manifest& manifest);
 std::string to_json_line(const HistogramRow& row);
 std::string to_json_line(const OverflowRow& row);
+std::string to_json_line(const CulpritRow& row);
 
 // The parsers throw std::runtime_error with the reason only; the caller adds file and line. `columns` are those of
 // the file, all of the schema's or an older schema's first ones.
@@ -23,5 +24,6 @@ EvaluationRow parse_evaluation_row(std::string_view line, std::span<const std::s
 Manifest parse_manifest(std::string_view text);
 HistogramRow parse_histogram_row(std::string_view line);
 OverflowRow parse_overflow_row(std::string_view line);
+CulpritRow parse_culprit_row(std::string_view line);
 
 }  // namespace fp16lab

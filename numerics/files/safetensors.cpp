@@ -1,15 +1,11 @@
 #include "numerics/files/safetensors.hpp"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -18,6 +14,7 @@
 #include <utility>
 
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/printable_text.hpp"
 
 namespace fp16lab {
 namespace {
@@ -55,19 +52,6 @@ constexpr std::array<TypeRow, 15> types{{{SafetensorsType::f64, "F64", 8, DType:
                                          {SafetensorsType::boolean, "BOOL", 1, std::nullopt}}};
 
 const TypeRow& row_of(SafetensorsType type) { return types.at(static_cast<std::size_t>(type)); }
-
-/// Text of unknown origin in a message: printable, and not too long.
-std::string shown(std::string_view text) {
-  std::string result;
-  for (const char c : text.substr(0, 80)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f)
-      result += fmt::format("\\x{:02x}", byte);
-    else
-      result += c;
-  }
-  return text.size() > 80 ? result + "..." : result;
-}
 
 std::string at(std::string_view name) { return fmt::format("tensor '{}'", shown(name)); }
 
@@ -256,18 +240,6 @@ std::string check_layout(std::vector<SafetensorsEntry>& entries, std::uint64_t d
   return {};
 }
 
-/// Reads exactly out.size() bytes at `offset`; false at the end of the file.
-bool read_exactly(int descriptor, std::uint64_t offset, std::span<std::byte> out) {
-  while (!out.empty()) {
-    const ssize_t count = ::pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    offset += static_cast<std::uint64_t>(count);
-    out = out.subspan(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
 std::string header_text(const std::filesystem::path& path, std::span<const SafetensorsSource> sources,
                         const SafetensorsMetadata& metadata) {
   const auto refuse = [&path](const std::string& why) {
@@ -317,46 +289,36 @@ std::string SafetensorsEntry::describe() const {
   return fmt::format("{} ({})", name_of(type), fmt::join(shape, ", "));
 }
 
-SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::move(path)) {
-  const auto fail = [this](const std::string& why) {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    throw std::runtime_error(fmt::format("{}: {}", path_.string(), why));
-  };
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) fail(fmt::format("cannot read: {}", std::strerror(errno)));
-  struct stat status {};
-  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) fail("not a regular file");
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
-
-  if (file_bytes < length_bytes)
-    fail(fmt::format("{} bytes, expected the 8-byte length of a safetensors header", file_bytes));
+SafetensorsReader::SafetensorsReader(std::filesystem::path path) : file_(std::move(path)) {
+  if (file_.size() < length_bytes)
+    file_.fail(fmt::format("{} bytes, expected the 8-byte length of a safetensors header", file_.size()));
   std::uint64_t header_bytes = 0;
-  if (!read_exactly(descriptor_, 0, std::as_writable_bytes(std::span(&header_bytes, 1)))) fail("cannot read");
+  file_.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
   if (header_bytes > header_limit)
-    fail(fmt::format("a header of {} bytes, but safetensors allows {}; is it another format?", header_bytes,
-                     header_limit));
-  if (header_bytes > file_bytes - length_bytes)
-    fail(fmt::format("a header of {} bytes in a file of {}; the file is cut off or of another format",
-                     header_bytes, file_bytes));
+    file_.fail_at(0, fmt::format("a header of {} bytes, but safetensors allows {}; is it another format?",
+                                 header_bytes, header_limit));
+  if (header_bytes > file_.size() - length_bytes)
+    file_.fail_at(
+        0, fmt::format("a header of {} bytes in a file of {}; the file is cut off or of another format",
+                       header_bytes, file_.size()));
   std::string header(header_bytes, '\0');
-  if (!read_exactly(descriptor_, length_bytes, std::as_writable_bytes(std::span(header))))
-    fail("cannot read");
+  file_.read(length_bytes, std::as_writable_bytes(std::span(header)));
   // Stricter than JSON, as the format is: no white space before the object.
-  if (!header.starts_with('{')) fail("the header does not begin with '{'; is it another format?");
+  if (!header.starts_with('{'))
+    file_.fail_at(length_bytes, "the header does not begin with '{'; is it another format?");
   // The JSON parser takes a zero byte for the end of its input.
-  if (header.find('\0') != std::string::npos) fail("the header is not valid JSON: it holds a zero byte");
+  if (const std::size_t zero = header.find('\0'); zero != std::string::npos)
+    file_.fail_at(length_bytes + zero, "the header is not valid JSON: it holds a zero byte");
 
   HeaderParser parser;
-  if (!Json::sax_parse(header, &parser)) fail(parser.problem());
+  if (!Json::sax_parse(header, &parser)) file_.fail(parser.problem());
   metadata_ = parser.take_metadata();
   entries_ = parser.take_entries();
   data_begin_ = length_bytes + header_bytes;
-  if (const std::string problem = check_layout(entries_, file_bytes - data_begin_); !problem.empty())
-    fail(problem);
+  if (const std::string problem = check_layout(entries_, file_.size() - data_begin_); !problem.empty())
+    file_.fail(problem);
   for (std::size_t i = 0; i < entries_.size(); ++i) by_name_[entries_[i].name] = i;
 }
-
-SafetensorsReader::~SafetensorsReader() { ::close(descriptor_); }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
   const auto found = by_name_.find(name);
@@ -365,10 +327,17 @@ const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
 
 void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte> out) const {
   if (out.size() != entry.byte_count())
-    throw std::invalid_argument(fmt::format("{}: {} has {} bytes, not {}", path_.string(), at(entry.name),
+    throw std::invalid_argument(fmt::format("{}: {} has {} bytes, not {}", path().string(), at(entry.name),
                                             entry.byte_count(), out.size()));
-  if (!read_exactly(descriptor_, data_begin_ + entry.begin, out))
-    throw std::runtime_error(fmt::format("{}: {}: cannot read its data", path_.string(), at(entry.name)));
+  read(entry, 0, out);
+}
+
+void SafetensorsReader::read(const SafetensorsEntry& entry, std::uint64_t first,
+                             std::span<std::byte> out) const {
+  if (first > entry.byte_count() || out.size() > entry.byte_count() - first)
+    throw std::invalid_argument(fmt::format("{}: {} has {} bytes, not {} from byte {} on", path().string(),
+                                            at(entry.name), entry.byte_count(), out.size(), first));
+  file_.read(data_begin_ + entry.begin + first, out);
 }
 
 std::vector<std::byte> SafetensorsReader::read(const SafetensorsEntry& entry) const {

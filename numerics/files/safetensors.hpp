@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "numerics/dtype.hpp"
+#include "numerics/files/input_file.hpp"
 
 namespace fp16lab {
 
@@ -72,11 +73,8 @@ class SafetensorsReader {
  public:
   /// std::runtime_error unless the file is there and well formed.
   explicit SafetensorsReader(std::filesystem::path path);
-  ~SafetensorsReader();
-  SafetensorsReader(const SafetensorsReader&) = delete;
-  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsMetadata& metadata() const { return metadata_; }
   /// In the order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
@@ -85,10 +83,11 @@ class SafetensorsReader {
   /// Copies the elements of an entry of this file; `out` must have byte_count() bytes.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
+  /// Copies out.size() bytes of them from byte `first` of the entry on; std::invalid_argument if it does not have them.
+  void read(const SafetensorsEntry& entry, std::uint64_t first, std::span<std::byte> out) const;
 
  private:
-  std::filesystem::path path_;
-  int descriptor_ = -1;
+  InputFile file_;
   std::uint64_t data_begin_ = 0;
   SafetensorsMetadata metadata_;
   std::vector<SafetensorsEntry> entries_;

@@ -1,0 +1,35 @@
+// What the formats of numerics/files/array_stream.hpp have in common. Internal to numerics/files.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "numerics/files/array_stream.hpp"
+#include "numerics/files/input_file.hpp"
+#include "numerics/files/npy_header.hpp"
+
+namespace fp16lab {
+
+class ArrayFile::Source {
+ public:
+  virtual ~Source() = default;
+  virtual const std::filesystem::path& path() const = 0;
+  virtual ArrayFormat format() const = 0;
+  /// Delivers the bytes of array `index` in file order to `read`, which is called once: see ByteSource.
+  virtual void with_bytes(std::size_t index, const std::function<void(const ByteSource&)>& read) const = 0;
+
+  std::vector<ArrayInfo> arrays;
+  std::vector<std::string> other_members;
+};
+
+/// An array of a .npy header; its index is set by the caller.
+ArrayInfo array_info(const NpyHeader& header, std::string name);
+
+std::unique_ptr<ArrayFile::Source> open_npy(const std::filesystem::path& path);
+std::unique_ptr<ArrayFile::Source> open_npz(const std::filesystem::path& path);
+std::unique_ptr<ArrayFile::Source> open_safetensors(const std::filesystem::path& path);
+
+}  // namespace fp16lab

@@ -1,0 +1,141 @@
+// make_corpus FOLDER: writes the seeds of the fuzz targets, FOLDER/READER/NAME, every byte of them made here.
+// make_corpus --check FOLDER: says which seeds of the tree differ from those; exit 1 if one does.
+//
+// Inputs that once broke a reader are kept beside the seeds under names that begin with "found-".
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "tests/fuzz/small_run.hpp"
+#include "tests/support/array_files.hpp"
+#include "tests/support/idx_files.hpp"
+#include "tests/support/spawn.hpp"
+
+namespace {
+
+using namespace fp16lab::testing_support;
+using Seeds = std::map<std::string, std::string>;  // READER/NAME -> bytes
+
+const std::string six_numbers = from_hex("0000803f 000000c0 0000003f 00e07f47 00000080 59d98033");
+
+void add_arrays(Seeds& seeds) {
+  const std::string array = npy("<f4", "(2, 3)", six_numbers);
+  seeds["npy/f4"] = array;
+  seeds["npy/f4-version-2"] = npy("<f4", "(2, 3)", six_numbers, false, 2);
+  seeds["npy/f2-fortran-big-endian"] =
+      npy(">f2", "(3, 2)", from_hex("3c00 4400 4000 4500 4200 4600"), true, 3);
+  seeds["npy/f8-scalar"] = npy("<f8", "()", from_hex("000000000000f03f"));
+  seeds["npy/empty"] = npy("<f4", "(0, 5)", "");
+  seeds["npy/structured"] =
+      npy_header("{'descr': [('a', '<f4'), ('b', '<i4', (2,))], 'fortran_order': False, 'shape': (1,), }") +
+      "123456789012";
+  ZipEntry descriptor = deflated("d.npy", array);
+  descriptor.flags = 8;
+  ZipEntry wide = stored("wide.npy", array);
+  wide.zip64 = true;
+  seeds["npz/stored"] = zip({stored("w.npy", array)});
+  seeds["npz/deflated"] =
+      zip({deflated("w.npy", array), deflated("b.npy", npy("<f2", "(1,)", from_hex("003c")))});
+  seeds["npz/descriptor"] = zip({descriptor});
+  seeds["npz/zip64"] = zip({wide}, true);
+  seeds["npz/comment"] = zip({stored("readme.txt", "text")}, false, "a comment");
+  seeds["npz/empty"] = zip({});
+  seeds["safetensors/types"] = safetensors(
+      R"({"__metadata__":{"format":"pt"},"d":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},)"
+      R"("s":{"dtype":"F32","shape":[],"data_offsets":[8,12]},"h":{"dtype":"F16","shape":[1],"data_offsets":[12,14]},)"
+      R"("b":{"dtype":"BF16","shape":[1],"data_offsets":[14,16]},"e":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[16,18]},)"
+      R"("f":{"dtype":"F8_E5M2","shape":[1,2],"data_offsets":[18,20]},"i":{"dtype":"I64","shape":[1],"data_offsets":[20,28]}})",
+      std::string(28, '\x3c'));
+  seeds["safetensors/empty"] = safetensors("{}", "");
+  seeds["checkpoint/small"] = safetensors(
+      R"({"__metadata__":{"format":"fp16lab-checkpoint","version":"2","iteration":"10","policy":"torch","optimizer":"sgd",)"
+      R"("state_hash":"0123456789abcdef","digest.step.scale":"0000000000000000"},)"
+      R"("step.scale":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
+      std::string(8, '\0'));
+}
+
+void add_data(Seeds& seeds) {
+  seeds["idx/labels"] = idx_bytes({4}, std::string("\0\1\2\3", 4));
+  seeds["idx/images"] = idx_bytes({2, 2, 2}, "12345678");
+  const std::string labels = seeds["idx/labels"];
+  seeds["idx/gzip"] = from_hex("1f8b0800000000000003") + deflated_in_stored_blocks(labels) +
+                      little_endian(crc32_of(labels), 4) + little_endian(labels.size(), 4);
+  seeds["text/line"] = "In the beginning God created the heaven and the earth.\n";
+  seeds["text/bytes"] = std::string("\0\xff\n", 3);
+}
+
+void add_runs(Seeds& seeds) {
+  for (std::size_t i = 0; i < fp16lab::fuzz::small_run.size(); ++i) {
+    const auto& [name, content] = fp16lab::fuzz::small_run[i];
+    seeds["run_folder/" + std::string(name)] = std::string(1, static_cast<char>(i)) + std::string(content);
+  }
+  seeds["replay/small"] =
+      R"({"schema":"fp16lab-replay","schema_version":1,"run":"r","workload":"classifier","total_steps":2,"observed_steps":1,)"
+      R"("exact":false,"notes":["one"],"band":{"steps":[1],"log2_highest":[10],"log2_one_percent":[2],"log2_lossless":[5]},)"
+      R"("policies":[{"name":"torch","label":"torch","parameters":{"growth_factor":2},"source":"","per_layer":false,"note":"",)"
+      R"("replayed":true,"exact":true,"steps":[1,2],"log2_scale_lower":[16,15],"log2_scale_upper":[16,16],)"
+      R"("skipped_lower":[],"skipped_upper":[1],"skips":[0,1],"wasted_steps":[0,1],"lost_count":[0,0.5],"lost_l1":[0,"Infinity"],)"
+      R"("lost_l2":[0,0],"cosine":[0.5,1],"seconds":0.25}]})"
+      "\n";
+  const std::string config =
+      "[model]\nname = \"classifier\"\nwidths = [784, 16, 10]\n[train]\nsteps = 40\nseed = "
+      "1\n[optimizer]\nname = \"sgd\"\n"
+      "lr = 1e-1\n[amp]\nlevel = \"O1\"\nwhite = [\"add\"]\n[scaler]\npolicy = \"torch\"\ninitial_scale = "
+      "65536.0\n";
+  seeds["flat_config/run"] = config;
+  seeds["flat_config/toml"] =
+      "a = {b = 0x1F, c = [1, 2.5e3, true]}\n'k' = \"\"\"\nx\"\"\"\nt = 1979-05-27T07:32:00Z\n";
+  seeds["config/run"] = config;
+  seeds["config/observe"] =
+      "[observe]\nhistograms_every = 20\n[backend]\ndevice = \"emulated\"\n[data]\npath = \"x\"\n";
+  seeds["torch_times/small"] =
+      R"({"format":"fp16lab-torch-amp","scale_down":1,"torch":"2.5","device":"a GPU","results":[{"system":"s",)"
+      R"("precision":"amp","mode":"eager","milliseconds":1.5}]})";
+  const std::string problem =
+      R"({"comparison":1,"library":"cuBLASLt 12","device":"a GPU","capability":[9,0],"multiprocessors":132,"driver":12080,)"
+      R"("tensor_core":"hopper","workspace_bytes":33554432,"m":128,"n":64,"k":32,"batch":1,"operands":"f16","out":"f32",)"
+      R"("epilogue":"none","transpose_a":false,"transpose_b":true,"leading_dimensions":[32,32,64],"alignments":[16,16,16],)";
+  seeds["pins/two"] = R"({"format":"fp16lab pins","version":1})"
+                      "\n" +
+                      problem + R"("pinned":false,"reason":"none agrees","checksum":"0"})" + "\n" + problem +
+                      R"("pinned":true,"algorithm":")" + std::string(128, '0') +
+                      R"(","algorithm_workspace_bytes":1024,"description":"tile 1","checksum":"0"})" + "\n";
+}
+
+Seeds make_seeds() {
+  Seeds seeds;
+  add_arrays(seeds);
+  add_data(seeds);
+  add_runs(seeds);
+  return seeds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool check = argc == 3 && std::string(argv[1]) == "--check";
+  if (argc != 2 && !check) {
+    std::cerr << "usage: make_corpus [--check] FOLDER\n";
+    return 2;
+  }
+  const std::filesystem::path folder = argv[argc - 1];
+  const Seeds seeds = make_seeds();
+  int differing = 0;
+  for (const auto& [name, bytes] : seeds) {
+    if (!check) {
+      std::filesystem::create_directories((folder / name).parent_path());
+      std::ofstream(folder / name, std::ios::binary) << bytes;
+    } else if (!std::filesystem::exists(folder / name) || slurp(folder / name) != bytes) {
+      std::cerr << (folder / name).string() << " is not what make_corpus writes\n";
+      ++differing;
+    }
+  }
+  if (!check) return 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().filename().string().starts_with("found-")) continue;
+    if (seeds.contains(entry.path().lexically_relative(folder).string())) continue;
+    std::cerr << entry.path().string() << " is neither a seed nor called found-*\n";
+    ++differing;
+  }
+  return differing == 0 ? 0 : 1;
+}

@@ -1,0 +1,33 @@
+// The configuration of a run (experiments/config.hpp): what is accepted must come back from its own text.
+#include "experiments/config.hpp"
+
+#include "experiments/exit_code.hpp"
+#include "experiments/registry.hpp"
+#include "tests/fuzz/targets/fuzz.hpp"
+
+using namespace fp16lab;
+
+/// The rooms of the engine are not linked: names in their stead. (validate_config, which asks them for more, works on the
+/// structure, not on the file.)
+namespace fp16lab::experiments {
+std::vector<std::string> workload_names() { return {"classifier", "autoencoder", "gan"}; }
+std::vector<std::string> activation_names() { return {"relu", "tanh"}; }
+std::vector<std::string> init_names() { return {"torch_linear", "kaiming_uniform"}; }
+std::vector<std::string> dataset_names() { return {"fashion-mnist", "text"}; }
+std::vector<std::string> optimizer_names() { return {"sgd", "adam"}; }
+std::vector<std::string> schedule_names() { return {"constant", "cosine"}; }
+std::vector<std::string> amp_level_names() { return {"O0", "OD", "O1", "O2", "O3", "auto"}; }
+std::vector<std::string> amp_dialect_names() { return {"torch", "paddle"}; }
+std::vector<std::string> policy_names() { return {"none", "fixed", "torch"}; }
+std::vector<std::string> tensor_core_names() { return {"hopper", "ampere"}; }
+}  // namespace fp16lab::experiments
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::expect_clean<experiments::CommandError>("run.toml:", [&] {
+    const experiments::RunConfig config = experiments::parse_config(fuzz::text_of({data, size}), "run.toml");
+    const std::string text = experiments::to_toml(config);
+    if (experiments::to_toml(experiments::parse_config(text, "resolved.toml")) != text)
+      fuzz::refuse("the text of what was read reads otherwise", text);
+  });
+  return 0;
+}

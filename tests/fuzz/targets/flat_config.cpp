@@ -1,0 +1,17 @@
+// The configuration of a run as reports read it (reports/run_config.hpp).
+#include "reports/run_config.hpp"
+
+#include "tests/fuzz/targets/fuzz.hpp"
+
+using namespace fp16lab;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::expect_clean("config.toml: ", [&] {
+    const reports::FlatConfig config = reports::flatten_toml(fuzz::text_of({data, size}), "config.toml");
+    (void)reports::configuration_settings(config);
+    (void)reports::workload_settings(config);
+    (void)reports::workload_name(config);
+    (void)reports::pretty(reports::configuration_of(config).label);
+  });
+  return 0;
+}
