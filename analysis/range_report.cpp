@@ -25,6 +25,8 @@ void add_interval(CountInterval& sum, const CountInterval& other) {
   sum.upper += other.upper;
 }
 
+double factor(const std::optional<double>& scale, double recorded) { return scale ? *scale / recorded : 1; }
+
 }  // namespace
 
 ZoneRates rates_of(const RangeCounts& counts) {
@@ -57,10 +59,38 @@ void ScaledHistograms::add(const ExponentHistogram& values, double loss_scale) {
   by_scale_[loss_scale] += values;
 }
 
-RangeCounts ScaledHistograms::at_scale(double scale) const {
+void ScaledHistograms::add(const ExponentHistogram& before, const ExponentHistogram& after,
+                           double loss_scale) {
+  add(before, loss_scale);
+  if (!cast_zeros_) cast_zeros_.emplace();
+  cast_zeros_->before += before.zero;
+  cast_zeros_->after += after.zero;
+}
+
+RangeCounts ScaledHistograms::at_scale(std::optional<double> scale) const {
   RangeCounts sum;
-  for (const auto& [recorded, histogram] : by_scale_) sum += count_ranges(histogram, scale / recorded);
+  for (const auto& [recorded, histogram] : by_scale_) sum += count_ranges(histogram, factor(scale, recorded));
   return sum;
+}
+
+ZoneMass ScaledHistograms::mass_at(std::optional<double> scale) const {
+  ZoneMass sum;
+  for (const auto& [recorded, histogram] : by_scale_)
+    sum += zone_mass(histogram, factor(scale, recorded)).divided_by(recorded);
+  return sum;
+}
+
+MassInterval ScaledHistograms::cosine_at(std::optional<double> scale) const {
+  DirectionSums sums;
+  for (const auto& [recorded, histogram] : by_scale_)
+    sums += direction_sums(histogram, factor(scale, recorded)).divided_by(recorded);
+  return sums.cosine();
+}
+
+std::vector<double> ScaledHistograms::recorded_scales() const {
+  std::vector<double> scales;
+  for (const auto& [recorded, histogram] : by_scale_) scales.push_back(recorded);
+  return scales;
 }
 
 bool ScaledHistograms::empty() const {
@@ -83,14 +113,22 @@ ScaledHistograms::Extent ScaledHistograms::extent() const {
   return extent;
 }
 
+ScaledHistograms& RangeReport::named(std::string_view tensor) {
+  const auto found = tensors_.find(tensor);
+  if (found != tensors_.end()) return found->second;
+  names_.emplace_back(tensor);
+  return tensors_.emplace(std::string(tensor), ScaledHistograms{}).first->second;
+}
+
 void RangeReport::add(std::string_view tensor, const ExponentHistogram& values, double loss_scale) {
-  auto found = tensors_.find(tensor);
-  if (found == tensors_.end()) {
-    found = tensors_.emplace(std::string(tensor), ScaledHistograms{}).first;
-    names_.emplace_back(tensor);
-  }
-  found->second.add(values, loss_scale);
-  merged_.add(values, loss_scale);
+  merged_.add(values, loss_scale);  // first: it refuses a bad scale
+  named(tensor).add(values, loss_scale);
+}
+
+void RangeReport::add(const HistogramRow& row) {
+  if (row.dtype == DType::f32) return add(row.tensor, row.before, row.loss_scale);  // stored as it was
+  merged_.add(row.before, row.after, row.loss_scale);
+  named(row.tensor).add(row.before, row.after, row.loss_scale);
 }
 
 const ScaledHistograms& RangeReport::tensor(std::string_view name) const {

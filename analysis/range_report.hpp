@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "numerics/files/run_schema.hpp"
 #include "numerics/range_counts.hpp"
+#include "numerics/zone_mass.hpp"
 
 namespace fp16lab::analysis {
 
@@ -39,15 +41,36 @@ ZoneRates rates_of(const RangeCounts& counts);
 /// Adds counts and interval ends.
 RangeCounts& operator+=(RangeCounts& sum, const RangeCounts& other);
 
+/// Exact zeros on both sides of the casts that were recorded, at the scales that they had. Only the difference is
+/// underflow: the zeros before the cast are a property of the gradient (half of it, behind a ReLU), and the number of
+/// zeros in FP32 says nothing of FP16.
+struct CastZeros {
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  std::uint64_t lost() const { return after > before ? after - before : 0; }
+  bool operator==(const CastZeros&) const = default;
+};
+
 /// Gradients of one tensor, or of many, kept apart by the loss scale they carried when they were counted.
 /// Merging is addition.
 class ScaledHistograms {
  public:
   /// `values` carried `loss_scale`, which must be finite and > 0 (std::invalid_argument otherwise).
   void add(const ExponentHistogram& values, double loss_scale);
+  /// The same of values that a cast has stored as `after`.
+  void add(const ExponentHistogram& before, const ExponentHistogram& after, double loss_scale);
 
-  /// Zones of the gradients multiplied by `scale` instead of by the scale they had.
-  RangeCounts at_scale(double scale) const;
+  /// Zones of the gradients multiplied by `scale` instead of by the scale they had; none: by the one they had, whichever
+  /// it was. The same in mass_at and cosine_at.
+  RangeCounts at_scale(std::optional<double> scale) const;
+  /// The zones by magnitude: L1 and sums of squares of the unscaled gradients.
+  ZoneMass mass_at(std::optional<double> scale) const;
+  /// Between the gradients and what FP16 keeps of them at `scale`; see DirectionSums::cosine.
+  MassInterval cosine_at(std::optional<double> scale) const;
+  /// The scales they had, ascending.
+  std::vector<double> recorded_scales() const;
+  /// Of the casts among what was added; none if there was no cast.
+  const std::optional<CastZeros>& cast_zeros() const { return cast_zeros_; }
   /// Smallest e such that every finite unscaled gradient is surely <= 2^e in magnitude (within one bin); and
   /// the same from below: every non-zero one is surely > 2^e. Both only if there is a finite non-zero value.
   struct Extent {
@@ -59,14 +82,15 @@ class ScaledHistograms {
 
  private:
   std::map<double, ExponentHistogram> by_scale_;
+  std::optional<CastZeros> cast_zeros_;
 };
 
 /// Per tensor and merged.
 class RangeReport {
  public:
   void add(std::string_view tensor, const ExponentHistogram& values, double loss_scale);
-  /// The values before the cast.
-  void add(const HistogramRow& row) { add(row.tensor, row.before, row.loss_scale); }
+  /// The values before the cast, and the zeros that the cast stored.
+  void add(const HistogramRow& row);
 
   /// Tensors in the order in which they were first added.
   std::span<const std::string> tensors() const { return names_; }
@@ -75,6 +99,8 @@ class RangeReport {
   const ScaledHistograms& merged() const { return merged_; }
 
  private:
+  ScaledHistograms& named(std::string_view tensor);
+
   std::vector<std::string> names_;
   std::map<std::string, ScaledHistograms, std::less<>> tensors_;
   ScaledHistograms merged_;

@@ -1,0 +1,218 @@
+#include "analysis/first_culprit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "numerics/format.hpp"
+
+namespace fp16lab::analysis {
+
+namespace {
+
+/// max_finite + ulp / 2 = 2^(emax + 1) - 2^(emax - precision): exact in FP64 for the three formats.
+template <class F>
+double threshold_of() {
+  return std::ldexp(1.0, F::emax + 1) - std::ldexp(1.0, F::emax - F::precision);
+}
+
+bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+std::string index_text(std::uint64_t element, const std::vector<std::int64_t>& shape) {
+  if (shape.empty()) return "";
+  std::vector<std::uint64_t> index(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    const auto extent = static_cast<std::uint64_t>(std::max<std::int64_t>(shape[axis], 1));
+    index[axis] = element % extent;
+    element /= extent;
+  }
+  return fmt::format("[{}]", fmt::join(index, ", "));
+}
+
+/// Ops that no list can move to FP32: they do what others ask of them.
+bool has_list_entry(std::string_view op) {
+  constexpr std::array<std::string_view, 4> none = {"", "leaf", "identity", "cast"};
+  return std::find(none.begin(), none.end(), op) == none.end();
+}
+
+std::string operands_text(const CulpritRow& row) {
+  std::string text;
+  for (const CulpritOperandRow& operand : row.operands)
+    text += fmt::format("{}|{}| in [{:.3g}, {:.3g}]", text.empty() ? "" : ", ", operand.name,
+                        operand.smallest, operand.greatest);
+  return text;
+}
+
+/// How to keep the culprit's operation in FP32, as configuration.
+std::string cast_text(const CulpritRow& row) {
+  const std::string black = fmt::format("amp.black = [\"{}\"]", row.black);
+  const std::string excluded = fmt::format("amp.excluded = [\"{}\"]", row.excluded);
+  if (!row.black.empty() && !row.excluded.empty()) return excluded + " or " + black;
+  return row.black.empty() ? excluded : black;
+}
+
+void name_cast(CulpritRow& row) {
+  if (has_list_entry(row.op)) row.black = row.op;
+  row.excluded = row.layer;
+}
+
+/// "2^24", or the number where it is no power of two.
+std::string scale_text(double scale) {
+  int exponent = 0;
+  return std::frexp(scale, &exponent) == 0.5 ? fmt::format("2^{}", exponent - 1) : fmt::format("{}", scale);
+}
+
+/// "a loss scale lower by 3 binades (S = 2^11 -> 2^8)": the shift that the tensor needs.
+std::string shift_text(const CulpritRow& row) {
+  return fmt::format("a loss scale lower by {} {} (S = {} -> {})", row.binades,
+                     row.binades == 1 ? "binade" : "binades", scale_text(row.loss_scale),
+                     scale_text(std::ldexp(row.loss_scale, -static_cast<int>(row.binades))));
+}
+
+void advise_scale(CulpritRow& row) {
+  row.verdict = CulpritVerdict::lower_scale;
+  row.binades = std::max<std::uint64_t>(binades_above(row.wide_greatest, row.dtype), 1);
+  if (row.part == "scale" &&
+      row.tensor == row.layer) {  // a gradient on its way into a layer with a scale of its own
+    row.advice = fmt::format("a scale of this layer that is lower by {} {} would have saved it", row.binades,
+                             row.binades == 1 ? "binade" : "binades");
+    return;
+  }
+  row.advice = shift_text(row) + " would have saved it";
+  if (row.op == "cast" || row.layer.empty()) return;
+  name_cast(row);
+  if (!row.black.empty() || !row.excluded.empty()) row.advice += ", and so would FP32: " + cast_text(row);
+}
+
+void advise_operation(CulpritRow& row) {
+  const bool forward = row.pass == "forward";
+  if (row.wide_value && !std::isfinite(*row.wide_value)) {
+    row.verdict = CulpritVerdict::model;
+    row.advice = fmt::format("the model: {} already in FP32", std::isnan(*row.wide_value) ? "NaN" : "Inf");
+    if (!forward && row.loss_scale > 1)
+      row.advice += fmt::format(", with S = {}", scale_text(row.loss_scale));
+    return;
+  }
+  if (!is_narrow(row.dtype)) return;
+  if (!row.wide_value) {
+    row.advice = forward ? "its value in FP32 is not known; an FP32 cast may save it"
+                         : "its value in FP32 is not known; a lower loss scale or an FP32 cast may save it";
+    if (has_list_entry(row.op) || !row.layer.empty()) {
+      name_cast(row);
+      row.advice += ": " + cast_text(row);
+    }
+    return;
+  }
+  if (std::fabs(*row.wide_value) < overflow_threshold(row.dtype)) {
+    row.advice = "it fits into its dtype; an intermediate result did not";
+    return;
+  }
+  if (!forward) {
+    advise_scale(row);
+    return;
+  }
+  row.verdict = CulpritVerdict::fp32_cast;
+  name_cast(row);
+  if (row.tensor == "inputs") {
+    row.advice =
+        fmt::format("inputs beyond {}: scale the data down, or amp.low_inputs = false", name_of(row.dtype));
+  } else if (row.black.empty() && row.excluded.empty()) {
+    row.advice = "an FP32 cast would have saved it";
+  } else {
+    row.advice = "an FP32 cast would have saved it: " + cast_text(row);
+  }
+}
+
+}  // namespace
+
+double overflow_threshold(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return threshold_of<Binary16>();
+    case DType::bf16:
+      return threshold_of<BrainFloat16>();
+    case DType::f32:
+      return threshold_of<Binary32>();
+    default:
+      throw std::invalid_argument(
+          fmt::format("overflow_threshold: {}; f16, bf16 or f32 is needed", name_of(dtype)));
+  }
+}
+
+std::uint64_t binades_above(double magnitude, DType dtype) {
+  if (!(magnitude >= 0) || std::isinf(magnitude))
+    throw std::invalid_argument(
+        fmt::format("binades_above: magnitude {}; must be finite and >= 0", magnitude));
+  const double threshold = overflow_threshold(dtype);
+  std::uint64_t binades = 0;
+  while (std::ldexp(magnitude, -static_cast<int>(binades)) >= threshold)
+    ++binades;  // exact: far above subnormals
+  return binades;
+}
+
+void advise(CulpritRow& row) {
+  row.verdict = CulpritVerdict::unknown;
+  row.black.clear();
+  row.excluded.clear();
+  row.binades = 0;
+  row.advice.clear();
+  if (row.cause == "operation") {
+    advise_operation(row);
+  } else if (row.cause == "data") {
+    row.verdict = CulpritVerdict::data;
+    row.advice = "the data: no cast and no loss scale helps; look at this batch";
+  } else if (row.cause == "parameter") {
+    row.verdict = CulpritVerdict::model;
+    row.advice = "the model: this weight was not finite when the step began; look at the steps before it";
+  } else if (row.cause == "constant") {
+    row.verdict = CulpritVerdict::data;
+    row.advice = "a target, or a constant of the model: no cast and no loss scale helps";
+  } else if (row.cause == "infinity") {
+    row.verdict = CulpritVerdict::model;
+    row.advice =
+        "the model: infinities that it put there itself (a mask?) met; no row may consist of them alone";
+  } else if (row.cause == "loss_scale") {
+    row.verdict = CulpritVerdict::lower_scale;
+    if (row.wide_value && std::isfinite(*row.wide_value)) {
+      row.binades = std::max<std::uint64_t>(binades_above(row.wide_greatest, row.dtype), 1);
+      row.advice = shift_text(row) + " would have saved it, and so would a loss in FP32";
+    } else {
+      row.advice = fmt::format("S is beyond {}: a lower loss scale, or a loss in FP32", name_of(row.dtype));
+    }
+  }
+}
+
+std::string description(const CulpritRow& row) {
+  std::string text;
+  const std::string place = row.tensor + (row.shape.empty() ? "" : " " + shape_text(row.shape)) +
+                            index_text(row.element, row.shape);
+  if (row.cause == "operation" || row.cause == "infinity") {
+    const std::string part = row.part.empty() ? "" : fmt::format(" ({})", row.part);
+    const std::string layer = row.layer.empty() ? "" : " in " + row.layer;
+    text = fmt::format("{}{}{}{} gave {} = {} ({})", row.pass == "backward" ? "the backward of " : "", row.op,
+                       part, layer, place, row.value, name_of(row.dtype));
+    text += row.cause == "operation" ? " of finite operands" : " of operands with infinities";
+  } else {
+    text = fmt::format("{} = {} ({})", place, row.value, name_of(row.dtype));
+  }
+  if (row.wide_value && row.dtype != DType::f32) text += fmt::format(", {:g} in FP32", *row.wide_value);
+  if (!row.operands.empty()) text += "; " + operands_text(row);
+  return text;
+}
+
+std::string culprit_line(const CulpritRow& row) {
+  return fmt::format("step {}, {}, micro-batch {}: {}. Advice: {}{}", row.step, row.pass, row.micro_batch,
+                     description(row), row.advice.empty() ? "none" : row.advice,
+                     row.reached ? "" : " (it reached no gradient)");
+}
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,34 @@
+// What would have saved a value that overflowed: advice from the facts of a culprit.
+//
+// A value that is finite in FP32, but beyond what its 16-bit dtype rounds to a finite number, would have been saved by a
+// cast to FP32; in a backward pass, by a lower loss scale too, because gradients carry S as a factor: dividing S by 2^k
+// takes k binades off every one of them. A value that is no finite number in FP32 either is the model's, or the data's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "numerics/dtype.hpp"
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab::analysis {
+
+/// The least magnitude that rounds to infinity (to nearest even): 65520 in FP16, half an ulp above the greatest finite
+/// number. std::invalid_argument for anything but f16, bf16 and f32.
+double overflow_threshold(DType dtype);
+
+/// The least k >= 0 with magnitude * 2^-k < overflow_threshold(dtype). `magnitude` finite and >= 0, otherwise
+/// std::invalid_argument.
+std::uint64_t binades_above(double magnitude, DType dtype);
+
+/// Fills verdict, black, excluded, binades and advice from the other members. Advice speaks of this culprit only: what is
+/// behind it was hidden by it.
+void advise(CulpritRow& row);
+
+/// "linear in fc2 gave fc2.output (8, 10)[2, 3] = inf (f16) of finite operands; 91234.5 in FP32"
+std::string description(const CulpritRow& row);
+
+/// One line for a terminal: step, pass, description and advice.
+std::string culprit_line(const CulpritRow& row);
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,171 @@
+#include "analysis/run_comparison.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "numerics/bits.hpp"
+
+namespace fp16lab::analysis {
+namespace {
+
+/// The same value, NaN included. -0 is not 0: bits are compared.
+bool same(double a, double b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); }
+bool same(const std::optional<double>& a, const std::optional<double>& b) {
+  return a.has_value() == b.has_value() && (!a || same(*a, *b));
+}
+
+void note(ColumnDifference& column, std::uint64_t step, double a, double b, double threshold) {
+  if (same(a, b)) return;
+  ++column.differing;
+  if (!column.first) column.first = step;
+  const double relative = relative_difference(a, b);
+  if (relative > column.largest) {
+    column.largest = relative;
+    column.largest_step = step;
+  }
+  if (relative > threshold) {
+    ++column.above;
+    if (!column.first_above) column.first_above = step;
+  }
+}
+
+std::optional<ErrorGrowth> fit_growth(std::span<const StepPair> steps) {
+  constexpr double grown = 0.1;
+  struct Point {
+    std::uint64_t step;
+    double log10;
+  };
+  std::vector<Point> points;
+  for (const auto& [a, b] : steps) {
+    if (!std::isfinite(a.loss) || !std::isfinite(b.loss) || a.loss == b.loss) continue;
+    if (relative_difference(a.loss, b.loss) >= grown) break;
+    points.push_back({a.step, std::log10(std::fabs(a.loss - b.loss))});
+  }
+  if (points.size() < fewest_points) return std::nullopt;
+  ErrorGrowth growth{
+      .first_step = points.front().step, .last_step = points.back().step, .points = points.size()};
+  const double n = static_cast<double>(points.size());
+  double mean_x = 0, mean_y = 0;
+  const auto x_of = [&](const Point& point) { return static_cast<double>(point.step - growth.first_step); };
+  for (const Point& point : points) {
+    mean_x += x_of(point) / n;
+    mean_y += point.log10 / n;
+  }
+  double xx = 0, xy = 0, yy = 0;
+  for (const Point& point : points) {
+    const double x = x_of(point) - mean_x, y = point.log10 - mean_y;
+    xx += x * x;
+    xy += x * y;
+    yy += y * y;
+  }
+  growth.log10_per_step = xy / xx;  // five different steps at least: xx > 0
+  growth.log10_at_first = mean_y - growth.log10_per_step * mean_x;
+  growth.r_squared = yy == 0 ? 1 : xy * xy / (xx * yy);
+  return growth;
+}
+
+template <class Row>
+std::map<std::uint64_t, const Row*> by_step(std::span<const Row> rows) {
+  std::map<std::uint64_t, const Row*> found;
+  for (const Row& row : rows) found[row.step] = &row;
+  return found;
+}
+
+}  // namespace
+
+std::vector<SettingDifference> differing_settings(const Settings& a, const Settings& b) {
+  std::vector<SettingDifference> differences;
+  for (const auto& [key, value] : a) {
+    const auto other = b.find(key);
+    if (other == b.end())
+      differences.push_back({key, value, std::nullopt});
+    else if (other->second != value)
+      differences.push_back({key, value, other->second});
+  }
+  for (const auto& [key, value] : b)
+    if (!a.contains(key)) differences.push_back({key, std::nullopt, value});
+  std::sort(differences.begin(), differences.end(),
+            [](const SettingDifference& x, const SettingDifference& y) { return x.key < y.key; });
+  return differences;
+}
+
+double relative_difference(double a, double b) {
+  if (same(a, b) || a == b) return 0;
+  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
+  const double larger = std::max(std::fabs(a), std::fabs(b));
+  return std::fabs(a / larger - b / larger);  // a - b could overflow
+}
+
+std::optional<double> ErrorGrowth::doubling_steps() const {
+  if (!(log10_per_step > 0)) return std::nullopt;
+  return std::log10(2.0) / log10_per_step;
+}
+
+StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold) {
+  StepsComparison result;
+  const auto rows_a = by_step(a), rows_b = by_step(b);
+  for (const auto& [step, row] : rows_a) {
+    const auto partner = rows_b.find(step);
+    if (partner == rows_b.end())
+      ++result.only_a;
+    else
+      result.common.push_back({*row, *partner->second});
+  }
+  result.only_b = rows_b.size() - result.common.size();
+  result.equal = result.only_a == 0 && result.only_b == 0;
+  for (const auto& [row_a, row_b] : result.common) {
+    const std::uint64_t step = row_a.step;
+    if (row_a.state_hash != row_b.state_hash) {
+      ++result.state_differences;
+      if (!result.first_state_difference) result.first_state_difference = step;
+    }
+    note(result.loss, step, row_a.loss, row_b.loss, threshold);
+    note(result.grad_norm, step, row_a.grad_norm, row_b.grad_norm, threshold);
+    note(result.loss_scale, step, row_a.loss_scale, row_b.loss_scale, threshold);
+    note(result.lr, step, row_a.lr, row_b.lr, threshold);
+    result.skips_a += row_a.skipped;
+    result.skips_b += row_b.skipped;
+    result.skip_differences += row_a.skipped != row_b.skipped || row_a.found_inf != row_b.found_inf;
+    if (row_a.underflow_rate && row_b.underflow_rate && !same(*row_a.underflow_rate, *row_b.underflow_rate))
+      result.equal = false;
+  }
+  result.equal = result.equal && result.state_differences + result.skip_differences == 0;
+  for (const ColumnDifference* column : {&result.loss, &result.grad_norm, &result.loss_scale, &result.lr})
+    result.equal = result.equal && column->differing == 0;
+  result.growth = fit_growth(result.common);
+  return result;
+}
+
+EvaluationsComparison compare_evaluations(std::span<const EvaluationRow> a,
+                                          std::span<const EvaluationRow> b) {
+  using Key = std::pair<std::uint64_t, std::string>;
+  std::map<Key, const EvaluationRow*> rows_b;
+  for (const EvaluationRow& row : b) rows_b[{row.step, row.split}] = &row;
+  std::map<Key, const EvaluationRow*> rows_a;
+  for (const EvaluationRow& row : a) rows_a[{row.step, row.split}] = &row;
+  EvaluationsComparison result;
+  std::map<std::string, EvaluationPair> last;
+  for (const auto& [key, row] : rows_a) {
+    const auto partner = rows_b.find(key);
+    if (partner == rows_b.end()) {
+      ++result.only_a;
+      continue;
+    }
+    ++result.common;
+    const EvaluationRow& other = *partner->second;
+    if (!same(row->loss, other.loss) || !same(row->accuracy, other.accuracy) ||
+        !same(row->bits_per_character, other.bits_per_character)) {
+      result.equal = false;
+      if (!result.first_difference) result.first_difference = key.first;
+    }
+    last.insert_or_assign(key.second, EvaluationPair{*row, other});
+  }
+  result.only_b = rows_b.size() - result.common;
+  result.equal = result.equal && result.only_a == 0 && result.only_b == 0;
+  for (auto& [split, pair] : last) result.last.push_back(std::move(pair));
+  return result;
+}
+
+}  // namespace fp16lab::analysis

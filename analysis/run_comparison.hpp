@@ -1,0 +1,97 @@
+// Two runs, step by step: are they the same bits, where do they part, how fast does the difference grow, and does it
+// matter in the end?
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/histogram_distance.hpp"
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab::analysis {
+
+/// Settings as flat text, "scaler.policy" -> "torch".
+using Settings = std::map<std::string, std::string, std::less<>>;
+struct SettingDifference {
+  std::string key;
+  std::optional<std::string> a, b;  ///< absent where a run has no such key
+};
+/// In the order of keys.
+std::vector<SettingDifference> differing_settings(const Settings& a, const Settings& b);
+
+/// |a - b| / max(|a|, |b|): 0 for the same bits, two NaNs, and two zeros; infinite where only one of them is finite or
+/// where they are infinite in opposite directions.
+double relative_difference(double a, double b);
+
+/// One column over the steps that both runs have.
+struct ColumnDifference {
+  std::size_t differing = 0;           ///< steps in which the values differ at all
+  std::optional<std::uint64_t> first;  ///< the first of them
+  double largest = 0;                  ///< relative difference
+  std::uint64_t largest_step = 0;      ///< where; 0: nowhere
+  std::size_t above = 0;               ///< steps in which it exceeds the threshold
+  std::optional<std::uint64_t> first_above;
+};
+
+struct StepPair {
+  StepRow a, b;
+};
+
+/// |loss difference| ~ 2^(step / doubling_steps): a straight line through log10 of it by least squares, from the first
+/// step in which the losses differ to the one before the difference has grown to a tenth of the loss, where growth must
+/// end. Steps with equal or non-finite losses are left out.
+struct ErrorGrowth {
+  std::uint64_t first_step = 0, last_step = 0;
+  std::size_t points = 0;
+  double log10_at_first = 0;  ///< of the line, at first_step
+  double log10_per_step = 0;  ///< its slope
+  double r_squared = 0;       ///< what part of the variance the line explains
+  /// log10(2) / slope; absent where the difference does not grow.
+  std::optional<double> doubling_steps() const;
+};
+/// Fewer points than this have no line.
+inline constexpr std::size_t fewest_points = 5;
+
+struct StepsComparison {
+  std::vector<StepPair> common{};  ///< in the order of steps
+  std::size_t only_a = 0, only_b = 0;
+  std::optional<std::uint64_t> first_state_difference{};  ///< first step whose state_hash differs
+  std::size_t state_differences = 0;
+  ColumnDifference loss{}, grad_norm{}, loss_scale{}, lr{};
+  std::size_t skips_a = 0, skips_b = 0, skip_differences = 0;  ///< in the common steps
+  std::optional<ErrorGrowth> growth{};
+  /// Every step in both, and every column but the seconds; underflow rates where both have them.
+  bool equal = true;
+};
+/// `threshold` >= 0 is relative.
+StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold);
+
+struct EvaluationPair {
+  EvaluationRow a, b;
+};
+struct EvaluationsComparison {
+  std::vector<EvaluationPair> last{};  ///< of each split, at the last step that both have evaluated
+  std::size_t common = 0, only_a = 0, only_b = 0;
+  std::optional<std::uint64_t> first_difference{};
+  bool equal = true;
+};
+EvaluationsComparison compare_evaluations(std::span<const EvaluationRow> a, std::span<const EvaluationRow> b);
+
+struct RunComparison {
+  std::string name_a, name_b;
+  double threshold = 0;
+  std::vector<SettingDifference> settings{};
+  StepsComparison steps{};
+  EvaluationsComparison evaluations{};
+  HistogramsComparison histograms{};
+  std::vector<std::string> notes{};  ///< what limits the comparison, in plain words
+
+  /// Whatever both could have recorded and did; different settings alone are no difference.
+  bool equal() const { return steps.equal && evaluations.equal && histograms.equal(); }
+};
+
+}  // namespace fp16lab::analysis

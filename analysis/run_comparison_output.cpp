@@ -1,0 +1,287 @@
+#include "analysis/run_comparison_output.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+namespace fp16lab::analysis {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+template <class T>
+Json optional(const std::optional<T>& value) {
+  if (!value) return nullptr;
+  if constexpr (std::is_floating_point_v<T>)
+    return number(*value);
+  else
+    return *value;
+}
+
+// ---- text -------------------------------------------------------------------------------------------------------
+
+std::string step_text(const std::optional<std::uint64_t>& step) {
+  return step ? fmt::format("{}", *step) : "-";
+}
+
+std::string verdict(const RunComparison& comparison) {
+  const StepsComparison& steps = comparison.steps;
+  if (steps.common.empty()) return "There is no step that both runs have: nothing to compare.";
+  if (comparison.equal())
+    return fmt::format(
+        "The runs are the same, bit for bit: the states of all {} steps, and everything recorded.",
+        steps.common.size());
+  std::string text;
+  if (steps.first_state_difference)
+    text = fmt::format(
+        "The runs differ: their states part at step {} ({} of {} common steps have other states).",
+        *steps.first_state_difference, steps.state_differences, steps.common.size());
+  else if (steps.only_a + steps.only_b > 0)
+    text = fmt::format(
+        "The states of the {} common steps are the same; one run has steps that the other has not.",
+        steps.common.size());
+  else
+    text = fmt::format("The states of all {} steps are the same; what was recorded beside them differs.",
+                       steps.common.size());
+  if (steps.only_a + steps.only_b > 0)
+    text += fmt::format(" Only in A: {} steps; only in B: {}.", steps.only_a, steps.only_b);
+  return text;
+}
+
+void print_settings(std::ostream& out, const RunComparison& comparison) {
+  if (comparison.settings.empty()) {
+    out << "\nConfiguration: the same\n";
+    return;
+  }
+  std::size_t key = 3, a = 1;
+  for (const SettingDifference& one : comparison.settings) {
+    key = std::max(key, one.key.size());
+    a = std::max(a, one.a.value_or("(none)").size());
+  }
+  out << fmt::format("\nConfiguration: {} keys differ\n{:<{}}  {:<{}}  B\n", comparison.settings.size(),
+                     "key", key, "A", a);
+  for (const SettingDifference& one : comparison.settings)
+    out << fmt::format("{:<{}}  {:<{}}  {}\n", one.key, key, one.a.value_or("(none)"), a,
+                       one.b.value_or("(none)"));
+}
+
+void print_columns(std::ostream& out, const RunComparison& comparison) {
+  const StepsComparison& steps = comparison.steps;
+  out << fmt::format("\nSteps: {} in both\n{:<12} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n",
+                     steps.common.size(), "column", "differing", "from step", "largest (relative)", "at step",
+                     fmt::format("above {:g}", comparison.threshold), "from step");
+  const auto row = [&](const char* name, const ColumnDifference& column) {
+    out << fmt::format("{:<12} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n", name, column.differing,
+                       step_text(column.first), fmt::format("{:.4g}", column.largest),
+                       column.differing == 0 ? "-" : fmt::format("{}", column.largest_step), column.above,
+                       step_text(column.first_above));
+  };
+  row("loss", steps.loss);
+  row("grad_norm", steps.grad_norm);
+  row("loss_scale", steps.loss_scale);
+  row("lr", steps.lr);
+  out << fmt::format("skipped steps: A {}, B {}; overflow or skip in one run only: {}\n", steps.skips_a,
+                     steps.skips_b, steps.skip_differences);
+  if (!steps.growth) {
+    if (steps.loss.differing > 0)
+      out << fmt::format("Error growth: fewer than {} steps with a small loss difference, no line fitted\n",
+                         fewest_points);
+    return;
+  }
+  const ErrorGrowth& growth = *steps.growth;
+  const std::optional<double> doubling = growth.doubling_steps();
+  out << fmt::format(
+      "Error growth: steps {} to {}, {}; the line explains {:.0f} % of the variance of log10 |loss "
+      "difference|\n",
+      growth.first_step, growth.last_step,
+      doubling ? fmt::format("|loss difference| doubles every {:.3g} steps", *doubling)
+               : std::string("|loss difference| does not grow"),
+      100 * growth.r_squared);
+}
+
+void print_evaluations(std::ostream& out, const EvaluationsComparison& evaluations) {
+  if (evaluations.last.empty()) return;
+  out << fmt::format("\nLast evaluation that both have\n{:<8} {:>8} {:>14} {:>14} {:>14}\n", "split", "step",
+                     "A", "B", "B - A");
+  for (const auto& [a, b] : evaluations.last) {
+    const auto row = [&, step = a.step](const std::string& name, double x, double y) {
+      out << fmt::format("{:<8} {:>8} {:>14.6g} {:>14.6g} {:>14.3g}\n", name, step, x, y, y - x);
+    };
+    row(a.split, a.loss, b.loss);
+    if (a.accuracy && b.accuracy) row("  acc.", *a.accuracy, *b.accuracy);
+    if (a.bits_per_character && b.bits_per_character)
+      row("  bpc", *a.bits_per_character, *b.bits_per_character);
+  }
+  if (evaluations.only_a + evaluations.only_b > 0)
+    out << fmt::format("Only in A: {} evaluations; only in B: {}\n", evaluations.only_a, evaluations.only_b);
+}
+
+void print_tensors(std::ostream& out, const HistogramsComparison& histograms, std::size_t most) {
+  if (histograms.tensors.empty()) return;
+  std::vector<const TensorComparison*> order;
+  std::size_t differing = 0;
+  for (const TensorComparison& one : histograms.tensors) {
+    order.push_back(&one);
+    differing += one.equal ? 0 : 1;
+  }
+  out << fmt::format("\nGradients: {} of {} tensors have other histograms\n", differing, order.size());
+  if (differing == 0) return;
+  std::stable_sort(order.begin(), order.end(), [](const TensorComparison* x, const TensorComparison* y) {
+    return x->mean_distance > y->mean_distance;
+  });
+  std::size_t width = 6;
+  for (const TensorComparison* one : order) width = std::max(width, one->tensor.size());
+  out << fmt::format("{:<{}}  {:<10} {:>5} {:>9} {:>9} {:>8}  {:>23}  {:>23}\n", "tensor", width, "kind",
+                     "steps", "mean dist", "largest", "at step", "zeros before cast A/B",
+                     "rounded to zero A/B");
+  for (std::size_t i = 0; i < order.size() && i < most; ++i) {
+    const TensorComparison& one = *order[i];
+    const auto lost = [](const TensorComparison::Zeros& zeros) {
+      return zeros.after > zeros.before ? zeros.after - zeros.before : 0;
+    };
+    out << fmt::format("{:<{}}  {:<10} {:>5} {:>9.3g} {:>9.3g} {:>8}  {:>23}  {:>23}\n", one.tensor, width,
+                       one.kind, one.steps, one.mean_distance, one.largest_distance, one.largest_step,
+                       fmt::format("{} / {}", one.zeros_a.before, one.zeros_b.before),
+                       fmt::format("{} / {}", lost(one.zeros_a), lost(one.zeros_b)));
+  }
+  if (order.size() > most) out << fmt::format("and {} more\n", order.size() - most);
+  out << "(distance: how many binades values must move on average to turn one run's distribution into the "
+         "other's)\n";
+}
+
+// ---- JSON -------------------------------------------------------------------------------------------------------
+
+Json column_json(const ColumnDifference& column) {
+  return {{"differing", column.differing},
+          {"first", optional(column.first)},
+          {"largest", number(column.largest)},
+          {"largest_step", column.largest_step},
+          {"above", column.above},
+          {"first_above", optional(column.first_above)}};
+}
+
+Json growth_json(const std::optional<ErrorGrowth>& growth) {
+  if (!growth) return nullptr;
+  return {{"first_step", growth->first_step},
+          {"last_step", growth->last_step},
+          {"points", growth->points},
+          {"log10_per_step", number(growth->log10_per_step)},
+          {"log10_at_first", number(growth->log10_at_first)},
+          {"doubling_steps", optional(growth->doubling_steps())},
+          {"r_squared", number(growth->r_squared)}};
+}
+
+Json evaluations_json(const EvaluationsComparison& evaluations) {
+  Json last = Json::array();
+  for (const auto& [a, b] : evaluations.last)
+    last.push_back({{"step", a.step},
+                    {"split", a.split},
+                    {"loss_a", number(a.loss)},
+                    {"loss_b", number(b.loss)},
+                    {"accuracy_a", optional(a.accuracy)},
+                    {"accuracy_b", optional(b.accuracy)},
+                    {"bits_per_character_a", optional(a.bits_per_character)},
+                    {"bits_per_character_b", optional(b.bits_per_character)}});
+  return {{"common", evaluations.common},
+          {"only_a", evaluations.only_a},
+          {"only_b", evaluations.only_b},
+          {"first_difference", optional(evaluations.first_difference)},
+          {"last", std::move(last)}};
+}
+
+Json histograms_json(const HistogramsComparison& histograms) {
+  Json tensors = Json::array();
+  const auto zeros = [](const TensorComparison::Zeros& of) {
+    return Json{{"before", of.before}, {"after", of.after}};
+  };
+  for (const TensorComparison& one : histograms.tensors) {
+    const auto distance = [&](double value) { return one.with_distance > 0 ? number(value) : Json(nullptr); };
+    tensors.push_back({{"tensor", one.tensor},
+                       {"kind", one.kind},
+                       {"steps", one.steps},
+                       {"equal", one.equal},
+                       {"first_difference", optional(one.first_difference)},
+                       {"mean_distance", distance(one.mean_distance)},
+                       {"largest_distance", distance(one.largest_distance)},
+                       {"largest_step", one.largest_step},
+                       {"zeros_a", zeros(one.zeros_a)},
+                       {"zeros_b", zeros(one.zeros_b)}});
+  }
+  return {{"rows_a", histograms.rows_a},
+          {"rows_b", histograms.rows_b},
+          {"unmatched_rows", histograms.unmatched_rows},
+          {"only_a", histograms.only_a},
+          {"only_b", histograms.only_b},
+          {"tensors", std::move(tensors)}};
+}
+
+/// As run folders write them.
+std::string csv_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+void print_comparison(std::ostream& out, const RunComparison& comparison, std::size_t most_tensors) {
+  out << fmt::format("A: {}\nB: {}\n{}\n", comparison.name_a, comparison.name_b, verdict(comparison));
+  print_settings(out, comparison);
+  if (!comparison.steps.common.empty()) print_columns(out, comparison);
+  print_evaluations(out, comparison.evaluations);
+  print_tensors(out, comparison.histograms, most_tensors);
+  if (!comparison.notes.empty()) out << '\n';
+  for (const std::string& note : comparison.notes) out << "Note: " << note << '\n';
+}
+
+void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
+  const StepsComparison& steps = comparison.steps;
+  Json settings = Json::array();
+  for (const SettingDifference& one : comparison.settings)
+    settings.push_back({{"key", one.key}, {"a", optional(one.a)}, {"b", optional(one.b)}});
+  const Json json = {{"a", comparison.name_a},
+                     {"b", comparison.name_b},
+                     {"equal", comparison.equal()},
+                     {"threshold", comparison.threshold},
+                     {"settings", std::move(settings)},
+                     {"steps",
+                      {{"common", steps.common.size()},
+                       {"only_a", steps.only_a},
+                       {"only_b", steps.only_b},
+                       {"first_state_difference", optional(steps.first_state_difference)},
+                       {"state_differences", steps.state_differences},
+                       {"loss", column_json(steps.loss)},
+                       {"grad_norm", column_json(steps.grad_norm)},
+                       {"loss_scale", column_json(steps.loss_scale)},
+                       {"lr", column_json(steps.lr)},
+                       {"skips_a", steps.skips_a},
+                       {"skips_b", steps.skips_b},
+                       {"skip_differences", steps.skip_differences}}},
+                     {"growth", growth_json(steps.growth)},
+                     {"evaluations", evaluations_json(comparison.evaluations)},
+                     {"histograms", histograms_json(comparison.histograms)},
+                     {"notes", comparison.notes}};
+  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+void write_comparison_csv(std::ostream& out, const RunComparison& comparison) {
+  out << "step,loss_a,loss_b,loss_difference,grad_norm_a,grad_norm_b,loss_scale_a,loss_scale_b,skipped_a,"
+         "skipped_b,"
+         "same_state\n";
+  for (const auto& [a, b] : comparison.steps.common)
+    out << fmt::format("{},{},{},{},{},{},{},{},{:d},{:d},{:d}\n", a.step, csv_number(a.loss),
+                       csv_number(b.loss), csv_number(b.loss - a.loss), csv_number(a.grad_norm),
+                       csv_number(b.grad_norm), csv_number(a.loss_scale), csv_number(b.loss_scale), a.skipped,
+                       b.skipped, a.state_hash == b.state_hash);
+}
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,149 @@
+// Advice about culprits: thresholds against exhaustive rounding, and every branch of the advice.
+#include "analysis/first_culprit.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace fp16lab::analysis {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(FirstCulprit, ThresholdsAreWhereRoundingGoesToInfinity) {
+  EXPECT_EQ(overflow_threshold(DType::f16), 65520.0);
+  // bfloat16: greatest finite number (2 - 2^-7) 2^127, half an ulp is 2^119. FP32: (2 - 2^-23) 2^127 + 2^103.
+  EXPECT_EQ(overflow_threshold(DType::bf16), (2.0 - 0x1p-7) * 0x1p127 + 0x1p119);
+  EXPECT_EQ(overflow_threshold(DType::f32), (2.0 - 0x1p-23) * 0x1p127 + 0x1p103);
+  EXPECT_THROW(overflow_threshold(DType::i32), std::invalid_argument);
+}
+
+TEST(FirstCulprit, BinadesAreTheLeastShiftThatFits) {
+  EXPECT_EQ(binades_above(0.0, DType::f16), 0u);
+  EXPECT_EQ(binades_above(65519.996, DType::f16), 0u);
+  EXPECT_EQ(binades_above(65520.0, DType::f16), 1u);
+  EXPECT_EQ(binades_above(131039.9, DType::f16), 1u);
+  EXPECT_EQ(binades_above(131040.0, DType::f16), 2u);
+  for (double magnitude = 1.0; magnitude < 1e38; magnitude *= 1.37) {
+    const auto k = static_cast<int>(binades_above(magnitude, DType::f16));
+    EXPECT_LT(std::ldexp(magnitude, -k), 65520.0);
+    if (k > 0) {
+      EXPECT_GE(std::ldexp(magnitude, 1 - k), 65520.0);
+    }
+  }
+  EXPECT_THROW(binades_above(-1.0, DType::f16), std::invalid_argument);
+  EXPECT_THROW(binades_above(infinity, DType::f16), std::invalid_argument);
+  EXPECT_THROW(binades_above(nan, DType::f16), std::invalid_argument);
+}
+
+CulpritRow overflow(const std::string& pass) {
+  CulpritRow row;
+  row.step = 7;
+  row.pass = pass;
+  row.cause = "operation";
+  row.op = "linear";
+  row.layer = "fc2";
+  row.tensor = pass == "forward" ? "fc2.output" : "fc2.input";
+  row.dtype = DType::f16;
+  row.shape = {4, 3};
+  row.element = 7;
+  row.value = infinity;
+  row.wide_value = 100000.0;
+  row.wide_greatest = 300000.0;
+  row.loss_scale = 1024.0;
+  row.reached = true;
+  return row;
+}
+
+TEST(FirstCulprit, ForwardAnFp32Cast) {
+  CulpritRow row = overflow("forward");
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::fp32_cast);
+  EXPECT_EQ(row.black, "linear");
+  EXPECT_EQ(row.excluded, "fc2");
+  EXPECT_EQ(row.binades, 0u) << "the scale is no part of forward values";
+  EXPECT_EQ(
+      culprit_line(row),
+      "step 7, forward, micro-batch 0: linear in fc2 gave fc2.output (4, 3)[2, 1] = inf (f16) of finite "
+      "operands, 100000 in FP32. Advice: an FP32 cast would have saved it: amp.excluded = [\"fc2\"] or "
+      "amp.black = [\"linear\"]");
+}
+
+TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
+  CulpritRow row = overflow("backward");
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
+  EXPECT_EQ(row.binades, 3u) << "300000 / 2^3 fits, not the element's 100000 / 2";
+  EXPECT_THAT(row.advice,
+              AllOf(HasSubstr("3 binades"), HasSubstr("S = 2^10 -> 2^7"), HasSubstr("amp.excluded")));
+}
+
+TEST(FirstCulprit, OpsThatNoListKnowsAreNotProposed) {
+  CulpritRow row = overflow("backward");
+  row.op = "cast";
+  row.layer = "loss";
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
+  EXPECT_EQ(row.black, "");
+  EXPECT_THAT(row.advice, Not(HasSubstr("amp.")));
+}
+
+TEST(FirstCulprit, AScaleOfALayersOwnIsToldApart) {
+  CulpritRow row = overflow("backward");
+  row.part = "scale";
+  row.tensor = row.layer;
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
+  EXPECT_EQ(row.binades, 3u);
+  EXPECT_THAT(row.advice,
+              AllOf(HasSubstr("scale of this layer"), HasSubstr("3 binades"), Not(HasSubstr("S ="))));
+}
+
+TEST(FirstCulprit, NotANumberInFp32EitherIsTheModels) {
+  for (const double wide : {infinity, nan}) {
+    for (const char* const pass : {"forward", "backward"}) {
+      CulpritRow row = overflow(pass);
+      row.wide_value = wide;
+      advise(row);
+      EXPECT_EQ(row.verdict, CulpritVerdict::model);
+      EXPECT_EQ(row.black, "");
+      EXPECT_THAT(row.advice, HasSubstr(std::isnan(wide) ? "NaN already in FP32" : "Inf already in FP32"));
+    }
+  }
+}
+
+TEST(FirstCulprit, DataAndWeightsAndScales) {
+  const auto verdict_of = [](const std::string& cause) {
+    CulpritRow row = overflow("backward");
+    row.cause = cause;
+    advise(row);
+    EXPECT_FALSE(row.advice.empty()) << cause;
+    return row.verdict;
+  };
+  EXPECT_EQ(verdict_of("data"), CulpritVerdict::data);
+  EXPECT_EQ(verdict_of("constant"), CulpritVerdict::data);
+  EXPECT_EQ(verdict_of("parameter"), CulpritVerdict::model);
+  EXPECT_EQ(verdict_of("infinity"), CulpritVerdict::model);
+  EXPECT_EQ(verdict_of("loss_scale"), CulpritVerdict::lower_scale);
+}
+
+TEST(FirstCulprit, UnknownStaysUnknown) {
+  CulpritRow row = overflow("forward");
+  row.wide_value.reset();
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::unknown);
+  row.wide_value = 1.0;  // fits, so that a cast of the result alone would not have made it overflow
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::unknown);
+}
+
+}  // namespace
+}  // namespace fp16lab::analysis
