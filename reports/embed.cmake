@@ -1,11 +1,10 @@
-# cmake -DOUTPUT=FILE.cpp -DPAGE=FOLDER -P embed.cmake: the page's files as string constants, so that the binary needs no
-# files of its own at run time.
+# cmake -DOUTPUT=FILE.cpp -DPAGE=FOLDER -DSCRIPTS="a.js b.js" -P embed.cmake: the page's files as string constants, so that the
+# binary needs no files of its own at run time. The scripts become one, in this order, in a scope of its own.
 set(content "// Made by reports/embed.cmake from reports/page/.\n#include \"reports/embedded_page.hpp\"\n\nnamespace fp16lab::reports::page {\n")
-foreach(file report.html explorer.html report.css report.js)
-  file(READ "${PAGE}/${file}" text)
-  string(REPLACE "." "_" name "${file}")
+
+function(append_constant name text)
   if(text MATCHES "\\)fp16lab_page\"")
-    message(FATAL_ERROR "${file} holds the delimiter of the raw string that it becomes")
+    message(FATAL_ERROR "${name} holds the delimiter of the raw string that it becomes")
   endif()
   # Compilers may refuse string literals above 64 KiB; adjacent ones are joined.
   string(LENGTH "${text}" length)
@@ -16,8 +15,22 @@ foreach(file report.html explorer.html report.css report.js)
     string(APPEND literal "\n    R\"fp16lab_page(${piece})fp16lab_page\"")
     math(EXPR at "${at} + 12000")
   endwhile()
-  string(APPEND content "const std::string_view ${name} ={literal};\n")
-  string(REPLACE "{literal}" "${literal}" content "${content}")
+  set(content "${content}const std::string_view ${name} =${literal};\n" PARENT_SCOPE)
+endfunction()
+
+foreach(file report.html explorer.html report.css)
+  file(READ "${PAGE}/${file}" text)
+  string(REPLACE "." "_" name "${file}")
+  append_constant(${name} "${text}")
 endforeach()
+
+set(script "'use strict';\n(() => {\n")
+separate_arguments(scripts UNIX_COMMAND "${SCRIPTS}")
+foreach(file ${scripts})
+  file(READ "${PAGE}/${file}" text)
+  string(APPEND script "${text}")
+endforeach()
+append_constant(report_js "${script}})();\n")
+
 string(APPEND content "}  // namespace fp16lab::reports::page\n")
 file(WRITE "${OUTPUT}" "${content}")

@@ -28,12 +28,21 @@ LineStyle stacked_style(std::size_t index, std::size_t count) {
   return style;
 }
 
+/// Of more lines than may lie on one another only some are ever shown together: then a dash for every round of the colours.
+constexpr std::size_t most_stacked = 8;
+LineStyle round_style(std::size_t round) {
+  static constexpr std::array<std::array<int, 2>, 5> dashes{{{0, 0}, {8, 4}, {2, 3}, {14, 4}, {5, 9}}};
+  const auto [dash, gap] = dashes[round % dashes.size()];
+  return {"", 2.2, dash, gap};
+}
+
 }  // namespace
 
 std::vector<LineStyle> styles_of(const Workload& workload) {
   static constexpr std::array<std::string_view, 5> blues{"#7DB5EA", "#4F93DA", "#2F6DB3", "#1F4E86",
                                                          "#12315A"};
-  static constexpr std::array<std::string_view, 3> greens{"#2E7D32", "#00897B", "#7CB342"};
+  static constexpr std::array<std::string_view, 5> others{"#009E73", "#CC79A7", "#E69F00", "#444444",
+                                                          "#56B4E9"};
   std::size_t fixed = 0, dashed = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.scaling == Scaling::fixed) ++fixed;
@@ -47,7 +56,8 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
       styles.push_back({"#B4B4B4", 8});
       continue;
     }
-    LineStyle style = stacked_style(dashed_seen++, dashed);
+    LineStyle style = dashed > most_stacked ? round_style(adaptive_seen / others.size())
+                                            : stacked_style(dashed_seen++, dashed);
     if (configuration.id.scaling == Scaling::none) {
       style.color = lost_color;
     } else if (configuration.id.scaling == Scaling::fixed) {
@@ -55,7 +65,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
       style.color = blues[std::min(shade, blues.size() - 1)];
       ++fixed_seen;
     } else {
-      style.color = greens[adaptive_seen++ % greens.size()];
+      style.color = others[adaptive_seen++ % others.size()];
     }
     styles.push_back(std::move(style));
   }

@@ -10,11 +10,17 @@
 
 namespace fp16lab::reports {
 
-/// Zones of FP16. Colour is never the only sign: figures add labels and patterns.
-inline constexpr std::string_view lost_color = "#B3261E";
-inline constexpr std::string_view subnormal_color = "#C98A00";
-inline constexpr std::string_view normal_color = "#2F6DB3";
-inline constexpr std::string_view overflow_color = "#7B3FA0";
+/// Zones of FP16, after Okabe and Ito's colour-blind safe set (2008), the first and the last darkened so that they can be
+/// read as text on white. Colour is never the only sign: figures add labels and patterns.
+inline constexpr std::string_view lost_color = "#B84F00";
+inline constexpr std::string_view subnormal_color = "#3A9BD6";
+inline constexpr std::string_view normal_color = "#0072B2";
+inline constexpr std::string_view overflow_color = "#A8457F";
+
+/// viridis from light to dark for gnuplot: the more, the darker on white paper; even in lightness, so that it also reads in
+/// grey. Places are percent.
+inline constexpr std::string_view underflow_palette =
+    "0 \"#FFFFFF\", 0.01 \"#FDE725\", 1 \"#7AD151\", 10 \"#22A884\", 40 \"#414487\", 100 \"#440154\"";
 
 struct LineStyle {
   std::string color;  ///< "#2F6DB3"
@@ -23,12 +29,13 @@ struct LineStyle {
   int gap = 0;        ///< 0: solid
 };
 
-/// One style a configuration: FP32 a broad grey line under the others, no scaling red, fixed scales blues
-/// that darken as the scale grows, adaptive policies green.
+/// One style a configuration: FP32 a broad grey line under the others, no scaling vermilion, fixed scales blues
+/// that darken as the scale grows, adaptive policies the other colours of Okabe and Ito in turn, green first.
 ///
 /// Curves of configurations that work coincide, so every style leaves room for the ones below it: drawn in
 /// order, lines that lie on one another show as a broad grey line, on it alternating dashes and, with more
-/// than three configurations beside FP32, a second, narrower row of dashes.
+/// than three configurations beside FP32, a second, narrower row of dashes. More than eight beside FP32 are never all
+/// shown together; they differ in colour and dash.
 std::vector<LineStyle> styles_of(const Workload& workload);
 
 /// "lw 2.4 dt (14,10) lc rgb \"#2E7D32\"": `style` in a gnuplot script of gnuplot_script().

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
@@ -256,7 +257,8 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   if (shown.empty()) return {};
   const std::string stem = "underflow-over-steps-" + slug(input.workload.name);
   const std::string title =
-      fmt::format("Non-zero gradients that round to zero, by tensor and step, {}", input.workload.name);
+      fmt::format("Non-zero gradients that round to zero, by tensor (weights, then activations) and step, {}",
+                  input.workload.name);
   std::string data = "# column\trow\tpercent lost at the step's own scale; one block a configuration\n";
   std::string plots;
   std::size_t tensor_rows = 0;
@@ -267,10 +269,18 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     data += fmt::format("# {}\n", input.workload.configurations[shown[block]].label);
     std::string ytics, xtics;
     double highest = 0;
+    // Weight gradients above, activation gradients below, a line between them.
+    std::vector<std::size_t> order(rows);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return gradients.kinds[a] == "weight" && gradients.kinds[b] != "weight";
+    });
+    const auto weights =
+        static_cast<std::size_t>(std::count(gradients.kinds.begin(), gradients.kinds.end(), "weight"));
     for (std::size_t r = 0; r < rows; ++r) {
-      ytics += fmt::format("{}{} {}", r == 0 ? "" : ", ", gnuplot_string(gradients.tensors[r]), r);
+      ytics += fmt::format("{}{} {}", r == 0 ? "" : ", ", gnuplot_string(gradients.tensors[order[r]]), r);
       for (std::size_t c = 0; c < columns; ++c) {
-        const double lost = 100 * underflow_rate(gradients.snapshots[c].histograms[r], 1.0);
+        const double lost = 100 * underflow_rate(gradients.snapshots[c].histograms[order[r]], 1.0);
         highest = std::max(highest, lost);
         data += fmt::format("{}\t{}\t{:.4g}\n", c, r, lost);
       }
@@ -284,6 +294,11 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     plots += block == 0 ? fmt::format("  set ytics noenhanced ({}) font \"DejaVu Sans,10\"\n", ytics)
                         : "  unset ytics\n";
     plots += fmt::format("  set xtics ({}) font \"DejaVu Sans,10\"\n", xtics);
+    plots += weights > 0 && weights < rows ? fmt::format(
+                                                 "  set arrow 1 from graph 0,first {0} to graph 1,first {0} "
+                                                 "nohead front lc rgb \"#333333\" lw 1.5\n",
+                                                 static_cast<double>(weights) - 0.5)
+                                           : std::string("  unset arrow 1\n");
     plots += highest == 0 ? "  set label 1 \"nothing rounds to zero\" at graph 0.5,graph 0.5 center front tc "
                             "rgb \"#555555\"\n"
                           : "  unset label 1\n";
@@ -300,10 +315,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
       "  set multiplot layout 1,{} title {} noenhanced font \",14\" margins 0.14,0.91,{:.3f},{:.3f} spacing "
       "0.02\n",
       shown.size(), gnuplot_string(title), 62.0 / height, 1 - 72.0 / height);
-  // Lightness falls evenly from white to the colour of "rounds to zero", so the map also reads in grey.
-  body +=
-      "  set palette defined (0 \"#FFFFFF\", 1 \"#FCE3C5\", 10 \"#F2A65A\", 40 \"#B3261E\", 100 "
-      "\"#4A0D0A\")\n";
+  body += fmt::format("  set palette defined ({})\n", underflow_palette);
   body +=
       "  set cbrange [0:100]\n  set format cb \"%.0f %%\"\n  set key off\n  unset grid\n  set border 15 lc "
       "rgb \"#555555\"\n  set xlabel \"step\"\n";

@@ -9,14 +9,18 @@
 #include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/html.hpp"
+#include "reports/html_table.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
 using analysis::Verdict;
 
-std::string still_figure(const Figure& figure, const std::filesystem::path& folder,
+std::string still_figure(const Figure& figure, const std::filesystem::path& folder, const PageDetail& detail,
                          std::string_view css_class) {
+  if (!detail.still_figures)
+    return fmt::format("<p class=\"soft\">{}: in figures/{}.svg.</p>\n", html_escape(figure.title),
+                       figure.stem);
   const std::string svg = read_file(folder / (figure.stem + ".svg"));
   return fmt::format(
       "<figure><img class=\"still {}\" alt=\"{}\" "
@@ -51,45 +55,79 @@ std::string_view css_class_of(Verdict verdict) {
 std::string summary_html(const WorkloadMaterial& material) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<LineStyle> styles = styles_of(*material.workload);
+  const BestIs better = summary.metric.better == analysis::Better::higher ? BestIs::highest : BestIs::lowest;
   const bool loss_too = summary.metric.quantity != Quantity::loss;
-  std::string html = fmt::format(
-      "<p class=\"soft\">Final {} against FP32. Spread is the largest "
-      "minus the smallest seed, the larger one "
-      "of the two groups. Underflow is the mean share of non-zero gradients that round to zero, at the scale "
-      "of each "
-      "step; in brackets, what FP16 would have lost in an FP32 run.</p>\n<div class=\"scroll\"><table "
-      "class=\"wide\">\n<thead><tr><th>configuration</th><th>seeds</th><th>{}</th>{}<th>against "
-      "FP32</th><th>spread</th>"
-      "<th class=\"text\">verdict</th><th>underflow</th><th>skipped</th><th>last "
-      "scale</th><th>s/step</th></tr></thead>\n<tbody>\n",
-      html_escape(summary.metric.name), html_escape(summary.metric.name), loss_too ? "<th>loss</th>" : "");
+  std::vector<TableColumn> columns{
+      {"configuration", true}, {"seeds"}, {html_escape(summary.metric.name), false, better}};
+  if (loss_too) columns.push_back({"loss", false, BestIs::lowest});
+  columns.insert(columns.end(),
+                 {{"against FP32"},
+                  {"95 % of pairs", false, BestIs::none,
+                   "Student's interval of the mean difference to the FP32 run of the same seed"},
+                  {"spread"},
+                  {"verdict", true},
+                  {"underflow", false, BestIs::lowest},
+                  {"skipped", false, BestIs::lowest},
+                  {"last scale"},
+                  {"s/step", false, BestIs::lowest, "seconds a step, mean over all runs"}});
+  std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
     const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
     const analysis::Quality quality = analysis::quality_of(row.final_values);
-    std::string difference = row.is_reference ? "reference" : "–", spread = "–", verdict;
-    std::string_view css;
+    // What went on behind a diverged run is no merit.
+    const bool healthy = !fp32 && !row.final_values.empty() && quality.non_finite == 0;
+    TableCell difference{row.is_reference ? "reference" : "–"}, pairs{"–"}, spread{"–"}, verdict;
     if (row.against_reference) {
-      difference = difference_text(summary.metric, *row.against_reference);
-      spread = spread_text(summary.metric, *row.against_reference);
-      verdict = analysis::name_of(row.against_reference->verdict);
-      css = css_class_of(row.against_reference->verdict);
+      difference = {difference_text(summary.metric, *row.against_reference),
+                    row.against_reference->difference_percent};
+      const std::string interval = paired_text(summary.metric, row);
+      if (row.paired && interval != "-") pairs = {interval, row.paired->upper};
+      spread = {spread_text(summary.metric, *row.against_reference), row.against_reference->spread};
+      verdict = {std::string(analysis::name_of(row.against_reference->verdict))};
+      verdict.css_class = css_class_of(row.against_reference->verdict);
     } else if (row.final_values.empty()) {
-      verdict = "no finished run";
+      verdict.html = "no finished run";
     }
-    html += fmt::format(
-        "<tr{}><td><span class=\"swatch\" "
-        "style=\"background:{}\"></span>{}</td><td>{}{}</td><td>{}</td>{}<td>{}</td><td>{}</td>"
-        "<td class=\"text {}\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3g}</td></tr>\n",
-        row.is_reference ? " class=\"reference\"" : "", styles[i].color, html_escape(pretty(row.label)),
-        quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : "",
-        row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
-        loss_too ? fmt::format("<td>{:.4g}</td>", analysis::quality_of(row.final_losses).mean) : "",
-        difference, spread, css, verdict, row.underflow_rate ? underflow_text(row, fp32) : "–",
-        row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
-        fp32 ? "–" : pretty(scale_text(row.last_scale)), row.seconds_per_step);
+    const auto seen = [](bool known, double value) {
+      return known ? std::optional<double>(value) : std::nullopt;
+    };
+    TableRow cells{
+        {{fmt::format("<span class=\"swatch\" style=\"background:{}\"></span>{}", styles[i].color,
+                      html_escape(pretty(row.label)))},
+         {fmt::format("{}{}", quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : ""),
+          quality.seeds},
+         {row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
+          seen(!row.final_values.empty(), quality.mean)}},
+        row.is_reference};
+    if (loss_too) {
+      const double loss = analysis::quality_of(row.final_losses).mean;
+      cells.cells.push_back({fmt::format("{:.4g}", loss), loss});
+    }
+    cells.cells.insert(cells.cells.end(),
+                       {difference,
+                        pairs,
+                        spread,
+                        verdict,
+                        {row.underflow_rate ? underflow_text(row, fp32) : "–",
+                         seen(row.underflow_rate.has_value(), row.underflow_rate.value_or(0))},
+                        {row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
+                         static_cast<double>(row.skipped)},
+                        {fp32 ? "–" : pretty(scale_text(row.last_scale)), seen(!fp32, row.last_scale)},
+                        {fmt::format("{:.3g}", row.seconds_per_step), row.seconds_per_step}});
+    for (TableCell& cell : cells.cells) cell.judged = healthy;
+    rows.push_back(std::move(cells));
   }
-  return html + "</tbody></table></div>\n";
+  return fmt::format(
+             "<p class=\"soft\">Final {} against FP32. Spread is the largest minus the smallest seed, the "
+             "larger one "
+             "of the two groups. Underflow is the mean share of non-zero gradients that round to zero, at "
+             "the scale of "
+             "each step; in brackets, what FP16 would have lost in an FP32 run. ★ best of its column beside "
+             "FP32; a "
+             "click on a heading sorts.</p>\n",
+             html_escape(summary.metric.name)) +
+         html_table(columns, rows);
 }
 
 /// At how many different steps the workload's runs were evaluated on `split`.
@@ -122,20 +160,6 @@ std::string overflow_words(const RunSet& set, const Workload& workload) {
   return "<p class=\"soft\">Overflows, first seed: " + html_escape(pretty(words)) + ".</p>\n";
 }
 
-std::string fact(std::string_view name, std::string_view value) {
-  return fmt::format("<dt>{}</dt><dd>{}</dd>", name, value);
-}
-
-std::string command_line(const std::vector<std::string>& argv) {
-  std::string line;
-  for (const std::string& argument : argv) {
-    const bool plain =
-        !argument.empty() && argument.find_first_of(" \t\n\"'\\$`*?;&|<>()[]{}#~!") == std::string::npos;
-    line += (line.empty() ? "" : " ") + (plain ? argument : "'" + argument + "'");
-  }
-  return line;
-}
-
 }  // namespace
 
 std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
@@ -153,12 +177,12 @@ std::string summary_section(const RunSet& set, const std::vector<WorkloadMateria
 
 std::string workload_section(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
                              const std::vector<Figure>& figures, const std::filesystem::path& folder,
-                             bool with_charts) {
+                             bool with_charts, const PageDetail& detail) {
   const std::string& name = material.workload->name;
-  std::string html = fmt::format("<section>\n<h2>{}</h2>\n", html_escape(name));
+  std::string html = fmt::format("<section id=\"workload-{}\">\n<h2>{}</h2>\n", index, html_escape(name));
   html += summary_html(material);
   if (const Figure* figure = find_figure(figures, name, "quality-"))
-    html += still_figure(*figure, folder, "half");
+    html += still_figure(*figure, folder, detail, "half");
 
   const auto chart = [&](std::string_view kind, std::string_view prefix, std::string_view caption,
                          std::string_view split) {
@@ -168,14 +192,15 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
           "data-split=\"{}\"></div><figcaption>{}</figcaption></figure>\n",
           kind, index, html_escape(split), caption);
     } else if (const Figure* figure = prefix.empty() ? nullptr : find_figure(figures, name, prefix)) {
-      html += still_figure(*figure, folder, "");
+      html += still_figure(*figure, folder, detail, "");
     } else if (!prefix.empty()) {
       html += fmt::format(
           "<p class=\"soft\">{} This figure was not drawn; its script and data are in figures/.</p>\n",
           caption);
     }
   };
-  html += "<h3>Training loss</h3>\n<div class=\"pair\">\n";
+  html +=
+      fmt::format("<h3>Training loss</h3>\n<div data-choose=\"{}\"></div>\n<div class=\"pair\">\n", index);
   chart("loss", "loss-" + slug(name),
         "Mean over seeds of the training loss, averaged over short stretches of steps; bands reach from the "
         "lowest to the "
@@ -205,75 +230,8 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
   html += overflow_words(set, *material.workload);
   if (!with_charts)
     if (const Figure* figure = find_figure(figures, name, "underflow-against-scale-")) {
-      html += "<h3>Underflow against loss scale</h3>\n" + still_figure(*figure, folder, "");
+      html += "<h3>Underflow against loss scale</h3>\n" + still_figure(*figure, folder, detail, "");
     }
-  return html + "</section>\n";
-}
-
-std::string provenance_section(const RunSet& set) {
-  std::string html = "<section id=\"provenance\">\n<h2>Provenance</h2>\n";
-  // Facts that runs share are told once, for the group of runs that share them.
-  struct Group {
-    std::string facts;
-    std::vector<const Run*> runs;
-  };
-  std::vector<Group> groups;
-  for (const Run& run : set.runs) {
-    const Manifest& m = run.folder.manifest;
-    std::string data;
-    for (const DataFile& file : m.data)
-      data += fmt::format("{}{}<br><code>sha256 {}</code>", data.empty() ? "" : "<br>",
-                          html_escape(file.path), html_escape(file.sha256));
-    const std::string facts =
-        fact("sources", "git <code>" + html_escape(m.git_hash) + "</code>") +
-        fact("CPU",
-             html_escape(fmt::format("{}, {} threads, products on {}", m.cpu, m.threads, m.gemm_target))) +
-        fact("GPU", m.gpu ? html_escape(*m.gpu + (m.driver ? ", driver " + *m.driver : "")) : "none") +
-        fact("compiler", html_escape(m.compiler) + " <code>" + html_escape(m.flags) + "</code>") +
-        fact("data", data.empty() ? "none" : data);
-    const auto found =
-        std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.facts == facts; });
-    if (found == groups.end())
-      groups.push_back({facts, {&run}});
-    else
-      found->runs.push_back(&run);
-  }
-  for (const Group& group : groups) {
-    std::vector<std::string> commands;  // one of a sweep, many of single trainings
-    for (const Run* run : group.runs) {
-      std::string command = html_escape(command_line(run->folder.manifest.argv));
-      if (std::find(commands.begin(), commands.end(), command) == commands.end())
-        commands.push_back(std::move(command));
-    }
-    const std::string command =
-        commands.size() == 1 ? fact("command", "<code>" + commands.front() + "</code>") : "";
-    html += fmt::format(
-        "<dl class=\"facts\">{}{}</dl>\n<details><summary>{} run{}</summary>\n<div "
-        "class=\"scroll\"><table>\n",
-        command, group.facts, group.runs.size(), group.runs.size() == 1 ? "" : "s");
-    html +=
-        "<thead><tr><th>run</th><th class=\"text\">state</th><th>seed</th><th>steps</th><th "
-        "class=\"text\">start</th><th class=\"text\">end</th>"
-        "<th class=\"text\">last state_hash</th></tr></thead>\n<tbody>\n";
-    for (const Run* run : group.runs) {
-      const Manifest& m = run->folder.manifest;
-      html += fmt::format(
-          "<tr><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td><td "
-          "class=\"text\">{}</td><td class=\"text\"><code>{}</code></td></tr>\n",
-          html_escape(run->name), name_of(m.state), run->seed, run->folder.steps.size(), html_escape(m.start),
-          html_escape(m.end.value_or("–")),
-          run->folder.steps.empty() ? "–" : fmt::format("{:016x}", run->folder.steps.back().state_hash));
-    }
-    html += "</tbody></table></div>\n";
-    if (commands.size() > 1) {
-      html += "<p class=\"soft\">Commands:</p>\n<pre>";
-      for (const std::string& line : commands) html += line + "\n";
-      html += "</pre>\n";
-    }
-    html += fmt::format("<p class=\"soft\">Resolved configuration of {}:</p>\n<pre>{}</pre>\n</details>\n",
-                        html_escape(group.runs.front()->name),
-                        html_escape(group.runs.front()->folder.manifest.config));
-  }
   return html + "</section>\n";
 }
 

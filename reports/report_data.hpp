@@ -1,9 +1,12 @@
 // What report.html computes with: one JSON document, embedded in the page.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include "numerics/files/replay_file.hpp"
+#include "reports/page_detail.hpp"
 #include "reports/run_gradients.hpp"
 #include "reports/run_set.hpp"
 #include "reports/summary.hpp"
@@ -17,11 +20,13 @@ struct WorkloadMaterial {
   std::vector<RunGradients> gradients;
 };
 
-/// {"scales": [min, max], "workloads": [{"name", "metric", "configurations": [...]}], "runs": [...]}:
+/// {"scales": [min, max], "workloads": [{"name", "metric", "configurations": [...]}], "runs": [...], "replays": [...]}:
 /// a configuration has its curves, final values and verdict; a run has its recorded histograms, the what-if
-/// rates, and under "check" zone counts of this library against which the page tests its own arithmetic.
+/// rates, and under "check" zone counts of this library against which the page tests its own arithmetic; a replay has the
+/// paths of its policies' scales.
 /// Non-finite numbers become null. "</" is written "<\/", so that the text may stand inside a script element.
-std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
+                        std::span<const ReplayFile> replays, const PageDetail& detail);
 
 /// The split on which a workload's runs were evaluated, "test" if there is one; empty if there are no
 /// evaluations.

@@ -9,6 +9,8 @@
 
 #include <toml++/toml.h>
 
+#include "numerics/files/printable_text.hpp"
+
 namespace fp16lab::reports {
 namespace {
 
@@ -60,7 +62,7 @@ FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
     return flat;
   } catch (const toml::parse_error& error) {
     throw std::runtime_error(fmt::format("{}: line {} of the configuration: {}", where,
-                                         error.source().begin.line, error.description()));
+                                         error.source().begin.line, printable(error.description())));
   }
 }
 
@@ -74,10 +76,16 @@ std::string scale_text(double scale) {
   return std::scalbn(1.0, k) == scale ? fmt::format("2^{}", k) : fmt::format("{}", scale);
 }
 
+std::string policy_of(const FlatConfig& config) {
+  if (value_or(config, "scaler.enabled", "true") == "false") return "none";
+  std::string policy = value_or(config, "scaler.policy", "none");
+  return policy == "dynamic" ? "torch" : policy;
+}
+
 ConfigurationId configuration_of(const FlatConfig& config) {
   ConfigurationId id;
   const std::string level = value_or(config, "amp.level", "O0");
-  const std::string policy = value_or(config, "scaler.policy", "none");
+  const std::string policy = policy_of(config);
   id.precision =
       level == "O0" && value_or(config, "amp.to_float", "[]") == "[]" ? Precision::fp32 : Precision::low;
   id.scaling = policy == "none" ? Scaling::none : policy == "fixed" ? Scaling::fixed : Scaling::adaptive;
@@ -113,7 +121,8 @@ FlatConfig configuration_settings(const FlatConfig& config) {
         (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
     const bool machine =
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend."));
-    if (precision || scaling || division || machine) settings.emplace(key, value);
+    if (precision || scaling || division || machine)
+      settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);
   }
   return settings;
 }

@@ -26,9 +26,13 @@ struct ConfigurationId {
   Precision precision = Precision::fp32;
   Scaling scaling = Scaling::none;
   double scale = 1;   ///< the fixed or initial loss scale; 1 without scaling
-  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 dynamic"
+  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 torch"
 };
 ConfigurationId configuration_of(const FlatConfig& config);
+
+/// The name of a loss-scale policy: "torch" also where the configuration says "dynamic", its older name; "none" where the
+/// scaler is switched off.
+std::string policy_of(const FlatConfig& config);
 
 /// The settings that belong to the configuration, not to the workload; keys without effect are left out (the
 /// scale of a run without scaling). Runs with equal settings differ in their seed only.

@@ -14,16 +14,23 @@ namespace fp16lab::reports {
 /// All gradients of one observed step; `histograms` follows RunGradients::tensors.
 struct GradientSnapshot {
   std::uint64_t step = 0;
-  double loss_scale = 1;
-  std::vector<ExponentHistogram> histograms;  ///< before the cast, still carrying loss_scale
+  double loss_scale = 1;                      ///< of the step; where tensors differ, of the last one
+  std::vector<ExponentHistogram> histograms;  ///< before the cast, still carrying their tensor's scale
+  std::vector<double> scales;                 ///< of each tensor: policies may scale layers apart
+  bool one_scale() const;
 };
 
 struct RunGradients {
   std::vector<std::string> tensors;  ///< in the order of the file
   std::vector<std::string> kinds;
   std::vector<GradientSnapshot> snapshots;
-  analysis::RangeReport report;  ///< over every recorded step, also those without a snapshot here
+  std::size_t observed_steps = 0;  ///< also those without a snapshot here
+  analysis::RangeReport report;    ///< over every observed step
 };
+
+/// `limit` of `count` places, evenly chosen, the first and the last among them; all where there are no more. At least 2
+/// are taken of 2 or more.
+std::vector<std::size_t> evenly_chosen(std::size_t count, std::size_t limit);
 
 /// At most `max_snapshots` of the observed steps, evenly chosen, the first and the last among them.
 RunGradients load_gradients(const Run& run, std::size_t max_snapshots);

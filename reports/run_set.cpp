@@ -32,7 +32,10 @@ std::string differences(const FlatConfig& settings, const std::vector<FlatConfig
     const bool differs = std::any_of(others.begin(), others.end(), [&](const FlatConfig& other) {
       return value_or(other, setting.first, "") != setting.second;
     });
-    if (differs) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", setting.first, setting.second);
+    // A policy's parameters are told by their own names: "growth_interval=200".
+    std::string_view key = setting.first;
+    if (key.starts_with("scaler.")) key.remove_prefix(std::string_view("scaler.").size());
+    if (differs) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, setting.second);
   }
   return text;
 }

@@ -76,4 +76,34 @@ ScaleTrace scale_trace(std::span<const StepRow> steps) {
   return trace;
 }
 
+ScaleTrace thinned(ScaleTrace trace, std::size_t stretches) {
+  using Change = ScaleTrace::Change;
+  if (trace.changes.empty() || stretches == 0) return trace;
+  const std::uint64_t first = trace.changes.front().step, steps = trace.changes.back().step - first + 1;
+  const auto stretch_of = [&](const Change& change) { return (change.step - first) * stretches / steps; };
+  if (trace.changes.size() > 2 * stretches) {
+    const std::vector<Change>& all = trace.changes;
+    std::vector<Change> kept{all.front()};
+    for (std::size_t i = 1; i + 1 < all.size();) {
+      std::size_t end = i, low = i, high = i;
+      for (; end + 1 < all.size() && stretch_of(all[end]) == stretch_of(all[i]); ++end) {
+        if (all[end].scale < all[low].scale) low = end;
+        if (all[end].scale > all[high].scale) high = end;
+      }
+      kept.push_back(all[std::min(low, high)]);
+      if (low != high) kept.push_back(all[std::max(low, high)]);
+      i = end;
+    }
+    kept.push_back(all.back());
+    trace.changes = std::move(kept);
+  }
+  if (trace.skipped.size() > stretches) {
+    std::vector<Change> kept;
+    for (const Change& skip : trace.skipped)
+      if (kept.empty() || stretch_of(skip) != stretch_of(kept.back())) kept.push_back(skip);
+    trace.skipped = std::move(kept);
+  }
+  return trace;
+}
+
 }  // namespace fp16lab::reports

@@ -80,6 +80,7 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
     if (is_judged(run)) {
       row.final_values.push_back(final_value(run, metric));
       row.final_losses.push_back(final_loss(run, metric));
+      row.seeds.push_back(run.seed);
     }
     for (const StepRow& step : run.folder.steps) {
       row.skipped += step.skipped ? 1 : 0;
@@ -98,6 +99,18 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   return row;
 }
 
+/// Runs of one seed share their weights and their batches.
+std::optional<analysis::PairedInterval> paired(const SummaryRow& reference, const SummaryRow& row) {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < row.seeds.size(); ++i) {
+    const auto same = std::find(reference.seeds.begin(), reference.seeds.end(), row.seeds[i]);
+    if (same == reference.seeds.end()) continue;
+    const auto position = static_cast<std::size_t>(same - reference.seeds.begin());
+    differences.push_back(row.final_values[i] - reference.final_values[position]);
+  }
+  return analysis::paired_interval(differences);
+}
+
 double percent_worse(const SummaryRow& row) { return row.against_reference->difference_percent; }
 
 std::string difference_words(const Metric& metric, const SummaryRow& row) {
@@ -112,11 +125,44 @@ std::string underflow_words(const SummaryRow& row) {
                      100 * *row.underflow_rate);
 }
 
-std::string join(const std::vector<std::string>& items) {
+/// More names than these make no sentence.
+constexpr std::size_t most_named = 6;
+
+std::string join(std::vector<std::string> items) {
+  if (items.size() > most_named) {
+    const std::size_t others = items.size() - most_named + 1;
+    items.resize(most_named - 1);
+    items.push_back(fmt::format("{} others", others));
+  }
   std::string text;
   for (std::size_t i = 0; i < items.size(); ++i)
     text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
   return text;
+}
+
+/// One sentence a policy; of many the two that skipped the least and the most.
+std::string skip_words(const WorkloadSummary& summary, const Workload& workload) {
+  std::vector<const SummaryRow*> adaptive;
+  for (std::size_t i = 0; i < summary.rows.size(); ++i)
+    if (workload.configurations[i].id.scaling == Scaling::adaptive && summary.rows[i].steps > 0)
+      adaptive.push_back(&summary.rows[i]);
+  std::string words;
+  const bool many = adaptive.size() > most_named;
+  if (many) {
+    const auto share = [](const SummaryRow* row) {
+      return static_cast<double>(row->skipped) / static_cast<double>(row->steps);
+    };
+    const auto [least, most] = std::minmax_element(
+        adaptive.begin(), adaptive.end(),
+        [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
+    words = fmt::format("Of {} adaptive policies {} skipped the fewest steps, {} the most. ", adaptive.size(),
+                        (*least)->label, (*most)->label);
+    adaptive = {*least, *most};
+  }
+  for (const SummaryRow* row : adaptive)
+    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped, row->steps,
+                         scale_text(row->last_scale));
+  return words;
 }
 
 std::string plain_words(const WorkloadSummary& summary, const Workload& workload) {
@@ -173,12 +219,7 @@ std::string plain_words(const WorkloadSummary& summary, const Workload& workload
                              : "");
   if (!behind.empty()) words += fmt::format("Scaled, but behind FP32 or diverged: {}. ", join(behind));
   if (!open.empty()) words += fmt::format("Without a verdict for lack of seeds: {}. ", join(open));
-  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
-    const SummaryRow& row = summary.rows[i];
-    if (workload.configurations[i].id.scaling == Scaling::adaptive && row.steps > 0)
-      words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row.label, row.skipped,
-                           row.steps, scale_text(row.last_scale));
-  }
+  words += skip_words(summary, workload);
   while (!words.empty() && words.back() == ' ') words.pop_back();
   return words;
 }
@@ -207,6 +248,15 @@ std::string difference_text(const Metric& metric, const analysis::Comparison& co
   return (none ? "0.00" : text) + (accuracy ? " pp" : " %");
 }
 
+std::string paired_text(const Metric& metric, const SummaryRow& row) {
+  if (!row.paired || !row.against_reference) return "-";
+  const bool accuracy = metric.better == Better::higher;
+  const double unit = accuracy ? 100 : 100 / std::abs(row.against_reference->reference.mean);
+  const double low = unit * row.paired->lower, high = unit * row.paired->upper;
+  if (!std::isfinite(low) || !std::isfinite(high)) return "-";
+  return fmt::format("[{:+.2f}, {:+.2f}] {}", low, high, accuracy ? "pp" : "%");
+}
+
 std::string spread_text(const Metric& metric, const analysis::Comparison& comparison) {
   if (!std::isfinite(comparison.spread)) return "-";
   return metric.better == Better::higher ? fmt::format("{:.2f} pp", 100 * comparison.spread)
@@ -224,9 +274,11 @@ WorkloadSummary summarise(const RunSet& set, const Workload& workload) {
     base.is_reference = true;
     if (!base.final_values.empty())
       for (SummaryRow& row : summary.rows)
-        if (!row.is_reference && !row.final_values.empty())
+        if (!row.is_reference && !row.final_values.empty()) {
           row.against_reference =
               analysis::compare(base.final_values, row.final_values, summary.metric.better);
+          row.paired = paired(base, row);
+        }
   }
   summary.words = plain_words(summary, workload);
   return summary;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/comparison.hpp"
+#include "analysis/paired_interval.hpp"
 #include "reports/quantity.hpp"
 #include "reports/run_set.hpp"
 
@@ -25,9 +26,13 @@ struct SummaryRow {
   int runs = 0;                      ///< all of them, also unfinished ones
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
+  std::vector<std::uint64_t> seeds;  ///< of final_values
   bool is_reference = false;
   std::optional<analysis::Comparison>
       against_reference;  ///< absent for the reference and where there is none
+  /// Of the metric, candidate minus reference of the same seed; absent unless two seeds or more are in both and every
+  /// value is finite.
+  std::optional<analysis::PairedInterval> paired;
   std::optional<double>
       underflow_rate;  ///< mean over all observed steps and runs, at the scale each step had
   std::uint64_t steps = 0, skipped = 0;  ///< over all runs
@@ -57,6 +62,10 @@ std::string underflow_text(const SummaryRow& row, bool fp32);
 /// Candidate against reference with its sign: "+16.8 %" of a loss, "-0.10 pp" (percentage points) of an
 /// accuracy; "-" if there is no finite difference.
 std::string difference_text(const Metric& metric, const analysis::Comparison& comparison);
+
+/// The paired interval in the unit of difference_text, "[+0.2, +1.4] %" of the reference's mean or "[-0.3, +0.1] pp";
+/// "-" if there is none.
+std::string paired_text(const Metric& metric, const SummaryRow& row);
 
 /// The spread that the verdict used, in the metric's unit: "0.0003", "0.40 pp"; "-" if there is none.
 std::string spread_text(const Metric& metric, const analysis::Comparison& comparison);

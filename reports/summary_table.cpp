@@ -36,14 +36,15 @@ Cells cells_of(const SummaryRow& row, const Metric& metric, bool fp32) {
               row.runs > quality.seeds ? fmt::format("{} of {}", quality.seeds, row.runs)
                                        : fmt::format("{}", quality.seeds),
               row.final_values.empty() ? "-" : value_text(metric, quality.mean)};
-  std::string difference = "-", spread = "-", verdict = row.final_values.empty() ? "no finished run" : "";
+  std::string difference = "-", pairs = "-", spread = "-", verdict = row.final_values.empty() ? "no finished run" : "";
   if (row.is_reference && !row.final_values.empty()) verdict = "reference";
   if (row.against_reference) {
     difference = difference_text(metric, *row.against_reference);
+    pairs = paired_text(metric, row);
     spread = spread_text(metric, *row.against_reference);
     verdict = analysis::name_of(row.against_reference->verdict);
   }
-  cells.insert(cells.end(), {difference, spread, row.underflow_rate ? underflow_text(row, fp32) : "-",
+  cells.insert(cells.end(), {difference, pairs, spread, row.underflow_rate ? underflow_text(row, fp32) : "-",
                              fmt::format("{}", row.skipped), fp32 ? "-" : scale_text(row.last_scale),
                              fmt::format("{:.3g}", row.seconds_per_step), verdict});
   return cells;
@@ -56,14 +57,17 @@ std::string summary_table(std::span<const std::filesystem::path> runs) {
   std::string text;
   for (const Workload& workload : set.workloads) {
     const WorkloadSummary summary = summarise(set, workload);
-    std::vector<Cells> rows{{"configuration", "seeds", summary.metric.name, "vs FP32", "spread", "underflow",
+    std::vector<Cells> rows{{"configuration", "seeds", summary.metric.name, "vs FP32", "95 % of pairs", "spread", "underflow",
                              "skipped", "last scale", "s/step", "verdict"}};
     for (std::size_t i = 0; i < summary.rows.size(); ++i)
       rows.push_back(cells_of(summary.rows[i], summary.metric,
                               workload.configurations[i].id.precision == Precision::fp32));
     text += workload.name + "\n" + aligned(rows) + "\n";
   }
-  if (!text.empty()) text += "(in brackets: what FP16 would have rounded to zero in an FP32 run)\n";
+  if (!text.empty())
+    text +=
+        "95 % of pairs: Student's interval of the mean difference to the FP32 run of the same seed\n"
+        "(in brackets: what FP16 would have rounded to zero in an FP32 run)\n";
   for (const std::string& note : set.notes) text += "note: " + note + "\n";
   return text;
 }

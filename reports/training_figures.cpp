@@ -101,7 +101,7 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   const double factor = metric.better == analysis::Better::higher ? 100 : 1;  // accuracies in percent
   const std::vector<LineStyle> styles = styles_of(input.workload);
   std::string data = "# position\tvalue of one seed (block 0), mean (block 1)\tcolour\n", means, tics;
-  std::string diverged;
+  std::vector<std::pair<int, std::string>> diverged_at;
   const analysis::Quality* base = nullptr;
   analysis::Quality reference;
   int position = 0, shown = 0;
@@ -124,37 +124,61 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
     if (std::isfinite(quality.mean))
       means += fmt::format("{}\t{}\t{}\n", position, factor * quality.mean, color);
     if (quality.non_finite > 0)
-      diverged += fmt::format("  set label \"{} diverged\" at {},graph 0.96 center tc rgb \"{}\"\n",
-                              quality.non_finite == quality.seeds
-                                  ? "all"
-                                  : fmt::format("{} of {}", quality.non_finite, quality.seeds),
-                              position, lost_color);
+      diverged_at.emplace_back(position, quality.non_finite == quality.seeds
+                                             ? "all"
+                                             : fmt::format("{} of {}", quality.non_finite, quality.seeds));
     tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(pretty(row.label)), position);
   }
   if (shown == 0) return {};
   data += std::string(block_end) + means;
   const std::string title =
       fmt::format("Final {}, {}: one dot a seed, bar at the mean", metric.name, input.workload.name);
+  constexpr int most_upright = 8;  // names of more would lie on one another below the axis
+  const bool lying = position > most_upright;
   std::string body =
       fmt::format("  set title {} noenhanced font \",14\"\n  set key off\n", gnuplot_string(title));
-  body += fmt::format("  set ylabel {}\n  set xrange [0.4:{}]\n  set offsets 0,0,graph 0.08,graph 0.08\n",
-                      gnuplot_string(metric.name + (factor == 100 ? " (%)" : "")), position + 0.6);
-  body += fmt::format("  set xtics noenhanced rotate by -25 ({})\n  set rmargin 12\n  set bmargin 6\n", tics);
-  if (base != nullptr)
+  const std::string axis = gnuplot_string(metric.name + (factor == 100 ? " (%)" : ""));
+  if (lying) {
     body += fmt::format(
-        "  set object 1 rectangle from graph 0,first {} to graph 1,first {} behind fc rgb \"#E4E4E4\" fs "
-        "solid noborder\n"
-        "  set arrow 1 from graph 0,first {} to graph 1,first {} nohead back lc rgb \"#777777\" dt 2\n"
-        "  set label 1 \"FP32 mean\\nand seeds\" at graph 1.01,first {} left tc rgb \"#555555\"\n",
-        factor * base->minimum, factor * base->maximum, factor * base->mean, factor * base->mean,
-        factor * base->mean);
-  body += diverged;
+        "  set xlabel {}\n  set yrange [{}:0.4]\n  set offsets graph 0.04,graph 0.04,0,0\n  set ytics "
+        "noenhanced ({})\n"
+        "  set grid xtics ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n  set lmargin 30\n  set rmargin 10\n",
+        axis, position + 0.6, tics);
+  } else {
+    body += fmt::format("  set ylabel {}\n  set xrange [0.4:{}]\n  set offsets 0,0,graph 0.08,graph 0.08\n",
+                        axis, position + 0.6);
+    body +=
+        fmt::format("  set xtics noenhanced rotate by -25 ({})\n  set rmargin 12\n  set bmargin 6\n", tics);
+  }
+  if (base != nullptr) {
+    const auto at = [lying](double value, int end) {
+      return lying ? fmt::format("first {},graph {}", value, end)
+                   : fmt::format("graph {},first {}", end, value);
+    };
+    body += fmt::format(
+        "  set object 1 rectangle from {} to {} behind fc rgb \"#E4E4E4\" fs solid noborder\n"
+        "  set arrow 1 from {} to {} nohead back lc rgb \"#777777\" dt 2\n",
+        at(factor * base->minimum, 0), at(factor * base->maximum, 1), at(factor * base->mean, 0),
+        at(factor * base->mean, 1));
+    if (!lying)
+      body += fmt::format(
+          "  set label 1 \"FP32 mean\\nand seeds\" at graph 1.01,first {} left tc rgb \"#555555\"\n",
+          factor * base->mean);
+  }
+  for (const auto& [place, seeds] : diverged_at)
+    body += fmt::format(
+        "  set label \"{} diverged\" at {} tc rgb \"{}\"\n", seeds,
+        lying ? fmt::format("graph 0.98,first {} right", place) : fmt::format("{},graph 0.96 center", place),
+        lost_color);
+  const std::string file = gnuplot_string(stem) + ".\".dat\"";
+  const auto half_bar = [&](std::string_view length) {
+    return fmt::format("{} index 1 using {}:3 with vectors nohead lw 4 lc rgb variable", file,
+                       lying ? fmt::format("2:1:(0):({})", length) : fmt::format("1:2:({}):(0)", length));
+  };
   body += fmt::format(
-      "  plot {0}.\".dat\" index 1 using 1:2:(0.28):(0):3 with vectors nohead lw 4 lc rgb variable, \\\n"
-      "    {0}.\".dat\" index 1 using 1:2:(-0.28):(0):3 with vectors nohead lw 4 lc rgb variable, \\\n"
-      "    {0}.\".dat\" index 0 using 1:2:3 with points pt 7 ps 1.1 lc rgb variable\n",
-      gnuplot_string(stem));
-  write_pair(folder, stem, data, gnuplot_script(stem, title, 860, 460, body));
+      "  plot {}, \\\n    {}, \\\n    {} index 0 using {}:3 with points pt 7 ps {} lc rgb variable\n",
+      half_bar("0.28"), half_bar("-0.28"), file, lying ? "2:1" : "1:2", lying ? "0.8" : "1.1");
+  write_pair(folder, stem, data, gnuplot_script(stem, title, 860, lying ? 130 + 21 * position : 460, body));
   return {{stem, input.workload.name, title}};
 }
 

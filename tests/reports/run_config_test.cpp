@@ -30,6 +30,23 @@ TEST(RunConfig, DefaultsOfTheDivisionAreAsIfTheyWereNotThere) {
   EXPECT_EQ(workload_settings(before), workload_settings(now));
 }
 
+TEST(RunConfig, APolicyHasOneNameAndEveryOtherOneIsAdaptive) {
+  const FlatConfig old_name =
+      config_of("amp.level = \"O1\"\nscaler.policy = \"dynamic\"\nscaler.initial_scale = 8.0");
+  const FlatConfig new_name =
+      config_of("amp.level = \"O1\"\nscaler.policy = \"torch\"\nscaler.initial_scale = 8.0");
+  EXPECT_EQ(configuration_of(old_name).label, "FP16 torch");
+  EXPECT_EQ(configuration_of(new_name).label, "FP16 torch");
+  EXPECT_EQ(configuration_settings(old_name), configuration_settings(new_name));
+  const ConfigurationId flax = configuration_of(config_of("amp.level = \"O2\"\nscaler.policy = \"flax\""));
+  EXPECT_EQ(flax.label, "FP16 O2 flax");
+  EXPECT_EQ(flax.scaling, Scaling::adaptive);
+  const ConfigurationId off =
+      configuration_of(config_of("amp.level = \"O1\"\nscaler.policy = \"flax\"\nscaler.enabled = false"));
+  EXPECT_EQ(off.label, "FP16 no scaling");
+  EXPECT_EQ(off.scaling, Scaling::none);
+}
+
 TEST(RunConfig, ALayerMadeLowByHandIsNotFp32) {
   EXPECT_EQ(configuration_of(config_of("amp.level = \"O0\"\namp.to_float = []")).label, "FP32");
   const ConfigurationId id = configuration_of(config_of("amp.level = \"O0\"\namp.to_float = [\"fc1=f16\"]"));

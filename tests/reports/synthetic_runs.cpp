@@ -13,7 +13,7 @@
 namespace fp16lab::reports {
 namespace {
 
-constexpr int samples = 4000;
+constexpr int samples = 1000;
 
 struct TensorShape {
   std::string name, kind;

@@ -1,0 +1,117 @@
+// The retrained league: configurations that several workloads share, side by side.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "reports/html.hpp"
+#include "reports/html_table.hpp"
+#include "reports/page_sections.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using analysis::Verdict;
+
+/// Short enough for a column a workload; the words of the verdict stand in each workload's own table.
+TableCell difference_cell(const Metric& metric, const SummaryRow& row) {
+  if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};
+  const Verdict verdict = row.against_reference->verdict;
+  if (verdict == Verdict::diverged) return {"diverged", {}, false, "diverged"};
+  TableCell cell{difference_text(metric, *row.against_reference), row.against_reference->difference_percent};
+  if (verdict == Verdict::behind) {
+    cell.html += " behind";
+    cell.css_class = "behind";
+  }
+  if (verdict == Verdict::ahead) cell.html += " ahead";
+  if (verdict == Verdict::undecided) cell.html += " (one seed)";
+  return cell;
+}
+
+struct Place {
+  std::size_t workload = 0;
+  const SummaryRow* row = nullptr;
+};
+
+TableRow league_row(const std::string& label, const std::vector<Place>& places,
+                    const std::vector<WorkloadMaterial>& material) {
+  TableRow cells{{{html_escape(pretty(label))}}};
+  std::size_t judged = 0, failed = 0;
+  std::uint64_t skipped = 0, steps = 0;
+  double slowdown = 0;
+  std::size_t timed = 0;
+  for (std::size_t w = 0; w < material.size(); ++w) {
+    const auto found =
+        std::find_if(places.begin(), places.end(), [w](const Place& place) { return place.workload == w; });
+    if (found == places.end()) {
+      cells.cells.push_back({"–"});
+      continue;
+    }
+    const SummaryRow& row = *found->row;
+    cells.cells.push_back(difference_cell(material[w].summary.metric, row));
+    if (row.against_reference && row.against_reference->verdict != Verdict::undecided) {
+      ++judged;
+      const Verdict verdict = row.against_reference->verdict;
+      failed += verdict == Verdict::behind || verdict == Verdict::diverged ? 1 : 0;
+    }
+    skipped += row.skipped;
+    steps += row.steps;
+    // Against the fastest of the workload's rows beside FP32: seconds of different workloads do not add up.
+    double fastest = 0;
+    for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
+      const double seconds = material[w].summary.rows[i].seconds_per_step;
+      const bool fp32 = material[w].workload->configurations[i].id.precision == Precision::fp32;
+      if (!fp32 && seconds > 0 && (fastest == 0 || seconds < fastest)) fastest = seconds;
+    }
+    if (fastest > 0 && row.seconds_per_step > 0) {
+      slowdown += row.seconds_per_step / fastest;
+      ++timed;
+    }
+  }
+  cells.cells.push_back(
+      judged == 0 ? TableCell{"–"}
+                  : TableCell{fmt::format("{} of {}", failed, judged), static_cast<double>(failed)});
+  cells.cells.push_back(steps == 0 ? TableCell{"–"}
+                                   : TableCell{fmt::format("{} of {}", skipped, steps),
+                                               static_cast<double>(skipped) / static_cast<double>(steps)});
+  const double mean = timed == 0 ? 0 : slowdown / static_cast<double>(timed);
+  cells.cells.push_back(timed == 0 ? TableCell{"–"} : TableCell{fmt::format("{:.2f}×", mean), mean});
+  return cells;
+}
+
+}  // namespace
+
+std::string overview_section(const std::vector<WorkloadMaterial>& material) {
+  if (material.size() < 2) return "";
+  std::map<std::string, std::vector<Place>> places;
+  std::vector<std::string> labels;  // in the order of the workloads' tables
+  for (std::size_t w = 0; w < material.size(); ++w)
+    for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
+      const SummaryRow& row = material[w].summary.rows[i];
+      if (material[w].workload->configurations[i].id.precision == Precision::fp32) continue;
+      if (places[row.label].empty()) labels.push_back(row.label);
+      places[row.label].push_back({w, &row});
+    }
+  std::vector<TableColumn> columns{{"configuration", true}};
+  for (const WorkloadMaterial& item : material)
+    // Also of an accuracy: difference_percent rises with what is worse.
+    columns.push_back(
+        {html_escape(item.workload->name + ", " + item.summary.metric.name), false, BestIs::lowest});
+  columns.push_back({"behind or diverged", false, BestIs::lowest, "workloads, of those with a verdict"});
+  columns.push_back({"skipped", false, BestIs::lowest, "steps of all runs"});
+  columns.push_back(
+      {"time", false, BestIs::lowest, "a step, against the fastest one beside FP32, mean over workloads"});
+  std::vector<TableRow> rows;
+  for (const std::string& label : labels)
+    if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
+  if (rows.size() < 2) return "";
+  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Difference "
+         "of the final "
+         "metric to FP32, + or - as it is; “behind” where it is worse by more than three times the spread "
+         "over seeds. ★ "
+         "best of its column; a click on a heading sorts.</p>\n" +
+         html_table(columns, rows) + "</section>\n";
+}
+
+}  // namespace fp16lab::reports

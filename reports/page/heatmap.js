@@ -1,0 +1,54 @@
+// The map of layers and steps: the share of non-zero gradients that round to zero.
+
+// Matplotlib's viridis (van der Walt and Smith 2015) at nine places: even in lightness, for all eyes and in grey.
+const viridis = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+// Where the colours lie: small rates are what one looks for.
+const heatStops = [0, .001, .01, .1, .4, 1];
+function heatColor(rate, dark) {
+  if (rate === null) return 'none';
+  if (rate === 0) return 'var(--paper)';
+  const i = Math.max(1, heatStops.findIndex(stop => rate <= stop)), [a, b] = [heatStops[i - 1], heatStops[i]];
+  const amount = (i - 1 + (rate - a) / (b - a)) / (heatStops.length - 1);
+  const at = (dark ? amount : 1 - amount) * (viridis.length - 1), k = Math.min(viridis.length - 2, Math.floor(at));  // the more, the further from the paper
+  return `rgb(${[0, 1, 2].map(c => Math.round(viridis[k][c] + (at - k) * (viridis[k + 1][c] - viridis[k][c]))).join(',')})`;
+}
+
+const kindTitles = {weight: 'weight gradients', activation: 'activation gradients'};
+
+// rate(tensor, step) in [0, 1] or null; `chosen` is {tensor, step}; choose(tensor, step) is called for a click on a cell.
+function drawHeatMap(place, {tensors, kinds, steps}, rate, chosen, choose, caption) {
+  const groups = [...new Set(kinds)].sort((a, b) => (b === 'weight') - (a === 'weight')), rows = groups.flatMap(kind => [{kind}, ...tensors.map((name, tensor) => ({name, tensor})).filter(r => kinds[r.tensor] === kind)]);
+  const longest = Math.max(...tensors.map(name => name.length)), dark = darkMode.matches && !printing;
+  const left = Math.min(230, Math.max(110, 16 + 6.6 * longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 84;
+  const fits = Math.floor((left - 14) / 6.6), name = text => text.length <= fits ? text : '…' + text.slice(-(fits - 1));
+  // As wide as there is room for; on a narrow window it scrolls.
+  const cell = Math.max(10, (place.clientWidth - left - legend - 2) / steps.length), right = left + cell * steps.length;
+  const map = top + tall * rows.length, height = Math.max(map + 36, top + 18 * heatStops.length + 22), width = right + legend;
+  const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': caption});
+  rows.forEach((row, r) => {
+    const y = top + tall * r;
+    if (row.kind) {
+      picture.append(svg('text', {x: left, y: y + tall - 5, class: 'zone-name'}, kindTitles[row.kind] ?? row.kind));
+      return;
+    }
+    const label = svg('text', {x: left - 8, y: y + tall / 2 + 4, 'text-anchor': 'end', class: row.tensor === chosen.tensor ? 'zone-name' : '', style: tall < 15 ? 'font-size:11px' : ''}, name(row.name));
+    label.append(svg('title', {}, row.name));
+    picture.append(label);
+    steps.forEach((step, c) => {
+      const share = rate(row.tensor, c);
+      const box = svg('rect', {x: left + cell * c, y, width: cell, height: tall, fill: heatColor(share, dark), stroke: 'var(--line)', 'stroke-width': .5, class: 'cell'});
+      box.append(svg('title', {}, `${row.name}, step ${step}: ${share === null ? 'no non-zero values' : percent(share) + ' % round to zero'}`));
+      box.addEventListener('click', () => choose(row.tensor, c));
+      picture.append(box);
+    });
+  });
+  picture.append(svg('rect', {x: left + cell * chosen.step, y: top - 1, width: cell, height: map - top + 2, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
+  const every = Math.ceil(46 / cell);
+  steps.forEach((step, c) => { if (c % every === 0) picture.append(svg('text', {x: left + cell * (c + .5), y: map + 17, 'text-anchor': 'middle', class: 'soft'}, step)); });
+  picture.append(svg('text', {x: (left + right) / 2, y: map + 32, 'text-anchor': 'middle', class: 'soft'}, 'step'));
+  heatStops.forEach((share, i) => {
+    const x = right + 14, y = top + 18 * i;
+    picture.append(svg('rect', {x, y, width: 14, height: 14, fill: heatColor(share, dark), stroke: 'var(--line)'}), svg('text', {x: x + 20, y: y + 12, class: 'soft'}, plainPercent(share)));
+  });
+  place.replaceChildren(picture);
+}

@@ -1,0 +1,67 @@
+// A headless Chromium for tests of pages.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/spawn.hpp"
+
+namespace fp16lab::reports {
+
+class Browser {
+ public:
+  /// $FP16LAB_CHROMIUM, else chromium on PATH; nothing where there is none.
+  static std::optional<std::string> find() {
+    if (const char* chosen = std::getenv("FP16LAB_CHROMIUM"); chosen != nullptr && *chosen != 0)
+      return chosen;
+    std::stringstream places(std::getenv("PATH") != nullptr ? std::getenv("PATH") : "");
+    for (std::string place; std::getline(places, place, ':');)
+      for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+        if (std::filesystem::exists(std::filesystem::path(place) / name)) return place + "/" + name;
+    return {};
+  }
+
+  /// `profile`: a folder of its own, so that browsers that run at the same time do not meet.
+  Browser(std::string program, std::filesystem::path profile)
+      : program_(std::move(program)), profile_(std::move(profile)) {
+    std::filesystem::create_directories(profile_);
+  }
+
+  /// The page's document as text after all its scripts have run.
+  testing_support::Finished document_of(const std::filesystem::path& page) const {
+    return run({"--dump-dom", "file://" + page.string()});
+  }
+
+  testing_support::Finished print(const std::filesystem::path& page, const std::filesystem::path& pdf) const {
+    return run({"--no-pdf-header-footer", "--print-to-pdf=" + pdf.string(), "file://" + page.string()});
+  }
+
+ private:
+  testing_support::Finished run(std::vector<std::string> arguments) const {
+    std::vector<std::string> all{"/usr/bin/timeout",  // a browser that hangs must not hang the test
+                                 "60",
+                                 program_,
+                                 "--headless",
+                                 "--no-sandbox",  // containers have no user namespaces
+                                 "--disable-gpu",
+                                 "--disable-dev-shm-usage",
+                                 "--disable-extensions",
+                                 "--disable-background-networking",
+                                 "--disable-component-update",
+                                 "--no-first-run",
+                                 "--window-size=1400,1000",
+                                 "--virtual-time-budget=20000",
+                                 "--user-data-dir=" + profile_.string()};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return testing_support::run_program(all.front(), {all.begin() + 1, all.end()}, profile_);
+  }
+
+  std::string program_;
+  std::filesystem::path profile_;
+};
+
+}  // namespace fp16lab::reports

@@ -1,0 +1,271 @@
+// The page in a real browser: sliders are moved, and the rates that the page then shows are compared with count_ranges on
+// the recorded histograms. Skipped where there is no Chromium.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "analysis/range_report.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "numerics/range_counts.hpp"
+#include "reports/league.hpp"
+#include "reports/page_detail.hpp"
+#include "reports/rate_text.hpp"
+#include "reports/report.hpp"
+#include "tests/reports/browser.hpp"
+#include "tests/reports/report_fixture.hpp"
+#include "tests/reports/synthetic_replays.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array tensors{"fc1.weight", "fc1.input"};
+constexpr std::array<std::uint64_t, 3> steps{1, 20, 40};
+
+/// Every bin has values, every bin another number of them: a bin in the wrong zone changes the sums.
+ExponentHistogram full_histogram(std::uint64_t salt) {
+  ExponentHistogram histogram;
+  for (std::size_t bin = 0; bin < histogram.bins.size(); ++bin)
+    histogram.bins[bin] = 1000 * salt + 7 * bin + 1;
+  histogram.zero = 11 * salt;
+  histogram.infinite = salt % 3;
+  histogram.nan = salt % 2;
+  return histogram;
+}
+
+/// scales[step][tensor]
+using Scales = std::array<std::array<double, 2>, 3>;
+
+std::filesystem::path write_run(const std::filesystem::path& folder, std::string_view policy,
+                                const Scales& scales) {
+  Manifest manifest;
+  manifest.config =
+      "[model]\nname = \"net\"\n[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" + std::string(policy) + "\"\n";
+  RunWriter writer(folder / policy, manifest);
+  std::size_t observed = 0;
+  for (std::uint64_t step = 1; step <= steps.back(); ++step) {
+    writer.append(StepRow{.step = step, .loss = 1.0 / static_cast<double>(step), .loss_scale = scales[0][0]});
+    if (observed == steps.size() || step != steps[observed]) continue;
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      writer.append(HistogramRow{.step = step,
+                                 .tensor = tensors[t],
+                                 .kind = t == 0 ? "weight" : "activation",
+                                 .dtype = DType::f16,
+                                 .loss_scale = scales[observed][t],
+                                 .before = full_histogram(10 * policy.size() + 2 * observed + t + 1)});
+    ++observed;
+  }
+  writer.finish(ExitState::finished);
+  return writer.folder();
+}
+
+/// Runs before the page's own scripts: keeps what goes wrong.
+constexpr std::string_view listener = R"(<script>
+window.problems = [];
+window.addEventListener('error', event => window.problems.push(String(event.message)));
+</script>)";
+
+/// Runs behind them: moves the sliders as a user does and writes what the page shows into the document.
+constexpr std::string_view probe = R"(<script>
+const get = id => document.getElementById(id);
+const set = (id, value, type) => {
+  get(id).value = value;
+  get(id).dispatchEvent(new Event(type, {bubbles: true}));
+};
+const shown = () => [...document.querySelectorAll('#rates tr[data-zone]')].map(
+  row => [row.dataset.zone, Number(row.dataset.lower), Number(row.dataset.upper), row.cells[1].textContent]);
+const runs = JSON.parse(get('data').textContent).runs, moves = [], heat = [];
+runs.forEach((run, r) => {
+  set('run', r, 'change');
+  for (const tensor of [-1, 0, 1]) {
+    set('tensor', tensor, 'change');
+    run.steps.forEach((step, s) => {
+      set('step', s, 'input');
+      get('recorded').click();
+      moves.push([run.name, tensor, step, null, shown()]);
+      for (const k of [-10, 0, 11, 24]) {
+        set('scale', k, 'input');
+        moves.push([run.name, tensor, step, k, shown()]);
+      }
+    });
+  }
+  for (const [id, k] of [['heat-own', 24], ['heat-slider', 5]]) {
+    set('scale', k, 'input');
+    get(id).click();
+    heat.push([run.name, id === 'heat-own' ? null : k, [...document.querySelectorAll('#heat rect.cell title')].map(title => title.textContent)]);
+  }
+});
+set('run', 0, 'change');
+set('tensor', -1, 'change');
+set('step', 1, 'input');
+set('scale', 3, 'input');
+const league = document.querySelector('#replays table.sortable'), order = () => [...league.tBodies[0].rows].map(row => row.cells[0].querySelector('span').textContent);
+const sorted = [order()];
+league.tHead.rows[0].cells[1].querySelector('button').click();
+sorted.push(order());
+league.tHead.rows[0].cells[1].querySelector('button').click();
+sorted.push(order());
+const result = {moves, heat, sorted, problems: window.problems,
+  selfCheck: get('self-check').textContent,
+  sliders: ['step', 'scale'].map(id => [get(id).type, get(id).labels.length, get(id).getAttribute('aria-valuetext'), get(id).tabIndex]),
+  strips: document.querySelectorAll('svg.strip').length,
+  fetched: performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:'))};
+const place = document.createElement('pre');
+place.id = 'probe';
+place.textContent = JSON.stringify(result).replace(/[<>&]/g, c => '\\u00' + c.charCodeAt(0).toString(16));
+document.body.append(place);
+</script>)";
+
+class PageInBrowser : public Reports {
+ protected:
+  void SetUp() override {
+    if (const std::optional<std::string> found = Browser::find())
+      browser.emplace(*found, folder / "profile");
+    else
+      GTEST_SKIP() << "there is no Chromium (Debian: chromium); set FP16LAB_CHROMIUM to another one";
+  }
+
+  /// What the probe saw on the page.
+  Json probed(const std::filesystem::path& page) const {
+    std::string html = read_file(page);
+    html.insert(html.find("<style>"), listener);
+    html.insert(html.rfind("</body>"), probe);
+    const std::filesystem::path copy = folder / "probed.html";
+    std::ofstream(copy) << html;
+    const testing_support::Finished finished = browser->document_of(copy);
+    const std::string begin = "<pre id=\"probe\">";
+    const std::size_t from = finished.out.rfind(begin);
+    if (finished.exit_code != 0 || from == std::string::npos) {
+      ADD_FAILURE() << "exit " << finished.exit_code << ", " << finished.out.size()
+                    << " bytes of document: " << finished.err.substr(0, 2000);
+      return {};
+    }
+    const std::size_t to = finished.out.find("</pre>", from);
+    return Json::parse(finished.out.substr(from + begin.size(), to - from - begin.size()));
+  }
+
+  std::optional<Browser> browser;
+};
+
+TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
+  // Powers of two that change; scales that are none; one scale a tensor, some of them beyond the slider's usual ends (2^-90
+  // moves the bin of FP32's subnormals into sight, and 65512 / 65536 an end of a bin between 65504 and 65520).
+  const std::map<std::string, Scales> scales_of{
+      {"torch", {{{65536, 65536}, {32768, 32768}, {0x1p-12, 0x1p-12}}}},
+      {"paddle-static", {{{1000, 1000}, {819.2, 819.2}, {1.0 / 3, 65536.0 / 65512}}}},
+      {"ada-loss", {{{1, 1024}, {0x1p-90, 8}, {0x1p26, 3}}}},
+  };
+  std::vector<std::filesystem::path> folders;
+  for (const auto& [policy, scales] : scales_of)
+    folders.push_back(write_run(folder / "runs", policy, scales));
+  const ReplayFile replay = synthetic_replay("net", 300);
+  write_replay(folder / "replay", replay);
+  folders.push_back(folder / "replay");
+  const Json seen = probed(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  ASSERT_FALSE(seen.is_null());
+
+  EXPECT_EQ(seen.at("problems"), Json::array());
+  EXPECT_EQ(seen.at("fetched"), Json::array()) << "the page must not need a network";
+  EXPECT_THAT(seen.at("selfCheck").get<std::string>(), ::testing::HasSubstr("Self-check passed"));
+  // Native sliders with a label take arrow keys, Home and End, and say what they stand at.
+  EXPECT_EQ(seen.at("sliders"),
+            Json({{"range", 1, "step 20", 0}, {"range", 1, "2³ (recorded with one scale a tensor)", 0}}));
+
+  // Every move of a slider against the library.
+  ASSERT_EQ(seen.at("moves").size(), 3u * 3u * 3u * 5u);
+  std::set<std::uint64_t> different;
+  for (const Json& move : seen.at("moves")) {
+    const std::string policy = move.at(0);
+    const int tensor = move.at(1);
+    const std::size_t observed =
+        static_cast<std::size_t>(std::find(steps.begin(), steps.end(), move.at(2)) - steps.begin());
+    RangeCounts expected;
+    std::uint64_t finite = 0;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (tensor >= 0 && static_cast<std::size_t>(tensor) != t) continue;
+      const ExponentHistogram histogram = full_histogram(10 * policy.size() + 2 * observed + t + 1);
+      const double recorded = scales_of.at(policy).at(observed).at(t);
+      const double ratio = move.at(3).is_null() ? 1.0 : std::exp2(move.at(3).get<int>()) / recorded;
+      analysis::operator+=(expected, count_ranges(histogram, ratio));
+      finite += histogram.finite_nonzero();
+    }
+    std::map<std::string, Json> zones;
+    for (const Json& row : move.at(4)) zones[row.at(0)] = row;
+    const auto check = [&](const std::string& zone, const CountInterval& counts) {
+      EXPECT_EQ(zones.at(zone).at(1), counts.lower) << zone << " of " << move.dump().substr(0, 60);
+      EXPECT_EQ(zones.at(zone).at(2), counts.upper) << zone << " of " << move.dump().substr(0, 60);
+      const auto of = static_cast<double>(finite);
+      EXPECT_EQ(zones.at(zone).at(3),
+                rate_text(analysis::RateInterval{static_cast<double>(counts.lower) / of,
+                                                 static_cast<double>(counts.upper) / of}));
+    };
+    check("lost", expected.lost);
+    check("subnormal", expected.subnormal);
+    check("normal", expected.normal);
+    check("overflow", expected.overflow);
+    EXPECT_EQ(zones.at("zero").at(1), expected.zero);
+    EXPECT_EQ(zones.at("finite").at(1), finite);
+    different.insert(expected.lost.upper);
+  }
+  EXPECT_GT(different.size(), 60u) << "the sliders must make a difference";
+
+  // The heat map, at the recorded scales and at the slider's.
+  ASSERT_EQ(seen.at("heat").size(), 6u);
+  for (const Json& map : seen.at("heat")) {
+    const std::string policy = map.at(0);
+    ASSERT_EQ(map.at(2).size(), tensors.size() * steps.size());
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      for (std::size_t s = 0; s < steps.size(); ++s) {
+        const ExponentHistogram histogram = full_histogram(10 * policy.size() + 2 * s + t + 1);
+        const double ratio =
+            map.at(1).is_null() ? 1.0 : std::exp2(map.at(1).get<int>()) / scales_of.at(policy).at(s).at(t);
+        EXPECT_EQ(map.at(2).at(t * steps.size() + s),
+                  std::string(tensors[t]) + ", step " + std::to_string(steps[s]) + ": " +
+                      rate_text(underflow_rate(histogram, ratio)) + " round to zero");
+      }
+  }
+
+  // The league: as it comes, by skips, and by skips downwards.
+  std::vector<std::string> names, by_skips;
+  std::vector<std::size_t> order = league_order(replay);
+  for (const std::size_t i : order) names.push_back(replay.policies[i].label);
+  EXPECT_EQ(seen.at("sorted").at(0), Json(names));
+  const auto skips = [&](std::size_t i) { return replay.policies[i].skips.upper; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return skips(a) < skips(b); });
+  for (const std::size_t i : order) by_skips.push_back(replay.policies[i].label);
+  EXPECT_EQ(seen.at("sorted").at(1), Json(by_skips));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return skips(a) > skips(b); });
+  by_skips.clear();
+  for (const std::size_t i : order) by_skips.push_back(replay.policies[i].label);
+  EXPECT_EQ(seen.at("sorted").at(2), Json(by_skips));
+  EXPECT_EQ(seen.at("strips"), names.size()) << "a strip for every policy: no two did the same";
+}
+
+TEST_F(PageInBrowser, PrintsToPages) {
+  std::vector<std::filesystem::path> folders = small_set();
+  write_replay(folder / "replay", synthetic_replay("net", 300));
+  folders.push_back(folder / "replay");
+  const std::filesystem::path page = write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"});
+  const std::filesystem::path pdf = folder / "page.pdf";
+  const testing_support::Finished finished = browser->print(page, pdf);
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const std::string printed = read_file(pdf);
+  EXPECT_TRUE(printed.starts_with("%PDF-"));
+  std::size_t pages = 0;
+  for (std::size_t at = printed.find("/Type /Page"); at != std::string::npos;
+       at = printed.find("/Type /Page", at + 1))
+    pages += printed.compare(at, 12, "/Type /Pages") == 0 ? 0 : 1;
+  EXPECT_GE(pages, 4u);
+  EXPECT_LE(pages, 14u) << "no page for every line";
+}
+
+}  // namespace
+}  // namespace fp16lab::reports

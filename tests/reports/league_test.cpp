@@ -1,0 +1,251 @@
+// reports/: what a report is given, tables that mark their best, the league of replayed policies, and pages that stay small.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "numerics/files/replay_file.hpp"
+#include "reports/html_table.hpp"
+#include "reports/league.hpp"
+#include "reports/page_detail.hpp"
+#include "reports/replay_figures.hpp"
+#include "reports/replay_paths.hpp"
+#include "reports/report.hpp"
+#include "reports/report_input.hpp"
+#include "tests/reports/report_fixture.hpp"
+#include "tests/reports/synthetic_replays.hpp"
+#include "tests/support/message_of.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing_support::message_of;
+using Json = nlohmann::json;
+
+// ---- input --------------------------------------------------------------------------------------
+
+TEST_F(Reports, InputIsRunsSweepsAndReplaysInAnyMixture) {
+  const std::filesystem::path sweep = folder / "sweep", alone = folder / "alone";
+  SyntheticRun run{.steps = 20};
+  const std::filesystem::path first = write_synthetic_run(sweep, run);
+  run.seed = 2;
+  const std::filesystem::path second = write_synthetic_run(sweep, run),
+                              single = write_synthetic_run(alone, run);
+  const ReplayFile replay = synthetic_replay("r", 20);
+  write_replay(first / "replay", replay);            // inside a run
+  write_replay(folder / "replays" / "one", replay);  // beside, in a folder of replays
+  std::filesystem::create_directories(folder / "empty");
+
+  const auto found = [](std::vector<std::filesystem::path> paths) { return find_report_input(paths); };
+  EXPECT_THAT(found({sweep}).runs, ElementsAre(first, second));
+  EXPECT_THAT(found({sweep}).replays, ElementsAre(first / "replay" / "replay.json"));
+  EXPECT_THAT(found({single}).runs, ElementsAre(single));
+  EXPECT_THAT(found({single}).replays, ElementsAre());
+  const ReportInput all =
+      found({single, folder / "replays", sweep, first, folder / "replays/one/replay.json"});
+  EXPECT_THAT(all.runs, ElementsAre(single, first, second)) << "nothing twice";
+  EXPECT_THAT(all.replays,
+              ElementsAre(folder / "replays" / "one" / "replay.json", first / "replay" / "replay.json"));
+  EXPECT_THAT(message_of([&] { found({folder / "empty"}); }),
+              AllOf(HasSubstr("empty"), HasSubstr("manifest.json"), HasSubstr("replay.json")));
+  EXPECT_THAT(message_of([&] { found({folder / "absent"}); }), HasSubstr("absent: no such run folder"));
+  EXPECT_THAT(message_of([&] { found({}); }), HasSubstr("nothing to report on"));
+}
+
+TEST_F(Reports, ADamagedReplayIsOneError) {
+  std::filesystem::create_directories(folder / "bad");
+  std::ofstream(folder / "bad" / "replay.json") << "{\"schema\": \"fp16lab-replay\", ";
+  EXPECT_THAT(message_of([&] {
+                const std::vector<std::filesystem::path> folders{folder / "bad"};
+                write_report(folders, folder / "out");
+              }),
+              HasSubstr("replay.json"));
+}
+
+// ---- tables -------------------------------------------------------------------------------------
+
+TEST(HtmlTable, MarksTheBestWhereItTellsSomethingAndSaysWhatToSortBy) {
+  const std::vector<TableColumn> columns{{"name", true},
+                                         {"loss", false, BestIs::lowest},
+                                         {"skips", false, BestIs::lowest},
+                                         {"accuracy", false, BestIs::highest}};
+  const std::string html = html_table(columns, {{{{"a"}, {"0.5", 0.5}, {"0", 0.0}, {"1 %", 0.01}}},
+                                                {{{"b"}, {"0.25", 0.25}, {"0", 0.0}, {"3 %", 0.03}}},
+                                                {{{"c"}, {"0.125", 0.125, false}, {"0", 0.0}, {"–"}}}});
+  const std::string star = "<span class=\"star\" title=\"best of the column\">★</span> ";
+  EXPECT_THAT(html, HasSubstr("<td class=\"best\" data-sort=\"0.25\">" + star + "0.25</td>"));
+  EXPECT_THAT(html, HasSubstr("<td data-sort=\"0.125\">0.125</td>")) << "not judged, not best";
+  EXPECT_THAT(html, HasSubstr("<td class=\"best\" data-sort=\"0.03\">" + star + "3 %</td>"));
+  EXPECT_THAT(html, Not(HasSubstr(star + "0<"))) << "a value that all have is no merit";
+  EXPECT_THAT(html, HasSubstr("<td data-sort=\"\">–</td>"));
+  EXPECT_THAT(html, AllOf(HasSubstr("class=\"wide sortable\""),
+                          HasSubstr("<th scope=\"col\" class=\"text\">name</th>")));
+}
+
+// ---- league -------------------------------------------------------------------------------------
+
+ReplayedPolicy policy(std::string name, double skips, double lost) {
+  ReplayedPolicy made;
+  made.name = made.label = std::move(name);
+  made.skips = made.wasted_steps = {skips, skips};
+  made.lost_l1 = {lost / 2, lost};
+  return made;
+}
+
+TEST(League, OrdersByWhatNoUpdateUsedAndKnowsTheFront) {
+  ReplayFile replay{.run = "r", .total_steps = 64};
+  replay.policies = {policy("many skips", 32, 0), policy("one skip", 1, 0), policy("no skip", 0, 0.25),
+                     policy("worse", 1, 0.25), policy("oracle", 0, 0)};
+  replay.policies.push_back({.name = "absent", .label = "absent", .replayed = false});
+  // (32 + 32 * 0) / 64; (1 + 63 * 0) / 64; (0 + 64 / 4) / 64; (1 + 63 / 4) / 64: exact in binary.
+  EXPECT_EQ(unused_share(replay.policies[0], 64), (ReplayInterval{0.5, 0.5}));
+  EXPECT_EQ(unused_share(replay.policies[1], 64), (ReplayInterval{1.0 / 64, 1.0 / 64}));
+  EXPECT_EQ(unused_share(replay.policies[2], 64), (ReplayInterval{0.125, 0.25}));
+  EXPECT_EQ(unused_share(replay.policies[3], 64),
+            (ReplayInterval{(1 + 63 * 0.125) / 64, (1 + 63 * 0.25) / 64}));
+  EXPECT_THAT(league_order(replay), ElementsAre(4, 1, 2, 3, 0));
+  // "many skips" loses nothing, but neither does "one skip"; the yardstick competes with nobody.
+  EXPECT_THAT(league_front(replay), ElementsAre(false, true, true, false, false, false));
+}
+
+TEST(ReplayPathsTest, AreChangesWithBoundsAndSkips) {
+  ReplayedPolicy made = policy("p", 2, 0);
+  made.steps = {1, 5, 7, 9};
+  made.log2_scale_lower = {16, 15, 15, 15};
+  made.log2_scale_upper = {16, 16, 16, 16};
+  made.skipped_lower = {4};
+  made.skipped_upper = {4, 6};
+  const ReplayPaths paths = replay_paths(made, 100);
+  EXPECT_FALSE(paths.one);
+  ASSERT_EQ(paths.lower.changes.size(), 3u) << "step 7 says nothing new; the end stays";
+  EXPECT_EQ(paths.lower.changes[1].step, 5u);
+  EXPECT_EQ(paths.lower.changes[2].step, 9u);
+  ASSERT_EQ(paths.upper.changes.size(), 2u);
+  EXPECT_EQ(paths.lower.skipped.size(), 1u);
+  EXPECT_EQ(paths.upper.skipped.size(), 2u);
+}
+
+TEST(Thinning, KeepsTheEndsTheExtremesAndAMarkForEveryStretchWithSkips) {
+  ScaleTrace trace;
+  for (std::uint64_t step = 1; step <= 1000; ++step) {
+    trace.changes.push_back({step, step == 500   ? 64.0
+                                   : step == 501 ? 0.25
+                                                 : static_cast<double>(1 + step % 2)});
+    if (step % 2 == 0) trace.skipped.push_back({step, 1});
+  }
+  const ScaleTrace thin = thinned(trace, 10);
+  EXPECT_LE(thin.changes.size(), 22u);
+  EXPECT_EQ(thin.changes.front().step, 1u);
+  EXPECT_EQ(thin.changes.back().step, 1000u);
+  const auto has = [&](double scale) {
+    return std::any_of(thin.changes.begin(), thin.changes.end(),
+                       [&](const auto& c) { return c.scale == scale; });
+  };
+  EXPECT_TRUE(has(64.0));
+  EXPECT_TRUE(has(0.25));
+  EXPECT_TRUE(std::is_sorted(thin.changes.begin(), thin.changes.end(),
+                             [](const auto& a, const auto& b) { return a.step < b.step; }));
+  EXPECT_EQ(thin.skipped.size(), 10u);
+  EXPECT_EQ(thinned(trace, 5000).changes.size(), 1000u);
+  EXPECT_EQ(evenly_chosen(1, 40), std::vector<std::size_t>{0});
+  EXPECT_EQ(evenly_chosen(9, 3), (std::vector<std::size_t>{0, 4, 8}));
+  EXPECT_EQ(evenly_chosen(9, 1), (std::vector<std::size_t>{0, 8}));
+}
+
+// ---- page ---------------------------------------------------------------------------------------
+
+TEST_F(Reports, AReplayAloneMakesAPageWithTableTracesAndFigures) {
+  write_replay(folder / "replay", synthetic_replay("the-run", 200));
+  const std::vector<std::filesystem::path> folders{folder / "replay"};
+  std::ostringstream messages;
+  const std::string html = read_file(write_report(folders, folder / "out", {.messages = &messages}));
+  EXPECT_THAT(html, AllOf(HasSubstr("Policies replayed: the-run"), HasSubstr("data-traces=\"0\""),
+                          HasSubstr(">lost-mass<"), HasSubstr("Policies that histograms cannot replay"),
+                          HasSubstr("fairscale-layerwise: needs the run itself"),
+                          Not(HasSubstr("id=\"histogram\""))));
+  const Json data = embedded_data(html);
+  ASSERT_EQ(data.at("replays").size(), 1u);
+  EXPECT_EQ(data.at("replays")[0].at("policies").size(), 24u);  // one of 25 cannot be replayed
+  EXPECT_EQ(data.at("replays")[0].at("highest").at(0).at(0), 1);
+  EXPECT_LT(html.size(), largest_page);
+  for (const std::string stem : {"replay-scales-the-run", "replay-league-the-run"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / "out" / "figures" / (stem + ".gp")));
+    if (messages.str().find("gnuplot") != std::string::npos) continue;  // not installed: said, not drawn
+    for (const char* ending : {".svg", ".png"})
+      EXPECT_GT(std::filesystem::file_size(folder / "out" / "figures" / (stem + ending)), 10'000u)
+          << stem << ending;
+  }
+}
+
+TEST_F(Reports, ProvenanceTellsWhatComputedTheRuns) {
+  std::vector<std::filesystem::path> folders;
+  for (const std::string device : {"emulated", "cuda"}) {
+    Manifest manifest;
+    manifest.config = "[backend]\ndevice = \"auto\"\ngemm = \"exact\"\n[train]\nseed = " +
+                      std::string(device == "cuda" ? "1" : "2") + "\n";
+    manifest.cpu = "Some CPU";
+    manifest.gemm_target = "AVX3";
+    manifest.backend = BackendRecord{.device = device, .tensor_core = "hopper", .note = "no device"};
+    if (device == "cuda") {
+      manifest.gpu = "Some GPU";
+      manifest.driver = "580";
+      manifest.backend->capability = "9.0";
+      manifest.backend->runtime = "13.0";
+      manifest.backend->gemm = "fma-chain <fast>";
+    }
+    RunWriter writer(folder / device, manifest);
+    writer.append(StepRow{.step = 1, .loss = 1});
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  }
+  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_THAT(html, AllOf(HasSubstr("What computed the runs"), HasSubstr("Some GPU, compute capability 9.0"),
+                          HasSubstr("driver 580, CUDA 13.0"), HasSubstr("fma-chain &lt;fast&gt;"),
+                          HasSubstr(">exact<"), HasSubstr(">hopper<"), HasSubstr(">no device<")));
+}
+
+/// Many runs of many tensors, each observed often: the page stays below its limit and says what it left out.
+TEST_F(Reports, AnyRunFitsInAPage) {
+  std::vector<std::filesystem::path> folders;
+  constexpr std::uint64_t observed = 12;
+  for (const std::string policy : {"none", "torch", "flax"}) {
+    Manifest manifest;
+    manifest.config = "[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" + policy + "\"\n";
+    RunWriter writer(folder / policy, manifest);
+    for (std::uint64_t step = 1; step <= observed; ++step) {
+      writer.append(StepRow{.step = step, .loss = 1, .loss_scale = std::exp2(static_cast<double>(step % 7))});
+      for (int tensor = 0; tensor < 240; ++tensor) {
+        HistogramRow row{.step = step,
+                         .tensor = "encoder.layers." + std::to_string(tensor) + ".self_attention.weight",
+                         .kind = tensor % 2 == 0 ? "weight" : "activation",
+                         .loss_scale = 8};
+        for (int bin = 60; bin < 110; ++bin)
+          row.before.bins[static_cast<std::size_t>(bin)] = 1'000'003u * static_cast<unsigned>(bin + tensor);
+        writer.append(row);
+      }
+    }
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  }
+  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_LT(html.size(), largest_page);
+  const Json data = embedded_data(html);
+  ASSERT_GE(data.at("runs").size(), 1u);
+  for (const Json& run : data.at("runs")) {
+    EXPECT_EQ(run.at("observed"), observed);
+    EXPECT_GE(run.at("steps").size(), 2u);
+    EXPECT_LT(run.at("steps").size(), observed);
+    EXPECT_EQ(run.at("steps").front(), 1);
+    EXPECT_EQ(run.at("steps").back(), observed);
+  }
+}
+
+}  // namespace
+}  // namespace fp16lab::reports
