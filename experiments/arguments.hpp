@@ -1,6 +1,6 @@
 // What the fp16lab program and the experiment binaries do alike with argv: the common options, the end of every help
-// text, errors and exit codes. CLI11 compiles slowly: only arguments.cpp, command_line.cpp and experiment_main.cpp
-// include it.
+// text, errors and exit codes. CLI11 compiles slowly: only arguments.cpp, command_line.cpp, experiment_main.cpp
+// and the *_options.cpp include it.
 #pragma once
 
 #include <cstdint>

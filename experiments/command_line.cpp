@@ -8,19 +8,18 @@
 
 #include "experiments/arguments.hpp"
 #include "experiments/build_info.hpp"
+#include "experiments/compare_options.hpp"
+#include "experiments/hist_options.hpp"
+#include "experiments/mma_options.hpp"
+#include "experiments/policy_options.hpp"
+#include "experiments/replay_options.hpp"
+#include "experiments/sweep_options.hpp"
+#include "experiments/train_options.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/nearest_name.hpp"
-#include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {
-
-std::uint64_t step_number(const std::string& option, const std::string& text) {
-  std::uint64_t step = 0;
-  if (!CLI::detail::lexical_cast(text, step) || text.starts_with("-") || step == 0)
-    usage_error(fmt::format("{}: '{}': expected a step, 1 or more", option, text));
-  return step;
-}
 
 bool takes_value(const std::string& argument) {
   for (const char* option :
@@ -66,10 +65,13 @@ class Program {
     add_train();
     add_sweep();
     add_hist();
+    add_replay();
+    add_compare();
     add_report();
     add_inspect();
     add_softfloat();
     add_mma();
+    add_policy();
     add_list("list",
              "Workloads, data sets, policies, AMP dialects, formats, tensor cores, configuration keys",
              "  fp16lab list\n  fp16lab list --json", run_list);
@@ -137,88 +139,58 @@ class Program {
   }
 
   void add_train() {
-    CLI::App* command =
-        add("train", "One training run into one run folder; a JSON summary on stdout",
-            "  fp16lab train -c experiments/configs/classifier.toml -o results/classifier\n"
-            "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2\n"
-            "  fp16lab train -c experiments/configs/lenet5.toml --set amp.dialect=paddle --set amp.level=O2 "
-            "--op-stats\n"
-            "  fp16lab train -c experiments/configs/classifier.toml --set backend.device=cuda --graph\n"
-            "  fp16lab train --resume -o results/classifier",
-            [this](const CommonOptions& common) {
-              train_.common = common;
-              if (graph_) train_.common.set.emplace_back("train.graph=true");
-              if (!dump_gradients_.empty()) {
-                train_.dump_step = step_number("--dump-gradients", dump_gradients_.at(0));
-                train_.dump_gradients = dump_gradients_.at(1);
-              }
-              return run_train(train_);
-            });
-    command->add_flag("--force", train_.force, "Replace the run in the output folder");
-    command->add_flag(
-        "--resume", train_.resume,
-        "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
-        "with its own configuration and the same bits");
-    command->add_flag(
-        "--graph", graph_,
-        "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");
-    command->add_flag("--op-stats", train_.op_statistics,
-                      "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
-                      "op_stats.csv in the folder");
-    command
-        ->add_option("--dump-initial", train_.dump_initial,
-                     "Write the initial parameters and buffers as safetensors, then train")
-        ->type_name("FILE");
-    command
-        ->add_option("--dump-gradients", dump_gradients_,
-                     "Write step STEP's batches, weights and unscaled gradients as safetensors")
-        ->type_name("STEP FILE")
-        ->type_size(2)
-        ->expected(1)
-        ->allow_extra_args(false);
+    add_train_options(
+        *add("train", train_description, train_examples,
+             [this](const CommonOptions& common) { return run_train(finish(train_, common)); }),
+        train_);
   }
 
   void add_sweep() {
-    CLI::App* command = add("sweep", "A grid of runs, resumable; a summary table on stdout",
-                            "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report\n"
-                            "  fp16lab sweep -c experiments/configs/full.toml -o results/full --dry-run",
-                            [this](const CommonOptions& common) {
-                              sweep_.common = common;
-                              return run_sweep(sweep_);
-                            });
-    command->add_flag("--report", sweep_.report, "Also write figures and report.html into the output folder");
-    command->add_flag("--dry-run", sweep_.dry_run, "Only print the runs as CSV");
+    add_sweep_options(*add("sweep", sweep_description, sweep_examples,
+                           [this](const CommonOptions& common) {
+                             sweep_.common = common;
+                             return run_sweep(sweep_);
+                           }),
+                      sweep_);
   }
 
   void add_hist() {
-    CLI::App* command =
-        add("hist", "Where the recorded gradients of a run sit in FP16, at its scale or any other",
-            "  fp16lab hist results/classifier --scale 2^15\n"
-            "  fp16lab hist results/classifier --step 100 --json",
-            [this](const CommonOptions& common) {
-              hist_.common = common;
-              return run_hist(hist_);
-            });
-    command->add_option("RUN", hist_.inputs, "Run folders")->required();
-    command
-        ->add_option("--scale", hist_.scale, "Loss scale to judge at, 2^K or a number (default: as recorded)")
-        ->type_name("SCALE");
-    command->add_option("--step", hist_.step, "Recorded step (default: the last one)")
-        ->type_name("N")
-        ->check(at_least(0));
-    command->add_flag("--json", hist_.json, "JSON instead of a table");
+    add_hist_options(*add("hist", hist_description, hist_examples,
+                          [this](const CommonOptions& common) {
+                            hist_.common = common;
+                            return run_hist(hist_);
+                          }),
+                     hist_);
+  }
+
+  void add_replay() {
+    add_replay_options(*add("replay", replay_description, replay_examples,
+                            [this](const CommonOptions& common) {
+                              replay_.common = common;
+                              return run_replay(replay_);
+                            }),
+                       replay_);
+  }
+
+  void add_compare() {
+    add_compare_options(*add("compare", compare_description, compare_examples,
+                             [this](const CommonOptions& common) {
+                               compare_.common = common;
+                               return run_compare(compare_);
+                             }),
+                        compare_);
   }
 
   void add_report() {
     CLI::App* command =
-        add("report", "Figures and one offline report.html from run folders alone",
-            "  fp16lab report results/demo/classifier-* -o results/demo\n"
-            "  fp16lab report results/classifier-seed1 results/classifier-seed2 -o results/both",
+        add("report", "Figures and one offline report.html from runs, sweeps and replays alone",
+            "  fp16lab report results/demo\n"
+            "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
             [this](const CommonOptions& common) {
               report_.common = common;
               return run_report(report_);
             });
-    command->add_option("RUN", report_.runs, "Run folders")->required();
+    command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")->required();
   }
 
   void add_inspect() {
@@ -293,59 +265,21 @@ class Program {
   }
 
   void add_mma() {
-    CLI::App* command = add(
-        "mma",
-        "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it. Input lines:\n"
-        "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
-        "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
-        "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
-        "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
-        "A malformed line ends the run with exit code 2 after the answers before it.",
-        "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
-        "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv",
-        [this](const CommonOptions& common) {
-          mma_.common = common;
-          return run_mma(mma_);
-        });
-    const std::string models = fmt::format("{}", fmt::join(fp16lab::tensor_core_names(), ", "));
-    command->add_option("--model", mma_.model, models + " (fp16lab list shows their rows)")
-        ->type_name("NAME");
-    command->add_option("--in", mma_.in, "Operands: f16 (default), bf16, tf32, e4m3, e5m2")->type_name("FMT");
-    command
-        ->add_option("--in-b", mma_.in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
-        ->type_name("FMT");
-    command->add_option("--acc", mma_.acc, "Accumulator c and result d: f32 (default), f16")
-        ->type_name("FMT");
-    command->add_flag(
-        "--verify", mma_.verify,
-        "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
-        "with our d-word behind them; exit code 5 if there is one");
-    const std::string open = "What published models leave open";
-    command
-        ->add_option("--subnormal-accumulator", mma_.subnormal_accumulator,
-                     "Alignment exponent of a subnormal FP16 c: emin (default) or own_exponent")
-        ->type_name("RULE")
-        ->group(open);
-    command
-        ->add_option("--underflow-zero", mma_.underflow_zero,
-                     "A negative sum that rounds to zero: keeps_sign (default) or positive")
-        ->type_name("RULE")
-        ->group(open);
-    command
-        ->add_option("--fp8-order", mma_.fp8_order,
-                     "FP8 through FP16 (hopper, blackwell): the first block takes k mod 4 in {0,1} "
-                     "(pairs, default) or k < 16 (halves)")
-        ->type_name("ORDER")
-        ->group(open);
-    command->add_option("--exponent-floor", mma_.exponent_floor, "E0, the least exponent of the alignment")
-        ->type_name("N")
-        ->group(open);
-    command->add_option("--block-size", mma_.block_size, "L, products in a fused block")
-        ->type_name("N")
-        ->group(open);
-    command->add_option("--fraction-bits", mma_.fraction_bits, "F, bits kept below the largest exponent")
-        ->type_name("N")
-        ->group(open);
+    add_mma_options(*add("mma", mma_description, mma_examples,
+                         [this](const CommonOptions& common) {
+                           mma_.common = common;
+                           return run_mma(mma_);
+                         }),
+                    mma_);
+  }
+
+  void add_policy() {
+    add_policy_options(*add("policy", policy_description, policy_examples,
+                            [this](const CommonOptions& common) {
+                              policy_.common = common;
+                              return run_policy(policy_);
+                            }),
+                       policy_);
   }
 
   void add_list(const std::string& name, const std::string& description, const std::string& examples,
@@ -359,13 +293,14 @@ class Program {
 
   CLI::App app_;
   CommonArguments arguments_;
-  TrainCommand train_;
-  std::vector<std::string> dump_gradients_;  ///< STEP, FILE
-  bool graph_ = false;                       ///< train --graph
+  TrainArguments train_;
   SoftfloatCommand softfloat_;
   MmaCommand mma_;
+  PolicyCommand policy_;
   SweepCommand sweep_;
   HistCommand hist_;
+  ReplayCommand replay_;
+  CompareCommand compare_;
   ReportCommand report_;
   InspectCommand inspect_;
   ListCommand list_;

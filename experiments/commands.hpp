@@ -10,6 +10,7 @@
 
 #include "experiments/config.hpp"
 #include "experiments/exit_code.hpp"
+#include "experiments/live_mode.hpp"
 
 namespace fp16lab::experiments {
 
@@ -32,6 +33,8 @@ struct TrainCommand {
   std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given
   std::uint64_t dump_step = 0;
   bool op_statistics = false;  ///< count the ops of the first step
+  LiveMode live = LiveMode::off;
+  std::filesystem::path tensorboard;  ///< --tensorboard; empty: not given
 };
 ExitCode run_train(const TrainCommand& command);
 
@@ -39,17 +42,40 @@ struct SweepCommand {
   CommonOptions common;
   bool report = false;   ///< also write report.html
   bool dry_run = false;  ///< only print the plan
+  int jobs = 1;          ///< runs at a time; --threads is shared among them
+  std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
 };
 ExitCode run_sweep(const SweepCommand& command);
 
 struct HistCommand {
   CommonOptions common;
-  std::vector<std::filesystem::path> inputs;
+  std::vector<std::filesystem::path> inputs;  ///< run folders, dumps, patterns
   std::string scale;                  ///< "2^15" or a number; empty: as recorded
+  std::string recorded_scale;         ///< what the values of dumps carry; empty: 1
   std::optional<std::uint64_t> step;  ///< default: the last recorded one
+  bool exact_mass = false;            ///< of dumps: sums value by value beside the bounds
   bool json = false;
 };
 ExitCode run_hist(const HistCommand& command);
+
+struct ReplayCommand {
+  CommonOptions common;
+  std::filesystem::path run;
+  std::vector<std::string> policies;     ///< empty: all
+  std::optional<std::int64_t> interval;  ///< growth intervals become at most this
+  bool recorded_only = false;            ///< leave steps without histograms out
+  bool json = false;
+};
+ExitCode run_replay(const ReplayCommand& command);
+
+struct CompareCommand {
+  CommonOptions common;
+  std::filesystem::path a, b;
+  double threshold = 0.01;  ///< relative
+  bool strict = false;      ///< any differing bit is exit code 5
+  bool json = false;
+};
+ExitCode run_compare(const CompareCommand& command);
 
 struct ReportCommand {
   CommonOptions common;
@@ -88,6 +114,16 @@ struct MmaCommand {
   std::string subnormal_accumulator, underflow_zero, fp8_order;
 };
 ExitCode run_mma(const MmaCommand& command);
+
+struct PolicyCommand {
+  CommonOptions common;
+  std::string policy;  ///< a name or an alias; empty: the configuration's
+  std::string trace;   ///< F and O, or "-"; empty: not given
+  std::string amax;    ///< numbers, or "-"; empty: not given
+  bool list = false;
+  bool json = false;
+};
+ExitCode run_policy(const PolicyCommand& command);
 
 struct ListCommand {
   CommonOptions common;

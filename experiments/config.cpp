@@ -10,11 +10,13 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "engine/amp/policy.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
 #include "experiments/workloads.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/nearest_name.hpp"
 
 namespace fp16lab::experiments {
@@ -23,7 +25,7 @@ namespace {
 [[noreturn]] void fail(std::string_view where, const std::string& what) {
   std::string message = fmt::format("{}: {}", where, what);
   std::replace(message.begin(), message.end(), '\n', ' ');  // values that are shown may span lines
-  throw CommandError(ExitCode::usage, message);
+  throw CommandError(ExitCode::usage, printable(message));
 }
 
 std::vector<std::string> known_names() {
@@ -71,6 +73,27 @@ void assign_text(const ConfigKey& key, std::string& field, const std::string& te
   field = text;
 }
 
+/// TOML has the type that the parameter says; reals may be written as integers.
+void assign_parameter(const ConfigKey& key, std::optional<double>& field, const toml::node& node,
+                      const std::string& shown, std::string_view where) {
+  using Kind = engine::amp::PolicyParameter::Kind;
+  double value = 0;
+  if (key.parameter->kind == Kind::boolean) {
+    if (!node.is_boolean()) fail_value(key, shown, where);
+    value = **node.as_boolean() ? 1.0 : 0.0;
+  } else if (key.parameter->kind == Kind::integer ? node.is_integer() : node.is_number()) {
+    value = *node.value<double>();
+  } else {
+    fail_value(key, shown, where);
+  }
+  try {
+    engine::amp::check_value(*key.parameter, value);
+  } catch (const std::invalid_argument&) {
+    fail_value(key, shown, where);
+  }
+  field = value;
+}
+
 /// `node` as the key's type, checked; integers serve as real numbers.
 void assign(RunConfig& config, const ConfigKey& key, const toml::node& node, std::string_view where) {
   const auto shown = [&node] {
@@ -96,6 +119,8 @@ void assign(RunConfig& config, const ConfigKey& key, const toml::node& node, std
   } else if (auto* const* real = std::get_if<double*>(&field)) {
     if (!node.is_number() || !in_range(*node.value<double>(), key.range)) fail_value(key, shown(), where);
     **real = *node.value<double>();
+  } else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field)) {
+    assign_parameter(key, **parameter, node, shown(), where);
   } else if (auto* const* boolean = std::get_if<bool*>(&field)) {
     if (!node.is_boolean()) fail_value(key, shown(), where);
     **boolean = **node.as_boolean();
@@ -179,6 +204,7 @@ void check_method(const RunConfig& config, const Workload& workload) {
   std::unique_ptr<engine::TrainingMethod> method = std::make_unique<engine::Supervised>();
   if (workload.make_method != nullptr) method = workload.make_method(config);
   engine::check_per_loss(scaler_options(config), method->losses());
+  engine::check_rescue(scaler_options(config), *method);
   engine::check_graph(train_options(config, 1), *method);
 }
 
@@ -218,6 +244,24 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
 
 }  // namespace
 
+std::optional<double> ScalerConfig::parameter(std::string_view name) const {
+  const engine::amp::PolicyParameter* declared = engine::amp::scale_policy(policy).find(name);
+  if (declared == nullptr) return std::nullopt;
+  const auto given = parameters.find(name);
+  return given == parameters.end() || !given->second ? declared->fallback : *given->second;
+}
+
+bool ScalerConfig::operator==(const ScalerConfig& other) const {
+  if (policy != other.policy || power_of_two != other.power_of_two ||
+      enabled != other.enabled || drop_overflow_update != other.drop_overflow_update || per_loss != other.per_loss ||
+      rescue != other.rescue || groups != other.groups)
+    return false;
+  const auto& declared = engine::amp::scale_policy(policy).parameters;
+  return std::all_of(declared.begin(), declared.end(), [&](const engine::amp::PolicyParameter& p) {
+    return parameter(p.name) == other.parameter(p.name);
+  });
+}
+
 RunConfig parse_config(std::string_view toml, std::string_view source) {
   RunConfig config;
   read_table(config, parse_toml(toml, source), "", source);
@@ -253,7 +297,9 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
     return;
   }
   auto* const* real = std::get_if<double*>(&field);
-  if (real != nullptr && value.starts_with("2^")) {
+  auto* const* parameter = std::get_if<std::optional<double>*>(&field);
+  const bool takes_powers = parameter != nullptr && key.parameter->kind == engine::amp::PolicyParameter::Kind::real;
+  if ((real != nullptr || takes_powers) && value.starts_with("2^")) {
     double power = 0;
     try {
       power = parse_number(value).value.to_double();
@@ -261,7 +307,11 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
       fail_value(key, std::string(value), where);
     }
     if (!in_range(power, key.range)) fail_value(key, std::string(value), where);
-    **real = power;
+    if (real != nullptr) {
+      **real = power;
+    } else {
+      **parameter = power;
+    }
     return;
   }
   toml::table table;
@@ -308,8 +358,16 @@ std::string value_text(const RunConfig& config, const ConfigKey& key) {
     for (const std::string& item : **texts) list += (list.empty() ? "" : ", ") + toml_string(item);
     return "[" + list + "]";
   }
-  const double value = *std::get<double*>(field);
-  std::string text = fmt::format("{}", value);  // the shortest decimal that reads back to the same double
+  std::optional<double> value;
+  if (auto* const* real = std::get_if<double*>(&field)) value = **real;
+  if (key.parameter != nullptr) {
+    using Kind = engine::amp::PolicyParameter::Kind;
+    value = config.scaler.parameter(key.parameter->name);
+    if (!value) return {};
+    if (key.parameter->kind == Kind::boolean) return *value != 0 ? "true" : "false";
+    if (key.parameter->kind == Kind::integer) return fmt::format("{:.0f}", *value);
+  }
+  std::string text = fmt::format("{}", *value);  // the shortest decimal that reads back to the same double
   // TOML tells reals from integers by a point or an exponent.
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
@@ -324,7 +382,8 @@ std::string to_toml(const RunConfig& config) {
       section = key.name.substr(0, point);
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }
-    text += fmt::format("{} = {}\n", key.name.substr(point + 1), value_text(config, key));
+    const std::string value = value_text(config, key);
+    if (!value.empty()) text += fmt::format("{} = {}\n", key.name.substr(point + 1), value);
   }
   return text;
 }

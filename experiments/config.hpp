@@ -6,12 +6,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+
+namespace fp16lab::engine::amp {
+struct PolicyParameter;  // engine/amp/policy_parameters.hpp
+}
 
 namespace fp16lab::experiments {
 
@@ -107,14 +114,18 @@ struct AmpConfig {
 
 struct ScalerConfig {
   std::string policy = "none";
-  double initial_scale = 65536;
-  double growth_factor = 2;
-  double backoff_factor = 0.5;
-  std::int64_t growth_interval = 2000;
+  /// By name (engine/amp/policy_parameters.hpp). What is not given has the policy's own default.
+  std::map<std::string, std::optional<double>, std::less<>> parameters{};
+  std::string power_of_two = "warn";
   bool enabled = true;
   bool drop_overflow_update = true;
   bool per_loss = false;
-  bool operator==(const ScalerConfig&) const = default;
+  std::int64_t rescue = 0;
+  std::vector<std::string> groups;
+  /// What the policy uses: as given, or its default; nothing where it has no such parameter.
+  std::optional<double> parameter(std::string_view name) const;
+  /// Equal where a run could not tell them apart: by the values that the policy uses.
+  bool operator==(const ScalerConfig& other) const;
 };
 
 struct BackendConfig {
@@ -128,6 +139,7 @@ struct BackendConfig {
 
 struct ObserveConfig {
   std::int64_t histograms_every = 50;
+  bool explain_overflow = false;
   bool operator==(const ObserveConfig&) const = default;
 };
 
@@ -151,9 +163,10 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// Where a key's value lives: string, integer, real, boolean, list of integers, list of strings.
+/// Where a key's value lives: string, integer, real, boolean, list of integers, list of strings, parameter of a
+/// loss-scale policy.
 using ConfigField = std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<std::int64_t>*,
-                                 std::vector<std::string>*>;
+                                 std::vector<std::string>*, std::optional<double>*>;
 
 /// What a number may be.
 struct ConfigRange {
@@ -165,10 +178,12 @@ struct ConfigRange {
 
 struct ConfigKey {
   std::string name;  ///< "scaler.policy"
-  ConfigField (*field)(RunConfig&);
+  std::function<ConfigField(RunConfig&)> field;
   ConfigRange range;                 ///< of numbers, and of the elements of lists
   std::vector<std::string> choices;  ///< of strings; empty: any text. "true" and "false" may be written bare
   std::string doc;
+  /// Of parameters of loss-scale policies, else null.
+  const engine::amp::PolicyParameter* parameter = nullptr;
 };
 
 /// Every key, in the order of the resolved config.toml: sections in one piece.
@@ -176,7 +191,7 @@ std::span<const ConfigKey> config_keys();
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
 std::string expectation_of(const ConfigKey& key);
-/// The value of a key as TOML text.
+/// The value of a key as TOML text. Empty for a parameter that the configured policy does not have.
 std::string value_text(const RunConfig& config, const ConfigKey& key);
 
 /// Reads TOML text over the defaults. `source` names it in messages. Throws CommandError(usage) "SOURCE:LINE:

@@ -1,8 +1,11 @@
 // The one table of configuration keys.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
+#include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/config.hpp"
 #include "experiments/registry.hpp"
@@ -266,22 +269,11 @@ std::vector<ConfigKey> make_keys() {
        "also write weights.safetensors, cast to this type, with every checkpoint and at the end; empty: no"},
 
       {"scaler.policy", FP16LAB_FIELD(scaler.policy), any, policy_names(), "how the loss scale moves"},
-      {"scaler.initial_scale", FP16LAB_FIELD(scaler.initial_scale), scales, {}, "of fixed and dynamic"},
-      {"scaler.growth_factor",
-       FP16LAB_FIELD(scaler.growth_factor),
-       {1, infinity, true, true},
-       {},
-       "dynamic: scale times this after growth_interval good steps"},
-      {"scaler.backoff_factor",
-       FP16LAB_FIELD(scaler.backoff_factor),
-       {0, 1, true, true},
-       {},
-       "dynamic: scale times this after a step with Inf or NaN"},
-      {"scaler.growth_interval",
-       FP16LAB_FIELD(scaler.growth_interval),
-       {1, 2147483647},
-       {},
-       "dynamic: good steps in a row before growth"},
+      {"scaler.power_of_two",
+       FP16LAB_FIELD(scaler.power_of_two),
+       any,
+       {"any", "warn", "round_down"},
+       "scales that are no powers of two make unscaling inexact: take them, say so, or use the power below"},
       {"scaler.enabled",
        FP16LAB_FIELD(scaler.enabled),
        any,
@@ -299,6 +291,18 @@ std::vector<ConfigKey> make_keys() {
        {},
        "of models with several losses (two_models, gan): each loss has a scale of its own; records show that "
        "of loss 0"},
+      {"scaler.rescue",
+       FP16LAB_FIELD(scaler.rescue),
+       {0, 1000},
+       {},
+       "how often the backward pass of an overflowed step is done again at the lower scale that the policy "
+       "decides, before the step is skipped; keeps the values of all micro-batches until then. 0: never"},
+      {"scaler.groups",
+       FP16LAB_FIELD(scaler.groups),
+       any,
+       {},
+       "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and the scale that "
+       "they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts"},
 
       {"backend.device",
        FP16LAB_FIELD(backend.device),
@@ -331,6 +335,11 @@ std::vector<ConfigKey> make_keys() {
        counts,
        {},
        "steps between gradient histograms; 0: none"},
+      {"observe.explain_overflow",
+       FP16LAB_FIELD(observe.explain_overflow),
+       any,
+       {},
+       "find the operation that made the first Inf or NaN of every step with an overflow (slower, same bits)"},
 
       {"checkpoint.every", FP16LAB_FIELD(checkpoint.every), counts, {}, "steps between checkpoints; 0: none"},
       {"checkpoint.keep",
@@ -361,10 +370,36 @@ std::string choices_text(const std::vector<std::string>& choices) {
   return text;
 }
 
+/// A key for every parameter of any loss-scale policy, behind scaler.policy.
+std::vector<ConfigKey> with_policy_parameters(std::vector<ConfigKey> keys) {
+  const auto policy =
+      std::find_if(keys.begin(), keys.end(), [](const ConfigKey& key) { return key.name == "scaler.policy"; });
+  std::vector<ConfigKey> parameters;
+  for (const engine::amp::PolicyParameter& parameter : engine::amp::policy_parameters()) {
+    const std::string name(parameter.name);
+    std::string users;
+    for (const engine::amp::PolicyDescription& description : engine::amp::scale_policies())
+      if (description.find(name) != nullptr) users += (users.empty() ? "" : ", ") + std::string(description.name);
+    const bool common = std::any_of(engine::amp::guard_parameters.begin(), engine::amp::guard_parameters.end(),
+                                    [&name](const auto& guard) { return guard.name == name; });
+    parameters.push_back({.name = "scaler." + name,
+                          .field = [name](RunConfig& config) -> ConfigField {
+                            return &config.scaler.parameters[name];
+                          },
+                          .range = {parameter.minimum, parameter.maximum, parameter.minimum_excluded,
+                                    parameter.maximum_excluded},
+                          .choices = {},
+                          .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
+                          .parameter = &parameter});
+  }
+  keys.insert(policy + 1, std::make_move_iterator(parameters.begin()), std::make_move_iterator(parameters.end()));
+  return keys;
+}
+
 }  // namespace
 
 std::span<const ConfigKey> config_keys() {
-  static const std::vector<ConfigKey> keys = make_keys();
+  static const std::vector<ConfigKey> keys = with_policy_parameters(make_keys());
   return keys;
 }
 
@@ -373,6 +408,7 @@ std::string expectation_of(const ConfigKey& key) {
   const ConfigField field = key.field(defaults);
   if (std::holds_alternative<std::string*>(field))
     return key.choices.empty() ? "text" : "one of " + choices_text(key.choices);
+  if (key.parameter != nullptr) return engine::amp::expectation_of(*key.parameter);
   if (std::holds_alternative<bool*>(field)) return "true or false";
   if (std::holds_alternative<std::vector<std::int64_t>*>(field))
     return fmt::format("a list of integers, each {}", bounds_text(key.range));

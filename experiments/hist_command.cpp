@@ -1,29 +1,145 @@
-// fp16lab hist: where the recorded gradients of a run sit in FP16.
+// fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "analysis/range_output.hpp"
+#include "experiments/array_dumps.hpp"
 #include "experiments/commands.hpp"
+#include "experiments/exact_dumps.hpp"
+#include "experiments/input_paths.hpp"
 #include "numerics/decimal.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_folder.hpp"
+#include "reports/figure_style.hpp"
+#include "reports/histogram_figure.hpp"
+#include "reports/run_config.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-double parse_scale(const std::string& text) {
+using Json = nlohmann::ordered_json;
+
+double parse_scale(const std::string& option, const std::string& text) {
   double scale = 0;
   try {
     scale = parse_number(text).value.to_double();
   } catch (const std::invalid_argument& error) {
-    throw CommandError(ExitCode::usage, fmt::format("--scale: {}", error.what()));
+    throw CommandError(ExitCode::usage, fmt::format("{}: {}", option, error.what()));
   }
   if (!std::isfinite(scale) || scale <= 0)
     throw CommandError(ExitCode::usage,
-                       fmt::format("--scale {}: expected a finite number above 0, such as 2^15", text));
+                       fmt::format("{} {}: expected a finite number above 0, such as 2^15", option, text));
   return scale;
+}
+
+/// The histogram of one tensor, at the scale that it carried.
+struct Tensor {
+  std::string name;
+  ExponentHistogram values;
+  double recorded_scale = 1;
+};
+
+/// What one report, and one figure, is made of. Not empty.
+struct Tensors {
+  std::vector<Tensor> list;
+  std::vector<HistogramRow> rows;  ///< of a run: the same, with what the casts stored
+
+  analysis::RangeReport report() const {
+    analysis::RangeReport report;
+    for (const HistogramRow& row : rows) report.add(row);
+    if (!rows.empty()) return report;
+    for (const Tensor& tensor : list) report.add(tensor.name, tensor.values, tensor.recorded_scale);
+    return report;
+  }
+
+  /// Least and greatest: they differ where layers, or losses, had scales of their own.
+  std::pair<double, double> recorded_scales() const {
+    const auto [least, greatest] = std::minmax_element(
+        list.begin(), list.end(),
+        [](const Tensor& a, const Tensor& b) { return a.recorded_scale < b.recorded_scale; });
+    return {least->recorded_scale, greatest->recorded_scale};
+  }
+
+  /// Where nothing else was asked for: the scale that all carried, or none, each at its own.
+  std::optional<double> common_scale() const {
+    const auto [least, greatest] = recorded_scales();
+    return least == greatest ? std::optional<double>(least) : std::nullopt;
+  }
+};
+
+double factor_of(const Tensor& tensor, const std::optional<double>& scale) {
+  return scale ? *scale / tensor.recorded_scale : 1;
+}
+
+/// All values together, in one panel; none if a ratio of scales is no power of two, because then bins do not meet bins.
+std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors, const std::optional<double>& scale) {
+  // In units of the least factor: values only move down, where the lowest bin holds everything below it.
+  double least = factor_of(tensors.list.front(), scale);
+  for (const Tensor& tensor : tensors.list) least = std::min(least, factor_of(tensor, scale));
+  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, least};
+  return all;
+}
+
+/// All tensors together, then those that lose the largest share of their values, in their own order.
+std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std::optional<double>& scale) {
+  if (tensors.list.size() == 1) return {panel_of(tensors.list.front(), scale)};
+  std::vector<std::size_t> order;
+  std::vector<double> rates;
+  for (const Tensor& tensor : tensors.list) {
+    order.push_back(order.size());
+    rates.push_back(underflow_rate(tensor.values, factor_of(tensor, scale)));
+  }
+  if (order.size() >= reports::max_histogram_panels) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return rates[a] > rates[b]; });
+    order.resize(reports::max_histogram_panels - 1);
+    std::sort(order.begin(), order.end());
+  }
+  for (const std::size_t i : order) panels.push_back(tensors.list[i]);
+  return panels;
+}
+
+void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject, double scale) {
+  const double factor = scale / tensors.recorded_scale;
+  const std::vector<reports::HistogramPanel> panels = panels_of(tensors, factor);
+  const std::string caption =
+      panels.size() <= tensors.list.size()
+          ? fmt::format("the {} of {} that lose most", panels.size() - 1, tensors.list.size())
+          : "";
+  const reports::HistogramFigure figure{
+      .stem = "hist-" + reports::slug(subject),
+      .title = printable(fmt::format("Gradient magnitudes in FP16, {}, at loss scale {}", subject,
+                                     reports::pretty(reports::scale_text(scale)))),
+      .factor = factor,
+      .caption = tensors.list.size() > 1 ? caption : ""};
+  std::filesystem::create_directories(command.common.out);
+  const std::string problem = reports::draw_histogram_figure(figure, panels, command.common.out);
+  if (!problem.empty())
+    fmt::print(stderr, "fp16lab: note: {}\n", problem);
+  else if (!command.common.quiet)
+    fmt::print(stderr, "figure: {}\n", (command.common.out / (figure.stem + ".png")).string());
+}
+
+/// The table or the JSON on stdout, with `additions` at the end of the JSON; the figure where it is asked for.
+void show(const HistCommand& command, const Tensors& tensors, const std::string& subject, double scale,
+          const Json& additions, std::span<const analysis::NamedExactMass> exact = {}) {
+  const analysis::RangeReport report = tensors.report();
+  const analysis::SuggestedScale suggestion = analysis::suggest_scale(report);
+  if (command.json) {
+    std::ostringstream text;
+    analysis::write_json(text, report, scale, suggestion, exact);
+    Json json = Json::parse(text.str());
+    json.update(additions);
+    std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  } else {
+    analysis::print_table(std::cout, report, scale, suggestion, exact);
+  }
+  if (!command.common.out.empty()) draw(command, tensors, subject, scale);
 }
 
 /// Steps in file order that have histograms.
@@ -46,39 +162,108 @@ void show_run(const HistCommand& command, const std::filesystem::path& run) {
   if (std::find(steps.begin(), steps.end(), step) == steps.end())
     throw CommandError(ExitCode::usage, fmt::format("--step {}: {} has histograms of the steps {}", step,
                                                     run.string(), fmt::join(steps, ", ")));
-  analysis::RangeReport report;
-  double recorded_scale = 1;
+  Tensors tensors;
   for_each_histogram(run, [&](const HistogramRow& row) {
     if (row.step != step) return;
-    report.add(row);
-    recorded_scale = row.loss_scale;
+    tensors.list.push_back({row.tensor, row.before});
+    tensors.rows.push_back(row);
+    tensors.recorded_scale = row.loss_scale;
   });
-  const double scale = command.scale.empty() ? recorded_scale : parse_scale(command.scale);
+  const double scale = command.scale.empty() ? tensors.recorded_scale : parse_scale("--scale", command.scale);
   if (!command.common.quiet)
     fmt::print(stderr, "{}: step {}, recorded at loss scale {}, shown at {}\n", run.string(), step,
-               recorded_scale, scale);
-  const analysis::SuggestedScale suggestion = analysis::suggest_scale(report);
-  if (command.json)
-    analysis::write_json(std::cout, report, scale, suggestion);
-  else
-    analysis::print_table(std::cout, report, scale, suggestion);
+               tensors.recorded_scale, scale);
+  const std::string name = std::filesystem::absolute(run).lexically_normal().filename().string();
+  const std::string subject = fmt::format(
+      "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
+      step);
+  show(command, tensors, subject, scale, Json::object());
+}
+
+Json shape_json(const std::vector<std::uint64_t>& shape) {
+  return shape.empty() ? Json::array() : Json(shape);
+}
+
+Json additions_of(const CountedDumps& dumps, double recorded_scale) {
+  Json arrays = Json::array(), skipped = Json::array();
+  for (const CountedArray& array : dumps.arrays)
+    arrays.push_back({{"tensor", array.label},
+                      {"file", array.file.string()},
+                      {"format", name_of(array.format)},
+                      {"name", array.info.name},
+                      {"dtype", array.info.dtype},
+                      {"shape", shape_json(array.info.shape)},
+                      {"fortran_order", array.info.fortran_order},
+                      {"below_fp32", array.counts.below_fp32},
+                      {"above_fp32", array.counts.above_fp32}});
+  for (const SkippedArray& array : dumps.skipped)
+    skipped.push_back({{"file", array.file.string()}, {"name", array.name}, {"reason", array.reason}});
+  return {{"recorded_scale", recorded_scale}, {"arrays", std::move(arrays)}, {"skipped", std::move(skipped)}};
+}
+
+void print_notes(const CountedDumps& dumps) {
+  constexpr std::size_t shown_at_most = 10;
+  for (std::size_t i = 0; i < std::min(dumps.skipped.size(), shown_at_most); ++i)
+    fmt::print(stderr, "note: {}: '{}' is skipped: {}\n", printable(dumps.skipped[i].file.string()),
+               printable(dumps.skipped[i].name), dumps.skipped[i].reason);
+  if (dumps.skipped.size() > shown_at_most)
+    fmt::print(stderr, "note: {} more are skipped\n", dumps.skipped.size() - shown_at_most);
+  std::uint64_t below = 0, above = 0;
+  for (const CountedArray& array : dumps.arrays) {
+    below += array.counts.below_fp32;
+    above += array.counts.above_fp32;
+  }
+  if (below > 0)
+    fmt::print(
+        stderr,
+        "note: {} FP64 values are below FP32's smallest number and count in the lowest bin, (0, 2^-126]\n",
+        below);
+  if (above > 0)
+    fmt::print(stderr,
+               "note: {} finite FP64 values are beyond FP32's largest number; those above 2^128 count in the "
+               "highest bin, (2^127, 2^128], and make L1 and L2 too small\n",
+               above);
+}
+
+void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files) {
+  Tensors tensors;
+  if (!command.recorded_scale.empty())
+    tensors.recorded_scale = parse_scale("--recorded-scale", command.recorded_scale);
+  const double scale = command.scale.empty() ? tensors.recorded_scale : parse_scale("--scale", command.scale);
+  const CountedDumps dumps = count_dumps(files, command.common.threads);
+  for (const CountedArray& array : dumps.arrays) tensors.list.push_back({array.label, array.counts.values});
+  if (!command.common.quiet) print_notes(dumps);
+  const std::string subject =
+      files.size() == 1 ? files.front().filename().string() : fmt::format("{} files", files.size());
+  std::vector<analysis::NamedExactMass> exact;
+  if (command.exact_mass) exact = exact_masses(dumps, scale / tensors.recorded_scale, command.common.threads);
+  show(command, tensors, subject, scale, additions_of(dumps, tensors.recorded_scale), exact);
 }
 
 }  // namespace
 
 ExitCode run_hist(const HistCommand& command) {
-  for (const std::filesystem::path& input : command.inputs) {
-    if (!is_run_folder(input))
+  std::vector<std::filesystem::path> runs, files;
+  for (const std::filesystem::path& input : expand_inputs(command.inputs)) {
+    if (!std::filesystem::is_directory(input))
+      files.push_back(input);
+    else if (is_run_folder(input))
+      runs.push_back(input);
+    else
       throw CommandError(
           ExitCode::usage,
-          std::filesystem::exists(input)
-              ? fmt::format(
-                    "{}: not a run folder (no manifest.json); this version of hist reads run folders, "
-                    "not array files",
-                    input.string())
-              : fmt::format("{}: no such run folder", input.string()));
-    show_run(command, input);
+          fmt::format("{}: a folder without a manifest.json, so no run folder; for the dumps in it, "
+                      "'{}'",
+                      input.string(), (input / "*.npz").string()));
   }
+  if (command.step && runs.empty())
+    throw CommandError(ExitCode::usage, fmt::format("--step {}: only run folders have steps", *command.step));
+  if (!command.recorded_scale.empty() && files.empty())
+    throw CommandError(ExitCode::usage, "--recorded-scale: run folders know the scale of their gradients");
+  if (command.exact_mass && files.empty())
+    throw CommandError(ExitCode::usage, "--exact-mass: run folders hold counts, not values; give it dumps");
+  for (const std::filesystem::path& run : runs) show_run(command, run);
+  if (!files.empty()) show_dumps(command, files);
   return ExitCode::ok;
 }
 

@@ -1,5 +1,8 @@
 #include "experiments/interrupt.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 
 namespace fp16lab::experiments {
@@ -7,7 +10,17 @@ namespace {
 
 volatile std::sig_atomic_t interrupt_flag = 0;
 
-extern "C" void on_interrupt(int) { interrupt_flag = 1; }
+volatile std::sig_atomic_t text_length = 0;
+const char* volatile text_begin = nullptr;
+
+extern "C" void on_interrupt(int) {
+  interrupt_flag = 1;
+  if (text_length == 0) return;
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written =
+      write(STDERR_FILENO, text_begin, static_cast<std::size_t>(text_length));
+  errno = error;
+}
 
 }  // namespace
 
@@ -21,5 +34,11 @@ void catch_interrupts() {
 }
 
 bool interrupted() { return interrupt_flag != 0; }
+
+void write_on_interrupt(std::string_view text) {
+  text_length = 0;  // no moment at which the two do not fit
+  text_begin = text.data();
+  text_length = static_cast<std::sig_atomic_t>(text.size());
+}
 
 }  // namespace fp16lab::experiments

@@ -1,10 +1,15 @@
 // Ctrl-C and SIGTERM as a question that loops ask between steps.
 #pragma once
 
+#include <string_view>
+
 namespace fp16lab::experiments {
 
 /// From now on the first SIGINT or SIGTERM only sets a flag; the second one kills the process as usual.
 void catch_interrupts();
 bool interrupted();
+/// What the first signal writes to stderr at once: the terminal may be in a state that a second one would leave behind.
+/// The text must live on; empty: nothing.
+void write_on_interrupt(std::string_view text);
 
 }  // namespace fp16lab::experiments

@@ -12,6 +12,7 @@
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
+#include "experiments/policy_list.hpp"
 #include "experiments/inspect_report.hpp"
 #include "experiments/run_backend.hpp"
 #include "experiments/shipped_configs.hpp"
@@ -135,8 +136,7 @@ Json everything() {
                                 {"package", info.package},
                                 {"description", info.description}});
   for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
-    json["policies"].push_back(
-        {{"name", policy.name}, {"parameters", policy.parameters}, {"rule", policy.rule}});
+    json["policies"].push_back(policy_json(policy));
   for (const engine::amp::Dialect dialect : engine::amp::all_dialects())
     json["dialects"].push_back(dialect_json(dialect));
   for (const NamedFormat& format : named_formats()) json["formats"].push_back(format_json(format));
@@ -176,6 +176,13 @@ void print_tensor_cores() {
   }
 }
 
+/// Defaults and rule, two lines a policy.
+void print_policies() {
+  fmt::print("  Parameters, sources and what guards do: fp16lab policy --list\n");
+  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
+    fmt::print("  {:<22}{}\n      {}\n", policy.name, defaults_text(policy), policy.rule);
+}
+
 /// One line a level; the op lists are for --json.
 void print_dialects(const Json& dialects) {
   fmt::print(
@@ -204,6 +211,10 @@ void print_tables(const Json& json) {
     first = false;
     if (section == "tensor_cores") {
       print_tensor_cores();
+      continue;
+    }
+    if (section == "policies") {
+      print_policies();
       continue;
     }
     if (section == "dialects") {

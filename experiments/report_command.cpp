@@ -1,29 +1,35 @@
-// fp16lab report: figures and a page from run folders alone.
+// fp16lab report: figures and a page from run folders and replays alone.
 #include <fmt/format.h>
 
 #include <iostream>
+#include <stdexcept>
 
 #include "experiments/commands.hpp"
+#include "numerics/files/replay_file.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "reports/report.hpp"
+#include "reports/report_input.hpp"
 
 namespace fp16lab::experiments {
 
 ExitCode run_report(const ReportCommand& command) {
-  for (const std::filesystem::path& run : command.runs)
-    if (!is_run_folder(run))
-      throw CommandError(
-          ExitCode::usage,
-          fmt::format("{}: no such run folder (a run folder holds manifest.json)", run.string()));
+  try {
+    reports::find_report_input(command.runs);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  }
 
-  // One run is reported into its own folder, several beside each other.
-  std::filesystem::path out = command.common.out;
-  if (out.empty())
-    out = command.runs.size() == 1 ? command.runs.front() : std::filesystem::path("results") / "report";
+  // One folder is reported into itself, several beside each other.
+  std::filesystem::path out = command.common.out, only;
+  if (command.runs.size() == 1) {
+    only = command.runs.front();
+    if (only.filename() == replay_name::json) only = std::filesystem::absolute(only).parent_path();
+  }
+  if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
+  std::filesystem::path named = std::filesystem::absolute(only.empty() ? out : only).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();
   reports::ReportOptions options;
-  options.title =
-      "fp16lab: " +
-      (command.runs.size() == 1 ? command.runs.front() : std::filesystem::absolute(out)).filename().string();
+  options.title = "fp16lab: " + named.filename().string();
   options.messages = &std::cerr;
   const std::filesystem::path page = reports::write_report(command.runs, out, options);
   fmt::print("{}\n", page.string());

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/amp/layer_scaler.hpp"
 #include "experiments/run_backend.hpp"
 #include "numerics/tensor_core_model.hpp"
 
@@ -97,13 +98,17 @@ engine::amp::AmpOptions amp_options(const RunConfig& config) {
 engine::amp::ScalerOptions scaler_options(const RunConfig& config) {
   engine::amp::ScalerOptions options;
   options.policy = config.scaler.policy;
-  options.initial_scale = config.scaler.initial_scale;
-  options.growth_factor = config.scaler.growth_factor;
-  options.backoff_factor = config.scaler.backoff_factor;
-  options.growth_interval = config.scaler.growth_interval;
+  for (const auto& [name, value] : config.scaler.parameters)
+    if (value) options.parameters.emplace(name, *value);
+  options.power_of_two = config.scaler.power_of_two == "any"    ? engine::amp::PowerOfTwo::any
+                         : config.scaler.power_of_two == "warn" ? engine::amp::PowerOfTwo::warn
+                                                                : engine::amp::PowerOfTwo::round_down;
   options.enabled = config.scaler.enabled;
   options.drop_overflow_update = config.scaler.drop_overflow_update;
   options.per_loss = config.scaler.per_loss;
+  options.rescue = config.scaler.rescue;
+  for (const std::string& group : config.scaler.groups)
+    options.groups.push_back(engine::amp::scale_group(group));
   return options;
 }
 
@@ -137,6 +142,7 @@ void check_precision(const RunConfig& config) {
   const engine::amp::AmpPlan plan = engine::amp::resolve(amp_options(config));
   engine::amp::make_scale_policy(scaler_options(config));
   engine::check(train_options(config, 1), scaler_options(config));
+  engine::amp::scales_layers(scaler_options(config), plan);
 
   const auto require = [&](OperandFormat format, std::string_view key, std::string_view value) {
     const std::optional<std::string_view> row = configured_tensor_core(config.backend);
@@ -177,7 +183,7 @@ bool needs_emulation(const RunConfig& config) {
 double scale_left_to_optimizer(const RunConfig& config) {
   const ScalerConfig& scaler = config.scaler;
   if (!scaler.enabled || scaler.drop_overflow_update || scaler.policy == "none") return 1;
-  return scaler.initial_scale;
+  return scaler.parameter("initial_scale").value_or(1);
 }
 
 }  // namespace fp16lab::experiments

@@ -10,8 +10,10 @@
 #include <system_error>
 #include <utility>
 
+#include "analysis/first_culprit.hpp"
 #include "engine/amp/op_statistics.hpp"
 #include "engine/train/checkpoint.hpp"
+#include "experiments/culprit_rows.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/interrupt.hpp"
 #include "numerics/files/run_resume.hpp"
@@ -82,7 +84,15 @@ FolderClaim::~FolderClaim() {
 }
 
 RunRecorder::RunRecorder(RecorderOptions options)
-    : options_(std::move(options)), progress_(options_.quiet), start_(std::chrono::steady_clock::now()) {}
+    : options_(std::move(options)), progress_(options_.quiet), start_(std::chrono::steady_clock::now()) {
+  if (!options_.quiet && wants_panel(options_.live))
+    live_.emplace(options_.title, options_.first_step, options_.total_steps, terminal_style());
+}
+
+void RunRecorder::write_to(RunWriter& writer) {
+  writer_ = &writer;
+  if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, options_.first_step);
+}
 
 bool RunRecorder::wants_gradients(std::uint64_t step) {
   const std::uint64_t every = options_.histograms_every;
@@ -99,6 +109,8 @@ void RunRecorder::on_gradient(const engine::GradientRecord& record) {
   row.before = record.probe.before;
   row.after = record.probe.after;
   writer_->append(row);
+  if (live_) live_->on_gradient(record);
+  if (tensorboard_) tensorboard_->on_gradient(record);
 }
 
 void RunRecorder::on_step(const engine::StepRecord& record) {
@@ -114,7 +126,15 @@ void RunRecorder::on_step(const engine::StepRecord& record) {
   row.state_hash = record.state_hash;
   row.seconds = record.seconds;
   writer_->append(row);
+  if (tensorboard_) tensorboard_->on_step(record);
+  show_progress(record);
+}
 
+void RunRecorder::show_progress(const engine::StepRecord& record) {
+  if (live_) {
+    live_->on_step(record);
+    return;
+  }
   if (!progress_.due() && record.step != options_.total_steps) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   const double rate = static_cast<double>(record.step - options_.first_step + 1) / elapsed.count();
@@ -132,9 +152,12 @@ void RunRecorder::on_evaluation(const engine::EvaluationRecord& record) {
   row.accuracy = record.accuracy;
   row.bits_per_character = record.bits_per_character;
   writer_->append(row);
+  if (tensorboard_) tensorboard_->on_evaluation(record);
 }
 
 void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
+  if (record.explained) write_culprits(record);
+  if (!record.gradients && !record.loss) return;  // nobody checked; a loss that is not finite was explained
   OverflowRow row;
   row.step = record.step;
   row.kind = record.gradients && record.loss ? OverflowKind::both
@@ -143,7 +166,32 @@ void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
   row.loss_scale = record.loss_scale;
   row.optimizers = record.skipped_optimizers;
   row.parameters = record.parameters;
+  if (record.rescue_attempts > 0)
+    row.rescue = {.attempts = record.rescue_attempts,
+                  .loss_scale = record.rescue_scale,
+                  .rescued = record.rescued};
   writer_->append(row);
+}
+
+void RunRecorder::write_culprits(const engine::OverflowRecord& record) {
+  for (const engine::OverflowCulprit& culprit : record.culprits) {
+    const CulpritRow row = culprit_row(record.step, culprit);
+    writer_->append(row);
+    message(analysis::culprit_line(row));
+  }
+  if (record.culprits.empty())
+    message(fmt::format(
+        "step {}: overflow, but every value of the forward and backward passes was finite: it happened between "
+        "them and the update",
+        record.step));
+}
+
+void RunRecorder::message(const std::string& line) {
+  if (live_) {
+    live_->message(line);
+  } else {
+    progress_.message(line);
+  }
 }
 
 bool RunRecorder::wants_op_statistics(std::uint64_t step) {
@@ -169,6 +217,7 @@ bool RunRecorder::wants_checkpoint(std::uint64_t step, engine::RunMoment moment)
 
 void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
   writer_->sync();
+  if (tensorboard_) tensorboard_->sync();
   make_checkpoint_folder(writer_->folder());
   save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, options_.checkpoint_metadata);
   if (options_.save_weights) options_.save_weights(state.iteration);

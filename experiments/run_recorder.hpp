@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/train/observer.hpp"
+#include "experiments/live_feed.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/tensorboard_feed.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/files/safetensors.hpp"
 
@@ -58,6 +61,11 @@ struct RecorderOptions {
   /// Called with the step behind every checkpoint, to write weights.safetensors; empty: nobody wants that.
   std::function<void(std::uint64_t)> save_weights{};
   std::vector<std::string> advice{};  ///< about the GPUs that are here, printed with the op statistics
+  LiveMode live = LiveMode::off;        ///< a panel in the place of the progress line
+  std::filesystem::path tensorboard{};  ///< a folder for an event file; empty: none
+  /// Find what made the first Inf or NaN of every step with an overflow, into culprits.jsonl and, unless quiet, onto
+  /// stderr.
+  bool explain_overflow = false;
   /// Count the ops of the first step into op_stats.csv and, unless quiet, onto stderr.
   bool op_statistics = false;
 };
@@ -65,14 +73,15 @@ struct RecorderOptions {
 class RunRecorder final : public engine::TrainObserver {
  public:
   explicit RunRecorder(RecorderOptions options);
-  /// Before the first record.
-  void write_to(RunWriter& writer) { writer_ = &writer; }
+  /// Before the first record. Begins the event file, if there is to be one.
+  void write_to(RunWriter& writer);
 
   bool wants_gradients(std::uint64_t step) override;
   void on_gradient(const engine::GradientRecord& record) override;
   void on_step(const engine::StepRecord& record) override;
   void on_evaluation(const engine::EvaluationRecord& record) override;
   bool wants_overflows() override { return true; }
+  bool wants_culprits() override { return options_.explain_overflow; }
   void on_overflow(const engine::OverflowRecord& record) override;
   bool wants_op_statistics(std::uint64_t step) override;
   void on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) override;
@@ -82,9 +91,16 @@ class RunRecorder final : public engine::TrainObserver {
   void on_checkpoint(const engine::TrainingState& state) override;
 
  private:
+  void write_culprits(const engine::OverflowRecord& record);
+  void show_progress(const engine::StepRecord& record);
+  /// A line that stays, above whatever shows the progress.
+  void message(const std::string& line);
+
   RunWriter* writer_ = nullptr;
   RecorderOptions options_;
   Progress progress_;
+  std::optional<LiveFeed> live_;
+  std::optional<TensorboardFeed> tensorboard_;
   std::chrono::steady_clock::time_point start_;
 };
 

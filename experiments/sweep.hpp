@@ -51,8 +51,11 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 ///                 seeds = [1, 2]    variants = ["none", "fp32"] (of the [[variant]] tables; without it, all)
 ///   [[variant]]   name = "none"        set = ["amp.level=O1", "scaler.policy=none"]
 /// CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists are left
-/// out: configs/tutorials.toml makes its runs small by them.
-SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false);
+/// out: configs/tutorials.toml makes its runs small by them. `policies` adds a variant "fp32" and one for each of these
+/// loss-scale policies under amp.level = "O1", for all workloads, and takes the place of the [[variant]] tables where
+/// there are none; "all" stands for every policy.
+SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
+                     const std::vector<std::string>& policies = {});
 
 /// Is the run on disk, complete, and made from the same configuration?
 bool is_done(const PlannedRun& run);
@@ -64,10 +67,10 @@ struct SweepOutcome {
   bool interrupted = false;
 };
 
-/// Carries the plan out, one child process (`fp16lab train`) at a time with all threads, so that a run that
-/// crashes or is killed takes nothing with it. Complete runs with the same configuration are skipped; those
+/// Carries the plan out, `jobs` child processes (`fp16lab train`) at a time among which the threads are shared, so that
+/// a run that crashes or is killed takes nothing with it. Complete runs with the same configuration are skipped; those
 /// that this version of the program began with it are continued from their newest checkpoint; all others start
 /// afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
-SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common);
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, int jobs = 1);
 
 }  // namespace fp16lab::experiments

@@ -34,13 +34,13 @@ ExitCode run_sweep(const SweepCommand& command) {
   CommonOptions common = command.common;
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();
-  const SweepPlan plan = load_sweep(common);
+  const SweepPlan plan = load_sweep(common, false, command.policies);
   if (command.dry_run) {
     print_plan(plan);
     return ExitCode::ok;
   }
 
-  const SweepOutcome outcome = execute_sweep(plan, common);
+  const SweepOutcome outcome = execute_sweep(plan, common, command.jobs);
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
                        "interrupted; the same command carries on with the runs that are left");

@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/amp/policies/groups.hpp"
+#include "engine/amp/policies/layerwise.hpp"
+#include "engine/amp/policy.hpp"
+#include "experiments/registry.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/nearest_name.hpp"
@@ -92,6 +96,42 @@ void require_known_variants(const SweepWorkload& workload, const std::vector<Swe
                                        did_you_mean(name, known)));
 }
 
+/// An FP32 reference where the file has none, and a variant for each policy.
+void add_policies(const std::vector<std::string>& policies, std::vector<SweepWorkload>& workloads,
+                  std::vector<SweepVariant>& variants) {
+  if (policies.empty()) return;
+  std::vector<SweepVariant> added;
+  const auto is_reference = [](const SweepVariant& variant) { return variant.name == "fp32"; };
+  if (std::none_of(variants.begin(), variants.end(), is_reference))
+    added.push_back({.name = "fp32", .set = {"amp.level=O0", "scaler.policy=none"}, .where = "--policies"});
+  const std::vector<std::string> known = policy_names();
+  std::vector<std::string> wanted;
+  for (const std::string& policy : policies) {
+    if (policy == "all") {
+      for (const auto& description : engine::amp::scale_policies()) wanted.emplace_back(description.name);
+    } else if (std::find(known.begin(), known.end(), policy) == known.end()) {
+      fail("--policies", fmt::format("no policy '{}'{}", policy, did_you_mean(policy, known)));
+    } else {
+      wanted.push_back(policy);
+    }
+  }
+  for (const std::string& policy : wanted) {
+    SweepVariant variant{.name = "policy-" + policy,
+                         .set = {"amp.level=O1", "scaler.policy=" + policy},
+                         .where = "--policies"};
+    // Both scale only what scaler.groups names, and without a name the configuration is refused. Names of layers differ
+    // from workload to workload, so one pattern takes every layer. 2^8 rather than 1, at which the run would begin as one
+    // without scaling: under groups, whose scale grows by 2^(1/1000) a step, a short run would also end as one.
+    if (policy == engine::amp::LayerwiseScaling::name || policy == engine::amp::GroupScaling::name)
+      variant.set.emplace_back("scaler.groups=[\"*=2^8\"]");
+    added.push_back(std::move(variant));
+  }
+  for (SweepWorkload& workload : workloads)
+    if (!workload.variants.empty())
+      for (const SweepVariant& variant : added) workload.variants.push_back(variant.name);
+  variants.insert(variants.end(), added.begin(), added.end());
+}
+
 /// Names become parts of folder names.
 void require_plain_name(const std::string& name, const std::string& where) {
   const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -134,7 +174,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   return plan;
 }
 
-SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes) {
+SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::vector<std::string>& policies) {
   if (common.config.empty())
     throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c experiments/configs/demo.toml");
   const std::string source = common.config.string();
@@ -165,7 +205,9 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes) {
     workloads.push_back(std::move(workload));
   }
   std::vector<SweepVariant> variants;
-  for (const toml::table* table : tables_of(root, source, "variant")) {
+  const bool named = policies.empty() || root.contains("variant");
+  for (const toml::table* table :
+       named ? tables_of(root, source, "variant") : std::vector<const toml::table*>{}) {
     require_known_keys(*table, source, {"name", "set"});
     SweepVariant variant;
     variant.name = required_text(*table, source, "name");
@@ -174,6 +216,7 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes) {
     variant.set = optional_texts(*table, source, "set");
     variants.push_back(std::move(variant));
   }
+  add_policies(policies, workloads, variants);
   return make_plan(workloads, variants, common);
 }
 

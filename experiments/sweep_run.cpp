@@ -7,9 +7,12 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "experiments/build_info.hpp"
 #include "experiments/child_process.hpp"
@@ -133,10 +136,21 @@ struct Job {
   RunLength length;
 };
 
+/// A job whose process was started.
+struct RunningJob {
+  const Job* job;
+  Clock::time_point start;
+  std::unique_ptr<ChildProcess> process;
+};
+
 class SweepRunner {
  public:
-  SweepRunner(const SweepPlan& plan, const CommonOptions& common)
-      : plan_(&plan), common_(&common), progress_(common.quiet), program_(fp16lab_program()) {}
+  SweepRunner(const SweepPlan& plan, const CommonOptions& common, int jobs)
+      : plan_(&plan),
+        common_(&common),
+        parallel_(static_cast<std::size_t>(std::max(1, jobs))),
+        progress_(common.quiet),
+        program_(fp16lab_program()) {}
 
   SweepOutcome run() {
     LengthEstimate estimate;
@@ -151,7 +165,13 @@ class SweepRunner {
     if (outcome_.done_before > 0)
       progress_.message(
           fmt::format("sweep: {} of {} runs are already complete", outcome_.done_before, plan_->runs.size()));
-    for (next_ = 0; next_ < jobs_.size() && !interrupted(); ++next_) run_one(jobs_[next_]);
+    while (true) {
+      while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start(jobs_[next_++]);
+      if (running_.empty()) break;
+      reap();
+      if (progress_.due()) show();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
     outcome_.interrupted = interrupted();
     return outcome_;
   }
@@ -168,57 +188,85 @@ class SweepRunner {
     if (backend.device == "auto") progress_.message(choice_text(chosen.record));
   }
 
-  void run_one(const Job& job) {
+  void start(const Job& job) {
     const std::filesystem::path config = plan_->folder / "plan" / (job.run->name + ".toml");
     std::filesystem::create_directories(config.parent_path());
     write_file_atomically(config, to_toml(job.run->config));
+    const int threads = std::max(1, common_->threads / static_cast<int>(parallel_));
+    const std::vector<std::string> arguments{"train",
+                                             "--config",
+                                             config.string(),
+                                             "--out",
+                                             job.run->folder.string(),
+                                             "--threads",
+                                             std::to_string(threads),
+                                             "--quiet",
+                                             can_continue(*job.run) ? "--resume" : "--force"};
+    running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});
+  }
 
-    const Clock::time_point start = Clock::now();
-    ChildProcess child(program_, {"train", "--config", config.string(), "--out", job.run->folder.string(),
-                                  "--threads", std::to_string(common_->threads), "--quiet",
-                                  can_continue(*job.run) ? "--resume" : "--force"});
-    std::optional<int> status;
-    while (!(status = child.poll())) {
-      if (interrupted()) child.stop();
-      if (progress_.due()) show(job, start);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  void reap() {
+    std::erase_if(running_, [this](RunningJob& running) {
+      if (interrupted()) running.process->stop();
+      const std::optional<int> status = running.process->poll();
+      if (status) note_end(running, *status);
+      return status.has_value();
+    });
+  }
+
+  void note_end(const RunningJob& running, int status) {
+    const PlannedRun& run = *running.job->run;
+    const double seconds = std::chrono::duration<double>(Clock::now() - running.start).count();
     ++outcome_.run_now;
-    const bool diverged = *status == static_cast<int>(ExitCode::diverged);
-    if (*status == 0 || diverged) {
-      pace_.add(job.run->config, job.length.multiply_adds, seconds);
-      progress_.message(fmt::format("sweep: {} {} after {}", job.run->name,
-                                    diverged ? "diverged" : "finished", duration_text(seconds)));
+    const bool diverged = status == static_cast<int>(ExitCode::diverged);
+    if (status == 0 || diverged) {
+      pace_.add(run.config, running.job->length.multiply_adds, seconds);
+      progress_.message(fmt::format("sweep: {} {} after {}", run.name, diverged ? "diverged" : "finished",
+                                    duration_text(seconds)));
     } else if (!interrupted()) {
-      outcome_.failed.push_back(job.run->name);
-      fmt::print(stderr, "sweep: {} failed ({} {}); the other runs go on\n", job.run->name,
-                 *status > 128 ? "killed by signal" : "exit code", *status > 128 ? *status - 128 : *status);
+      outcome_.failed.push_back(run.name);
+      fmt::print(stderr, "sweep: {} failed ({} {}); the other runs go on\n", run.name,
+                 status > 128 ? "killed by signal" : "exit code", status > 128 ? status - 128 : status);
     }
   }
 
-  void show(const Job& job, Clock::time_point start) {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-    const std::uint64_t step = std::min(last_step(job.run->folder), job.length.steps);
-    const double done = static_cast<double>(step) / static_cast<double>(job.length.steps);
-    Pace pace = pace_;
-    if (step > 0) pace.add(job.run->config, job.length.multiply_adds * done, elapsed);
-    double left = pace.seconds_for(job.run->config, job.length.multiply_adds * (1 - done));
-    for (std::size_t i = next_ + 1; i < jobs_.size(); ++i)
-      left += pace.seconds_for(jobs_[i].run->config, jobs_[i].length.multiply_adds);
-    progress_.show(fmt::format("sweep: {}/{} runs done, {} step {}/{}, {:.3g} steps/s, {} left",
-                               outcome_.done_before + next_, plan_->runs.size(), job.run->name, step,
-                               job.length.steps, static_cast<double>(step) / elapsed,
-                               step > 0 || left > 0 ? duration_text(left) : "? s"));
+  void show() {
+    if (running_.empty()) return;
+    double left = 0;
+    bool known = false;
+    for (const RunningJob& running : running_) {
+      const Job& job = *running.job;
+      const double elapsed = std::chrono::duration<double>(Clock::now() - running.start).count();
+      const double done = static_cast<double>(steps_done(job)) / static_cast<double>(job.length.steps);
+      Pace pace = pace_;
+      if (done > 0) pace.add(job.run->config, job.length.multiply_adds * done, elapsed);
+      left += pace.seconds_for(job.run->config, job.length.multiply_adds * (1 - done));
+      known = known || done > 0;
+    }
+    for (std::size_t i = next_; i < jobs_.size(); ++i)
+      left += pace_.seconds_for(jobs_[i].run->config, jobs_[i].length.multiply_adds);
+    left /= static_cast<double>(parallel_);
+    const Job& oldest = *running_.front().job;
+    progress_.show(fmt::format("sweep: {}/{} runs done, {} step {}/{}{}, {} left",
+                               outcome_.done_before + outcome_.run_now, plan_->runs.size(), oldest.run->name,
+                               steps_done(oldest), oldest.length.steps,
+                               running_.size() > 1 ? fmt::format(" and {} more", running_.size() - 1) : "",
+                               known || left > 0 ? duration_text(left) : "? s"));
+  }
+
+  static std::uint64_t steps_done(const Job& job) {
+    return std::min(last_step(job.run->folder), job.length.steps);
   }
 
   const SweepPlan* plan_;
   const CommonOptions* common_;
+  std::size_t parallel_;  ///< jobs at a time
   Progress progress_;
   std::filesystem::path program_;
   std::vector<Job> jobs_;
   std::vector<BackendConfig> known_backends_;  ///< asked for and found, each once
-  std::size_t next_ = 0;
+  std::size_t next_ = 0;                       ///< the first job that was not started
+  std::vector<RunningJob> running_;
   Pace pace_;
   SweepOutcome outcome_;
 };
@@ -230,10 +278,10 @@ bool is_done(const PlannedRun& run) {
   return manifest && is_complete(manifest->state);
 }
 
-SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common) {
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, int jobs) {
   catch_interrupts();
   const SweepFolder folder(plan.folder);
-  return SweepRunner(plan, common).run();
+  return SweepRunner(plan, common, jobs).run();
 }
 
 }  // namespace fp16lab::experiments

@@ -64,6 +64,7 @@ void print_summary(const std::filesystem::path& folder, ExitState state, const e
   if (result.evaluation_accuracy) summary["evaluation_accuracy"] = number(*result.evaluation_accuracy);
   if (result.evaluation_bits_per_character)
     summary["evaluation_bits_per_character"] = number(*result.evaluation_bits_per_character);
+  if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   fmt::print("{}\n", summary.dump());
@@ -131,6 +132,13 @@ void note_division(const RunConfig& config) {
                  : fmt::format(
                        "scaler.drop_overflow_update = false leaves the loss scale {} in the gradients", left),
              divided, left / divided);
+}
+
+/// Scales that are no powers of two round every gradient twice.
+void note_unscaling(const PreparedRun& run) {
+  if (!run.scaler.enabled || run.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
+  if (const std::optional<std::string> why = engine::amp::inexact_unscaling(run.scaler))
+    fmt::print(stderr, "warning: {}\n", *why);
 }
 
 /// What GPUs that are here (or only that one) would lack for this run's 16-bit type.
@@ -238,6 +246,9 @@ RecorderOptions recorder_options(const TrainCommand& command, const std::filesys
   options.checkpoint_metadata = {
       {"config", to_toml(config)}, {"git_hash", git_hash()}, {"seed", fmt::format("{}", config.train.seed)}};
   options.save_weights = weights_writer(folder, config, run);
+  options.explain_overflow = config.observe.explain_overflow;
+  options.live = command.live;
+  options.tensorboard = command.tensorboard;
   options.op_statistics = command.op_statistics;
   if (command.op_statistics) options.advice = gpu_advice(run);
   return options;
@@ -258,7 +269,8 @@ ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWri
         state == ExitState::stopped
             ? fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps)
         : state == ExitState::diverged
-            ? fmt::format("diverged at step {}: loss not finite for long, or the skip limit", result.steps)
+            ? fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
+                          result.diagnosis->text)
             : "";
     writer.finish(state, message);
     print_summary(folder, state, result);
@@ -307,6 +319,7 @@ ExitCode run_train(const TrainCommand& command) {
   const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
   if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
   if (!common.quiet) note_division(config);
+  if (!common.quiet) note_unscaling(*run);
   if (!common.quiet) note_backend(config, *run);
   if (found) check_continuation(*found, *run, folder);
   RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));

@@ -12,7 +12,10 @@
 #include "experiments/bench/ratio.hpp"
 #include "experiments/bench/yardsticks.hpp"
 #include "numerics/array_arithmetic.hpp"
+#include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
+#include "numerics/exact_mass.hpp"
+#include "numerics/exponent_count_thrust.hpp"
 #include "numerics/exponent_histogram.hpp"
 #include "numerics/for_each_chunk.hpp"
 
@@ -24,6 +27,7 @@ struct Arrays {
   explicit Arrays(std::size_t count)
       : wide(count),
         wide_out(count),
+        spread(count),
         words(count),
         f16(3, std::vector<Float16>(count)),
         f16_out(count),
@@ -45,10 +49,13 @@ struct Arrays {
     for (std::size_t i = 0; i < count; ++i) {
       words[i] = static_cast<std::uint32_t>(engine());
       doubles[i] = static_cast<double>(wide[i]) * (1 + 0x1p-40);
+      spread[i] = float_from_bits((words[i] & 0x80ffffffu) + 0x20000000u + (words[i] >> 24 << 22));
     }
   }
 
   std::vector<float> wide, wide_out;
+  std::vector<float>
+      spread;  ///< finite, over 128 binades: more than gradients, and than counting compares bins for
   std::vector<std::uint32_t> words;
   std::vector<std::vector<Float16>> f16;
   std::vector<Float16> f16_out;
@@ -163,6 +170,38 @@ const Case cases[] = {
        ExponentHistogram histogram;
        count_exponents(std::span<const float>(x.wide), histogram, t);
        benchmark::DoNotOptimize(histogram);
+     },
+     read_whole},
+    {"count_exponents/128_binades", "read",
+     [](Arrays& x, int t) {
+       ExponentHistogram histogram;
+       count_exponents(std::span<const float>(x.spread), histogram, t);
+       benchmark::DoNotOptimize(histogram);
+     },
+     read_whole},
+    {"count_exponents/f16", "read",
+     [](Arrays& x, int t) {
+       ExponentHistogram histogram;
+       count_exponents(std::span<const Float16>(x.f16[0]), histogram, t);
+       benchmark::DoNotOptimize(histogram);
+     },
+     read_whole},
+    {"count_exponents/thrust_sort", "count",
+     [](Arrays& x, int) {
+       ExponentHistogram histogram;
+       if (have_thrust_counting()) count_exponents_by_sorting(std::span<const float>(x.wide), histogram);
+       benchmark::DoNotOptimize(histogram);
+     },
+     [](Arrays& x, int t) {
+       ExponentHistogram histogram;
+       count_exponents(std::span<const float>(x.wide), histogram, t);
+       benchmark::DoNotOptimize(histogram);
+     }},
+    {"exact_mass", "read",
+     [](Arrays& x, int t) {
+       ExactZoneMass mass(1024.0);
+       mass.add(std::span<const float>(x.wide), t);
+       benchmark::DoNotOptimize(mass);
      },
      read_whole},
     {"narrow_and_count_f16", "separate",

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/printable_text.hpp"
 
 namespace fp16lab::experiments::acceptance {
 
@@ -30,7 +31,7 @@ TorchTimes read_torch_times(const std::filesystem::path& file) {
     return times;
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format(
-        "--torch {}: {}; expected what experiments/bench/torch_amp.py prints", file.string(), error.what()));
+        "--torch {}: {}; expected what experiments/bench/torch_amp.py prints", file.string(), printable(error.what())));
   }
 }
 

@@ -119,7 +119,7 @@ void add_special_runs(TutorialTable& table, int threads,
     config.optimizer.loss_scale = 1;
     progress(divides_in_the_step);
     TutorialChanges changes;
-    changes.method = std::make_unique<CustomStep>(config.scaler.initial_scale);
+    changes.method = std::make_unique<CustomStep>(config.scaler.parameter("initial_scale").value());
     table.add(
         run_tutorial(std::string(custom_step), divides_in_the_step, config, threads, std::move(changes)));
   }
@@ -134,7 +134,9 @@ void add_special_runs(TutorialTable& table, int threads,
     table.add(run_tutorial(std::string(linear9), overflow_in_window, config, threads, std::move(changes)));
     // Ten batches an epoch: the second window has the batches of the first, so this is what it should come to.
     config.train.steps = 1;
-    config.scaler.initial_scale *= config.scaler.backoff_factor;
+    const ScalerConfig& scaler = config.scaler;
+    config.scaler.parameters["initial_scale"] =
+        scaler.parameter("initial_scale").value() * scaler.parameter("backoff_factor").value();
     progress(after_dropped_window);
     table.add(run_tutorial(std::string(linear9), after_dropped_window, config, threads));
   }

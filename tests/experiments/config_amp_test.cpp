@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/amp/policy.hpp"
 #include "experiments/config.hpp"
 #include "experiments/continuation.hpp"
 #include "experiments/run_options.hpp"
@@ -219,7 +220,14 @@ TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
   for (const ConfigKey& key : config_keys()) {
     if (!key.name.starts_with("amp.") && !key.name.starts_with("scaler.")) continue;
     if (key.name == "amp.save_dtype") continue;
-    RunConfig other;
+    RunConfig before, other;
+    if (key.parameter != nullptr) {  // another value of it, under a policy that has it
+      for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies()) {
+        if (policy.find(key.parameter->name) == nullptr) continue;
+        before.scaler.policy = other.scaler.policy = policy.name;
+        break;
+      }
+    }
     const ConfigField field = key.field(other);
     if (auto* const* text = std::get_if<std::string*>(&field))
       **text = key.choices.back() == **text ? key.choices.front() : key.choices.back();
@@ -229,9 +237,11 @@ TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
       **boolean = !**boolean;
     else if (auto* const* integer = std::get_if<std::int64_t*>(&field))
       ++**integer;
+    else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
+      **parameter = before.scaler.parameter(key.parameter->name).value() + 1;
     else
       *std::get<double*>(field) *= 0.75;
-    EXPECT_THAT(usage_error_of([&] { require_resumable(begun, other, "run"); }), HasSubstr(key.name));
+    EXPECT_THAT(usage_error_of([&] { require_resumable(before, other, "run"); }), HasSubstr(key.name));
   }
 }
 

@@ -1,4 +1,5 @@
 // The configuration: defaults, round trip, and every way to write it wrong.
+#include "engine/amp/policy.hpp"
 #include "experiments/config.hpp"
 
 #include <gmock/gmock.h>
@@ -42,6 +43,28 @@ TEST(Config, DefaultsSurviveTheRoundTrip) {
   EXPECT_EQ(parse_config("", "empty"), defaults);
 }
 
+/// A value of the parameter that is not its default, under a policy that has it.
+void set_another_value(RunConfig& config, const ConfigKey& key, std::optional<double>& field) {
+  const engine::amp::PolicyParameter* parameter = nullptr;
+  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies()) {
+    parameter = policy.find(key.parameter->name);
+    config.scaler.policy = policy.name;
+    if (parameter != nullptr) break;
+  }
+  using Kind = engine::amp::PolicyParameter::Kind;
+  const double now = parameter->fallback;
+  for (const double other : {1 - now, now + 1, 0.75 * now, 0.5, 3.0}) {
+    if (other == now || (parameter->kind == Kind::boolean && other != 1 - now)) continue;
+    try {
+      engine::amp::check_value(*parameter, other);
+      field = other;
+      return;
+    } catch (const std::invalid_argument&) {
+    }
+  }
+  FAIL() << "no other value of " << key.name;
+}
+
 TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
   std::set<std::string> names;
   RunConfig everything;
@@ -59,6 +82,8 @@ TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
       **boolean = true;
     else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field))
       **texts = {"add", "a \"quoted\", text", "*.weight=f32"};
+    else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
+      set_another_value(config, key, **parameter);
     else
       *std::get<std::vector<std::int64_t>*>(field) = {3, 1, 2};
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
@@ -70,6 +95,7 @@ TEST(Config, DefaultsSatisfyTheirOwnTable) {
   const RunConfig defaults;
   for (const ConfigKey& key : config_keys()) {
     RunConfig config;
+    if (key.parameter != nullptr && value_text(defaults, key).empty()) continue;  // not of policy none
     EXPECT_NO_THROW(apply_setting(config, key.name + " = " + value_text(defaults, key), "--set")) << key.name;
     EXPECT_EQ(config, defaults);
   }
@@ -162,9 +188,9 @@ TEST(Config, SettingsNeedNoQuotesAndKnowPowersOfTwo) {
   EXPECT_EQ(with("amp.level=\"O1\"").amp.level, "O1");
   EXPECT_EQ(with("data.path=/some/where=here").data.path, "/some/where=here");
   EXPECT_EQ(with("data.path=123").data.path, "123");
-  EXPECT_EQ(with("scaler.initial_scale=2^15").scaler.initial_scale, 32768.0);
-  EXPECT_EQ(with("scaler.initial_scale=8").scaler.initial_scale, 8.0);
-  EXPECT_EQ(with("scaler.initial_scale=2^-3").scaler.initial_scale, 0.125);
+  EXPECT_EQ(with("scaler.initial_scale=2^15").scaler.parameters.at("initial_scale"), 32768.0);
+  EXPECT_EQ(with("scaler.initial_scale=8").scaler.parameters.at("initial_scale"), 8.0);
+  EXPECT_EQ(with("scaler.initial_scale=2^-3").scaler.parameters.at("initial_scale"), 0.125);
   EXPECT_EQ(with("model.widths=[784, 32, 10]").model.widths, (std::vector<std::int64_t>{784, 32, 10}));
   EXPECT_EQ(with("optimizer.nesterov = true").optimizer.nesterov, true);
 }

@@ -192,6 +192,68 @@ TEST_F(Sweep, AWorkloadMayTakePartInSomeVariantsOnly) {
   expect_one_line_error(plan_of("variants = [1]\n"), 2, "some.toml:7: variants: expected a list of names");
 }
 
+TEST_F(Sweep, RunsAtATimeShareTheThreadsAndChangeNoBit) {
+  ASSERT_EQ(sweep().exit_code, 0);
+  const auto two = fp16lab({"sweep", "-c", path("sweep.toml"), "-o", path("two"), "--jobs", "2"});
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  for (const std::string& run : all_runs)
+    EXPECT_EQ(column("two/" + run + "/steps.csv", "state_hash"),
+              column("out/" + run + "/steps.csv", "state_hash"))
+        << run;
+}
+
+TEST_F(Sweep, CtrlCStopsEveryRunOfTheMoment) {
+  const std::filesystem::path config = write_sweep("100000");
+  testing_support::Spawned child(
+      fp16lab_binary, {"sweep", "-c", config.string(), "-o", path("out"), "--jobs", "2", "--quiet"}, folder_);
+  ASSERT_TRUE(wait_for([&] { return rows("small-fp32-seed1") > 5 && rows("small-fp32-seed2") > 5; }));
+  child.signal(SIGINT);
+  EXPECT_EQ(child.wait().exit_code, 130);
+  for (const char* const run : {"small-fp32-seed1", "small-fp32-seed2"})
+    EXPECT_NE(written(run).find("\"stopped\""), std::string::npos) << run;
+}
+
+TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
+  write_config("12");
+  testing_support::write_bytes(folder_ / "axis.toml",
+                               "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1, 2]\n");
+  const std::vector<std::string> base{"sweep", "-c", path("axis.toml"), "-o", path("out")};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return fp16lab(more);
+  };
+  const auto all = with({"--policies", "all", "--dry-run"});
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  const auto lines = std::count(all.out.begin(), all.out.end(), '\n');
+  EXPECT_GE(lines, 1 + 2 * 4) << "a header, FP32 and every policy, two seeds each";
+  EXPECT_NE(all.out.find("small-policy-torch-seed2,small,policy-torch,2,planned"), std::string::npos)
+      << all.out;
+
+  const auto ran = with({"--policies", "torch,none"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json summary = json::parse(read("out/summary.json"));
+  const json& rows_of = summary.at(0).at("configurations");
+  ASSERT_EQ(rows_of.size(), 3u);
+  for (const json& row : rows_of) {
+    // Two seeds: the mean difference is that of the two pairs, and the interval is around it.
+    if (!row.contains("paired_difference")) continue;
+    const json& paired = row.at("paired_difference");
+    EXPECT_EQ(paired.at("pairs"), 2);
+    EXPECT_LE(paired.at("lower"), paired.at("mean"));
+    EXPECT_GE(paired.at("upper"), paired.at("mean"));
+    const double reference = rows_of.at(0).at("mean"), mean = row.at("mean");
+    // Sums of two doubles in another order: a few ulps.
+    EXPECT_NEAR(paired.at("mean").get<double>(), mean - reference, 1e-14);
+  }
+  EXPECT_TRUE(rows_of.at(1).contains("paired_difference"));
+  EXPECT_FALSE(rows_of.at(0).contains("paired_difference")) << "the reference has no partner but itself";
+
+  const auto unknown = with({"--policies", "tourch"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("--policies: no policy 'tourch'; did you mean 'torch'?"), std::string::npos)
+      << unknown.err;
+}
+
 TEST_F(Sweep, ShippedSweepsAreValid) {
   const auto count = [&](const std::string& name) {
     const auto result =

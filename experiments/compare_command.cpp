@@ -1,0 +1,112 @@
+// fp16lab compare: two run folders, step by step and tensor by tensor.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <sstream>
+
+#include "analysis/run_comparison_output.hpp"
+#include "experiments/commands.hpp"
+#include "experiments/compare_figure.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "reports/run_config.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+RunFolder read_run(const std::filesystem::path& path) {
+  if (!is_run_folder(path))
+    throw CommandError(ExitCode::usage,
+                       std::filesystem::exists(path)
+                           ? fmt::format("{}: not a run folder (no manifest.json)", path.string())
+                           : fmt::format("{}: no such run folder", path.string()));
+  return read_run_folder(path);
+}
+
+/// What a reader should know of one of the runs before he trusts the comparison.
+void add_notes(char which, const RunFolder& run, std::vector<std::string>& notes) {
+  for (const std::string& note : run.notes) notes.push_back(fmt::format("{}: {}", which, note));
+  if (!run.finished()) {
+    const std::uint64_t last = run.steps.empty() ? 0 : run.steps.back().step;
+    notes.push_back(fmt::format("{}: the run is {}, its last step is {}{}", which,
+                                name_of(run.manifest.state), last,
+                                run.manifest.message.empty() ? "" : " (" + run.manifest.message + ")"));
+  }
+  for (const Resumption& resumption : run.manifest.resumptions)
+    notes.push_back(fmt::format("{}: continued behind step {} at {} by {}", which, resumption.step,
+                                resumption.time, resumption.git_hash));
+}
+
+void add_histogram_notes(const analysis::HistogramsComparison& histograms, std::vector<std::string>& notes) {
+  const auto missing = [&](char which, std::size_t rows) {
+    if (rows == 0)
+      notes.push_back(
+          fmt::format("{}: no histograms recorded (observe.histograms_every was 0): gradients are not "
+                      "compared",
+                      which));
+  };
+  missing('A', histograms.rows_a);
+  missing('B', histograms.rows_b);
+  if (histograms.rows_a == 0 || histograms.rows_b == 0) return;
+  if (histograms.unmatched_rows > 0)
+    notes.push_back(fmt::format("{} histograms are of steps that the other run has not recorded: left out",
+                                histograms.unmatched_rows));
+  const auto only = [&](char which, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    notes.push_back(fmt::format("gradients only in {}: {}", which, list));
+  };
+  only('A', histograms.only_a);
+  only('B', histograms.only_b);
+}
+
+analysis::RunComparison compare(const CompareCommand& command) {
+  const RunFolder a = read_run(command.a), b = read_run(command.b);
+  analysis::RunComparison result{
+      .name_a = command.a.string(), .name_b = command.b.string(), .threshold = command.threshold};
+  const auto settings = [](const RunFolder& run) {
+    return reports::flatten_toml(run.manifest.config, (run.path / run_file::config).string());
+  };
+  result.settings = analysis::differing_settings(settings(a), settings(b));
+  result.steps = analysis::compare_steps(a.steps, b.steps, command.threshold);
+  result.evaluations = analysis::compare_evaluations(a.evaluations, b.evaluations);
+  analysis::HistogramComparer comparer;
+  const auto torn = [&](char which, std::size_t bytes) {
+    if (bytes > 0)
+      result.notes.push_back(fmt::format("{}: {}: the last line is cut off ({} bytes) and was left out",
+                                         which, run_file::histograms, bytes));
+  };
+  torn('A', for_each_histogram(command.a, [&](const HistogramRow& row) { comparer.add_a(row); }));
+  torn('B', for_each_histogram(command.b, [&](const HistogramRow& row) { comparer.add_b(row); }));
+  result.histograms = comparer.result();
+  add_notes('A', a, result.notes);
+  add_notes('B', b, result.notes);
+  add_histogram_notes(result.histograms, result.notes);
+  return result;
+}
+
+void write_files(const CompareCommand& command, const analysis::RunComparison& comparison) {
+  const std::filesystem::path& folder = command.common.out;
+  std::filesystem::create_directories(folder);
+  std::ostringstream json, csv;
+  analysis::write_comparison_json(json, comparison);
+  analysis::write_comparison_csv(csv, comparison);
+  write_file_atomically(folder / "compare.json", json.str());
+  write_file_atomically(folder / "compare.csv", csv.str());
+  const std::string trouble = draw_comparison(comparison, folder);
+  if (!trouble.empty()) fmt::print(stderr, "fp16lab compare: {}\n", trouble);
+}
+
+}  // namespace
+
+ExitCode run_compare(const CompareCommand& command) {
+  const analysis::RunComparison comparison = compare(command);
+  if (!command.common.out.empty()) write_files(command, comparison);
+  if (command.json)
+    analysis::write_comparison_json(std::cout, comparison);
+  else
+    analysis::print_comparison(std::cout, comparison);
+  return command.strict && !comparison.equal() ? ExitCode::mismatch : ExitCode::ok;
+}
+
+}  // namespace fp16lab::experiments

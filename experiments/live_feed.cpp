@@ -1,0 +1,54 @@
+#include "experiments/live_feed.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "experiments/progress.hpp"
+
+namespace fp16lab::experiments {
+
+bool wants_panel(LiveMode mode) {
+  return mode == LiveMode::always || (mode == LiveMode::automatic && isatty(STDERR_FILENO) == 1);
+}
+
+LiveFeed::LiveFeed(std::string title, std::uint64_t first_step, std::uint64_t total_steps, PanelStyle style)
+    : panel_(style), first_step_(first_step), start_(std::chrono::steady_clock::now()) {
+  view_.title = std::move(title);
+  view_.total_steps = total_steps;
+}
+
+void LiveFeed::on_gradient(const engine::GradientRecord& record) {
+  if (view_.observed_step != record.step) {
+    view_.observed_step = record.step;
+    view_.layers.clear();
+  }
+  // "fc1.weight" and "fc1.input" are the layer fc1. Backward passes show the last layer first; the panel does not.
+  const std::string_view layer = record.tensor.substr(0, record.tensor.rfind('.'));
+  const auto known = std::find_if(view_.layers.begin(), view_.layers.end(),
+                                  [layer](const LiveLayer& entry) { return entry.name == layer; });
+  if (known != view_.layers.end()) {
+    known->counts += record.probe.before;
+  } else {
+    view_.layers.insert(view_.layers.begin(), {std::string(layer), record.probe.before});
+  }
+}
+
+void LiveFeed::on_step(const engine::StepRecord& record) {
+  view_.step = record.step;
+  view_.loss = record.loss;
+  view_.loss_scale = record.loss_scale;
+  if (record.skipped) ++view_.skipped;
+  if (view_.log2_scales.size() == recent_steps) view_.log2_scales.erase(view_.log2_scales.begin());
+  view_.log2_scales.push_back(std::log2(record.loss_scale));
+  if (!panel_.due() && record.step != view_.total_steps) return;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  view_.steps_per_second = static_cast<double>(record.step - first_step_ + 1) / elapsed.count();
+  view_.left = duration_text(static_cast<double>(view_.total_steps - record.step) / view_.steps_per_second);
+  panel_.draw(view_);
+}
+
+}  // namespace fp16lab::experiments

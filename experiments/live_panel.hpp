@@ -1,0 +1,90 @@
+// train --live: a panel on the terminal that shows how a run goes, redrawn in place.
+//
+//   classifier-seed1   step 1200/2000   loss 0.3471   312 steps/s, 3 s left
+//   scale 65536 = 2^16   skipped 3   ▂▂▃▃▄▄▅▅▁▁▂▂▃
+//   gradients of step 1200:  . lost  - subnormal  = normal  ! overflow  (of values that are not zero)
+//   fc1   ......-------==============================   12.5% lost
+//
+// Zones differ by character and by a colour that is told apart with any colour vision (Okabe and Ito 2008).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "numerics/exponent_histogram.hpp"
+
+namespace fp16lab::experiments {
+
+/// All gradients of a layer in the step that was observed last; they carry the loss scale.
+struct LiveLayer {
+  std::string name;
+  ExponentHistogram counts;
+};
+
+struct LiveView {
+  std::string title;
+  std::uint64_t step = 0;
+  std::uint64_t total_steps = 0;
+  double loss = 0;
+  double loss_scale = 1;
+  std::uint64_t skipped = 0;
+  double steps_per_second = 0;
+  std::string left;                 ///< "3 s"
+  std::vector<double> log2_scales;  ///< of recent steps, oldest first
+  std::uint64_t observed_step = 0;  ///< 0: no step was
+  std::vector<LiveLayer> layers;
+};
+
+struct PanelSize {
+  int columns = 80;
+  int rows = 24;
+};
+
+struct PanelStyle {
+  bool colour = true;
+  bool unicode = true;  ///< else ASCII only
+};
+
+/// At most size.rows - 1 lines (the cursor wants one), each at most size.columns wide; no newlines in them.
+std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle style);
+
+/// Columns that a line takes on a terminal: characters (UTF-8), without escape sequences.
+int visible_width(std::string_view line);
+
+/// How many of `cells` each count gets: in proportion, by largest remainder; a count that is not zero gets one at least,
+/// as long as there are cells.
+std::vector<int> share_cells(const std::vector<std::uint64_t>& counts, int cells);
+
+/// Draws views on stderr, one over the other, at most ten times a second. The cursor is hidden meanwhile: it comes back
+/// with the destructor and with the first Ctrl-C, so that a second one, which kills, finds it there.
+class LivePanel {
+ public:
+  explicit LivePanel(PanelStyle style);
+  ~LivePanel();
+  LivePanel(const LivePanel&) = delete;
+  LivePanel& operator=(const LivePanel&) = delete;
+
+  /// Is it time to draw again?
+  bool due() const;
+  void draw(const LiveView& view);
+  /// A line that stays, above the panel.
+  void message(const std::string& line);
+
+ private:
+  /// Back to where the panel begins, with everything from there on gone.
+  std::string erased() const;
+
+  PanelStyle style_;
+  std::chrono::steady_clock::time_point last_;
+  std::vector<std::string> drawn_;
+};
+
+/// Of the terminal behind stderr; 80 x 24 where there is none.
+PanelSize terminal_size();
+/// What the environment allows: NO_COLOR, and UTF-8 in LC_ALL, LC_CTYPE or LANG.
+PanelStyle terminal_style();
+
+}  // namespace fp16lab::experiments

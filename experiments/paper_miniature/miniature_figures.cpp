@@ -1,0 +1,173 @@
+// Three figures: updates of weights, activation gradients of two networks, what a loss scale saves.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "experiments/paper_miniature/miniature.hpp"
+#include "experiments/paper_miniature/paper_figures.hpp"
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/format.hpp"
+#include "reports/figure_style.hpp"
+#include "reports/gnuplot.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr int lost_edge = Binary16::exponent_of_min_subnormal - 1;
+constexpr int normal_edge = Binary16::emin;
+constexpr int first_exponent = -52, last_exponent = -4;
+
+/// Percent by exponent, of `of`; one line a bin, a column for each histogram.
+std::string columns(const std::vector<std::pair<const ExponentHistogram*, std::uint64_t>>& histograms) {
+  std::string data;
+  for (int e = first_exponent; e <= last_exponent; ++e) {
+    data += fmt::format("{}", e);
+    for (const auto& [histogram, of] : histograms)
+      data += fmt::format(
+          "\t{:.6g}", of == 0 ? 0 : 100 * static_cast<double>(histogram->at(e)) / static_cast<double>(of));
+    data += '\n';
+  }
+  return data;
+}
+
+std::string zones(int low, int high) {
+  std::string body;
+  int object = 1;
+  const auto shade = [&](int from, int to, std::string_view color) {
+    body += fmt::format(
+        "  set object {} rectangle from first {},graph 0 to first {},graph 1 behind fc rgb \"{}\" fs solid "
+        "0.09 "
+        "noborder\n",
+        object++, from, to, color);
+  };
+  shade(low, lost_edge, reports::lost_color);
+  shade(lost_edge, normal_edge, reports::subnormal_color);
+  shade(normal_edge, high, reports::normal_color);
+  const auto name = [&](double x, std::string_view words, std::string_view color) {
+    body += fmt::format("  set label \"{}\" at first {},graph 0.97 center front tc rgb \"{}\"\n", words, x,
+                        color);
+  };
+  name(0.5 * (low + lost_edge), "rounds to zero in FP16", reports::lost_color);
+  name(0.5 * (lost_edge + normal_edge), "subnormal", reports::subnormal_color);
+  name(0.5 * (normal_edge + high), "normal", reports::normal_color);
+  return body;
+}
+
+std::string frame(std::string_view title, std::string_view x, std::string_view y) {
+  return fmt::format(
+      "  set title {} noenhanced\n  set xlabel {} noenhanced\n  set ylabel {} noenhanced\n"
+      "  set xtics 4 format \"2^{{%.0f}}\"\n  set xrange [{}:{}]\n  set yrange [0:*]\n  set offsets "
+      "0,0,graph 0.12,0\n",
+      reports::gnuplot_string(title), reports::gnuplot_string(x), reports::gnuplot_string(y),
+      first_exponent + 8, last_exponent);
+}
+
+struct Drawing {
+  std::string stem, title, data{}, body{};
+  int width = 860, height = 440;
+};
+
+Drawing updates(const Miniature& miniature) {
+  const UpdateStudy &with = miniature.with_masters, &without = miniature.without_masters;
+  Drawing drawing{
+      .stem = "weight-updates",
+      .title = "Updates of weights, SGD at 0.01: FP32 masters take them all, FP16 weights only the large"};
+  drawing.data = "# exponent e of (2^e, 2^(e+1)]\tpercent of all weights: masters\tno masters\n" +
+                 columns({{&with.updates, with.elements}, {&without.updates, without.elements}});
+  drawing.body = frame(drawing.title, "magnitude of the update", "percent of all weights in a step") +
+                 zones(first_exponent + 8, last_exponent);
+  drawing.body += "  set key below height 1\n  set boxwidth 0.9\n";
+  drawing.body += fmt::format(
+      "  plot \"{0}.dat\" using ($1+0.5):2 with boxes fs solid 0.75 lc rgb \"#9AA5B1\" title \"with FP32 "
+      "masters "
+      "({1:.1f} % of weights move)\", \\\n"
+      "    \"{0}.dat\" using ($1+0.5):3 with boxes fs pattern 4 lc rgb \"#B84F00\" lw 1.6 title \"FP16 "
+      "weights alone "
+      "({2:.1f} % move)\"\n",
+      drawing.stem,
+      100 * static_cast<double>(with.moved()) /
+          static_cast<double>(std::max<std::uint64_t>(1, with.elements)),
+      100 * static_cast<double>(without.moved()) /
+          static_cast<double>(std::max<std::uint64_t>(1, without.elements)));
+  return drawing;
+}
+
+Drawing activation_gradients(const Miniature& miniature) {
+  const ExponentHistogram& needs = runs_of(miniature.runs, needs_scaling, "fp32").activation_gradients;
+  const ExponentHistogram& other = runs_of(miniature.runs, no_scaling, "fp32").activation_gradients;
+  Drawing drawing{.stem = "activation-gradients",
+                  .title = "Activation gradients of FP32 training, before any cast (the paper's figure 3)"};
+  drawing.data =
+      "# exponent e of (2^e, 2^(e+1)]\tpercent of the non-zero values: needs scaling\tdoes not\tSSD's bars\n";
+  double ssd_all = 0;
+  for (const PaperBar& bar : ssd_activation_gradients()) ssd_all += bar.percent;
+  for (int e = first_exponent; e <= last_exponent; ++e) {
+    double ssd = 0;  // of figure 3, a bar's values spread evenly over its exponents
+    for (const PaperBar& bar : ssd_activation_gradients())
+      if (bar.from <= e && e < bar.to) ssd = 100 * bar.percent / (bar.to - bar.from) / ssd_all;
+    const auto share = [e](const ExponentHistogram& h) {
+      return 100 * static_cast<double>(h.at(e)) /
+             static_cast<double>(std::max<std::uint64_t>(1, h.finite_nonzero()));
+    };
+    drawing.data += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", e, share(needs), share(other), ssd);
+  }
+  drawing.body = frame(drawing.title, "magnitude at loss scale 1", "percent of the non-zero values") +
+                 zones(first_exponent + 8, last_exponent);
+  drawing.body += "  set key below height 1\n";
+  drawing.body += fmt::format(
+      "  plot \"{0}.dat\" using ($1+0.5):2 with linespoints lw 2.4 pt 7 ps 0.6 lc rgb \"#B84F00\" title "
+      "\"autoencoder, "
+      "mean over 25.7 million: needs scaling\", \\\n"
+      "    \"{0}.dat\" using ($1+0.5):3 with linespoints lw 2.4 pt 5 ps 0.6 lc rgb \"#0072B2\" title "
+      "\"classifier: does "
+      "not\", \\\n"
+      "    \"{0}.dat\" using ($1+0.5):4 with lines lw 2 dt (6,4) lc rgb \"#555555\" title \"Multibox SSD, "
+      "read off the "
+      "paper\"\n",
+      drawing.stem);
+  return drawing;
+}
+
+Drawing lost_against_scale(const Miniature& miniature) {
+  Drawing drawing{.stem = "lost-against-scale",
+                  .title = "Non-zero activation gradients that round to zero, against the loss scale"};
+  drawing.data = "# log2 scale\tpercent lost: needs scaling\tdoes not\tSSD's bars, threshold 2^-24\n";
+  for (int k = 0; k <= 16; ++k)
+    drawing.data += fmt::format(
+        "{}\t{:.6g}\t{:.6g}\t{:.6g}\n", k, lost_percent(runs_of(miniature.runs, needs_scaling, "fp32"), k),
+        lost_percent(runs_of(miniature.runs, no_scaling, "fp32"), k), ssd_lost_percent(k, -24));
+  drawing.body = fmt::format(
+      "  set title {0} noenhanced\n  set xlabel \"loss scale\"\n  set ylabel \"percent of the non-zero "
+      "values\"\n"
+      "  set xtics (\"1\" 0, \"8\" 3, \"128\" 7, \"1024\" 10, \"32K\" 15)\n  set xrange [0:16]\n  set yrange "
+      "[0:100]\n"
+      "  set grid xtics\n  set key below height 1\n"
+      "  plot \"{1}.dat\" using 1:2 with linespoints lw 2.4 pt 7 ps 0.6 lc rgb \"#B84F00\" title \"needs "
+      "scaling\", \\\n"
+      "    \"{1}.dat\" using 1:3 with linespoints lw 2.4 pt 5 ps 0.6 lc rgb \"#0072B2\" title \"does not\", "
+      "\\\n"
+      "    \"{1}.dat\" using 1:4 with lines lw 2 dt (6,4) lc rgb \"#555555\" title \"Multibox SSD, from the "
+      "paper's "
+      "bars\"\n",
+      reports::gnuplot_string(drawing.title), drawing.stem);
+  return drawing;
+}
+
+}  // namespace
+
+std::optional<std::string> write_figures(const Miniature& miniature, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  for (const Drawing& drawing :
+       {updates(miniature), activation_gradients(miniature), lost_against_scale(miniature)}) {
+    write_file_atomically(folder / (drawing.stem + ".dat"), drawing.data);
+    const std::filesystem::path script = folder / (drawing.stem + ".gp");
+    write_file_atomically(script, reports::gnuplot_script(drawing.stem, drawing.title, drawing.width,
+                                                          drawing.height, drawing.body));
+    if (std::string failure = reports::run_gnuplot("gnuplot", script); !failure.empty()) return failure;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fp16lab::experiments

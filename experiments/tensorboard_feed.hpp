@@ -1,0 +1,29 @@
+// TensorboardFeed: a run's records as an event file (train --tensorboard DIR).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "engine/train/observer.hpp"
+#include "numerics/files/tensorboard_events.hpp"
+
+namespace fp16lab::experiments {
+
+/// Scalars of every step: loss, loss_scale, grad_norm, lr, skipped; underflow_rate of observed ones. Of an observed step
+/// a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale in it. Of evaluations
+/// evaluation/loss and, where there are such, evaluation/accuracy and evaluation/bits_per_character.
+class TensorboardFeed {
+ public:
+  TensorboardFeed(const std::filesystem::path& folder, std::uint64_t first_step)
+      : writer_(folder, first_step) {}
+
+  void on_gradient(const engine::GradientRecord& record);
+  void on_step(const engine::StepRecord& record);
+  void on_evaluation(const engine::EvaluationRecord& record);
+  void sync() { writer_.sync(); }
+
+ private:
+  TensorboardWriter writer_;
+};
+
+}  // namespace fp16lab::experiments

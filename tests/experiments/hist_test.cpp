@@ -1,0 +1,172 @@
+// fp16lab hist on the user's own dumps: what is counted, what is said, what is drawn.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/experiments/small_runs.hpp"
+#include "tests/support/array_files.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using namespace testing_support;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string doubles(const std::vector<double>& values) {
+  std::string bytes;
+  for (const double value : values) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    bytes += little_endian(bits, 8);
+  }
+  return bytes;
+}
+
+/// 8 values: one zero, three that are lost at scale 1 (one of them the tie), one subnormal, two normal, one overflow.
+const std::vector<double> eight{0.0, 0x1p-30, -0x1p-26, 0x1p-25, 0x1p-20, 0.5, 1.0, -70000.0};
+
+class Hist : public SmallRuns {
+ protected:
+  void SetUp() override {
+    write_bytes(path("g.npy"), npy("<f8", "(2, 4)", doubles(eight)));
+    write_bytes(path("a.npz"), zip({stored("w.npy", npy("<f8", "(8,)", doubles(eight), true)),
+                                    deflated("b.npy", npy("<f2", "(2,)", from_hex("003c 0100"))),
+                                    stored("n.npy", npy("<i8", "(1,)", std::string(8, '\0')))}));
+    write_bytes(
+        path("t.safetensors"),
+        safetensors(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", from_hex("0000803f")));
+  }
+  json hist(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "hist");
+    arguments.emplace_back("--json");
+    const auto result = fp16lab(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    err_ = result.err;
+    return json::parse(result.out);
+  }
+  static json tensor(const json& report, const std::string& name) {
+    for (const json& entry : report.at("tensors"))
+      if (entry.at("tensor") == name) return entry;
+    ADD_FAILURE() << "no tensor " << name;
+    return {};
+  }
+
+  std::string err_;
+};
+
+TEST_F(Hist, CountsADumpAtAnyScale) {
+  const json at_one = tensor(hist({path("g.npy")}), "g");
+  EXPECT_EQ(at_one.at("total"), 8);
+  EXPECT_EQ(at_one.at("zero"), 1);
+  EXPECT_EQ(at_one.at("lost"), json({3, 3}));
+  EXPECT_EQ(at_one.at("subnormal"), json({1, 1}));
+  EXPECT_EQ(at_one.at("normal"), json({2, 2}));
+  EXPECT_EQ(at_one.at("overflow"), json({1, 1}));
+  // 2^5 brings 2^-30 to 2^-25, which is still lost, and the other two above it.
+  EXPECT_EQ(tensor(hist({path("g.npy"), "--scale", "2^5"}), "g").at("lost"), json({1, 1}));
+  EXPECT_EQ(tensor(hist({path("g.npy"), "--scale", "64"}), "g").at("lost"), json({0, 0}));
+  // Values that carry 2^5 already are judged by what is left of it.
+  const json carried = hist({path("g.npy"), "--recorded-scale", "2^5"});
+  EXPECT_EQ(carried.at("scale"), 32);
+  EXPECT_EQ(tensor(carried, "g").at("lost"), json({3, 3}));
+  EXPECT_EQ(tensor(hist({path("g.npy"), "--recorded-scale", "2^5", "--scale", "2^10"}), "g").at("lost"),
+            json({1, 1}));
+}
+
+TEST_F(Hist, ListsArraysOfAllFilesAndWhatItLeavesOut) {
+  const json one = hist({path("a.npz")});
+  EXPECT_EQ(tensor(one, "w").at("total"), 8);
+  EXPECT_EQ(tensor(one, "b").at("total"), 2);
+  ASSERT_EQ(one.at("arrays").size(), 2u);
+  EXPECT_EQ(one.at("arrays")[0].at("shape"), json({8}));
+  EXPECT_EQ(one.at("arrays")[0].at("dtype"), "<f8");
+  EXPECT_EQ(one.at("arrays")[0].at("fortran_order"), true);
+  EXPECT_EQ(one.at("arrays")[0].at("format"), "npz");
+  EXPECT_EQ(one.at("skipped"), json::parse(R"([{"file": ")" + path("a.npz") +
+                                           R"(", "name": "n", "reason": "<i8 (1,): integers"}])"));
+  EXPECT_THAT(err_, HasSubstr("'n' is skipped: <i8 (1,): integers"));
+
+  const json all = hist({path("*.np?"), path("t.safetensors"), path("g.npy"), "--quiet"});
+  EXPECT_EQ(err_, "");
+  std::vector<std::string> names;
+  for (const json& entry : all.at("tensors")) names.push_back(entry.at("tensor"));
+  EXPECT_THAT(names, ElementsAre(path("a.npz") + ":w", path("a.npz") + ":b", path("g.npy"),
+                                 path("t.safetensors") + ":x"))
+      << "alphabetical within a pattern, every file once";
+  EXPECT_EQ(all.at("merged").at("total"), 8 + 2 + 8 + 1);
+  EXPECT_EQ(all.at("merged").at("lost"), json({6, 6}));
+}
+
+TEST_F(Hist, SaysWhereFp64LeavesFp32) {
+  write_bytes(path("far.npy"), npy("<f8", "(3,)", doubles({0x1p-200, 0x1p200, 1.0})));
+  const json report = hist({path("far.npy")});
+  EXPECT_EQ(report.at("arrays")[0].at("below_fp32"), 1);
+  EXPECT_EQ(report.at("arrays")[0].at("above_fp32"), 1);
+  EXPECT_EQ(tensor(report, "far").at("zero"), 0);
+  EXPECT_EQ(tensor(report, "far").at("infinite"), 0);
+  EXPECT_EQ(tensor(report, "far").at("lost"), json({1, 1}));
+  EXPECT_EQ(tensor(report, "far").at("overflow"), json({1, 1}));
+  EXPECT_THAT(err_, HasSubstr("1 FP64 values are below FP32's smallest number"));
+  EXPECT_THAT(err_, HasSubstr("1 finite FP64 values are beyond FP32's largest number"));
+}
+
+TEST_F(Hist, MistakesAreOneLine) {
+  expect_one_line_error(fp16lab({"hist", path("absent.npy")}), 2, "absent.npy: no such file or run folder");
+  expect_one_line_error(fp16lab({"hist", path("*.nothing")}), 2, "*.nothing: no file matches");
+  expect_one_line_error(fp16lab({"hist", folder_.string()}), 2, "a folder without a manifest.json");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--step", "3"}), 2,
+                        "--step 3: only run folders have steps");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--scale", "-1"}), 2,
+                        "--scale -1: expected a finite number");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--recorded-scale", "x"}), 2, "--recorded-scale");
+  write_bytes(path("i.npy"), npy("<i8", "(1,)", std::string(8, '\0')));
+  expect_one_line_error(fp16lab({"hist", path("i.npy")}), 1,
+                        "i.npy: nothing to count: 'i' is <i8 (1,): integers");
+  write_bytes(path("e.npz"), zip({}));
+  expect_one_line_error(fp16lab({"hist", path("e.npz")}), 1, "e.npz: nothing to count: it holds no array");
+  write_bytes(path("cut.npy"), npy("<f8", "(9,)", doubles(eight)));
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), path("cut.npy")}), 1,
+                        "cut.npy: byte 192: the data end here, after 64 of the 72 bytes of <f8 (9,)");
+}
+
+TEST_F(Hist, NamesCannotWriteToTheTerminal) {
+  write_bytes(path("evil.npz"), zip({stored("\x1b[31m\n.npy", npy("<f2", "(1,)", from_hex("003c")))}));
+  const auto result = fp16lab({"hist", path("evil.npz")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("\\x1b[31m\\x0a"));
+  EXPECT_THAT(result.out + result.err, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Hist, DrawsOneFigureWithItsData) {
+  const auto result = fp16lab({"hist", path("a.npz"), "--scale", "2^5", "-o", path("figures")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string data = read("figures/hist-a-npz.dat");
+  // All tensors, w, b; the bin of 2^-30, (2^-31, 2^-30], moved by 5: a seventh of w's values, in the zone of lost ones.
+  EXPECT_THAT(data, HasSubstr("# all 2 tensors\n"));
+  EXPECT_THAT(data, HasSubstr("# w\n-26\t14.2857\t0\n"));
+  EXPECT_THAT(data, HasSubstr("# b\n-20\t50\t1\n"));
+  EXPECT_THAT(read("figures/hist-a-npz.gp"), HasSubstr("at loss scale 2⁵"));
+  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no gnuplot";
+  EXPECT_THAT(result.err, HasSubstr("hist-a-npz.png"));
+  EXPECT_THAT(read("figures/hist-a-npz.svg"), HasSubstr("<svg"));
+  EXPECT_GT(std::filesystem::file_size(path("figures/hist-a-npz.png")), 10'000u);
+}
+
+TEST_F(Hist, ARunAndADumpInOneCall) {
+  ASSERT_EQ(train("run").exit_code, 0);
+  const auto result = fp16lab({"hist", path("run"), path("g.npy"), "-o", path("both")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("fc1.weight"));
+  EXPECT_LT(result.out.find("fc1.weight"), result.out.find("\ng "));
+  EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.gp")));
+  EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

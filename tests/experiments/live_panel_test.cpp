@@ -1,0 +1,166 @@
+// The panel of train --live, rendered at fixed sizes.
+#include "experiments/live_panel.hpp"
+
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace fp16lab::experiments {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Le;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr PanelStyle plain{.colour = false, .unicode = false};
+
+ExponentHistogram counts_of(std::uint64_t lost, std::uint64_t subnormal, std::uint64_t normal,
+                            std::uint64_t overflow) {
+  ExponentHistogram counts;
+  const auto add = [&](float value, std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) counts.count(std::bit_cast<std::uint32_t>(value));
+  };
+  add(0x1p-30f, lost);
+  add(0x1p-20f, subnormal);
+  add(1.5f, normal);
+  add(0x1.8p18f, overflow);
+  return counts;
+}
+
+LiveView some_view() {
+  LiveView view;
+  view.title = "run";
+  view.step = 120;
+  view.total_steps = 200;
+  view.loss = 0.25;
+  view.loss_scale = 65536;
+  view.skipped = 3;
+  view.steps_per_second = 50;
+  view.left = "2 s";
+  view.log2_scales = {16, 17, 18, 19, 20, 21, 22, 23};
+  view.observed_step = 100;
+  view.layers = {{"fc1", counts_of(25, 25, 50, 0)}, {"fc2", counts_of(0, 0, 99, 1)}};
+  return view;
+}
+
+TEST(LivePanel, EightyColumns) {
+  const auto lines = render(some_view(), {.columns = 80, .rows = 24}, plain);
+  ASSERT_THAT(lines, SizeIs(5));
+  EXPECT_EQ(lines[0], "run   step 120/200   loss 0.25   50 steps/s, 2 s left");
+  EXPECT_EQ(lines[1], "scale 65536 = 2^16   skipped 3   _.,-~=*#");
+  EXPECT_EQ(lines[2], "gradients of step 100:  . lost  - subnormal  = normal  ! overflow");
+  // 80 columns - "fc1" - 2 - " 25.0% lost" (12) = 63 cells: 15.75, 15.75, 31.5, by largest remainder.
+  EXPECT_EQ(lines[3],
+            "fc1  " + std::string(16, '.') + std::string(16, '-') + std::string(31, '=') + "  25.0% lost");
+  EXPECT_EQ(lines[4], "fc2  " + std::string(62, '=') + "!" + "   0.0% lost") << "1% of 63 cells is one cell";
+}
+
+TEST(LivePanel, NoLineIsWiderAndNoneTooMany) {
+  LiveView view = some_view();
+  view.title = std::string(300, 'x');
+  view.log2_scales.assign(1000, 3.5);
+  for (int layer = 0; layer < 60; ++layer)
+    view.layers.push_back(
+        {"encoder.layer" + std::to_string(layer) + ".attention.qkv", counts_of(1, 2, 3, 4)});
+  for (const bool colour : {false, true}) {
+    for (const bool unicode : {false, true}) {
+      for (int columns = 1; columns <= 130; ++columns) {
+        for (const int rows : {1, 2, 3, 4, 5, 10, 100}) {
+          const auto lines = render(view, {columns, rows}, {colour, unicode});
+          EXPECT_LE(lines.size(), static_cast<std::size_t>(std::max(rows - 1, 1)));
+          for (const std::string& line : lines) {
+            EXPECT_LE(visible_width(line), columns) << line;
+            EXPECT_EQ(line.find('\n'), std::string::npos);
+            const std::size_t last = line.rfind("\x1b[");
+            EXPECT_TRUE(last == std::string::npos || line.compare(last, 4, "\x1b[0m") == 0)
+                << "colours end with their line";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(LivePanel, SaysHowManyLayersDoNotFit) {
+  LiveView view = some_view();
+  for (int layer = 0; layer < 20; ++layer)
+    view.layers.push_back({"l" + std::to_string(layer), counts_of(1, 1, 1, 1)});
+  const auto lines = render(view, {.columns = 80, .rows = 10}, plain);
+  ASSERT_THAT(lines, SizeIs(9));
+  EXPECT_EQ(lines.back(), "and 17 more layers") << "9 lines - 3 above - this one = 5 of 22";
+}
+
+TEST(LivePanel, ColoursDifferAndDoNotMoveAnything) {
+  const LiveView view = some_view();
+  const auto without = render(view, {80, 24}, plain);
+  const auto with = render(view, {80, 24}, {.colour = true, .unicode = false});
+  ASSERT_EQ(with.size(), without.size());
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    std::string bare = with[i];
+    for (std::size_t at = bare.find('\x1b'); at != std::string::npos; at = bare.find('\x1b'))
+      bare.erase(at, bare.find('m', at) - at + 1);
+    EXPECT_EQ(bare, without[i]);
+  }
+  EXPECT_THAT(with[3], HasSubstr("\x1b[38;5;166m."));
+  EXPECT_THAT(with[3], HasSubstr("\x1b[38;5;74m="));
+}
+
+TEST(LivePanel, AViewBeforeAnythingWasObserved) {
+  LiveView view = some_view();
+  view.observed_step = 0;
+  view.layers.clear();
+  view.log2_scales.clear();
+  EXPECT_THAT(render(view, {80, 24}, plain), SizeIs(2));
+}
+
+TEST(LivePanel, ScalesThatAreNoPowersOfTwoAndConstantOnes) {
+  LiveView view = some_view();
+  view.loss_scale = 1000;
+  view.log2_scales = {4, 4, 4};
+  EXPECT_EQ(render(view, {80, 24}, plain)[1], "scale 1000   skipped 3   ___");
+  view.log2_scales = {0, 7, std::nan("")};
+  EXPECT_EQ(render(view, {80, 24}, plain)[1], "scale 1000   skipped 3   _#?");
+  EXPECT_EQ(render(view, {80, 24}, {.colour = false, .unicode = true})[1],
+            "scale 1000   skipped 3   \u2581\u2588?");
+}
+
+TEST(LivePanel, TheSparklineShowsTheNewest) {
+  LiveView view = some_view();
+  view.log2_scales.assign(100, 0.0);
+  view.log2_scales.back() = 1.0;
+  const std::string line = render(view, {40, 24}, plain)[1];
+  EXPECT_EQ(visible_width(line), 40);
+  EXPECT_EQ(line.back(), '#');
+}
+
+TEST(LivePanel, SharesAddUpAndForgetNobody) {
+  EXPECT_THAT(share_cells({1, 1, 2, 0}, 8), ElementsAre(2, 2, 4, 0));
+  EXPECT_THAT(share_cells({1, 1000000, 0, 1}, 10), ElementsAre(1, 8, 0, 1));
+  EXPECT_THAT(share_cells({5, 7, 6, 1}, 2), ElementsAre(0, 1, 1, 0)) << "the greatest where there is no room";
+  EXPECT_THAT(share_cells({0, 0, 0, 0}, 5), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(share_cells({3, 1}, 0), ElementsAre(0, 0));
+  for (std::uint64_t a = 0; a < 40; a += 3)
+    for (std::uint64_t b = 0; b < 40; b += 7)
+      for (int cells = 1; cells < 30; ++cells) {
+        const auto shares = share_cells({a, b, 11}, cells);
+        EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), 0), cells);
+        EXPECT_THAT(shares, Each(Le(cells)));
+      }
+}
+
+TEST(LivePanel, WidthsCountCharactersNotBytes) {
+  EXPECT_EQ(visible_width("abc"), 3);
+  EXPECT_EQ(visible_width("\x1b[38;5;166m..\x1b[0m"), 2);
+  EXPECT_EQ(visible_width("\u2581\u2582 x"), 4);
+  EXPECT_EQ(visible_width("\x1b["), 0);
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

@@ -1,0 +1,113 @@
+// The yardsticks of exp_paper_miniature, and the program on a grid that is far too small for its claims.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "experiments/exit_code.hpp"
+#include "experiments/paper_miniature/miniature.hpp"
+#include "experiments/paper_miniature/paper_figures.hpp"
+#include "experiments/sweep.hpp"
+#include "tests/experiments/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(PaperFigures, TheBarsGiveWhatOthersGotFromThem) {
+  // Percent of the non-zero values of figure 3 that are lost at 2^k, threshold 2^-24, worked out by hand from the bars; the
+  // last digit is a rounding.
+  const std::vector<std::pair<int, double>> expected = {{0, 81.5}, {3, 52.4}, {5, 31.8}, {7, 16.1},
+                                                        {10, 4.2}, {13, 1.3}, {15, 0.5}, {16, 0.3}};
+  for (const auto& [scale, percent] : expected)
+    EXPECT_NEAR(ssd_lost_percent(scale, -24), percent, 0.06) << scale;
+  double all = ssd_zero_percent;
+  int edge = ssd_activation_gradients().front().from;
+  for (const PaperBar& bar : ssd_activation_gradients()) {
+    EXPECT_EQ(bar.from, edge) << "bars touch";
+    edge = bar.to;
+    all += bar.percent;
+  }
+  EXPECT_NEAR(all, 100, 0.3) << "the bars are good to a tenth of themselves, their sum turned out better";
+}
+
+class PaperMiniature : public SmallRuns {
+ protected:
+  RunConfig config(const std::vector<std::string>& settings) {
+    RunConfig config = load_config(write_config("5"));
+    for (const std::string& setting : settings) apply_setting(config, setting, "test");
+    return config;
+  }
+  const std::vector<std::string> masters{"amp.level=O2", "amp.dialect=paddle", "amp.master_weights=true",
+                                         "optimizer.momentum=0"};
+  const std::vector<std::string> no_masters{"amp.level=O2", "amp.dialect=paddle", "amp.master_weights=false",
+                                            "optimizer.momentum=0"};
+};
+
+TEST_F(PaperMiniature, EveryWeightIsCountedOnceAStep) {
+  const UpdateStudy study = study_updates(config(masters), 2, 1);
+  EXPECT_EQ(study.steps, 3u) << "steps 1, 3 and 5";
+  EXPECT_EQ(study.elements, 3u * (784 * 16 + 16 * 10)) << "no biases";
+  EXPECT_EQ(study.updates.total(), study.elements);
+  EXPECT_LE(study.too_small + study.absorbed, study.moved());
+  EXPECT_EQ(study.updates.infinite + study.updates.nan, 0u);
+}
+
+TEST_F(PaperMiniature, NothingMovesAtALearningRateOfZero) {
+  std::vector<std::string> still = masters;
+  still.emplace_back("optimizer.lr=0");
+  const UpdateStudy study = study_updates(config(still), 1, 1);
+  EXPECT_EQ(study.moved(), 0u);
+  EXPECT_EQ(study.too_small + study.absorbed, 0u);
+  EXPECT_EQ(study.updates.zero, study.elements);
+}
+
+TEST_F(PaperMiniature, Fp16WeightsTakeNoUpdateThatTheirAdditionLoses) {
+  const UpdateStudy study = study_updates(config(no_masters), 1, 1);
+  ASSERT_GT(study.moved(), 0u);
+  // The stored difference of two FP16 weights is a multiple of 2^-24 and survives its own addition.
+  EXPECT_EQ(study.too_small, 0u);
+  EXPECT_EQ(study.absorbed, 0u);
+  EXPECT_LT(study.moved(), study_updates(config(masters), 1, 1).moved());
+}
+
+TEST_F(PaperMiniature, TheProgramJudgesWhatItMeasuredAndRepeatsNoRun) {
+  write_config("3");
+  std::string sweep;
+  for (const char* const workload : {needs_scaling, no_scaling, small_updates})
+    sweep +=
+        std::string("[[workload]]\nname = \"") + workload + "\"\nconfig = \"small.toml\"\nseeds = [1, 2]\n";
+  const std::vector<std::pair<std::string, std::string>> variants = {
+      {"fp32", "\"amp.level=O0\""},
+      {"s1", "\"scaler.policy=none\""},
+      {"s8", "\"scaler.policy=fixed\",\"scaler.initial_scale=8\""},
+      {"s128", "\"scaler.policy=fixed\",\"scaler.initial_scale=128\""},
+      {"s1024", "\"scaler.policy=fixed\",\"scaler.initial_scale=1024\""},
+      {"s32768", "\"scaler.policy=fixed\",\"scaler.initial_scale=32768\""},
+      {"masters", "\"amp.level=O2\",\"amp.dialect=paddle\",\"amp.master_weights=true\""},
+      {"no-masters", "\"amp.level=O2\",\"amp.dialect=paddle\",\"amp.master_weights=false\""}};
+  for (const auto& [name, set] : variants)
+    sweep += "[[variant]]\nname = \"" + name + "\"\nset = [" + set + "]\n";
+  testing_support::write_bytes(folder_ / "grid.toml", sweep);
+  const auto run = [&] {
+    return testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_paper_miniature",
+                                        {"-c", path("grid.toml"), "-o", path("out"), "--quiet"}, folder_);
+  };
+  const auto first = run();
+  // Three steps prove nothing: claims fail, and the exit code says so.
+  EXPECT_EQ(first.exit_code, static_cast<int>(ExitCode::mismatch)) << first.err;
+  for (int claim = 1; claim <= 6; ++claim)
+    EXPECT_THAT(first.out, HasSubstr("claim " + std::to_string(claim) + ": "));
+  EXPECT_THAT(first.out, HasSubstr("verdict: FAIL"));
+  EXPECT_EQ(column("out/exp_paper_miniature.csv", "variant").size(), 3 * variants.size());
+  for (const char* const figure : {"weight-updates", "activation-gradients", "lost-against-scale"})
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "out/figures" / (std::string(figure) + ".gp"))) << figure;
+  const std::string manifest = read("out/needs-scaling-s8-seed2/manifest.json");
+  const auto second = run();
+  EXPECT_EQ(second.out, first.out);
+  EXPECT_EQ(read("out/needs-scaling-s8-seed2/manifest.json"), manifest);
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
