@@ -60,7 +60,8 @@ void for_each_row(const RangeReport& report, const Row& row) {
   row("all tensors", report.merged());
 }
 
-void print_counts(std::ostream& out, const RangeReport& report, std::optional<double> scale, std::size_t width) {
+void print_counts(std::ostream& out, const RangeReport& report, std::optional<double> scale,
+                  std::size_t width) {
   out << fmt::format("Gradients in FP16 at {}, percent of the finite non-zero values\n",
                      scale ? "loss scale " + scale_name(*scale) : "the loss scale that each tensor carried");
   out << fmt::format("{:<{}}  {:>13} {:>7}  {:>11} {:>11} {:>11} {:>11}{}\n", "tensor", width, "values",
@@ -78,7 +79,8 @@ void print_counts(std::ostream& out, const RangeReport& report, std::optional<do
   });
 }
 
-void print_masses(std::ostream& out, const RangeReport& report, std::optional<double> scale, std::size_t width) {
+void print_masses(std::ostream& out, const RangeReport& report, std::optional<double> scale,
+                  std::size_t width) {
   out << "\nBy magnitude: percent of L1 and of the sum of squares, as bounds; the cosine to what FP16 "
          "keeps\n";
   out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", "tensor", width, "lost L1",
@@ -211,8 +213,8 @@ Json tensor_json(const std::string& name, const ScaledHistograms& gradients, std
 
 }  // namespace
 
-void print_table(std::ostream& out, const RangeReport& report, std::optional<double> scale, const SuggestedScale& suggestion,
-                 std::span<const NamedExactMass> exact) {
+void print_table(std::ostream& out, const RangeReport& report, std::optional<double> scale,
+                 const SuggestedScale& suggestion, std::span<const NamedExactMass> exact) {
   std::size_t width = 11;
   for (const std::string& name : report.tensors()) width = std::max(width, name.size());
   for (const NamedExactMass& entry : exact) width = std::max(width, entry.tensor.size());
@@ -223,8 +225,8 @@ void print_table(std::ostream& out, const RangeReport& report, std::optional<dou
   out << '\n' << suggestion.reasoning << '\n';
 }
 
-void write_json(std::ostream& out, const RangeReport& report, std::optional<double> scale, const SuggestedScale& suggestion,
-                std::span<const NamedExactMass> exact) {
+void write_json(std::ostream& out, const RangeReport& report, std::optional<double> scale,
+                const SuggestedScale& suggestion, std::span<const NamedExactMass> exact) {
   Json tensors = Json::array();
   for (const std::string& name : report.tensors())
     tensors.push_back(tensor_json(name, report.tensor(name), scale));

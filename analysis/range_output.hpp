@@ -23,8 +23,8 @@ struct NamedExactMass {
 /// magnitude (the same zones in percent of L1 and of the sum of squares, the least cosine, the scales that fit), and,
 /// where casts were recorded, their zeros; a fourth one of `exact`, if any. Then the suggestion. No `scale`: every tensor
 /// at the one it carried, which the first table then names.
-void print_table(std::ostream& out, const RangeReport& report, std::optional<double> scale, const SuggestedScale& suggestion,
-                 std::span<const NamedExactMass> exact = {});
+void print_table(std::ostream& out, const RangeReport& report, std::optional<double> scale,
+                 const SuggestedScale& suggestion, std::span<const NamedExactMass> exact = {});
 
 /// {"scale" or null, "tensors": [{"tensor", "recorded_scales": [ascending], "total", "zero", "infinite", "nan", "lost": [lower, upper], "subnormal",
 /// "normal", "overflow", "cast_zeros": {"before", "after"} or null, "l1": {"total": [lower, upper], "lost",
@@ -35,7 +35,7 @@ void print_table(std::ostream& out, const RangeReport& report, std::optional<dou
 /// gradients; cast_zeros are those of the casts as they happened, at their own scale. With `exact` also "exact": [{"tensor",
 /// "scale", "zero", "infinite", "nan", "lost": {"count", "l1", "l2_squared", "l1_share", "l2_squared_share"}, "subnormal",
 /// "normal", "overflow", "total": {"count", "l1", "l2_squared"}}], sums rounded once to FP64. Ends with a newline.
-void write_json(std::ostream& out, const RangeReport& report, std::optional<double> scale, const SuggestedScale& suggestion,
-                std::span<const NamedExactMass> exact = {});
+void write_json(std::ostream& out, const RangeReport& report, std::optional<double> scale,
+                const SuggestedScale& suggestion, std::span<const NamedExactMass> exact = {});
 
 }  // namespace fp16lab::analysis

@@ -139,10 +139,9 @@ class Program {
   }
 
   void add_train() {
-    add_train_options(
-        *add("train", train_description, train_examples,
-             [this](const CommonOptions& common) { return run_train(finish(train_, common)); }),
-        train_);
+    add_train_options(*add("train", train_description, train_examples,
+                           [this](const CommonOptions& common) { return run_train(finish(train_, common)); }),
+                      train_);
   }
 
   void add_sweep() {
@@ -182,15 +181,16 @@ class Program {
   }
 
   void add_report() {
-    CLI::App* command =
-        add("report", "Figures and one offline report.html from runs, sweeps and replays alone",
-            "  fp16lab report results/demo\n"
-            "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
-            [this](const CommonOptions& common) {
-              report_.common = common;
-              return run_report(report_);
-            });
-    command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")->required();
+    CLI::App* command = add(
+        "report", "Figures and one offline report.html from runs, sweeps and replays alone",
+        "  fp16lab report results/demo\n"
+        "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
+        [this](const CommonOptions& common) {
+          report_.common = common;
+          return run_report(report_);
+        });
+    command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
+        ->required();
   }
 
   void add_inspect() {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "analysis/range_output.hpp"
 #include "experiments/array_dumps.hpp"
@@ -76,12 +78,28 @@ double factor_of(const Tensor& tensor, const std::optional<double>& scale) {
   return scale ? *scale / tensor.recorded_scale : 1;
 }
 
-/// All values together, in one panel; none if a ratio of scales is no power of two, because then bins do not meet bins.
-std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors, const std::optional<double>& scale) {
-  // In units of the least factor: values only move down, where the lowest bin holds everything below it.
-  double least = factor_of(tensors.list.front(), scale);
-  for (const Tensor& tensor : tensors.list) least = std::min(least, factor_of(tensor, scale));
-  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, least};
+reports::HistogramPanel panel_of(const Tensor& tensor, const std::optional<double>& scale) {
+  return {tensor.name, tensor.values, factor_of(tensor, scale)};
+}
+
+/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet bins.
+std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
+                                                    const std::optional<double>& scale) {
+  // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
+  double greatest = 0;
+  for (const Tensor& tensor : tensors.list) greatest = std::max(greatest, factor_of(tensor, scale));
+  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, greatest};
+  for (const Tensor& tensor : tensors.list) {
+    const double ratio = factor_of(tensor, scale) / greatest;
+    const int shift = std::ilogb(ratio);
+    if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
+    ExponentHistogram moved = tensor.values;
+    moved.bins.fill(0);
+    for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin)
+      moved.bins[static_cast<std::size_t>(std::max(bin + shift, 0))] +=
+          tensor.values.bins[static_cast<std::size_t>(bin)];
+    all.values += moved;
+  }
   return all;
 }
 
@@ -100,22 +118,25 @@ std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std
     order.resize(reports::max_histogram_panels - 1);
     std::sort(order.begin(), order.end());
   }
-  for (const std::size_t i : order) panels.push_back(tensors.list[i]);
+  std::vector<reports::HistogramPanel> panels;
+  if (std::optional<reports::HistogramPanel> all = merged_panel(tensors, scale))
+    panels.push_back(std::move(*all));
+  for (const std::size_t i : order) panels.push_back(panel_of(tensors.list[i], scale));
   return panels;
 }
 
-void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject, double scale) {
-  const double factor = scale / tensors.recorded_scale;
-  const std::vector<reports::HistogramPanel> panels = panels_of(tensors, factor);
-  const std::string caption =
-      panels.size() <= tensors.list.size()
-          ? fmt::format("the {} of {} that lose most", panels.size() - 1, tensors.list.size())
-          : "";
+void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
+          const std::optional<double>& scale) {
+  const std::vector<reports::HistogramPanel> panels = panels_of(tensors, scale);
+  const std::size_t shown = std::min(tensors.list.size(), reports::max_histogram_panels - 1);
+  const std::string caption = shown < tensors.list.size()
+                                  ? fmt::format("the {} of {} that lose most", shown, tensors.list.size())
+                                  : "";
   const reports::HistogramFigure figure{
       .stem = "hist-" + reports::slug(subject),
-      .title = printable(fmt::format("Gradient magnitudes in FP16, {}, at loss scale {}", subject,
-                                     reports::pretty(reports::scale_text(scale)))),
-      .factor = factor,
+      .title = printable(fmt::format("Gradient magnitudes in FP16, {}, at {}", subject,
+                                     scale ? "loss scale " + reports::pretty(reports::scale_text(*scale))
+                                           : "the loss scales that they carried")),
       .caption = tensors.list.size() > 1 ? caption : ""};
   std::filesystem::create_directories(command.common.out);
   const std::string problem = reports::draw_histogram_figure(figure, panels, command.common.out);
@@ -126,8 +147,9 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
 }
 
 /// The table or the JSON on stdout, with `additions` at the end of the JSON; the figure where it is asked for.
-void show(const HistCommand& command, const Tensors& tensors, const std::string& subject, double scale,
-          const Json& additions, std::span<const analysis::NamedExactMass> exact = {}) {
+void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
+          const std::optional<double>& scale, const Json& additions,
+          std::span<const analysis::NamedExactMass> exact = {}) {
   const analysis::RangeReport report = tensors.report();
   const analysis::SuggestedScale suggestion = analysis::suggest_scale(report);
   if (command.json) {
@@ -165,14 +187,19 @@ void show_run(const HistCommand& command, const std::filesystem::path& run) {
   Tensors tensors;
   for_each_histogram(run, [&](const HistogramRow& row) {
     if (row.step != step) return;
-    tensors.list.push_back({row.tensor, row.before});
+    tensors.list.push_back({row.tensor, row.before, row.loss_scale});
     tensors.rows.push_back(row);
-    tensors.recorded_scale = row.loss_scale;
   });
-  const double scale = command.scale.empty() ? tensors.recorded_scale : parse_scale("--scale", command.scale);
-  if (!command.common.quiet)
-    fmt::print(stderr, "{}: step {}, recorded at loss scale {}, shown at {}\n", run.string(), step,
-               tensors.recorded_scale, scale);
+  const std::optional<double> scale =
+      command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale);
+  if (!command.common.quiet) {
+    const auto [least, greatest] = tensors.recorded_scales();
+    const std::string recorded =
+        least == greatest ? fmt::format("loss scale {}", least)
+                          : fmt::format("loss scales from {} to {}, which differ by tensor", least, greatest);
+    fmt::print(stderr, "{}: step {}, recorded at {}, shown at {}\n", run.string(), step, recorded,
+               scale ? fmt::format("{}", *scale) : "each tensor's own");
+  }
   const std::string name = std::filesystem::absolute(run).lexically_normal().filename().string();
   const std::string subject = fmt::format(
       "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
@@ -227,17 +254,18 @@ void print_notes(const CountedDumps& dumps) {
 
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files) {
   Tensors tensors;
-  if (!command.recorded_scale.empty())
-    tensors.recorded_scale = parse_scale("--recorded-scale", command.recorded_scale);
-  const double scale = command.scale.empty() ? tensors.recorded_scale : parse_scale("--scale", command.scale);
+  const double recorded_scale =
+      command.recorded_scale.empty() ? 1 : parse_scale("--recorded-scale", command.recorded_scale);
+  const double scale = command.scale.empty() ? recorded_scale : parse_scale("--scale", command.scale);
   const CountedDumps dumps = count_dumps(files, command.common.threads);
-  for (const CountedArray& array : dumps.arrays) tensors.list.push_back({array.label, array.counts.values});
+  for (const CountedArray& array : dumps.arrays)
+    tensors.list.push_back({array.label, array.counts.values, recorded_scale});
   if (!command.common.quiet) print_notes(dumps);
   const std::string subject =
       files.size() == 1 ? files.front().filename().string() : fmt::format("{} files", files.size());
   std::vector<analysis::NamedExactMass> exact;
-  if (command.exact_mass) exact = exact_masses(dumps, scale / tensors.recorded_scale, command.common.threads);
-  show(command, tensors, subject, scale, additions_of(dumps, tensors.recorded_scale), exact);
+  if (command.exact_mass) exact = exact_masses(dumps, scale / recorded_scale, command.common.threads);
+  show(command, tensors, subject, scale, additions_of(dumps, recorded_scale), exact);
 }
 
 }  // namespace

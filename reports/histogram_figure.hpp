@@ -14,7 +14,7 @@ namespace fp16lab::reports {
 struct HistogramPanel {
   std::string name;
   ExponentHistogram values;
-  std::optional<double> factor{};  ///< of this panel, in place of the figure's: its values carry another scale
+  std::optional<double> factor{};  ///< of this panel alone, in place of the figure's
 };
 
 struct HistogramFigure {

@@ -162,7 +162,7 @@ std::vector<std::byte> CheckpointFile::read_checked(const std::string& name, Saf
 
 void CheckpointFile::load(TrainingState& state) const {
   // Checkpoints may have been written under what is an alias today.
-  if (amp::canonical_policy_name(metadata("policy")) != state.policy)
+  if (amp::canonical_policy_name(metadata("policy")) != amp::canonical_policy_name(state.policy))
     require_same("policy", state.policy, "scaler.policy");
   require_same("optimizer", state.optimizer, "optimizer.name");
 

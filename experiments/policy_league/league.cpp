@@ -138,6 +138,13 @@ League measure(const SweepPlan& plan, bool quick) {
         for (std::size_t i = first; i < league.rows.size(); ++i)
           if (league.rows[i].policy == name) league.rows[i].replays.push_back(policy);
       }
+      ReplayOptions own;
+      own.contestants = {
+          .policies = {std::string(league_ours), std::string(league_peer)}, .settings = {}, .interval = {}};
+      own.oracle = false;
+      for (const ReplayedPolicy& policy : replay_run(run.folder, own).policies)
+        for (std::size_t i = first; i < league.rows.size(); ++i)
+          if (league.rows[i].policy == policy.name) league.rows[i].own_replays.push_back(policy);
       league.allowed.push_back({.workload = workload, .seed = run.config.train.seed, .band = replay.band});
       for (std::size_t i = first_fixed; i < league.fixed.size(); ++i) {
         FixedScale& fixed = league.fixed[i];

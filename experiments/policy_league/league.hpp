@@ -18,6 +18,7 @@ namespace fp16lab::experiments {
 /// Growth intervals that are longer become this long: the runs are short.
 inline constexpr std::int64_t league_interval = 20;
 inline constexpr std::string_view league_reference = "fp32";
+inline constexpr std::string_view league_ours = "lost-mass", league_peer = "torch";
 /// Why the initial scale of layers: layerwise and groups want to be told which layers there are.
 inline constexpr std::string_view league_groups = "[\"*=2^8\"]";
 
@@ -46,6 +47,8 @@ struct TrainedRuns {
 struct LeagueRow {
   std::string workload, policy;
   std::vector<ReplayedPolicy> replays{};  ///< one a seed
+  /// The same with every parameter as the policy has it, growth intervals too; of the two that claim 1 compares.
+  std::vector<ReplayedPolicy> own_replays{};
   TrainedRuns trained{};
 };
 

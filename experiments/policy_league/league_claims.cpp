@@ -13,7 +13,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr std::string_view ours = "lost-mass", peer = "torch";
 constexpr int workloads_needed = 3;
 constexpr double rise_in_binades = 1;
 constexpr double overflowing_share = 0.1;
@@ -29,9 +28,11 @@ Order at_most(const ReplayInterval& a, const ReplayInterval& b) {
   return {a.lower + a.upper <= b.lower + b.upper, false};
 }
 
-ReplayInterval sum(const LeagueRow& row, ReplayInterval ReplayedPolicy::*member) {
+using Replays = std::vector<ReplayedPolicy>;
+
+ReplayInterval sum(const Replays& replays, ReplayInterval ReplayedPolicy::*member) {
   ReplayInterval total;
-  for (const ReplayedPolicy& replay : row.replays) {
+  for (const ReplayedPolicy& replay : replays) {
     total.lower += (replay.*member).lower;
     total.upper += (replay.*member).upper;
   }
@@ -42,35 +43,36 @@ ClaimVerdict verdict_of(bool holds) { return holds ? ClaimVerdict::holds : Claim
 
 void append(std::string& text, const std::string& more) { text += (text.empty() ? "" : "; ") + more; }
 
-LeagueClaim judge_lost_mass(const League& league) {
+/// `replays`: which of a row's.
+LeagueClaim judge_lost_mass(const League& league, Replays LeagueRow::*replays, const std::string& interval) {
   LeagueClaim claim{
-      .claim = "lost-mass loses no more of the gradients than torch's rule, and skips no more steps",
-      .criterion = fmt::format("replayed on the FP32 runs (growth interval {}): no more skips and no more "
-                               "lost L1, over all seeds, on at "
-                               "least {} of {} workloads; overlapping bounds are judged by their middles",
-                               league_interval, workloads_needed, league.workloads.size())};
+      .claim = fmt::format("{} loses no more of the gradients than {}'s rule, and skips no more steps ({})",
+                           league_ours, league_peer, interval),
+      .criterion =
+          fmt::format("replayed on the FP32 runs: no more skips and no more lost L1, over all seeds, on at "
+                      "least {} of {} workloads; overlapping bounds are judged by their middles",
+                      workloads_needed, league.workloads.size())};
   int good = 0;
   double most = 0;
   bool any = true;
   for (const std::string& workload : league.workloads) {
-    const LeagueRow& a = league.row(workload, ours);
-    const LeagueRow& b = league.row(workload, peer);
-    any = any && !a.replays.empty() && !b.replays.empty();
+    const Replays& a = league.row(workload, league_ours).*replays;
+    const Replays& b = league.row(workload, league_peer).*replays;
+    any = any && !a.empty() && !b.empty();
+    if (!any) break;
     const ReplayInterval skips_a = sum(a, &ReplayedPolicy::skips), skips_b = sum(b, &ReplayedPolicy::skips);
-    ReplayInterval lost_a = sum(a, &ReplayedPolicy::lost_l1), lost_b = sum(b, &ReplayedPolicy::lost_l1);
+    const ReplayInterval lost_a = sum(a, &ReplayedPolicy::lost_l1), lost_b = sum(b, &ReplayedPolicy::lost_l1);
     const Order skips = at_most(skips_a, skips_b), lost = at_most(lost_a, lost_b);
     good += skips.holds && lost.holds ? 1 : 0;
-    for (const LeagueRow* const row : {&a, &b})
-      for (const ReplayedPolicy& replay : row->replays) most = std::max(most, replay.lost_l1.upper);
-    const auto mean = [](ReplayInterval interval, std::size_t n) {
-      return percent_text({interval.lower / static_cast<double>(n), interval.upper / static_cast<double>(n)});
+    for (const Replays* const side : {&a, &b})
+      for (const ReplayedPolicy& replay : *side) most = std::max(most, replay.lost_l1.upper);
+    const auto mean = [](ReplayInterval total, std::size_t n) {
+      return percent_text({total.lower / static_cast<double>(n), total.upper / static_cast<double>(n)});
     };
-    if (any)
-      append(claim.measured,
-             fmt::format("{}: skips {} against {}, lost L1 {} % against {} %: {}{}", workload,
-                         interval_text(skips_a), interval_text(skips_b), mean(lost_a, a.replays.size()),
-                         mean(lost_b, b.replays.size()), skips.holds && lost.holds ? "yes" : "no",
-                         skips.certain && lost.certain ? "" : " by the middles"));
+    append(claim.measured, fmt::format("{}: skips {} against {}, lost L1 {} % against {} %: {}{}", workload,
+                                       interval_text(skips_a), interval_text(skips_b), mean(lost_a, a.size()),
+                                       mean(lost_b, b.size()), skips.holds && lost.holds ? "yes" : "no",
+                                       skips.certain && lost.certain ? "" : " by the middles"));
   }
   if (any)
     append(
@@ -194,7 +196,9 @@ std::string_view name_of(ClaimVerdict verdict) {
 }
 
 std::vector<LeagueClaim> judge(const League& league) {
-  return {judge_lost_mass(league), judge_rise(league), judge_convergence(league), judge_prediction(league)};
+  return {judge_lost_mass(league, &LeagueRow::own_replays, "each with its own growth interval"),
+          judge_lost_mass(league, &LeagueRow::replays, fmt::format("growth interval {}", league_interval)),
+          judge_rise(league), judge_convergence(league), judge_prediction(league)};
 }
 
 std::vector<LeagueClaim> judge_quick(const League& league) {

@@ -270,5 +270,37 @@ TEST(RangeOutputTest, TableAndJson) {
               HasSubstr("\"smallest_sufficient\": " + std::to_string(*suggestion.smallest_sufficient)));
 }
 
+TEST(RangeOutputTest, WithoutAScaleEveryTensorIsShownAtItsOwn) {
+  RangeReport report;
+  const std::vector<float> values{0x1p-20f, 1.5f};  // as they were carried: one subnormal, one normal
+  report.add("a", histogram_of(values), 0x1p2);
+  report.add("b", histogram_of(values), 0x1p10);
+  const CountInterval none{0, 0}, one{1, 1}, both{2, 2};
+  for (const char* const name : {"a", "b"}) {
+    const RangeCounts counts = report.tensor(name).at_scale(std::nullopt);
+    EXPECT_EQ(counts.lost, none) << name;
+    EXPECT_EQ(counts.subnormal, one) << name;
+    EXPECT_EQ(counts.normal, one) << name;
+  }
+  EXPECT_EQ(report.merged().at_scale(std::nullopt).subnormal, both);
+  EXPECT_EQ(report.tensor("b").at_scale(0x1p2).lost, one);  // 2^-28: what one scale for both would say
+  EXPECT_EQ(report.tensor("b").mass_at(std::nullopt).l1.lost.share(), (MassInterval{0, 0}));
+  EXPECT_GT(report.tensor("b").mass_at(0x1p2).l1.lost.share().lower, 0);
+  // In units of the unscaled gradients: a's 1.5 / 4 and b's 1.5 / 1024, give or take their bin.
+  EXPECT_LE(report.merged().mass_at(std::nullopt).l1.total.lower, 1.5 / 4 + 1.5 / 1024);
+  EXPECT_GE(report.merged().mass_at(std::nullopt).l1.total.upper, 1.5 / 4 + 1.5 / 1024);
+  EXPECT_LT(report.merged().mass_at(std::nullopt).l1.total.upper, 1);
+  EXPECT_THAT(report.merged().recorded_scales(), ::testing::ElementsAre(0x1p2, 0x1p10));
+
+  std::ostringstream table, json;
+  print_table(table, report, std::nullopt, suggest_scale(report));
+  EXPECT_THAT(table.str(), HasSubstr("at the loss scale that each tensor carried"));
+  EXPECT_THAT(table.str(), ::testing::ContainsRegex("b +2 +0 +0 +50\\.0 +50\\.0 +0  2\\^10\n"));
+  EXPECT_THAT(table.str(),
+              ::testing::ContainsRegex("all tensors +4 +0 +0 +50\\.0 +50\\.0 +0  2\\^2 \\.\\. 2\\^10\n"));
+  write_json(json, report, std::nullopt, suggest_scale(report));
+  EXPECT_THAT(json.str(), HasSubstr("\"scale\": null"));
+}
+
 }  // namespace
 }  // namespace fp16lab::analysis

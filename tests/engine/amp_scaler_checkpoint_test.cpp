@@ -204,7 +204,7 @@ TEST(ScalerCheckpoint, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(error(two, three), HasSubstr("tensor 'scaler.loss2' is missing"));
   OneScaler disabled({.policy = "dynamic", .enabled = false});
   EXPECT_THAT(error(one, disabled),
-              AllOf(HasSubstr("scaler.policy = \"dynamic\""), HasSubstr("this run has \"disabled\"")));
+              AllOf(HasSubstr("scaler.policy = \"torch\""), HasSubstr("this run has \"disabled\"")));
 }
 
 }  // namespace

@@ -243,7 +243,7 @@ TEST_F(Checkpoint, WhatDoesNotFitIsAnErrorNamingTensorAndReason) {
   RunSetup fixed;
   fixed.scaler.policy = "fixed";
   EXPECT_THAT(error_of([](Edit&) {}, fixed),
-              HasSubstr("written with scaler.policy = \"dynamic\", but this run has \"fixed\""));
+              HasSubstr("written with scaler.policy = \"torch\", but this run has \"fixed\""));
   RunSetup sgd;
   sgd.optimizer.name = "sgd";
   EXPECT_THAT(error_of([](Edit&) {}, sgd), HasSubstr("optimizer.name = \"adam\""));

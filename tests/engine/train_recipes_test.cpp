@@ -47,7 +47,7 @@ HandResult hand_loop(const RunSetup& setup, const std::vector<HostBatch>& batche
   const bool o1 = setup.amp.level == Level::O1;
   const auto accumulate = static_cast<std::uint64_t>(setup.train.accumulate);
   HandResult result{.model = hand_model(*backend, *make_mlp(*backend)), .scales = {}, .skipped = {}};
-  HandScale scale{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
+  HandScale scale{.scale = setup.scaler.initial_scale.value_or(65536), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value_or(2000))};
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
     HostValues gradients;
     for (std::uint64_t i = 0; i < accumulate; ++i) {

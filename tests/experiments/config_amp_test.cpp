@@ -238,7 +238,9 @@ TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
     else if (auto* const* integer = std::get_if<std::int64_t*>(&field))
       ++**integer;
     else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
-      **parameter = before.scaler.parameter(key.parameter->name).value() + 1;
+      **parameter = key.parameter->kind == engine::amp::PolicyParameter::Kind::boolean
+                         ? 1 - before.scaler.parameter(key.parameter->name).value()
+                         : before.scaler.parameter(key.parameter->name).value() + 1;
     else
       *std::get<double*>(field) *= 0.75;
     EXPECT_THAT(usage_error_of([&] { require_resumable(before, other, "run"); }), HasSubstr(key.name));

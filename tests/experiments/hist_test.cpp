@@ -5,6 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/experiments/small_runs.hpp"
 #include "tests/support/array_files.hpp"
@@ -166,6 +170,93 @@ TEST_F(Hist, ARunAndADumpInOneCall) {
   EXPECT_LT(result.out.find("fc1.weight"), result.out.find("\ng "));
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.gp")));
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
+}
+
+/// A line of histograms.jsonl as its own tensor carried it.
+struct Recorded {
+  std::string tensor;
+  double scale = 0;
+  int first = 0;  ///< exponent of the lowest bin that counted something
+  std::uint64_t values = 0, lost = 0;
+};
+
+/// Of the newest step in the file. "lost" counts the bins up to (2^-26, 2^-25], which FP16 rounds to zero.
+std::vector<Recorded> newest_rows(const std::string& lines) {
+  std::vector<Recorded> rows;
+  std::uint64_t step = 0;
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) {
+    const json row = json::parse(line);
+    if (row.at("step") != step) rows.clear();
+    step = row.at("step");
+    const json& before = row.at("before");
+    Recorded recorded{
+        .tensor = row.at("tensor"), .scale = row.at("loss_scale"), .first = before.at("first_exponent")};
+    int exponent = recorded.first;
+    for (const json& count : before.at("counts")) {
+      recorded.values += count.get<std::uint64_t>();
+      if (exponent++ <= -26) recorded.lost += count.get<std::uint64_t>();
+    }
+    rows.push_back(recorded);
+  }
+  return rows;
+}
+
+TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
+  ASSERT_EQ(train("run", {"--set", "scaler.policy=groups", "--set", "scaler.initial_scale=1", "--set",
+                          "scaler.groups=fc1=2^10,*=2^-14", "--set", "train.steps=3"})
+                .exit_code,
+            0);
+  const std::vector<Recorded> rows = newest_rows(read("run/histograms.jsonl"));
+  const json own = hist({path("run")});
+  EXPECT_THAT(err_, HasSubstr("recorded at loss scales from 6.103515625e-05 to 1024, which differ by tensor, "
+                              "shown at each tensor's own"));
+  EXPECT_TRUE(own.at("scale").is_null());
+  ASSERT_EQ(own.at("tensors").size(), rows.size());
+  const json at_one = hist({path("run"), "--scale", "1"});
+  EXPECT_THAT(err_, HasSubstr("which differ by tensor, shown at 1\n"));
+  EXPECT_EQ(at_one.at("scale"), 1);
+  std::uint64_t lost = 0;
+  int differ = 0;
+  for (const Recorded& row : rows) {
+    const json entry = tensor(own, row.tensor);
+    EXPECT_EQ(entry.at("recorded_scales"), json({row.scale})) << row.tensor;
+    EXPECT_EQ(entry.at("lost"), json({row.lost, row.lost})) << row.tensor;
+    // The casts of the run itself rounded as many to zero.
+    const json& zeros = entry.at("cast_zeros");
+    ASSERT_FALSE(zeros.is_null()) << row.tensor;
+    EXPECT_EQ(zeros.at("after").get<std::uint64_t>() - zeros.at("before").get<std::uint64_t>(), row.lost)
+        << row.tensor;
+    lost += row.lost;
+    differ += entry.at("lost") != tensor(at_one, row.tensor).at("lost");
+  }
+  EXPECT_GT(lost, 0u);
+  EXPECT_GT(differ, 0) << "no tensor tells its own scale from another";
+  EXPECT_EQ(own.at("merged").at("lost"), json({lost, lost}));
+
+  // The figures: bins move by what lies between the scale of the tensor and that of the figure, here 2^3.
+  for (const auto& [scale, log2_scale] : {std::pair("", 0.0), std::pair("2^3", 3.0)}) {
+    std::vector<std::string> arguments{"hist", path("run"), "-o", path("figures")};
+    if (*scale != '\0') arguments.insert(arguments.end(), {"--scale", scale});
+    ASSERT_EQ(fp16lab(arguments).exit_code, 0);
+    const std::string data = read("figures/hist-run-step-3.dat");
+    double lowest = 1000;
+    int drawn = 0;
+    for (const Recorded& row : rows) {
+      if (row.values == 0) continue;
+      const double first = *scale == '\0' ? row.first : row.first + log2_scale - std::log2(row.scale);
+      lowest = std::min(lowest, first);
+      const std::string block = "# " + row.tensor + "\n";
+      if (data.find(block) == std::string::npos) continue;  // not among those that lose most
+      EXPECT_THAT(data, HasSubstr(block + std::to_string(static_cast<int>(first)) + "\t")) << row.tensor;
+      ++drawn;
+    }
+    EXPECT_GT(drawn, 1);
+    EXPECT_THAT(data, HasSubstr("# all " + std::to_string(rows.size()) + " tensors\n" +
+                                std::to_string(static_cast<int>(lowest)) + "\t"));
+    EXPECT_THAT(read("figures/hist-run-step-3.gp"),
+                HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
+  }
 }
 
 }  // namespace

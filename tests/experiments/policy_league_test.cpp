@@ -66,13 +66,20 @@ TEST(LeagueClaims, LostMassIsJudgedByTheMiddlesWhereBoundsOverlap) {
   const std::array<ReplayInterval, 4> by_middle{{{0, 4}, {2, 4}, {0.1, 0.2}, {0.1, 0.3}}};
   const std::array<ReplayInterval, 4> skips_more{{{5, 5}, {3, 4}, {0, 0}, {0.2, 0.2}}};
   const std::array<ReplayInterval, 4> loses_more{{{0, 0}, {3, 4}, {0.3, 0.3}, {0.1, 0.2}}};
-  const LeagueClaim three = judge(made_league({good, by_middle, good, skips_more}))[0];
+  const LeagueClaim three = judge(made_league({good, by_middle, good, skips_more}))[1];
   EXPECT_EQ(three.verdict, ClaimVerdict::holds);
   EXPECT_THAT(
       three.measured,
       HasSubstr("w1: skips 0..4 against 2..4, lost L1 10..20 % against 10..30 %: yes by the middles"));
   EXPECT_THAT(three.measured, HasSubstr("w3: skips 5 against 3..4, lost L1 0 % against 20 %: no"));
-  EXPECT_EQ(judge(made_league({good, loses_more, good, skips_more}))[0].verdict, ClaimVerdict::fails);
+  EXPECT_EQ(judge(made_league({good, loses_more, good, skips_more}))[1].verdict, ClaimVerdict::fails);
+
+  // The first claim is the same about the replays with each policy's own growth interval, and about nothing else.
+  League own = made_league({good, loses_more, good, skips_more});
+  EXPECT_EQ(judge(own)[0].verdict, ClaimVerdict::undecided) << "there are none";
+  for (LeagueRow& row : own.rows) row.own_replays = own.row("w0", row.policy).replays;
+  EXPECT_EQ(judge(own)[0].verdict, ClaimVerdict::holds);
+  EXPECT_EQ(judge(own)[1].verdict, ClaimVerdict::fails);
 }
 
 TEST(LeagueClaims, ScalesRiseOnlyIfTheyDoInEverySeed) {
@@ -89,16 +96,16 @@ TEST(LeagueClaims, ScalesRiseOnlyIfTheyDoInEverySeed) {
     add(workload, 1, 2);
     add(workload, 2, 1.5);
   }
-  EXPECT_EQ(judge(league)[1].verdict, ClaimVerdict::holds);
+  EXPECT_EQ(judge(league)[2].verdict, ClaimVerdict::holds);
   add("w2", 3, 1);
-  EXPECT_EQ(judge(league)[1].verdict, ClaimVerdict::fails) << "one binade is not more than one";
+  EXPECT_EQ(judge(league)[2].verdict, ClaimVerdict::fails) << "one binade is not more than one";
 }
 
 TEST(LeagueClaims, APolicyBehindFp32IsNamed) {
   League league = made_league({{}});
-  EXPECT_EQ(judge(league)[2].verdict, ClaimVerdict::holds);
+  EXPECT_EQ(judge(league)[3].verdict, ClaimVerdict::holds);
   league.rows.push_back({.workload = "w0", .policy = "sleepy", .trained = trained({2, 2.01}, {100, 100})});
-  const LeagueClaim claim = judge(league)[2];
+  const LeagueClaim claim = judge(league)[3];
   EXPECT_EQ(claim.verdict, ClaimVerdict::fails);
   EXPECT_THAT(claim.measured, HasSubstr("sleepy on w0"));
   EXPECT_THAT(claim.measured, HasSubstr("1 of 3 pairs"));
@@ -117,7 +124,7 @@ TEST(LeagueClaims, LostMassAgainstLostValuesAsPredictors) {
   add(0.4, 0.01, 1, 0);
   add(0.6, 0.1, 2, 0);
   add(0.9, 0.9, -50, 200);  // mostly skipped: not underflow's fault
-  const LeagueClaim claim = judge(league)[3];
+  const LeagueClaim claim = judge(league)[4];
   EXPECT_EQ(claim.verdict, ClaimVerdict::holds);
   EXPECT_THAT(claim.measured,
               HasSubstr("3 points (1 left out): +0.500 for the share of lost values, +1.000 for lost L1"));
@@ -156,7 +163,7 @@ TEST_F(PolicyLeague, RunsRepeatsNothingAndDecidesNothingWhenQuick) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("6 runs"));
   EXPECT_THAT(first.out, HasSubstr("\nlost-mass "));
-  EXPECT_THAT(first.out, HasSubstr("claim 4: "));
+  EXPECT_THAT(first.out, HasSubstr("claim 5: "));
   EXPECT_THAT(first.out, HasSubstr("verdict: UNDECIDED"));
   EXPECT_EQ(first.out.find("verdict: PASS"), std::string::npos);
   EXPECT_EQ(column("out/exp_policy_league.csv", "policy").size(), 4u);
