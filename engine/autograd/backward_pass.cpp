@@ -298,7 +298,7 @@ CastProbe BackwardPass::taken_rounding(std::uint32_t watch) {
   const auto found =
       std::find_if(kept.begin(), kept.end(), [watch](const auto& entry) { return entry.watch == watch; });
   if (found == kept.end()) return {};
-  const CastProbe probe = found->probe;
+  CastProbe probe = found->probe;
   kept.erase(found);
   return probe;
 }

@@ -14,9 +14,10 @@ namespace {
 
 std::string refusal_of(const NpyHeader& header) {
   const bool ordered = header.byte_order == '<' || header.byte_order == '>' || header.byte_order == '=';
+  const std::uint64_t bytes = header.element_bytes.value_or(0);
   switch (header.kind) {
     case 'f':
-      if (header.element_bytes != 2u && header.element_bytes != 4u && header.element_bytes != 8u)
+      if (bytes != 2u && bytes != 4u && bytes != 8u)
         return "only floating-point numbers of 2, 4 and 8 bytes are counted";
       return ordered ? "" : "its type has no byte order";
     case 'i':
