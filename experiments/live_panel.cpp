@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 
 #include "experiments/interrupt.hpp"
@@ -77,7 +78,7 @@ std::string sparkline(const std::vector<double>& values, int width, bool unicode
   if (width < 1 || values.empty()) return "";
   const std::size_t shown = std::min(values.size(), static_cast<std::size_t>(width));
   const auto begin = values.end() - static_cast<std::ptrdiff_t>(shown);
-  double least = INFINITY, greatest = -INFINITY;
+  double least = std::numeric_limits<double>::infinity(), greatest = -least;
   for (auto value = begin; value != values.end(); ++value) {
     if (!std::isfinite(*value)) continue;
     least = std::min(least, *value);

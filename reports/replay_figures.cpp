@@ -140,7 +140,7 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
         above(100 * policy->lost_l1.lower, floor_percent), above(100 * policy->lost_l1.upper, floor_percent),
         above(1 - policy->cosine.upper, floor_angle), above(1 - policy->cosine.lower, floor_angle));
     std::string label = pretty(policy->label);
-    if (is_yardstick(*policy)) label = "(" + label + ")";
+    if (is_yardstick(*policy)) label.insert(0, "(").append(")");
     tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(label), place);
   }
   const std::string title = fmt::format("Policies replayed on {}: less is better", replay.run);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 #include "analysis/comparison.hpp"
@@ -28,7 +29,7 @@ std::string draw_highest_scales(const League& league, const std::filesystem::pat
       "# step, log2 of the largest scale without overflow, smallest that loses at most 1 % of L1; a block a "
       "run\n";
   std::string panels;
-  double low = INFINITY, high = -INFINITY;
+  double low = std::numeric_limits<double>::infinity(), high = -low;
   int block = 0;
   for (const std::string& workload : league.workloads) {
     std::string plot;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "analysis/comparison.hpp"
 #include "experiments/policy_league/league.hpp"
@@ -43,7 +44,7 @@ Cells cells_of(const LeagueRow& row) {
   if (was_replayed(row)) {
     cells[1] = interval_text(total_skips(row));
     cells[2] = percent_text(mean_lost_l1(row));
-    double lower = INFINITY, upper = -INFINITY;
+    double lower = std::numeric_limits<double>::infinity(), upper = -lower;
     for (const ReplayedPolicy& replay : row.replays) {
       lower = std::min(lower, replay.log2_scale_lower.back());
       upper = std::max(upper, replay.log2_scale_upper.back());

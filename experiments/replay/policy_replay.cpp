@@ -95,16 +95,16 @@ std::vector<PolicyReplay::Node> PolicyReplay::successors(const Node& node, StepJ
 void PolicyReplay::step_set(StepJudge& judge, std::uint64_t step) {
   std::vector<Node> next;
   for (const Node& node : states_)
-    for (Node& after : successors(node, judge, Answer::both)) next.push_back(std::move(after));
+    for (const Node& after : successors(node, judge, Answer::both)) next.push_back(after);
   const auto before = [](const Node& a, const Node& b) {
     const int order = compare(a.state, b.state);
     return order != 0 ? order < 0 : a.stopped < b.stopped;
   };
   std::stable_sort(next.begin(), next.end(), before);
   states_.clear();
-  for (Node& node : next) {
+  for (const Node& node : next) {
     if (states_.empty() || before(states_.back(), node)) {
-      states_.push_back(std::move(node));
+      states_.push_back(node);
       continue;
     }
     Costs& costs = states_.back().costs;

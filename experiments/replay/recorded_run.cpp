@@ -81,14 +81,9 @@ class StepAssembly {
 
   /// The observed step in current_, behind the steps that have no histograms.
   void emit() {
-    if (!begun_) {
-      while (next_ < steps().size() && steps()[next_].step < current_.step) ++next_;
-    } else if (!recorded_only_) {
-      for (; next_ < steps().size() && steps()[next_].step < current_.step; ++next_)
-        emit_held(steps()[next_]);
-    } else {
-      while (next_ < steps().size() && steps()[next_].step < current_.step) ++next_;
-    }
+    const bool hold = begun_ && !recorded_only_;
+    for (; next_ < steps().size() && steps()[next_].step < current_.step; ++next_)
+      if (hold) emit_held(steps()[next_]);
     if (next_ == steps().size()) return;  // killed between its histograms and its row
     if (steps()[next_].step != current_.step)
       fail(fmt::format("step {}, which {} does not have", current_.step, run_file::steps));

@@ -11,19 +11,22 @@
 
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/printable_text.hpp"
+#include "numerics/files/run_json_values.hpp"
 
 namespace fp16lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using run_json::as_count;
+using run_json::as_number;
+using run_json::get_array;
+using run_json::get_flag;
+using run_json::get_string;
+using run_json::Json;
+using run_json::member;
+using run_json::number;
+using run_json::wrong_type;
 
 // Writing.
-
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 Json numbers(const std::vector<double>& values) {
   Json array = Json::array();
@@ -83,50 +86,6 @@ Json policy_json(const ReplayedPolicy& policy) {
 }
 
 // Reading.
-
-const Json& member(const Json& object, std::string_view key) {
-  if (!object.is_object()) throw std::runtime_error(fmt::format("expected an object with the key '{}'", key));
-  const auto found = object.find(key);
-  if (found == object.end()) throw std::runtime_error(fmt::format("the key '{}' is missing", key));
-  return *found;
-}
-
-[[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value) {
-  std::string shown = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (shown.size() > 40) shown = shown.substr(0, 40) + "...";
-  throw std::runtime_error(fmt::format("'{}' must be {}, not {}", key, expected, shown));
-}
-
-double as_number(const Json& value, std::string_view key) {
-  if (value.is_number()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "Infinity") return std::numeric_limits<double>::infinity();
-  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
-  wrong_type(key, "a number, \"NaN\", \"Infinity\" or \"-Infinity\"", value);
-}
-
-std::uint64_t as_count(const Json& value, std::string_view key) {
-  if (!value.is_number_unsigned()) wrong_type(key, "a whole number >= 0", value);
-  return value.get<std::uint64_t>();
-}
-
-std::string get_string(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_string()) wrong_type(key, "a string", value);
-  return value.get<std::string>();
-}
-
-bool get_flag(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_boolean()) wrong_type(key, "true or false", value);
-  return value.get<bool>();
-}
-
-const Json& get_array(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_array()) wrong_type(key, "an array", value);
-  return value;
-}
 
 std::vector<double> get_numbers(const Json& object, std::string_view key) {
   std::vector<double> values;

@@ -23,19 +23,20 @@ const Json& member(const Json& object, std::string_view key) {
 }
 
 [[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value) {
-  std::string shown = value.dump();
+  std::string shown = dump(value, -1);
   if (shown.size() > 40) shown = shown.substr(0, 40) + "...";
   throw std::runtime_error(fmt::format("'{}' must be {}, not {}", key, expected, shown));
 }
 
-double get_number(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
+double as_number(const Json& value, std::string_view key) {
   if (value.is_number()) return value.get<double>();
   if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (value == "Infinity") return std::numeric_limits<double>::infinity();
   if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
   wrong_type(key, "a number, \"NaN\", \"Infinity\" or \"-Infinity\"", value);
 }
+
+double get_number(const Json& object, std::string_view key) { return as_number(member(object, key), key); }
 
 std::uint64_t as_count(const Json& value, std::string_view key) {
   if (!value.is_number_unsigned()) wrong_type(key, "a whole number >= 0", value);

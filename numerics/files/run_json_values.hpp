@@ -1,4 +1,4 @@
-// The values that the run folder's JSON is made of. Internal to numerics/files.
+// The values that the JSON of run folders and replays is made of. Internal to numerics/files.
 //
 // A reader that does not find what it expects throws std::runtime_error saying which key, what would be right and what is
 // there; the caller adds file and line.
@@ -31,6 +31,7 @@ std::string dump(const Json& json, int indent);
 
 [[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value);
 const Json& member(const Json& object, std::string_view key);
+double as_number(const Json& value, std::string_view key);
 std::uint64_t as_count(const Json& value, std::string_view key);
 std::string as_string(const Json& value, std::string_view key);
 
