@@ -73,6 +73,6 @@ int main(int argc, char** argv) {
       argc, argv,
       {"exp_paper_miniature", "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
        "  exp_paper_miniature -o results/exp_paper_miniature\n"
-       "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o /tmp/small"},
+       "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small"},
       run_exp_paper_miniature);
 }

@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
       {"exp_policy_league",
        "Which loss-scale policy skips least, loses least and trains best?",
        "  exp_policy_league -o results/exp_policy_league --threads 2\n"
-       "  exp_policy_league --quick -o /tmp/league",
+       "  exp_policy_league --quick -o results/league",
        {},
        {{"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing",
          &quick}}},
