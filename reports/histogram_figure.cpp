@@ -128,7 +128,7 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
 std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, std::size_t block,
                            bool first_of_row) {
   const analysis::ZoneRates rates =
-      analysis::rates_of(count_ranges(panel.values, panel.factor.value_or(figure.factor)));
+      analysis::rates_of(count_ranges(panel.values, fp16_range, panel.factor.value_or(figure.factor)));
   std::string name = panel.name;
   if (name.size() > 42) name = "..." + name.substr(name.size() - 39);  // its end tells it from its neighbours
   std::string body = fmt::format(
