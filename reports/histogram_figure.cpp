@@ -12,6 +12,7 @@
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/rate_text.hpp"
+#include "reports/text_fit.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -83,27 +84,49 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
   return blocks;
 }
 
-std::string frame(const HistogramFigure& figure, int rows, int columns, int height, const Blocks& blocks) {
+/// Pixels around and between the panels.
+constexpr int panel_width = 366, panel_height = 130, between = 80, left_edge = 64, right_edge = 14;
+
+struct Layout {
+  int rows = 1, columns = 1, width = 0, height = 0, above = 0, below = 0;
+};
+
+Layout layout_of(std::size_t panels) {
+  const int count = static_cast<int>(panels);
+  Layout layout;
+  layout.columns = count <= 2 ? count : count == 4 ? 2 : 3;
+  layout.rows = (count + layout.columns - 1) / layout.columns;
+  // One panel needs the width of the words above it.
+  layout.width = layout.columns == 1 ? 780 : (panel_width + 14) * layout.columns + left_edge;
+  return layout;
+}
+
+std::string frame(const HistogramFigure& figure, Layout& layout, const Blocks& blocks) {
+  const FigureTitle title = figure_title(figure.title, layout.width);
+  const FigureNote note("Percent of the non-zero values against magnitude, scale included" +
+                            std::string(blocks.cut ? "; bars outside of the axis are in the rates. " : ". ") +
+                            figure.caption,
+                        layout.width);
+  layout.above = 84 + title.extra_height;
+  layout.below = 40 + note.height();
+  layout.height = layout.above + layout.below + layout.rows * panel_height + (layout.rows - 1) * between;
+  const double width = layout.width, height = layout.height;
   std::string body = fmt::format(
-      "  set multiplot layout {},{} title {} noenhanced font \",14\" margins 0.07,0.985,{:.3f},{:.3f} "
-      "spacing "
-      "0.035,{:.3f}\n",
-      rows, columns, gnuplot_string(figure.title), 72.0 / height, 1 - 102.0 / height, 80.0 / height);
-  const auto legend = [&](int label, double x, std::string_view zone, std::string_view color) {
-    body += fmt::format("  set label {} \"{{/:Bold {}}}\" at screen {},screen {:.3f} left tc rgb \"{}\"\n",
-                        label, zone, x, 1 - 50.0 / height, color);
+      "  set multiplot layout {},{} title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} "
+      "spacing {:.4f},{:.4f}\n",
+      layout.rows, layout.columns, title.quoted, left_edge / width, 1 - right_edge / width,
+      layout.below / height, 1 - layout.above / height, 14 / width, between / height);
+  double x = left_edge;
+  const auto legend = [&](int label, std::string_view zone, std::string_view color) {
+    body += fmt::format("  set label {} {} at screen {:.4f},screen {:.4f} left tc rgb \"{}\"\n", label,
+                        gnuplot_bold(zone), x / width, 1 - (layout.above - 46) / height, color);
+    x += text_width(zone, 12, true) + 18;
   };
-  const double wide = columns == 1 ? 1.5 : 1;  // narrow figures need more of their width for the words
-  legend(100, 0.07, "rounds to zero: to 2⁻²⁵", lost_color);
-  legend(101, 0.07 + 0.2 * wide, "subnormal: to 2⁻¹⁴", subnormal_color);
-  legend(102, 0.07 + 0.37 * wide, "normal", normal_color);
-  legend(103, 0.07 + 0.45 * wide, "overflow: from 65520", overflow_color);
-  body += fmt::format(
-      "  set label 104 {} at screen 0.985,screen {:.3f} right noenhanced tc rgb \"#555555\"\n"
-      "  set label 105 \"percent of the non-zero values against magnitude, scale included{}\" at screen "
-      "0.07,screen {:.3f} left tc rgb \"#555555\"\n",
-      gnuplot_string(figure.caption), 1 - 50.0 / height,
-      blocks.cut ? "; bars outside of the axis are in the rates" : "", 18.0 / height);
+  legend(100, "rounds to zero: to 2⁻²⁵", lost_color);
+  legend(101, "subnormal: to 2⁻¹⁴", subnormal_color);
+  legend(102, "normal", normal_color);
+  legend(103, "overflow: from 65520", overflow_color);
+  body += note.commands(layout.height);
   body += fmt::format(
       "  set key off\n  set boxwidth 0.92\n  unset grid\n  set xrange [{}:{}]\n  set yrange [0:{:.3g}]\n  "
       "set xtics {} "
@@ -125,17 +148,17 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
   return body;
 }
 
-std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, std::size_t block,
-                           bool first_of_row) {
+std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, const Layout& layout,
+                           std::size_t block) {
   const analysis::ZoneRates rates =
       analysis::rates_of(count_ranges(panel.values, panel.factor.value_or(figure.factor)));
-  std::string name = panel.name;
-  if (name.size() > 42) name = "..." + name.substr(name.size() - 39);  // its end tells it from its neighbours
+  const std::string zeros = "exact zeros " + rate_text(rates.zero);
+  const int width = layout.columns == 1 ? layout.width - left_edge - right_edge : panel_width - 10;
   std::string body = fmt::format(
       "  set label 1 {} at graph 0,graph 1.17 left\n"
-      "  set label 2 \"exact zeros {}\" at graph 1,graph 1.17 right font \"DejaVu Sans,10\" tc rgb "
+      "  set label 2 {} at graph 1,graph 1.17 right font \"DejaVu Sans,10\" tc rgb "
       "\"#555555\"\n",
-      gnuplot_bold(name), rate_text(rates.zero));
+      gnuplot_bold(shortened(panel.name, width - text_width(zeros, 10) - 16, 12, true)), gnuplot_string(zeros));
   // Each zone has its rate above it, in its colour; the last one is too narrow to be centred over.
   const auto zone_rate = [&](int label, const analysis::RateInterval& rate, const std::string& x,
                              std::string_view alignment, std::string_view color) {
@@ -148,6 +171,7 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
   zone_rate(5, rates.normal, middle(normal_edge, overflow_edge), "center", normal_color);
   zone_rate(6, rates.overflow, "graph 1", "right", overflow_color);
   // All panels have the same axes: the first of a row names the heights.
+  const bool first_of_row = block % static_cast<std::size_t>(layout.columns) == 0;
   body += fmt::format("  set ytics format \"{}\"\n  plot \\\n", first_of_row ? "%g %%" : "");
   for (int zone = 0; zone < 2 * cut_zones; ++zone) {
     const ZoneStyle& style = styles.at(static_cast<std::size_t>(zone % cut_zones));
@@ -161,26 +185,28 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
 
 }  // namespace
 
-std::string draw_histogram_figure(const HistogramFigure& figure, std::span<const HistogramPanel> panels,
-                                  const std::filesystem::path& folder, const std::string& gnuplot) {
+void write_histogram_figure(const HistogramFigure& figure, std::span<const HistogramPanel> panels,
+                            const std::filesystem::path& folder) {
   if (panels.empty() || panels.size() > max_histogram_panels)
-    throw std::invalid_argument(fmt::format("draw_histogram_figure: {} panels, expected 1 to {}",
+    throw std::invalid_argument(fmt::format("write_histogram_figure: {} panels, expected 1 to {}",
                                             panels.size(), max_histogram_panels));
   const Blocks blocks = blocks_of(panels, figure.factor);
-  const int count = static_cast<int>(panels.size());
-  const int columns = count <= 2 ? count : count == 4 ? 2 : 3;
-  const int rows = (count + columns - 1) / columns, height = 124 + 210 * rows;
-  std::string body = frame(figure, rows, columns, height, blocks);
+  Layout layout = layout_of(panels.size());
+  std::string body = frame(figure, layout, blocks);
   for (std::size_t i = 0; i < panels.size(); ++i) {
-    if (i == 1) body += "  do for [i=100:105] { unset label i }\n";  // the legend is there once
-    body += panel_commands(panels[i], figure, i, i % static_cast<std::size_t>(columns) == 0);
+    if (i == 1) body += "  do for [i=100:103] { unset label i }\n  unset label 900\n";  // they are there once
+    body += panel_commands(panels[i], figure, layout, i);
   }
   body += "  unset multiplot\n";
-  const int width = columns == 1 ? 780 : 380 * columns + 60;
-  const std::filesystem::path script = folder / (figure.stem + ".gp");
   write_file_atomically(folder / (figure.stem + ".dat"), blocks.data);
-  write_file_atomically(script, gnuplot_script(figure.stem, figure.title, width, height, body));
-  return run_gnuplot(gnuplot, script);
+  write_file_atomically(folder / (figure.stem + ".gp"),
+                        gnuplot_script(figure.stem, figure.title, layout.width, layout.height, body));
+}
+
+std::string draw_histogram_figure(const HistogramFigure& figure, std::span<const HistogramPanel> panels,
+                                  const std::filesystem::path& folder, const std::string& gnuplot) {
+  write_histogram_figure(figure, panels, folder);
+  return run_gnuplot(gnuplot, folder / (figure.stem + ".gp"));
 }
 
 }  // namespace fp16lab::reports

@@ -26,7 +26,7 @@ struct ConfigurationId {
   Precision precision = Precision::fp32;
   Scaling scaling = Scaling::none;
   double scale = 1;   ///< the fixed or initial loss scale; 1 without scaling
-  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 torch"
+  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 torch", "FP16 paddle O2 torch"
 };
 ConfigurationId configuration_of(const FlatConfig& config);
 

@@ -31,5 +31,9 @@ function drawWhatIf(place, {tensors, what_if}) {
   Object.assign(options.scales.x.ticks, {stepSize: 2, callback: v => power(v)});
   options.plugins.tooltip.callbacks = {title: items => 'loss scale ' + power(items[0].parsed.x)};
   options.plugins.marker = {log2Scale: 0};
-  return draw(place, {type: 'line', data: {datasets: sets}, options, plugins: [marker]}, 'Share of gradients that round to zero against the loss scale, by tensor');
+  const chart = draw(place, {type: 'line', data: {datasets: sets}, options, plugins: [marker]}, 'Share of gradients that round to zero against the loss scale, by tensor');
+  const curves = sets.map(set => ({label: set.label, points: set.data}));
+  sayCoinciding(place, coinciding(curves, drawnAsOne(Math.max(...curves.flatMap(c => c.points.map(p => p.y))))));
+  if (drawn.length < tensors.length) place.append(Object.assign(document.createElement('p'), {className: 'soft', textContent: `${drawn.length} of ${tensors.length} tensors: those that lose most.`}));
+  return chart;
 }

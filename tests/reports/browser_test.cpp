@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -10,6 +12,7 @@
 #include <set>
 
 #include "analysis/range_report.hpp"
+#include "numerics/bits.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/range_counts.hpp"
 #include "reports/league.hpp"
@@ -247,6 +250,83 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   for (const std::size_t i : order) by_skips.push_back(replay.policies[i].label);
   EXPECT_EQ(seen.at("sorted").at(2), Json(by_skips));
   EXPECT_EQ(seen.at("strips"), names.size()) << "a strip for every policy: no two did the same";
+}
+
+/// Every text of every picture lies within it: names as long as users make them, many configurations, many tensors.
+TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
+  std::vector<std::filesystem::path> folders;
+  const std::vector<std::string> names{"fp32", "none", "a-variant-whose-name-is-as-long-as-people-make-them", "b", "c",
+                                       "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    for (const std::uint64_t seed : {1, 2}) {
+      Manifest manifest;
+      manifest.name = names[i];
+      manifest.config = fmt::format(
+          "[model]\nname = \"a_network_with_quite_a_long_name_of_its_own\"\n[data]\nname = \"fashion-mnist\"\n[train]\nseed = "
+          "{}\n[amp]\nlevel = \"{}\"\ndialect = \"mindspore\"\n[scaler]\npolicy = \"{}\"\ninitial_scale = {}.0\n",
+          seed, i == 0 ? "O0" : "O2", i < 2 ? "none" : "fixed", 1 << i);
+      RunWriter writer(folder / "runs" / fmt::format("{}-{}", i, seed), manifest);
+      for (std::uint64_t step = 1; step <= 20; ++step) {
+        writer.append(StepRow{.step = step,
+                              .loss = (1.0 + 0.1 * static_cast<double>(seed)) / static_cast<double>(step),
+                              .loss_scale = static_cast<double>(1 << i)});
+        if (step % 5 != 0) continue;
+        for (int layer = 0; layer < 15; ++layer) {
+          HistogramRow row{.step = step,
+                           .tensor = fmt::format("encoder.layers.{}.self_attention.query_projection.weight", layer),
+                           .kind = layer % 2 == 0 ? "weight" : "activation",
+                           .dtype = i == 0 ? DType::f32 : DType::f16,
+                           .loss_scale = static_cast<double>(1 << i)};
+          for (int e = -40; e < 10; e += 1 + layer % 3) row.before.count(bits_of(std::ldexp(1.0f, e)));
+          row.before.zero = 5;
+          row.after = row.before;
+          writer.append(row);
+        }
+      }
+      writer.append(EvaluationRow{.step = 20, .split = "test", .loss = 0.5 + 0.01 * static_cast<double>(i)});
+      writer.finish(ExitState::finished);
+      folders.push_back(writer.folder());
+    }
+  write_replay(folder / "replay", synthetic_replay("a_run_with_a_name_that_fills_more_than_a_line-of-any-title-it-gets", 300));
+  folders.push_back(folder / "replay");
+  std::ostringstream messages;
+  write_report(folders, folder / "out", {.messages = &messages});
+  if (messages.str().find("gnuplot") != std::string::npos) GTEST_SKIP() << messages.str();
+
+  std::string html = "<!DOCTYPE html><meta charset=\"utf-8\"><body>";
+  std::size_t pictures = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures")) {
+    if (entry.path().extension() != ".svg") continue;
+    const std::string svg = read_file(entry.path());
+    html += fmt::format("<div data-name=\"{}\">{}</div>\n", entry.path().stem().string(), svg.substr(svg.find("<svg")));
+    ++pictures;
+  }
+  EXPECT_GE(pictures, 7u);
+  html += R"(<pre id="probe"></pre><script>
+const cut = [];
+let texts = 0;
+for (const place of document.querySelectorAll('div')) {
+  const picture = place.querySelector('svg'), box = picture.getBoundingClientRect();
+  for (const text of picture.querySelectorAll('text')) {
+    const own = text.getBoundingClientRect();
+    if (own.width === 0) continue;
+    ++texts;
+    if (own.left < box.left - 1 || own.right > box.right + 1 || own.top < box.top - 1 || own.bottom > box.bottom + 1)
+      cut.push(place.dataset.name + ': ' + text.textContent.trim());
+  }
+}
+document.getElementById('probe').textContent = JSON.stringify({cut, texts}).replace(/[<>&]/g, '?');
+</script></body>)";
+  const std::filesystem::path page = folder / "pictures.html";
+  std::ofstream(page) << html;
+  const testing_support::Finished finished = browser->document_of(page);
+  const std::string begin = "<pre id=\"probe\">";
+  const std::size_t from = finished.out.rfind(begin);
+  ASSERT_NE(from, std::string::npos) << finished.err.substr(0, 2000);
+  const Json seen = Json::parse(
+      finished.out.substr(from + begin.size(), finished.out.find("</pre>", from) - from - begin.size()));
+  EXPECT_EQ(seen.at("cut"), Json::array());
+  EXPECT_GT(seen.at("texts").get<int>(), 300);
 }
 
 TEST_F(PageInBrowser, PrintsToPages) {
