@@ -69,21 +69,22 @@ void ScaledHistograms::add(const ExponentHistogram& before, const ExponentHistog
 
 RangeCounts ScaledHistograms::at_scale(std::optional<double> scale) const {
   RangeCounts sum;
-  for (const auto& [recorded, histogram] : by_scale_) sum += count_ranges(histogram, factor(scale, recorded));
+  for (const auto& [recorded, histogram] : by_scale_)
+    sum += count_ranges(histogram, fp16_range, factor(scale, recorded));
   return sum;
 }
 
 ZoneMass ScaledHistograms::mass_at(std::optional<double> scale) const {
   ZoneMass sum;
   for (const auto& [recorded, histogram] : by_scale_)
-    sum += zone_mass(histogram, factor(scale, recorded)).divided_by(recorded);
+    sum += zone_mass(histogram, fp16_range, factor(scale, recorded)).divided_by(recorded);
   return sum;
 }
 
 MassInterval ScaledHistograms::cosine_at(std::optional<double> scale) const {
   DirectionSums sums;
   for (const auto& [recorded, histogram] : by_scale_)
-    sums += direction_sums(histogram, factor(scale, recorded)).divided_by(recorded);
+    sums += direction_sums(histogram, fp16_range, factor(scale, recorded)).divided_by(recorded);
   return sums.cosine();
 }
 

@@ -24,7 +24,7 @@ void add_chunk(std::span<const double> values, ExactZoneMass& mass, int threads)
 std::vector<analysis::NamedExactMass> exact_masses(const CountedDumps& dumps, double factor, int threads) {
   std::vector<analysis::NamedExactMass> masses;
   for (const CountedArray& array : dumps.arrays) {
-    ExactZoneMass mass(factor);
+    ExactZoneMass mass(fp16_range, factor);
     ArrayFile(array.file).visit(array.info, [&](const ArrayChunk& chunk) {
       std::visit([&](const auto& values) { add_chunk(values, mass, threads); }, chunk);
     });

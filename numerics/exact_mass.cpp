@@ -9,7 +9,7 @@
 
 #include "numerics/convert.hpp"
 #include "numerics/for_each_chunk.hpp"
-#include "numerics/fp16_zones.hpp"
+#include "numerics/zones.hpp"
 
 namespace fp16lab {
 namespace {
@@ -20,18 +20,18 @@ using Wide = unsigned __int128;
 /// accumulators: 2^16 squares of 24 bits fit 64 bits, and of 53 bits 128.
 constexpr std::size_t block_size = std::size_t{1} << 16;
 
-zone_detail::Zone zone_of(double magnitude, const Exact& scale) {
+zone_detail::Zone zone_of(double magnitude, const zone_detail::Edges& edges, const Exact& scale) {
   const Exact x = decode(SmallFloat<Binary64>::from_bits(bits_of(magnitude)));
-  return zone_detail::zone_of(zone_detail::Positive::from(
-      static_cast<Wide>(x.significand) * scale.significand, x.exponent + scale.exponent));
+  return edges.zone_of(zone_detail::Positive::from(static_cast<Wide>(x.significand) * scale.significand,
+                                                   x.exponent + scale.exponent));
 }
 
 /// The largest finite number in `zone` or below it, found by its bits, whose order is that of magnitudes; 0: none.
-double largest_within(zone_detail::Zone zone, const Exact& scale) {
+double largest_within(zone_detail::Zone zone, const zone_detail::Edges& edges, const Exact& scale) {
   std::uint64_t within = 0, beyond = Binary64::infinity;
   while (beyond - within > 1) {
     const std::uint64_t middle = within + (beyond - within) / 2;
-    (zone_of(double_from_bits(middle), scale) <= zone ? within : beyond) = middle;
+    (zone_of(double_from_bits(middle), edges, scale) <= zone ? within : beyond) = middle;
   }
   return double_from_bits(within);
 }
@@ -59,10 +59,12 @@ ExactMass& ExactMass::operator+=(const ExactMass& other) {
   return *this;
 }
 
-ExactZoneMass::ExactZoneMass(double scale) : scale_(scale), edges_{} {
+ExactZoneMass::ExactZoneMass(const FormatRange& range, double scale)
+    : range_(range), scale_(scale), edges_{} {
   const Exact exact_scale = zone_detail::decode_scale("ExactZoneMass", scale);
+  const zone_detail::Edges format_edges(range);
   for (std::size_t zone = 0; zone + 1 < zone_count; ++zone)
-    edges_[zone] = largest_within(static_cast<zone_detail::Zone>(zone), exact_scale);
+    edges_[zone] = largest_within(static_cast<zone_detail::Zone>(zone), format_edges, exact_scale);
 }
 
 template <class T>
@@ -142,6 +144,8 @@ void ExactZoneMass::add(std::span<const BFloat16> values, int threads) {
 }
 
 ExactZoneMass& ExactZoneMass::operator+=(const ExactZoneMass& other) {
+  if (!(range_ == other.range_))
+    throw std::invalid_argument("ExactZoneMass: sums for two formats have other zones and cannot be added");
   if (bits_of(scale_) != bits_of(other.scale_))
     throw std::invalid_argument("ExactZoneMass: sums at two scales, " + std::to_string(scale_) + " and " +
                                 std::to_string(other.scale_) + ", have other zones and cannot be added");

@@ -1,4 +1,4 @@
-// Counts, L1 and sum of squares of values by FP16 zone, exactly: where range_mass.hpp and zone_mass.hpp bound the sums
+// Counts, L1 and sum of squares of values by zone of a format, exactly: where range_mass.hpp and zone_mass.hpp bound the sums
 // from the counts of bins, this looks at every value. Nothing rounds before the end, so merging is addition and no
 // chunking or number of threads shows. There is no vector code: correctness is the point.
 #pragma once
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "numerics/fixed_point_sum.hpp"
+#include "numerics/format_range.hpp"
 #include "numerics/small_float.hpp"
 
 namespace fp16lab {
@@ -28,16 +29,17 @@ struct ExactMass {
 class ExactZoneMass {
  public:
   /// `scale` finite and above zero (std::invalid_argument). Products with it are exact.
-  explicit ExactZoneMass(double scale);
+  ExactZoneMass(const FormatRange& range, double scale);
 
   /// Any number of chunks, in any order. `threads` >= 1 (std::invalid_argument).
   void add(std::span<const float> values, int threads = 1);
   void add(std::span<const double> values, int threads = 1);
   void add(std::span<const Float16> values, int threads = 1);
   void add(std::span<const BFloat16> values, int threads = 1);
-  /// Adds what another one saw, which must have the same scale (std::invalid_argument).
+  /// Adds what another one saw, which must have the same range and scale (std::invalid_argument).
   ExactZoneMass& operator+=(const ExactZoneMass& other);
 
+  const FormatRange& range() const { return range_; }
   double scale() const { return scale_; }
   std::uint64_t zero() const { return zero_; }  ///< exact zeros: not underflow
   std::uint64_t infinite() const { return infinite_; }
@@ -59,6 +61,7 @@ class ExactZoneMass {
   template <class T>
   void add_block(std::span<const T> values);
 
+  FormatRange range_;
   double scale_;
   /// The largest FP64 numbers of the first three zones; 0: none is.
   double edges_[zone_count - 1];

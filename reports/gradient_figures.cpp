@@ -246,7 +246,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
           data += fmt::format("{}\t{}\tnan\n", c, row);
           continue;
         }
-        const double lost = 100 * underflow_rate(gradients.snapshots[c].histograms[tensor], 1.0);
+        const double lost = 100 * underflow_rate(gradients.snapshots[c].histograms[tensor], fp16_range, 1.0);
         highest = std::max(highest, lost);
         data += fmt::format("{}\t{}\t{:.4g}\n", c, row, lost);
       }

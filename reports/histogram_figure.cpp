@@ -151,7 +151,7 @@ std::string frame(const HistogramFigure& figure, Layout& layout, const Blocks& b
 std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, const Layout& layout,
                            std::size_t block) {
   const analysis::ZoneRates rates =
-      analysis::rates_of(count_ranges(panel.values, panel.factor.value_or(figure.factor)));
+      analysis::rates_of(count_ranges(panel.values, fp16_range, panel.factor.value_or(figure.factor)));
   const std::string zeros = "exact zeros " + rate_text(rates.zero);
   const int width = layout.columns == 1 ? layout.width - left_edge - right_edge : panel_width - 10;
   std::string body = fmt::format(

@@ -199,7 +199,7 @@ const Case cases[] = {
      }},
     {"exact_mass", "read",
      [](Arrays& x, int t) {
-       ExactZoneMass mass(1024.0);
+       ExactZoneMass mass(fp16_range, 1024.0);
        mass.add(std::span<const float>(x.wide), t);
        benchmark::DoNotOptimize(mass);
      },

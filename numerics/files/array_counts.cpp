@@ -67,6 +67,7 @@ void count_exponents(std::span<const double> values, ArrayCounts& counts) {
     const int bin = std::clamp(static_cast<int>(binade) - lowest_binade, 0, ExponentHistogram::bin_count - 1);
     counts.values.bins[static_cast<std::size_t>(bin)] += tables[0][binade] + tables[1][binade];
   }
+  counts.values.forget_extremes();  // no FP32 numbers
   counts.values.zero += zero;
   counts.values.infinite += infinite;
   counts.values.nan += nan;

@@ -176,7 +176,7 @@ TEST(RangeMassOutput, JsonHasTheOldKeysAndTheNewOnes) {
   RangeReport report;
   const std::vector<float> values{0.0f, 0x1p-30f, 0x1.8p-20f, 1.5f, 1.5f};
   report.add("fc1.weight", histogram_of(values), 1.0);
-  ExactZoneMass mass(1.0);
+  ExactZoneMass mass(fp16_range, 1.0);
   mass.add(std::span<const float>(values));
   std::ostringstream out;
   write_json(out, report, 1.0, suggest_scale(report), std::vector<NamedExactMass>{{"fc1.weight", mass}});

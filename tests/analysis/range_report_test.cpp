@@ -131,7 +131,7 @@ TEST(RangeReportTest, MergeIsAdditionAlsoAcrossRecordedScales) {
 TEST(RangeReportTest, RatesDivideZonesByFiniteNonZeroValues) {
   // 4 zeros, 1 NaN, 1 lost, 2 subnormal (not at the edge), 1 normal.
   const RangeCounts counts =
-      count_ranges(histogram_of({0, 0, 0, 0, NAN, 0x1p-30f, 0x1.8p-20f, 0x1.8p-20f, 1.5f}), 1.0);
+      count_ranges(histogram_of({0, 0, 0, 0, NAN, 0x1p-30f, 0x1.8p-20f, 0x1.8p-20f, 1.5f}), fp16_range, 1.0);
   const ZoneRates rates = rates_of(counts);
   EXPECT_EQ(rates.zero, 4.0 / 9);
   EXPECT_EQ(rates.nan, 1.0 / 9);

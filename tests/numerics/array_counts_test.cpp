@@ -62,16 +62,16 @@ TEST(ArrayCountsOfDoubles, NoneIsRoundedToFp32First) {
   // FP16's tie: 2^-25 rounds to zero, the next FP64 number does not; as FP32 they are the same number.
   const double tie = 0x1p-25, above = std::nextafter(tie, 1.0);
   ASSERT_EQ(static_cast<float>(tie), static_cast<float>(above));
-  EXPECT_EQ(count_ranges(counts_of(tie).values, 1.0).lost, (CountInterval{1, 1}));
-  EXPECT_EQ(count_ranges(counts_of(above).values, 1.0).lost, (CountInterval{0, 0}));
+  EXPECT_EQ(count_ranges(counts_of(tie).values, fp16_range, 1.0).lost, (CountInterval{1, 1}));
+  EXPECT_EQ(count_ranges(counts_of(above).values, fp16_range, 1.0).lost, (CountInterval{0, 0}));
   // Far below FP32: a number that is lost, not a zero. Far above: a finite one that overflows, not an infinity.
-  const RangeCounts tiny = count_ranges(counts_of(0x1p-1000).values, 1.0);
+  const RangeCounts tiny = count_ranges(counts_of(0x1p-1000).values, fp16_range, 1.0);
   EXPECT_EQ(tiny.zero, 0u);
   EXPECT_EQ(tiny.lost, (CountInterval{1, 1}));
-  const RangeCounts huge = count_ranges(counts_of(0x1p1000).values, 1.0);
+  const RangeCounts huge = count_ranges(counts_of(0x1p1000).values, fp16_range, 1.0);
   EXPECT_EQ(huge.infinite, 0u);
   EXPECT_EQ(huge.overflow, (CountInterval{1, 1}));
-  EXPECT_EQ(count_ranges(counts_of(0x1p1000).values, 0x1p-111).overflow, (CountInterval{1, 1}))
+  EXPECT_EQ(count_ranges(counts_of(0x1p1000).values, fp16_range, 0x1p-111).overflow, (CountInterval{1, 1}))
       << "as array_counts.hpp promises";
 }
 

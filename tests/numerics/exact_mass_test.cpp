@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,7 +14,7 @@
 #include "numerics/convert.hpp"
 #include "numerics/range_counts.hpp"
 #include "tests/numerics/histogram_cases.hpp"
-#include "tests/support/exact_rounding.hpp"
+#include "tests/numerics/zone_oracle.hpp"
 
 namespace fp16lab {
 namespace {
@@ -62,7 +63,7 @@ struct Oracle {
   std::uint64_t zero = 0, infinite = 0, nan = 0;
 
   template <class T>
-  Oracle(const std::vector<T>& values, double scale) {
+  Oracle(const oracle::FormatZones& format, const std::vector<T>& values, double scale) {
     const Rational s = oracle::rational(scale);
     for (const T value : values) {
       if (std::isnan(value))
@@ -73,8 +74,7 @@ struct Oracle {
         ++zero;
       else {
         const Rational x = oracle::rational(std::fabs(value));
-        const Rational y = x * s;
-        Zone& zone = zones[y <= power_of_two(-25) ? 0 : y < power_of_two(-14) ? 1 : y < 65520 ? 2 : 3];
+        Zone& zone = zones[format.zone_of(x * s)];
         ++zone.count;
         zone.l1 += x;
         zone.l2 += x * x;
@@ -85,7 +85,11 @@ struct Oracle {
 
 template <class T>
 void expect_equal(const ExactZoneMass& mass, const std::vector<T>& values) {
-  const Oracle exact(values, mass.scale());
+  const auto& formats = oracle::all_formats();
+  const auto format = std::find_if(formats.begin(), formats.end(),
+                                   [&](const auto& one) { return one.range == mass.range(); });
+  ASSERT_NE(format, formats.end());
+  const Oracle exact(*format, values, mass.scale());
   EXPECT_EQ(mass.zero(), exact.zero);
   EXPECT_EQ(mass.infinite(), exact.infinite);
   EXPECT_EQ(mass.nan(), exact.nan);
@@ -108,10 +112,12 @@ const double some_scales[] = {1.0, 3.0, 1.0 / 3.0, 0x1p15, 1e-300, 1e300, 0x1.8p
 
 TEST(ExactMass, FloatsOfEveryExponent) {
   for (const double scale : some_scales) {
-    const std::vector<float> values = random_patterns(1500, 11);
-    ExactZoneMass mass(scale);
-    mass.add(std::span<const float>(values));
-    expect_equal(mass, values);
+    const std::vector<float> values = random_patterns(500, 11);
+    for (const oracle::FormatZones& format : oracle::all_formats()) {
+      ExactZoneMass mass(format.range, scale);
+      mass.add(std::span<const float>(values));
+      expect_equal(mass, values);
+    }
   }
 }
 
@@ -121,7 +127,7 @@ TEST(ExactMass, DoublesOfEveryExponent) {
                              0x1p-1022};
   for (int i = 0; i < 1000; ++i) values.push_back(double_from_bits(engine()));
   for (const double scale : some_scales) {
-    ExactZoneMass mass(scale);
+    ExactZoneMass mass(fp16_range, scale);
     mass.add(std::span<const double>(values));
     expect_equal(mass, values);
   }
@@ -130,7 +136,7 @@ TEST(ExactMass, DoublesOfEveryExponent) {
 TEST(ExactMass, TheZonesEdges) {
   // What FP16 makes of a value at scale 1, to the last bit on either side of every edge, in FP32 and FP64.
   const auto zone_of = [](auto x, double scale = 1.0) {
-    ExactZoneMass mass(scale);
+    ExactZoneMass mass(fp16_range, scale);
     const std::vector<decltype(x)> one{x};
     mass.add(std::span<const decltype(x)>(one));
     return mass.lost().count ? 'l' : mass.subnormal().count ? 's' : mass.normal().count ? 'n' : 'o';
@@ -154,11 +160,12 @@ TEST(ExactMass, TheZonesEdges) {
 
 TEST(ExactMass, NothingShowsHowTheValuesCame) {
   std::vector<float> values = random_patterns(200000, 13);
-  ExactZoneMass whole(4.0), threads(4.0), pieces(4.0), backwards(4.0);
+  ExactZoneMass whole(fp16_range, 4.0), threads(fp16_range, 4.0), pieces(fp16_range, 4.0),
+      backwards(fp16_range, 4.0);
   whole.add(std::span<const float>(values));
   threads.add(std::span<const float>(values), 2);
   EXPECT_EQ(threads, whole);
-  ExactZoneMass first(4.0);
+  ExactZoneMass first(fp16_range, 4.0);
   first.add(std::span<const float>(values).first(70001));
   pieces.add(std::span<const float>(values).subspan(70001));
   pieces += first;
@@ -167,12 +174,13 @@ TEST(ExactMass, NothingShowsHowTheValuesCame) {
   backwards.add(std::span<const float>(values), 2);
   EXPECT_EQ(backwards, whole);
   const std::vector<double> wide(values.begin(), values.end());
-  ExactZoneMass doubles(4.0);
+  ExactZoneMass doubles(fp16_range, 4.0);
   doubles.add(std::span<const double>(wide));
   EXPECT_EQ(doubles, whole);
-  EXPECT_THROW(whole += ExactZoneMass(5.0), std::invalid_argument);
+  EXPECT_THROW(whole += ExactZoneMass(fp16_range, 5.0), std::invalid_argument);
+  EXPECT_THROW(whole += ExactZoneMass(range_of(DType::bf16), 4.0), std::invalid_argument);
   EXPECT_THROW(whole.add(std::span<const float>(values), 0), std::invalid_argument);
-  EXPECT_THROW(ExactZoneMass(0.0), std::invalid_argument);
+  EXPECT_THROW(ExactZoneMass(fp16_range, 0.0), std::invalid_argument);
 }
 
 TEST(ExactMass, HalvesAreTheNumbersThatTheyAre) {
@@ -185,7 +193,7 @@ TEST(ExactMass, HalvesAreTheNumbersThatTheyAre) {
   std::vector<float> wide(halves.size());
   const auto check = [&](const auto& codes) {
     widen(std::span(codes), std::span(wide));
-    ExactZoneMass mass(0.25), expected(0.25);
+    ExactZoneMass mass(fp16_range, 0.25), expected(fp16_range, 0.25);
     mass.add(std::span(codes));
     expected.add(std::span<const float>(wide));
     EXPECT_EQ(mass, expected);
@@ -194,7 +202,7 @@ TEST(ExactMass, HalvesAreTheNumbersThatTheyAre) {
   check(std::as_const(brains));
   // Both signs of all FP16 magnitudes: 2 sum over exponents 2^e (1024 * 1024 + 1023 * 1024 / 2) 2^-10, the subnormals
   // 2 * 2^-24 * 1023 * 1024 / 2.
-  ExactZoneMass mass(1.0);
+  ExactZoneMass mass(fp16_range, 1.0);
   mass.add(std::span<const Float16>(halves));
   Rational l1 = power_of_two(-24) * 1023 * 1024;
   for (int e = -14; e <= 15; ++e) l1 += power_of_two(e - 9) * (1024 * 1024 + 1023 * 512);
