@@ -154,7 +154,7 @@ std::string gnuplot_script(std::string_view stem, std::string_view title, int wi
       "  if (kind eq \"svg\") {{\n"
       "    set terminal svg size {},{} dynamic font \"DejaVu Sans,12\" background \"#FFFFFF\"\n"
       "  }} else {{\n"
-      "    set terminal pngcairo size {},{} fontscale 1.9 linewidth 2 pointscale 2 dashlength 2 font "
+      "    set terminal pngcairo size {},{} fontscale 1.5 linewidth 2 pointscale 2 dashlength 2 font "
       "\"DejaVu Sans,12\" "
       "background \"#FFFFFF\"\n"
       "  }}\n"

@@ -1,4 +1,4 @@
-// Figures of gradients: exponent histograms with FP16's zones, underflow against scale, underflow over layers
+// Figures of gradients: exponent histograms with their formats' zones, underflow against scale, underflow over layers
 // and steps.
 #include <fmt/core.h>
 
@@ -40,12 +40,18 @@ Figure write_histogram_figure(const WorkloadFigures& input, const Configuration&
                               const RunGradients& gradients, const std::filesystem::path& folder) {
   const GradientSnapshot& snapshot = gradients.snapshots.back();
   std::vector<HistogramPanel> panels;
+  const bool one_format = std::all_of(gradients.formats.begin(), gradients.formats.end(),
+                                      [&](DType format) { return format == gradients.formats.front(); });
   for (const std::size_t tensor : panel_tensors(gradients))
-    panels.push_back({gradients.tensors[tensor], snapshot.histograms[tensor]});
+    panels.push_back({.name = one_format ? gradients.tensors[tensor]
+                                         : fmt::format("{}, {}", gradients.tensors[tensor],
+                                                       format_name(name_of(gradients.formats[tensor]))),
+                      .values = snapshot.histograms[tensor],
+                      .range = range_of(gradients.formats[tensor])});
   const HistogramFigure figure{
       .stem = "histogram-" + slug(input.workload.name) + "-" + slug(configuration.label),
-      .title = fmt::format("Gradient magnitudes before the cast, {}, {}, step {}, loss scale {}",
-                           input.workload.name, pretty(configuration.label), snapshot.step,
+      .title = fmt::format("Gradient magnitudes before the cast to {}, {}, {}, step {}, loss scale {}",
+                           gradients.format_names(), input.workload.name, pretty(configuration.label), snapshot.step,
                            pretty(scale_text(snapshot.loss_scale))),
       .caption = panels.size() < gradients.tensors.size()
                      ? fmt::format("{} of {} tensors, biases left out first.", panels.size(), gradients.tensors.size())
@@ -109,13 +115,13 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
   std::vector<std::vector<double>> curves;  // percent lost of each
   double highest = 0;
   const std::string all = "all tensors";
-  const auto add = [&](const std::string& name, const analysis::ScaledHistograms& gradients) {
+  const auto add = [&](const std::string& name, const auto& counts_at) {
     data += fmt::format("# {}\n", name);
     names.push_back(name);
     curves.emplace_back();
-    for (const analysis::WhatIf& point : analysis::what_if(gradients)) {
-      const analysis::ZoneRates rates = analysis::rates_of(point.counts);
-      data += fmt::format("{}\t{:.6g}\t{:.6g}\n", point.log2_scale, 100 * rates.lost.middle(),
+    for (int k = analysis::min_log2_scale; k <= analysis::max_log2_scale; ++k) {
+      const analysis::ZoneRates rates = analysis::rates_of(counts_at(std::ldexp(1.0, k)));
+      data += fmt::format("{}\t{:.6g}\t{:.6g}\n", k, 100 * rates.lost.middle(),
                           100 * rates.overflow.upper);
       curves.back().push_back(100 * rates.lost.middle());
       highest = std::max({highest, curves.back().back(), name == all ? 100 * rates.overflow.upper : 0});
@@ -132,7 +138,8 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
     return known.size() - 1;
   };
   for (std::size_t i = 0; i < base->tensors.size(); ++i) {
-    add(base->tensors[i], base->report.tensor(base->tensors[i]));
+    if (base->formats[i] == DType::f32) continue;  // of a run that rounded others: nothing to lose
+    add(base->tensors[i], [&](double scale) { return base->at_scale(i, scale); });
     const std::size_t dot = std::min(base->tensors[i].rfind('.'), base->tensors[i].size());
     const std::size_t layer = place_of(layers, base->tensors[i].substr(0, dot));
     const std::size_t part = place_of(parts, base->tensors[i].substr(dot));
@@ -141,7 +148,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
                     gnuplot_string(stem), block++, dashes.at(part % dashes.size()), layer_color(layer),
                     gnuplot_string(base->tensors[i]));
   }
-  add(all, base->report.merged());
+  add(all, [&](double scale) { return base->at_scale(scale); });
   names.emplace_back("overflow, all tensors");
   plot += fmt::format(
       "    {0}.\".dat\" index {1} using 1:2 with lines lw 5 dt 1 lc rgb \"#333333\" title \"all tensors\", "
@@ -150,7 +157,8 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
       "tensors\"\n",
       gnuplot_string(stem), block, overflow_color);
   const std::string text =
-      fmt::format("What each loss scale would lose, {}: gradients of {}", input.workload.name, pretty(label));
+      fmt::format("What each loss scale would lose in {}, {}: gradients of {}", base->format_names(),
+                  input.workload.name, pretty(label));
   double longest = 0;
   for (const std::string& name : names) longest = std::max(longest, text_width(name, 12));
   const int key = 80 + static_cast<int>(longest), width = 740 + std::max(240, key);
@@ -191,7 +199,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   std::vector<std::string> left_out, unobserved;
   for (std::size_t i = 0; i < input.gradients.size(); ++i) {
     const Configuration& configuration = input.workload.configurations[i];
-    if (configuration.id.precision == Precision::fp32) continue;  // stores every gradient as it is
+    if (configuration.id.precision == Precision::fp32) continue;  // casts nothing
     if (input.gradients[i].snapshots.empty())
       unobserved.push_back(pretty(configuration.label));
     else if (shown.size() < most)
@@ -202,7 +210,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   if (shown.empty()) return {};
   const std::string stem = "underflow-over-steps-" + slug(input.workload.name);
   const std::string text =
-      fmt::format("Non-zero gradients that round to zero, by tensor (weights, then activations) and step, {}",
+      fmt::format("Non-zero gradients that the casts made zero, by tensor (weights, then activations) and step, {}",
                   input.workload.name);
   std::string data =
       "# place of the step\tplace of the tensor\tpercent lost at that step's loss scale; one block a "
@@ -224,9 +232,9 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     for (const std::string& label : labels) list += (list.empty() ? "" : ", ") + label;
     return labels.empty() ? std::string() : fmt::format("{}: {}. ", what, list);
   };
-  const FigureNote note(words("Left out for room", left_out) + words("Without histograms", unobserved), width);
+  const FigureNote note("FP32 casts nothing. " + words("Left out for room", left_out) + words("Without histograms", unobserved), width);
   const FigureTitle title = figure_title(text, width);
-  const int above = 62 + title.extra_height, below = 52 + note.height(),
+  const int above = 66 + title.extra_height, below = 56 + note.height(),
             height = above + below + rows * tall + (rows - 1) * between;
   for (std::size_t r = 0; r < tensors.size(); ++r)
     ytics += fmt::format("{}{} {}", r == 0 ? "" : ", ",
@@ -246,7 +254,12 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
           data += fmt::format("{}\t{}\tnan\n", c, row);
           continue;
         }
-        const double lost = 100 * underflow_rate(gradients.snapshots[c].histograms[tensor], fp16_range, 1.0);
+        const std::optional<CastCounts>& casts = gradients.snapshots[c].casts[tensor];
+        if (!casts) {  // it stayed FP32
+          data += fmt::format("{}\t{}\tnan\n", c, row);
+          continue;
+        }
+        const double lost = 100 * casts->underflow_rate();
         highest = std::max(highest, lost);
         data += fmt::format("{}\t{}\t{:.4g}\n", c, row, lost);
       }

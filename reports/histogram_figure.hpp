@@ -1,4 +1,4 @@
-// One figure of exponent histograms: how the magnitudes of some tensors lie in the zones of FP16 at a scale.
+// One figure of exponent histograms: how the magnitudes of some tensors lie in the zones of their formats at a scale.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "numerics/exponent_histogram.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab::reports {
 
@@ -15,6 +16,7 @@ struct HistogramPanel {
   std::string name;
   ExponentHistogram values;
   std::optional<double> factor{};  ///< of this panel alone, in place of the figure's
+  FormatRange range = fp16_range;
 };
 
 struct HistogramFigure {

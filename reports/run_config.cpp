@@ -48,12 +48,11 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// "f16" -> "FP16", "bf16" -> "BF16".
-std::string format_name(std::string_view dtype) {
-  return dtype == "f16" ? "FP16" : upper(std::string(dtype));
-}
-
 }  // namespace
+
+std::string format_name(std::string_view dtype) {
+  return dtype == "f16" ? "FP16" : dtype == "f32" ? "FP32" : upper(std::string(dtype));
+}
 
 FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
   try {
