@@ -20,6 +20,15 @@ void add_points(const ExponentHistogram& histogram, double scale, bool is_a, std
       points.push_back({e - shift, is_a ? count : 0, is_a ? 0 : count});
 }
 
+/// A folder of an older version does not know its extremes: that alone is no difference.
+bool same_counts(ExponentHistogram a, ExponentHistogram b) {
+  if (!a.extremes_known() || !b.extremes_known()) {
+    a.forget_extremes();
+    b.forget_extremes();
+  }
+  return a == b;
+}
+
 }  // namespace
 
 std::optional<double> earth_movers_distance(const ExponentHistogram& a, double scale_a,
@@ -109,7 +118,8 @@ void HistogramComparer::add_b(const HistogramRow& row) {
   comparison.zeros_a.after += after.zero;
   comparison.zeros_b.before += row.before.zero;
   comparison.zeros_b.after += row.after.zero;
-  const bool equal = before == row.before && after == row.after && found->second.loss_scale == row.loss_scale;
+  const bool equal = same_counts(before, row.before) && same_counts(after, row.after) &&
+                     found->second.loss_scale == row.loss_scale;
   if (!equal) {
     comparison.equal = false;
     comparison.first_difference = std::min(comparison.first_difference.value_or(row.step), row.step);

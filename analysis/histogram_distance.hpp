@@ -24,14 +24,14 @@ struct TensorComparison {
   std::string tensor;
   std::string kind;       ///< "weight" or "activation"
   std::size_t steps = 0;  ///< compared
-  bool equal = true;      ///< every counter on both sides of the cast, and the loss scale
+  bool equal = true;      ///< every counter on both sides of the cast, extremes where both know them, the loss scale
   std::optional<std::uint64_t> first_difference{};  ///< the step where that ends
   /// Of the values before the cast, over the steps in which both have some.
   std::size_t with_distance = 0;
   double mean_distance = 0;
   double largest_distance = 0;
   std::uint64_t largest_step = 0;
-  /// Exact zeros, summed over the steps. What FP16 lost is `after` less `before`, of the same run.
+  /// Exact zeros, summed over the steps. What the casts made zero is `after` less `before`, of the same run.
   struct Zeros {
     std::uint64_t before = 0, after = 0;
   } zeros_a, zeros_b;

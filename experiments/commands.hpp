@@ -29,6 +29,7 @@ struct TrainCommand {
   CommonOptions common;
   bool force = false;                    ///< replace a finished run
   bool resume = false;                   ///< continue the run in the output folder
+  std::string name;                      ///< of the configuration, for tables and figures
   std::filesystem::path dump_initial;    ///< empty: not given
   std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given
   std::uint64_t dump_step = 0;

@@ -10,9 +10,15 @@ inline constexpr const char* replay_description =
     "and wasted\n"
     "steps, lost gradients by count and by mass, a bound on the angle. One table on stdout; -o DIR adds "
     "replay.json,\n"
-    "replay.csv, replay_traces.csv and a figure. Where an overflow is only possible both answers are "
-    "followed, and the\n"
-    "numbers are bounds; the best source is a run in FP32 with observe.histograms_every=1.\n"
+    "replay.csv, replay_traces.csv and a figure. This is not what training would do: the gradients stay the recorded "
+    "ones,\n"
+    "where another scale would have skipped other steps and changed every later gradient. Each tensor is judged by the "
+    "format\n"
+    "that held it (of a run in FP32: by FP16). Where an overflow is only possible - the recorded step held an Inf or NaN, "
+    "only\n"
+    "gradients behind a ReLU are beyond, an older folder - both answers are followed, and the numbers are bounds. The "
+    "best\n"
+    "source is a run in FP32 with observe.histograms_every=1.\n"
     "--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set scaler.PARAMETER=VALUE of all that "
     "have it.";
 inline constexpr const char* replay_examples =

@@ -39,7 +39,7 @@ std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
                           row.paired ? number(row.paired->lower) : "",
                           row.paired ? number(row.paired->upper) : "",
                           row.against_reference ? analysis::name_of(row.against_reference->verdict) : "",
-                          number(row.underflow_rate), row.steps, row.skipped, row.last_scale,
+                          row.casts ? fmt::format("{}", row.casts->underflow_rate()) : "", row.steps, row.skipped, row.last_scale,
                           row.seconds_per_step);
     }
   }
@@ -66,7 +66,7 @@ std::string summary_json(const std::vector<WorkloadSummary>& summaries) {
                                       {"confidence", 0.95},
                                       {"lower", json_number(row.paired->lower)},
                                       {"upper", json_number(row.paired->upper)}};
-      entry["underflow_rate"] = row.underflow_rate ? json_number(*row.underflow_rate) : Json();
+      entry["underflow_rate"] = row.casts ? json_number(row.casts->underflow_rate()) : Json();
       entry["steps"] = row.steps;
       entry["skipped"] = row.skipped;
       entry["last_scale"] = json_number(row.last_scale);

@@ -200,6 +200,8 @@ class SweepRunner {
                                              job.run->folder.string(),
                                              "--threads",
                                              std::to_string(threads),
+                                             "--name",
+                                             job.run->variant,
                                              "--quiet",
                                              can_continue(*job.run) ? "--resume" : "--force"};
     running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});

@@ -27,6 +27,7 @@ namespace {
 
 Manifest make_manifest(const TrainCommand& command, const RunConfig& config, const PreparedRun& run) {
   Manifest manifest;
+  manifest.name = command.name;
   manifest.argv = command.common.argv;
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();

@@ -87,7 +87,7 @@ std::string navigation(const PageContent& content, bool has_overview, bool has_g
   for (std::size_t i = 0; i < content.material.size(); ++i)
     link(fmt::format("workload-{}", i), content.material[i].workload->name);
   if (!content.replays.empty()) link("replays", "Policies replayed");
-  if (has_gradients) link("gradients", "Gradients in FP16");
+  if (has_gradients) link("gradients", "Gradients");
   if (!content.set.runs.empty()) link("provenance", "Provenance");
   return html + "</nav>\n";
 }

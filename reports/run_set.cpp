@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <map>
 #include <set>
@@ -109,6 +110,13 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
   }
 }
 
+/// "fp32" says what "FP32" says.
+bool same_words(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
 int rank(const ConfigurationId& id) {
   return (id.precision == Precision::fp32 ? 0 : 10) + (id.scaling == Scaling::none    ? 0
                                                        : id.scaling == Scaling::fixed ? 1
@@ -129,6 +137,13 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     } else {
       groups[static_cast<std::size_t>(found - settings.begin())].runs.push_back(index);
     }
+  }
+  for (Configuration& group : groups) {
+    const std::string& name = runs[group.runs.front()].folder.manifest.name;
+    const bool of_all = std::all_of(group.runs.begin(), group.runs.end(), [&](std::size_t run) {
+      return runs[run].folder.manifest.name == name;
+    });
+    if (of_all && !name.empty() && !same_words(name, group.label)) group.label = name + ": " + group.label;
   }
   std::vector<std::string> variants;
   for (const Configuration& group : groups) {

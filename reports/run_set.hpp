@@ -20,8 +20,9 @@ struct Run {
   std::uint64_t seed = 0;
 };
 
-/// Runs that differ in their seed only. `label` is unique within the workload: where two configurations would
-/// share one, the settings in which they differ are appended.
+/// Runs that differ in their seed only. `label` begins with the name that the user gave them, if there is one ("mine:
+/// FP16 torch"), and is unique within the workload: where two configurations would share one, the settings in which they
+/// differ are appended.
 struct Configuration {
   ConfigurationId id;
   std::string label;

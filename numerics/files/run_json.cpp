@@ -46,6 +46,7 @@ std::string to_json(const Manifest& manifest) {
         {{"step", resumption.step}, {"time", resumption.time}, {"git_hash", resumption.git_hash}});
   const Json json = {{"schema", run_schema_name},
                      {"schema_version", run_schema_version},
+                     {"name", manifest.name},
                      {"state", name_of(manifest.state)},
                      {"message", manifest.message},
                      {"start", manifest.start},
@@ -76,6 +77,7 @@ Manifest parse_manifest(std::string_view text) {
     throw std::runtime_error(
         fmt::format("schema version {}, but this build reads versions 1 to {}", version, run_schema_version));
   Manifest manifest;
+  if (json.contains("name")) manifest.name = get_string(json, "name");
   const std::string state = get_string(json, "state");
   if (const std::optional<ExitState> known = exit_state_of(state))
     manifest.state = *known;

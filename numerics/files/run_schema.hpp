@@ -103,6 +103,7 @@ struct BackendRecord {
 };
 
 struct Manifest {
+  std::string name{};  ///< what the user calls this configuration (train --name, a sweep's variant); usually empty
   std::vector<std::string> argv{};
   std::string config{};    ///< the resolved TOML, the same text as config.toml
   std::string git_hash{};  ///< of the sources, with "-dirty" appended if they were changed
