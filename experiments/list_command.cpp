@@ -9,6 +9,7 @@
 #include "engine/amp/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/no_device.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
@@ -284,6 +285,7 @@ ExitCode run_devices(const ListCommand& command) {
     return number == 0 ? Json() : Json(cuda_version_text(number));
   };
   const Json software = {{"built_with_cuda", cuda.built},
+                         {"least_compute_capability", engine::least_compute_capability},
                          {"driver_runs_cuda", version(cuda.driver_version)},
                          {"runtime", version(cuda.runtime_version)}};
   if (command.json) {
@@ -294,13 +296,15 @@ ExitCode run_devices(const ListCommand& command) {
     return ExitCode::ok;
   }
   std::vector<std::string> warnings;
+  for (const engine::CudaDevice& gpu : cuda.devices)
+    if (engine::is_too_old(gpu)) warnings.push_back(engine::unusable_device_text(gpu, false, ""));
   for (Json& gpu : gpus) {
     for (const Json& advice : gpu.at("advice"))
       warnings.push_back(fmt::format("{}: {}", text_of(gpu.at("name")), text_of(advice)));
     gpu.erase("advice");
   }
   if (!gpus.empty()) json["gpus"] = std::move(gpus);
-  if (cuda.built) json["cuda"] = Json::array({software});
+  json["cuda"] = Json::array({software});
   print_tables(json);
   for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);

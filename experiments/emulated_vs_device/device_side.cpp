@@ -32,6 +32,7 @@ DeviceSide open_gpu(int ordinal) {
                        fmt::format("{} (--rehearse runs the kernels on the CPU instead)", error.what()));
   }
   const engine::CudaDevice& device = status.devices.at(static_cast<std::size_t>(ordinal));
+  side.multiprocessors = device.multiprocessors;
   side.description = fmt::format("{}, compute capability {}.{}, driver CUDA {}, runtime CUDA {}", device.name,
                                  device.capability_major, device.capability_minor,
                                  cuda_version(status.driver_version), cuda_version(status.runtime_version));
@@ -41,7 +42,8 @@ DeviceSide open_gpu(int ordinal) {
 DeviceSide open_rehearsal(const std::string& row) {
   return {.rehearsal = true,
           .description = "no GPU: CUDA kernels executed on the CPU, thread by thread",
-          .tensor_core = row == "auto" ? "hopper" : row};
+          .tensor_core = row == "auto" ? "hopper" : row,
+          .multiprocessors = engine::on_host::multiprocessors()};
 }
 
 std::string line_mark(const DeviceSide& side) { return side.rehearsal ? "[rehearsal, no GPU] " : ""; }

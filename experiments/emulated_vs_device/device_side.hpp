@@ -15,6 +15,7 @@ struct DeviceSide {
   std::string tensor_core;  ///< the row that its products follow: the emulated side takes the same
 
   int ordinal = 0;
+  int multiprocessors = 0;  ///< by which products are cut into tiles
 
   /// A back end with a pool and a stream of its own; device and tensor cores are this side's.
   std::unique_ptr<engine::Backend> make(engine::CudaOptions options = {}) const;

@@ -29,7 +29,11 @@ constexpr std::size_t stack_bytes = 1024 * 1024;  // red zones make frames large
 constexpr std::size_t stack_bytes = 128 * 1024;
 #endif
 constexpr std::uint32_t warp_size = 32;
-constexpr std::size_t max_shared_bytes = 227 * 1024;  // of compute capability 9.0 (CUDA C++ Programming Guide)
+// Of a block on compute capability 9.0, static and dynamic together; and without cudaFuncSetAttribute (CUDA C++
+// Programming Guide, "Technical Specifications per Compute Capability" and "Shared Memory").
+constexpr std::size_t max_shared_bytes = 227 * 1024;
+constexpr std::size_t default_shared_bytes = 48 * 1024;
+constexpr std::size_t shared_alignment = 128;
 constexpr int shared_poison = 0xa0;  // FP32 -2.7e-19, FP16 -0.0094: wrong, but no NaN that everything would show
 
 enum class Waiting : std::uint8_t { no, for_block, for_warp, done };
@@ -67,6 +71,16 @@ struct Warp {
 /// Unwinds the stack of a thread that will never go on.
 struct Unwinding {};
 
+/// Why CUDA refuses a launch with so much static shared memory; nullptr where it does not.
+const char* refusal_of_shared_memory(const Launch& launch, std::size_t static_bytes) {
+  const std::size_t both = static_bytes + launch.shared_bytes;
+  if (both > max_shared_bytes) return "a block of sm_90 may have 232448 of both";
+  const bool opted_in = launch.opts_in != nullptr && launch.opts_in(static_bytes, launch.shared_bytes);
+  if (both > default_shared_bytes && !opted_in)
+    return "without cudaFuncSetAttribute a block may have 49152 of both";
+  return nullptr;
+}
+
 /// All that one thread of the host needs to execute grids.
 class Machine {
  public:
@@ -93,8 +107,33 @@ class Machine {
 
   const Place& place() const { return place_; }
   std::byte* shared() { return shared_; }
+
+  /// The same memory for all threads of the block.
+  std::byte* static_shared(const void* declaration, std::size_t bytes, std::size_t alignment) {
+    for (const Declaration& known : declarations_)
+      if (known.declaration == declaration) return static_shared_ + known.offset;
+    const std::size_t offset = (static_bytes_ + alignment - 1) / alignment * alignment;
+    if (offset + bytes > default_shared_bytes)
+      fail(std::to_string(offset + bytes) + " bytes of static shared memory; a kernel may have " +
+           std::to_string(default_shared_bytes));
+    static_bytes_ = offset + bytes;
+    declarations_.push_back({declaration, offset});
+    // Dynamic shared memory begins behind it, at a multiple of its own alignment.
+    if (const char* const refusal = refusal_of_shared_memory(
+            *launch_, (static_bytes_ + shared_alignment - 1) / shared_alignment * shared_alignment))
+      fail(std::to_string(launch_->shared_bytes) + " bytes of dynamic and " + std::to_string(static_bytes_) +
+           " of static shared memory; " + refusal);
+    std::memset(static_shared_ + offset, shared_poison, bytes);
+    return static_shared_ + offset;
+  }
+  void note_uncounted() const {
+    if (launch_->shared_bytes > 0)
+      fail("a plain __shared__ beside dynamic shared memory, which nobody can count; expected FP16LAB_SHARED");
+  }
   bool copies_at_once() const { return schedule_ == Schedule::warp_by_warp; }
   Schedule default_schedule = Schedule::ascending;
+  int multiprocessors = 4;
+  std::function<bool(const Launch&)> watcher;
 
   void block_barrier() { wait(Waiting::for_block); }
 
@@ -143,6 +182,8 @@ class Machine {
     }
     for (Warp& warp : warps_) warp.arrived = 0;
     take_shared_memory(launch_->shared_bytes);
+    declarations_.clear();
+    static_bytes_ = 0;
 
     std::uint32_t left = count;
     while (left > 0) {
@@ -175,9 +216,9 @@ class Machine {
 #if defined(__SANITIZE_ADDRESS__)
     ASAN_UNPOISON_MEMORY_REGION(shared_storage_.data(), shared_storage_.size());
 #endif
-    if (shared_storage_.size() < bytes + 128) shared_storage_.resize(bytes + 128);
+    if (shared_storage_.size() < bytes + shared_alignment) shared_storage_.resize(bytes + shared_alignment);
     const auto address = reinterpret_cast<std::uintptr_t>(shared_storage_.data());
-    shared_ = shared_storage_.data() + (128 - address % 128) % 128;
+    shared_ = shared_storage_.data() + (shared_alignment - address % shared_alignment) % shared_alignment;
     std::memset(shared_, shared_poison, bytes);
 #if defined(__SANITIZE_ADDRESS__)
     const std::byte* const behind = shared_ + bytes;
@@ -315,6 +356,13 @@ class Machine {
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_storage_;
   std::byte* shared_ = nullptr;
+  struct Declaration {
+    const void* declaration;
+    std::size_t offset;
+  };
+  std::vector<Declaration> declarations_;  // that the block's threads have come to
+  std::size_t static_bytes_ = 0;
+  alignas(shared_alignment) std::byte static_shared_[default_shared_bytes];
   fiber caller_;  // the scheduler, while a thread runs
   Stack scheduler_stack_;
   std::exception_ptr failure_;
@@ -342,19 +390,21 @@ void execute(const Launch& launch, Schedule schedule, const std::function<void()
   if (launch.threads == 0 || launch.threads > 1024)
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.threads) +
                            " threads in a block; from 1 to 1024 are possible");
-  if (launch.shared_bytes > max_shared_bytes)
+  if (const char* const refusal = refusal_of_shared_memory(launch, 0))
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.shared_bytes) +
-                           " bytes of dynamic shared memory; a block of sm_90 may have " +
-                           std::to_string(max_shared_bytes));
+                           " bytes of dynamic shared memory; " + refusal);
   if (launch.y > 65535 || launch.z > 65535)
     throw std::logic_error(std::string("kernel ") + launch.name + ": a grid of (" + std::to_string(launch.x) + ", " +
                            std::to_string(launch.y) + ", " + std::to_string(launch.z) +
                            ") blocks; y and z reach to 65535");
-  machine().execute(launch, schedule, thread_body);
+  if (!machine().watcher || machine().watcher(launch)) machine().execute(launch, schedule, thread_body);
 }
 
 void set_schedule(Schedule schedule) { machine().default_schedule = schedule; }
 Schedule current_schedule() { return machine().default_schedule; }
+void set_multiprocessors(int count) { machine().multiprocessors = count; }
+int multiprocessors() { return machine().multiprocessors; }
+void watch_launches(std::function<bool(const Launch&)> watcher) { machine().watcher = std::move(watcher); }
 
 void block_barrier() { machine().block_barrier(); }
 void warp_barrier(std::uint32_t mask) { machine().meet(mask, nullptr, 0, nullptr); }
@@ -367,6 +417,10 @@ void warp_compute(const void* value, std::size_t bytes, WarpFunction compute, vo
   std::memcpy(result, results + static_cast<std::size_t>(lane_of_thread()) * warp_lane_bytes, result_bytes);
 }
 std::byte* dynamic_shared_memory() { return machine().shared(); }
+std::byte* static_shared_memory(const void* declaration, std::size_t bytes, std::size_t alignment) {
+  return machine().static_shared(declaration, bytes, alignment);
+}
+void note_uncounted_shared_memory() { machine().note_uncounted(); }
 
 void require_alignment(const void* address, std::size_t bytes) {
   const auto misplaced = reinterpret_cast<std::uintptr_t>(address) % bytes;
