@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -13,6 +15,8 @@
 
 #include "experiments/shipped_configs.hpp"
 #include "tests/experiments/shown_commands.hpp"
+#include "tests/support/idx_files.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -112,6 +116,48 @@ TEST(TutorialFeatures, EveryCommandParses) {
   std::set<std::string> commands;
   for (const json& feature : features()) commands.insert(feature.at("command").get<std::string>());
   for (const std::string& command : commands) expect_parses(command);
+}
+
+/// Every command as it stands there, made small by the words of "small" and written to the folder "run", in an empty
+/// folder with made-up images in the place of Fashion-MNIST; each text of "shows" must be in the output, or in the file
+/// that it is listed under. Bytes of safetensors files count: their headers name dtypes.
+TEST(TutorialFeatures, EveryCommandShowsItsFeature) {
+  const testing_support::TemporaryFolder temporary;
+  testing_support::write_small_fashion(temporary.path() / "fashion-mnist", 640, 100);
+  setenv("FP16LAB_DATA", temporary.path().c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  std::size_t number = 0;
+  std::map<std::string, std::pair<std::filesystem::path, std::string>>
+      done;  // command: where it ran, what it said
+  for (const json& feature : features()) {
+    const std::string name = feature.at("feature");
+    const std::string command =
+        feature.at("command").get<std::string>() + " " + feature.value("small", std::string());
+    SCOPED_TRACE(name + ": " + command);
+    ASSERT_TRUE(feature.contains("shows") && !feature.at("shows").empty());
+    if (!done.contains(command)) {
+      const std::filesystem::path folder = temporary.path() / std::to_string(number++);
+      std::filesystem::create_directories(folder);
+      std::vector<std::string> words = words_of(command);
+      const std::string program = (std::filesystem::path(FP16LAB_BIN_DIR) / words.front()).string();
+      words.erase(words.begin());
+      for (std::size_t i = 0; i + 1 < words.size(); ++i)
+        if (words[i] == "-c") words[i + 1] = (sources / words[i + 1]).string();
+      for (const char* const word : {"-o", "run"})
+        if (command.find(" list") == std::string::npos) words.emplace_back(word);
+      const testing_support::Finished result = testing_support::run_program(program, words, folder);
+      EXPECT_EQ(result.exit_code, feature.value("exit", 0)) << result.out << result.err;
+      done[command] = {folder, result.out + result.err};
+    }
+    const auto& [folder, output] = done.at(command);
+    for (const auto& [where, texts] : feature.at("shows").items()) {
+      const std::string text = where == "output" ? output : testing_support::slurp(folder / where);
+      for (const std::string expected : texts)
+        EXPECT_NE(text.find(expected), std::string::npos)
+            << "\"" << expected << "\" is not in " << where << "\n"
+            << output;
+    }
+  }
+  unsetenv("FP16LAB_DATA");  // NOLINT(concurrency-mt-unsafe): one thread
 }
 
 /// The table "Mixed-precision frameworks" of reports/where_we_differ.md: the last column holds tests and commands.
