@@ -22,6 +22,9 @@
 namespace fp16lab::experiments {
 namespace {
 
+/// Of scaler.policy, until resolve_scaler_policy.
+constexpr std::string_view automatic = "auto";
+
 [[noreturn]] void fail(std::string_view where, const std::string& what) {
   std::string message = fmt::format("{}: {}", where, what);
   std::replace(message.begin(), message.end(), '\n', ' ');  // values that are shown may span lines
@@ -245,6 +248,7 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
 }  // namespace
 
 std::optional<double> ScalerConfig::parameter(std::string_view name) const {
+  if (policy == automatic) return std::nullopt;
   const engine::amp::PolicyParameter* declared = engine::amp::scale_policy(policy).find(name);
   if (declared == nullptr) return std::nullopt;
   const auto given = parameters.find(name);
@@ -256,6 +260,7 @@ bool ScalerConfig::operator==(const ScalerConfig& other) const {
       enabled != other.enabled || drop_overflow_update != other.drop_overflow_update || per_loss != other.per_loss ||
       rescue != other.rescue || groups != other.groups)
     return false;
+  if (policy == automatic) return parameters == other.parameters;
   const auto& declared = engine::amp::scale_policy(policy).parameters;
   return std::all_of(declared.begin(), declared.end(), [&](const engine::amp::PolicyParameter& p) {
     return parameter(p.name) == other.parameter(p.name);
@@ -322,6 +327,14 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   }
   if (table.size() != 1) fail_value(key, std::string(value), where);
   assign(config, key, *table.get("value"), where);
+}
+
+void resolve_scaler_policy(RunConfig& config, std::string_view where) {
+  try {
+    config.scaler.policy = scaler_policy(config);
+  } catch (const std::invalid_argument& error) {
+    fail(where, error.what());
+  }
 }
 
 void validate_config(const RunConfig& config, std::string_view where) {

@@ -28,6 +28,7 @@ struct ModelConfig {
   std::string activation = "relu";
   std::string init = "torch_linear";
   std::string layout = "nchw";
+  bool batch_norm = false;
   std::int64_t embedding = 64;
   std::int64_t hidden = 128;
   std::int64_t heads = 4;
@@ -113,7 +114,7 @@ struct AmpConfig {
 };
 
 struct ScalerConfig {
-  std::string policy = "none";
+  std::string policy = "auto";
   /// By name (engine/amp/policy_parameters.hpp). What is not given has the policy's own default.
   std::map<std::string, std::optional<double>, std::less<>> parameters{};
   std::string power_of_two = "warn";
@@ -122,7 +123,8 @@ struct ScalerConfig {
   bool per_loss = false;
   std::int64_t rescue = 0;
   std::vector<std::string> groups;
-  /// What the policy uses: as given, or its default; nothing where it has no such parameter.
+  /// What the policy uses: as given, or its default; nothing where it has no such parameter, or where the policy is
+  /// still "auto".
   std::optional<double> parameter(std::string_view name) const;
   /// Equal where a run could not tell them apart: by the values that the policy uses.
   bool operator==(const ScalerConfig& other) const;
@@ -204,6 +206,10 @@ RunConfig load_config(const std::filesystem::path& path);
 /// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with
 /// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
+
+/// Puts scaler_policy (experiments/run_options.hpp) in the place of "auto", once all settings are there.
+/// CommandError(usage) that begins with `where`.
+void resolve_scaler_policy(RunConfig& config, std::string_view where);
 
 /// Checks what concerns several keys at once: CommandError(usage) that begins with `where`.
 void validate_config(const RunConfig& config, std::string_view where);

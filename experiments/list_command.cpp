@@ -13,8 +13,8 @@
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
-#include "experiments/policy_list.hpp"
 #include "experiments/inspect_report.hpp"
+#include "experiments/policy_list.hpp"
 #include "experiments/run_backend.hpp"
 #include "experiments/shipped_configs.hpp"
 #include "experiments/workloads.hpp"
@@ -95,6 +95,7 @@ Json level_json(engine::amp::Dialect dialect, engine::amp::Level level) {
   Json json = {{"level", engine::amp::name_of(level)}};
   if (rules.level != level) json["means"] = engine::amp::name_of(rules.level);
   json.update({{"scaler", rules.scaler},
+               {"brings_scaler", rules.brings_scaler},
                {"uses_lists", rules.uses_lists},
                {"unlisted", unlisted_name(rules.unlisted)},
                {"widens_white_results", rules.widens_white_results},
@@ -187,10 +188,12 @@ void print_policies() {
 /// One line a level; the op lists are for --json.
 void print_dialects(const Json& dialects) {
   fmt::print(
-      "  What amp.level means by amp.dialect. Scaler: the framework's own default, which is not set by "
-      "itself.\n"
+      "  What amp.level means by amp.dialect. Scaler: the framework's own; *: the level brings it, so that "
+      "it is\n"
+      "  the one of scaler.policy = \"auto\" (elsewhere that is none, because the framework's user makes the "
+      "scaler).\n"
       "  Ops of each list, and all other rules, with --json.\n"
-      "  {:<10} {:<8} {:<9} {:<17} {}\n",
+      "  {:<10} {:<8} {:<11} {:<17} {}\n",
       "dialect", "level", "scaler", "parameters", "source");
   for (const Json& dialect : dialects)
     for (const Json& level : dialect.at("levels")) {
@@ -199,8 +202,9 @@ void print_dialects(const Json& dialects) {
         parameters = level.at("master_weights").get<bool>() ? "low, f32 masters" : "low";
       const std::string name = level.at("level").get<std::string>() +
                                (level.contains("means") ? "=" + level.at("means").get<std::string>() : "");
-      fmt::print("  {:<10} {:<8} {:<9} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
-                 level.at("scaler").get<std::string>(), parameters, level.at("source").get<std::string>());
+      fmt::print("  {:<10} {:<8} {:<11} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
+                 level.at("scaler").get<std::string>() + (level.at("brings_scaler").get<bool>() ? "*" : ""),
+                 parameters, level.at("source").get<std::string>());
     }
 }
 

@@ -48,9 +48,31 @@ void describe_synthetic(const RunConfig& config, RunData& data) {
                   widths.front(), widths.back());
 }
 
+/// Nothing is to be learnt but the training images themselves, so an evaluation goes over them again.
+void draw_images(const RunConfig& config, RunData& data) {
+  constexpr std::int64_t count = 1024, side = 32, classes = 10;
+  for (const auto& [key, subset] :
+       {std::pair{"data.subset", config.data.subset}, {"data.test_subset", config.data.test_subset}})
+    if (subset != 0)
+      throw std::invalid_argument(
+          fmt::format("{} = {}: {} are always {} images; expected 0", key, subset, config.data.name, count));
+  if (!config.data.path.empty())
+    throw std::invalid_argument(
+        fmt::format("data.path = \"{}\": {} are drawn from train.seed, not read; expected \"\"",
+                    config.data.path, config.data.name));
+  data.training_images = data.test_images =
+      engine::data::random_images(count, side, classes, static_cast<std::uint64_t>(config.train.seed));
+  data.found = fmt::format("data: {}, drawn from seed {}: {} images of {} x {} with labels 0 to {}",
+                           config.data.name, config.train.seed, count, side, side, classes - 1);
+}
+
 void load_images(const RunConfig& config, RunData& data) {
   using engine::data::Split;
   const std::string& name = config.data.name;
+  if (name == engine::data::random_images_name) {
+    draw_images(config, data);
+    return;
+  }
   const engine::data::DatasetLocation location = engine::data::find_dataset(name, config.data.path);
   data.training_images = engine::data::load_dataset(name, location, Split::train, config.data.subset);
   data.test_images = engine::data::load_dataset(name, location, Split::test, config.data.test_subset);
@@ -89,6 +111,7 @@ RunBatches image_batches(const RunConfig& config, const RunData& data) {
   batches.training = std::make_unique<engine::data::Loader>(data.training_images, normalisation, options);
   options.batch_size = image_evaluation_batch(data.test_images.count);
   options.shuffle = false;
+  if (config.data.name == engine::data::random_images_name) options.split = "train";
   batches.evaluation = std::make_unique<engine::data::Loader>(data.test_images, normalisation, options);
   return batches;
 }

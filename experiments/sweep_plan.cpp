@@ -165,6 +165,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         for (const std::string& setting : variant.set) apply_setting(run.config, setting, variant.where);
         for (const std::string& setting : common.set) apply_setting(run.config, setting, "--set");
         run.config.train.seed = seed;
+        resolve_scaler_policy(run.config, run.name);
         validate_config(run.config, run.name);
         if (!names.insert(run.name).second) fail("sweep", fmt::format("the run {} appears twice", run.name));
         plan.runs.push_back(std::move(run));

@@ -296,7 +296,9 @@ RunConfig resolve_config(const CommonOptions& common, const RunConfig& base) {
   RunConfig config = common.config.empty() ? base : load_config(common.config);
   for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
   if (common.seed) config.train.seed = *common.seed;
-  validate_config(config, common.config.empty() ? "configuration" : common.config.string());
+  const std::string where = common.config.empty() ? "configuration" : common.config.string();
+  resolve_scaler_policy(config, where);
+  validate_config(config, where);
   return config;
 }
 

@@ -190,6 +190,7 @@ std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, co
                                 .classes = shape.classes,
                                 .layout = layout_of(config),
                                 .initialization = engine::nn::initialization_from_name(config.model.init),
+                                .batch_norm = config.model.batch_norm,
                                 .seed = seed_of(config)});
 }
 

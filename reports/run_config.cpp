@@ -87,7 +87,8 @@ ConfigurationId configuration_of(const FlatConfig& config) {
   const std::string policy = policy_of(config);
   id.precision =
       level == "O0" && value_or(config, "amp.to_float", "[]") == "[]" ? Precision::fp32 : Precision::low;
-  id.scaling = policy == "none" ? Scaling::none : policy == "fixed" ? Scaling::fixed : Scaling::adaptive;
+  const bool fixed = policy == "fixed" || policy == "mindspore-fixed";
+  id.scaling = policy == "none" ? Scaling::none : fixed ? Scaling::fixed : Scaling::adaptive;
   if (id.scaling != Scaling::none) id.scale = number_or(config, "scaler.initial_scale", 1.0);
 
   id.label = id.precision == Precision::fp32 ? "FP32" : format_name(value_or(config, "amp.dtype", "f16"));

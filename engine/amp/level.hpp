@@ -61,8 +61,9 @@ struct LevelRules {
   bool unscales_to_f32 = true;       ///< of low gradients with master weights
   bool low_inputs = false;           ///< floating inputs of the network are cast to low
   bool f32_outputs = false;          ///< outputs of the network are cast to FP32 before the loss
-  std::string_view scaler = "none";  ///< the framework's own default policy at this level
-  std::string_view source = {};      ///< file and function of the framework that says so
+  std::string_view scaler = "none";  ///< the framework's own loss-scale policy at this level
+  bool brings_scaler = false;    ///< the level itself makes that scaler; false: the user does (torch, paddle)
+  std::string_view source = {};  ///< file and function of the framework that says so
 };
 /// std::invalid_argument naming the dialect's levels if it has no such one.
 const LevelRules& level_rules(Dialect dialect, Level level);

@@ -30,8 +30,8 @@ const PolicyEntry& entry_of(std::string_view name) {
 }
 
 /// For policies that move with found_inf.
-void require_checks(const ScalerOptions& options, std::string_view policy) {
-  if (options.drop_overflow_update || policy == "none" || policy == "fixed") return;
+void require_checks(const ScalerOptions& options, const PolicyDescription& policy) {
+  if (options.drop_overflow_update || policy.constant) return;
   throw std::invalid_argument(
       fmt::format("scaler.drop_overflow_update = false: no gradient is checked then, but policy \"{}\" "
                   "answers to overflows; "
@@ -105,7 +105,7 @@ PolicySettings ScalerOptions::settings() const {
 
 ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicyEntry& entry = entry_of(options.policy);
-  require_checks(options, entry.description.name);
+  require_checks(options, entry.description);
   const PolicySettings settings = options.settings();
   require_known(settings);
   const PolicyValues values = values_of(entry.description, settings);

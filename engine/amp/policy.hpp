@@ -6,7 +6,7 @@
 //   update(State&, const Params&, const Observation&)   pure, for host and device, no virtual call, no libm
 //   initial(const Params&)                              the State before the first step
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
-//   optional: static constexpr power_of_two_scales = false; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
+//   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/programs.cu) with its
 // State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
 // engine/amp/policy_table.cpp and that line.
@@ -64,7 +64,7 @@ struct ScalerOptions {
 
   // Of the scaler around the policy (engine/amp/grad_scaler.hpp):
   bool enabled = true;  ///< false: the identity: seed 1, nothing unscaled, checked or skipped
-  /// false (MindSpore; policies none and fixed only): gradients are neither checked nor unscaled, every step is taken,
+  /// false (MindSpore; constant policies only): gradients are neither checked nor unscaled, every step is taken,
   /// and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
   bool drop_overflow_update = true;
   /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler). Not with
@@ -150,6 +150,7 @@ struct PolicyDescription {
       parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
                    ///< finite_guard come last
   bool wants_statistics = false;
+  bool constant = false;   ///< the scale never moves: none, fixed
   bool per_layer = false;  ///< scales of layers move (engine/amp/layer_scaler.hpp), the loss scale does not
   /// false: the rule itself gives other scales, whatever its parameters (statistics, smooth growth).
   bool power_of_two_scales = true;

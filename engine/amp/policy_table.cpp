@@ -89,6 +89,7 @@ PolicyEntry entry(std::string_view program) {
   if constexpr (requires { Policy::power_of_two_scales; })
     description.power_of_two_scales = Policy::power_of_two_scales;
   if constexpr (requires { Policy::per_layer; }) description.per_layer = Policy::per_layer;
+  if constexpr (requires { Policy::constant; }) description.constant = Policy::constant;
   for (const PolicyParameter& guard : guard_parameters)
     if (!declares(description.parameters, guard.name)) description.parameters.push_back(guard);
   return {.description = std::move(description), .build = &build<Policy>};
@@ -100,8 +101,10 @@ std::span<const PolicyEntry> policy_table() {
   static const std::vector<PolicyEntry> table = {
       entry<NoScaling>("policy.none"),
       entry<FixedScaling>("policy.fixed"),
+      entry<MindSporeFixedScaling>("policy.mindspore-fixed"),
       entry<TorchScaling>("policy.torch"),
       entry<PaddleScaling>("policy.paddle"),
+      entry<Paddle22Scaling>("policy.paddle-2.2"),
       entry<PaddleAmpScaling>("policy.paddle-amp-scaler"),
       entry<PaddleStaticScaling>("policy.paddle-static"),
       entry<PaddleStaticLegacyScaling>("policy.paddle-static-legacy"),

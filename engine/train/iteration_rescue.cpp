@@ -16,8 +16,7 @@ void check_rescue(const amp::ScalerOptions& scaler, const TrainingMethod& method
     throw std::invalid_argument(fmt::format("scaler.rescue = {}{}", scaler.rescue, why));
   };
   if (scaler.rescue < 0 || scaler.rescue > 1000) refuse(": must be from 0 to 1000");
-  const std::string_view policy = amp::scale_policy(scaler.policy).name;
-  if (policy == "none" || policy == "fixed")
+  if (amp::scale_policy(scaler.policy).constant)
     refuse(
         fmt::format(" with scaler.policy = \"{}\": its scale never goes down, so that there is nothing to "
                     "try; expected a dynamic policy, or 0",

@@ -223,6 +223,8 @@ TEST(PolicyTraces, EntriesOfTheSameRuleDifferInDefaultsAlone) {
   };
   const std::string common = "initial_scale=65536 growth_interval=4 min_scale=1";
   same("paddle", "paddle-amp-scaler", common);
+  same("paddle", "paddle-2.2", common + " bad_steps=2");
+  same("fixed", "mindspore-fixed", "initial_scale=64");
   same("paddle-static", "paddle-static-legacy", common + " bad_steps=2 backoff_factor=0.8");
   same("megatron", "colossalai", common);
   same("megatron", "fastllm", common);
