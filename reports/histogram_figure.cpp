@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "analysis/range_report.hpp"
+#include "numerics/format_range.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
@@ -16,10 +17,18 @@
 namespace fp16lab::reports {
 namespace {
 
-/// FP16's edges as exponents of the scaled value.
-constexpr double lost_edge = Binary16::exponent_of_min_subnormal - 1;  // |y| <= 2^-25 rounds to zero
-constexpr double normal_edge = Binary16::emin;                         // 2^-14
-constexpr double overflow_edge = Binary16::emax + 1;                   // 65520 is just below 2^16
+/// The edges of a format as exponents of the scaled value.
+struct Edges {
+  explicit Edges(const FormatRange& range)
+      : lost(range.tie_to_zero),
+        normal(range.smallest_normal),
+        overflow(std::log2(range.overflow_threshold())),
+        threshold(range.overflow_threshold()) {}
+
+  double lost;  ///< |y| <= 2^lost rounds to zero
+  double normal, overflow;
+  double threshold;
+};
 
 enum Zone { lost, subnormal, normal, overflow, cut_zones };
 
@@ -32,16 +41,16 @@ constexpr std::array<ZoneStyle, 4> styles{{{lost_color, "fs pattern 4", "fs patt
                                            {overflow_color, "fs solid 0.95", "fs pattern 5"}}};
 
 /// Zone of the bin (2^from, 2^(from+1)]; + cut_zones if an edge lies inside.
-int zone_of(double from) {
+int zone_of(double from, const Edges& edges) {
   const double middle = from + 0.5;
-  const int zone = middle < lost_edge       ? lost
-                   : middle < normal_edge   ? subnormal
-                   : middle < overflow_edge ? normal
-                                            : overflow;
+  const int zone = middle < edges.lost       ? lost
+                   : middle < edges.normal   ? subnormal
+                   : middle < edges.overflow ? normal
+                                             : overflow;
   const auto cuts = [from](double edge) { return from < edge && edge < from + 1; };
-  // 65520 itself lies inside the bin that ends at 2^16, at any power of two.
-  if (from < overflow_edge && from + 1 >= overflow_edge) return overflow + cut_zones;
-  return cuts(lost_edge) || cuts(normal_edge) ? zone + cut_zones : zone;
+  // The threshold lies inside of a bin at any power of two: 65520 in the one that ends at 2^16.
+  if (cuts(edges.overflow)) return overflow + cut_zones;
+  return cuts(edges.lost) || cuts(edges.normal) ? zone + cut_zones : zone;
 }
 
 /// The data blocks, and what the axes must show.
@@ -50,22 +59,22 @@ struct Blocks {
       "# log2 of the lower end of the bin (2^e, 2^(e+1)], scale included\tpercent of the non-zero "
       "values\tzone (+4: an edge "
       "lies inside); one block a tensor\n";
-  double low = lost_edge - 10, high = overflow_edge + 3, tallest = 1;
+  double low, high, tallest = 1;
   bool cut = false;  ///< bars lie outside of the axis
 };
 
-Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
-  Blocks blocks;
+Blocks blocks_of(std::span<const HistogramPanel> panels, const Edges& edges) {
+  Blocks blocks{.low = edges.lost - 10, .high = std::ceil(edges.overflow) + 3};
   for (const HistogramPanel& panel : panels) {
     const auto total = static_cast<double>(panel.values.finite_nonzero());
-    const double shift = std::log2(panel.factor.value_or(factor));
+    const double shift = std::log2(panel.factor);
     std::string name = panel.name;
     std::replace(name.begin(), name.end(), '\n', ' ');
     blocks.data += fmt::format("# {}\n", name);
     for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
       if (panel.values.at(e) == 0) continue;
       const double share = 100 * static_cast<double>(panel.values.at(e)) / total, from = e + shift;
-      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", from, share, zone_of(from));
+      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", from, share, zone_of(from, edges));
       if (share > 0.05) {
         blocks.low = std::min(blocks.low, std::floor(from) - 1);
         blocks.high = std::max(blocks.high, std::ceil(from) + 2);
@@ -75,15 +84,17 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
     if (total == 0) blocks.data += "nan\tnan\tnan\n";
     blocks.data += "\n\n";
   }
-  // Far outside of FP16 nothing differs any more: all zero, or all overflow.
-  const double low = std::max(blocks.low, lost_edge - 26), high = std::min(blocks.high, overflow_edge + 26);
+  // Far outside of the format nothing differs any more: all zero, or all overflow.
+  const double low = std::max(blocks.low, edges.lost - 26);
+  const double high = std::min(blocks.high, std::ceil(edges.overflow) + 26);
   blocks.cut = low > blocks.low || high < blocks.high;
   blocks.low = low;
   blocks.high = high;
   return blocks;
 }
 
-std::string frame(const HistogramFigure& figure, int rows, int columns, int height, const Blocks& blocks) {
+std::string frame(const HistogramFigure& figure, int rows, int columns, int height, const Blocks& blocks,
+                  const Edges& edges) {
   std::string body = fmt::format(
       "  set multiplot layout {},{} title {} noenhanced font \",14\" margins 0.07,0.985,{:.3f},{:.3f} "
       "spacing "
@@ -94,10 +105,12 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
                         label, zone, x, 1 - 50.0 / height, color);
   };
   const double wide = columns == 1 ? 1.5 : 1;  // narrow figures need more of their width for the words
-  legend(100, 0.07, "rounds to zero: to 2⁻²⁵", lost_color);
-  legend(101, 0.07 + 0.2 * wide, "subnormal: to 2⁻¹⁴", subnormal_color);
+  legend(100, 0.07, "rounds to zero: to " + pretty(fmt::format("2^{}", edges.lost)), lost_color);
+  legend(101, 0.07 + 0.2 * wide, "subnormal: to " + pretty(fmt::format("2^{}", edges.normal)), subnormal_color);
   legend(102, 0.07 + 0.37 * wide, "normal", normal_color);
-  legend(103, 0.07 + 0.45 * wide, "overflow: from 65520", overflow_color);
+  const bool included = range_of(figure.format).threshold_overflows;
+  legend(103, 0.07 + 0.45 * wide,
+         fmt::format("overflow: {} {:.6g}", included ? "from" : "above", edges.threshold), overflow_color);
   body += fmt::format(
       "  set label 104 {} at screen 0.985,screen {:.3f} right noenhanced tc rgb \"#555555\"\n"
       "  set label 105 \"percent of the non-zero values against magnitude, scale included{}\" at screen "
@@ -110,14 +123,14 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
       "format \"2^{{%.0f}}\"\n",
       blocks.low, blocks.high, 1.12 * blocks.tallest, blocks.high - blocks.low > 60 ? 16 : 8);
   int object = 1;
-  const std::array<double, 5> edges{blocks.low, lost_edge, normal_edge, overflow_edge, blocks.high};
+  const std::array<double, 5> borders{blocks.low, edges.lost, edges.normal, edges.overflow, blocks.high};
   for (std::size_t zone = 0; zone < styles.size(); ++zone, ++object)
     body += fmt::format(
         "  set object {} rectangle from first {},graph 0 to first {},graph 1 behind fc rgb \"{}\" fs solid "
         "0.09 "
         "noborder\n",
-        object, edges[zone], edges[zone + 1], styles[zone].color);
-  for (const double edge : {lost_edge, normal_edge, overflow_edge})
+        object, borders[zone], borders[zone + 1], styles[zone].color);
+  for (const double edge : {edges.lost, edges.normal, edges.overflow})
     body += fmt::format(
         "  set arrow {} from first {},graph 0 to first {},graph 1 nohead back lc rgb \"#888888\" lw 0.8 dt "
         "2\n",
@@ -126,9 +139,8 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
 }
 
 std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, std::size_t block,
-                           bool first_of_row) {
-  const analysis::ZoneRates rates =
-      analysis::rates_of(count_ranges(panel.values, panel.factor.value_or(figure.factor)));
+                           bool first_of_row, const Edges& edges) {
+  const analysis::ZoneRates rates = analysis::rates_of(panel.counts);
   std::string name = panel.name;
   if (name.size() > 42) name = "..." + name.substr(name.size() - 39);  // its end tells it from its neighbours
   std::string body = fmt::format(
@@ -144,8 +156,8 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
   };
   const auto middle = [](double from, double to) { return fmt::format("first {}", 0.5 * (from + to)); };
   zone_rate(3, rates.lost, "graph 0", "left", lost_color);
-  zone_rate(4, rates.subnormal, middle(lost_edge, normal_edge), "center", subnormal_color);
-  zone_rate(5, rates.normal, middle(normal_edge, overflow_edge), "center", normal_color);
+  zone_rate(4, rates.subnormal, middle(edges.lost, edges.normal), "center", subnormal_color);
+  zone_rate(5, rates.normal, middle(edges.normal, edges.overflow), "center", normal_color);
   zone_rate(6, rates.overflow, "graph 1", "right", overflow_color);
   // All panels have the same axes: the first of a row names the heights.
   body += fmt::format("  set ytics format \"{}\"\n  plot \\\n", first_of_row ? "%g %%" : "");
@@ -166,14 +178,15 @@ std::string draw_histogram_figure(const HistogramFigure& figure, std::span<const
   if (panels.empty() || panels.size() > max_histogram_panels)
     throw std::invalid_argument(fmt::format("draw_histogram_figure: {} panels, expected 1 to {}",
                                             panels.size(), max_histogram_panels));
-  const Blocks blocks = blocks_of(panels, figure.factor);
+  const Edges edges(range_of(figure.format));
+  const Blocks blocks = blocks_of(panels, edges);
   const int count = static_cast<int>(panels.size());
   const int columns = count <= 2 ? count : count == 4 ? 2 : 3;
   const int rows = (count + columns - 1) / columns, height = 124 + 210 * rows;
-  std::string body = frame(figure, rows, columns, height, blocks);
+  std::string body = frame(figure, rows, columns, height, blocks, edges);
   for (std::size_t i = 0; i < panels.size(); ++i) {
     if (i == 1) body += "  do for [i=100:105] { unset label i }\n";  // the legend is there once
-    body += panel_commands(panels[i], figure, i, i % static_cast<std::size_t>(columns) == 0);
+    body += panel_commands(panels[i], figure, i, i % static_cast<std::size_t>(columns) == 0, edges);
   }
   body += "  unset multiplot\n";
   const int width = columns == 1 ? 780 : 380 * columns + 60;

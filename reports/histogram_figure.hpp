@@ -1,4 +1,4 @@
-// One figure of exponent histograms: how the magnitudes of some tensors lie in the zones of FP16 at a scale.
+// One figure of exponent histograms: how the magnitudes of some tensors lie in the zones of a format at a scale.
 #pragma once
 
 #include <filesystem>
@@ -7,20 +7,23 @@
 #include <string>
 #include <vector>
 
+#include "numerics/dtype.hpp"
 #include "numerics/exponent_histogram.hpp"
+#include "numerics/range_counts.hpp"
 
 namespace fp16lab::reports {
 
 struct HistogramPanel {
   std::string name;
   ExponentHistogram values;
-  std::optional<double> factor{};  ///< of this panel alone, in place of the figure's
+  double factor = 1;   ///< scale of the figure / scale that the values carry; finite, > 0
+  RangeCounts counts;  ///< of the values times the factor, for the rates above the bars
 };
 
 struct HistogramFigure {
   std::string stem;     ///< file name without ending
   std::string title;    ///< what the values are
-  double factor = 1;    ///< scale of the figure / scale that the values carry; finite, > 0
+  DType format = DType::f16;  ///< f16, bf16, e4m3 or e5m2
   std::string caption;  ///< one line below the title; may be empty
 };
 
