@@ -50,7 +50,11 @@ bool HistogramsComparison::equal() const {
 }
 
 HistogramComparer::Short::Short(const ExponentHistogram& histogram)
-    : zero(histogram.zero), infinite(histogram.infinite), nan(histogram.nan) {
+    : zero(histogram.zero),
+      infinite(histogram.infinite),
+      nan(histogram.nan),
+      smallest(histogram.smallest),
+      greatest(histogram.greatest) {
   const auto used = [](std::uint64_t count) { return count != 0; };
   const auto begin = std::find_if(histogram.bins.begin(), histogram.bins.end(), used);
   const auto end = std::find_if(histogram.bins.rbegin(), histogram.bins.rend(), used).base();
@@ -65,6 +69,8 @@ ExponentHistogram HistogramComparer::Short::whole() const {
   histogram.zero = zero;
   histogram.infinite = infinite;
   histogram.nan = nan;
+  histogram.smallest = smallest;
+  histogram.greatest = greatest;
   return histogram;
 }
 

@@ -62,6 +62,7 @@ class HistogramComparer {
     std::size_t first = 0;
     std::vector<std::uint64_t> counts;
     std::uint64_t zero, infinite, nan;
+    std::uint32_t smallest, greatest;
   };
   struct ShortRow {
     double loss_scale;

@@ -76,7 +76,7 @@ std::string describe(const Measured& measured) {
   if (measured.against_fp32)
     text += fmt::format(", {:+.2f} % against fp32", measured.against_fp32->difference_percent);
   return text + fmt::format(", {:.2f} % of dL/dy round{} to zero",
-                            100 * underflow_rate(measured.loss_gradients, 1.0),
+                            100 * underflow_rate(measured.loss_gradients, fp16_range, 1.0),
                             measured.variant == "fp32" ? " (would, in FP16)" : "");
 }
 
@@ -90,7 +90,7 @@ std::string csv(const std::vector<Measured>& all) {
                     quality.minimum, quality.maximum,
                     measured.against_fp32 ? fmt::format("{}", measured.against_fp32->difference_percent) : "",
                     measured.against_fp32 ? fmt::format("{}", measured.against_fp32->spread) : "",
-                    underflow_rate(measured.loss_gradients, 1.0));
+                    underflow_rate(measured.loss_gradients, fp16_range, 1.0));
   }
   return text;
 }

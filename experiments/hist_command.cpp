@@ -110,12 +110,7 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
     const double ratio = factor_of(tensor, scale) / greatest;
     const int shift = std::ilogb(ratio);
     if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
-    ExponentHistogram moved = tensor.values;
-    moved.bins.fill(0);
-    for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin)
-      moved.bins[static_cast<std::size_t>(std::max(bin + shift, 0))] +=
-          tensor.values.bins[static_cast<std::size_t>(bin)];
-    all.values += moved;
+    all.values += times_power_of_two(tensor.values, shift);
   }
   return all;
 }

@@ -115,11 +115,11 @@ std::string layer_line(const LiveLayer& layer, int name_width, int columns, Pane
   std::string name = layer.name;
   if (static_cast<int>(name.size()) > name_width)
     name = name.substr(name.size() - static_cast<std::size_t>(name_width));  // the end tells layers apart
-  const std::string rate = fmt::format(" {:5.1f}% lost", 100 * underflow_rate(layer.counts, 1.0));
+  const std::string rate = fmt::format(" {:5.1f}% lost", 100 * underflow_rate(layer.counts, fp16_range, 1.0));
   const int width = columns - name_width - 2 - static_cast<int>(rate.size());
   std::string line = fmt::format("{:<{}}  ", name, name_width);
   if (width < smallest_bar) return line + rate;
-  return line + bar(count_ranges(layer.counts, 1.0), width, style) + rate;
+  return line + bar(count_ranges(layer.counts, fp16_range, 1.0), width, style) + rate;
 }
 
 std::string legend(const LiveView& view, PanelStyle style) {

@@ -10,12 +10,15 @@
 
 namespace fp16lab {
 
-/// Ids are stored in files: append, never renumber.
-enum class DType : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2, f64 = 3, i32 = 4, u8 = 5 };
+/// Ids are stored in files: append, never renumber. No tensor is stored in the two FP8 formats: they name casts inside
+/// products.
+enum class DType : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2, f64 = 3, i32 = 4, u8 = 5, e4m3 = 6, e5m2 = 7 };
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::u8:
+    case DType::e4m3:
+    case DType::e5m2:
       return 1;
     case DType::f16:
     case DType::bf16:
@@ -43,6 +46,10 @@ constexpr std::string_view name_of(DType dtype) {
       return "i32";
     case DType::u8:
       return "u8";
+    case DType::e4m3:
+      return "e4m3";
+    case DType::e5m2:
+      return "e5m2";
   }
   return "?";
 }

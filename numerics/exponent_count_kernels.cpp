@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "numerics/bits.hpp"
-#include "numerics/exponent_histogram.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "numerics/exponent_count_kernels.cpp"
@@ -28,32 +27,29 @@ BlockRange exponent_bytes(const float* values, std::size_t count, std::uint8_t* 
   const auto magnitude_mask = hn::Set(d, Binary32::magnitude_mask);
   const auto one = hn::Set(d, 1u);
   const auto last = hn::Set(d, std::uint32_t{byte_of_zero});
-  auto largest = hn::Zero(d);  // magnitude
-  auto lowest = last;          // index; zeros are above every bin
+  auto greatest = hn::Zero(d);                    // magnitude
+  auto smallest = hn::Set(d, ~std::uint32_t{0});  // magnitude - 1, in which zeros are above all else
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const auto magnitude =
         hn::And(hn::BitCast(d, hn::LoadU(hn::ScalableTag<float>(), values + i)), magnitude_mask);
-    const auto index = hn::Min(hn::ShiftRight<Binary32::fraction_bits>(hn::Sub(magnitude, one)), last);
-    largest = hn::Max(largest, magnitude);
-    lowest = hn::Min(lowest, index);
+    const auto below = hn::Sub(magnitude, one);
+    const auto index = hn::Min(hn::ShiftRight<Binary32::fraction_bits>(below), last);
+    greatest = hn::Max(greatest, magnitude);
+    smallest = hn::Min(smallest, below);
     hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di, index)), d8, bytes + i);
   }
-  std::uint32_t largest_magnitude = hn::GetLane(hn::MaxOfLanes(d, largest));
-  std::uint32_t lowest_index = hn::GetLane(hn::MinOfLanes(d, lowest));
+  std::uint32_t greatest_magnitude = hn::GetLane(hn::MaxOfLanes(d, greatest));
+  std::uint32_t smallest_below = hn::GetLane(hn::MinOfLanes(d, smallest));
   for (; i < count; ++i) {
     const std::uint32_t magnitude = bits_of(values[i]) & Binary32::magnitude_mask;
-    const std::uint32_t index =
-        std::min<std::uint32_t>((magnitude - 1u) >> Binary32::fraction_bits, byte_of_zero);
-    largest_magnitude = std::max(largest_magnitude, magnitude);
-    lowest_index = std::min(lowest_index, index);
-    bytes[i] = static_cast<std::uint8_t>(index);
+    greatest_magnitude = std::max(greatest_magnitude, magnitude);
+    smallest_below = std::min(smallest_below, magnitude - 1u);
+    bytes[i] = static_cast<std::uint8_t>(std::min<std::uint32_t>(byte_of(magnitude), byte_of_zero));
   }
-  if (largest_magnitude >= Binary32::infinity) return {.lowest = 255, .highest = 0, .finite = false};
-  if (largest_magnitude == 0) return {};
-  return {.lowest = static_cast<std::uint8_t>(lowest_index),
-          .highest = static_cast<std::uint8_t>(ExponentHistogram::bin_of(largest_magnitude)),
-          .finite = true};
+  return {.smallest = smallest_below + 1u,
+          .greatest = greatest_magnitude,
+          .finite = greatest_magnitude < Binary32::infinity};
 }
 
 using ByteTag = hn::ScalableTag<std::uint8_t>;

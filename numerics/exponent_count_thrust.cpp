@@ -16,18 +16,19 @@
 namespace fp16lab {
 namespace {
 
-/// Elements whose keys are sorted at once: 32 MiB of keys, and as much again while they are merged.
+/// Elements whose keys are sorted at once: 64 MiB of keys, and as much again while they are merged.
 constexpr std::size_t part_size = std::size_t{1} << 24;
 
 template <class T>
 void count_all(std::span<const T> values, ExponentHistogram& histogram) {
-  std::vector<std::uint16_t> keys(std::min(values.size(), part_size));
-  std::array<std::uint64_t, key_count> ends, counts;
+  std::vector<std::uint32_t> keys(std::min(values.size(), part_size));
+  std::array<std::uint64_t, edge_count> ends;
+  std::array<std::uint64_t, slot_count> counts;
   for (std::size_t begin = 0; begin < values.size(); begin += part_size) {
     const std::span<const T> part = values.subspan(begin, std::min(part_size, values.size() - begin));
     count_by_sorting(THRUST_NS_QUALIFIER::omp::par, part.data(), static_cast<std::ptrdiff_t>(part.size()),
                      keys.data(), ends.data(), counts.data());
-    add_key_counts(counts.data(), histogram);
+    add_counts(counts.data(), histogram);
   }
 }
 

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <functional>
 #include <numeric>
+#include <type_traits>
 
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
 #include "numerics/exponent_count_kernels.hpp"
 #include "numerics/for_each_chunk.hpp"
+#include "numerics/round_pack.hpp"
 
 namespace fp16lab {
 namespace {
@@ -16,10 +18,11 @@ namespace {
 using exponent_detail::block_size;
 using exponent_detail::byte_of_zero;
 
-/// Counters of one thread. A block becomes one byte a value: its bin. Where a block spans few bins, as gradients
-/// do, counting means comparing the bytes with every bin in turn, a cache line at once. Otherwise tables count:
-/// consecutive values usually fall into the same bin, and an increment that waits for the previous one to leave
-/// the store buffer costs several cycles, which eight tables taken in turn hide.
+/// Counters of one thread. A block becomes one byte a value: its exponent. Where a block spans few of them, as gradients
+/// do, counting means comparing the bytes with each in turn, a cache line at once. Otherwise tables count: consecutive
+/// values usually fall into the same bin, and an increment that waits for the previous one to leave the store buffer costs
+/// several cycles, which eight tables taken in turn hide. The values that share byte 0, FP32's subnormals and 2^-126, are
+/// told apart one by one: they are rare.
 class BlockCounter {
  public:
   /// At most block_size values.
@@ -29,12 +32,25 @@ class BlockCounter {
       for (const float value : values) histogram_.count(bits_of(value));
       return;
     }
+    if (range.greatest == 0) {
+      histogram_.zero += values.size();
+      return;
+    }
+    histogram_.include(range.smallest, range.greatest);
     const std::span<const std::uint8_t> bytes = std::span(bytes_).first(values.size());
-    if (range.highest - range.lowest < compared_bins) {
-      count_compared(bytes, range);
+    const std::uint32_t lowest = exponent_detail::byte_of(range.smallest);
+    const std::uint32_t highest = exponent_detail::byte_of(range.greatest);
+    if (highest - lowest < compared_bytes) {
+      count_compared(bytes, lowest, highest);
     } else {
       count_in_tables(bytes);
     }
+    if (lowest > 0) return;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (bytes[i] == 0) {
+        const std::uint32_t magnitude = bits_of(values[i]) & Binary32::magnitude_mask;
+        ++histogram_.bins[static_cast<std::size_t>(ExponentHistogram::bin_of(magnitude))];
+      }
   }
   template <class F>
   void count(std::span<const SmallFloat<F>> values) {
@@ -48,15 +64,21 @@ class BlockCounter {
 
  private:
   static constexpr std::size_t table_count = 8;
-  static constexpr int compared_bins = 48;  ///< about where tables become faster
+  static constexpr std::uint32_t compared_bytes = 48;  ///< about where tables become faster
 
-  void count_compared(std::span<const std::uint8_t> bytes, const exponent_detail::BlockRange& range) {
+  /// The bin of a byte above 0.
+  std::uint64_t& bin_of_byte(std::size_t byte) {
+    return histogram_.bins[byte + ExponentHistogram::subnormal_bins];
+  }
+
+  void count_compared(std::span<const std::uint8_t> bytes, std::uint32_t lowest, std::uint32_t highest) {
     std::array<std::uint32_t, 256> counts{};
-    exponent_detail::count_equal_bytes(bytes, range.lowest, range.highest, counts);
-    std::uint64_t nonzero = 0;
-    for (std::size_t bin = range.lowest; bin <= range.highest; ++bin) {
-      histogram_.bins[bin] += counts[bin];
-      nonzero += counts[bin];
+    exponent_detail::count_equal_bytes(bytes, static_cast<std::uint8_t>(lowest),
+                                       static_cast<std::uint8_t>(highest), counts);
+    std::uint64_t nonzero = counts[0];
+    for (std::size_t byte = std::max(lowest, 1u); byte <= highest; ++byte) {
+      bin_of_byte(byte) += counts[byte];
+      nonzero += counts[byte];
     }
     histogram_.zero += bytes.size() - nonzero;
   }
@@ -69,7 +91,7 @@ class BlockCounter {
       for (std::size_t table = 0; table < table_count; ++table) ++tables[table][bytes[i + table]];
     for (std::size_t i = whole; i < bytes.size(); ++i) ++tables[0][bytes[i]];
     for (const auto& table : tables) {
-      for (std::size_t bin = 0; bin < histogram_.bins.size(); ++bin) histogram_.bins[bin] += table[bin];
+      for (std::size_t byte = 1; byte < byte_of_zero; ++byte) bin_of_byte(byte) += table[byte];
       histogram_.zero += table[byte_of_zero];
     }
   }
@@ -77,17 +99,22 @@ class BlockCounter {
   std::array<std::uint8_t, block_size> bytes_;
   ExponentHistogram histogram_;
 };
-static_assert(ExponentHistogram::bin_count == byte_of_zero, "zero has a byte of its own");
+static_assert(ExponentHistogram::bin_count - ExponentHistogram::subnormal_bins == byte_of_zero,
+              "zero has a byte of its own");
 
 constexpr std::size_t chunk_size = std::size_t{1} << 16;  // the unit of work of a thread
 
 /// Small tensors (biases): less work than a block.
-void count_small(std::span<const float> values, ExponentHistogram& histogram) {
-  for (const float value : values) histogram.count(bits_of(value));
-}
-template <class F>
-void count_small(std::span<const SmallFloat<F>> values, ExponentHistogram& histogram) {
-  for (const SmallFloat<F> value : values) histogram.count(bits_of(widen(value)));
+template <class T>
+void count_small(std::span<const T> values, ExponentHistogram& histogram) {
+  const bool known = histogram.extremes_known();
+  for (const T value : values) {
+    if constexpr (std::is_same_v<T, float>)
+      histogram.count(bits_of(value));
+    else
+      histogram.count(bits_of(widen(value)));
+  }
+  if (!known) histogram.forget_extremes();
 }
 constexpr std::size_t small_size = 64;
 
@@ -155,11 +182,41 @@ std::uint64_t ExponentHistogram::finite_nonzero() const {
 }
 
 ExponentHistogram& ExponentHistogram::operator+=(const ExponentHistogram& other) {
+  const bool known = extremes_known() && other.extremes_known();
+  include(other.smallest, other.greatest);
+  if (!known) forget_extremes();
   std::transform(bins.begin(), bins.end(), other.bins.begin(), bins.begin(), std::plus<>());
   zero += other.zero;
   infinite += other.infinite;
   nan += other.nan;
   return *this;
+}
+
+ExponentHistogram times_power_of_two(const ExponentHistogram& histogram, int shift) {
+  ExponentHistogram moved;
+  moved.zero = histogram.zero;
+  moved.infinite = histogram.infinite;
+  moved.nan = histogram.nan;
+  bool complete = histogram.extremes_known();
+  for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
+    const std::uint64_t count = histogram.at(e);
+    if (count == 0) continue;
+    const int to = e + shift;
+    if (to >= ExponentHistogram::min_exponent && to <= ExponentHistogram::max_exponent) {
+      moved.bins[static_cast<std::size_t>(to - ExponentHistogram::min_exponent)] = count;
+      continue;
+    }
+    complete = false;
+    (to > ExponentHistogram::max_exponent ? moved.infinite : moved.zero) += count;
+  }
+  if (!complete || histogram.greatest == 0) return moved;
+  const auto times = [&](std::uint32_t magnitude) {
+    Exact x = decode(SmallFloat<Binary32>::from_bits(magnitude));
+    x.exponent += shift;
+    return std::min<std::uint32_t>(round_pack<Binary32>(x, Rounding::upward).bits(), Binary32::max_finite);
+  };
+  moved.include(times(histogram.smallest), times(histogram.greatest));
+  return moved;
 }
 
 void count_exponents(std::span<const float> values, ExponentHistogram& histogram, int threads) {

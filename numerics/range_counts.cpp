@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "numerics/bits.hpp"
-#include "numerics/fp16_zones.hpp"
+#include "numerics/zones.hpp"
 
 namespace fp16lab {
 namespace zone_detail {
@@ -21,16 +21,26 @@ Exact decode_scale(const char* function, double scale) {
 
 }  // namespace zone_detail
 
-RangeCounts count_ranges(const ExponentHistogram& histogram, double scale) {
+RangeCounts count_ranges(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   using namespace zone_detail;
   const Exact exact_scale = decode_scale("count_ranges", scale);
+  const Edges edges(range);
   std::array<CountInterval, zone_count> zones{};
-  for (std::uint32_t bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
-    const std::uint64_t count = histogram.bins[bin];
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
     if (count == 0) continue;
-    const auto [first, last] = zones_of_bin(bin, exact_scale);
-    for (std::size_t zone = first; zone <= last; ++zone) zones[zone].upper += count;
-    if (first == last) zones[first].lower += count;
+    const BinZones of = zones_of_bin(histogram, bin, exact_scale, edges);
+    if (of.first == of.last) {
+      zones[of.first].lower += count;
+      zones[of.first].upper += count;
+      continue;
+    }
+    for (std::size_t zone = of.first; zone <= of.last; ++zone)
+      zones[zone].upper += count - of.at_first - of.at_last;
+    zones[of.first].lower += of.at_first;
+    zones[of.first].upper += of.at_first;
+    zones[of.last].lower += of.at_last;
+    zones[of.last].upper += of.at_last;
   }
   RangeCounts counts;
   counts.zero = histogram.zero;
@@ -44,8 +54,8 @@ RangeCounts count_ranges(const ExponentHistogram& histogram, double scale) {
   return counts;
 }
 
-double underflow_rate(const ExponentHistogram& histogram, double scale) {
-  const CountInterval lost = count_ranges(histogram, scale).lost;
+double underflow_rate(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  const CountInterval lost = count_ranges(histogram, range, scale).lost;
   const std::uint64_t values = histogram.finite_nonzero();
   if (values == 0) return 0.0;
   return 0.5 * (static_cast<double>(lost.lower) + static_cast<double>(lost.upper)) /

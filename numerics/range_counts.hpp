@@ -1,21 +1,22 @@
-// Where the values of a histogram land in FP16 after multiplication by a scale: pure functions of the
-// counters.
+// What-if rates: where the values of a histogram land in a format after multiplication by a scale. Pure functions of the
+// counters. (What a cast did to the values that it stored: cast_counts.hpp.)
 //
-// Zones of y = x * scale under round-to-nearest-even (IEEE 754-2019, 4.3.1), F = Binary16:
+// Zones of y = x * scale under round-to-nearest-even (IEEE 754-2019, 4.3.1), with the edges of FP16:
 //   lost       0 < |y| <= 2^-25        becomes zero (the tie 2^-25 goes to even, which is zero)
 //   subnormal  2^-25 < |y| < 2^-14     keeps fewer than 11 significant bits
 //   normal     2^-14 <= |y| < 65520
 //   overflow   65520 <= |y|            becomes infinity
-// The products are exact: no rounding to FP32 in between. For power-of-two scales up to 2^101 `lost` is
-// exact, a whole number of bins (beyond, 2^-25 cuts the lowest bin, which holds all FP32 subnormals); the
-// edges 2^-14 and 65520 cut one bin each, so the other three come as [lower, upper]. For other scales every
-// edge may cut a bin and every count is an interval. A bin counts as cut only if FP32 numbers of that bin lie
-// on both sides of the edge.
+// The products are exact: no rounding to FP32 in between. For power-of-two scales `lost` is exact, a whole number of bins,
+// in every format. The edges 2^-14 and 65520 cut one bin each, and edges at other scales may cut one: then counts are
+// [lower, upper]. A bin counts as cut only if FP32 numbers of that bin lie on both sides of the edge, and none below the
+// histogram's smallest or above its greatest value. So *whether* anything overflows, or is lost, is certain at every
+// scale: overflow.lower > 0 or overflow.upper == 0. Histograms without extremes (older folders) only bound it.
 #pragma once
 
 #include <cstdint>
 
 #include "numerics/exponent_histogram.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab {
 
@@ -34,10 +35,10 @@ struct RangeCounts {
   std::uint64_t total = 0;
 };
 
-/// Zones at `scale` (finite, > 0; otherwise std::invalid_argument).
-RangeCounts count_ranges(const ExponentHistogram& histogram, double scale);
+/// Zones of a format at `scale` (finite, > 0; otherwise std::invalid_argument).
+RangeCounts count_ranges(const ExponentHistogram& histogram, const FormatRange& range, double scale);
 
 /// lost / (finite non-zero values), the midpoint where `lost` is an interval; 0 for an empty histogram.
-double underflow_rate(const ExponentHistogram& histogram, double scale);
+double underflow_rate(const ExponentHistogram& histogram, const FormatRange& range, double scale);
 
 }  // namespace fp16lab

@@ -1,14 +1,15 @@
-// How much of a gradient FP16 loses at a loss scale, by magnitude: bounds on L1 and L2 read from the counts of a
+// How much of a gradient a format loses at a loss scale, by magnitude: bounds on L1 and L2 read from the counts of a
 // histogram. Counts alone mislead: half of all non-zero values may vanish and carry a millionth of the gradient.
 //
 // A bin says of each of its n values only that it lies in (2^e, 2^(e+1)], so sums come as intervals: L1 in
-// (n 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (The lowest bin is (0, 2^-126].) Which bins round to
-// zero at a scale is decided exactly and as numerics/range_counts.hpp decides it: for power-of-two scales whole bins
-// (up to 2^101), otherwise one bin may be cut, and then its values are lost each or kept each.
+// (n 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not known, the bin
+// (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided exactly: for power-of-two
+// scales whole bins, as numerics/range_counts.hpp decides it; otherwise one bin may be cut, and then its values are lost
+// each or kept each. The extremes narrow nothing here: policies decide by these sums.
 //
-// Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 255 non-negative terms in ascending
+// Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 278 non-negative terms in ascending
 // order of the bins, each term within 2^-52 of its value (the count is rounded once, n * threshold / scale twice), so
-// its relative error is below 255 * 2^-53 + 2^-51 < 2^-44; ends are moved outward by a relative 2^-40, which covers the
+// its relative error is below 278 * 2^-53 + 2^-51 < 2^-44; ends are moved outward by a relative 2^-40, which covers the
 // quotients and roots formed from them too. Zero stays zero: an upper end of 0 says that there is nothing.
 #pragma once
 
@@ -18,6 +19,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/exponent_histogram.hpp"
 #include "numerics/format.hpp"
+#include "numerics/format_range.hpp"
 #include "numerics/portability.hpp"
 
 namespace fp16lab {
@@ -30,7 +32,7 @@ struct MassInterval {
 };
 
 /// In units of the recorded values: sums over |x| and over x^2 of the finite values x. Lost are those with
-/// 0 < |x| * scale <= 2^-25, kept all others (also what overflows).
+/// 0 < |x| * scale <= 2^tie_to_zero, kept all others (also what overflows).
 struct RangeMass {
   MassInterval total_l1, lost_l1, total_l2_squared, lost_l2_squared;
   MassInterval kept_l1, kept_l2_squared;  ///< for ratios: lost / (lost + kept) is narrower than lost / total
@@ -51,20 +53,22 @@ FP16LAB_HD constexpr MassInterval widened(double lower, double upper) {
 inline constexpr int min_bin = ExponentHistogram::min_exponent;
 inline constexpr int max_bin = ExponentHistogram::max_exponent;
 
+/// The bin (2^-127, 2^-126], where the extremes are unknown also the home of all that is smaller.
+inline constexpr int shared_bin = min_bin + ExponentHistogram::subnormal_bins;
+
 /// The ends of bin e as reals: above `low_end`, at most `high_end`.
-FP16LAB_HD constexpr double low_end(int e) { return e == min_bin ? 0.0 : power_of_two(e); }
+FP16LAB_HD constexpr double low_end(int e, bool extremes) {
+  return e == shared_bin && !extremes ? 0.0 : power_of_two(e);
+}
 FP16LAB_HD constexpr double high_end(int e) { return power_of_two(e + 1); }
 
-/// Is the smallest FP32 number of bin e, times scale, <= 2^edge? Exact: the product
-/// 2^e (1 + 2^-23) * scale <= 2^edge is q 2^-23 <= 1 - q with q = scale 2^(e-edge), where near q = 1 no operation
-/// rounds, and far from it rounding cannot change the answer. -40 <= edge <= 20.
-FP16LAB_HD constexpr bool smallest_within(int e, double scale, int edge) {
-  if (e == min_bin) {
-    const double q = scale * power_of_two(-149 - edge);
-    return q <= 1.0;
-  }
+/// Is the smallest FP32 number of bin e, times scale, <= 2^edge? Exact: it is 2^e (1 + f), where f = 2^-23, among
+/// subnormals 2^(-149-e), and the product is at most 2^edge if q f <= 1 - q with q = scale 2^(e-edge), where near
+/// equality no operation rounds, and far from it rounding cannot change the answer. -160 <= edge <= 20.
+FP16LAB_HD constexpr bool smallest_within(int e, bool extremes, double scale, int edge) {
+  if (e == min_bin || (e == shared_bin && !extremes)) return scale * power_of_two(-149 - edge) <= 1.0;
   const double q = scale * power_of_two(e - edge);
-  return q * 0x1p-23 <= 1.0 - q;
+  return q * power_of_two(e <= shared_bin ? -149 - e : -23) <= 1.0 - q;
 }
 /// The same of the largest: 2^(e+1), in the highest bin 2^128 (1 - 2^-24).
 FP16LAB_HD constexpr bool largest_within(int e, double scale, int edge) {
@@ -72,10 +76,6 @@ FP16LAB_HD constexpr bool largest_within(int e, double scale, int edge) {
   if (e < max_bin || !(r > 0.5 && r < 2.0)) return r <= 1.0;
   return r - 1.0 <= r * 0x1p-24;
 }
-
-/// log2 of the magnitude that still rounds to zero, the tie.
-inline constexpr int tie_to_zero = Binary16::exponent_of_min_subnormal - 1;
-static_assert(tie_to_zero == -25);
 
 FP16LAB_HD constexpr bool usable(double scale) { return scale > 0.0 && scale <= 0x1.fffffffffffffp1023; }
 
@@ -92,27 +92,29 @@ FP16LAB_HD constexpr MassInterval share(MassInterval part, MassInterval rest) {
 }  // namespace mass_detail
 
 /// `scale` finite and above zero; otherwise every end is NaN.
-FP16LAB_HD constexpr RangeMass range_mass(const ExponentHistogram& histogram, double scale) {
+FP16LAB_HD constexpr RangeMass range_mass(const ExponentHistogram& histogram, const FormatRange& range,
+                                          double scale) {
   if (!mass_detail::usable(scale)) {
     const double nan = double_from_bits(Binary64::canonical_nan);
     const MassInterval none{nan, nan};
     return {none, none, none, none, none, none};
   }
   // The largest magnitude that is lost. Infinite for scales so small that everything is; then it is not used.
-  const double threshold = mass_detail::power_of_two(mass_detail::tie_to_zero) / scale;
+  const double threshold = mass_detail::power_of_two(range.tie_to_zero) / scale;
+  const bool extremes = histogram.greatest != 0;
   double total1[2] = {0, 0}, total2[2] = {0, 0}, lost1[2] = {0, 0}, lost2[2] = {0, 0};
   double kept1[2] = {0, 0}, kept2[2] = {0, 0};
   for (int e = mass_detail::min_bin; e <= mass_detail::max_bin; ++e) {
     const std::uint64_t count = histogram.bins[static_cast<std::size_t>(e - mass_detail::min_bin)];
     if (count == 0) continue;
     const double n = static_cast<double>(count);
-    const double low = mass_detail::low_end(e), high = mass_detail::high_end(e);
+    const double low = mass_detail::low_end(e, extremes), high = mass_detail::high_end(e);
     total1[0] += n * low;
     total1[1] += n * high;
     total2[0] += n * (low * low);
     total2[1] += n * (high * high);
-    const bool all = mass_detail::largest_within(e, scale, mass_detail::tie_to_zero);
-    const bool some = mass_detail::smallest_within(e, scale, mass_detail::tie_to_zero);
+    const bool all = mass_detail::largest_within(e, scale, range.tie_to_zero);
+    const bool some = mass_detail::smallest_within(e, extremes, scale, range.tie_to_zero);
     if (some) {
       const double top = all || high < threshold ? high : threshold;
       lost1[1] += n * top;

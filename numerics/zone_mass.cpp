@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "numerics/fp16_zones.hpp"
+#include "numerics/zones.hpp"
 
 namespace fp16lab {
 namespace {
@@ -12,14 +12,14 @@ namespace {
 using zone_detail::BinZones;
 
 /// The edge between two zones, as an upper bound of the magnitudes below it, in units of the recorded values.
-double upper_edge(zone_detail::Zone zone, double scale) {
+double upper_edge(zone_detail::Zone zone, const FormatRange& range, double scale) {
   switch (zone) {
     case zone_detail::lost:
-      return std::ldexp(1.0, Binary16::exponent_of_min_subnormal - 1) / scale;
+      return std::ldexp(1.0, range.tie_to_zero) / scale;
     case zone_detail::subnormal:
-      return std::ldexp(1.0, Binary16::emin) / scale;
+      return std::ldexp(1.0, range.smallest_normal) / scale;
     case zone_detail::normal:
-      return 65520.0 / scale;
+      return range.overflow_threshold() / scale;
     default:
       return std::numeric_limits<double>::infinity();
   }
@@ -73,20 +73,22 @@ void for_each_interval(ZoneSums& sums, const Change& change) {
 
 }  // namespace
 
-ZoneMass zone_mass(const ExponentHistogram& histogram, double scale) {
+ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   const Exact exact_scale = zone_detail::decode_scale("zone_mass", scale);
+  const zone_detail::Edges format_edges(range);
   std::array<double, zone_detail::zone_count> edges{}, squared_edges{};
   for (std::size_t z = 0; z < edges.size(); ++z) {
-    edges[z] = upper_edge(static_cast<zone_detail::Zone>(z), scale);
+    edges[z] = upper_edge(static_cast<zone_detail::Zone>(z), range, scale);
     squared_edges[z] = edges[z] * edges[z];
   }
   ZoneMass mass;
-  for (std::uint32_t bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
-    if (histogram.bins[bin] == 0) continue;
-    const double n = static_cast<double>(histogram.bins[bin]);
-    const int e = static_cast<int>(bin) + ExponentHistogram::min_exponent;
-    const double low = mass_detail::low_end(e), high = mass_detail::high_end(e);
-    const BinZones zones = zone_detail::zones_of_bin(bin, exact_scale);
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
+    if (count == 0) continue;
+    const double n = static_cast<double>(count);
+    const int e = bin + ExponentHistogram::min_exponent;
+    const double low = mass_detail::low_end(e, histogram.greatest != 0), high = mass_detail::high_end(e);
+    const BinZones zones = zone_detail::zones_of_bin(histogram, bin, exact_scale, format_edges);
     add_bin(mass.l1, n, low, high, zones, edges);
     add_bin(mass.l2_squared, n, low * low, high * high, zones, squared_edges);
   }
@@ -122,21 +124,26 @@ ZoneMass& ZoneMass::operator+=(const ZoneMass& other) {
   return *this;
 }
 
-DirectionSums direction_sums(const ExponentHistogram& histogram, double scale) {
+DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   const Exact exact_scale = zone_detail::decode_scale("direction_sums", scale);
-  const double half_spacing = upper_edge(zone_detail::lost, scale);  // of subnormals, in recorded units
-  constexpr double unit_roundoff = 1.0 / (1 << Binary16::precision);
+  const zone_detail::Edges format_edges(range);
+  const double half_spacing =
+      upper_edge(zone_detail::lost, range, scale);  // of subnormals, in recorded units
+  const double unit_roundoff = std::ldexp(1.0, -range.precision);
   DirectionSums sums;
   sums.overflows = histogram.infinite + histogram.nan > 0;
   sums.may_overflow = sums.overflows;
-  for (std::uint32_t bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
-    if (histogram.bins[bin] == 0) continue;
-    const double n = static_cast<double>(histogram.bins[bin]);
-    const int e = static_cast<int>(bin) + ExponentHistogram::min_exponent;
-    const double low = mass_detail::low_end(e), high = mass_detail::high_end(e);
-    const auto [first, last] = zone_detail::zones_of_bin(bin, exact_scale);
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
+    if (count == 0) continue;
+    const double n = static_cast<double>(count);
+    const int e = bin + ExponentHistogram::min_exponent;
+    const double low = mass_detail::low_end(e, histogram.greatest != 0), high = mass_detail::high_end(e);
+    const auto [first, last, at_first, at_last] =
+        zone_detail::zones_of_bin(histogram, bin, exact_scale, format_edges);
     sums.may_overflow = sums.may_overflow || last == zone_detail::overflow;
-    sums.overflows = sums.overflows || first == zone_detail::overflow;
+    sums.overflows =
+        sums.overflows || first == zone_detail::overflow || (last == zone_detail::overflow && at_last > 0);
     const bool all_lost = last == zone_detail::lost, some_lost = first == zone_detail::lost;
     const double lost_top = std::min(high, half_spacing);
     if (some_lost) add(sums.lost, all_lost ? n * (low * low) : 0, n * (lost_top * lost_top));
@@ -186,8 +193,8 @@ MassInterval DirectionSums::cosine() const {
           std::min(1.0, std::sqrt(1 - lost_share) * (1 + nudge))};
 }
 
-MassInterval cosine_bound(const ExponentHistogram& histogram, double scale) {
-  return direction_sums(histogram, scale).cosine();
+MassInterval cosine_bound(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  return direction_sums(histogram, range, scale).cosine();
 }
 
 }  // namespace fp16lab

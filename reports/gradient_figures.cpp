@@ -126,7 +126,8 @@ Figure write_histogram_figure(const WorkloadFigures& input, const Configuration&
         object++, edge, edge);
   int block = 0;
   for (const std::size_t tensor : panels) {
-    const analysis::ZoneRates rates = analysis::rates_of(count_ranges(snapshot.histograms[tensor], 1.0));
+    const analysis::ZoneRates rates =
+        analysis::rates_of(count_ranges(snapshot.histograms[tensor], fp16_range, 1.0));
     if (block == 1) body += "  do for [i=100:105] { unset label i }\n";  // the legend is there once
     body += fmt::format(
         "  set label 1 {} at graph 0,graph 1.17 left\n"
@@ -280,7 +281,8 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     for (std::size_t r = 0; r < rows; ++r) {
       ytics += fmt::format("{}{} {}", r == 0 ? "" : ", ", gnuplot_string(gradients.tensors[order[r]]), r);
       for (std::size_t c = 0; c < columns; ++c) {
-        const double lost = 100 * underflow_rate(gradients.snapshots[c].histograms[order[r]], 1.0);
+        const double lost =
+            100 * underflow_rate(gradients.snapshots[c].histograms[order[r]], fp16_range, 1.0);
         highest = std::max(highest, lost);
         data += fmt::format("{}\t{}\t{:.4g}\n", c, r, lost);
       }

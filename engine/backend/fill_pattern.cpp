@@ -47,6 +47,10 @@ std::uint64_t fill_pattern(double value, DType dtype) {
       return integer_pattern<std::int32_t>(value, dtype);
     case DType::u8:
       return integer_pattern<std::uint8_t>(value, dtype);
+    case DType::e4m3:
+      return float_pattern<Fp8E4M3>(value);
+    case DType::e5m2:
+      return float_pattern<Fp8E5M2>(value);
   }
   throw std::invalid_argument(fmt::format("fill: unknown dtype id {}", static_cast<int>(dtype)));
 }

@@ -17,7 +17,8 @@ ExponentHistogram raised(const ExponentHistogram& histogram, int exponent) {
   ExponentHistogram moved = histogram;
   moved.bins = {};
   for (std::size_t bin = 0; bin < histogram.bins.size(); ++bin)
-    moved.bins[std::min(bin + static_cast<std::size_t>(exponent), moved.bins.size() - 1)] += histogram.bins[bin];
+    moved.bins[std::min(bin + static_cast<std::size_t>(exponent), moved.bins.size() - 1)] +=
+        histogram.bins[bin];
   return moved;
 }
 
@@ -26,10 +27,9 @@ ExponentHistogram raised(const ExponentHistogram& histogram, int exponent) {
 void GradientLog::on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype,
                                      const CastProbe& probe, int exponent) {
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(used_);
-  const auto found =
-      std::find_if(entries_.begin(), end, [name, exponent](const Entry& entry) {
-        return entry.name == name && entry.exponent == exponent;
-      });
+  const auto found = std::find_if(entries_.begin(), end, [name, exponent](const Entry& entry) {
+    return entry.name == name && entry.exponent == exponent;
+  });
   const auto position = static_cast<std::size_t>(found - entries_.begin());
   if (found == end) {
     if (used_ == entries_.size()) entries_.emplace_back();
@@ -98,7 +98,7 @@ std::optional<double> GradientLog::underflow_rate() const {
   if (used_ == 0) return std::nullopt;
   ExponentHistogram all;
   for (std::size_t i = 0; i < used_; ++i) all += entries_[i].probe.before;
-  return fp16lab::underflow_rate(all, 1.0);
+  return fp16lab::underflow_rate(all, fp16_range, 1.0);
 }
 
 }  // namespace fp16lab::engine

@@ -162,7 +162,8 @@ void CaseContext::keep(const std::string& name, std::uint64_t word) { keep_words
 
 void CaseContext::keep(const std::string& name, const ExponentHistogram& histogram) {
   std::vector<std::uint64_t> words(histogram.bins.begin(), histogram.bins.end());
-  words.insert(words.end(), {histogram.zero, histogram.infinite, histogram.nan});
+  words.insert(words.end(),
+               {histogram.zero, histogram.infinite, histogram.nan, histogram.smallest, histogram.greatest});
   keep_words(name, words);
 }
 

@@ -198,7 +198,8 @@ const MiniatureRuns& runs_of(const std::vector<MiniatureRuns>& all, const std::s
 }
 
 double lost_percent(const MiniatureRuns& runs, int log2_scale) {
-  return 100 * underflow_rate(runs.activation_gradients, std::exp2(log2_scale) / runs.recorded_scale);
+  return 100 *
+         underflow_rate(runs.activation_gradients, fp16_range, std::exp2(log2_scale) / runs.recorded_scale);
 }
 
 std::vector<MiniatureClaim> judge(const Miniature& miniature) {

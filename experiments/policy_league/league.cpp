@@ -26,8 +26,8 @@ Counted count_run(const std::filesystem::path& folder) {
   Counted counted;
   for_each_histogram(folder, [&counted](const HistogramRow& row) {
     if (row.dtype != DType::f16) return;
-    const RangeMass mass = range_mass(row.before, 1.0);
-    counted.lost += count_ranges(row.before, 1.0).lost.lower;
+    const RangeMass mass = range_mass(row.before, fp16_range, 1.0);
+    counted.lost += count_ranges(row.before, fp16_range, 1.0).lost.lower;
     counted.values += row.before.finite_nonzero();
     const double scale = row.loss_scale;
     counted.lost_l1 = counted.lost_l1 + MassInterval{mass.lost_l1.lower / scale, mass.lost_l1.upper / scale};

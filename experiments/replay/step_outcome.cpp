@@ -34,14 +34,14 @@ Losses losses_of(const ExponentHistogram& all, const ExponentHistogram& weight, 
     return MassInterval{sum.lower / by, sum.upper / by};
   };
   Losses losses;
-  losses.lost = count_ranges(all, factor).lost;
+  losses.lost = count_ranges(all, fp16_range, factor).lost;
   losses.kept = {count - losses.lost.upper, count - losses.lost.lower};
-  const RangeMass mass = range_mass(all, factor);
+  const RangeMass mass = range_mass(all, fp16_range, factor);
   losses.lost_l1 = divided(mass.lost_l1, loss_scale);
   losses.kept_l1 = divided(mass.kept_l1, loss_scale);
   losses.lost_l2_squared = divided(divided(mass.lost_l2_squared, loss_scale), loss_scale);
   losses.kept_l2_squared = divided(divided(mass.kept_l2_squared, loss_scale), loss_scale);
-  losses.direction = direction_sums(weight, factor).divided_by(loss_scale);
+  losses.direction = direction_sums(weight, fp16_range, factor).divided_by(loss_scale);
   // These are the losses of a step that is taken: nothing overflowed in it.
   losses.direction.overflows = losses.direction.may_overflow = false;
   return losses;
@@ -135,9 +135,10 @@ Overflow StepJudge::overflow_at(double scale) const {
     const double factor = scale / group.loss_scale;
     if (!std::isfinite(factor)) return Overflow::certain;
     if (factor > 0) {
-      const CountInterval weight = count_ranges(group.weight, factor).overflow;
+      const CountInterval weight = count_ranges(group.weight, fp16_range, factor).overflow;
       if (weight.lower > 0) return Overflow::certain;
-      possible = possible || weight.upper > 0 || count_ranges(group.activation, factor).overflow.upper > 0;
+      possible = possible || weight.upper > 0 ||
+                 count_ranges(group.activation, fp16_range, factor).overflow.upper > 0;
     }
     // At the recorded scale, a run in FP16 has answered above.
     const std::uint64_t weights = nonfinite(group.weight) + nonfinite(group.wide_weight);
@@ -158,7 +159,7 @@ StepOutcome StepJudge::judge(double scale) const {
     outcome.losses += losses_of(judged_[i], group.weight, group.loss_scale, scale);
     wide += group.wide_weight.finite_nonzero();
     weights += group.weight.finite_nonzero();
-    add(lost_weights, count_ranges(group.weight, usable_factor(scale, group.loss_scale)).lost);
+    add(lost_weights, count_ranges(group.weight, fp16_range, usable_factor(scale, group.loss_scale)).lost);
   }
   outcome.may_be_empty = weights > 0 && wide == 0 && lost_weights.upper == weights;
   outcome.surely_empty = weights > 0 && wide == 0 && lost_weights.lower == weights;
@@ -173,8 +174,8 @@ const engine::amp::GradientStatistics& StepJudge::statistics_at(double scale) {
   for (const RecordedGroup& group : step_->groups) {
     const int shift = static_cast<int>(std::lround(std::log2(key / group.loss_scale)));
     // As engine/amp/observation.hpp has it: what is not rounded to 16 bits neither overflows nor vanishes.
-    statistics.weight += shifted(group.weight, shift);
-    statistics.activation += shifted(group.activation, shift);
+    statistics.weight += times_power_of_two(group.weight, shift);
+    statistics.activation += times_power_of_two(group.activation, shift);
   }
   return statistics_.emplace(key, statistics).first->second;
 }
@@ -209,8 +210,9 @@ bool StepJudge::lossless(int& log2_scale) const {
   for (std::size_t i = 0; i < judged_.size(); ++i) {
     int bottom = 0;
     if (!bottom_bin(judged_[i], bottom)) continue;
-    // All of a bin (2^e, 2^(e+1)] is kept from 2^e = 2^-25 on; the lowest bin has every FP32 number below 2^-126.
-    const int smallest = bottom == ExponentHistogram::min_exponent ? -150 : bottom;
+    // All of a bin (2^e, 2^(e+1)] is kept from 2^e = 2^-25 on. Without extremes, the bin of -127 may have every FP32
+    // number below it.
+    const int smallest = bottom == -127 && judged_[i].greatest == 0 ? -150 : bottom;
     const int need =
         ceil_log2(step_->groups[i].loss_scale) + (Binary16::exponent_of_min_subnormal - 1) - smallest;
     log2_scale = any ? std::max(log2_scale, need) : need;
@@ -223,7 +225,7 @@ MassInterval StepJudge::lost_share_at(int log2_scale) const {
   MassInterval lost, kept;
   for (std::size_t i = 0; i < judged_.size(); ++i) {
     const double loss_scale = step_->groups[i].loss_scale;
-    const RangeMass mass = range_mass(judged_[i], std::ldexp(1.0, log2_scale) / loss_scale);
+    const RangeMass mass = range_mass(judged_[i], fp16_range, std::ldexp(1.0, log2_scale) / loss_scale);
     lost = lost + MassInterval{mass.lost_l1.lower / loss_scale, mass.lost_l1.upper / loss_scale};
     kept = kept + MassInterval{mass.kept_l1.lower / loss_scale, mass.kept_l1.upper / loss_scale};
   }
@@ -240,26 +242,6 @@ int StepJudge::smallest_losing(double share) const {
     (lost_share_at(middle).upper <= share ? high : low) = middle;
   }
   return high;
-}
-
-ExponentHistogram shifted(const ExponentHistogram& histogram, int shift) {
-  ExponentHistogram result;
-  result.zero = histogram.zero;
-  result.infinite = histogram.infinite;
-  result.nan = histogram.nan;
-  for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
-    const std::uint64_t count = histogram.at(e);
-    if (count == 0) continue;
-    const int moved = e + shift;
-    if (moved > ExponentHistogram::max_exponent)
-      result.infinite += count;
-    else if (moved < Binary32::exponent_of_min_subnormal - 1)
-      result.zero += count;
-    else
-      result.bins[static_cast<std::size_t>(std::max(moved, ExponentHistogram::min_exponent) -
-                                           ExponentHistogram::min_exponent)] += count;
-  }
-  return result;
 }
 
 }  // namespace fp16lab::experiments

@@ -80,8 +80,4 @@ class StepJudge {
   std::map<double, engine::amp::GradientStatistics> statistics_;
 };
 
-/// The counts of values multiplied by 2^shift in FP32: what leaves the range becomes infinite or zero. The lowest bin
-/// holds all subnormals and moves as if they were at its upper end.
-ExponentHistogram shifted(const ExponentHistogram& histogram, int shift);
-
 }  // namespace fp16lab::experiments

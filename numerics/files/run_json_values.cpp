@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "numerics/bits.hpp"
 
 namespace fp16lab::run_json {
 
@@ -76,9 +79,9 @@ std::optional<std::string> get_optional(const Json& object, std::string_view key
 
 DType get_dtype(const Json& object, std::string_view key) {
   const std::string name = get_string(object, key);
-  for (const DType candidate : {DType::f32, DType::f16, DType::bf16, DType::f64})
+  for (const DType candidate : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::e4m3, DType::e5m2})
     if (name_of(candidate) == name) return candidate;
-  throw std::runtime_error(fmt::format("'{}' is '{}'; known are f32, f16, bf16, f64", key, name));
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are f32, f16, bf16, f64, e4m3, e5m2", key, name));
 }
 
 const Json& get_array(const Json& object, std::string_view key) {
@@ -116,12 +119,33 @@ Json histogram_json(const ExponentHistogram& histogram) {
   while (last > first && count(last - 1) == 0) --last;
   Json counts = Json::array();
   for (int i = first; i < last; ++i) counts.push_back(count(i));
-  return {{"zero", histogram.zero},
-          {"inf", histogram.infinite},
-          {"nan", histogram.nan},
-          {"first_exponent", first == last ? 0 : ExponentHistogram::min_exponent + first},
-          {"counts", std::move(counts)}};
+  Json json{{"zero", histogram.zero},
+            {"inf", histogram.infinite},
+            {"nan", histogram.nan},
+            {"first_exponent", first == last ? 0 : ExponentHistogram::min_exponent + first},
+            {"counts", std::move(counts)}};
+  if (histogram.greatest != 0) {
+    json["smallest"] = static_cast<double>(float_from_bits(histogram.smallest));
+    json["greatest"] = static_cast<double>(float_from_bits(histogram.greatest));
+  }
+  return json;
 }
+
+namespace {
+
+/// The FP32 bits of json[key], which must be a number of bin `exponent`.
+std::uint32_t extreme_of(const Json& json, std::string_view key, int exponent) {
+  const double value = get_number(json, key);
+  const auto narrow = static_cast<float>(value);
+  const std::uint32_t bits = bits_of(narrow);
+  if (!(value > 0) || static_cast<double>(narrow) != value || bits >= Binary32::infinity ||
+      ExponentHistogram::bin_of(bits) != exponent - ExponentHistogram::min_exponent)
+    throw std::runtime_error(fmt::format("'{}' is {}; expected an FP32 number of the bin (2^{}, 2^{}]", key,
+                                         value, exponent, exponent + 1));
+  return bits;
+}
+
+}  // namespace
 
 ExponentHistogram histogram_of(const Json& object, std::string_view key) {
   const Json& json = member(object, key);
@@ -135,8 +159,23 @@ ExponentHistogram histogram_of(const Json& object, std::string_view key) {
   if (first < ExponentHistogram::min_exponent || end > ExponentHistogram::max_exponent + 1)
     throw std::runtime_error(fmt::format("'{}' has bins {}..{}, outside {}..{}", key, first, end - 1,
                                          ExponentHistogram::min_exponent, ExponentHistogram::max_exponent));
+  int lowest = ExponentHistogram::max_exponent, highest = ExponentHistogram::min_exponent;
   auto bin = static_cast<std::size_t>(first - ExponentHistogram::min_exponent);
-  for (const Json& count : counts) histogram.bins[bin++] = as_count(count, "counts");
+  for (const Json& count : counts) {
+    histogram.bins[bin] = as_count(count, "counts");
+    if (histogram.bins[bin] > 0) {
+      highest = static_cast<int>(bin) + ExponentHistogram::min_exponent;
+      lowest = std::min(lowest, highest);
+    }
+    ++bin;
+  }
+  // Folders from before there were extremes have none, and their bin (2^-127, 2^-126] holds everything below too.
+  if (lowest <= highest && (json.contains("smallest") || json.contains("greatest"))) {
+    histogram.smallest = extreme_of(json, "smallest", lowest);
+    histogram.greatest = extreme_of(json, "greatest", highest);
+    if (histogram.smallest > histogram.greatest)
+      throw std::runtime_error(fmt::format("'smallest' of '{}' is above its 'greatest'", key));
+  }
   return histogram;
 }
 

@@ -152,7 +152,9 @@ struct EvaluationRow {
 /// A line of histograms.jsonl: the values of one gradient tensor in one step, which still carry `loss_scale`.
 /// JSON keys: step, tensor, kind, dtype, loss_scale, before, after; each histogram is {zero, inf, nan,
 /// first_exponent, counts}, where counts[i] belongs to the bin (2^(first_exponent+i), 2^(first_exponent+i+1)]
-/// and empty bins at both ends are left out.
+/// and empty bins at both ends are left out; smallest and greatest magnitude are those of the finite values that are not
+/// zero. Where there is no such value they are absent; older folders have none at all, and everything below 2^-127 in
+/// the bin of -127. A dtype of e4m3 or e5m2 is that of a cast inside products, of a tensor that is stored wider.
 struct HistogramRow {
   std::uint64_t step = 0;
   std::string tensor{};  ///< "fc1.weight"
@@ -237,8 +239,8 @@ struct CulpritRow {
   std::vector<CulpritOperandRow> operands{};
   bool reached = false;  ///< the loss, or the gradient of a parameter
   CulpritVerdict verdict = CulpritVerdict::unknown;
-  std::string black{};     ///< an entry for amp.black that would have saved it; empty: none
-  std::string excluded{};  ///< and one for amp.excluded
+  std::string black{};        ///< an entry for amp.black that would have saved it; empty: none
+  std::string excluded{};     ///< and one for amp.excluded
   std::uint64_t binades = 0;  ///< by so many S would have had to be lower; 0: not said
   std::string advice{};       ///< a sentence
   bool operator==(const CulpritRow&) const = default;

@@ -21,11 +21,12 @@ const zoneKeys = Object.keys(zoneNames);
 const zoneIndex = (main, rest) =>
   rest <= lostEdge - main ? 0 : rest < normalEdge - main ? 1 : rest < overflowEdge - main ? 2 : 3;
 
-// First and last zone of the FP32 numbers of bin e times `ratio`. Products with a power of two are exact. The lowest bin
-// holds all FP32 subnormals; the highest ends at the largest finite number.
+// First and last zone of the FP32 numbers of bin e times `ratio`. Products with a power of two are exact. The bin of
+// -127 may hold all that is smaller (older folders); the highest ends at the largest finite number.
 function zonesOfBin(e, ratio) {
   const from = powerOfTwo(e) * ratio, to = powerOfTwo(e + 1) * ratio;
-  const first = e === -127 ? zoneIndex(powerOfTwo(-149) * ratio, 0) : zoneIndex(from, from * powerOfTwo(-23));
+  const first = e === -127 || e === -150 ? zoneIndex(powerOfTwo(-149) * ratio, 0)
+                                         : zoneIndex(from, from * powerOfTwo(e < -127 ? -149 - e : -23));
   const last = e === 127 ? zoneIndex(to, -to * powerOfTwo(-24)) : zoneIndex(to, 0);
   return [first, last];
 }

@@ -98,11 +98,12 @@ float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std:
 }
 
 ExponentHistogram naive_histogram(const std::vector<float>& values) {
-  std::vector<double> power_of_two;  // 2^-127 ... 2^128
+  std::vector<double> power_of_two;  // 2^-150 ... 2^128
   power_of_two.reserve(ExponentHistogram::bin_count + 1);
   for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent + 1; ++e)
     power_of_two.push_back(std::ldexp(1.0, e));
   ExponentHistogram histogram;
+  double smallest = INFINITY, greatest = 0;
   for (const float value : values) {
     const double magnitude = std::fabs(static_cast<double>(value));
     if (std::isnan(value)) {
@@ -117,7 +118,13 @@ ExponentHistogram naive_histogram(const std::vector<float>& values) {
              power_of_two[static_cast<std::size_t>(exponent + 1 - ExponentHistogram::min_exponent)])
         ++exponent;
       ++histogram.bins[static_cast<std::size_t>(exponent - ExponentHistogram::min_exponent)];
+      smallest = std::min(smallest, magnitude);
+      greatest = std::max(greatest, magnitude);
     }
+  }
+  if (greatest > 0) {
+    histogram.smallest = bits_of(static_cast<float>(smallest));
+    histogram.greatest = bits_of(static_cast<float>(greatest));
   }
   return histogram;
 }

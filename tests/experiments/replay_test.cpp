@@ -301,28 +301,5 @@ TEST_F(Replay, SaysWhatIsWrongWithARun) {
   EXPECT_THAT(error(), HasSubstr("histograms.jsonl:3: the key 'tensor' is missing"));
 }
 
-TEST(ReplayedStatistics, ShiftWholeBins) {
-  std::mt19937 random(7);
-  for (int shift = -60; shift <= 60; shift += 7) {
-    std::vector<float> values, moved;
-    for (int i = 0; i < 400; ++i) {
-      // Normal before and after: a subnormal's bin says nothing of where in it a value lies.
-      const int exponent = static_cast<int>(random() % 120) - 60;
-      const float value = std::ldexp(1.0f + static_cast<float>(random() % 0x800000) * 0x1p-23f, exponent);
-      values.push_back(value);
-      moved.push_back(std::ldexp(value, shift));
-    }
-    ExponentHistogram before, expected;
-    count_exponents(std::span<const float>(values), before);
-    count_exponents(std::span<const float>(moved), expected);
-    EXPECT_EQ(shifted(before, shift), expected) << shift;
-  }
-  ExponentHistogram edge;
-  edge.count(bits_of(0x1p100f));
-  edge.count(bits_of(0x1p-100f));
-  EXPECT_EQ(shifted(edge, 100).infinite, 1u);
-  EXPECT_EQ(shifted(edge, -100).zero, 1u);
-}
-
 }  // namespace
 }  // namespace fp16lab::experiments

@@ -192,7 +192,7 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
       const ExponentHistogram histogram = full_histogram(10 * policy.size() + 2 * observed + t + 1);
       const double recorded = scales_of.at(policy).at(observed).at(t);
       const double ratio = move.at(3).is_null() ? 1.0 : std::exp2(move.at(3).get<int>()) / recorded;
-      analysis::operator+=(expected, count_ranges(histogram, ratio));
+      analysis::operator+=(expected, count_ranges(histogram, fp16_range, ratio));
       finite += histogram.finite_nonzero();
     }
     std::map<std::string, Json> zones;
@@ -227,7 +227,7 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
             map.at(1).is_null() ? 1.0 : std::exp2(map.at(1).get<int>()) / scales_of.at(policy).at(s).at(t);
         EXPECT_EQ(map.at(2).at(t * steps.size() + s),
                   std::string(tensors[t]) + ", step " + std::to_string(steps[s]) + ": " +
-                      rate_text(underflow_rate(histogram, ratio)) + " round to zero");
+                      rate_text(underflow_rate(histogram, fp16_range, ratio)) + " round to zero");
       }
   }
 

@@ -144,8 +144,8 @@ struct LostMassScaling {
   /// By the upper end of what the counts allow. Each of the two has units of its own, so their masses are not added; if
   /// neither loses more than a share, their sum does not.
   FP16LAB_HD static bool loses(const GradientStatistics& statistics, double share) {
-    return lost_l1_share(range_mass(statistics.weight, 1.0)).upper > share ||
-           lost_l1_share(range_mass(statistics.activation, 1.0)).upper > share;
+    return lost_l1_share(range_mass(statistics.weight, fp16_range, 1.0)).upper > share ||
+           lost_l1_share(range_mass(statistics.activation, fp16_range, 1.0)).upper > share;
   }
 };
 static_assert(std::is_trivially_copyable_v<LostMassScaling::State>);

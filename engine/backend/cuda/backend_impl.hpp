@@ -23,15 +23,19 @@
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
-class LibraryRoute;  // library_route.hpp
+class LibraryRoute;      // library_route.hpp
 class PinBenchOnDevice;  // library_gemm.cu
 
-/// What pending CastProbe counts look like: the bins, then zero, infinite, nan; before, then after.
+/// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32 bits, of the
+/// smallest the distance to infinity: so a maximum merges both, and all slots begin with 0. Before, then after.
 struct DeviceHistogram {
   static constexpr int zero = ExponentHistogram::bin_count;
   static constexpr int infinite = zero + 1;
   static constexpr int nan = zero + 2;
-  static constexpr int slots = zero + 3;
+  static constexpr int counts = zero + 3;  ///< slots below are sums, the others maxima
+  static constexpr int greatest = counts;
+  static constexpr int smallest = counts + 1;
+  static constexpr int slots = counts + 2;
 };
 struct ProbeCounts {
   std::uint64_t before[DeviceHistogram::slots];

@@ -30,7 +30,7 @@ template <class From, class To>
 __global__ void cast_elements(const From* x, To* out, std::int64_t count, ProbeCounts* counts) {
   constexpr int width = sizeof(From) > sizeof(To) ? widest_pack<From> : widest_pack<To>;
   __shared__ BlockCounts shared;
-  const BlockProbe probe(shared, counts);
+  BlockProbe probe(shared, counts);
   const auto cast_one = [&](From from) {
     const To to = converted<From, To>(from);
     probe.count_before(loaded(from));

@@ -34,9 +34,8 @@ struct FmaTile {
   /// As MmaTile::multiply.
   template <class SourceA, class SourceB, class Placement>
   static __device__ __forceinline__ void multiply(const SourceA& a, const SourceB& b,
-                                                  const Epilogue<Placement>& epilogue,
-                                                  const BlockProbe& probe, int batch, int first_m,
-                                                  int first_n, int k) {
+                                                  const Epilogue<Placement>& epilogue, BlockProbe& probe,
+                                                  int batch, int first_m, int first_n, int k) {
     using Slices = Pipeline<SourceA, SourceB>;
     using LayoutA = typename Slices::LayoutA;
     using LayoutB = typename Slices::LayoutB;

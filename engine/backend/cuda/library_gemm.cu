@@ -28,7 +28,7 @@ template <class Low>
 __global__ void finish_products(const float* accumulators, Epilogue<RowMajorPlacement> epilogue,
                                 functions::Divisor eights, functions::Divisor rows, std::int64_t total) {
   __shared__ BlockCounts counts;
-  const BlockProbe probe(counts, epilogue.probe);
+  BlockProbe probe(counts, epilogue.probe);
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total; i += stride) {
     std::int64_t batch = i;

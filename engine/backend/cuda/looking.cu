@@ -1,8 +1,4 @@
 // Exponent counts and digests: the numbers that a run reports about itself.
-//
-// Histograms go through CUB's DeviceHistogram, whose counters fit shared memory only up to 256 of them; ExponentHistogram
-// has 255 bins and three more. So CUB counts the bins and zero, values that are not finite fall out of its range, and
-// where the sum shows that there were any, one more pass tells infinities from NaN.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -14,10 +10,6 @@
 #include "engine/backend/cuda/packs.hpp"
 #include "engine/backend/cuda/probe_counting.hpp"
 #include "engine/backend/digest_functions.hpp"
-#if !defined(FP16LAB_ON_HOST)
-#include <thrust/iterator/transform_iterator.h>
-#include <cub/device/device_histogram.cuh>
-#endif
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
@@ -27,86 +19,43 @@ constexpr std::uint32_t block_threads = 256;
 
 // ---- histograms ----
 
-constexpr int finite_slots = ExponentHistogram::bin_count + 1;
-static_assert(finite_slots == 256 && DeviceHistogram::zero == 255, "what CUB counts in shared memory");
-/// Elements that 32-bit counters are asked to count at once.
-constexpr std::int64_t histogram_part = std::int64_t{1} << 30;
+/// Elements that a block's 32-bit counters may see, whatever the grid.
+constexpr std::int64_t histogram_part = std::int64_t{1} << 31;
 
-struct SlotOf {
-  template <class T>
-  __device__ std::uint16_t operator()(T x) const {
-    return static_cast<std::uint16_t>(probe_slot(loaded(x)));
-  }
-};
-
-/// counts[slot] = how many of x[0 .. count) are in slot < 256. Ordered on the stream.
+/// Adds x[0 .. count) to `counts`, and to `also` where it is not null. x is 16-byte aligned.
 template <class T>
-void count_finite(Runtime& runtime, CudaBackend& backend, const T* x, std::int64_t count,
-                  std::uint32_t* counts) {
-#if defined(FP16LAB_ON_HOST)
-  (void)backend;
-  runtime.perform_on_host([=] {
-    std::fill(counts, counts + finite_slots, 0u);
-    for (std::int64_t i = 0; i < count; ++i)
-      if (const int slot = SlotOf{}(x[i]); slot < finite_slots) ++counts[slot];
-  });
-#else
-  const auto slots = thrust::make_transform_iterator(x, SlotOf{});
-  const auto stream = static_cast<cudaStream_t>(runtime.stream());
-  // Levels in FP32: the slot is (sample - 0) * 1, exact, where integers would divide.
-  const auto histogram = [&](void* temporary, std::size_t& bytes) {
-    const cudaError_t error = cub::DeviceHistogram::HistogramEven(
-        temporary, bytes, slots, counts, finite_slots + 1, 0.0f, static_cast<float>(finite_slots),
-        static_cast<int>(count), stream);
-    if (error != cudaSuccess) throw DeviceFailure(std::string("histogram: ") + cudaGetErrorString(error));
-  };
-  std::size_t bytes = 0;
-  histogram(nullptr, bytes);
-  const Tensor temporary = backend.empty({static_cast<std::int64_t>(bytes)}, DType::u8);
-  histogram(temporary.data(), bytes);
-#endif
-}
-
-/// Adds finite[0 .. 256), the counts of x[0 .. count), to `counts` (and `also`), and what is missing from their sum after
-/// a look at x. Blocks of 256 threads.
-template <class T>
-__global__ void add_counts(const T* x, std::int64_t count, const std::uint32_t* finite, std::uint64_t* counts,
-                           std::uint64_t* also) {
-  __shared__ std::uint32_t warp_sums[block_threads / 32];
-  const std::uint32_t mine = finite[threadIdx.x];
-  std::uint32_t sum = mine;
-  for (unsigned distance = 16; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
+__global__ void count_values(const T* x, std::int64_t count, std::uint64_t* counts, std::uint64_t* also) {
+  constexpr int width = widest_pack<T>;
+  __shared__ std::uint32_t shared[DeviceHistogram::slots];
+  BlockHistogram histogram(shared);
+  histogram.clear();
   __syncthreads();
-  std::int64_t missing = count;
-  for (const std::uint32_t warp_sum : warp_sums) missing -= warp_sum;
-  if (blockIdx.x == 0 && mine != 0) {
-    add_to_count(&counts[threadIdx.x], mine);
-    if (also != nullptr) add_to_count(&also[threadIdx.x], mine);
-  }
-  if (missing == 0) return;
-  std::uint64_t infinite = 0, nan = 0;
+  const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
-    const int slot = probe_slot(loaded(x[i]));
-    infinite += slot == DeviceHistogram::infinite;
-    nan += slot == DeviceHistogram::nan;
+  const std::int64_t packs = count / width;
+  for (std::int64_t i = first; i < packs; i += stride) {
+    const Pack<T, width> pack = load_pack<width>(x + i * width);
+    for (int j = 0; j < width; ++j) histogram.count(loaded(pack.values[j]));
   }
-  for (int kind = 0; kind < 2; ++kind) {
-    const std::uint64_t found = kind == 0 ? infinite : nan;
-    const int slot = kind == 0 ? DeviceHistogram::infinite : DeviceHistogram::nan;
-    if (found == 0) continue;
-    add_to_count(&counts[slot], found);
-    if (also != nullptr) add_to_count(&also[slot], found);
-  }
+  // Fewer elements than a pack are left: no thread has two.
+  if (const std::int64_t i = packs * width + first; i < count) histogram.count(loaded(x[i]));
+  histogram.gather();
+  __syncthreads();
+  histogram.add_to(counts);
+  if (also != nullptr) histogram.add_to(also);
 }
 
 void add(const std::uint64_t (&counts)[DeviceHistogram::slots], ExponentHistogram& histogram) {
-  for (std::size_t bin = 0; bin < histogram.bins.size(); ++bin) histogram.bins[bin] += counts[bin];
-  histogram.zero += counts[DeviceHistogram::zero];
-  histogram.infinite += counts[DeviceHistogram::infinite];
-  histogram.nan += counts[DeviceHistogram::nan];
+  ExponentHistogram part;
+  for (std::size_t bin = 0; bin < part.bins.size(); ++bin) part.bins[bin] = counts[bin];
+  part.zero = counts[DeviceHistogram::zero];
+  part.infinite = counts[DeviceHistogram::infinite];
+  part.nan = counts[DeviceHistogram::nan];
+  if (counts[DeviceHistogram::greatest] != 0) {
+    part.greatest = static_cast<std::uint32_t>(counts[DeviceHistogram::greatest]);
+    part.smallest = Binary32::infinity - static_cast<std::uint32_t>(counts[DeviceHistogram::smallest]);
+  }
+  histogram += part;
 }
 
 // ---- counts of many probes at once ----
@@ -186,17 +135,15 @@ __global__ void add_digests(DigestTable table, std::uint64_t* sum) {
 }  // namespace
 
 void CudaBackend::count(const Tensor& x, std::uint64_t* counts, std::uint64_t* also) {
-  Tensor holder;
-  auto* const finite = scratch<std::uint32_t>(finite_slots, holder);
+  // A block pays for its slots once: so many as are resident on the device at a time, and no more.
+  const std::int64_t resident = std::int64_t{8} * runtime_.device().multiprocessors;
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for (std::int64_t begin = 0; begin < x.element_count(); begin += histogram_part) {
       const std::int64_t part = std::min(histogram_part, x.element_count() - begin);
-      const T* const from = elements<const T>(x) + begin;
-      count_finite(runtime_, *this, from, part, finite);
-      launch(runtime_, "histogram, counts", &add_counts<T>,
-             {.x = blocks_for(part, block_threads * 16, 512), .threads = block_threads}, from, part, finite,
-             counts, also);
+      launch(runtime_, "histogram", &count_values<T>,
+             {.x = blocks_for(part, block_threads * widest_pack<T>, resident), .threads = block_threads},
+             elements<const T>(x) + begin, part, counts, also);
     }
   });
 }

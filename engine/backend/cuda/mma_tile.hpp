@@ -36,9 +36,8 @@ struct MmaTile {
   /// All threads of the block: outputs [first_m, first_m + m) x [first_n, first_n + n) of product `batch`, over k.
   template <class SourceA, class SourceB, class Placement>
   static __device__ __forceinline__ void multiply(const SourceA& a, const SourceB& b,
-                                                  const Epilogue<Placement>& epilogue,
-                                                  const BlockProbe& probe, int batch, int first_m,
-                                                  int first_n, int k);
+                                                  const Epilogue<Placement>& epilogue, BlockProbe& probe,
+                                                  int batch, int first_m, int first_n, int k);
 
  private:
   static constexpr int steps = slice_k / 16;
@@ -83,8 +82,8 @@ template <class SourceA, class SourceB, class Placement>
 __device__ __forceinline__ void MmaTile<Low, m_extent, n_extent, warp_m_extent, warp_n_extent,
                                         stage_count>::multiply(const SourceA& a, const SourceB& b,
                                                                const Epilogue<Placement>& epilogue,
-                                                               const BlockProbe& probe, int batch,
-                                                               int first_m, int first_n, int k) {
+                                                               BlockProbe& probe, int batch, int first_m,
+                                                               int first_n, int k) {
   using Slices = Pipeline<SourceA, SourceB>;
   using LayoutA = typename Slices::LayoutA;
   using LayoutB = typename Slices::LayoutB;

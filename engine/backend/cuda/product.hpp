@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(Tile::threads, resident_blocks<Tile>)
   __shared__ BlockCounts counts;
   const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
   if (index >= raster.tiles()) return;
-  const BlockProbe probe(counts, epilogue.probe);
+  BlockProbe probe(counts, epilogue.probe);
   const tile::Raster::Tile place = raster.at(index);
   Tile::multiply(a, b, epilogue, probe, place.batch, place.m * Tile::m, place.n * Tile::n, k);
   probe.flush();

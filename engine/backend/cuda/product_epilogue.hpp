@@ -84,11 +84,11 @@ __device__ __forceinline__ void load_eight(const EpilogueTensor& x, std::int64_t
 
 /// Rounds one t to T and stores it.
 template <class T>
-__device__ __forceinline__ void store_one(const BlockProbe& probe, float t, void* out, std::int64_t i) {
+__device__ __forceinline__ void store_one(BlockProbe& probe, float t, void* out, std::int64_t i) {
   static_cast<T*>(out)[i] = probe.narrowed<T>(t);
 }
 template <class T>
-__device__ __forceinline__ void store_eight(const BlockProbe& probe, const float (&t)[8], void* out,
+__device__ __forceinline__ void store_eight(BlockProbe& probe, const float (&t)[8], void* out,
                                             std::int64_t i) {
   EightElements<T> eight;
 #pragma unroll
@@ -98,7 +98,7 @@ __device__ __forceinline__ void store_eight(const BlockProbe& probe, const float
 
 /// The 8 outputs (m, n .. n + 7) from their accumulators; those outside the product are left out.
 template <class Low, class Placement>
-__device__ __forceinline__ void finish_eight(const Epilogue<Placement>& e, const BlockProbe& probe,
+__device__ __forceinline__ void finish_eight(const Epilogue<Placement>& e, BlockProbe& probe,
                                              std::int64_t batch, int m, int n, float (&t)[8]) {
   if (m >= e.m_extent || n >= e.n_extent) return;
   const functions::Add add;
@@ -150,8 +150,8 @@ struct WarpRows {
   /// is first_n + c.
   template <class Low, class Placement, class RowMap>
   static __device__ __forceinline__ void finish(const float* staged, const Epilogue<Placement>& epilogue,
-                                                const BlockProbe& probe, std::int64_t batch,
-                                                const RowMap& m_of, int first_n) {
+                                                BlockProbe& probe, std::int64_t batch, const RowMap& m_of,
+                                                int first_n) {
     constexpr int eights = rows * columns / 8;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1

@@ -41,23 +41,23 @@ void sorted_histogram(Backend& backend, const Tensor& x, ExponentHistogram& out)
   const auto bytes = [&](std::int64_t count, std::size_t each) {
     return backend.empty({count * static_cast<std::int64_t>(each)}, DType::u8);
   };
-  const Tensor keys = bytes(std::min(size, part_size), sizeof(std::uint16_t));
-  const Tensor ends = bytes(key_count, sizeof(std::uint64_t)),
-               counts = bytes(key_count, sizeof(std::uint64_t));
+  const Tensor keys = bytes(std::min(size, part_size), sizeof(std::uint32_t));
+  const Tensor ends = bytes(edge_count, sizeof(std::uint64_t)),
+               counts = bytes(slot_count, sizeof(std::uint64_t));
   const auto policy = thrust::cuda::par.on(static_cast<cudaStream_t>(cuda->runtime().stream()));
   gpu::with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for (std::int64_t begin = 0; begin < size; begin += part_size) {
       try {
         count_by_sorting(policy, gpu::elements<const T>(x) + begin, std::min(part_size, size - begin),
-                         words<std::uint16_t>(keys), words<std::uint64_t>(ends),
+                         words<std::uint32_t>(keys), words<std::uint64_t>(ends),
                          words<std::uint64_t>(counts));
       } catch (const std::exception& error) {  // thrust::system_error, std::bad_alloc
         throw DeviceFailure(std::string("sorted_histogram: ") + error.what());
       }
-      std::uint64_t on_host[key_count];
+      std::uint64_t on_host[slot_count];
       cuda->runtime().copy_to_host(reinterpret_cast<std::byte*>(on_host), counts.data(), sizeof(on_host));
-      add_key_counts(on_host, out);
+      add_counts(on_host, out);
     }
   });
 }
