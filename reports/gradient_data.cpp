@@ -22,7 +22,7 @@ Json histogram_json(const ExponentHistogram& histogram) {
 Json what_if_json(const RunGradients& gradients) {
   const auto lost = [](const analysis::ScaledHistograms& histograms) {
     std::vector<double> rates;
-    for (const analysis::WhatIf& point : analysis::what_if(histograms))
+    for (const analysis::WhatIf& point : analysis::what_if(histograms, fp16_range))
       rates.push_back(analysis::rates_of(point.counts).lost.middle());
     return rates;
   };
@@ -30,7 +30,7 @@ Json what_if_json(const RunGradients& gradients) {
   for (const std::string& tensor : gradients.tensors)
     per_tensor.push_back(drawn_numbers(lost(gradients.report.tensor(tensor))));
   std::vector<double> overflow;
-  for (const analysis::WhatIf& point : analysis::what_if(gradients.report.merged()))
+  for (const analysis::WhatIf& point : analysis::what_if(gradients.report.merged(), fp16_range))
     overflow.push_back(analysis::rates_of(point.counts).overflow.upper);
   return {{"lost", std::move(per_tensor)},
           {"merged_lost", drawn_numbers(lost(gradients.report.merged()))},
@@ -48,7 +48,7 @@ Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& s
       merged.add(snapshot.histograms[i], snapshot.scales[i]);
     constexpr int every = 4;
     for (int k = analysis::min_log2_scale; k <= analysis::max_log2_scale; k += every) {
-      const RangeCounts c = merged.at_scale(std::scalbn(1.0, k));
+      const RangeCounts c = merged.at_scale(fp16_range, std::scalbn(1.0, k));
       checks.push_back(
           Json::array({index, k, c.lost.lower, c.lost.upper, c.subnormal.lower, c.subnormal.upper,
                        c.normal.lower, c.normal.upper, c.overflow.lower, c.overflow.upper}));

@@ -198,7 +198,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
   std::string plot;
   const auto add = [&](const std::string& name, const analysis::ScaledHistograms& gradients) {
     data += fmt::format("# {}\n", name);
-    for (const analysis::WhatIf& point : analysis::what_if(gradients)) {
+    for (const analysis::WhatIf& point : analysis::what_if(gradients, fp16_range)) {
       const analysis::ZoneRates rates = analysis::rates_of(point.counts);
       data += fmt::format("{}\t{:.6g}\t{:.6g}\n", point.log2_scale, 100 * rates.lost.middle(),
                           100 * rates.overflow.upper);

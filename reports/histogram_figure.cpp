@@ -13,22 +13,22 @@
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/rate_text.hpp"
+#include "reports/run_config.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
-/// The edges of a format as exponents of the scaled value.
+/// A format's edges as exponents of the scaled value.
 struct Edges {
-  explicit Edges(const FormatRange& range)
-      : lost(range.tie_to_zero),
-        normal(range.smallest_normal),
-        overflow(std::log2(range.overflow_threshold())),
-        threshold(range.overflow_threshold()) {}
-
-  double lost;  ///< |y| <= 2^lost rounds to zero
-  double normal, overflow;
-  double threshold;
+  double lost;      ///< |y| <= 2^lost rounds to zero
+  double normal;    ///< |y| < 2^normal is subnormal
+  double overflow;  ///< 65520 is just below 2^16
 };
+Edges edges_of(DType format) {
+  const FormatRange range = range_of(format);
+  return {static_cast<double>(range.tie_to_zero), static_cast<double>(range.smallest_normal),
+          std::log2(range.overflow_threshold())};
+}
 
 enum Zone { lost, subnormal, normal, overflow, cut_zones };
 
@@ -48,7 +48,7 @@ int zone_of(double from, const Edges& edges) {
                    : middle < edges.overflow ? normal
                                              : overflow;
   const auto cuts = [from](double edge) { return from < edge && edge < from + 1; };
-  // The threshold lies inside of a bin at any power of two: 65520 in the one that ends at 2^16.
+  // At any power of two: 65520, say, lies inside the bin that ends at 2^16.
   if (cuts(edges.overflow)) return overflow + cut_zones;
   return cuts(edges.lost) || cuts(edges.normal) ? zone + cut_zones : zone;
 }
@@ -59,15 +59,17 @@ struct Blocks {
       "# log2 of the lower end of the bin (2^e, 2^(e+1)], scale included\tpercent of the non-zero "
       "values\tzone (+4: an edge "
       "lies inside); one block a tensor\n";
-  double low, high, tallest = 1;
+  double low = 0, high = 0, tallest = 1;
   bool cut = false;  ///< bars lie outside of the axis
 };
 
-Blocks blocks_of(std::span<const HistogramPanel> panels, const Edges& edges) {
-  Blocks blocks{.low = edges.lost - 10, .high = std::ceil(edges.overflow) + 3};
+Blocks blocks_of(std::span<const HistogramPanel> panels, double factor, const Edges& edges) {
+  Blocks blocks;
+  blocks.low = edges.lost - 10;
+  blocks.high = std::ceil(edges.overflow) + 3;
   for (const HistogramPanel& panel : panels) {
     const auto total = static_cast<double>(panel.values.finite_nonzero());
-    const double shift = std::log2(panel.factor);
+    const double shift = std::log2(panel.factor.value_or(factor));
     std::string name = panel.name;
     std::replace(name.begin(), name.end(), '\n', ' ');
     blocks.data += fmt::format("# {}\n", name);
@@ -93,24 +95,31 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, const Edges& edges) {
   return blocks;
 }
 
-std::string frame(const HistogramFigure& figure, int rows, int columns, int height, const Blocks& blocks,
-                  const Edges& edges) {
+/// "overflow: from 65520"; of E4M3, which keeps the threshold itself, "above 464".
+std::string overflow_words(const FormatRange& range) {
+  const double threshold = range.overflow_threshold();
+  return fmt::format("overflow: {} {}", range.threshold_overflows ? "from" : "above",
+                     threshold < 1e6 ? fmt::format("{:g}", threshold) : fmt::format("{:.4g}", threshold));
+}
+
+std::string frame(const HistogramFigure& figure, int rows, int columns, int height, const Blocks& blocks) {
   std::string body = fmt::format(
       "  set multiplot layout {},{} title {} noenhanced font \",14\" margins 0.07,0.985,{:.3f},{:.3f} "
       "spacing "
       "0.035,{:.3f}\n",
       rows, columns, gnuplot_string(figure.title), 72.0 / height, 1 - 102.0 / height, 80.0 / height);
+  const FormatRange range = range_of(figure.format);
+  const double lost_edge = range.tie_to_zero, normal_edge = range.smallest_normal,
+               overflow_edge = edges_of(figure.format).overflow;
   const auto legend = [&](int label, double x, std::string_view zone, std::string_view color) {
     body += fmt::format("  set label {} \"{{/:Bold {}}}\" at screen {},screen {:.3f} left tc rgb \"{}\"\n",
                         label, zone, x, 1 - 50.0 / height, color);
   };
   const double wide = columns == 1 ? 1.5 : 1;  // narrow figures need more of their width for the words
-  legend(100, 0.07, "rounds to zero: to " + pretty(fmt::format("2^{}", edges.lost)), lost_color);
-  legend(101, 0.07 + 0.2 * wide, "subnormal: to " + pretty(fmt::format("2^{}", edges.normal)), subnormal_color);
+  legend(100, 0.07, "rounds to zero: to " + pretty(fmt::format("2^{}", range.tie_to_zero)), lost_color);
+  legend(101, 0.07 + 0.2 * wide, "subnormal: to " + pretty(fmt::format("2^{}", range.smallest_normal)), subnormal_color);
   legend(102, 0.07 + 0.37 * wide, "normal", normal_color);
-  const bool included = range_of(figure.format).threshold_overflows;
-  legend(103, 0.07 + 0.45 * wide,
-         fmt::format("overflow: {} {:.6g}", included ? "from" : "above", edges.threshold), overflow_color);
+  legend(103, 0.07 + 0.45 * wide, overflow_words(range), overflow_color);
   body += fmt::format(
       "  set label 104 {} at screen 0.985,screen {:.3f} right noenhanced tc rgb \"#555555\"\n"
       "  set label 105 \"percent of the non-zero values against magnitude, scale included{}\" at screen "
@@ -123,14 +132,14 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
       "format \"2^{{%.0f}}\"\n",
       blocks.low, blocks.high, 1.12 * blocks.tallest, blocks.high - blocks.low > 60 ? 16 : 8);
   int object = 1;
-  const std::array<double, 5> borders{blocks.low, edges.lost, edges.normal, edges.overflow, blocks.high};
+  const std::array<double, 5> edges{blocks.low, lost_edge, normal_edge, overflow_edge, blocks.high};
   for (std::size_t zone = 0; zone < styles.size(); ++zone, ++object)
     body += fmt::format(
         "  set object {} rectangle from first {},graph 0 to first {},graph 1 behind fc rgb \"{}\" fs solid "
         "0.09 "
         "noborder\n",
-        object, borders[zone], borders[zone + 1], styles[zone].color);
-  for (const double edge : {edges.lost, edges.normal, edges.overflow})
+        object, edges[zone], edges[zone + 1], styles[zone].color);
+  for (const double edge : {lost_edge, normal_edge, overflow_edge})
     body += fmt::format(
         "  set arrow {} from first {},graph 0 to first {},graph 1 nohead back lc rgb \"#888888\" lw 0.8 dt "
         "2\n",
@@ -139,8 +148,10 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
 }
 
 std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, std::size_t block,
-                           bool first_of_row, const Edges& edges) {
-  const analysis::ZoneRates rates = analysis::rates_of(panel.counts);
+                           bool first_of_row) {
+  const Edges edges = edges_of(figure.format);
+  const analysis::ZoneRates rates = analysis::rates_of(panel.counts.value_or(
+      count_ranges(panel.values, range_of(figure.format), panel.factor.value_or(figure.factor))));
   std::string name = panel.name;
   if (name.size() > 42) name = "..." + name.substr(name.size() - 39);  // its end tells it from its neighbours
   std::string body = fmt::format(
@@ -178,15 +189,14 @@ std::string draw_histogram_figure(const HistogramFigure& figure, std::span<const
   if (panels.empty() || panels.size() > max_histogram_panels)
     throw std::invalid_argument(fmt::format("draw_histogram_figure: {} panels, expected 1 to {}",
                                             panels.size(), max_histogram_panels));
-  const Edges edges(range_of(figure.format));
-  const Blocks blocks = blocks_of(panels, edges);
+  const Blocks blocks = blocks_of(panels, figure.factor, edges_of(figure.format));
   const int count = static_cast<int>(panels.size());
   const int columns = count <= 2 ? count : count == 4 ? 2 : 3;
   const int rows = (count + columns - 1) / columns, height = 124 + 210 * rows;
-  std::string body = frame(figure, rows, columns, height, blocks, edges);
+  std::string body = frame(figure, rows, columns, height, blocks);
   for (std::size_t i = 0; i < panels.size(); ++i) {
     if (i == 1) body += "  do for [i=100:105] { unset label i }\n";  // the legend is there once
-    body += panel_commands(panels[i], figure, i, i % static_cast<std::size_t>(columns) == 0, edges);
+    body += panel_commands(panels[i], figure, i, i % static_cast<std::size_t>(columns) == 0);
   }
   body += "  unset multiplot\n";
   const int width = columns == 1 ? 780 : 380 * columns + 60;
