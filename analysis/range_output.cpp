@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <string_view>
+#include <vector>
 
 namespace fp16lab::analysis {
 namespace {
@@ -37,6 +40,22 @@ std::string scale_names(const std::vector<double>& ascending) {
   return scale_name(ascending.front()) + " .. " + scale_name(ascending.back());
 }
 
+/// The casts of one tensor, or one sum over all tensors a dtype.
+std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string* tensor) {
+  std::vector<RecordedCast> casts;
+  for (const RecordedCast& cast : report.casts()) {
+    if (tensor != nullptr && cast.tensor != *tensor) continue;
+    const auto same = std::find_if(casts.begin(), casts.end(), [&cast](const RecordedCast& other) {
+      return other.dtype == cast.dtype;
+    });
+    if (same == casts.end())
+      casts.push_back({tensor != nullptr ? *tensor : "all tensors", cast.dtype, cast.counts});
+    else
+      same->counts += cast.counts;
+  }
+  return casts;
+}
+
 // ---- table ------------------------------------------------------------------------------------------------------
 
 /// "2^4 .. 2^18": from where little of L1 is lost to where head-room ends.
@@ -52,7 +71,19 @@ std::string fitting_scales(const SuggestedScale& suggestion) {
 }
 
 /// The largest number of 6 decimals that is not above the bound.
-std::string cosine_text(double lower) { return fmt::format("{:.6f}", std::floor(lower * 1e6) * 1e-6); }
+std::string cosine_text(const std::optional<MassInterval>& cosine) {
+  return cosine ? fmt::format("{:.6f}", std::floor(cosine->lower * 1e6) * 1e-6) : "unknown";
+}
+
+std::string at_scale_text(const std::optional<double>& scale) {
+  return scale ? "loss scale " + scale_name(*scale) : "the loss scale that each tensor carried";
+}
+
+std::size_t name_width(const RangeReport& report) {
+  std::size_t width = std::string_view("all tensors").size();
+  for (const std::string& name : report.tensors()) width = std::max(width, name.size());
+  return width;
+}
 
 template <class Row>
 void for_each_row(const RangeReport& report, const Row& row) {
@@ -60,71 +91,66 @@ void for_each_row(const RangeReport& report, const Row& row) {
   row("all tensors", report.merged());
 }
 
-void print_counts(std::ostream& out, const RangeReport& report, std::optional<double> scale,
-                  std::size_t width) {
-  out << fmt::format("Gradients in FP16 at {}, percent of the finite non-zero values\n",
-                     scale ? "loss scale " + scale_name(*scale) : "the loss scale that each tensor carried");
+void print_counts(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
+  out << fmt::format("Gradients in {} at {}, percent of the finite non-zero values\n", format_title(view.format),
+                     at_scale_text(view.scale));
   out << fmt::format("{:<{}}  {:>13} {:>7}  {:>11} {:>11} {:>11} {:>11}{}\n", "tensor", width, "values",
-                     "zero %", "rounds to 0", "subnormal", "normal", "overflow", scale ? "" : "  loss scale");
+                     "zero %", "rounds to 0", "subnormal", "normal", "overflow",
+                     view.scale ? "" : "  loss scale");
   for_each_row(report, [&](const std::string& name, const ScaledHistograms& gradients) {
-    const RangeCounts counts = gradients.at_scale(scale);
+    const RangeCounts counts = gradients.at_scale(range_of(view.format), view.scale);
     const ZoneRates rates = rates_of(counts);
     out << fmt::format("{:<{}}  {:>13} {:>7}  {:>11} {:>11} {:>11} {:>11}", name, width, counts.total,
                        percent(rates.zero), percent(rates.lost), percent(rates.subnormal),
                        percent(rates.normal), percent(rates.overflow));
-    if (!scale) out << "  " << scale_names(gradients.recorded_scales());
+    if (!view.scale) out << "  " << scale_names(gradients.recorded_scales());
     if (counts.infinite + counts.nan > 0)
       out << fmt::format("  ({} Inf, {} NaN)", counts.infinite, counts.nan);
     out << '\n';
   });
 }
 
-void print_masses(std::ostream& out, const RangeReport& report, std::optional<double> scale,
-                  std::size_t width) {
-  out << "\nBy magnitude: percent of L1 and of the sum of squares, as bounds; the cosine to what FP16 "
-         "keeps\n";
+void print_masses(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
+  const FormatRange range = range_of(view.format);
+  out << fmt::format("\nBy magnitude: percent of L1 and of the sum of squares{}; the cosine to what {} keeps\n",
+                     report.merged().exact_zones(range, view.scale) ? "" : ", as bounds",
+                     format_title(view.format));
   out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", "tensor", width, "lost L1",
                      "lost squares", "subnormal L1", "overflow L1", "cosine >=", "scales that fit");
   for_each_row(report, [&](const std::string& name, const ScaledHistograms& gradients) {
-    const ZoneMass mass = gradients.mass_at(scale);
+    const ZoneMass mass = gradients.mass_at(range, view.scale);
     out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", name, width,
                        percent(mass.l1.lost.share()), percent(mass.l2_squared.lost.share()),
                        percent(mass.l1.subnormal.share()), percent(mass.l1.overflow.share()),
-                       cosine_text(gradients.cosine_at(scale).lower),
-                       fitting_scales(suggest_scale(gradients)));
-  });
-}
-
-void print_casts(std::ostream& out, const RangeReport& report, std::size_t width) {
-  if (!report.merged().cast_zeros()) return;
-  out << "\nThe casts as they were recorded: values that became zero, beside those that had been zero "
-         "before\n";
-  out << fmt::format("{:<{}}  {:>13} {:>13} {:>13}\n", "tensor", width, "zero before", "zero after",
-                     "rounded to 0");
-  for_each_row(report, [&](const std::string& name, const ScaledHistograms& gradients) {
-    if (const std::optional<CastZeros>& zeros = gradients.cast_zeros())
-      out << fmt::format("{:<{}}  {:>13} {:>13} {:>13}\n", name, width, zeros->before, zeros->after,
-                         zeros->lost());
+                       cosine_text(gradients.cosine_at(range, view.scale)),
+                       fitting_scales(suggest_scale(gradients, view.format)));
   });
 }
 
 double share(double part, double total) { return total == 0 ? 0 : part / total; }
 
-void print_exact(std::ostream& out, std::span<const NamedExactMass> exact, std::size_t width) {
-  if (exact.empty()) return;
+ExactMass total_of(const std::array<ExactMass, 4>& zones) {
+  ExactMass total;
+  for (const ExactMass& zone : zones) total += zone;
+  return total;
+}
+
+void print_exact(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
   out << "\nExactly, value by value: percent of the values, of L1 and of the sum of squares\n";
   out << fmt::format("{:<{}}  {:>13} {:>13} {:>13} {:>13} {:>13} {:>13}\n", "tensor", width, "lost",
                      "lost L1", "lost squares", "overflow", "L1", "L2");
-  for (const NamedExactMass& entry : exact) {
-    const ExactMass total = entry.mass.total();
+  for (const std::string& name : report.tensors()) {
+    const auto zones = report.tensor(name).exact_zones(range_of(view.format), view.scale);
+    if (!zones) continue;
+    const auto& [lost, subnormal, normal, overflow] = *zones;
+    const ExactMass total = total_of(*zones);
     const double l1 = total.l1.nearest(), squares = total.l2_squared.nearest();
     const double count = static_cast<double>(total.count);
-    out << fmt::format("{:<{}}  {:>13} {:>13} {:>13} {:>13} {:>13.6g} {:>13.6g}\n", entry.tensor, width,
-                       percent(share(static_cast<double>(entry.mass.lost().count), count)),
-                       percent(share(entry.mass.lost().l1.nearest(), l1)),
-                       percent(share(entry.mass.lost().l2_squared.nearest(), squares)),
-                       percent(share(static_cast<double>(entry.mass.overflow().count), count)), l1,
-                       std::sqrt(squares));
+    out << fmt::format("{:<{}}  {:>13} {:>13} {:>13} {:>13} {:>13.6g} {:>13.6g}\n", name, width,
+                       percent(share(static_cast<double>(lost.count), count)),
+                       percent(share(lost.l1.nearest(), l1)),
+                       percent(share(lost.l2_squared.nearest(), squares)),
+                       percent(share(static_cast<double>(overflow.count), count)), l1, std::sqrt(squares));
   }
 }
 
@@ -132,6 +158,7 @@ void print_exact(std::ostream& out, std::span<const NamedExactMass> exact, std::
 
 Json interval(const CountInterval& count) { return Json::array({count.lower, count.upper}); }
 Json interval(const MassInterval& mass) { return Json::array({mass.lower, mass.upper}); }
+Json interval(const std::optional<MassInterval>& mass) { return mass ? interval(*mass) : Json(nullptr); }
 
 void add_zones(Json& json, const RangeCounts& counts) {
   json["lost"] = interval(counts.lost);
@@ -155,33 +182,51 @@ Json suggestion_json(const SuggestedScale& suggestion) {
           {"smallest_sufficient", optional_int(suggestion.smallest_sufficient)},
           {"smallest_sufficient_l1", optional_int(suggestion.smallest_sufficient_l1)},
           {"suggested", optional_int(suggestion.suggested)},
+          {"at_edge", suggestion.at_edge},
           {"reasoning", suggestion.reasoning}};
 }
 
-Json exact_json(const NamedExactMass& entry) {
-  const ExactMass total = entry.mass.total();
+Json exact_json(const std::string& name, const ScaledHistograms& gradients, const RangeView& view) {
+  const auto zones = *gradients.exact_zones(range_of(view.format), view.scale);
+  const ExactMass total = total_of(zones);
   const double l1 = total.l1.nearest(), squares = total.l2_squared.nearest();
-  const auto zone = [&](const ExactMass& mass) {
+  const auto zone_json = [&](const ExactMass& mass) {
     return Json{{"count", mass.count},
                 {"l1", mass.l1.nearest()},
                 {"l2_squared", mass.l2_squared.nearest()},
                 {"l1_share", share(mass.l1.nearest(), l1)},
                 {"l2_squared_share", share(mass.l2_squared.nearest(), squares)}};
   };
-  return {{"tensor", entry.tensor},
-          {"scale", entry.mass.scale()},
-          {"zero", entry.mass.zero()},
-          {"infinite", entry.mass.infinite()},
-          {"nan", entry.mass.nan()},
-          {"lost", zone(entry.mass.lost())},
-          {"subnormal", zone(entry.mass.subnormal())},
-          {"normal", zone(entry.mass.normal())},
-          {"overflow", zone(entry.mass.overflow())},
+  const RangeCounts counts = gradients.at_scale(range_of(view.format), view.scale);
+  const std::vector<double> recorded = gradients.recorded_scales();
+  const Json factor = view.scale && recorded.size() == 1 ? Json(*view.scale / recorded.front()) : Json(nullptr);
+  return {{"tensor", name},
+          {"scale", view.scale ? factor : Json(1.0)},
+          {"zero", counts.zero},
+          {"infinite", counts.infinite},
+          {"nan", counts.nan},
+          {"lost", zone_json(zones[0])},
+          {"subnormal", zone_json(zones[1])},
+          {"normal", zone_json(zones[2])},
+          {"overflow", zone_json(zones[3])},
           {"total", {{"count", total.count}, {"l1", l1}, {"l2_squared", squares}}}};
 }
 
-Json tensor_json(const std::string& name, const ScaledHistograms& gradients, std::optional<double> scale) {
-  const RangeCounts counts = gradients.at_scale(scale);
+/// Of one tensor, or the sum over all.
+Json casts_json(const RangeReport& report, const std::string* tensor) {
+  Json casts = Json::array();
+  for (const auto& [name, dtype, counts] : casts_of(report, tensor))
+    casts.push_back({{"dtype", name_of(dtype)},
+                     {"values", counts.values},
+                     {"underflow", counts.underflow},
+                     {"overflow", counts.overflow}});
+  return casts;
+}
+
+Json tensor_json(const std::string& name, const ScaledHistograms& gradients, const RangeView& view,
+                 Json casts) {
+  const FormatRange range = range_of(view.format);
+  const RangeCounts counts = gradients.at_scale(range, view.scale);
   Json json = {{"tensor", name},
                {"recorded_scales", gradients.recorded_scales()},
                {"total", counts.total},
@@ -189,56 +234,89 @@ Json tensor_json(const std::string& name, const ScaledHistograms& gradients, std
                {"infinite", counts.infinite},
                {"nan", counts.nan}};
   add_zones(json, counts);
-  const std::optional<CastZeros>& zeros = gradients.cast_zeros();
-  json["cast_zeros"] = zeros ? Json{{"before", zeros->before}, {"after", zeros->after}} : Json(nullptr);
-  const ZoneMass mass = gradients.mass_at(scale);
+  json["casts"] = std::move(casts);
+  const ZoneMass mass = gradients.mass_at(range, view.scale);
   json["l1"] = sums_json(mass.l1);
   json["l2_squared"] = sums_json(mass.l2_squared);
-  json["cosine"] = interval(gradients.cosine_at(scale));
+  json["cosine"] = interval(gradients.cosine_at(range, view.scale));
   Json points = Json::array();
-  for (const WhatIf& point : what_if(gradients)) {
+  for (const WhatIf& point : what_if(gradients, range)) {
     Json entry = {{"log2_scale", point.log2_scale}};
     add_zones(entry, point.counts);
     const double its_scale = std::scalbn(1.0, point.log2_scale);
-    const ZoneMass its_mass = gradients.mass_at(its_scale);
+    const ZoneMass its_mass = gradients.mass_at(range, its_scale);
     entry["lost_l1"] = interval(its_mass.l1.lost.share());
     entry["lost_l2_squared"] = interval(its_mass.l2_squared.lost.share());
-    entry["cosine"] = interval(gradients.cosine_at(its_scale));
+    entry["cosine"] = interval(gradients.cosine_at(range, its_scale));
     points.push_back(std::move(entry));
   }
   json["what_if"] = std::move(points);
-  json["suggestion"] = suggestion_json(suggest_scale(gradients));
+  json["suggestion"] = suggestion_json(suggest_scale(gradients, view.format));
   return json;
 }
 
 }  // namespace
 
-void print_table(std::ostream& out, const RangeReport& report, std::optional<double> scale,
-                 const SuggestedScale& suggestion, std::span<const NamedExactMass> exact) {
-  std::size_t width = 11;
-  for (const std::string& name : report.tensors()) width = std::max(width, name.size());
-  for (const NamedExactMass& entry : exact) width = std::max(width, entry.tensor.size());
-  print_counts(out, report, scale, width);
-  print_masses(out, report, scale, width);
-  print_casts(out, report, width);
-  print_exact(out, exact, width);
+void print_table(std::ostream& out, const RangeReport& report, const RangeView& view,
+                 const SuggestedScale& suggestion) {
+  const std::size_t width = name_width(report);
+  print_counts(out, report, view, width);
+  print_masses(out, report, view, width);
+  if (view.exact_mass) print_exact(out, report, view, width);
   out << '\n' << suggestion.reasoning << '\n';
 }
 
-void write_json(std::ostream& out, const RangeReport& report, std::optional<double> scale,
-                const SuggestedScale& suggestion, std::span<const NamedExactMass> exact) {
-  Json tensors = Json::array();
-  for (const std::string& name : report.tensors())
-    tensors.push_back(tensor_json(name, report.tensor(name), scale));
-  Json json = {{"scale", scale ? Json(*scale) : Json(nullptr)},
-               {"tensors", std::move(tensors)},
-               {"merged", tensor_json("all tensors", report.merged(), scale)},
-               {"suggestion", suggestion_json(suggestion)}};
-  if (!exact.empty()) {
-    Json entries = Json::array();
-    for (const NamedExactMass& entry : exact) entries.push_back(exact_json(entry));
-    json["exact"] = std::move(entries);
+void print_formats(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
+                   std::span<const SuggestedScale> suggestions) {
+  out << fmt::format("All tensors at {}, by format: percent of the finite non-zero values, and of L1\n",
+                     at_scale_text(views.front().scale));
+  out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", "format", "rounds to 0", "subnormal",
+                     "normal", "overflow", "lost L1", "cosine >=", "suggested scale");
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const FormatRange range = range_of(views[i].format);
+    const ZoneRates rates = rates_of(report.merged().at_scale(range, views[i].scale));
+    const std::optional<int>& suggested = suggestions[i].suggested;
+    out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", format_title(views[i].format),
+                       percent(rates.lost), percent(rates.subnormal), percent(rates.normal),
+                       percent(rates.overflow),
+                       percent(report.merged().mass_at(range, views[i].scale).l1.lost.share()),
+                       cosine_text(report.merged().cosine_at(range, views[i].scale)),
+                       suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "")
+                                 : "none");
   }
+  out << '\n';
+}
+
+void print_casts(std::ostream& out, const RangeReport& report) {
+  if (report.casts().empty()) return;
+  std::size_t width = name_width(report);
+  for (const RecordedCast& cast : report.casts()) width = std::max(width, cast.tensor.size());
+  out << "\nThe casts as they were recorded: of the finite non-zero values, those that became zero, and Inf or NaN\n";
+  out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", "tensor", width, "format", "values", "rounded to 0",
+                     "overflowed");
+  const auto row = [&](const RecordedCast& cast) {
+    out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", cast.tensor, width, format_title(cast.dtype),
+                       cast.counts.values, cast.counts.underflow, cast.counts.overflow);
+  };
+  for (const RecordedCast& cast : report.casts()) row(cast);
+  for (const RecordedCast& cast : casts_of(report, nullptr)) row(cast);
+}
+
+void write_json(std::ostream& out, const RangeReport& report, const RangeView& view,
+                const SuggestedScale& suggestion) {
+  Json tensors = Json::array(), exact = Json::array();
+  for (const std::string& name : report.tensors()) {
+    const ScaledHistograms& gradients = report.tensor(name);
+    tensors.push_back(tensor_json(name, gradients, view, casts_json(report, &name)));
+    if (view.exact_mass && gradients.exact_zones(range_of(view.format), view.scale))
+      exact.push_back(exact_json(name, gradients, view));
+  }
+  Json json = {{"format", name_of(view.format)},
+               {"scale", view.scale ? Json(*view.scale) : Json(nullptr)},
+               {"tensors", std::move(tensors)},
+               {"merged", tensor_json("all tensors", report.merged(), view, casts_json(report, nullptr))},
+               {"suggestion", suggestion_json(suggestion)}};
+  if (view.exact_mass) json["exact"] = std::move(exact);
   out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 

@@ -25,8 +25,6 @@ void add_interval(CountInterval& sum, const CountInterval& other) {
   sum.upper += other.upper;
 }
 
-double factor(const std::optional<double>& scale, double recorded) { return scale ? *scale / recorded : 1; }
-
 }  // namespace
 
 ZoneRates rates_of(const RangeCounts& counts) {
@@ -52,56 +50,93 @@ RangeCounts& operator+=(RangeCounts& sum, const RangeCounts& other) {
   return sum;
 }
 
+namespace {
+
+double checked(double loss_scale) {
+  if (std::isfinite(loss_scale) && loss_scale > 0) return loss_scale;
+  throw std::invalid_argument(
+      fmt::format("a histogram with loss scale {}: it must be finite and > 0", loss_scale));
+}
+
+}  // namespace
+
 void ScaledHistograms::add(const ExponentHistogram& values, double loss_scale) {
-  if (!std::isfinite(loss_scale) || loss_scale <= 0)
-    throw std::invalid_argument(
-        fmt::format("a histogram with loss scale {}: it must be finite and > 0", loss_scale));
-  by_scale_[loss_scale] += values;
+  by_scale_[checked(loss_scale)].histogram += values;
 }
 
-void ScaledHistograms::add(const ExponentHistogram& before, const ExponentHistogram& after,
-                           double loss_scale) {
-  add(before, loss_scale);
-  if (!cast_zeros_) cast_zeros_.emplace();
-  cast_zeros_->before += before.zero;
-  cast_zeros_->after += after.zero;
+void ScaledHistograms::add(const ValueHistogram& values, double loss_scale) {
+  std::optional<ValueHistogram>& sum = by_scale_[checked(loss_scale)].values;
+  if (sum)
+    *sum += values;
+  else
+    sum = values;
 }
 
-RangeCounts ScaledHistograms::at_scale(std::optional<double> scale) const {
+template <class Sum>
+void ScaledHistograms::for_each(std::optional<double> scale, const Sum& sum) const {
+  for (const auto& [recorded, carried] : by_scale_) {
+    const double factor = scale ? *scale / recorded : 1;
+    sum(carried.histogram, factor, recorded);
+    if (carried.values) sum(*carried.values, factor, recorded);
+  }
+}
+
+RangeCounts ScaledHistograms::at_scale(const FormatRange& range, std::optional<double> scale) const {
   RangeCounts sum;
-  for (const auto& [recorded, histogram] : by_scale_)
-    sum += count_ranges(histogram, fp16_range, factor(scale, recorded));
+  for_each(scale, [&](const auto& gradients, double factor, double) {
+    sum += count_ranges(gradients, range, factor);
+  });
   return sum;
 }
 
-ZoneMass ScaledHistograms::mass_at(std::optional<double> scale) const {
+ZoneMass ScaledHistograms::mass_at(const FormatRange& range, std::optional<double> scale) const {
   ZoneMass sum;
-  for (const auto& [recorded, histogram] : by_scale_)
-    sum += zone_mass(histogram, fp16_range, factor(scale, recorded)).divided_by(recorded);
+  for_each(scale, [&](const auto& gradients, double factor, double recorded) {
+    sum += zone_mass(gradients, range, factor).divided_by(recorded);
+  });
   return sum;
 }
 
-MassInterval ScaledHistograms::cosine_at(std::optional<double> scale) const {
+std::optional<MassInterval> ScaledHistograms::cosine_at(const FormatRange& range,
+                                                        std::optional<double> scale) const {
   DirectionSums sums;
-  for (const auto& [recorded, histogram] : by_scale_)
-    sums += direction_sums(histogram, fp16_range, factor(scale, recorded)).divided_by(recorded);
+  for_each(scale, [&](const auto& gradients, double factor, double recorded) {
+    sums += direction_sums(gradients, range, factor).divided_by(recorded);
+  });
+  if (sums.may_overflow || sums.overflows || empty()) return std::nullopt;
   return sums.cosine();
+}
+
+std::optional<std::array<ExactMass, 4>> ScaledHistograms::exact_zones(const FormatRange& range,
+                                                                      std::optional<double> scale) const {
+  std::array<ExactMass, 4> sum;
+  bool any = false;
+  for (const auto& [recorded, carried] : by_scale_) {
+    if (!carried.values) continue;
+    any = true;
+    const auto zones = carried.values->zones({range, scale ? *scale / recorded : 1});
+    for (std::size_t zone = 0; zone < sum.size(); ++zone) sum[zone] += zones[zone];
+  }
+  return any ? std::optional(sum) : std::nullopt;
 }
 
 std::vector<double> ScaledHistograms::recorded_scales() const {
   std::vector<double> scales;
-  for (const auto& [recorded, histogram] : by_scale_) scales.push_back(recorded);
+  for (const auto& [recorded, carried] : by_scale_) scales.push_back(recorded);
   return scales;
 }
 
 bool ScaledHistograms::empty() const {
-  return std::all_of(by_scale_.begin(), by_scale_.end(),
-                     [](const auto& entry) { return entry.second.finite_nonzero() == 0; });
+  std::uint64_t values = 0;
+  for_each(std::nullopt, [&](const auto& gradients, double, double) { values += gradients.finite_nonzero(); });
+  return values == 0;
 }
 
 ScaledHistograms::Extent ScaledHistograms::extent() const {
   Extent extent{.smallest = std::numeric_limits<int>::max(), .largest = std::numeric_limits<int>::min()};
-  for (const auto& [scale, histogram] : by_scale_) {
+  for (const auto& [scale, carried] : by_scale_) {
+    ExponentHistogram histogram = carried.histogram;
+    if (carried.values) histogram += carried.values->exponents();
     // scale is in [2^k, 2^(k+1)), so x / scale with x in (2^e, 2^(e+1)] lies in (2^(e-k-1), 2^(e+1-k)].
     const int k = std::ilogb(scale);
     const bool exact = std::scalbn(1.0, k) == scale;
@@ -126,10 +161,22 @@ void RangeReport::add(std::string_view tensor, const ExponentHistogram& values, 
   named(tensor).add(values, loss_scale);
 }
 
+void RangeReport::add(std::string_view tensor, const ValueHistogram& values, double loss_scale) {
+  merged_.add(values, loss_scale);
+  named(tensor).add(values, loss_scale);
+}
+
 void RangeReport::add(const HistogramRow& row) {
-  if (row.dtype == DType::f32) return add(row.tensor, row.before, row.loss_scale);  // stored as it was
-  merged_.add(row.before, row.after, row.loss_scale);
-  named(row.tensor).add(row.before, row.after, row.loss_scale);
+  if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2) add(row.tensor, row.before, row.loss_scale);
+  const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
+  if (!counts) return;
+  const auto found = std::find_if(casts_.begin(), casts_.end(), [&row](const RecordedCast& cast) {
+    return cast.tensor == row.tensor && cast.dtype == row.dtype;
+  });
+  if (found == casts_.end())
+    casts_.push_back({row.tensor, row.dtype, *counts});
+  else
+    found->counts += *counts;
 }
 
 const ScaledHistograms& RangeReport::tensor(std::string_view name) const {
@@ -140,11 +187,24 @@ const ScaledHistograms& RangeReport::tensor(std::string_view name) const {
   return found->second;
 }
 
-std::vector<WhatIf> what_if(const ScaledHistograms& gradients) {
+std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range) {
   std::vector<WhatIf> points;
   for (int k = min_log2_scale; k <= max_log2_scale; ++k)
-    points.push_back({k, gradients.at_scale(std::scalbn(1.0, k))});
+    points.push_back({k, gradients.at_scale(range, std::scalbn(1.0, k))});
   return points;
+}
+
+std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
+                                            std::span<const double> recorded_scales,
+                                            std::optional<double> scale) {
+  std::vector<ScaledFormat> formats;
+  for (const FormatRange& range : ranges)
+    for (const double recorded : recorded_scales) {
+      for (int k = min_log2_scale; k <= max_log2_scale + max_headroom_bits; ++k)
+        formats.push_back({range, std::scalbn(1.0, k) / recorded});
+      formats.push_back({range, scale ? *scale / recorded : 1});
+    }
+  return std::make_shared<const ValueBins>(formats);
 }
 
 }  // namespace fp16lab::analysis

@@ -1,20 +1,25 @@
-// Where the gradients of a run sit in FP16, at the scale they had and at any other.
+// Where gradients sit in a format, at the scale they had and at any other.
 //
-// A histogram taken before the cast answers every what-if scale: multiplying by 2^k moves whole bins. The
-// answer is local: a value that an earlier cast had already flushed to zero stays a zero here, whatever the
-// scale.
+// A histogram taken before the cast answers every what-if scale: multiplying by 2^k moves whole bins, and bounds say what
+// they leave open. Values that are at hand (value_histogram.hpp) answer exactly. Either answer is local: a value that an
+// earlier cast had already flushed to zero stays a zero here, whatever the scale. Beside these what-if counts stand those
+// that the casts of a run made (cast_counts.hpp); the two are never mixed.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "numerics/cast_counts.hpp"
 #include "numerics/files/run_schema.hpp"
+#include "numerics/format_range.hpp"
 #include "numerics/range_counts.hpp"
+#include "numerics/value_histogram.hpp"
 #include "numerics/zone_mass.hpp"
 
 namespace fp16lab::analysis {
@@ -41,36 +46,29 @@ ZoneRates rates_of(const RangeCounts& counts);
 /// Adds counts and interval ends.
 RangeCounts& operator+=(RangeCounts& sum, const RangeCounts& other);
 
-/// Exact zeros on both sides of the casts that were recorded, at the scales that they had. Only the difference is
-/// underflow: the zeros before the cast are a property of the gradient (half of it, behind a ReLU), and the number of
-/// zeros in FP32 says nothing of FP16.
-struct CastZeros {
-  std::uint64_t before = 0;
-  std::uint64_t after = 0;
-  std::uint64_t lost() const { return after > before ? after - before : 0; }
-  bool operator==(const CastZeros&) const = default;
-};
-
 /// Gradients of one tensor, or of many, kept apart by the loss scale they carried when they were counted.
 /// Merging is addition.
 class ScaledHistograms {
  public:
   /// `values` carried `loss_scale`, which must be finite and > 0 (std::invalid_argument otherwise).
   void add(const ExponentHistogram& values, double loss_scale);
-  /// The same of values that a cast has stored as `after`.
-  void add(const ExponentHistogram& before, const ExponentHistogram& after, double loss_scale);
+  /// Values that are at hand. All of them in the same bins, those of value_bins.
+  void add(const ValueHistogram& values, double loss_scale);
 
-  /// Zones of the gradients multiplied by `scale` instead of by the scale they had; none: by the one they had, whichever
-  /// it was. The same in mass_at and cosine_at.
-  RangeCounts at_scale(std::optional<double> scale) const;
+  /// Zones of the gradients in a format when multiplied by `scale` instead of by the scale they had; none: by the one they
+  /// had, whichever it was. The same in mass_at and cosine_at.
+  RangeCounts at_scale(const FormatRange& range, std::optional<double> scale) const;
   /// The zones by magnitude: L1 and sums of squares of the unscaled gradients.
-  ZoneMass mass_at(std::optional<double> scale) const;
-  /// Between the gradients and what FP16 keeps of them at `scale`; see DirectionSums::cosine.
-  MassInterval cosine_at(std::optional<double> scale) const;
+  ZoneMass mass_at(const FormatRange& range, std::optional<double> scale) const;
+  /// Between the gradients and what the format keeps of them at `scale`; see DirectionSums::cosine. Unknown where a value
+  /// is infinite or NaN, or may become so, and where no value has a direction.
+  std::optional<MassInterval> cosine_at(const FormatRange& range, std::optional<double> scale) const;
+  /// The exact sums of the zones (lost, subnormal, normal, overflow) in units of the values as they were added; none if
+  /// only their histograms were.
+  std::optional<std::array<ExactMass, 4>> exact_zones(const FormatRange& range,
+                                                      std::optional<double> scale) const;
   /// The scales they had, ascending.
   std::vector<double> recorded_scales() const;
-  /// Of the casts among what was added; none if there was no cast.
-  const std::optional<CastZeros>& cast_zeros() const { return cast_zeros_; }
   /// Smallest e such that every finite unscaled gradient is surely <= 2^e in magnitude (within one bin); and
   /// the same from below: every non-zero one is surely > 2^e. Both only if there is a finite non-zero value.
   struct Extent {
@@ -81,15 +79,32 @@ class ScaledHistograms {
   Extent extent() const;
 
  private:
-  std::map<double, ExponentHistogram> by_scale_;
-  std::optional<CastZeros> cast_zeros_;
+  /// What carried one scale.
+  struct Carried {
+    ExponentHistogram histogram;
+    std::optional<ValueHistogram> values;
+  };
+  /// sum(what, factor, recorded) over all scales, `what` being values or a histogram, `factor` what they are multiplied by.
+  template <class Sum>
+  void for_each(std::optional<double> scale, const Sum& sum) const;
+
+  std::map<double, Carried> by_scale_;
+};
+
+/// What the casts of a run did to one tensor, or to all together.
+struct RecordedCast {
+  std::string tensor;
+  DType dtype = DType::f16;  ///< in which the values were stored, or which the operands of a product had
+  CastCounts counts;
 };
 
 /// Per tensor and merged.
 class RangeReport {
  public:
   void add(std::string_view tensor, const ExponentHistogram& values, double loss_scale);
-  /// The values before the cast, and the zeros that the cast stored.
+  void add(std::string_view tensor, const ValueHistogram& values, double loss_scale);
+  /// The values before the cast, and what the cast did to them. A row of a cast inside products (E4M3, E5M2) has values
+  /// that the row of their tensor has too: only its cast is added.
   void add(const HistogramRow& row);
 
   /// Tensors in the order in which they were first added.
@@ -97,6 +112,8 @@ class RangeReport {
   /// An unknown name throws std::invalid_argument.
   const ScaledHistograms& tensor(std::string_view name) const;
   const ScaledHistograms& merged() const { return merged_; }
+  /// By tensor and dtype, in the order in which they came. Values without a cast, as those stored in FP32, have none.
+  std::span<const RecordedCast> casts() const { return casts_; }
 
  private:
   ScaledHistograms& named(std::string_view tensor);
@@ -104,6 +121,7 @@ class RangeReport {
   std::vector<std::string> names_;
   std::map<std::string, ScaledHistograms, std::less<>> tensors_;
   ScaledHistograms merged_;
+  std::vector<RecordedCast> casts_;
 };
 
 struct WhatIf {
@@ -111,6 +129,13 @@ struct WhatIf {
   RangeCounts counts;
 };
 /// One entry for each power-of-two scale from 2^min_log2_scale to 2^max_log2_scale.
-std::vector<WhatIf> what_if(const ScaledHistograms& gradients);
+std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range);
+
+/// Bins in which values answer exactly all that reports and suggestions ask: at every scale of what_if, at those up to
+/// 2^max_headroom_bits above, and at `scale` (or as they are), if they carry one of `recorded_scales`.
+std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
+                                            std::span<const double> recorded_scales,
+                                            std::optional<double> scale);
+inline constexpr int max_headroom_bits = 2;
 
 }  // namespace fp16lab::analysis

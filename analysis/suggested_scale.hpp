@@ -1,4 +1,4 @@
-// Which power-of-two loss scale the recorded gradients ask for.
+// Which power-of-two loss scale gradients ask for in a format.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 namespace fp16lab::analysis {
 
 struct ScaleTargets {
-  int headroom_bits = 2;    ///< gradients may still grow by 2^headroom_bits before one overflows
+  int headroom_bits = max_headroom_bits;  ///< gradients may still grow by 2^headroom_bits before one overflows
   double lost_rate = 1e-3;  ///< of the finite non-zero gradients of all tensors together, strictly below
   /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding may change anyway.
   double lost_l1 = 0x1p-11;
@@ -27,6 +27,8 @@ struct SuggestedScale {
   /// Of a scale to be fixed: the largest with head-room. What is lost never grows with the scale, so no other scale that
   /// keeps the head-room loses less.
   std::optional<int> suggested;
+  /// `suggested` is the last scale that was looked at: a larger one may fit as well.
+  bool at_edge = false;
   /// The answers and why, in plain words, a few sentences.
   std::string reasoning;
 
@@ -34,10 +36,13 @@ struct SuggestedScale {
   bool both() const { return largest_safe && smallest_sufficient && *smallest_sufficient <= *largest_safe; }
 };
 
-/// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale. `targets.lost_rate` and `lost_l1` in (0, 1], head-room
-/// >= 0.
-SuggestedScale suggest_scale(const RangeReport& report, const ScaleTargets& targets = {});
+/// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale in `format`: f32, f16, bf16, e4m3 or e5m2. `targets.lost_rate`
+/// and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at hand (std::invalid_argument).
+SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets = {});
 /// Of one tensor alone, as if it had a scale of its own.
-SuggestedScale suggest_scale(const ScaledHistograms& gradients, const ScaleTargets& targets = {});
+SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format, const ScaleTargets& targets = {});
+
+/// "FP16", "BF16", "E4M3": the name of a format in sentences.
+std::string format_title(DType format);
 
 }  // namespace fp16lab::analysis

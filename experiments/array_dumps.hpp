@@ -1,13 +1,17 @@
-// The user's own gradient dumps, counted.
+// The user's own gradient dumps, counted value by value.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "numerics/files/array_counts.hpp"
+#include "experiments/name_selection.hpp"
+#include "numerics/files/array_stream.hpp"
+#include "numerics/format_range.hpp"
+#include "numerics/value_histogram.hpp"
 
 namespace fp16lab::experiments {
 
@@ -16,13 +20,15 @@ struct CountedArray {
   std::filesystem::path file;
   ArrayFormat format = ArrayFormat::npy;
   ArrayInfo info;
-  ArrayCounts counts;
+  double recorded_scale = 1;  ///< what its values carry
+  ValueHistogram values;
 };
 
 struct SkippedArray {
   std::filesystem::path file;
   std::string name;
-  std::string reason;  ///< "<i8 (3,): integers"
+  std::string reason;       ///< "<i8 (3,): integers"
+  bool no_gradient = false; ///< a dump of our own says so
 };
 
 struct CountedDumps {
@@ -30,8 +36,19 @@ struct CountedDumps {
   std::vector<SkippedArray> skipped;
 };
 
-/// Streams every array of every file (numerics/files/array_stream.hpp), one chunk at a time. Errors of files as thrown
-/// there; CommandError(run_failed) naming the reasons if a file has nothing that can be counted.
-CountedDumps count_dumps(std::span<const std::filesystem::path> files, int threads);
+/// What is asked of dumps.
+struct DumpQuestion {
+  std::vector<FormatRange> ranges;
+  std::optional<double> scale{};           ///< to judge at, beside the scales of reports; none: as recorded
+  std::optional<double> recorded_scale{};  ///< what the values carry; none: what the file says, or 1
+};
+
+/// Streams the arrays of every file that are asked for (numerics/files/array_stream.hpp), one chunk at a time. What a dump of
+/// our own (engine/train/tensor_dump.hpp) calls no gradient is left out unless it is included by name. Errors of files as
+/// thrown there; CommandError(run_failed) naming the reasons if a file has nothing that can be counted;
+/// CommandError(usage) for a file of PyTorch's, saying how to convert it, for patterns that match nothing, and if nothing
+/// is left.
+CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
+                         NameSelection& selection, int threads);
 
 }  // namespace fp16lab::experiments

@@ -51,10 +51,12 @@ ExitCode run_sweep(const SweepCommand& command);
 struct HistCommand {
   CommonOptions common;
   std::vector<std::filesystem::path> inputs;  ///< run folders, dumps, patterns
+  std::vector<std::string> formats;           ///< to judge in; empty: in which the values were stored, else f16
+  std::vector<std::string> include, exclude;  ///< patterns of tensor names
   std::string scale;                  ///< "2^15" or a number; empty: as recorded
-  std::string recorded_scale;         ///< what the values of dumps carry; empty: 1
+  std::string recorded_scale;         ///< what the values of dumps carry; empty: what they say, else 1
   std::optional<std::uint64_t> step;  ///< default: the last recorded one
-  bool exact_mass = false;            ///< of dumps: sums value by value beside the bounds
+  bool exact_mass = false;            ///< of dumps: also the sums of every zone
   bool json = false;
 };
 ExitCode run_hist(const HistCommand& command);

@@ -1,22 +1,27 @@
-// fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16.
+// fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16 and other formats.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "analysis/range_output.hpp"
 #include "experiments/array_dumps.hpp"
 #include "experiments/commands.hpp"
-#include "experiments/exact_dumps.hpp"
 #include "experiments/input_paths.hpp"
+#include "experiments/name_selection.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_folder.hpp"
+#include "numerics/format_range.hpp"
+#include "numerics/nearest_name.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/histogram_figure.hpp"
 #include "reports/run_config.hpp"
@@ -39,25 +44,33 @@ double parse_scale(const std::string& option, const std::string& text) {
   return scale;
 }
 
-/// The histogram of one tensor, at the scale that it carried.
+/// --format f16,bf16; std::nullopt: not given.
+std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names) {
+  constexpr std::array<DType, 4> known{DType::f16, DType::bf16, DType::e4m3, DType::e5m2};
+  std::vector<std::string_view> known_names;
+  for (const DType format : known) known_names.push_back(name_of(format));
+  std::vector<DType> formats;
+  for (const std::string& name : names) {
+    const auto found = std::find(known_names.begin(), known_names.end(), name);
+    if (found == known_names.end())
+      throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name, known_are(name, known_names)));
+    const DType format = known.at(static_cast<std::size_t>(found - known_names.begin()));
+    if (std::find(formats.begin(), formats.end(), format) == formats.end()) formats.push_back(format);
+  }
+  return formats.empty() ? std::nullopt : std::optional(formats);
+}
+
+/// The counts of one tensor, at the scale that it carried, for figures.
 struct Tensor {
   std::string name;
   ExponentHistogram values;
   double recorded_scale = 1;
 };
 
-/// What one report, and one figure, is made of. Not empty.
+/// What one report is made of, and its figures. Not empty.
 struct Tensors {
   std::vector<Tensor> list;
-  std::vector<HistogramRow> rows;  ///< of a run: the same, with what the casts stored
-
-  analysis::RangeReport report() const {
-    analysis::RangeReport report;
-    for (const HistogramRow& row : rows) report.add(row);
-    if (!rows.empty()) return report;
-    for (const Tensor& tensor : list) report.add(tensor.name, tensor.values, tensor.recorded_scale);
-    return report;
-  }
+  analysis::RangeReport report;
 
   /// Least and greatest: they differ where layers, or losses, had scales of their own.
   std::pair<double, double> recorded_scales() const {
@@ -74,21 +87,25 @@ struct Tensors {
   }
 };
 
+/// What is asked of it.
+struct Question {
+  std::vector<DType> formats;   ///< not empty
+  std::optional<double> scale;  ///< none: each tensor at its own
+};
+
 double factor_of(const Tensor& tensor, const std::optional<double>& scale) {
   return scale ? *scale / tensor.recorded_scale : 1;
 }
 
-reports::HistogramPanel panel_of(const Tensor& tensor, const std::optional<double>& scale) {
-  return {tensor.name, tensor.values, factor_of(tensor, scale)};
-}
-
 /// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet bins.
 std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
-                                                    const std::optional<double>& scale) {
+                                                    const std::optional<double>& scale,
+                                                    const FormatRange& range) {
   // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
   double greatest = 0;
   for (const Tensor& tensor : tensors.list) greatest = std::max(greatest, factor_of(tensor, scale));
-  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, greatest};
+  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, greatest, range,
+                              tensors.report.merged().at_scale(range, scale)};
   for (const Tensor& tensor : tensors.list) {
     const double ratio = factor_of(tensor, scale) / greatest;
     const int shift = std::ilogb(ratio);
@@ -99,14 +116,18 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
 }
 
 /// All tensors together, then those that lose the largest share of their values, in their own order.
-std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std::optional<double>& scale) {
-  if (tensors.list.size() == 1) return {panel_of(tensors.list.front(), scale)};
+std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std::optional<double>& scale,
+                                               const FormatRange& range) {
+  std::vector<reports::HistogramPanel> all;
   std::vector<std::size_t> order;
   std::vector<double> rates;
   for (const Tensor& tensor : tensors.list) {
     order.push_back(order.size());
-    rates.push_back(underflow_rate(tensor.values, fp16_range, factor_of(tensor, scale)));
+    const RangeCounts counts = tensors.report.tensor(tensor.name).at_scale(range, scale);
+    all.push_back({tensor.name, tensor.values, factor_of(tensor, scale), range, counts});
+    rates.push_back(analysis::rates_of(counts).lost.middle());
   }
+  if (all.size() == 1) return all;
   if (order.size() >= reports::max_histogram_panels) {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return rates[a] > rates[b]; });
@@ -114,49 +135,73 @@ std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std
     std::sort(order.begin(), order.end());
   }
   std::vector<reports::HistogramPanel> panels;
-  if (std::optional<reports::HistogramPanel> all = merged_panel(tensors, scale))
-    panels.push_back(std::move(*all));
-  for (const std::size_t i : order) panels.push_back(panel_of(tensors.list[i], scale));
+  if (std::optional<reports::HistogramPanel> merged = merged_panel(tensors, scale, range))
+    panels.push_back(std::move(*merged));
+  for (const std::size_t i : order) panels.push_back(std::move(all[i]));
   return panels;
 }
 
+/// One figure a format. Where one was not asked for among several, its name is that of the subject alone.
 void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
-          const std::optional<double>& scale) {
-  const std::vector<reports::HistogramPanel> panels = panels_of(tensors, scale);
-  const std::size_t shown = std::min(tensors.list.size(), reports::max_histogram_panels - 1);
-  const std::string caption = shown < tensors.list.size()
-                                  ? fmt::format("the {} of {} that lose most", shown, tensors.list.size())
-                                  : "";
-  const reports::HistogramFigure figure{
-      .stem = "hist-" + reports::slug(subject),
-      .title = printable(fmt::format("Gradient magnitudes in FP16, {}, at {}", subject,
-                                     scale ? "loss scale " + reports::pretty(reports::scale_text(*scale))
-                                           : "the loss scales that they carried")),
-      .caption = tensors.list.size() > 1 ? caption : ""};
-  std::filesystem::create_directories(command.common.out);
-  const std::string problem = reports::draw_histogram_figure(figure, panels, command.common.out);
-  if (!problem.empty())
-    fmt::print(stderr, "fp16lab: note: {}\n", problem);
-  else if (!command.common.quiet)
-    fmt::print(stderr, "figure: {}\n", (command.common.out / (figure.stem + ".png")).string());
+          const Question& question) {
+  const std::optional<double>& scale = question.scale;
+  for (const DType format : question.formats) {
+    const std::vector<reports::HistogramPanel> panels = panels_of(tensors, scale, range_of(format));
+    const std::size_t shown = std::min(tensors.list.size(), reports::max_histogram_panels - 1);
+    const std::string caption = shown < tensors.list.size()
+                                    ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.list.size())
+                                    : "";
+    const reports::HistogramFigure figure{
+        .stem = "hist-" + reports::slug(question.formats.size() == 1
+                                            ? subject
+                                            : fmt::format("{} {}", subject, name_of(format))),
+        .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}", analysis::format_title(format),
+                                       subject,
+                                       scale ? "loss scale " + reports::pretty(reports::scale_text(*scale))
+                                             : "the loss scales that they carried")),
+        .caption = tensors.list.size() > 1 ? caption : ""};
+    std::filesystem::create_directories(command.common.out);
+    const std::string problem = reports::draw_histogram_figure(figure, panels, command.common.out);
+    if (!problem.empty())
+      fmt::print(stderr, "fp16lab: note: {}\n", problem);
+    else if (!command.common.quiet)
+      fmt::print(stderr, "figure: {}\n", (command.common.out / (figure.stem + ".png")).string());
+  }
 }
 
-/// The table or the JSON on stdout, with `additions` at the end of the JSON; the figure where it is asked for.
+/// The tables or the JSON on stdout, with `additions` at the end of the JSON; the figures where they are asked for.
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
-          const std::optional<double>& scale, const Json& additions,
-          std::span<const analysis::NamedExactMass> exact = {}) {
-  const analysis::RangeReport report = tensors.report();
-  const analysis::SuggestedScale suggestion = analysis::suggest_scale(report);
+          const Question& question, std::span<const analysis::SuggestedScale> suggestions,
+          const Json& additions) {
+  std::vector<analysis::RangeView> views;
+  for (const DType format : question.formats) views.push_back({format, question.scale, command.exact_mass});
   if (command.json) {
-    std::ostringstream text;
-    analysis::write_json(text, report, scale, suggestion, exact);
-    Json json = Json::parse(text.str());
+    Json documents = Json::array();
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      std::ostringstream text;
+      analysis::write_json(text, tensors.report, views[i], suggestions[i]);
+      documents.push_back(Json::parse(text.str()));
+    }
+    Json json = views.size() == 1 ? documents[0] : Json{{"formats", std::move(documents)}};
     json.update(additions);
     std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   } else {
-    analysis::print_table(std::cout, report, scale, suggestion, exact);
+    if (views.size() > 1) analysis::print_formats(std::cout, tensors.report, views, suggestions);
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if (i > 0) std::cout << '\n';
+      analysis::print_table(std::cout, tensors.report, views[i], suggestions[i]);
+    }
+    analysis::print_casts(std::cout, tensors.report);
   }
-  if (!command.common.out.empty()) draw(command, tensors, subject, scale);
+  if (!command.common.out.empty()) draw(command, tensors, subject, question);
+}
+
+/// One for each format.
+std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,
+                                                     const std::vector<DType>& formats) {
+  std::vector<analysis::SuggestedScale> suggestions;
+  for (const DType format : formats) suggestions.push_back(analysis::suggest_scale(report, format));
+  return suggestions;
 }
 
 /// Steps in file order that have histograms.
@@ -168,7 +213,22 @@ std::vector<std::uint64_t> recorded_steps(const std::filesystem::path& run) {
   return steps;
 }
 
-void show_run(const HistCommand& command, const std::filesystem::path& run) {
+/// In which most of the tensors were stored; FP16 if none was stored in 16 bits.
+DType stored_format(std::span<const HistogramRow> rows) {
+  const auto stored_as = [&rows](DType dtype) {
+    return std::count_if(rows.begin(), rows.end(),
+                         [dtype](const HistogramRow& row) { return row.dtype == dtype; });
+  };
+  return stored_as(DType::bf16) > stored_as(DType::f16) ? DType::bf16 : DType::f16;
+}
+
+std::string titles_of(const std::vector<DType>& formats) {
+  std::vector<std::string> titles;
+  for (const DType format : formats) titles.push_back(analysis::format_title(format));
+  return fmt::format("{}", fmt::join(titles, ", "));
+}
+
+void show_run(const HistCommand& command, const std::filesystem::path& run, NameSelection& selection) {
   const std::vector<std::uint64_t> steps = recorded_steps(run);
   if (steps.empty())
     throw CommandError(ExitCode::run_failed,
@@ -180,33 +240,44 @@ void show_run(const HistCommand& command, const std::filesystem::path& run) {
     throw CommandError(ExitCode::usage, fmt::format("--step {}: {} has histograms of the steps {}", step,
                                                     run.string(), fmt::join(steps, ", ")));
   Tensors tensors;
+  std::vector<HistogramRow> rows;
   for_each_histogram(run, [&](const HistogramRow& row) {
-    if (row.step != step) return;
-    tensors.list.push_back({row.tensor, row.before, row.loss_scale});
-    tensors.rows.push_back(row);
+    if (row.step == step && selection.takes(row.tensor)) rows.push_back(row);
   });
-  const std::optional<double> scale =
-      command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale);
+  selection.check();
+  for (const HistogramRow& row : rows) {
+    tensors.report.add(row);
+    if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2)
+      tensors.list.push_back({row.tensor, row.before, row.loss_scale});
+  }
+  if (tensors.list.empty())
+    throw CommandError(ExitCode::usage,
+                       "nothing is left to show: --include names tensors, --exclude leaves some out");
+  const Question question{
+      .formats = parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)}),
+      .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {
     const auto [least, greatest] = tensors.recorded_scales();
     const std::string recorded =
         least == greatest ? fmt::format("loss scale {}", least)
                           : fmt::format("loss scales from {} to {}, which differ by tensor", least, greatest);
-    fmt::print(stderr, "{}: step {}, recorded at {}, shown at {}\n", run.string(), step, recorded,
-               scale ? fmt::format("{}", *scale) : "each tensor's own");
+    fmt::print(stderr, "{}: step {}, recorded at {}, shown in {} at {}\n", run.string(), step, recorded,
+               titles_of(question.formats),
+               question.scale ? fmt::format("{}", *question.scale) : "each tensor's own");
   }
   const std::string name = std::filesystem::absolute(run).lexically_normal().filename().string();
   const std::string subject = fmt::format(
       "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
       step);
-  show(command, tensors, subject, scale, Json::object());
+  show(command, tensors, subject, question, suggestions_of(tensors.report, question.formats), Json::object());
 }
 
 Json shape_json(const std::vector<std::uint64_t>& shape) {
   return shape.empty() ? Json::array() : Json(shape);
 }
 
-Json additions_of(const CountedDumps& dumps, double recorded_scale) {
+/// "recorded_scale" is null where it differs by array.
+Json additions_of(const CountedDumps& dumps, const std::optional<double>& recorded_scale) {
   Json arrays = Json::array(), skipped = Json::array();
   for (const CountedArray& array : dumps.arrays)
     arrays.push_back({{"tensor", array.label},
@@ -216,51 +287,61 @@ Json additions_of(const CountedDumps& dumps, double recorded_scale) {
                       {"dtype", array.info.dtype},
                       {"shape", shape_json(array.info.shape)},
                       {"fortran_order", array.info.fortran_order},
-                      {"below_fp32", array.counts.below_fp32},
-                      {"above_fp32", array.counts.above_fp32}});
+                      {"recorded_scale", array.recorded_scale},
+                      {"below_fp32", array.values.below_fp32()},
+                      {"above_fp32", array.values.above_fp32()}});
   for (const SkippedArray& array : dumps.skipped)
     skipped.push_back({{"file", array.file.string()}, {"name", array.name}, {"reason", array.reason}});
-  return {{"recorded_scale", recorded_scale}, {"arrays", std::move(arrays)}, {"skipped", std::move(skipped)}};
+  return {{"recorded_scale", recorded_scale ? Json(*recorded_scale) : Json(nullptr)},
+          {"arrays", std::move(arrays)}, {"skipped", std::move(skipped)}};
 }
 
 void print_notes(const CountedDumps& dumps) {
   constexpr std::size_t shown_at_most = 10;
-  for (std::size_t i = 0; i < std::min(dumps.skipped.size(), shown_at_most); ++i)
-    fmt::print(stderr, "note: {}: '{}' is skipped: {}\n", printable(dumps.skipped[i].file.string()),
-               printable(dumps.skipped[i].name), dumps.skipped[i].reason);
-  if (dumps.skipped.size() > shown_at_most)
-    fmt::print(stderr, "note: {} more are skipped\n", dumps.skipped.size() - shown_at_most);
+  std::size_t skipped = 0, no_gradients = 0;
+  for (const SkippedArray& array : dumps.skipped) {
+    if (array.no_gradient)
+      ++no_gradients;
+    else if (++skipped <= shown_at_most)
+      fmt::print(stderr, "note: {}: '{}' is skipped: {}\n", printable(array.file.string()),
+                 printable(array.name), array.reason);
+  }
+  if (skipped > shown_at_most) fmt::print(stderr, "note: {} more are skipped\n", skipped - shown_at_most);
+  if (no_gradients > 0)
+    fmt::print(stderr,
+               "note: {} tensors are left out: the dump says that they are no gradients (--include counts them)\n",
+               no_gradients);
   std::uint64_t below = 0, above = 0;
   for (const CountedArray& array : dumps.arrays) {
-    below += array.counts.below_fp32;
-    above += array.counts.above_fp32;
+    below += array.values.below_fp32();
+    above += array.values.above_fp32();
   }
-  if (below > 0)
-    fmt::print(
-        stderr,
-        "note: {} FP64 values are below FP32's smallest number and count in the lowest bin, (0, 2^-126]\n",
-        below);
+  if (below > 0) fmt::print(stderr, "note: {} FP64 values are below FP32's smallest number\n", below);
   if (above > 0)
-    fmt::print(stderr,
-               "note: {} finite FP64 values are beyond FP32's largest number; those above 2^128 count in the "
-               "highest bin, (2^127, 2^128], and make L1 and L2 too small\n",
-               above);
+    fmt::print(stderr, "note: {} finite FP64 values are beyond FP32's largest number\n", above);
 }
 
-void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files) {
+void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
+                NameSelection& selection) {
+  const std::vector<DType> formats =
+      parse_formats(command.formats).value_or(std::vector<DType>{DType::f16});
+  DumpQuestion asked;
+  for (const DType format : formats) asked.ranges.push_back(range_of(format));
+  if (!command.scale.empty()) asked.scale = parse_scale("--scale", command.scale);
+  if (!command.recorded_scale.empty())
+    asked.recorded_scale = parse_scale("--recorded-scale", command.recorded_scale);
+  const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
   Tensors tensors;
-  const double recorded_scale =
-      command.recorded_scale.empty() ? 1 : parse_scale("--recorded-scale", command.recorded_scale);
-  const double scale = command.scale.empty() ? recorded_scale : parse_scale("--scale", command.scale);
-  const CountedDumps dumps = count_dumps(files, command.common.threads);
-  for (const CountedArray& array : dumps.arrays)
-    tensors.list.push_back({array.label, array.counts.values, recorded_scale});
+  for (const CountedArray& array : dumps.arrays) {
+    tensors.list.push_back({array.label, array.values.exponents(), array.recorded_scale});
+    tensors.report.add(array.label, array.values, array.recorded_scale);
+  }
   if (!command.common.quiet) print_notes(dumps);
   const std::string subject =
       files.size() == 1 ? files.front().filename().string() : fmt::format("{} files", files.size());
-  std::vector<analysis::NamedExactMass> exact;
-  if (command.exact_mass) exact = exact_masses(dumps, scale / recorded_scale, command.common.threads);
-  show(command, tensors, subject, scale, additions_of(dumps, recorded_scale), exact);
+  const Question question{.formats = formats, .scale = asked.scale ? asked.scale : tensors.common_scale()};
+  show(command, tensors, subject, question, suggestions_of(tensors.report, formats),
+       additions_of(dumps, tensors.common_scale()));
 }
 
 }  // namespace
@@ -285,8 +366,13 @@ ExitCode run_hist(const HistCommand& command) {
     throw CommandError(ExitCode::usage, "--recorded-scale: run folders know the scale of their gradients");
   if (command.exact_mass && files.empty())
     throw CommandError(ExitCode::usage, "--exact-mass: run folders hold counts, not values; give it dumps");
-  for (const std::filesystem::path& run : runs) show_run(command, run);
-  if (!files.empty()) show_dumps(command, files);
+  for (const std::filesystem::path& run : runs) {
+    NameSelection selection(command.include, command.exclude);
+    show_run(command, run, selection);
+  }
+  if (files.empty()) return ExitCode::ok;
+  NameSelection selection(command.include, command.exclude);
+  show_dumps(command, files, selection);
   return ExitCode::ok;
 }
 

@@ -15,8 +15,14 @@ namespace fp16lab {
 /// Sums over the values of a zone, and over all other finite values.
 struct ZoneSum {
   MassInterval inside, outside;
-  /// inside / (inside + outside), within [0, 1]; 0 where there is nothing.
-  MassInterval share() const { return mass_detail::share(inside, outside); }
+  /// inside / (inside + outside), within [0, 1]; 0 where there is nothing. Of sums that are known (both ends the same),
+  /// one number.
+  MassInterval share() const {
+    if (inside.lower != inside.upper || outside.lower != outside.upper)
+      return mass_detail::share(inside, outside);
+    const double part = inside.upper == 0 ? 0 : inside.upper / (inside.upper + outside.upper);
+    return {part, part};
+  }
   bool operator==(const ZoneSum&) const = default;
 };
 

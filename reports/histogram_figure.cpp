@@ -186,7 +186,8 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
                            const Blocks& blocks, std::size_t block) {
   const Edges edges(panel.range);
   const analysis::ZoneRates rates =
-      analysis::rates_of(count_ranges(panel.values, panel.range, panel.factor.value_or(figure.factor)));
+      analysis::rates_of(panel.counts.value_or(
+          count_ranges(panel.values, panel.range, panel.factor.value_or(figure.factor))));
   const std::string zeros = "exact zeros " + rate_text(rates.zero);
   const int width = layout.columns == 1 ? layout.width - left_edge - right_edge : panel_width - 10;
   std::string body = zone_commands(edges, blocks);

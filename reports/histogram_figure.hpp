@@ -9,6 +9,7 @@
 
 #include "numerics/exponent_histogram.hpp"
 #include "numerics/format_range.hpp"
+#include "numerics/range_counts.hpp"
 
 namespace fp16lab::reports {
 
@@ -16,7 +17,8 @@ struct HistogramPanel {
   std::string name;
   ExponentHistogram values;
   std::optional<double> factor{};  ///< of this panel alone, in place of the figure's
-  FormatRange range = fp16_range;
+  FormatRange range = fp16_range;  ///< whose zones are shown
+  std::optional<RangeCounts> counts{};  ///< where more is known than the histogram says: the rates above the bars
 };
 
 struct HistogramFigure {

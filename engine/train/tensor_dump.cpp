@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <stdexcept>
@@ -116,7 +118,27 @@ void GradientDump::write(double loss, const StepState& state, bool scaled) {
                      {"loss", fmt::format("{}", loss)},
                      {"loss_scale", fmt::format("{}", state.scale)},
                      {"found_inf", found_inf ? "1" : "0"},
-                     {"scaled", scaled ? "1" : "0"}});
+                     {"scaled", scaled ? "1" : "0"},
+                     {"no_gradients", std::string(no_gradients)}});
+}
+
+std::string_view GradientDump::no_gradients_of(const SafetensorsMetadata& metadata) {
+  if (const auto patterns = metadata.find("no_gradients"); patterns != metadata.end()) return patterns->second;
+  for (const char* const key : {"step", "loss", "loss_scale", "found_inf", "scaled"})
+    if (!metadata.contains(key)) return {};
+  return no_gradients;
+}
+
+double GradientDump::carried_scale(const SafetensorsMetadata& metadata) {
+  const auto scaled = metadata.find("scaled"), scale = metadata.find("loss_scale");
+  if (no_gradients_of(metadata).empty() || scaled == metadata.end() || scale == metadata.end()) return 1;
+  if (scaled->second != "1") return 1;
+  double value = 0;
+  const auto [end, error] =
+      std::from_chars(scale->second.data(), scale->second.data() + scale->second.size(), value);
+  const bool usable = error == std::errc() && end == scale->second.data() + scale->second.size() &&
+                      value > 0 && std::isfinite(value);
+  return usable ? value : 1;
 }
 
 }  // namespace fp16lab::engine

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
@@ -33,10 +34,17 @@ void save_weights(const std::filesystem::path& path, Backend& backend, const nn:
 ///                                    reach it, and where the method left unscaling to GradScaler::step
 ///   parameter.NAME                   its value in this iteration, before the update
 ///   batch.I.inputs, batch.I.targets  of micro-batch I, counted from 0
-///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or 1), and
-///                                    scaled (1: the gradients still carry loss_scale, else 0)
+///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or 1),
+///                                    scaled (1: the gradients still carry loss_scale, else 0), and no_gradients: patterns,
+///                                    separated by commas, of the names of all tensors that are not gradients
 class GradientDump {
  public:
+  static constexpr std::string_view no_gradients = "parameter.*,batch.*.inputs,batch.*.targets";
+  /// Of the metadata of any file: the patterns, also of an older dump, which did not say them; empty: not a dump.
+  static std::string_view no_gradients_of(const SafetensorsMetadata& metadata);
+  /// What its gradients carry: 1, or loss_scale.
+  static double carried_scale(const SafetensorsMetadata& metadata);
+
   /// `step`: the iteration to dump, 1-based.
   GradientDump(std::uint64_t step, std::filesystem::path path) : step_(step), path_(std::move(path)) {}
 

@@ -2,6 +2,7 @@
 // memory copy and read, the naive FP16 loop. A yardstick runs on as many threads as its case.
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -14,10 +15,10 @@
 #include "numerics/array_arithmetic.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
-#include "numerics/exact_mass.hpp"
 #include "numerics/exponent_count_thrust.hpp"
 #include "numerics/exponent_histogram.hpp"
 #include "numerics/for_each_chunk.hpp"
+#include "numerics/value_histogram.hpp"
 
 namespace fp16lab::bench {
 namespace {
@@ -197,11 +198,13 @@ const Case cases[] = {
        count_exponents(std::span<const float>(x.wide), histogram, t);
        benchmark::DoNotOptimize(histogram);
      }},
-    {"exact_mass", "read",
+    {"value_histogram", "read",
      [](Arrays& x, int t) {
-       ExactZoneMass mass(fp16_range, 1024.0);
-       mass.add(std::span<const float>(x.wide), t);
-       benchmark::DoNotOptimize(mass);
+       static const auto bins =
+           std::make_shared<const ValueBins>(std::array{ScaledFormat{FormatRange::of<Binary16>(), 1024.0}});
+       ValueHistogram values(bins);
+       values.add(std::span<const float>(x.wide), t);
+       benchmark::DoNotOptimize(values);
      },
      read_whole},
     {"narrow_and_count_f16", "separate",

@@ -153,6 +153,7 @@ std::optional<ElementType> element_type_of(SafetensorsType type) {
 class SafetensorsSourceOfArrays final : public ArrayFile::Source {
  public:
   explicit SafetensorsSourceOfArrays(const std::filesystem::path& path) : reader_(path) {
+    metadata = reader_.metadata();
     for (const SafetensorsEntry& entry : reader_.entries()) {
       ArrayInfo info{.name = entry.name,
                      .dtype = std::string(name_of(entry.type)),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@ class ArrayFile::Source {
 
   std::vector<ArrayInfo> arrays;
   std::vector<std::string> other_members;
+  std::map<std::string, std::string> metadata;
 };
 
 /// An array of a .npy header; its index is set by the caller.

@@ -108,6 +108,7 @@ const std::filesystem::path& ArrayFile::path() const { return source_->path(); }
 ArrayFormat ArrayFile::format() const { return source_->format(); }
 std::span<const ArrayInfo> ArrayFile::arrays() const { return source_->arrays; }
 std::span<const std::string> ArrayFile::other_members() const { return source_->other_members; }
+const std::map<std::string, std::string>& ArrayFile::metadata() const { return source_->metadata; }
 
 void ArrayFile::visit(const ArrayInfo& array, const std::function<void(const ArrayChunk&)>& visitor) const {
   if (!array.type)
@@ -129,6 +130,29 @@ void ArrayFile::visit(const ArrayInfo& array, const std::function<void(const Arr
         return visit_elements<Float8E5M2>(bytes, array.element_count(), array.big_endian, visitor);
     }
   });
+}
+
+bool is_pytorch_file(const std::filesystem::path& path) {
+  const InputFile file(path);
+  std::string start(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 512)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(start)));
+  // pickle protocol 2 of the number 0x1950a86a20f9469cfc6c (torch/serialization.py, MAGIC_NUMBER).
+  constexpr std::string_view legacy("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
+  if (start.starts_with(legacy)) return true;
+  if (!start.starts_with("PK\x03\x04")) return false;
+  // The first member of torch.save is NAME/data.pkl; a local header has the length of its name at byte 26, the name at 30.
+  constexpr std::string_view pickle = "/data.pkl";
+  constexpr std::size_t name_begin = 30;
+  if (start.size() > name_begin) {
+    const std::size_t length = static_cast<unsigned char>(start[26]) | static_cast<unsigned char>(start[27]) << 8;
+    if (std::string_view(start).substr(name_begin, length).ends_with(pickle)) return true;
+  }
+  try {
+    for (const ZipMember& member : read_zip_directory(file))
+      if (member.name.ends_with(pickle)) return true;
+  } catch (const std::runtime_error&) {  // whoever opens it as an archive says what is wrong with it
+  }
+  return false;
 }
 
 }  // namespace fp16lab

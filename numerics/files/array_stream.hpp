@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,6 +74,8 @@ class ArrayFile {
   std::span<const ArrayInfo> arrays() const;
   /// Members of an archive that are no arrays, by name.
   std::span<const std::string> other_members() const;
+  /// The __metadata__ of a .safetensors file; empty for the others.
+  const std::map<std::string, std::string>& metadata() const;
 
   /// Calls `visitor` for every chunk of one of this file's arrays, none of them empty, first to last. An array with a
   /// refusal throws std::invalid_argument. A deflated or stored member whose content is damaged is known as such only at
@@ -85,6 +88,10 @@ class ArrayFile {
  private:
   std::unique_ptr<Source> source_;
 };
+
+/// Is this a file of torch.save: a ZIP archive with a pickle in it, or the older format, a pickle of PyTorch's magic number?
+/// Such files hold Python code and are never loaded here. std::runtime_error if the file cannot be read.
+bool is_pytorch_file(const std::filesystem::path& path);
 
 /// The endings of the names of such files, with their dots.
 inline constexpr std::string_view npy_ending = ".npy", npz_ending = ".npz",

@@ -20,6 +20,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+constexpr FormatRange f16 = FormatRange::of<Binary16>();
+
 ExponentHistogram histogram_of(const std::vector<float>& values) {
   ExponentHistogram histogram;
   for (const float value : values) histogram.count(bits_of(value));
@@ -84,7 +86,7 @@ TEST(RangeReportTest, AgreesWithBruteForceAtEveryScaleWhateverTheRecordedScale) 
     const std::vector<float> scaled = times_power_of_two(unscaled, recorded);
     RangeReport report;
     report.add("t", histogram_of(scaled), std::ldexp(1.0, recorded));
-    for (const WhatIf& point : what_if(report.tensor("t"))) {
+    for (const WhatIf& point : what_if(report.tensor("t"), f16)) {
       const BruteForce exact = count_values(unscaled, std::ldexp(1.0, point.log2_scale));
       const RangeCounts& counts = point.counts;
       EXPECT_EQ(counts.total, unscaled.size());
@@ -112,14 +114,14 @@ TEST(RangeReportTest, MergeIsAdditionAlsoAcrossRecordedScales) {
   all.insert(all.end(), a.begin(), a.end());
   all.insert(all.end(), b.begin(), b.end());
   for (const double scale : {0.5, 1.0, 4096.0}) {
-    const RangeCounts counts = report.merged().at_scale(scale);
+    const RangeCounts counts = report.merged().at_scale(f16, scale);
     const BruteForce exact = count_values(all, scale);
     EXPECT_EQ(counts.lost.lower, exact.lost);
     EXPECT_EQ(counts.lost.upper, exact.lost);
     EXPECT_EQ(counts.total, all.size());
     expect_inside(exact.overflow, counts.overflow, "overflow", 0);
-    RangeCounts sum = report.tensor("x").at_scale(scale);
-    sum += report.tensor("y").at_scale(scale);
+    RangeCounts sum = report.tensor("x").at_scale(f16, scale);
+    sum += report.tensor("y").at_scale(f16, scale);
     EXPECT_EQ(sum.normal, counts.normal);
     EXPECT_EQ(sum.subnormal, counts.subnormal);
   }
@@ -131,7 +133,7 @@ TEST(RangeReportTest, MergeIsAdditionAlsoAcrossRecordedScales) {
 TEST(RangeReportTest, RatesDivideZonesByFiniteNonZeroValues) {
   // 4 zeros, 1 NaN, 1 lost, 2 subnormal (not at the edge), 1 normal.
   const RangeCounts counts =
-      count_ranges(histogram_of({0, 0, 0, 0, NAN, 0x1p-30f, 0x1.8p-20f, 0x1.8p-20f, 1.5f}), fp16_range, 1.0);
+      count_ranges(histogram_of({0, 0, 0, 0, NAN, 0x1p-30f, 0x1.8p-20f, 0x1.8p-20f, 1.5f}), f16, 1.0);
   const ZoneRates rates = rates_of(counts);
   EXPECT_EQ(rates.zero, 4.0 / 9);
   EXPECT_EQ(rates.nan, 1.0 / 9);
@@ -168,24 +170,24 @@ TEST(SuggestedScaleTest, KnownHistogram) {
   report.add("w", histogram_of(values), 1.0);
   // Head-room of 2 bits: the bin (2^-10, 2^-9] must stay below (2^15, 2^16] at 4 S: -10 + k + 2 <= 14, so k
   // = 22. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
-  const SuggestedScale loose = suggest_scale(report, {.headroom_bits = 2, .lost_rate = 5e-3});
+  const SuggestedScale loose = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 5e-3});
   EXPECT_EQ(loose.largest_safe, 22);
   EXPECT_EQ(loose.smallest_sufficient, -10);
   EXPECT_TRUE(loose.both());
   // Strictly below 0.1 %: the tiny value must survive: -40 + k >= -25, so k = 15.
-  const SuggestedScale strict = suggest_scale(report, {.headroom_bits = 2, .lost_rate = 1e-3});
+  const SuggestedScale strict = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3});
   EXPECT_EQ(strict.smallest_sufficient, 15);
   EXPECT_THAT(strict.reasoning, HasSubstr("2^15 is the smallest scale"));
   EXPECT_THAT(strict.reasoning, HasSubstr("2^22 is the largest"));
   EXPECT_THAT(strict.reasoning, HasSubstr("between them does both"));
   // Each bit of head-room costs one bit of scale.
-  EXPECT_EQ(suggest_scale(report, {.headroom_bits = 5, .lost_rate = 1e-3}).largest_safe, 19);
+  EXPECT_EQ(suggest_scale(report, DType::f16, {.headroom_bits = 5, .lost_rate = 1e-3}).largest_safe, 19);
   // The same gradients recorded at another scale give the same answer.
   RangeReport scaled;
   for (float& value : values) value *= 0x1p12f;
   scaled.add("w", histogram_of(values), 4096.0);
-  EXPECT_EQ(suggest_scale(scaled, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient, 15);
-  EXPECT_EQ(suggest_scale(scaled, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 22);
+  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient, 15);
+  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 22);
 }
 
 TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
@@ -193,22 +195,22 @@ TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
   std::vector<float> values(10, 0x1.8p-45f);
   values.insert(values.end(), 10, 0x1.8p8f);
   wide.add("w", histogram_of(values), 1.0);
-  const SuggestedScale none = suggest_scale(wide);
+  const SuggestedScale none = suggest_scale(wide, DType::f16);
   EXPECT_EQ(none.smallest_sufficient, 20);
   EXPECT_EQ(none.largest_safe, 4);
   EXPECT_FALSE(none.both());
   EXPECT_THAT(none.reasoning, HasSubstr("No single scale does both"));
   RangeReport huge;
   huge.add("w", histogram_of({0x1p40f, INFINITY}), 1.0);
-  EXPECT_EQ(suggest_scale(huge).largest_safe, std::nullopt);
-  EXPECT_THAT(suggest_scale(huge).reasoning, HasSubstr("1 values were infinite or NaN"));
+  EXPECT_EQ(suggest_scale(huge, DType::f16).largest_safe, std::nullopt);
+  EXPECT_THAT(suggest_scale(huge, DType::f16).reasoning, HasSubstr("1 values were infinite or NaN"));
   RangeReport tiny;
   tiny.add("w", histogram_of({0x1p-80f}), 1.0);
-  EXPECT_EQ(suggest_scale(tiny).smallest_sufficient, std::nullopt);
-  EXPECT_EQ(suggest_scale(tiny).largest_safe, max_log2_scale);
-  EXPECT_THAT(suggest_scale(RangeReport{}).reasoning, HasSubstr("no finite non-zero gradient"));
-  EXPECT_THROW(suggest_scale(tiny, {.lost_rate = 0}), std::invalid_argument);
-  EXPECT_THROW(suggest_scale(tiny, {.headroom_bits = -1}), std::invalid_argument);
+  EXPECT_EQ(suggest_scale(tiny, DType::f16).smallest_sufficient, std::nullopt);
+  EXPECT_EQ(suggest_scale(tiny, DType::f16).largest_safe, max_log2_scale);
+  EXPECT_THAT(suggest_scale(RangeReport{}, DType::f16).reasoning, HasSubstr("no finite non-zero gradient"));
+  EXPECT_THROW(suggest_scale(tiny, DType::f16, {.lost_rate = 0}), std::invalid_argument);
+  EXPECT_THROW(suggest_scale(tiny, DType::f16, {.headroom_bits = -1}), std::invalid_argument);
 }
 
 // ---- comparison ---------------------------------------------------------------------------------
@@ -257,14 +259,14 @@ TEST(ComparisonTest, DifferenceIsPositiveForWorse) {
 TEST(RangeOutputTest, TableAndJson) {
   RangeReport report;
   report.add("fc1.weight", histogram_of({0.0f, 0x1p-30f, 0x1.8p-20f, 1.5f, 1.5f}), 1.0);
-  const SuggestedScale suggestion = suggest_scale(report);
+  const SuggestedScale suggestion = suggest_scale(report, DType::f16);
   std::ostringstream table, json;
-  print_table(table, report, 8.0, suggestion);
+  print_table(table, report, {DType::f16, 8.0}, suggestion);
   EXPECT_THAT(table.str(), HasSubstr("at loss scale 2^3"));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("fc1.weight +5 +20\\.0 +25\\.0 +25\\.0 +50\\.0 +0\n"));
   EXPECT_THAT(table.str(), HasSubstr("\nall tensors"));
   EXPECT_THAT(table.str(), HasSubstr(suggestion.reasoning));
-  write_json(json, report, 8.0, suggestion);
+  write_json(json, report, {DType::f16, 8.0}, suggestion);
   EXPECT_THAT(json.str(), HasSubstr("\"tensor\": \"fc1.weight\""));
   EXPECT_THAT(json.str(),
               HasSubstr("\"smallest_sufficient\": " + std::to_string(*suggestion.smallest_sufficient)));
@@ -277,28 +279,28 @@ TEST(RangeOutputTest, WithoutAScaleEveryTensorIsShownAtItsOwn) {
   report.add("b", histogram_of(values), 0x1p10);
   const CountInterval none{0, 0}, one{1, 1}, both{2, 2};
   for (const char* const name : {"a", "b"}) {
-    const RangeCounts counts = report.tensor(name).at_scale(std::nullopt);
+    const RangeCounts counts = report.tensor(name).at_scale(f16, std::nullopt);
     EXPECT_EQ(counts.lost, none) << name;
     EXPECT_EQ(counts.subnormal, one) << name;
     EXPECT_EQ(counts.normal, one) << name;
   }
-  EXPECT_EQ(report.merged().at_scale(std::nullopt).subnormal, both);
-  EXPECT_EQ(report.tensor("b").at_scale(0x1p2).lost, one);  // 2^-28: what one scale for both would say
-  EXPECT_EQ(report.tensor("b").mass_at(std::nullopt).l1.lost.share(), (MassInterval{0, 0}));
-  EXPECT_GT(report.tensor("b").mass_at(0x1p2).l1.lost.share().lower, 0);
+  EXPECT_EQ(report.merged().at_scale(f16, std::nullopt).subnormal, both);
+  EXPECT_EQ(report.tensor("b").at_scale(f16, 0x1p2).lost, one);  // 2^-28: what one scale for both would say
+  EXPECT_EQ(report.tensor("b").mass_at(f16, std::nullopt).l1.lost.share(), (MassInterval{0, 0}));
+  EXPECT_GT(report.tensor("b").mass_at(f16, 0x1p2).l1.lost.share().lower, 0);
   // In units of the unscaled gradients: a's 1.5 / 4 and b's 1.5 / 1024, give or take their bin.
-  EXPECT_LE(report.merged().mass_at(std::nullopt).l1.total.lower, 1.5 / 4 + 1.5 / 1024);
-  EXPECT_GE(report.merged().mass_at(std::nullopt).l1.total.upper, 1.5 / 4 + 1.5 / 1024);
-  EXPECT_LT(report.merged().mass_at(std::nullopt).l1.total.upper, 1);
+  EXPECT_LE(report.merged().mass_at(f16, std::nullopt).l1.total.lower, 1.5 / 4 + 1.5 / 1024);
+  EXPECT_GE(report.merged().mass_at(f16, std::nullopt).l1.total.upper, 1.5 / 4 + 1.5 / 1024);
+  EXPECT_LT(report.merged().mass_at(f16, std::nullopt).l1.total.upper, 1);
   EXPECT_THAT(report.merged().recorded_scales(), ::testing::ElementsAre(0x1p2, 0x1p10));
 
   std::ostringstream table, json;
-  print_table(table, report, std::nullopt, suggest_scale(report));
+  print_table(table, report, {DType::f16}, suggest_scale(report, DType::f16));
   EXPECT_THAT(table.str(), HasSubstr("at the loss scale that each tensor carried"));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("b +2 +0 +0 +50\\.0 +50\\.0 +0  2\\^10\n"));
   EXPECT_THAT(table.str(),
               ::testing::ContainsRegex("all tensors +4 +0 +0 +50\\.0 +50\\.0 +0  2\\^2 \\.\\. 2\\^10\n"));
-  write_json(json, report, std::nullopt, suggest_scale(report));
+  write_json(json, report, {DType::f16}, suggest_scale(report, DType::f16));
   EXPECT_THAT(json.str(), HasSubstr("\"scale\": null"));
 }
 

@@ -21,7 +21,7 @@
 //   18  the comparison of two runs counts zeros of the FP32 run (Paddle):
 //       tests/analysis/range_mass_report_test.cpp, run_comparison_test.cpp
 //   19  values at 2^-25, just above it, 65519.99 and 65520 in reports:
-//       tests/analysis/range_mass_report_test.cpp, tests/numerics/exact_mass_test.cpp
+//       tests/analysis/range_mass_report_test.cpp, tests/numerics/value_histogram_test.cpp
 // Numbers 20 and up, about the callers of scalers, are in amp_peer_regressions_test.cpp.
 #include <cstring>
 #include <filesystem>

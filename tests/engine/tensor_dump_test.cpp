@@ -58,6 +58,9 @@ TEST_F(TensorDump, GradientDumpExplainsTheUpdateOfItsStep) {
   EXPECT_EQ(std::stod(reader.metadata().at("loss")), record.loss);
   EXPECT_EQ(reader.metadata().at("loss_scale"), "1");
   EXPECT_EQ(reader.metadata().at("found_inf"), "0");
+  EXPECT_EQ(reader.metadata().at("no_gradients"), "parameter.*,batch.*.inputs,batch.*.targets");
+  EXPECT_EQ(GradientDump::no_gradients_of(reader.metadata()), GradientDump::no_gradients);
+  EXPECT_EQ(GradientDump::carried_scale(reader.metadata()), 1);
   for (const Parameter* parameter : run.trainer.parameters()) {
     const std::vector<float> before = floats(reader, "parameter." + parameter->name),
                              gradient = floats(reader, parameter->name),

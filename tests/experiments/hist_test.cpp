@@ -1,4 +1,4 @@
-// fp16lab hist on the user's own dumps: what is counted, what is said, what is drawn.
+// fp16lab hist on the user's own dumps and on run folders: what is counted, what is said, what is drawn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,6 +139,156 @@ TEST_F(Hist, MistakesAreOneLine) {
                         "cut.npy: byte 192: the data end here, after 64 of the 72 bytes of <f8 (9,)");
 }
 
+/// Every count interval of a tensor's entry, also of its what-if scales.
+void expect_exact(const json& entry) {
+  for (const char* const zone : {"lost", "subnormal", "normal", "overflow"}) {
+    EXPECT_EQ(entry.at(zone)[0], entry.at(zone)[1]) << zone;
+    for (const json& point : entry.at("what_if")) EXPECT_EQ(point.at(zone)[0], point.at(zone)[1]) << zone;
+  }
+  EXPECT_EQ(entry.at("l1").at("lost")[0], entry.at("l1").at("lost")[1]);
+}
+
+TEST_F(Hist, ArraysAreCountedValueByValue) {
+  // All finite FP16 numbers, those near 65504 among them: none overflows in FP16, none is lost.
+  std::string halves;
+  std::vector<double> values;
+  for (int code = 0; code < 0x10000; ++code) {
+    if ((code & 0x7c00) == 0x7c00) continue;
+    halves += little_endian(static_cast<std::uint64_t>(code), 2);
+    const int field = code >> 10 & 31, fraction = code & 1023;
+    values.push_back(field == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, field - 25));
+  }
+  write_bytes(path("h.npy"), npy("<f2", "(" + std::to_string(values.size()) + ",)", halves));
+  const json at_one = hist({path("h.npy")});
+  EXPECT_EQ(tensor(at_one, "h").at("overflow"), json({0, 0}));
+  EXPECT_EQ(tensor(at_one, "h").at("lost"), json({0, 0}));
+  const auto table = fp16lab({"hist", path("h.npy")});
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("\nh +63488 +0\\.0032 +0 +[0-9.]+ +[0-9.]+ +0\n"));
+  const std::vector<std::pair<std::string, long double>> scales{{"1", 1}, {"3", 3}, {"2^-7", 0x1p-7L}, {"0.75", 0.75L}};
+  for (const auto& [text, scale] : scales) {
+    const json report = hist({path("h.npy"), "--scale", text});
+    const json& entry = report.at("tensors")[0];
+    expect_exact(entry);
+    std::uint64_t lost = 0, subnormal = 0, overflow = 0;
+    for (const double value : values) {
+      const long double y = value * scale;
+      lost += y > 0 && y <= 0x1p-25L;
+      subnormal += y > 0x1p-25L && y < 0x1p-14L;
+      overflow += y >= 65520;
+    }
+    EXPECT_EQ(entry.at("lost")[0], lost) << text;
+    EXPECT_EQ(entry.at("subnormal")[0], subnormal) << text;
+    EXPECT_EQ(entry.at("overflow")[0], overflow) << text;
+  }
+}
+
+TEST_F(Hist, SeveralFormatsInOneCommand) {
+  const json both = hist({path("g.npy"), "--format", "f16,bf16", "--format", "e5m2"});
+  ASSERT_EQ(both.at("formats").size(), 3u);
+  EXPECT_EQ(both.at("arrays").size(), 1u);
+  std::vector<std::string> names;
+  for (const json& document : both.at("formats")) {
+    names.push_back(document.at("format"));
+    expect_exact(document.at("merged"));
+  }
+  EXPECT_THAT(names, ElementsAre("f16", "bf16", "e5m2"));
+  EXPECT_EQ(both.at("formats")[0].at("merged").at("lost"), json({3, 3}));
+  EXPECT_EQ(both.at("formats")[1].at("merged").at("lost"), json({0, 0}));
+  EXPECT_EQ(both.at("formats")[1].at("merged").at("overflow"), json({0, 0}));
+  EXPECT_EQ(both.at("formats")[2].at("merged").at("lost"), json({4, 4}));  // 2^-20 too: the tie is 2^-17
+  EXPECT_EQ(hist({path("g.npy"), "--format", "bf16"}).at("format"), "bf16");
+  const auto table = fp16lab({"hist", path("g.npy"), "--format", "f16,bf16", "-o", path("figures")});
+  EXPECT_THAT(table.out, HasSubstr("All tensors at loss scale 2^0, by format"));
+  EXPECT_THAT(table.out, HasSubstr("Gradients in BF16 at loss scale 2^0"));
+  EXPECT_THAT(table.out, HasSubstr("Without a loss scale (2^0) no value rounds to zero or overflows in BF16."));
+  EXPECT_THAT(read("figures/hist-g-npy-bf16.gp"), HasSubstr("Gradient magnitudes in BF16"));
+  EXPECT_TRUE(std::filesystem::exists(path("figures/hist-g-npy-f16.dat")));
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "f16,fp8"}), 2,
+                        "--format fp8: known are f16, bf16, e4m3, e5m2");
+}
+
+TEST_F(Hist, IncludedAndExcludedTensors) {
+  std::string header = "{", data;
+  for (const char* const name : {"fc1.weight", "fc1.bias", "fc2.weight", "fc10.weight"}) {
+    header += (header.size() > 1 ? "," : "") + std::string("\"") + name +
+              R"(":{"dtype":"F32","shape":[1],"data_offsets":[)" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + 4) + "]}";
+    data += from_hex("0000803f");
+  }
+  write_bytes(path("s.safetensors"), safetensors(header + "}", data));
+  const auto names = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), path("s.safetensors"));
+    std::vector<std::string> result;
+    for (const json& entry : hist(arguments).at("tensors")) result.push_back(entry.at("tensor"));
+    return result;
+  };
+  EXPECT_THAT(names({"--include", "fc1"}), ElementsAre("fc1.weight", "fc1.bias"));
+  EXPECT_THAT(names({"--exclude", "*.bias", "--exclude", "fc10"}), ElementsAre("fc1.weight", "fc2.weight"));
+  EXPECT_THAT(names({"--include", "*.weight", "--include", "fc1.bias", "--exclude", "fc?"}),
+              ElementsAre("fc10.weight"));
+  expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--include", "fc3"}), 2,
+                        "--include fc3: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, "
+                        "fc2.weight; did you mean 'fc1'?");
+  expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--exclude", "*.weigth"}), 2,
+                        "--exclude *.weigth: no tensor has such a name");
+  expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--exclude", "*"}), 2, "nothing is left");
+  ASSERT_EQ(train("run").exit_code, 0);
+  const json run = hist({path("run"), "--include", "fc1.weight"});
+  ASSERT_EQ(run.at("tensors").size(), 1u);
+  expect_one_line_error(fp16lab({"hist", path("run"), "--include", "fc9", "--quiet"}), 2, "--include fc9");
+}
+
+TEST_F(Hist, OfADumpOfItsOwnOnlyTheGradients) {
+  ASSERT_EQ(train("run", {"--dump-gradients", "2", path("step.safetensors")}).exit_code, 0);
+  const json dump = hist({path("step.safetensors")});
+  std::vector<std::string> names;
+  for (const json& entry : dump.at("tensors")) names.push_back(entry.at("tensor"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"));
+  EXPECT_THAT(err_, HasSubstr("5 tensors are left out: the dump says that they are no gradients"));
+  EXPECT_EQ(hist({path("step.safetensors"), "--include", "parameter.*"}).at("tensors").size(), 4u);
+
+  // An older dump says it by its own keys, and by names; gradients that were still scaled carry their scale.
+  const std::string layout =
+      R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+      R"("parameter.w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+      R"("batch.0.inputs":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";
+  const std::string numbers = from_hex("0000803f 0000003f 0000003f");
+  write_bytes(path("old.safetensors"),
+              safetensors(R"({"__metadata__":{"step":"1","loss":"2","loss_scale":"1024","found_inf":"0","scaled":"1"},)" +
+                              layout,
+                          numbers));
+  const json old = hist({path("old.safetensors")});
+  ASSERT_EQ(old.at("tensors").size(), 1u);
+  EXPECT_EQ(old.at("tensors")[0].at("tensor"), "w");
+  EXPECT_EQ(old.at("recorded_scale"), 1024);
+  EXPECT_EQ(old.at("skipped").size(), 2u);
+  EXPECT_EQ(hist({path("old.safetensors"), "--recorded-scale", "1"}).at("recorded_scale"), 1);
+  // The same names in anybody's file are gradients.
+  write_bytes(path("any.safetensors"), safetensors("{" + layout, numbers));
+  EXPECT_EQ(hist({path("any.safetensors")}).at("tensors").size(), 3u);
+}
+
+TEST_F(Hist, PyTorchFilesAreToldHowToConvert) {
+  write_bytes(path("m.pt"), zip({stored("m/data.pkl", from_hex("80025d712e")), stored("m/data/0", "0000"),
+                                 stored("m/version", "3\n")}));
+  write_bytes(path("legacy.bin"), from_hex("80028a0a6cfc9c46f920 6aa85019 2e80024de903"));
+  for (const char* const name : {"m.pt", "legacy.bin"}) {
+    const auto result = fp16lab({"hist", path(name)});
+    expect_one_line_error(result, 2, std::string(name) + ": a PyTorch file, which holds Python objects; convert it "
+                                                         "with: python3 -c \"import torch, safetensors.torch");
+    EXPECT_THAT(result.err, HasSubstr("torch.load('" + path(name) + "', map_location='cpu', weights_only=True)"));
+  }
+  EXPECT_THAT(fp16lab({"hist", path("m.pt")}).err, HasSubstr("'" + path("m.safetensors") + "')\""));
+}
+
+TEST_F(Hist, ARunIsJudgedInTheFormatItStored) {
+  ASSERT_EQ(train("run", {"--set", "amp.dtype=bf16"}).exit_code, 0);
+  EXPECT_EQ(hist({path("run")}).at("format"), "bf16");
+  EXPECT_THAT(err_, HasSubstr("shown in BF16 at"));
+  EXPECT_EQ(hist({path("run"), "--format", "f16"}).at("format"), "f16");
+  EXPECT_EQ(hist({path("run"), "--format", "f16,e4m3"}).at("formats")[1].at("format"), "e4m3");
+}
+
 TEST_F(Hist, NamesCannotWriteToTheTerminal) {
   write_bytes(path("evil.npz"), zip({stored("\x1b[31m\n.npy", npy("<f2", "(1,)", from_hex("003c")))}));
   const auto result = fp16lab({"hist", path("evil.npz")});
@@ -210,11 +360,11 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
   const std::vector<Recorded> rows = newest_rows(read("run/histograms.jsonl"));
   const json own = hist({path("run")});
   EXPECT_THAT(err_, HasSubstr("recorded at loss scales from 6.103515625e-05 to 1024, which differ by tensor, "
-                              "shown at each tensor's own"));
+                              "shown in FP16 at each tensor's own"));
   EXPECT_TRUE(own.at("scale").is_null());
   ASSERT_EQ(own.at("tensors").size(), rows.size());
   const json at_one = hist({path("run"), "--scale", "1"});
-  EXPECT_THAT(err_, HasSubstr("which differ by tensor, shown at 1\n"));
+  EXPECT_THAT(err_, HasSubstr("which differ by tensor, shown in FP16 at 1\n"));
   EXPECT_EQ(at_one.at("scale"), 1);
   std::uint64_t lost = 0;
   int differ = 0;
@@ -223,10 +373,9 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
     EXPECT_EQ(entry.at("recorded_scales"), json({row.scale})) << row.tensor;
     EXPECT_EQ(entry.at("lost"), json({row.lost, row.lost})) << row.tensor;
     // The casts of the run itself rounded as many to zero.
-    const json& zeros = entry.at("cast_zeros");
-    ASSERT_FALSE(zeros.is_null()) << row.tensor;
-    EXPECT_EQ(zeros.at("after").get<std::uint64_t>() - zeros.at("before").get<std::uint64_t>(), row.lost)
-        << row.tensor;
+    ASSERT_EQ(entry.at("casts").size(), 1u) << row.tensor;
+    EXPECT_EQ(entry.at("casts")[0].at("dtype"), "f16");
+    EXPECT_EQ(entry.at("casts")[0].at("underflow"), row.lost) << row.tensor;
     lost += row.lost;
     differ += entry.at("lost") != tensor(at_one, row.tensor).at("lost");
   }

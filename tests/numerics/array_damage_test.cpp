@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "numerics/files/array_counts.hpp"
+#include "numerics/files/array_values.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "tests/numerics/files_fixture.hpp"
 #include "tests/support/array_files.hpp"
@@ -35,7 +35,7 @@ class ArrayDamage : public Files {
   void read_all(const std::string& name) const {
     const ArrayFile file(folder / name);
     for (const ArrayInfo& array : file.arrays())
-      if (array.type) (void)count_array(file, array);
+      if (array.type) (void)count_array(file, array, std::make_shared<const ValueBins>(std::span<const ScaledFormat>()));
   }
   void expect_errors(const std::string& name, const std::vector<Damage>& rows) const {
     for (const Damage& row : rows) {
