@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "experiments/exit_code.hpp"
@@ -24,9 +25,14 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, int threa
   for (const std::filesystem::path& path : files) {
     const ArrayFile file(path);
     const std::size_t counted_before = dumps.arrays.size(), skipped_before = dumps.skipped.size();
+    const std::size_t empty_before = dumps.empty;
     for (const ArrayInfo& array : file.arrays()) {
       if (!array.type) {
         dumps.skipped.push_back({path, array.name, fmt::format("{}: {}", array.describe(), array.refusal)});
+        continue;
+      }
+      if (std::find(array.shape.begin(), array.shape.end(), 0u) != array.shape.end()) {
+        ++dumps.empty;
         continue;
       }
       std::string label = label_of(file, array, files.size() > 1);
@@ -37,7 +43,8 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, int threa
     for (const std::string& member : file.other_members())
       dumps.skipped.push_back({path, member, "not a .npy member"});
     if (dumps.arrays.size() > counted_before) continue;
-    const std::string reason = dumps.skipped.size() == skipped_before
+    const std::string reason = dumps.empty > empty_before ? "its arrays have no elements"
+                               : dumps.skipped.size() == skipped_before
                                    ? "it holds no array"
                                    : fmt::format("'{}' is {}", printable(dumps.skipped[skipped_before].name),
                                                  dumps.skipped[skipped_before].reason);

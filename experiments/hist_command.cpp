@@ -235,6 +235,7 @@ void print_notes(const CountedDumps& dumps) {
                printable(dumps.skipped[i].name), dumps.skipped[i].reason);
   if (dumps.skipped.size() > shown_at_most)
     fmt::print(stderr, "note: {} more are skipped\n", dumps.skipped.size() - shown_at_most);
+  if (dumps.empty > 0) fmt::print(stderr, "note: {} arrays have no elements and are left out\n", dumps.empty);
   std::uint64_t below = 0, above = 0;
   for (const CountedArray& array : dumps.arrays) {
     below += array.counts.below_fp32;
