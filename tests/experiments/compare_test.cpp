@@ -103,7 +103,9 @@ TEST_F(Compare, RecordsThatAreMissingAreADifference) {
         const auto strict = compare(a, b, {"--strict"});
         EXPECT_EQ(strict.exit_code, 5) << file << strict.out << strict.err;
         EXPECT_EQ(strict.out.find("bit for bit"), std::string::npos) << strict.out;
-        if (!record.empty()) EXPECT_THAT(strict.out, HasSubstr("Differing records: " + record));
+        if (!record.empty()) {
+          EXPECT_THAT(strict.out, HasSubstr("Differing records: " + record));
+        }
         EXPECT_THAT(strict.out, HasSubstr("Missing: " + std::string(which) + ": " + file + missing));
       }
       EXPECT_EQ(compare("whole", "cut").exit_code, 0);

@@ -109,6 +109,7 @@ TEST_F(RunFolderTest, RunRoundTripKeepsEveryBit) {
   expected.message = "loss is NaN";
   expected.start = run.manifest.start;
   expected.end = run.manifest.end;
+  expected.rows = RunRows{.steps = 2, .evaluations = 2, .histograms = 1};
   EXPECT_EQ(run.manifest, expected);
   EXPECT_EQ(run.manifest.start.size(), 20u);
   EXPECT_TRUE(run.manifest.end.has_value());
