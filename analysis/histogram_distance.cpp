@@ -55,7 +55,8 @@ std::optional<double> earth_movers_distance(const ExponentHistogram& a, double s
 }
 
 bool HistogramsComparison::equal() const {
-  return std::all_of(tensors.begin(), tensors.end(), [](const TensorComparison& one) { return one.equal; });
+  return rows_a == rows_b && only_a.empty() && only_b.empty() && unmatched_rows == 0 &&
+         std::all_of(tensors.begin(), tensors.end(), [](const TensorComparison& one) { return one.equal; });
 }
 
 HistogramComparer::Short::Short(const ExponentHistogram& histogram)

@@ -42,7 +42,7 @@ struct HistogramsComparison {
   std::vector<std::string> only_a{}, only_b{};
   std::size_t rows_a = 0, rows_b = 0;
   std::size_t unmatched_rows = 0;  ///< of tensors that both have, in steps that one has not recorded
-  bool equal() const;              ///< what was compared
+  bool equal() const;              ///< every row of either run has its like in the other
 };
 
 /// Takes the rows of both runs in any order, then compares. Keeps those of A in a short form.

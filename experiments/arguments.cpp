@@ -10,7 +10,9 @@
 
 #include "engine/backend/cuda/device_errors.hpp"
 #include "experiments/build_info.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/nearest_name.hpp"
+#include "numerics/utf8.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -50,6 +52,18 @@ void add_common(CLI::App& app, CommonArguments& arguments) {
       ->check(at_least(1));
   app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
   app.allow_extras();  // so that unknown options can be answered with a suggestion
+}
+
+void require_utf8(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (utf8_length(arguments[i])) continue;
+    std::string shown;
+    for (const char c : arguments[i])
+      shown += static_cast<unsigned char>(c) < 0x80 ? std::string(1, c)
+                                                    : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    usage_error(fmt::format("argument {}, '{}', is not UTF-8; rename the file or folder that it names", i,
+                            printable(shown)));
+  }
 }
 
 CommonOptions finish(const CommonArguments& arguments) {

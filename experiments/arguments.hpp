@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "experiments/commands.hpp"
 
@@ -26,6 +27,9 @@ struct CommonArguments {
 /// Adds them to `app`, which keeps pointers into `arguments`, and lets `app` keep what it does not know: call
 /// refuse_extras after parsing.
 void add_common(CLI::App& app, CommonArguments& arguments);
+
+/// A usage error for the first argument that is not UTF-8: what runs are told goes into JSON, which is.
+void require_utf8(const std::vector<std::string>& arguments);
 
 /// The options as given, or their defaults.
 CommonOptions finish(const CommonArguments& arguments);

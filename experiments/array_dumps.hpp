@@ -34,6 +34,7 @@ struct SkippedArray {
 struct CountedDumps {
   std::vector<CountedArray> arrays;
   std::vector<SkippedArray> skipped;
+  std::size_t empty = 0;  ///< arrays without elements, of which nothing is kept: a header may name any number of them
 };
 
 /// What is asked of dumps.

@@ -80,6 +80,7 @@ class Program {
   }
 
   ExitCode run(std::vector<std::string> arguments) {
+    require_utf8(arguments);
     arguments_.options.argv = arguments;
     arguments.erase(arguments.begin());
     if (arguments.empty()) usage_error(fmt::format("expected a command: {}", fmt::join(names(), ", ")));

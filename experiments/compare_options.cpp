@@ -13,7 +13,9 @@ void add_compare_options(CLI::App& app, CompareCommand& command) {
                  "(default: 0.01)")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1e300));
-  app.add_flag("--strict", command.strict, "Exit code 5 if anything that both runs recorded has another bit");
+  app.add_flag(
+      "--strict", command.strict,
+      "Exit code 5 if anything that either run recorded has another bit in the other, or is missing");
   app.add_flag("--json", command.json, "JSON instead of a table");
 }
 

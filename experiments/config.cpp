@@ -289,6 +289,7 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
     fail(where, fmt::format("'{}': expected key=value, such as train.seed=2", setting));
   const std::string_view value = trimmed(setting.substr(equals + 1));
   const ConfigKey& key = find_key(trimmed(setting.substr(0, equals)), where);
+  if (key.name == "data.test_subset") config.data.test_subset_is_set = true;
 
   const ConfigField field = key.field(config);
   auto* const* text = std::get_if<std::string*>(&field);

@@ -47,6 +47,7 @@ struct DataConfig {
   std::string path;
   std::int64_t subset = 0;
   std::int64_t test_subset = 0;
+  bool test_subset_is_set = false;  ///< by apply_setting: then fewer will not do; no key of its own
   std::string normalise = "unit";
   std::int64_t batches = 10;
   bool operator==(const DataConfig&) const = default;

@@ -14,6 +14,7 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info,
     CLI::App app(info.description, info.name);
     CommonArguments arguments;
     arguments.options.argv = std::vector<std::string>(argv, argv + argc);
+    require_utf8(arguments.options.argv);
     app.set_help_flag("-h,--help", "Show this help");
     add_common(app, arguments);
     for (const ExperimentOption& option : info.options) {

@@ -48,7 +48,8 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend 
     run->workload.evaluation = run->batches.evaluation.get();
     run->workload.loss = workload.loss;
     run->workload.accuracy = workload.metric == Metric::accuracy;
-    run->workload.bits_per_character = workload.metric == Metric::bits_per_character;
+    if (workload.metric == Metric::bits_per_character)
+      run->workload.bytes_per_character = evaluated_bytes_per_character(*run->data, *run->batches.evaluation);
 
     run->train = train_options(config, length_of(config, *run->data).steps);
     run->amp = amp_options(config);

@@ -1,7 +1,4 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,13 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "experiments/build_info.hpp"
 #include "experiments/child_process.hpp"
+#include "experiments/folder_lock.hpp"
 #include "experiments/interrupt.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/run_backend.hpp"
@@ -29,32 +26,6 @@ namespace fp16lab::experiments {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// The sweep's folder, locked against a second sweep for the life of this object.
-class SweepFolder {
- public:
-  explicit SweepFolder(const std::filesystem::path& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error)
-      throw CommandError(ExitCode::run_failed, fmt::format("--out: {}: cannot make this folder: {}",
-                                                           folder.string(), error.message()));
-    descriptor_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool locked = descriptor_ >= 0 && flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
-    const bool writable = access(folder.c_str(), W_OK | X_OK) == 0;
-    if (locked && writable) return;
-    if (descriptor_ >= 0) close(descriptor_);
-    throw CommandError(writable ? ExitCode::usage : ExitCode::run_failed,
-                       fmt::format("--out: {}: {}", folder.string(),
-                                   writable ? "another sweep is working in it" : "not writable"));
-  }
-  ~SweepFolder() { close(descriptor_); }
-  SweepFolder(const SweepFolder&) = delete;
-  SweepFolder& operator=(const SweepFolder&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
 
 /// Loading also finds unreadable data before the first run starts; runs in a row mostly share theirs.
 class LengthEstimate {
@@ -282,7 +253,7 @@ bool is_done(const PlannedRun& run) {
 
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, int jobs) {
   catch_interrupts();
-  const SweepFolder folder(plan.folder);
+  const FolderLock lock(plan.folder, "another sweep is working in it");
   return SweepRunner(plan, common, jobs).run();
 }
 

@@ -35,9 +35,10 @@ std::optional<std::string> read_chart_js(const ReportOptions& options) {
   }
   try {
     std::string script = read_file(path);
-    // A script element ends at the first "</script"; the library has none, another file given here might.
-    if (script.find("</script") != std::string::npos)
-      throw std::runtime_error(path.string() + " cannot be inlined: it holds </script");
+    // They change where a script element ends; the library has none, another file given here might.
+    for (const char* tag : {"</script", "</SCRIPT", "<!--"})
+      if (script.find(tag) != std::string::npos)
+        throw std::runtime_error(path.string() + " cannot be inlined: it holds " + tag);
     return script;
   } catch (const std::runtime_error& error) {
     tell(options,

@@ -118,9 +118,15 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
                      {"workloads", std::move(workloads)},
                      {"runs", std::move(runs)},
                      {"replays", std::move(replayed)}};
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  for (std::size_t at = text.find("</"); at != std::string::npos; at = text.find("</", at))
-    text.insert(at + 1, 1, '\\');
+  // In a script element "<!--" and "<script" change where it ends, and "</script" ends it: no '<' is left as it is. In JSON
+  // it only stands in strings.
+  std::string text;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<')
+      text += "\\u003c";
+    else
+      text += c;
+  }
   return text;
 }
 

@@ -165,6 +165,10 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
 void note_run(const Run& run, std::vector<std::string>& notes) {
   for (const std::string& note : run.folder.notes) notes.push_back(run.name + ": " + note);
   const Manifest& manifest = run.folder.manifest;
+  const bool left_out = manifest.state == ExitState::finished && !run.folder.whole;
+  for (const std::string& damage : run.folder.damage)
+    notes.push_back(fmt::format("{} is damaged: {}{}", run.name, damage,
+                                left_out ? "; it is left out of the verdicts" : ""));
   switch (manifest.state) {
     case ExitState::finished:
       break;

@@ -121,7 +121,7 @@ struct EvaluationRecord {
   std::string_view split;  ///< "train" or "test"
   double loss = 0;
   std::optional<double> accuracy;
-  std::optional<double> bits_per_character;  ///< of language models: loss / ln 2
+  std::optional<double> bits_per_character;  ///< of language models: loss / ln 2 * bytes of a character
 };
 
 struct TrainingState;  // engine/train/checkpoint.hpp

@@ -231,7 +231,8 @@ EvaluationRecord Trainer::evaluate() {
   record.split = loader.split();
   record.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
   if (workload_->accuracy) record.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
-  if (workload_->bits_per_character) record.bits_per_character = record.loss / std::numbers::ln2;
+  if (workload_->bytes_per_character > 0)
+    record.bits_per_character = record.loss / std::numbers::ln2 * workload_->bytes_per_character;
   observer_->on_evaluation(record);
   return record;
 }

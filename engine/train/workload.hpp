@@ -18,7 +18,9 @@ struct Workload {
   LossKind loss = LossKind::cross_entropy;
   std::unique_ptr<TrainingMethod> method = {};  ///< null: Supervised
   bool accuracy = false;            ///< count argmax == target in evaluations (cross_entropy only)
-  bool bits_per_character = false;  ///< report loss / ln 2 in evaluations (cross_entropy only)
+  /// Of what is evaluated, where symbols are bytes of text: evaluations then report bits per character, loss / ln 2 times
+  /// this (cross_entropy only). 0: no text.
+  double bytes_per_character = 0;
 };
 
 enum class AccumulateMode {

@@ -123,6 +123,7 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
                     "part of a gradient came from which loss; no policy can be replayed on them",
                     folder.string()));
   for (const std::string& note : folder_.notes) notes_.push_back(note);
+  for (const std::string& damage : folder_.damage) notes_.push_back(damage);
   if (folder_.steps.empty())
     throw std::runtime_error(fmt::format("{}: the run has no steps", folder.string()));
 

@@ -102,6 +102,22 @@ struct BackendRecord {
   bool operator==(const BackendRecord&) const = default;
 };
 
+/// How many rows each line file has; headers are none.
+struct RunRows {
+  std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
+  bool operator==(const RunRows&) const = default;
+};
+
+struct LineFileName {
+  std::string_view name;
+  std::uint64_t RunRows::*rows;
+};
+inline constexpr std::array<LineFileName, 5> line_files{{{run_file::steps, &RunRows::steps},
+                                                         {run_file::evaluations, &RunRows::evaluations},
+                                                         {run_file::histograms, &RunRows::histograms},
+                                                         {run_file::overflows, &RunRows::overflows},
+                                                         {run_file::culprits, &RunRows::culprits}}};
+
 struct Manifest {
   std::string name{};  ///< what the user calls this configuration (train --name, a sweep's variant); usually empty
   std::vector<std::string> argv{};
@@ -122,6 +138,7 @@ struct Manifest {
   ExitState state = ExitState::running;
   std::string message{};                  ///< why it failed or diverged; usually empty
   std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
+  std::optional<RunRows> rows{};          ///< written before this manifest was; absent in older folders
 
   bool operator==(const Manifest&) const = default;
 };
@@ -148,7 +165,7 @@ struct EvaluationRow {
   std::string split{};  ///< "train" or "test"
   double loss = 0;
   std::optional<double> accuracy{};            ///< of classifiers
-  std::optional<double> bits_per_character{};  ///< of language models: loss / ln 2
+  std::optional<double> bits_per_character{};  ///< of language models: loss / ln 2 * bytes of a character
   bool operator==(const EvaluationRow&) const = default;
 };
 

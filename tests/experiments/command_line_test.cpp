@@ -1,4 +1,5 @@
 // The command line as users meet it: help, mistakes, exit codes, streams.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -49,6 +50,21 @@ TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
                         "--threads: '0': expected an integer, 1 or more");
   expect_one_line_error(fp16lab({"train", "--seed"}), 2, "--seed");
   expect_one_line_error(fp16lab({"inspect"}), 2, "VALUE");
+}
+
+TEST_F(CommandLine, ArgumentsThatAreNoUtf8AreOneErrorAndLeaveNothingBehind) {
+  for (const char* command : {"train", "sweep", "report", "hist"}) {
+    const auto result = fp16lab({command, "-c", write_config().string(), "-o", path("out\xff")});
+    expect_one_line_error(result, 2, "out\\xff', is not UTF-8");
+  }
+  expect_one_line_error(
+      fp16lab({"train", "-c", write_config().string(), "--set", "data.path=\xc3", "-o", path("a")}), 2,
+      "argument 5, 'data.path=\\xc3', is not UTF-8");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_THAT((std::set<std::string>{"data", "small.toml"}),
+                ::testing::Contains(entry.path().filename().string()));
+  EXPECT_EQ(
+      fp16lab({"train", "-c", write_config("1").string(), "-o", path("\xc3\xa9\xe4\xb8\xad")}).exit_code, 0);
 }
 
 TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {

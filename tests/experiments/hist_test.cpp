@@ -1,6 +1,7 @@
 // fp16lab hist on the user's own dumps and on run folders: what is counted, what is said, what is drawn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstring>
@@ -406,6 +407,20 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
     EXPECT_THAT(read("figures/hist-run-step-3.gp"),
                 HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
   }
+}
+
+/// A header may name any number of tensors: memory follows the file, not 8 kB of counters a tensor.
+TEST_F(Hist, ManyEmptyTensorsTakeNoMoreMemoryThanTheFileIsLong) {
+  std::string header = "{";
+  for (int i = 0; i < 300'000; ++i)
+    header += "\"t" + std::to_string(i) + "\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},";
+  header += "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+  write_bytes(path("many.safetensors"), safetensors(header, from_hex("0000803f")));
+  const auto result = fp16lab({"hist", path("many.safetensors")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // the greatest of all children so far
+  EXPECT_LT(used.ru_maxrss, 600'000) << "kB, for a file of " << header.size() << " bytes";
 }
 
 }  // namespace

@@ -141,7 +141,9 @@ league.tHead.rows[0].cells[1].querySelector('button').click();
 sorted.push(order());
 league.tHead.rows[0].cells[1].querySelector('button').click();
 sorted.push(order());
-const result = {moves, heat, sorted, problems: window.problems,
+const result = {moves, heat, sorted, problems: window.problems, names: runs.map(run => run.name), title: document.title,
+  foreign: document.querySelectorAll('.foreign').length, scripts: document.scripts.length,
+  sections: [...document.querySelectorAll('section')].map(section => section.id),
   selfCheck: get('self-check').textContent,
   sliders: ['step', 'scale'].map(id => [get(id).type, get(id).labels.length, get(id).getAttribute('aria-valuetext'), get(id).tabIndex]),
   strips: document.querySelectorAll('svg.strip').length,
@@ -296,6 +298,65 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   for (const std::size_t i : order) by_skips.push_back(replay.policies[i].label);
   EXPECT_EQ(seen.at("sorted").at(2), Json(by_skips));
   EXPECT_EQ(seen.at("strips"), names.size()) << "a strip for every policy: no two did the same";
+}
+
+/// Everything that folders, manifests, histograms and replays may hold, as an attack: a comment that swallows a script's end
+/// tag, tags, ends of scripts and of attributes. What the page has of it must be text.
+TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
+  const std::string attack = "<!--<script></script><b class=foreign>'\"&amp;";
+  const std::string name = "<!--<script>x";  // the folder's
+  const auto write = [&](const std::filesystem::path& place, const std::string& text) {
+    Manifest manifest;
+    std::string quoted;
+    for (const char c : text) quoted += (c == '"' ? "\\" : "") + std::string(1, c);
+    manifest.config = "[model]\nname = \"" + quoted + "\"\n[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" +
+                      quoted + "\"\n[data]\nname = \"" + quoted + "\"\n";
+    manifest.argv = {"fp16lab", "train", text};
+    manifest.git_hash = manifest.cpu = manifest.compiler = manifest.flags = manifest.gemm_target = text;
+    manifest.gpu = manifest.driver = text;
+    manifest.backend =
+        BackendRecord{.device = text, .tensor_core = text, .note = text, .runtime = text, .gemm = text};
+    manifest.data = {{text, text}};
+    RunWriter writer(place, manifest);
+    for (const std::uint64_t step : steps) {
+      for (const char* tensor : tensors)
+        writer.append(
+            HistogramRow{.step = step, .tensor = tensor + text, .kind = text, .before = full_histogram(3)});
+      writer.append(OverflowRow{.step = step, .optimizers = {text}, .parameters = {text}});
+    }
+    for (std::uint64_t step = 1; step <= steps.back(); ++step)
+      writer.append(StepRow{.step = step, .loss = 1, .found_inf = step == 2});
+    for (const std::uint64_t step : {1, 40})
+      writer.append(EvaluationRow{
+          .step = step, .split = text.substr(0, text.find('\'')), .loss = 0.5, .bits_per_character = 1});
+    writer.finish(ExitState::finished, text);
+    return place;
+  };
+  ReplayFile replay = synthetic_replay(attack, 300);
+  replay.run = attack;
+  replay.notes = {attack};
+  for (ReplayedPolicy& policy : replay.policies) policy.source = policy.note = attack;
+  replay.policies.front().label += attack;
+  write_replay(folder / "replay", replay);
+
+  const auto seen_with = [&](const std::string& run, const std::string& text, const std::string& out) {
+    return probed(write_report(std::vector{write(folder / "runs" / out / run, text), folder / "replay"},
+                               folder / out, {.title = text, .gnuplot = "no-such-gnuplot"}));
+  };
+  const Json harmless = seen_with("plain", "plain", "one"), seen = seen_with(name, attack, "two");
+  ASSERT_FALSE(harmless.is_null());
+  ASSERT_FALSE(seen.is_null());
+  EXPECT_EQ(seen.at("problems"), Json::array());
+  EXPECT_EQ(seen.at("foreign"), 0);
+  EXPECT_THAT(seen.at("selfCheck").get<std::string>(), ::testing::HasSubstr("Self-check passed"));
+  for (const char* part : {"scripts", "sections", "sliders", "strips", "fetched"})
+    EXPECT_EQ(seen.at(part), harmless.at(part)) << part;
+  EXPECT_EQ(seen.at("moves").size(), harmless.at("moves").size());
+  EXPECT_EQ(seen.at("names"), Json({name})) << "every byte of it";
+  EXPECT_EQ(seen.at("title"), attack);
+  const std::string data = read_file(folder / "two" / "report.html");
+  const std::size_t begin = data.find("id=\"data\">") + 10;
+  EXPECT_EQ(data.substr(begin, data.find("</script>", begin) - begin).find('<'), std::string::npos);
 }
 
 /// Every text of every picture lies within it: names as long as users make them, many configurations, many tensors.

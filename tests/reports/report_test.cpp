@@ -181,6 +181,28 @@ TEST(LineStyles, LinesThatCoincideLeaveEachOtherVisible) {
   EXPECT_EQ(line_spec({"#123456", 4, 18, 0}), "lw 4 dt 1 lc rgb \"#123456\"");
 }
 
+TEST_F(Reports, DamagedRunsAreNamedAndLeftOutOfTheVerdictsTheyNoLongerSupport) {
+  const std::vector<std::filesystem::path> folders = small_set();
+  const auto notes = [&] { return load_runs(folders).notes; };
+  const std::filesystem::path run = folders.front();
+  const std::string histograms = read_file(run / run_file::histograms);
+  write_file_atomically(run / run_file::histograms, "");
+  EXPECT_THAT(notes(), ::testing::Contains(
+                           HasSubstr(run.filename().string() + " is damaged: histograms.jsonl has 0 rows")));
+  const auto finished_values = [&](std::size_t row) {
+    const RunSet set = load_runs(folders);
+    return summarise(set, set.workloads[0]).rows.at(row).final_values.size();
+  };
+  EXPECT_EQ(finished_values(2), 2u);
+  write_file_atomically(run / run_file::histograms, histograms);
+  const std::string evaluations = read_file(run / run_file::evaluations);
+  write_file_atomically(run / run_file::evaluations,
+                        evaluations.substr(0, evaluations.rfind('\n', evaluations.size() - 2) + 1));
+  EXPECT_THAT(notes(), ::testing::Contains(::testing::AllOf(HasSubstr("is damaged: evaluations.csv has "),
+                                                            HasSubstr("; it is left out of the verdicts"))));
+  EXPECT_EQ(finished_values(2), 1u) << "the last evaluation left is not the last one";
+}
+
 // ---- series -------------------------------------------------------------------------------------
 
 TEST_F(Reports, BandsAverageStretchesPerSeedAndSpanTheSeeds) {
