@@ -46,7 +46,9 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
   if (!use.set.empty())
     app.add_option("--set", arguments.options.set, use.set)->type_name(use.set_type)->expected(1)->take_all();
   if (!use.out.empty())
-    app.add_option("-o,--out", arguments.options.out, use.out)->type_name("DIR")->check(not_empty("a folder"));
+    app.add_option("-o,--out", arguments.options.out, use.out)
+        ->type_name("DIR")
+        ->check(not_empty("a folder"));
   if (!use.seed.empty())
     app.add_option("--seed", arguments.seed, use.seed)->type_name("N")->check(at_least(0));
   CLI::Option* const threads =
@@ -54,8 +56,7 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
                      "Worker threads; results never depend on it (default: all processors)")
           ->type_name("N")
           ->check(at_least(1, most_threads));
-  CLI::Option* const quiet =
-      app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
+  CLI::Option* const quiet = app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
   if (!use.threads) threads->group("");
   if (!use.quiet) quiet->group("");
   app.allow_extras();  // so that unknown options can be answered with a suggestion
@@ -85,7 +86,8 @@ CLI::Validator not_negative() {
   return CLI::Validator(
       [](const std::string& text) {
         double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0) return std::string{};
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0)
+          return std::string{};
         return fmt::format("'{}': expected a finite number, 0 or more", text);
       },
       "", "");
@@ -93,7 +95,8 @@ CLI::Validator not_negative() {
 
 CLI::Validator not_empty(const std::string& what) {
   return CLI::Validator(
-      [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "", "");
+      [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
+      "");
 }
 
 std::string footer(const std::string& examples) {

@@ -10,7 +10,7 @@ namespace fp16lab::experiments {
 std::string git_hash();
 std::string compiler_name();  ///< "GCC 12.2.0"
 std::string compiler_flags();
-std::string build_name();     ///< of this program, as fp16lab::build_name has it
+std::string build_name();  ///< of this program, as fp16lab::build_name has it
 std::string cpu_name();  ///< the model that the operating system names
 int default_threads();   ///< processors that this process may use
 

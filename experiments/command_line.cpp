@@ -50,7 +50,8 @@ std::vector<std::string> separate_values(const std::vector<std::string>& argumen
   return options;
 }
 
-constexpr const char* set_help = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)";
+constexpr const char* set_help =
+    "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)";
 
 const CommonUse train_uses{.config = "Configuration in TOML",
                            .set = set_help,
@@ -65,8 +66,9 @@ const CommonUse sweep_uses{.config = "Sweep file in TOML",
                            .threads = true,
                            .quiet = true};
 const CommonUse replay_uses{
-    .set = "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for every policy that "
-           "has it\n(repeatable)",
+    .set =
+        "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for every policy that "
+        "has it\n(repeatable)",
     .set_type = "POLICY.NAME=VALUE",
     .out = "Folder for replay.json, the table as CSV and a figure",
     .quiet = true};
@@ -219,8 +221,9 @@ class Program {
         });
     command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
         ->required();
-    command->add_flag("--mix-builds", report_.mix_builds,
-                      "Compare runs of several builds of the program (commit, compiler, flags) with each other");
+    command->add_flag(
+        "--mix-builds", report_.mix_builds,
+        "Compare runs of several builds of the program (commit, compiler, flags) with each other");
   }
 
   void add_inspect() {
@@ -231,8 +234,7 @@ class Program {
             "rounding goes up",
             "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
             "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
-            {},
-            [this](const CommonOptions& common) {
+            {}, [this](const CommonOptions& common) {
               inspect_.common = common;
               return run_inspect(inspect_);
             });
@@ -272,8 +274,7 @@ class Program {
         "out of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
         "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
         "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",
-        {},
-        [this](const CommonOptions& common) {
+        {}, [this](const CommonOptions& common) {
           softfloat_.common = common;
           return run_softfloat(softfloat_);
         });

@@ -192,8 +192,7 @@ int main(int argc, char** argv) {
        {{"--ranks", "N,N,...", "Numbers of ranks, 2 to 64 (default: 2,4,8,16)", &ranks},
         {"--scale", "S", "Loss scale, or largest: without overflow on any rank (default)", &scale},
         {"--steps", "N", "Training steps to measure (default: 3)", &steps}}},
-      {.out = "results/exp_allreduce", .settings = true},
-      [&](const CommonOptions& common) {
+      {.out = "results/exp_allreduce", .settings = true}, [&](const CommonOptions& common) {
         return allreduce::run_exp_allreduce(
             common,
             {.ranks = allreduce::ranks_of(ranks),

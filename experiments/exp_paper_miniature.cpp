@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
   SweepOptions options;
   return experiment_main(
       argc, argv,
-      {"exp_paper_miniature", "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
+      {"exp_paper_miniature",
+       "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
        "  exp_paper_miniature -o results/exp_paper_miniature\n"
        "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small",
        {},

@@ -14,7 +14,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-
 ExitCode run_exp_policy_league(const CommonOptions& common, SweepOptions options, bool quick) {
   options.jobs = common.threads;  // one thread a run
   const SweepPlan plan = league_plan(common, quick);
@@ -57,7 +56,8 @@ int main(int argc, char** argv) {
   bool quick = false;
   SweepOptions options;
   std::vector<ExperimentFlag> flags = sweep_flags(options);
-  flags.push_back({"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing", &quick});
+  flags.push_back(
+      {"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing", &quick});
   return experiment_main(
       argc, argv,
       {"exp_policy_league",

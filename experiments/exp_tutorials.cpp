@@ -19,7 +19,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-
 const char* name_of(Holds holds) {
   return holds == Holds::yes ? "PASS" : holds == Holds::no ? "FAIL" : "NOT RUN";
 }

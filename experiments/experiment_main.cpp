@@ -16,9 +16,9 @@ CommonUse common_use(const ExperimentUses& uses) {
   common.out = uses.out.empty() ? "Folder for the results as CSV (default: none is written)"
                                 : fmt::format("Folder for the results (default: {})", uses.out);
   if (settings) {
-    common.config = uses.config.empty()
-                        ? std::string("Configuration in TOML")
-                        : fmt::format("Configuration in TOML (default: {})", shipped_config(uses.config).string());
+    common.config = uses.config.empty() ? std::string("Configuration in TOML")
+                                        : fmt::format("Configuration in TOML (default: {})",
+                                                      shipped_config(uses.config).string());
     common.set = "Override a configuration key, such as --set train.steps=20 (repeatable)";
   }
   if (settings || uses.seed) common.seed = "Seed of everything random, as train.seed";

@@ -22,10 +22,11 @@ void require_one_build(const std::vector<std::filesystem::path>& runs) {
   for (const std::filesystem::path& run : runs)
     for (std::string& build : builds_of(read_manifest(run))) builds.insert(std::move(build));
   if (builds.size() < 2) return;
-  throw CommandError(ExitCode::usage,
-                     fmt::format("these runs were made by {} builds, whose bits may differ: {}; report them apart, or "
-                                 "take them together with --mix-builds",
-                                 builds.size(), fmt::join(builds, "; ")));
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("these runs were made by {} builds, whose bits may differ: {}; report them apart, or "
+                  "take them together with --mix-builds",
+                  builds.size(), fmt::join(builds, "; ")));
 }
 
 }  // namespace

@@ -63,10 +63,10 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
 
 /// What is in a planned run's folder.
 enum class RunState {
-  planned,              ///< nothing that would be lost
-  unfinished,           ///< this run, begun
-  complete,             ///< this run, done by this build of the program
-  other_build,          ///< this run, done by another build: another commit, other changes to it, compiler or flags
+  planned,      ///< nothing that would be lost
+  unfinished,   ///< this run, begun
+  complete,     ///< this run, done by this build of the program
+  other_build,  ///< this run, done by another build: another commit, other changes to it, compiler or flags
   other_configuration,  ///< a run of another configuration that is complete or has checkpoints
   unreadable,           ///< a run whose manifest cannot be read
 };
@@ -107,6 +107,7 @@ struct SweepOutcome {
 /// require_safe), and the plan is written beside the runs (fp16lab::sweep_plan). Complete runs with the same configuration
 /// are skipped; those that this build of the program began with it are continued from their newest checkpoint; all others
 /// start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
-SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options = {});
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,
+                           const SweepOptions& options = {});
 
 }  // namespace fp16lab::experiments

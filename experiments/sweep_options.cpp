@@ -11,7 +11,8 @@ void add_sweep_options(CLI::App& app, SweepCommand& command) {
   app.add_flag("--dry-run", command.dry_run, "Only check every run, and print the runs as CSV");
   for (const ExperimentFlag& flag : sweep_flags(command.options))
     app.add_flag(flag.name, *flag.value, flag.description);
-  app.add_option("--jobs", command.options.jobs, "Runs at a time, which share --threads (bits do not depend on it)")
+  app.add_option("--jobs", command.options.jobs,
+                 "Runs at a time, which share --threads (bits do not depend on it)")
       ->check(CLI::Range(1, 1024));
   app.add_option(
          "--policies", command.policies,

@@ -68,7 +68,8 @@ std::vector<std::int64_t> seeds_of(const toml::table& table, const std::string& 
   const bool in_range = std::all_of(seeds.begin(), seeds.end(),
                                     [](std::int64_t seed) { return seed >= 0 && seed <= largest_count; });
   if (seeds.empty() || !in_range)
-    fail(line_of(source, *node), fmt::format("seeds: expected a list of integers from 0 to {}", largest_count));
+    fail(line_of(source, *node),
+         fmt::format("seeds: expected a list of integers from 0 to {}", largest_count));
   return seeds;
 }
 
@@ -171,10 +172,10 @@ class GivenParameters {
   void require_used() const {
     for (const auto& [key, given] : given_) {
       const auto& [where, name] = key;
-      const bool used = std::any_of(given.policies.begin(), given.policies.end(),
-                                    [&name = name](std::string_view policy) {
-                                      return engine::amp::scale_policy(policy).find(name) != nullptr;
-                                    });
+      const bool used =
+          std::any_of(given.policies.begin(), given.policies.end(), [&name = name](std::string_view policy) {
+            return engine::amp::scale_policy(policy).find(name) != nullptr;
+          });
       if (used) continue;
       RunConfig config;
       config.scaler.policy = given.policies.back();
@@ -216,7 +217,8 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         for (const std::string& setting : common.set) apply_setting(run.config, setting, "--set");
         run.config.train.seed = seed;
         for (const auto& [name, value] : workload.config.scaler.parameters)
-          if (value && own.find(name) == nullptr) parameters.add(workload.where, "scaler." + name, run.config);
+          if (value && own.find(name) == nullptr)
+            parameters.add(workload.where, "scaler." + name, run.config);
         for (const std::string& setting : variant.set) {
           parameters.add(variant.where, setting, of_variant);
           parameters.add(variant.where, setting, run.config);

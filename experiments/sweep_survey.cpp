@@ -57,13 +57,16 @@ std::string difference(const PlannedRun& run) {
   for (const ConfigKey& key : config_keys()) {
     const std::string mine = value_text(run.config, key), other = value_text(*there, key);
     if (mine == other) continue;
-    const auto shown = [](const std::string& value) { return value.empty() ? std::string("not set") : value; };
+    const auto shown = [](const std::string& value) {
+      return value.empty() ? std::string("not set") : value;
+    };
     return fmt::format("{} is {} there and {} here", key.name, shown(other), shown(mine));
   }
   return "their configurations differ";
 }
 
-std::vector<const PlannedRun*> runs_in(const SweepPlan& plan, const std::vector<RunState>& states, RunState state) {
+std::vector<const PlannedRun*> runs_in(const SweepPlan& plan, const std::vector<RunState>& states,
+                                       RunState state) {
   std::vector<const PlannedRun*> runs;
   for (std::size_t i = 0; i < states.size(); ++i)
     if (states[i] == state) runs.push_back(&plan.runs[i]);
@@ -83,9 +86,10 @@ void require_no_loss(const SweepPlan& plan, const std::vector<RunState>& states)
                               : fmt::format("{}: {}", others.front()->name, difference(*others.front()));
   throw CommandError(
       ExitCode::usage,
-      fmt::format("{} holds {} that this sweep would replace ({}); choose another folder with --out, or replace "
-                  "them with --force",
-                  plan.folder.string(), counted(others.size() + unreadable.size(), "other run"), why));
+      fmt::format(
+          "{} holds {} that this sweep would replace ({}); choose another folder with --out, or replace "
+          "them with --force",
+          plan.folder.string(), counted(others.size() + unreadable.size(), "other run"), why));
 }
 
 }  // namespace
@@ -138,22 +142,25 @@ void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, co
   std::set<std::string> builds;
   for (const PlannedRun* const run : others)
     for (const std::string& build : builds_of(read_manifest(run->folder))) builds.insert(build);
-  const std::string what = fmt::format("{} of {} runs were finished by another build ({}; this is {}), first {}",
-                                       others.size(), plan.runs.size(), fmt::join(builds, "; "), build_name(),
-                                       others.front()->name);
+  const std::string what =
+      fmt::format("{} of {} runs were finished by another build ({}; this is {}), first {}", others.size(),
+                  plan.runs.size(), fmt::join(builds, "; "), build_name(), others.front()->name);
   const bool mixed = builds.size() > 1 || others.size() < plan.runs.size();
   if (mixed && !options.mix_builds)
-    throw CommandError(ExitCode::usage,
-                       fmt::format("{}: {}: bits may differ; --force makes them again, --mix-builds takes them as "
-                                   "they are",
-                                   plan.folder.string(), what));
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("{}: {}: bits may differ; --force makes them again, --mix-builds takes them as "
+                    "they are",
+                    plan.folder.string(), what));
   if (!common.quiet) fmt::print(stderr, "sweep: note: {}\n", what);
 }
 
 std::vector<ExperimentFlag> sweep_flags(SweepOptions& options) {
-  return {{"--force", "Replace runs in the output folder that have another configuration or were made by another build",
+  return {{"--force",
+           "Replace runs in the output folder that have another configuration or were made by another build",
            &options.force},
-          {"--mix-builds", "Compare complete runs of other builds (commit, compiler, flags) with those of this one",
+          {"--mix-builds",
+           "Compare complete runs of other builds (commit, compiler, flags) with those of this one",
            &options.mix_builds}};
 }
 

@@ -107,7 +107,8 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
   if (!set.runs.empty())
-    subtitle += counted(set.runs.size() - set.missing(), "run") + " of " + counted(set.workloads.size(), "workload") + ", ";
+    subtitle += counted(set.runs.size() - set.missing(), "run") + " of " +
+                counted(set.workloads.size(), "workload") + ", ";
   if (!replays.empty()) subtitle += counted(replays.size(), "replay") + ", ";
   subtitle += "written " + utc_now();
   const std::string note =

@@ -157,10 +157,9 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
   }
   make_names_unique(groups, &Configuration::label, settings, variants);
   for (Configuration& group : groups)
-    std::stable_sort(group.runs.begin(), group.runs.end(),
-                     [&](std::size_t a, std::size_t b) {
-                       return std::tie(runs[a].missing, runs[a].seed) < std::tie(runs[b].missing, runs[b].seed);
-                     });
+    std::stable_sort(group.runs.begin(), group.runs.end(), [&](std::size_t a, std::size_t b) {
+      return std::tie(runs[a].missing, runs[a].seed) < std::tie(runs[b].missing, runs[b].seed);
+    });
   std::stable_sort(groups.begin(), groups.end(), [](const Configuration& a, const Configuration& b) {
     return std::make_tuple(rank(a.id), a.id.scale, a.label) <
            std::make_tuple(rank(b.id), b.id.scale, b.label);

@@ -42,8 +42,8 @@ void check_patterns(const AmpPlan& plan, const NetworkNames& names) {
                                   known_are(pattern, layers));
     if (!parameters_count)
       throw std::invalid_argument(what + "it names parameters only (" + *parameter + "), which are FP32 at " +
-                                  std::string(name_of(plan.level)) + " anyway; name their layers: " +
-                                  known_are(pattern, layers));
+                                  std::string(name_of(plan.level)) +
+                                  " anyway; name their layers: " + known_are(pattern, layers));
   };
   for (const std::string& pattern : plan.excluded) check("excluded", pattern);
   for (const std::string& pattern : plan.guard) check("guard", pattern);

@@ -141,7 +141,8 @@ std::string build_name(const std::string& git_hash, const std::string& compiler,
 std::vector<std::string> builds_of(const Manifest& manifest) {
   std::vector<std::string> builds{build_name(manifest.git_hash, manifest.compiler, manifest.flags)};
   for (const Resumption& resumption : manifest.resumptions)
-    if (resumption.git_hash != manifest.git_hash) builds.push_back(resumption.git_hash + " (continued a run)");
+    if (resumption.git_hash != manifest.git_hash)
+      builds.push_back(resumption.git_hash + " (continued a run)");
   return builds;
 }
 

@@ -24,9 +24,10 @@ class Refusals : public SmallRuns {
 };
 
 TEST_F(Refusals, PatternsThatNameNothing) {
-  expect_refused({"--set", "amp.excluded=nosuch"},
-                 "amp.excluded = \"nosuch\": no layer or parameter of the network has such a name; layers: known are "
-                 "fc1, fc2, loss");
+  expect_refused(
+      {"--set", "amp.excluded=nosuch"},
+      "amp.excluded = \"nosuch\": no layer or parameter of the network has such a name; layers: known are "
+      "fc1, fc2, loss");
   expect_refused({"--set", "amp.excluded=FC2"}, "did you mean 'fc2'?");
   expect_refused({"--set", "amp.excluded=[\"fc1\", \"fc\"]"}, "amp.excluded = \"fc\"");
   expect_refused({"--set", "amp.to_float=nosuch=f32"}, "amp.to_float = \"nosuch\"");
@@ -35,13 +36,15 @@ TEST_F(Refusals, PatternsThatNameNothing) {
   expect_refused({"--set", "amp.black=Softmax"}, "did you mean 'softmax'?");
   expect_refused({"--set", "scaler.policy=groups", "--set", "scaler.groups=FC1.weight=2^8"},
                  "did you mean 'fc1.weight'?");
-  for (const char* const pattern : {"fc1", "fc*", "*2", "loss"}) expect_taken({"--set", std::string("amp.excluded=") + pattern});
+  for (const char* const pattern : {"fc1", "fc*", "*2", "loss"})
+    expect_taken({"--set", std::string("amp.excluded=") + pattern});
   expect_taken({"--set", "amp.to_float=fc2=f32"});
 }
 
 TEST_F(Refusals, PatternsOfParametersWhereNoParameterIsLow) {
-  expect_refused({"--set", "amp.excluded=fc1.weight"},
-                 "amp.excluded = \"fc1.weight\": it names parameters only (fc1.weight), which are FP32 at O1 anyway");
+  expect_refused(
+      {"--set", "amp.excluded=fc1.weight"},
+      "amp.excluded = \"fc1.weight\": it names parameters only (fc1.weight), which are FP32 at O1 anyway");
   expect_taken({"--set", "amp.excluded=*.bias", "--set", "amp.level=O2"});
   expect_taken({"--set", "amp.excluded=*.bias", "--set", "amp.level=O0"});
 }
@@ -52,8 +55,9 @@ TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "In the beginning was the word. ";
   testing_support::write_bytes(path("text.txt"), text);
-  const std::vector<std::string> characters{"--set", "data.name=text", "--set", "data.path=" + path("text.txt"),
-                                            "--set", "model.context=8", "--set", "model.embedding=8"};
+  const std::vector<std::string> characters{
+      "--set", "data.name=text",  "--set", "data.path=" + path("text.txt"),
+      "--set", "model.context=8", "--set", "model.embedding=8"};
   const std::vector<std::pair<std::string, std::vector<std::string>>> workloads{
       {"classifier", {}},
       {"lenet5", {}},
@@ -92,13 +96,14 @@ TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
 TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
   expect_refused({"--set", "scaler.policy=torch", "--set", "scaler.hysteresis=3"},
                  "--set: scaler.hysteresis=3: policy torch has no parameter 'hysteresis': known are ");
-  expect_refused({"--set", "scaler.hysteresis=3", "--set", "scaler.policy=fixed"}, "policy fixed has no parameter");
+  expect_refused({"--set", "scaler.hysteresis=3", "--set", "scaler.policy=fixed"},
+                 "policy fixed has no parameter");
   expect_taken({"--set", "scaler.policy=megatron", "--set", "scaler.hysteresis=3"});
   const std::string small = read("small.toml");
   const auto with_file = [&](const std::string& scaler, const std::vector<std::string>& more) {
     testing_support::write_bytes(path("own.toml"), small + "[scaler]\n" + scaler);
-    std::vector<std::string> arguments{"train", "-c", path("own.toml"), "-o", path("run"), "--force", "--set",
-                                       "train.steps=1"};
+    std::vector<std::string> arguments{"train",     "-c",      path("own.toml"), "-o",
+                                       path("run"), "--force", "--set",          "train.steps=1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return fp16lab(arguments);
   };
@@ -106,14 +111,16 @@ TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
                         "own.toml: scaler.hysteresis: policy torch has no parameter 'hysteresis'");
   // What belongs to the file's own policy need not be taken back where --set chooses another one, and what the file
   // leaves to a policy that --set chooses is used.
-  EXPECT_EQ(with_file("policy = \"megatron\"\nhysteresis = 3\n", {"--set", "scaler.policy=none"}).exit_code, 0);
+  EXPECT_EQ(with_file("policy = \"megatron\"\nhysteresis = 3\n", {"--set", "scaler.policy=none"}).exit_code,
+            0);
   EXPECT_EQ(with_file("hysteresis = 3\n", {"--set", "scaler.policy=megatron"}).exit_code, 0);
 }
 
 TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
   write_config();
   expect_one_line_error(fp16lab({"train", "-c", ""}), 2, "--config: '': expected a file");
-  expect_one_line_error(fp16lab({"train", "-c", path("small.toml"), "-o", ""}), 2, "--out: '': expected a folder");
+  expect_one_line_error(fp16lab({"train", "-c", path("small.toml"), "-o", ""}), 2,
+                        "--out: '': expected a folder");
   expect_one_line_error(fp16lab({"sweep", "-c", ""}), 2, "--config: '': expected a file");
   expect_one_line_error(fp16lab({"replay", path("run"), "-o", ""}), 2, "--out: '': expected a folder");
   expect_refused({"--tensorboard", ""}, "--tensorboard: '': expected a folder");
@@ -123,18 +130,22 @@ TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
 
 TEST_F(Refusals, NumbersOutOfRange) {
   expect_refused({"--threads", "100000"}, "--threads: '100000': expected an integer from 1 to 1024");
-  expect_refused({"--threads", "99999999999999999999"}, "--threads: '99999999999999999999': expected an integer");
-  expect_refused({"--seed", "9007199254740992"}, "--seed: '9007199254740992': expected an integer from 0 to 9007199254740991");
+  expect_refused({"--threads", "99999999999999999999"},
+                 "--threads: '99999999999999999999': expected an integer");
+  expect_refused({"--seed", "9007199254740992"},
+                 "--seed: '9007199254740992': expected an integer from 0 to 9007199254740991");
   expect_refused({"--seed", "-1"}, "--seed: '-1': expected an integer, 0 or more");
   expect_refused({"--set", "train.seed=9007199254740992"}, "train.seed");
   const auto compared = [&](const std::string& threshold) {
     return fp16lab({"compare", path("a"), path("b"), "--threshold", threshold});
   };
   for (const char* const bad : {"nan", "inf", "-0.5", "x", "1e999"})
-    expect_one_line_error(compared(bad), 2, std::string("--threshold: '") + bad + "': expected a finite number, 0 or more");
-  testing_support::write_bytes(path("seeds.toml"),
-                               "[[workload]]\nname = \"a\"\nconfig = \"small.toml\"\nseeds = [9007199254740992]\n"
-                               "[[variant]]\nname = \"b\"\n");
+    expect_one_line_error(compared(bad), 2,
+                          std::string("--threshold: '") + bad + "': expected a finite number, 0 or more");
+  testing_support::write_bytes(
+      path("seeds.toml"),
+      "[[workload]]\nname = \"a\"\nconfig = \"small.toml\"\nseeds = [9007199254740992]\n"
+      "[[variant]]\nname = \"b\"\n");
   expect_one_line_error(fp16lab({"sweep", "-c", path("seeds.toml")}), 2, "seeds.toml:4: seeds");
 }
 
@@ -146,10 +157,12 @@ TEST_F(Refusals, TheLargestNumberOfThreadsWorks) {
 
 TEST_F(Refusals, AConfigurationForAnotherCommand) {
   write_config();
-  testing_support::write_bytes(path("grid.toml"),
-                               "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\n[[variant]]\nname = \"a\"\n");
+  testing_support::write_bytes(
+      path("grid.toml"),
+      "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\n[[variant]]\nname = \"a\"\n");
   const std::string grid = path("grid.toml"), small = path("small.toml");
-  expect_one_line_error(fp16lab({"train", "-c", grid}), 2, grid + ": this is a sweep: fp16lab sweep -c " + grid);
+  expect_one_line_error(fp16lab({"train", "-c", grid}), 2,
+                        grid + ": this is a sweep: fp16lab sweep -c " + grid);
   expect_one_line_error(fp16lab({"sweep", "-c", small}), 2,
                         small + ": this is the configuration of one run: fp16lab train -c " + small);
 }
