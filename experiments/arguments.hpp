@@ -43,8 +43,7 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
 CommonOptions finish(const CommonArguments& arguments);
 
 /// A check for an option whose values are integers from `minimum` to `maximum` (largest_count: "or more").
-inline constexpr std::int64_t largest_count =
-    9007199254740991;  // doubles hold every integer up to it, as configurations do
+inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles hold every integer up to it
 CLI::Validator at_least(std::int64_t minimum, std::int64_t maximum = largest_count);
 /// A check for an option whose values are finite numbers, 0 or more.
 CLI::Validator not_negative();

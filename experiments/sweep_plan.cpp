@@ -179,7 +179,7 @@ class GivenParameters {
       if (used) continue;
       RunConfig config;
       config.scaler.policy = given.policies.back();
-      require_policy_parameters({given.setting}, config, where);
+      require_policy_parameters(std::vector{given.setting}, config, where);
     }
   }
 

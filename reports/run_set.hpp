@@ -18,8 +18,7 @@ struct Run {
   ConfigurationId id;
   std::string name;  ///< the folder's own name
   std::uint64_t seed = 0;
-  bool missing =
-      false;  ///< planned by a sweep, but there is no run in the folder: only the configuration is known
+  bool missing = false;  ///< planned by a sweep, but not there: only name, seed and configuration are known
 };
 
 /// Runs that differ in their seed only. `label` is unique within the workload: where two configurations would
@@ -41,8 +40,7 @@ struct Workload {
 struct RunSet {
   std::vector<Run> runs;
   std::vector<Workload> workloads;  ///< by name
-  std::vector<std::string>
-      notes;  ///< unfinished and missing runs, torn lines, repeated seeds, several builds
+  std::vector<std::string> notes;   ///< unfinished or missing runs, torn lines, repeated seeds, several builds
   std::vector<std::string> builds;  ///< fp16lab::builds_of its runs, each once
   std::size_t missing() const;      ///< how many of `runs`
 };

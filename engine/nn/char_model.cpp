@@ -55,7 +55,7 @@ Variable CharLstm::forward(Tape& tape, const Variable& x) {
 class CharTransformer::Block final : public Module {
  public:
   Block(Backend& backend, const std::string& path, const CharTransformerOptions& options)
-      : residual_scope_(add_scope(path + ".residual")) {
+      : residual_scope_(path + ".residual") {
     const std::int64_t features = options.embedding;
     const auto deviation = static_cast<float>(gpt2_deviation);
     // 2 * layers branches add up on the residual stream; GPT-2 keeps their sum's variance that of one.

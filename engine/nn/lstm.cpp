@@ -35,7 +35,7 @@ Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
     layer.bias_hidden = uniform(path_ + ".bias_hh" + suffix, {rows});
     layer.input_scope = add_scope(path_ + ".ih" + suffix);
     layer.hidden_scope = add_scope(path_ + ".hh" + suffix);
-    layer.gates_scope = add_scope(path_ + ".gates" + suffix);
+    layer.gates_scope = path_ + ".gates" + suffix;
     layer.cell_scope = add_scope(path_ + ".cell" + suffix);
     if (index + 1 < options.layers)
       layer.dropout = &add_child(std::make_unique<Dropout>(path_ + ".dropout" + suffix, options.dropout));

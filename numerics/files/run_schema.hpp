@@ -107,8 +107,7 @@ struct BackendRecord {
 struct Manifest {
   std::vector<std::string> argv{};
   std::string config{};    ///< the resolved TOML, the same text as config.toml
-  std::string
-      git_hash{};  ///< of the sources, with "-dirty-" and a digest of the changes if they were changed
+  std::string git_hash{};  ///< of the sources, with "-dirty-DIGEST" where they had changed
   std::map<std::string, std::uint64_t> seeds{};  ///< by purpose: {"train": 1}
   std::string cpu{};
   int threads = 1;

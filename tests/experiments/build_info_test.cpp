@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ class BuildInfo : public testing::Test {
     commit();
   }
   void write(const std::string& file, const std::string& text) const {
-    testing_support::write_bytes(sources_ / file, text);
+    std::ofstream(sources_ / file) << text;
   }
   void git(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"git", "-c", "user.name=a", "-c", "user.email=a@b"});

@@ -79,7 +79,7 @@ TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
   expect_one_line_error(fp16lab({"list", "extra"}), 2, "unexpected argument 'extra'");
   expect_one_line_error(fp16lab({"train", "--seed", "x"}), 2, "--seed: 'x': expected an integer, 0 or more");
   expect_one_line_error(fp16lab({"train", "--threads", "0"}), 2,
-                        "--threads: '0': expected an integer, 1 or more");
+                        "--threads: '0': expected an integer from 1 to 1024");
   expect_one_line_error(fp16lab({"train", "--seed"}), 2, "--seed");
   expect_one_line_error(fp16lab({"inspect"}), 2, "VALUE");
 }

@@ -137,7 +137,7 @@ TEST_F(Readme, TrainingsAndWhatReadsThemRunInOrder) {
       for (const std::string& setting :
            {std::string("train.steps=2"), "data.path=" + path("data"), std::string("data.test_subset=0")})
         words.insert(words.end(), {"--set", setting});
-    const auto result = fp16lab(words);
+    const auto result = run_inside("fp16lab", words);
     EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.err;
     ++ran;
   }

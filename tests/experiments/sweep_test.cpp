@@ -406,11 +406,9 @@ TEST_F(Underflow, AClaimThatDoesNotHoldFails) {
 
 TEST_F(Underflow, FindsItsConfigurationFromAnyFolderAndSaysWhereItWrites) {
   write_config();
-  const auto result = testing_support::run_program(
-      std::string(FP16LAB_BIN_DIR) + "/exp_underflow",
-      {"--seed", "1", "--set", "data.path=" + path("data"), "--set", "train.steps=1", "--set",
-       "train.batch_size=20", "--set", "train.accumulate=1"},
-      folder_);
+  const auto result =
+      run_inside("exp_underflow", {"--seed", "1", "--set", "data.path=" + path("data"), "--set", "train.steps=1",
+                                   "--set", "train.batch_size=20", "--set", "train.accumulate=1"});
   EXPECT_NE(result.out.find("verdict: "), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("exp_underflow: writes into results/exp_underflow\n"), std::string::npos)
       << result.err;
