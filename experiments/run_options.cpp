@@ -98,10 +98,8 @@ engine::amp::AmpOptions amp_options(const RunConfig& config) {
 engine::amp::ScalerOptions scaler_options(const RunConfig& config) {
   engine::amp::ScalerOptions options;
   options.policy = config.scaler.policy;
-  // What a configuration file gave to a policy in whose place --set or a sweep put another one stays behind.
-  const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(options.policy);
   for (const auto& [name, value] : config.scaler.parameters)
-    if (value && policy.find(name) != nullptr) options.parameters.emplace(name, *value);
+    if (value) options.parameters.emplace(name, *value);
   options.power_of_two = config.scaler.power_of_two == "any"    ? engine::amp::PowerOfTwo::any
                          : config.scaler.power_of_two == "warn" ? engine::amp::PowerOfTwo::warn
                                                                 : engine::amp::PowerOfTwo::round_down;

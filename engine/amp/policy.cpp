@@ -94,7 +94,7 @@ ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicyEntry& entry = entry_of(options.policy);
   require_checks(options, entry.description.name);
   const PolicySettings settings = options.settings();
-  for (const auto& [name, value] : settings) require_parameter(&entry.description, name);
+  for (const auto& [name, value] : settings) require_parameter(nullptr, name);
   const PolicyValues values = values_of(entry.description, settings);
   const Guards guards = guards_of(values, options.power_of_two);
   require_order(guards, values);
@@ -150,8 +150,8 @@ void require_parameter(const PolicyDescription* policy, std::string_view name,
   known.insert(known.end(), besides.begin(), besides.end());
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   throw std::invalid_argument(
-      fmt::format("{} has no parameter '{}': {}",
-                  policy != nullptr ? fmt::format("policy {}", policy->name) : std::string("no policy"), name,
+      fmt::format("{} parameter '{}': {}",
+                  policy != nullptr ? fmt::format("policy {} has no", policy->name) : "no policy has a", name,
                   known_are(name, known)));
 }
 

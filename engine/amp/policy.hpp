@@ -133,8 +133,9 @@ ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistic
 /// One update on the host, for traces and replays: `step` has the scale of the next step then.
 void advance(const ScalePolicy& policy, StepState& step, const Observation& observation);
 
-/// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A parameter that the
-/// policy does not have is an error: see require_parameter.
+/// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A parameter that no
+/// policy has is an error with the nearest known name; one that only this policy lacks is ignored, so that options may
+/// serve several policies: who takes them from a user asks require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
 /// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing.
