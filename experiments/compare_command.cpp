@@ -99,6 +99,9 @@ analysis::RunComparison compare(const CompareCommand& command) {
   add_notes('A', a, result.notes);
   add_notes('B', b, result.notes);
   add_histogram_notes(result.histograms, a, b, result.notes);
+  if (const auto builds_a = builds_of(a.manifest), builds_b = builds_of(b.manifest); builds_a != builds_b)
+    result.notes.push_back(fmt::format("the runs were made by different builds: A by {}, B by {}",
+                                       fmt::join(builds_a, ", "), fmt::join(builds_b, ", ")));
   return result;
 }
 

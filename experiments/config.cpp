@@ -269,7 +269,11 @@ bool ScalerConfig::operator==(const ScalerConfig& other) const {
 
 RunConfig parse_config(std::string_view toml, std::string_view source) {
   RunConfig config;
-  read_table(config, parse_toml(toml, source), "", source);
+  const toml::table root = parse_toml(toml, source);
+  for (const char* const table : {"workload", "variant"})
+    if (root.get(table) != nullptr && root.get(table)->is_array_of_tables())
+      fail(source, fmt::format("this is a sweep: fp16lab sweep -c {}", source));
+  read_table(config, root, "", source);
   return config;
 }
 
@@ -335,6 +339,40 @@ void resolve_scaler_policy(RunConfig& config, std::string_view where) {
     config.scaler.policy = scaler_policy(config);
   } catch (const std::invalid_argument& error) {
     fail(where, error.what());
+  }
+}
+
+std::string policy_parameter_of(std::string_view setting) {
+  constexpr std::string_view section = "scaler.";
+  std::string_view key = trimmed(setting.substr(0, setting.find('=')));
+  if (!key.starts_with(section)) return {};
+  key.remove_prefix(section.size());
+  const auto parameters = engine::amp::policy_parameters();
+  const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                 [key](const engine::amp::PolicyParameter& p) { return p.name == key; });
+  return known ? std::string(key) : std::string();
+}
+
+void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where) {
+  RunConfig resolved = given;
+  resolve_scaler_policy(resolved, where);
+  const engine::amp::PolicyDescription& own = engine::amp::scale_policy(resolved.scaler.policy);
+  for (const auto& [name, value] : given.scaler.parameters) {
+    if (!value || own.find(name) != nullptr) continue;
+    require_policy_parameters(std::vector{"scaler." + name}, config, where);
+  }
+}
+
+void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
+                               std::string_view where) {
+  for (const std::string& setting : settings) {
+    const std::string name = policy_parameter_of(setting);
+    if (name.empty()) continue;
+    try {
+      engine::amp::require_parameter(&engine::amp::scale_policy(config.scaler.policy), name);
+    } catch (const std::invalid_argument& error) {
+      fail(where, fmt::format("{}: {}", setting, error.what()));
+    }
   }
 }
 

@@ -211,6 +211,17 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 /// Puts scaler_policy (experiments/run_options.hpp) in the place of "auto", once all settings are there.
 /// CommandError(usage) that begins with `where`.
 void resolve_scaler_policy(RunConfig& config, std::string_view where);
+/// The parameter of loss-scale policies that a "key=value" sets: "growth_interval" of "scaler.growth_interval=20"; empty
+/// where it sets another key.
+std::string policy_parameter_of(std::string_view setting);
+
+/// Whoever chooses another policy over a file that gives parameters to its own need not take them back: a parameter that
+/// `given` has must be one of its own policy or of the policy that runs, which `config` has. CommandError(usage) that
+/// begins with `where`, with the nearest name, otherwise.
+void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where);
+/// The parameters that `settings` (of --set) give must be those of the configured policy.
+void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
+                               std::string_view where);
 
 /// Checks what concerns several keys at once: CommandError(usage) that begins with `where`.
 void validate_config(const RunConfig& config, std::string_view where);

@@ -124,5 +124,5 @@ int main(int argc, char** argv) {
        "  exp_claims\n"
        "  exp_claims --json -o results/exp_claims",
        {{"--json", "", "JSON instead of text", nullptr, &json}}},
-      [&json](const CommonOptions& common) { return claims::run_exp_claims(common, json); });
+      {}, [&json](const CommonOptions& common) { return claims::run_exp_claims(common, json); });
 }

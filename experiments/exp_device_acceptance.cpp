@@ -57,14 +57,12 @@ std::string typed(const std::vector<std::string>& argv) {
 }
 
 ExitCode run_exp_device_acceptance(const CommonOptions& common, const Options& options) {
-  if (!common.config.empty() || !common.set.empty())
-    throw CommandError(ExitCode::usage, "there is nothing to configure by --config and --set");
   const std::vector<Section> sections = chosen(options.sections);
   acceptance::Settings settings{.side = options.rehearse ? open_rehearsal("auto") : open_gpu(),
                                 .threads = common.threads,
                                 .seed = static_cast<std::uint64_t>(common.seed.value_or(1)),
                                 .quick = options.quick,
-                                .out = common.out.empty() ? "results/exp_device_acceptance" : common.out,
+                                .out = common.out,
                                 .torch = options.torch,
                                 .command = typed(common.argv),
                                 .progress = {}};
@@ -139,5 +137,6 @@ int main(int argc, char** argv) {
          "no GPU: execute the CUDA kernels on the CPU at tiny sizes (tests this command; its times are "
          "meaningless)",
          &options.rehearse}}},
+      {.out = "results/exp_device_acceptance", .seed = true},
       [&options](const CommonOptions& common) { return run_exp_device_acceptance(common, options); });
 }

@@ -185,10 +185,8 @@ std::vector<Claim> claims(const Shapes& shapes) {
 }
 
 ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
-  if (!common.config.empty() || !common.set.empty())
-    throw CommandError(ExitCode::usage, "there is nothing to configure by --config and --set");
   const DeviceSide side = rehearse ? open_rehearsal("auto") : open_gpu();
-  const std::filesystem::path out = common.out.empty() ? "results/exp_shapes" : common.out;
+  const std::filesystem::path& out = common.out;
   std::filesystem::create_directories(out);
   Progress progress(common.quiet);
   Shapes shapes(side, rehearse ? tiny : full, [&](const std::string& what) {
@@ -237,5 +235,6 @@ int main(int argc, char** argv) {
        "  exp_shapes -o results/shapes_h200 --quiet",
        {},
        {{"--rehearse", "no GPU: tiny sizes, kernels executed on the CPU (tests this command)", &rehearse}}},
+      {.out = "results/exp_shapes"},
       [&rehearse](const CommonOptions& common) { return run_exp_shapes(common, rehearse); });
 }

@@ -25,7 +25,6 @@ namespace {
 
 constexpr double worse_percent = 5.0;
 constexpr double recovered_percent = 1.0;
-constexpr const char* default_config = "experiments/configs/autoencoder.toml";
 /// The tensor that the loss hands to the network: dL/dy.
 constexpr std::string_view loss_gradient = "loss.prediction";
 
@@ -151,15 +150,12 @@ Outcome judge_recovery(const std::vector<Measured>& all, std::string& numbers) {
   return outcome == Outcome::fail && !complete ? Outcome::undecided : outcome;
 }
 
-ExitCode run_exp_underflow(const CommonOptions& given) {
-  CommonOptions common = given;
-  if (common.out.empty()) common.out = "results/exp_underflow";
-  if (common.config.empty()) common.config = default_config;
+ExitCode run_exp_underflow(const CommonOptions& common, const SweepOptions& options) {
   CommonOptions base = common;
   base.set.clear();  // make_plan applies them last
   base.seed.reset();
   const SweepPlan plan = make_plan({{"autoencoder", resolve_config(base), {1, 2}}}, variants(), common);
-  const SweepOutcome sweep = execute_sweep(plan, common);
+  const SweepOutcome sweep = execute_sweep(plan, common, options);
   if (sweep.interrupted)
     throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
 
@@ -197,11 +193,15 @@ ExitCode run_exp_underflow(const CommonOptions& given) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
+  SweepOptions options;
   return experiment_main(
       argc, argv,
       {"exp_underflow",
        "Do gradients that round to zero in FP16 hurt this regression, and does loss scaling bring it back?",
        "  exp_underflow -o results/exp_underflow\n"
-       "  exp_underflow -o results/demo --quiet"},
-      run_exp_underflow);
+       "  exp_underflow -o results/demo --quiet",
+       {},
+       sweep_flags(options)},
+      {.out = "results/exp_underflow", .config = "autoencoder.toml"},
+      [&options](const CommonOptions& common) { return run_exp_underflow(common, options); });
 }

@@ -41,13 +41,15 @@ void add_train_options(CLI::App& app, TrainArguments& arguments) {
   app.add_option(
          "--tensorboard", arguments.command.tensorboard,
          "Write an event file for TensorBoard: scalars of every step, exponents of observed gradients")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty("a folder"));
   app.add_flag("--op-stats", arguments.command.op_statistics,
                "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
                "op_stats.csv in the folder");
   app.add_option("--dump-initial", arguments.command.dump_initial,
                  "Write the initial parameters and buffers as safetensors, then train")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty("a file"));
   app.add_option("--dump-gradients", arguments.dump_gradients,
                  "Write step STEP's batches, weights and unscaled gradients as safetensors")
       ->type_name("STEP FILE")
@@ -66,6 +68,7 @@ TrainCommand finish(const TrainArguments& arguments, const CommonOptions& common
   if (!arguments.dump_gradients.empty()) {
     command.dump_step = step_number("--dump-gradients", arguments.dump_gradients.at(0));
     command.dump_gradients = arguments.dump_gradients.at(1);
+    if (command.dump_gradients.empty()) usage_error("--dump-gradients: '': expected a file");
   }
   return command;
 }

@@ -108,7 +108,8 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
   if (!set.runs.empty())
-    subtitle += counted(set.runs.size(), "run") + " of " + counted(set.workloads.size(), "workload") + ", ";
+    subtitle += counted(set.runs.size() - set.missing(), "run") + " of " +
+                counted(set.workloads.size(), "workload") + ", ";
   if (!replays.empty()) subtitle += counted(replays.size(), "replay") + ", ";
   subtitle += "written " + utc_now();
   const std::string note =
@@ -140,7 +141,7 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
                                    const std::filesystem::path& out, const ReportOptions& options) {
   const ReportInput input = find_report_input(folders);
-  const RunSet set = input.runs.empty() ? RunSet{} : load_runs(input.runs);
+  const RunSet set = input.runs.empty() ? RunSet{} : load_runs(input.runs, input.missing);
   std::vector<ReplayFile> replays;
   for (const std::filesystem::path& replay : input.replays) replays.push_back(read_replay(replay));
 

@@ -79,6 +79,7 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   std::uint64_t observed = 0;
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
+    if (run.missing) row.missing.push_back(run.name);
     if (is_judged(run)) {
       row.final_values.push_back(final_value(run, metric));
       row.final_losses.push_back(final_loss(run, metric));

@@ -24,7 +24,8 @@ struct Metric {
 /// One configuration of one workload.
 struct SummaryRow {
   std::string label;
-  int runs = 0;                      ///< all of them, also unfinished ones
+  int runs = 0;                      ///< all of them, also unfinished and missing ones
+  std::vector<std::string> missing;  ///< names of runs that a sweep planned and that are not there
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
   std::vector<std::uint64_t> seeds;  ///< of final_values

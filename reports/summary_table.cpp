@@ -52,8 +52,7 @@ Cells cells_of(const SummaryRow& row, const Metric& metric, bool fp32) {
 
 }  // namespace
 
-std::string summary_table(std::span<const std::filesystem::path> runs) {
-  const RunSet set = load_runs(runs);
+std::string summary_table(const RunSet& set) {
   std::string text;
   for (const Workload& workload : set.workloads) {
     const WorkloadSummary summary = summarise(set, workload);

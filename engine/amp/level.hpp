@@ -124,6 +124,16 @@ struct AmpPlan {
 /// apex refuses it); allow_banned outside apex; FP8 operands at O0.
 AmpPlan resolve(const AmpOptions& options);
 
+/// What patterns can name in a network.
+struct NetworkNames {
+  std::vector<std::string> layers;      ///< scopes of its ops: "fc1", "h0.attn.scores", "loss"
+  std::vector<std::string> parameters;  ///< "fc1.weight"
+};
+/// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard or to_float that
+/// matches nothing. Parameters count where the model is low, and at O0, where nothing is to be named; at other levels
+/// they are FP32 whatever a pattern says of them, and only layers count.
+void check_patterns(const AmpPlan& plan, const NetworkNames& names);
+
 /// Does `pattern` match the module path? See AmpOptions.
 bool matches(std::string_view pattern, std::string_view path);
 bool matches_any(std::span<const std::string> patterns, std::string_view path);

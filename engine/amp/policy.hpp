@@ -134,7 +134,8 @@ ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistic
 void advance(const ScalePolicy& policy, StepState& step, const Observation& observation);
 
 /// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A parameter that no
-/// policy has is an error with the nearest known name; one that only this policy lacks is ignored.
+/// policy has is an error with the nearest known name; one that only this policy lacks is ignored, so that options may
+/// serve several policies: who takes them from a user asks require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
 /// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing.
@@ -167,6 +168,11 @@ struct PolicyAlias {
 std::span<const PolicyAlias> policy_aliases();
 /// What an alias stands for; any other text as it is.
 std::string_view canonical_policy_name(std::string_view name);
+
+/// std::invalid_argument "policy torch has no parameter 'hysteresis': known are ..." with the nearest name. Null stands
+/// for "any policy"; `besides` are names that the caller takes as well.
+void require_parameter(const PolicyDescription* policy, std::string_view name,
+                       std::span<const std::string_view> besides = {});
 
 /// Every parameter name of any policy, once, in order of appearance; ranges joined to the widest.
 std::span<const PolicyParameter> policy_parameters();

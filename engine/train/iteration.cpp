@@ -49,6 +49,13 @@ void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
 
 }  // namespace
 
+amp::NetworkNames network_names(const nn::Module& model) {
+  amp::NetworkNames names{.layers = model.scopes(), .parameters = {}};
+  names.layers.emplace_back("loss");  // engine/nn/losses.hpp
+  for (const Parameter* parameter : model.parameters()) names.parameters.push_back(parameter->name);
+  return names;
+}
+
 RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
                            const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer)
@@ -66,6 +73,7 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
   check(groups_, *workload.model);
   if (scaler_.checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
+  amp::check_patterns(autocast_.plan(), network_names(*workload.model));
   amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
   for (const OptimizerGroup& group : groups_) {
     optimizers_.push_back(optim::make_optimizer(backend, group.parameters, optimizer, train.steps,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/amp/level.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/module.hpp"
@@ -43,6 +44,9 @@ struct TrainOptions {
 /// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
 /// range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales of layers.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
+
+/// What the patterns of amp::AmpOptions can name where this model is trained.
+amp::NetworkNames network_names(const nn::Module& model);
 
 /// std::invalid_argument "train.graph = true: ..." where steps are to be recorded, and the back end cannot, or the method's
 /// must not be.

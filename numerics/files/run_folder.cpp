@@ -150,6 +150,18 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   }
 }
 
+std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags) {
+  return git_hash + " (" + compiler + ", " + flags + ")";
+}
+
+std::vector<std::string> builds_of(const Manifest& manifest) {
+  std::vector<std::string> builds{build_name(manifest.git_hash, manifest.compiler, manifest.flags)};
+  for (const Resumption& resumption : manifest.resumptions)
+    if (resumption.git_hash != manifest.git_hash)
+      builds.push_back(resumption.git_hash + " (continued a run)");
+  return builds;
+}
+
 namespace {
 
 /// Terminated lines; nothing where there is no such file.

@@ -83,6 +83,11 @@ bool is_run_folder(const std::filesystem::path& folder);
 /// damaged JSON, a missing key or a wrong type throws std::runtime_error naming the file and what is wrong.
 Manifest read_manifest(const std::filesystem::path& folder);
 
+/// A build of the program, for people and for comparing: "0123456789ab (GCC 12.2.0, -O3)". Equal names mean equal bits.
+std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags);
+/// The builds that made the run: one, and the commits of those that continued it where they are others.
+std::vector<std::string> builds_of(const Manifest& manifest);
+
 /// Readable also while the run is going on or after it was killed: an unterminated last line is dropped and
 /// noted. Any other damage throws std::runtime_error "FILE:LINE: reason".
 RunFolder read_run_folder(const std::filesystem::path& folder);

@@ -58,6 +58,8 @@ inline constexpr std::string_view replay = "replay.json";
 inline constexpr std::string_view replay_summary = "replay.csv";
 inline constexpr std::string_view replay_traces = "replay_traces.csv";
 }  // namespace run_file
+/// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make in NAME.
+inline constexpr std::string_view sweep_plan = "plan";
 
 inline constexpr std::array<std::string_view, 10> step_columns{
     "step",      "loss", "loss_scale",     "found_inf",  "skipped",
@@ -122,7 +124,7 @@ struct Manifest {
   std::string name{};  ///< what the user calls this configuration (train --name, a sweep's variant); usually empty
   std::vector<std::string> argv{};
   std::string config{};    ///< the resolved TOML, the same text as config.toml
-  std::string git_hash{};  ///< of the sources, with "-dirty" appended if they were changed
+  std::string git_hash{};  ///< of the sources, with "-dirty-DIGEST" where they had changed
   std::map<std::string, std::uint64_t> seeds{};  ///< by purpose: {"train": 1}
   std::string cpu{};
   int threads = 1;

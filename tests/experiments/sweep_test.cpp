@@ -76,12 +76,126 @@ TEST_F(Sweep, RunsTheGridOnceAndSumsItUp) {
   EXPECT_NE(second.err.find("4 of 4 runs are already complete"), std::string::npos) << second.err;
   for (std::size_t i = 0; i < all_runs.size(); ++i) EXPECT_EQ(written(all_runs[i]), before[i]);
 
-  // Another configuration is another run.
-  const auto changed = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet"});
-  EXPECT_EQ(changed.exit_code, 0) << changed.err;
-  EXPECT_EQ(changed.err, "");
+  // Another configuration is another run, which takes the place of a finished one only if it is told to.
+  const std::vector<std::string> other{"--set", "train.steps=20", "--seed", "2", "--quiet"};
+  const auto dry = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet", "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 2);
+  EXPECT_NE(dry.out.find("small-fp32-seed2,small,fp32,2,another configuration"), std::string::npos)
+      << dry.out;
+  expect_one_line_error(
+      sweep(other), 2,
+      "holds 2 other runs that this sweep would replace (small-fp32-seed2: train.steps is 40 there "
+      "and 20 here); choose another folder with --out, or replace them with --force");
+  EXPECT_EQ(written("small-fp32-seed2"), before[1]);
+  const auto forced = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet", "--force"});
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_EQ(forced.err, "");
   EXPECT_EQ(rows("small-fp32-seed1"), 41u);
   EXPECT_EQ(rows("small-fp32-seed2"), 21u);
+}
+
+TEST_F(Sweep, ARunWhoseManifestCannotBeReadIsNotReplacedEither) {
+  ASSERT_EQ(sweep({"--seed", "1"}).exit_code, 0);
+  testing_support::write_bytes(path("out/small-fp32-seed1/manifest.json"), "{");
+  expect_one_line_error(
+      sweep({"--seed", "1", "--quiet"}), 2,
+      "1 other run that this sweep would replace (small-fp32-seed1: its manifest cannot be read)");
+  EXPECT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
+  EXPECT_EQ(rows("small-fp32-seed1"), 41u);
+}
+
+TEST_F(Sweep, RunsOfAnotherBuildAreToldAndNotMixedUnasked) {
+  ASSERT_EQ(sweep().exit_code, 0);
+  const auto rebuild = [&](const std::string& run) {
+    std::string manifest = written(run);
+    const std::string key = "\"git_hash\": \"";
+    const std::size_t begin = manifest.find(key) + key.size();
+    manifest.replace(begin, manifest.find('"', begin) - begin, "0123456789ab-dirty-deadbeef");
+    testing_support::write_bytes(path("out/" + run + "/manifest.json"), manifest);
+  };
+  rebuild(all_runs[0]);
+  const std::string other = written(all_runs[0]);
+  const auto dry = sweep({"--dry-run"});
+  EXPECT_EQ(dry.exit_code, 2);
+  EXPECT_NE(dry.out.find("small-fp32-seed1,small,fp32,1,complete by another build\n"), std::string::npos)
+      << dry.out;
+  expect_one_line_error(sweep({"--quiet"}), 2,
+                        "1 of 4 runs were finished by another build (0123456789ab-dirty-deadbeef (");
+  expect_one_line_error(fp16lab({"report", path("out")}), 2, "these runs were made by 2 builds");
+  const auto mixed = sweep({"--mix-builds"});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_NE(mixed.err.find("first small-fp32-seed1"), std::string::npos) << mixed.err;
+  EXPECT_NE(mixed.out.find("note: these runs were made by 2 builds"), std::string::npos) << mixed.out;
+  EXPECT_EQ(written(all_runs[0]), other);
+  // All of one other build: nothing is mixed, but it is told.
+  for (const std::string& run : all_runs)
+    if (run != all_runs[0]) rebuild(run);
+  const auto all_other = sweep();
+  EXPECT_EQ(all_other.exit_code, 0) << all_other.err;
+  EXPECT_NE(all_other.err.find("4 of 4 runs were finished by another build"), std::string::npos)
+      << all_other.err;
+  EXPECT_EQ(sweep({"--force", "--quiet"}).exit_code, 0);
+  for (const std::string& run : all_runs)
+    EXPECT_EQ(written(run).find("deadbeef"), std::string::npos) << run << " was not made again";
+}
+
+TEST_F(Sweep, EveryRunIsCheckedBeforeTheFirstStarts) {
+  write_config();
+  const std::string workload = "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1, 2]\n";
+  const auto expect_error = [&](const std::string& setting, const std::string& part) {
+    testing_support::write_bytes(
+        folder_ / "bad.toml",
+        workload + "[[variant]]\nname = \"good\"\n[[variant]]\nname = \"bad\"\nset = [" + setting + "]\n");
+    for (const char* const last : {"--dry-run", "--quiet"}) {
+      expect_one_line_error(fp16lab({"sweep", "-c", path("bad.toml"), "-o", path("out"), last}), 2, part);
+      EXPECT_FALSE(std::filesystem::exists(path("out/small-good-seed1")));
+    }
+  };
+  expect_error("\"model.widths=[784, 11]\"", "small-bad-seed1: model.widths ends with 11");
+  expect_error("\"train.batch_size=401\"", "small-bad-seed1: ");
+  expect_error("\"amp.level=O1\", \"amp.excluded=FC1\"", "small-bad-seed1: amp.excluded = \"FC1\"");
+  expect_error("\"amp.level=O7\"", "bad.toml:7: amp.level");
+}
+
+TEST_F(Sweep, MissingRunsAreListed) {
+  write_sweep();
+  std::filesystem::create_directories(path("out"));
+  testing_support::write_bytes(path("out/small-fp32-seed2"), "in the way");
+  const auto result = sweep();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("note: small-fp32-seed2 is missing"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("1 of 2"), std::string::npos) << result.out;
+  EXPECT_EQ(column("out/summary.csv", "missing"), (std::vector<std::string>{"1", "0"}));
+  EXPECT_EQ(column("out/summary.csv", "runs"), (std::vector<std::string>{"2", "2"}));
+  const json rows_of = json::parse(read("out/summary.json")).at(0).at("configurations");
+  EXPECT_EQ(rows_of.at(0).at("missing"), json::array({"small-fp32-seed2"}));
+  EXPECT_EQ(rows_of.at(1).at("missing"), json::array());
+  // The page finds the plan beside the runs.
+  ASSERT_EQ(fp16lab({"report", path("out")}).exit_code, 0);
+  EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos);
+  // A later plan without it takes it off the list.
+  ASSERT_EQ(sweep({"--seed", "1", "--quiet"}).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(path("out/plan/small-fp32-seed2.toml")));
+}
+
+TEST_F(Sweep, ParametersThatNoRunHasAreRefused) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+    more.insert(more.begin(), {"sweep", "-c", write_sweep().string(), "-o", path("out"), "--dry-run"});
+    expect_one_line_error(fp16lab(more), 2, part);
+  };
+  refused({"--set", "scaler.hysteresis=2"},
+          "--set: scaler.hysteresis=2: policy fixed has no parameter 'hysteresis'");
+  // A setting for the whole sweep goes to the runs that have it.
+  const auto taken = sweep({"--dry-run", "--policies", "megatron", "--set", "scaler.hysteresis=2"});
+  EXPECT_EQ(taken.exit_code, 0) << taken.err;
+  write_config();
+  testing_support::write_bytes(folder_ / "bad.toml",
+                               "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\n[[variant]]\nname = "
+                               "\"a\"\nset = [\"scaler.policy=torch\", \"scaler.hysteresis=2\"]\n");
+  expect_one_line_error(fp16lab({"sweep", "-c", path("bad.toml"), "--dry-run"}), 2,
+                        "bad.toml:4: scaler.hysteresis=2: policy torch has no parameter 'hysteresis'");
+  // --set may put another policy in the place of the variant's.
+  EXPECT_EQ(sweep({"--dry-run", "--set", "scaler.policy=none"}).exit_code, 0);
 }
 
 TEST_F(Sweep, CarriesOnAfterARunAndAfterItselfWereKilled) {
@@ -150,7 +264,7 @@ TEST_F(Sweep, BadSweepFilesAreUsageErrors) {
   error_with(workload + variant + variant, "appears twice");
   error_with(workload + "[[variant]]\nname = \"../up\"\n", "letters, digits");
   error_with("[[workload]]\nname = \"x\"\nconfig = \"absent.toml\"\n" + variant, "absent.toml");
-  error_with("[model]\nname = \"classifier\"\n", "unknown key 'model' in a sweep");
+  error_with("[model]\nname = \"classifier\"\n", "this is the configuration of one run: fp16lab train -c");
   expect_one_line_error(fp16lab({"sweep"}), 2, "sweep needs a sweep file");
 }
 
@@ -288,6 +402,17 @@ TEST_F(Underflow, AClaimThatDoesNotHoldFails) {
   EXPECT_NE(result.out.find("verdict: PASS"), std::string::npos) << "and a scaled run is as good as FP32";
   EXPECT_EQ(column("out/exp_underflow.csv", "variant"),
             (std::vector<std::string>{"fp32", "none", "fixed-2p3", "fixed-2p7"}));
+}
+
+TEST_F(Underflow, FindsItsConfigurationFromAnyFolderAndSaysWhereItWrites) {
+  write_config();
+  const auto result =
+      run_inside("exp_underflow", {"--seed", "1", "--set", "data.path=" + path("data"), "--set", "train.steps=1",
+                                   "--set", "train.batch_size=20", "--set", "train.accumulate=1"});
+  EXPECT_NE(result.out.find("verdict: "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("exp_underflow: writes into results/exp_underflow\n"), std::string::npos)
+      << result.err;
+  EXPECT_FALSE(read("results/exp_underflow/exp_underflow.csv").empty());
 }
 
 TEST_F(Underflow, OneSeedDecidesNothingAboutSpread) {

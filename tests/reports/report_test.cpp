@@ -7,11 +7,13 @@
 
 #include "analysis/range_report.hpp"
 #include "numerics/bits.hpp"
+#include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/rate_text.hpp"
 #include "reports/report.hpp"
+#include "reports/report_input.hpp"
 #include "reports/run_gradients.hpp"
 #include "reports/series.hpp"
 #include "reports/summary.hpp"
@@ -67,6 +69,44 @@ TEST_F(Reports, GroupsBySeedAndOrdersConfigurations) {
   EXPECT_THAT(labels, ElementsAre("FP32", "FP16 no scaling", "FP16 torch"));
   EXPECT_TRUE(set.notes.empty());
   EXPECT_THAT(message_of([] { load_runs({}); }), HasSubstr("no run folders"));
+}
+
+TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
+  std::vector<std::filesystem::path> folders = small_set();
+  const std::filesystem::path lost = folders.back();
+  std::filesystem::create_directories(folder / sweep_plan);
+  for (const std::filesystem::path& run : folders)
+    write_file_atomically(folder / sweep_plan / (run.filename().string() + ".toml"),
+                          read_manifest(run).config);
+  std::filesystem::remove_all(lost);
+  folders.pop_back();
+
+  const ReportInput input = find_report_input(std::vector{folder});
+  EXPECT_EQ(input.runs.size(), folders.size());
+  ASSERT_EQ(input.missing.size(), 1u);
+  EXPECT_EQ(input.missing.front().stem(), lost.filename());
+  const RunSet set = load_runs(input.runs, input.missing);
+  EXPECT_EQ(set.missing(), 1u);
+  EXPECT_THAT(set.notes, ElementsAre(lost.filename().string() +
+                                     " is missing: the sweep planned it, but there is no such run"));
+  const std::string table = summary_table(set);
+  EXPECT_THAT(table, HasSubstr("1 of 2"));
+  EXPECT_THAT(table, HasSubstr("note: " + lost.filename().string() + " is missing"));
+  const std::vector<std::filesystem::path> all{folder};
+  const std::string html = read_file(write_report(all, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_THAT(html, HasSubstr(lost.filename().string() + " is missing"));
+  EXPECT_THAT(html, HasSubstr("5 runs of 1 workload"));
+}
+
+TEST_F(Reports, RunsOfSeveralBuildsAreTold) {
+  const std::vector<std::filesystem::path> folders = small_set();
+  EXPECT_EQ(load_runs(folders).builds.size(), 1u);
+  std::string manifest = read_file(folders[0] / run_file::manifest);
+  manifest.replace(manifest.find("0123456789abcdef"), 16, "fedcba9876543210");
+  write_file_atomically(folders[0] / run_file::manifest, manifest);
+  const RunSet set = load_runs(folders);
+  EXPECT_EQ(set.builds.size(), 2u);
+  EXPECT_THAT(set.notes, ElementsAre(HasSubstr("made by 2 builds, whose bits may differ: fedcba9876543210")));
 }
 
 TEST_F(Reports, NamesThatWouldClashSayWhereTheyDiffer) {
@@ -264,7 +304,7 @@ TEST_F(Reports, SummaryHasExactDifferencesAndVerdicts) {
       summary.words,
       AllOf(HasSubstr("FP16 no scaling ends at 0.31299, 24.95 % worse: more than three times the spread"),
             HasSubstr("FP16 torch is level with FP32"), HasSubstr("skipped 4 of 200 steps")));
-  const std::string table = summary_table(folders);
+  const std::string table = summary_table(load_runs(folders));
   EXPECT_THAT(table,
               ::testing::ContainsRegex(
                   "FP16 no scaling +2 +0.31299 +\\+24.95 % +\\[.24.*\\] % +0.00098 .*behind by more than 3 x spread\n"));
@@ -367,7 +407,7 @@ TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
   EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
   EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
   EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 %");
-  EXPECT_THAT(summary_table(folders), HasSubstr("bits per character"));
+  EXPECT_THAT(summary_table(load_runs(folders)), HasSubstr("bits per character"));
 
   ReportOptions options;
   options.chart_js = folder / "chart.js";
@@ -402,7 +442,7 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("has not finished (or was killed) after 60 steps")));
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("diverged: loss non-finite")));
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("steps.csv: the last line is cut off")));
-  EXPECT_THAT(summary_table(folders), AllOf(HasSubstr("no finished run"), HasSubstr("diverged")));
+  EXPECT_THAT(summary_table(load_runs(folders)), AllOf(HasSubstr("no finished run"), HasSubstr("diverged")));
   // The page copes with all of it.
   EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
 }
