@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "numerics/convert.hpp"
+#include "numerics/floating_point_scope.hpp"
 #include "numerics/for_each_chunk.hpp"
 #include "numerics/fp16_zones.hpp"
 
@@ -116,6 +117,7 @@ void ExactZoneMass::add_values(std::span<const T> values, int threads) {
   std::fill(std::begin(empty.zones_), std::end(empty.zones_), ExactMass{});
 #pragma omp parallel num_threads(threads) if (threads > 1 && blocks > 1)
   {
+    const FloatingPointScope scope;
     ExactZoneMass mine(empty);
 #pragma omp for schedule(static) nowait
     for (std::size_t block = 0; block < blocks; ++block)

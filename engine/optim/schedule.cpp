@@ -6,6 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "numerics/floating_point_scope.hpp"
+
 namespace fp16lab::engine::optim {
 
 namespace {
@@ -45,6 +47,7 @@ double factor_at(const ScheduleOptions& options, std::uint64_t step, double drop
 
 std::vector<float> learning_rate_table(const ScheduleOptions& options, double learning_rate,
                                        std::uint64_t steps) {
+  const FloatingPointScope scope;
   require(std::isfinite(learning_rate) && learning_rate >= 0.0, "learning_rate", learning_rate,
           "finite and >= 0");
   if (options.name == "cosine") {
