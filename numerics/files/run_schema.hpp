@@ -239,7 +239,7 @@ struct CulpritOperandRow {
 };
 
 /// A line of culprits.jsonl: what made the first non-finite value of a pass, in a step with an overflow. JSON keys as the
-/// members; index (of the element, by axis) is added, and `wide` and `wide_value` are null where they are not known.
+/// members; index (of the element, by axis) is added, and `wide`, `wide_value` and `finite_scale` are null where they are not known.
 struct CulpritRow {
   std::uint64_t step = 0;
   std::string pass{};   ///< "forward" or "backward"
@@ -261,9 +261,12 @@ struct CulpritRow {
   std::vector<CulpritOperandRow> operands{};
   bool reached = false;  ///< the loss, or the gradient of a parameter
   CulpritVerdict verdict = CulpritVerdict::unknown;
-  std::string black{};        ///< an entry for amp.black that would have saved it; empty: none
-  std::string excluded{};     ///< and one for amp.excluded
-  std::uint64_t binades = 0;  ///< by so many S would have had to be lower; 0: not said
+  std::string black{};     ///< an entry for amp.black that would have saved it; empty: none
+  std::string excluded{};  ///< and one for amp.excluded
+  std::uint64_t binades = 0;  ///< by so many S would have had to be lower for this tensor; 0: not said
+  /// The greatest S 2^-k at which no gradient of the step overflowed when the backward passes were done again; 0: none,
+  /// down to 2^-24. Nothing: that was not tried.
+  std::optional<double> finite_scale{};
   std::string advice{};       ///< a sentence
   bool operator==(const CulpritRow&) const = default;
 };

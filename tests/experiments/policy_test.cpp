@@ -332,7 +332,7 @@ TEST_F(Policy, DefaultsAreThePeers) {
                          Row{"deepspeed-fused", 4 * giga, 2, 0, 1000, 1, 0, 0},
                          Row{"deepspeed-unfused", 64 * kilo, 2, 0, 1000, 0.25, 0, 0},
                          Row{"megatron", 4 * giga, 2, 0.5, 1000, 1, 0, 0},
-                         Row{"colossalai", 64 * kilo, 2, 0.5, 1000, 0, 0, 1},
+                         Row{"colossalai", 64 * kilo, 2, 0.5, 1000, 0, 0, 0},
                          Row{"fastllm", 64 * kilo, 2, 0.5, 1000, 1, 0, 0},
                          Row{"fairseq", 32 * kilo, 2, 0, 2000, 0, 0, 0},
                          Row{"fairseq-train", 128, 2, 0, 16 * kilo, 0, 0, 0},
