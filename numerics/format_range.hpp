@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "numerics/bits.hpp"
 #include "numerics/dtype.hpp"
 #include "numerics/format.hpp"
 #include "numerics/portability.hpp"
@@ -37,25 +38,25 @@ struct FormatRange {
   }
 
   /// Exact in FP64, as is `largest`.
-  FP16LAB_HD constexpr double overflow_threshold() const { return times_power(overflow_significand); }
-  /// The largest finite number.
-  FP16LAB_HD constexpr double largest() const { return times_power(overflow_significand - 1); }
+  FP16LAB_HD constexpr double overflow_threshold() const { return overflow_significand * unit(); }
+  /// The largest finite number, and the exponent of its binade.
+  FP16LAB_HD constexpr double largest() const { return (overflow_significand - 1) * unit(); }
+  FP16LAB_HD constexpr int largest_exponent() const { return overflow_exponent + precision; }
 
   bool operator==(const FormatRange&) const = default;
 
  private:
-  FP16LAB_HD constexpr double times_power(std::uint32_t significand) const {
-    double result = significand;
-    for (int i = 0; i < overflow_exponent; ++i) result *= 2;
-    for (int i = 0; i > overflow_exponent; --i) result /= 2;
-    return result;
+  FP16LAB_HD constexpr double unit() const {
+    return double_from_bits(static_cast<std::uint64_t>(overflow_exponent + Binary64::bias)
+                            << Binary64::fraction_bits);
   }
 };
 
 inline constexpr FormatRange fp16_range = FormatRange::of<Binary16>();
 
 static_assert(fp16_range.tie_to_zero == -25 && fp16_range.overflow_threshold() == 65520 &&
-              fp16_range.largest() == 65504 && fp16_range.threshold_overflows);
+              fp16_range.largest() == 65504 && fp16_range.largest_exponent() == 15 &&
+              fp16_range.threshold_overflows);
 static_assert(FormatRange::of<BrainFloat16>().tie_to_zero == -134);
 static_assert(FormatRange::of<Fp8E5M2>().overflow_threshold() == 61440 &&
               FormatRange::of<Fp8E5M2>().threshold_overflows);

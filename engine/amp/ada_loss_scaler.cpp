@@ -22,6 +22,11 @@ double fan_in_of(const GradientSite& site) {
   return static_cast<double>(taps[0] * taps[2] * taps[3]);
 }
 
+/// An FP32 gradient counts as if FP16 were to hold it.
+FormatRange range_at(const GradientSite& site) {
+  return site.cotangent.dtype() == DType::bf16 ? range_of(DType::bf16) : fp16_range;
+}
+
 }  // namespace
 
 AdaLossScaler::AdaLossScaler(Backend& backend, const PolicyValues& values,
@@ -46,9 +51,10 @@ AdaLossScaling::Moments AdaLossScaler::moments_of(const Tensor& tensor) {
 }
 
 double AdaLossScaler::factor_at(const GradientSite& site) {
+  const AdaLossScaling::LayerParams params = AdaLossScaling::in_format(params_, range_at(site));
   const AdaLossScaling::Moments gradient = moments_of(site.cotangent);
-  if (!use_weights_) return AdaLossScaling::factor(params_, gradient);
-  return AdaLossScaling::factor(params_, gradient, moments_of(site.operand), fan_in_of(site));
+  if (!use_weights_) return AdaLossScaling::factor(params, gradient);
+  return AdaLossScaling::factor(params, gradient, moments_of(site.operand), fan_in_of(site));
 }
 
 int AdaLossScaler::exponent_at(const GradientSite& site) {
@@ -63,8 +69,8 @@ int AdaLossScaler::exponent_at(const GradientSite& site) {
     found->smallest = std::min(found->smallest.value_or(factor), factor);
   } else if (const double largest = largest_magnitude(*backend_, site.cotangent);
              largest > 0 && std::isfinite(largest)) {
-    factor =
-        std::min(factor, params_.u_max / largest);  // an old factor may be too much for today's gradients
+    // An old factor may be too much for today's gradients.
+    factor = std::min(factor, AdaLossScaling::in_format(params_, range_at(site)).u_max / largest);
   }
   return AdaLossScaling::exponent_after(params_, factor, site.exponent);
 }

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "numerics/exponent_histogram.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -11,8 +12,9 @@ namespace fp16lab::engine::amp {
 /// stored dtype. They carry S, the scale of that step. Only tensors that were stored in 16 bits count: others neither
 /// overflow nor vanish. In a step that stored none (level O0) all do, as if FP16 were to hold them.
 struct GradientStatistics {
-  ExponentHistogram weight;      ///< of parameters
-  ExponentHistogram activation;  ///< all others: of layer inputs and outputs
+  ExponentHistogram weight;        ///< of parameters
+  ExponentHistogram activation;    ///< all others: of layer inputs and outputs
+  FormatRange range = fp16_range;  ///< of that dtype of 16 bits
 };
 static_assert(std::is_trivially_copyable_v<GradientStatistics>);
 

@@ -94,6 +94,7 @@ void BackwardPass::propagate(std::uint32_t id) {
     if (scales_ != nullptr && is_scaled(tape_.nodes_[id].op)) rescale(id);
     const Variable output = tape_.handle(id);
     const Variable cotangent = gradient(id);
+    if (tape_.observer_ != nullptr) show_operand_rounding(id, cotangent);
     for (std::uint32_t slot = 0; slot < slot_count; ++slot) hand_on(id, slot, cotangent, output);
   }
   if (!create_graph_) tape_.truncate(mark);
@@ -125,12 +126,28 @@ Variable BackwardPass::observed(std::uint32_t id, SlotLabel label, const Compute
   if (probe.counted == 0) probe = taken_rounding(id);
   if (probe.counted == 0)  // nothing was narrowed on the way: count the values themselves
     tape_.backend().histogram(result.tensor(), probe);
+  show(id, name_of(label), kind_of(label), result.dtype(), probe);
+  return result;
+}
+
+void BackwardPass::show(std::uint32_t id, std::string_view own_name, GradientKind kind, DType dtype,
+                        const CastProbe& probe) {
   std::string& name = scratch_.observed_name;
   name = tape_.scopes_[tape_.nodes_[id].scope].path;
   if (!name.empty()) name += '.';
-  name += name_of(label);
-  tape_.observer_->on_scaled_gradient(name, kind_of(label), result.dtype(), probe, entries_[id].exponent);
-  return result;
+  name += own_name;
+  tape_.observer_->on_scaled_gradient(name, kind, dtype, probe, entries_[id].exponent);
+}
+
+void BackwardPass::show_operand_rounding(std::uint32_t id, const Variable& cotangent) {
+  for (const auto& slot : tape_.slots_of(tape_.nodes_[id])) {
+    if (slot.cotangent == Fp8Rounding::none || !slot.vjp || !entries_[slot.input].on_path) continue;
+    CastProbe probe;
+    tape_.backend().histogram(cotangent.tensor(), slot.cotangent, probe);
+    const bool layer = slot.label != SlotLabel::none;
+    return show(id, layer ? "output" : "matmul", GradientKind::activation,
+                slot.cotangent == Fp8Rounding::e4m3 ? DType::e4m3 : DType::e5m2, probe);
+  }
 }
 
 void BackwardPass::hand_on(std::uint32_t id, std::uint32_t slot, const Variable& cotangent,

@@ -183,6 +183,11 @@ class BackwardPass {
   /// And shown to the observer, where there is one and the slot has a name.
   template <class Compute>
   Variable observed(std::uint32_t id, SlotLabel label, const Compute& compute);
+  /// Shows the rounding to FP8 of a node's cotangent on its way into products, once for all of its slots.
+  void show_operand_rounding(std::uint32_t id, const Variable& cotangent);
+  /// Names the observer a gradient of the node: module scope + own_name.
+  void show(std::uint32_t id, std::string_view own_name, GradientKind kind, DType dtype,
+            const CastProbe& probe);
 
   void check_result(std::uint32_t id, std::uint32_t input, const Variable& result) const;
 

@@ -16,12 +16,17 @@ class GradientObserver {
   virtual ~GradientObserver() = default;
   /// Called once per observed input slot and backward pass. `name` is module scope + slot: "fc2.weight",
   /// "fc2.input", "loss.prediction". `probe` counts the values before and after the rounding to `dtype`; they
-  /// still carry the loss scale, and may be complete only after Backend::settle. Where nothing is narrowed (level O0) both histograms count the FP32 values.
+  /// still carry the loss scale, and may be complete only after Backend::settle. Where nothing is narrowed
+  /// (level O0) both histograms count the FP32 values.
+  ///
+  /// Besides, once for every product whose vjps round the gradient of its result to FP8 (amp.fp8_gradients): that
+  /// gradient before and after the rounding, with the dtype e4m3 or e5m2. `name` is then "fc2.output" of a layer with a
+  /// weight, and "attention.matmul" of products of two activations.
   virtual void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) = 0;
   /// What tapes call: the values carry 2^exponent besides (engine/autograd/gradient_scales.hpp; 0 without those). Whoever
   /// only counts may leave it as it is.
-  virtual void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
-                                  int /*exponent*/) {
+  virtual void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype,
+                                  const CastProbe& probe, int /*exponent*/) {
     on_gradient(name, kind, dtype, probe);
   }
 };

@@ -5,24 +5,9 @@
 #include <cmath>
 #include <span>
 
-#include "numerics/format.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab::engine {
-
-namespace {
-
-/// The least number that rounds to infinity, the tie to even: half an ulp above the largest finite one.
-template <class F>
-double overflow_threshold() {
-  return std::ldexp(1.0, F::emax + 1) - std::ldexp(1.0, F::emax - F::precision);
-}
-
-double overflow_threshold(DType dtype) {
-  if (dtype == DType::f16) return overflow_threshold<Binary16>();
-  return dtype == DType::bf16 ? overflow_threshold<BrainFloat16>() : overflow_threshold<Binary32>();
-}
-
-}  // namespace
 
 double largest_magnitude(Backend& backend, const Tensor& x) {
   if (x.element_count() == 0) return 0.0;
@@ -40,7 +25,7 @@ double largest_magnitude(Backend& backend, const Tensor& x) {
 int joined_exponent(double magnitude_a, int exponent_a, double magnitude_b, int exponent_b, DType dtype) {
   int exponent = std::max(exponent_a, exponent_b);
   if (!std::isfinite(magnitude_a) || !std::isfinite(magnitude_b)) return exponent;
-  const double threshold = overflow_threshold(dtype);
+  const double threshold = range_of(dtype).overflow_threshold();
   // Ends: every step halves the sum, which is finite in FP64 (exponents differ by a few hundred at most).
   while (std::ldexp(magnitude_a, exponent - exponent_a) + std::ldexp(magnitude_b, exponent - exponent_b) >=
          threshold)

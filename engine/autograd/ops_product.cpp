@@ -76,7 +76,9 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
     return transpose.b ? product(g, a, {.a = true, .b = transpose.a}, {fp8.gradient, fp8.a, fp8.gradient})
                        : product(a, g, {.a = !transpose.a, .b = false}, {fp8.a, fp8.gradient, fp8.gradient});
   };
-  return tape.record(Op::matmul, out, {{a, gradient_a}, {b, gradient_b}});
+  return tape.record(
+      Op::matmul, out,
+      {{a, gradient_a, SlotLabel::none, fp8.gradient}, {b, gradient_b, SlotLabel::none, fp8.gradient}});
 }
 
 }  // namespace
@@ -154,13 +156,13 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
       [w, shape, fp8](const Variable& g, const Variable&) {
         return reshape(product(in_rows(g), w, {}, {fp8.gradient, fp8.b, fp8.gradient}), shape);
       },
-      SlotLabel::input};
+      SlotLabel::input, fp8.gradient};
   const Slot slot_w = {
       w,
       [x, fp8](const Variable& g, const Variable&) {
         return product(in_rows(g), in_rows(x), {.a = true, .b = false}, {fp8.gradient, fp8.a, fp8.gradient});
       },
-      SlotLabel::weight};
+      SlotLabel::weight, fp8.gradient};
   const Tensor value = out.reshaped(with_extent(shape, shape.rank() - 1, outputs));
   if (!b.defined()) return recorded(op, value, {slot_x, slot_w});
   const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },

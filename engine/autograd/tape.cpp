@@ -108,6 +108,7 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
       InputSlot& kept = slots_.emplace_back();
       kept.input = slot.input.id();
       kept.label = slot.label;
+      kept.cotangent = slot.cotangent;
       if (nodes_[slot.input.id()].requires_gradient) kept.vjp = slot.vjp;
     }
   }

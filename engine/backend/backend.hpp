@@ -317,6 +317,9 @@ class Backend {
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
   /// Counts x on both sides of `probe`, for values that nothing rounded.
   virtual void histogram(const Tensor& x, CastProbe& probe) = 0;
+  /// Counts x (f16 or bf16) before and after the rounding that GemmCall::a_format asks for, which stores nothing. Back ends
+  /// that refuse FP8 products refuse this (std::invalid_argument).
+  virtual void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) = 0;
   /// Completes the counts of the probes (probes that share `pending` with another one: each of them, once).
   virtual void settle(std::span<CastProbe* const> probes) = 0;
   /// Order-independent digest: the sum mod 2^64 of digest_word(word, position, key) over the tensor's bytes

@@ -45,7 +45,7 @@ Diagnosis of(const RunFacts& facts, Verdict verdict, std::string_view code, cons
 bool nan_without_overflow(const amp::GradientStatistics& counts) {
   return counts.weight.nan + counts.activation.nan > 0 &&
          counts.weight.infinite + counts.activation.infinite == 0 &&
-         amp::upper_exponent(counts) <= amp::fitting_exponent;
+         amp::upper_exponent(counts) < amp::end_exponent(counts.range);
 }
 
 Diagnosis of_nonfinite_loss(const RunFacts& facts) {

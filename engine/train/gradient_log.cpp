@@ -4,31 +4,22 @@
 #include <cmath>
 #include <span>
 
-#include "numerics/range_counts.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
 
-/// The counts of values that are 2^exponent times as large, exponent >= 0: every bin moves. What passes the highest bin
-/// stays in it; what was subnormal in FP32 comes out as the largest that it may have been.
-ExponentHistogram raised(const ExponentHistogram& histogram, int exponent) {
-  if (exponent == 0) return histogram;
-  ExponentHistogram moved = histogram;
-  moved.bins = {};
-  for (std::size_t bin = 0; bin < histogram.bins.size(); ++bin)
-    moved.bins[std::min(bin + static_cast<std::size_t>(exponent), moved.bins.size() - 1)] +=
-        histogram.bins[bin];
-  return moved;
-}
+/// Of 16 bits: what a loss scale is for. (FP32 tensors lose nothing, and FP8 casts inside products store nothing.)
+bool is_low(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 }  // namespace
 
 void GradientLog::on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype,
                                      const CastProbe& probe, int exponent) {
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(used_);
-  const auto found = std::find_if(entries_.begin(), end, [name, exponent](const Entry& entry) {
-    return entry.name == name && entry.exponent == exponent;
+  const auto found = std::find_if(entries_.begin(), end, [&](const Entry& entry) {
+    return entry.name == name && entry.dtype == dtype && entry.exponent == exponent;
   });
   const auto position = static_cast<std::size_t>(found - entries_.begin());
   if (found == end) {
@@ -60,7 +51,9 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
   const std::span<const Entry> entries(entries_.data(), used_);
   for (std::size_t i = 0; i < used_; ++i) {
     const Entry& entry = entries[i];
-    const auto same = [&entry](const Entry& other) { return other.name == entry.name; };
+    const auto same = [&entry](const Entry& other) {
+      return other.name == entry.name && other.dtype == entry.dtype;
+    };
     const auto before = entries.first(i), from_here = entries.subspan(i);
     if (std::any_of(before.begin(), before.end(), same)) continue;  // told already
     int exponent = entry.exponent;
@@ -69,8 +62,8 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
     CastProbe sum;
     for (const Entry& use : from_here) {
       if (!same(use)) continue;
-      sum.before += raised(use.probe.before, exponent - use.exponent);
-      sum.after += raised(use.probe.after, exponent - use.exponent);
+      sum.before += times_power_of_two(use.probe.before, exponent - use.exponent);
+      sum.after += times_power_of_two(use.probe.after, exponent - use.exponent);
       sum.counted += use.probe.counted;
     }
     observer.on_gradient({.step = step,
@@ -84,21 +77,23 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
 
 amp::GradientStatistics GradientLog::statistics() const {
   const std::span<const Entry> entries(entries_.data(), used_);
-  const auto is_low = [](const Entry& entry) { return entry.dtype != DType::f32; };
-  const bool only_low = std::any_of(entries.begin(), entries.end(), is_low);
+  const auto low =
+      std::find_if(entries.begin(), entries.end(), [](const Entry& entry) { return is_low(entry.dtype); });
   amp::GradientStatistics all;
+  if (low != entries.end()) all.range = range_of(low->dtype);
   for (const Entry& entry : entries) {
-    if (only_low && !is_low(entry)) continue;
+    if (low != entries.end() && !is_low(entry.dtype)) continue;
     (entry.kind == GradientKind::weight ? all.weight : all.activation) += entry.probe.before;
   }
   return all;
 }
 
-std::optional<double> GradientLog::underflow_rate() const {
-  if (used_ == 0) return std::nullopt;
-  ExponentHistogram all;
-  for (std::size_t i = 0; i < used_; ++i) all += entries_[i].probe.before;
-  return fp16lab::underflow_rate(all, fp16_range, 1.0);
+std::optional<CastCounts> GradientLog::cast_counts() const {
+  std::optional<CastCounts> all;
+  for (const Entry& entry : std::span(entries_.data(), used_))
+    if (const auto counts = fp16lab::cast_counts(entry.dtype, entry.probe.before, entry.probe.after))
+      all = all.value_or(CastCounts{}) += *counts;
+  return all;
 }
 
 }  // namespace fp16lab::engine

@@ -10,6 +10,7 @@
 #include "engine/amp/observation.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/train/observer.hpp"
+#include "numerics/cast_counts.hpp"
 
 namespace fp16lab::engine {
 
@@ -22,7 +23,7 @@ class GradientLog final : public GradientObserver {
   void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
     on_scaled_gradient(name, kind, dtype, probe, 0);
   }
-  /// Uses of one tensor with other exponents are counted apart, until they are reported.
+  /// Uses of one tensor with other exponents are counted apart, until they are reported; with other dtypes, for good.
   void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
                           int exponent) override;
 
@@ -35,9 +36,9 @@ class GradientLog final : public GradientObserver {
   void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
   /// What a loss-scale policy learns of the iteration: sums over tensors of 16 bits, or over all where there is none.
   amp::GradientStatistics statistics() const;
-  /// Share of finite non-zero values, over all tensors, that FP16 rounds to zero (in FP32 runs: would round).
-  /// The counts before the cast carry S already. Nothing if no gradient was seen.
-  std::optional<double> underflow_rate() const;
+  /// What the casts of the iteration did, over all of them: also those to FP8 inside products. Nothing where there was
+  /// none (level O0).
+  std::optional<CastCounts> cast_counts() const;
 
  private:
   struct Entry {

@@ -29,25 +29,27 @@ struct GradientRecord {
   std::uint64_t step = 0;
   std::string_view tensor;  ///< "fc1.weight", "fc2.input", "loss.prediction"
   GradientKind kind = GradientKind::weight;
-  DType dtype = DType::f32;  ///< dtype it was stored in
+  DType dtype = DType::f32;  ///< it was stored in; e4m3 or e5m2: of a cast inside products (GradientObserver)
   double loss_scale = 1.0;   ///< what the values still carry: S, times the layer's own scale where it has one
   const CastProbe& probe;    ///< before and after the rounding; summed over the micro-batches of the step
 };
 
 /// One optimizer iteration, after its update or skip.
 struct StepRecord {
-  std::uint64_t step = 0;      ///< 1-based, skipped ones included
-  double loss = 0;             ///< unscaled training loss, mean over the micro-batches
-  double loss_scale = 1;       ///< S used in this step (not the next one); of loss 0 with scaler.per_loss; where the
-                               ///< step was rescued, of its last backward pass
+  std::uint64_t step = 0;  ///< 1-based, skipped ones included
+  double loss = 0;         ///< unscaled training loss, mean over the micro-batches
+  double loss_scale =
+      1;  ///< S used in this step (not the next one); of loss 0 with scaler.per_loss; where the
+          ///< step was rescued, of its last backward pass
   bool found_inf = false;      ///< of any optimizer's gradients
   bool skipped = false;        ///< an optimizer skipped its update
   bool loss_overflow = false;  ///< a 16-bit loss times S was beyond its dtype (StepState::loss_overflow)
   /// L2 norm of the unscaled gradients before clipping, over all optimizers; non-finite when found_inf.
   double grad_norm = 0;
-  double learning_rate = 0;              ///< of the first optimizer
-  std::optional<double> underflow_rate;  ///< of all observed gradients, where this step was observed
-  std::uint64_t state_hash = 0;          ///< digest of weights, optimizer state and StepState
+  double learning_rate = 0;  ///< of the first optimizer
+  /// Of all gradients' casts (CastCounts), where this step was observed and had any.
+  std::optional<double> underflow_rate;
+  std::uint64_t state_hash = 0;  ///< digest of weights, optimizer state and StepState
   double seconds = 0;
   std::uint64_t rescues = 0;  ///< backward passes that were done again (engine/train/rescue.hpp)
 };
@@ -84,9 +86,9 @@ struct OverflowCulprit {
   DType dtype = DType::f32;
   Shape shape;
   std::uint32_t micro_batch = 0;
-  double loss_scale = 1;      ///< of the backward pass, or of the last one before
-  std::uint64_t element = 0;  ///< the first that is not finite, row-major
-  double value = 0;           ///< there: an infinity or NaN
+  double loss_scale = 1;        ///< of the backward pass, or of the last one before
+  std::uint64_t element = 0;    ///< the first that is not finite, row-major
+  double value = 0;             ///< there: an infinity or NaN
   std::uint64_t nonfinite = 0;  ///< how many are not finite
   /// Before the rounding to 16 bits, where that is known: the element in FP32, the greatest finite magnitude of the
   /// whole tensor, and its counts.
@@ -108,10 +110,10 @@ struct OverflowRecord {
   /// Above 0: all of the above but the skipped optimizers is of the step's first backward pass, which was done again so
   /// often.
   std::uint64_t rescue_attempts = 0;
-  double rescue_scale = 1;  ///< S of the last one
-  bool rescued = false;     ///< which did not overflow: the step was taken
-  bool explained = false;                       ///< somebody looked for culprits
-  std::vector<OverflowCulprit> culprits = {};   ///< at most one a pass, in the order in which they happened
+  double rescue_scale = 1;                     ///< S of the last one
+  bool rescued = false;                        ///< which did not overflow: the step was taken
+  bool explained = false;                      ///< somebody looked for culprits
+  std::vector<OverflowCulprit> culprits = {};  ///< at most one a pass, in the order in which they happened
 };
 
 struct EvaluationRecord {

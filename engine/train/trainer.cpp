@@ -138,7 +138,7 @@ StepRecord Trainer::record_step(bool observed) {
   record.state_hash = state_hash();
   if (observed) {
     gradient_log_.settle(*backend_);
-    record.underflow_rate = gradient_log_.underflow_rate();
+    if (const auto counts = gradient_log_.cast_counts()) record.underflow_rate = counts->underflow_rate();
     gradient_log_.report(*observer_, iteration_, record.loss_scale);
   }
   // Where nobody checks gradients (scaler.enabled = false, say), a loss that is not finite is told of all the same.

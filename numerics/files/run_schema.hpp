@@ -135,8 +135,10 @@ struct StepRow {
   bool skipped = false;
   double grad_norm = 0;
   double lr = 0;
-  std::optional<double> underflow_rate{};  ///< where gradients were counted in this step
-  std::uint64_t state_hash = 0;            ///< 16 hex digits in the file
+  /// Where gradients were counted in this step and were cast: the share of their finite values that are not zero that the
+  /// casts made zero. (Older folders: that FP16 would make zero, whatever they were stored in.)
+  std::optional<double> underflow_rate{};
+  std::uint64_t state_hash = 0;  ///< 16 hex digits in the file
   double seconds = 0;
   bool operator==(const StepRow&) const = default;
 };

@@ -10,6 +10,9 @@
 // formula. Ours differs in one thing: the gradient's sigma is its root mean square in both, as the paper's formula has it
 // (sigma^2 + mu^2) and as a mean of 0 implies. The authors subtract the mean where the weight does not count, so that a
 // gradient of equal elements, however small, has sigma = 0 and is not scaled.
+//
+// u_min and u_max belong to FP16. Where gradients are stored in another format they move with its ends (in BF16 by 2^-109
+// and 2^112).
 #pragma once
 
 #include <array>
@@ -17,6 +20,7 @@
 #include <cstdint>
 
 #include "engine/amp/policies/layer_rule.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -37,13 +41,13 @@ struct AdaLossScaling : ConstantLossScale {
                       .minimum_excluded = true},
       PolicyParameter{.name = "u_min",
                       .fallback = 6e-8,
-                      .help = "smallest magnitude to be kept",
+                      .help = "smallest magnitude to be kept, in FP16",
                       .minimum = 0,
                       .maximum = 1,
                       .minimum_excluded = true},
       PolicyParameter{.name = "u_max",
                       .fallback = 6e4,
-                      .help = "largest magnitude of a scaled gradient",
+                      .help = "largest magnitude of a scaled gradient, in FP16",
                       .minimum = 1,
                       .maximum = 0x1p127},
       PolicyParameter{.name = "scale_upper_bound",
@@ -65,6 +69,12 @@ struct AdaLossScaling : ConstantLossScale {
     double u_min = 0, u_max = 0;
     double scale_upper_bound = 0, accum_upper_bound = 0;
   };
+  /// The same for gradients of another format.
+  static LayerParams in_format(LayerParams params, const FormatRange& range) {
+    params.u_min = std::ldexp(params.u_min, range.tie_to_zero - fp16_range.tie_to_zero);
+    params.u_max = std::ldexp(params.u_max, range.largest_exponent() - fp16_range.largest_exponent());
+    return params;
+  }
   /// Of a tensor's elements.
   struct Moments {
     double mean_square = 0;  ///< sigma^2 + mu^2

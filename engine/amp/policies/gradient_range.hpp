@@ -10,7 +10,7 @@
 #include "engine/amp/observation.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/exponent_histogram.hpp"
-#include "numerics/format.hpp"
+#include "numerics/format_range.hpp"
 #include "numerics/portability.hpp"
 
 namespace fp16lab::engine::amp {
@@ -39,8 +39,13 @@ FP16LAB_HD constexpr double exact_power_of_two(int exponent) {
   return double_from_bits(static_cast<std::uint64_t>(exponent + Binary64::bias) << Binary64::fraction_bits);
 }
 
-/// Magnitudes up to 2^fitting_exponent are finite in FP16, all of them; those up to twice that are but for the last 16.
-inline constexpr int fitting_exponent = Binary16::emax;
-static_assert(fitting_exponent == 15);
+/// The range that a step's gradients were stored in; FP16's where nothing was counted.
+FP16LAB_HD constexpr FormatRange range_of(const Observation& observation) {
+  return observation.statistics == nullptr ? fp16_range : observation.statistics->range;
+}
+/// Where a format ends: magnitudes up to 2^(end_exponent - 1) are finite in it, all of them; those up to twice that are
+/// but for the last few. 16 in FP16, 128 in BF16.
+FP16LAB_HD constexpr int end_exponent(const FormatRange& range) { return range.largest_exponent() + 1; }
+static_assert(end_exponent(fp16_range) == 16);
 
 }  // namespace fp16lab::engine::amp

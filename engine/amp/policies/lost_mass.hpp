@@ -11,7 +11,7 @@
 // binade too much: the safe side).
 //   peak      the largest top - k of late: it follows a larger one at once, and comes down by one binade after every
 //             `window` good steps that stayed below it. So a spike is remembered longer the higher it was.
-//   room      16 - (peak + k): binades from the peak to 2^16, where FP16 ends (65504 = 2^16 - 2^5)
+//   room      16 - (peak + k): binades from the peak to 2^16, where FP16 ends (65504 = 2^16 - 2^5); 128 in BF16
 //
 //   overflow  k goes down by the known excess: what takes the largest finite value seen before the rounding to 2^15, the
 //             last binade that is finite as a whole; by 1 at least. Values behind the first overflow are infinite before
@@ -113,10 +113,11 @@ struct LostMassScaling {
     const int k = floor_log2(observation.statistics == nullptr ? state.scale : observation.scale);
     const int top =
         observation.statistics == nullptr ? no_magnitude : upper_exponent(*observation.statistics);
+    const int end = end_exponent(range_of(observation));
     if (observation.found_inf) {
-      const int excess = top == no_magnitude ? 1 : top - fitting_exponent;
-      // Something was above 2^16, seen or not.
-      raise_peak(state, (top > end_exponent ? top : end_exponent) - k);
+      const int excess = top == no_magnitude ? 1 : top - (end - 1);
+      // Something was above 2^end, seen or not.
+      raise_peak(state, (top > end ? top : end) - k);
       state.scale = scale_of(k - (excess > 1 ? excess : 1));
       return;
     }
@@ -125,15 +126,13 @@ struct LostMassScaling {
       --state.peak;
       state.below = 0;
     }
-    const int room = end_exponent - (state.peak + k);
+    const int room = end - (state.peak + k);
     const bool near = room < params.headroom_bits - params.dead_band;
     if (near || (room > params.headroom_bits && loses(*observation.statistics, params.target_lost_mass)))
-      state.scale = scale_of(end_exponent - params.headroom_bits - state.peak);
+      state.scale = scale_of(end - params.headroom_bits - state.peak);
   }
 
  private:
-  static constexpr int end_exponent = fitting_exponent + 1;
-
   FP16LAB_HD static bool raise_peak(State& state, int magnitude) {
     if (magnitude < state.peak) return false;
     state.peak = magnitude;
@@ -144,8 +143,8 @@ struct LostMassScaling {
   /// By the upper end of what the counts allow. Each of the two has units of its own, so their masses are not added; if
   /// neither loses more than a share, their sum does not.
   FP16LAB_HD static bool loses(const GradientStatistics& statistics, double share) {
-    return lost_l1_share(range_mass(statistics.weight, fp16_range, 1.0)).upper > share ||
-           lost_l1_share(range_mass(statistics.activation, fp16_range, 1.0)).upper > share;
+    return lost_l1_share(range_mass(statistics.weight, statistics.range, 1.0)).upper > share ||
+           lost_l1_share(range_mass(statistics.activation, statistics.range, 1.0)).upper > share;
   }
 };
 static_assert(std::is_trivially_copyable_v<LostMassScaling::State>);

@@ -10,6 +10,7 @@
 //   * Where all gradients are zero, its x is log2(0) = -infinity, which stays in the averages for ever. Such a step says
 //     nothing about the size of gradients: here it leaves the averages, and S, as they are.
 //   * Its exponent has the number 16, whatever log_max is. Here both are log_max.
+// log_max belongs to FP16, which ends at 2^16; in another format it moves with the end (by 112 in BF16).
 // And two things are otherwise, because of what is known here:
 //   * The counts give x to a binade. Its upper edge is taken, so S is up to a factor 2 lower than the peer's.
 //   * The averages are FP64 (the peer's are FP32): sigma is a difference of squares of numbers that may be near -20.
@@ -52,11 +53,12 @@ struct LogMaxScaling {
                       .help = "how many sigmas above the average must not overflow",
                       .minimum = 0,
                       .maximum = 1000},
-      PolicyParameter{.name = "log_max",
-                      .fallback = 16,
-                      .help = "log2 of what counts as an overflow",
-                      .minimum = -100,
-                      .maximum = 100},
+      PolicyParameter{
+          .name = "log_max",
+          .fallback = 16,
+          .help = "log2 of what counts as an overflow in FP16; it moves with the end of another format",
+          .minimum = -100,
+          .maximum = 100},
       min_scale_parameter(1),
       max_scale_parameter(16384)};
   static constexpr bool wants_statistics = true;
@@ -89,7 +91,8 @@ struct LogMaxScaling {
   static State initial(const Params& params) { return {.scale = params.initial_scale}; }
 
   FP16LAB_HD static void update(State& state, const Params& params, const Observation& observation) {
-    double x = params.log_max;
+    const double log_max = params.log_max + (end_exponent(range_of(observation)) - end_exponent(fp16_range));
+    double x = log_max;
     if (!observation.found_inf) {
       if (observation.statistics == nullptr) return;
       const int largest = upper_exponent(observation.statistics->weight);
@@ -106,8 +109,7 @@ struct LogMaxScaling {
     const double slow = state.slow_mean / (1.0 - state.beta2_power);
     const double variance = state.slow_square / (1.0 - state.beta2_power) - slow * slow;
     const double sigma = variance > 0.0 ? functions::square_root_f64(variance) : 0.0;
-    state.scale =
-        static_cast<float>(power_of_two_of(params.log_max - (mu + params.overflow_std_dev * sigma)));
+    state.scale = static_cast<float>(power_of_two_of(log_max - (mu + params.overflow_std_dev * sigma)));
   }
 
   /// log2 of a normal number above zero, within 2^-50 (1 + its magnitude); exact for powers of two.

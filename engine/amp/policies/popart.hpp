@@ -1,6 +1,6 @@
 // Graphcore's automatic loss scaling: a histogram of two bins decides, and never needs an overflow.
 //
-// An edge lies at bin_edge_location x 65504. Every update_period steps, with what gradients (weights and activations)
+// An edge lies at bin_edge_location x the format's largest number: 65504 in FP16. Every update_period steps, with what gradients (weights and activations)
 // were counted since the last decision: if more than threshold_upper_count_proportion of them lie above the edge, S is
 // multiplied by backoff_factor, otherwise by growth_factor. (The text of the peer's header has it the other way round;
 // its code does this.)
@@ -20,7 +20,6 @@
 
 #include "engine/amp/policies/gradient_range.hpp"
 #include "engine/amp/policy_parameters.hpp"
-#include "numerics/format.hpp"
 #include "numerics/portability.hpp"
 
 namespace fp16lab::engine::amp {
@@ -30,7 +29,7 @@ struct PopartScaling {
   static constexpr std::string_view rule =
       "every update_period steps: S *= backoff_factor if more than threshold_upper_count_proportion of the "
       "gradients "
-      "lie above bin_edge_location x 65504, else S *= growth_factor";
+      "lie above bin_edge_location x the largest number (FP16: 65504), else S *= growth_factor";
   static constexpr std::string_view source =
       "graphcore/popart willow/include/popart/sessionoptions.hpp (AutomaticLossScalingSettings), "
       "willow/src/popx/op/lossscaleupdatex.cpp";
@@ -40,7 +39,7 @@ struct PopartScaling {
       backoff_factor_parameter(0.5),
       PolicyParameter{.name = "bin_edge_location",
                       .fallback = 0.125,
-                      .help = "edge between the two bins, as a part of FP16's largest number",
+                      .help = "edge between the two bins, as a part of the format's largest number",
                       .minimum = 0x1p-24,
                       .maximum = 1},
       PolicyParameter{.name = "threshold_upper_count_proportion",
@@ -63,8 +62,9 @@ struct PopartScaling {
     float backoff_factor = 0.5f;
     std::int32_t update_period = 1;
     double threshold = 1e-7;
-    std::int32_t upper_bin = 12;  ///< the lowest bin of which a part lies above the edge
-    std::int32_t full_bin = 12;   ///< the same at S times 2^dead_band
+    double edge = 0.125;  ///< as a part of the largest number
+    std::int32_t dead_band = 0;
+    std::uint32_t unused = 0;
   };
   struct State {
     float scale = 1.0f;
@@ -75,25 +75,22 @@ struct PopartScaling {
     std::uint64_t overflows = 0;
   };
   static Params params(const PolicyValues& values) {
-    constexpr double largest = 65504;
-    static_assert(Binary16::emax == 15 && Binary16::precision == 11, "65504 = 2^16 - 2^5");
-    // Bin e = (2^e, 2^(e+1)] reaches above the edge if 2^(e+1) does.
-    const double edge = values.real("bin_edge_location") * largest;
-    const int below = floor_log2(edge);  // 2^below <= edge < 2^(below+1)
     return {.initial_scale = values.f32("initial_scale"),
             .growth_factor = values.f32("growth_factor"),
             .backoff_factor = values.f32("backoff_factor"),
             .update_period = values.count("update_period"),
             .threshold = values.real("threshold_upper_count_proportion"),
-            .upper_bin = below,
-            .full_bin = below - values.count("dead_band")};
+            .edge = values.real("bin_edge_location"),
+            .dead_band = values.count("dead_band")};
   }
   static State initial(const Params& params) { return {.scale = params.initial_scale}; }
 
   FP16LAB_HD static void update(State& state, const Params& params, const Observation& observation) {
     if (observation.statistics != nullptr) {
-      add(state, params, observation.statistics->weight);
-      add(state, params, observation.statistics->activation);
+      // Bin e = (2^e, 2^(e+1)] reaches above the edge if 2^(e+1) does: from the one with 2^e <= edge < 2^(e+1) on.
+      const int upper_bin = floor_log2(params.edge * observation.statistics->range.largest());
+      add(state, upper_bin, upper_bin - params.dead_band, observation.statistics->weight);
+      add(state, upper_bin, upper_bin - params.dead_band, observation.statistics->activation);
     }
     if (observation.found_inf) ++state.overflows;
     if (++state.steps < static_cast<std::uint32_t>(params.update_period)) return;
@@ -106,13 +103,14 @@ struct PopartScaling {
   }
 
  private:
-  FP16LAB_HD static void add(State& state, const Params& params, const ExponentHistogram& histogram) {
+  /// Counts lie above the edge from upper_bin on, and at S times 2^dead_band from full_bin on.
+  FP16LAB_HD static void add(State& state, int upper_bin, int full_bin, const ExponentHistogram& histogram) {
     std::uint64_t finite = 0;
     for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
       const std::uint64_t count = histogram.at(e);
       finite += count;
-      if (e >= params.upper_bin) state.upper += count;
-      if (e >= params.full_bin) state.full += count;
+      if (e >= upper_bin) state.upper += count;
+      if (e >= full_bin) state.full += count;
     }
     const std::uint64_t beyond = histogram.infinite + histogram.nan;
     state.upper += beyond;

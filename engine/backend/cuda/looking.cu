@@ -1,6 +1,7 @@
 // Exponent counts and digests: the numbers that a run reports about itself.
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "engine/backend/cuda/backend_impl.hpp"
@@ -175,6 +176,10 @@ void CudaBackend::histogram(const Tensor& x, CastProbe& probe) {
   checks::histogram(x);
   ProbeCounts* const counts = counts_of(&probe, x.element_count());
   count(x, counts->before, counts->after);
+}
+
+void CudaBackend::histogram(const Tensor& /*x*/, Fp8Rounding /*format*/, CastProbe& /*probe*/) {
+  throw std::invalid_argument("histogram: FP8 roundings are emulated only");
 }
 
 void CudaBackend::settle(std::span<CastProbe* const> probes) {

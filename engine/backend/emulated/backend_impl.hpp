@@ -94,6 +94,7 @@ class EmulatedBackend final : public Backend {
   // looking.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;
   void histogram(const Tensor& x, CastProbe& probe) override;
+  void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) override;  // gemm.cpp
   void settle(std::span<CastProbe* const> /*probes*/) override {}  // counts are complete at once
   std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
   std::uint64_t digest(std::span<const DigestItem> items) override;

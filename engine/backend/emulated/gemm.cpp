@@ -42,6 +42,27 @@ Tensor EmulatedBackend::rounded_to_fp8(const Tensor& x) {
   return codes;
 }
 
+void EmulatedBackend::histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) {
+  checks::histogram(x);
+  const auto count_stored = [&](auto tag) {
+    using F = decltype(tag);
+    const Tensor codes = rounded_to_fp8<F>(x);
+    const auto* const from = reinterpret_cast<const SmallFloat<F>*>(codes.data());
+    Strip wide;
+    for_each_strip_of(x.element_count(), [&](std::int64_t first, std::int64_t count) {
+      const std::span<float> strip = std::span(wide).first(static_cast<std::size_t>(count));
+      widen(std::span(from + first, strip.size()), strip);
+      count_exponents(std::span<const float>(strip), probe.after);
+    });
+  };
+  if (format == Fp8Rounding::e4m3)
+    count_stored(Fp8E4M3{});
+  else
+    count_stored(Fp8E5M2{});
+  count(x, probe.before);
+  probe.counted += static_cast<std::uint64_t>(x.element_count());
+}
+
 template <class A, class B>
 void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a,
                                const Tensor& b) {
