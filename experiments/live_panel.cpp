@@ -110,9 +110,9 @@ std::string bar(const RangeCounts& ranges, int width, PanelStyle style) {
   return line + std::string(static_cast<std::size_t>(std::max(width - used, 0)), ' ');
 }
 
-double lost_share(const RangeCounts& zones) {
-  const std::uint64_t values = zones.total - zones.zero - zones.infinite - zones.nan;
-  return values == 0 ? 0 : static_cast<double>(zones.lost.lower) / static_cast<double>(values);
+double lost_share(const RangeCounts& of) {
+  const std::uint64_t values = of.total - of.zero - of.infinite - of.nan;
+  return values == 0 ? 0 : static_cast<double>(of.lost.lower) / static_cast<double>(values);
 }
 
 std::string layer_line(const LiveLayer& layer, int name_width, int columns, PanelStyle style) {
@@ -120,14 +120,14 @@ std::string layer_line(const LiveLayer& layer, int name_width, int columns, Pane
   if (static_cast<int>(name.size()) > name_width)
     name = name.substr(name.size() - static_cast<std::size_t>(name_width));  // the end tells layers apart
   const bool cast = layer.casts.values > 0;
-  const RangeCounts& zones = cast ? layer.zones : layer.in_fp16;
+  const RangeCounts& ranges = cast ? layer.zones : layer.in_fp16;
   const std::string rate =
       cast ? fmt::format(" {:5.1f}% lost", 100 * layer.casts.underflow_rate())
-           : fmt::format(" {:5.1f}% would", 100 * lost_share(zones));
+           : fmt::format(" {:5.1f}% would", 100 * lost_share(ranges));
   const int width = columns - name_width - 2 - static_cast<int>(rate.size());
   std::string line = fmt::format("{:<{}}  ", name, name_width);
   if (width < smallest_bar) return line + rate;
-  return line + bar(zones, width, style) + rate;
+  return line + bar(ranges, width, style) + rate;
 }
 
 std::string legend(const LiveView& view, PanelStyle style) {

@@ -75,8 +75,7 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   SummaryRow row;
   row.label = configuration.label;
   row.runs = static_cast<int>(configuration.runs.size());
-  double underflow = 0, seconds = 0;
-  std::uint64_t observed = 0;
+  double seconds = 0;
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
     if (run.missing) row.missing.push_back(run.name);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "numerics/files/run_folder.hpp"
 #include "tests/experiments/small_runs.hpp"
 
 namespace fp16lab::experiments {
@@ -61,6 +62,9 @@ TEST_F(Sweep, RunsTheGridOnceAndSumsItUp) {
   EXPECT_NE(first.out.find("FP32"), std::string::npos) << first.out;
   EXPECT_NE(first.out.find("2^3"), std::string::npos) << first.out;
   EXPECT_EQ(first.out.find("error"), std::string::npos);
+  EXPECT_EQ(json::parse(written(all_runs[2])).at("name"), "fixed-2p3");
+  EXPECT_EQ(column("out/summary.csv", "configuration"),
+            (std::vector<std::string>{"\"FP32\"", "\"fixed-2p3: FP16 S=2^3\""}));
   EXPECT_EQ(column("out/summary.csv", "runs"), (std::vector<std::string>{"2", "2"}));
   const json summary = json::parse(read("out/summary.json"));
   ASSERT_EQ(summary.size(), 1u);
@@ -430,6 +434,17 @@ TEST_F(Underflow, TheLossGradientsUnderflowLessAsTheScaleRises) {
   ASSERT_EQ(rates.size(), 4u);
   EXPECT_GT(std::stod(rates[1]), std::stod(rates[2]));
   EXPECT_GT(std::stod(rates[2]), std::stod(rates[3]));
+  // FP32 casts nothing; what FP16 would do is another column. The others' rates are what their folders counted.
+  EXPECT_EQ(rates[0], "");
+  EXPECT_GT(std::stod(column("out/exp_underflow.csv", "loss_gradient_underflow_in_fp16").at(0)), 0);
+  std::uint64_t lost = 0, values = 0;
+  for (const char* const run : {"autoencoder-none-seed1", "autoencoder-none-seed2"})
+    for_each_histogram(folder_ / "out" / run, [&](const HistogramRow& row) {
+      if (row.tensor != "loss.prediction") return;
+      lost += row.after.zero - row.before.zero;
+      values += row.before.finite_nonzero();
+    });
+  EXPECT_EQ(std::stod(rates[1]), static_cast<double>(lost) / static_cast<double>(values));
 }
 
 }  // namespace
