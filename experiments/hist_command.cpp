@@ -14,6 +14,7 @@
 #include "experiments/commands.hpp"
 #include "experiments/exact_dumps.hpp"
 #include "experiments/input_paths.hpp"
+#include "experiments/replay/fixed_scale.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_folder.hpp"
@@ -173,6 +174,27 @@ std::vector<std::uint64_t> recorded_steps(const std::filesystem::path& run) {
   return steps;
 }
 
+/// The suggestion, which was made of one step, tried on every step that the run recorded; nothing where there is none.
+std::optional<FixedScaleReplay> replayed(const std::filesystem::path& run,
+                                         const analysis::SuggestedScale& suggestion) {
+  if (!suggestion.suggested) return std::nullopt;
+  try {
+    return replay_fixed_scale(RecordedRun(run), *suggestion.suggested);
+  } catch (const std::runtime_error& error) {
+    fmt::print(stderr, "note: the suggested scale was not replayed: {}\n", error.what());
+    return std::nullopt;
+  }
+}
+
+Json replay_json(const FixedScaleReplay& replay) {
+  return {{"log2_scale", replay.log2_scale},
+          {"steps", replay.steps},
+          {"overflows", replay.overflows},
+          {"unknown", replay.unknown},
+          {"first", replay.first == 0 ? Json(nullptr) : Json(replay.first)},
+          {"highest", replay.highest ? Json(*replay.highest) : Json(nullptr)}};
+}
+
 void show_run(const HistCommand& command, const std::filesystem::path& run) {
   const std::vector<std::uint64_t> steps = recorded_steps(run);
   if (steps.empty())
@@ -204,7 +226,10 @@ void show_run(const HistCommand& command, const std::filesystem::path& run) {
   const std::string subject = fmt::format(
       "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
       step);
-  show(command, tensors, subject, scale, Json::object());
+  const std::optional<FixedScaleReplay> replay = replayed(run, analysis::suggest_scale(tensors.report()));
+  show(command, tensors, subject, scale,
+       replay ? Json{{"suggestion_replay", replay_json(*replay)}} : Json::object());
+  if (replay && !command.json) fmt::print("{}\n", sentence(*replay));
 }
 
 Json shape_json(const std::vector<std::uint64_t>& shape) {
