@@ -17,6 +17,7 @@
 #include "experiments/commands.hpp"
 #include "experiments/input_paths.hpp"
 #include "experiments/name_selection.hpp"
+#include "experiments/replay/fixed_scale.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_folder.hpp"
@@ -228,6 +229,28 @@ std::string titles_of(const std::vector<DType>& formats) {
   return fmt::format("{}", fmt::join(titles, ", "));
 }
 
+/// The suggestion, which was made of one step, tried on every step that the run recorded, each tensor in the format that held it; nothing
+/// where there is none.
+std::optional<FixedScaleReplay> replayed(const std::filesystem::path& run,
+                                         const analysis::SuggestedScale& suggestion) {
+  if (!suggestion.suggested) return std::nullopt;
+  try {
+    return replay_fixed_scale(RecordedRun(run), *suggestion.suggested);
+  } catch (const std::runtime_error& error) {
+    fmt::print(stderr, "note: the suggested scale was not replayed: {}\n", error.what());
+    return std::nullopt;
+  }
+}
+
+Json replay_json(const FixedScaleReplay& replay) {
+  return {{"log2_scale", replay.log2_scale},
+          {"steps", replay.steps},
+          {"overflows", replay.overflows},
+          {"unknown", replay.unknown},
+          {"first", replay.first == 0 ? Json(nullptr) : Json(replay.first)},
+          {"highest", replay.highest ? Json(*replay.highest) : Json(nullptr)}};
+}
+
 void show_run(const HistCommand& command, const std::filesystem::path& run, NameSelection& selection) {
   const std::vector<std::uint64_t> steps = recorded_steps(run);
   if (steps.empty())
@@ -269,7 +292,15 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   const std::string subject = fmt::format(
       "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
       step);
-  show(command, tensors, subject, question, suggestions_of(tensors.report, question.formats), Json::object());
+  const std::vector<analysis::SuggestedScale> suggestions =
+      suggestions_of(tensors.report, question.formats);
+  const auto stored = std::find(question.formats.begin(), question.formats.end(), stored_format(rows));
+  std::optional<FixedScaleReplay> replay;
+  if (stored != question.formats.end())
+    replay = replayed(run, suggestions[static_cast<std::size_t>(stored - question.formats.begin())]);
+  show(command, tensors, subject, question, suggestions,
+       replay ? Json{{"suggestion_replay", replay_json(*replay)}} : Json::object());
+  if (replay && !command.json) fmt::print("{}\n", sentence(*replay));
 }
 
 Json shape_json(const std::vector<std::uint64_t>& shape) {

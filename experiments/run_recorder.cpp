@@ -151,8 +151,7 @@ void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
 }
 
 void RunRecorder::write_culprits(const engine::OverflowRecord& record) {
-  for (const engine::OverflowCulprit& culprit : record.culprits) {
-    const CulpritRow row = culprit_row(record.step, culprit);
+  for (const CulpritRow& row : culprit_rows(record)) {
     writer_->append(row);
     message(analysis::culprit_line(row));
   }

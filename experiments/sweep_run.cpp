@@ -130,7 +130,7 @@ class SweepRunner {
       progress_.message(
           fmt::format("sweep: {} of {} runs are already complete", outcome_.done_before, plan_->runs.size()));
     while (true) {
-      while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start(jobs_[next_++]);
+      while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start_next();
       if (running_.empty()) break;
       reap();
       if (progress_.due()) show();
@@ -141,6 +141,16 @@ class SweepRunner {
   }
 
  private:
+  /// Where that cannot be done, the sweep ends: the others stop, all at once, before they are waited for.
+  void start_next() {
+    try {
+      start(jobs_[next_++]);
+    } catch (...) {
+      for (RunningJob& running : running_) running.process->stop();
+      throw;
+    }
+  }
+
   void start(const Job& job) {
     const std::filesystem::path config = written_->file_of(*job.run);
     const int threads = std::max(1, common_->threads / static_cast<int>(parallel_));

@@ -30,8 +30,9 @@ void add_train_options(CLI::App& app, TrainArguments& arguments) {
       "--graph", arguments.graph,
       "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");
   app.add_flag("--explain-overflow", arguments.explain_overflow,
-               "For every overflow the operation that made the first Inf or NaN, and what would have saved "
-               "it: on stderr and in culprits.jsonl, as observe.explain_overflow");
+               "For every overflow the operation that made the first Inf or NaN, and the greatest lower loss "
+               "scale at which the whole step is finite, found by doing its backward passes again: on stderr "
+               "and in culprits.jsonl, as observe.explain_overflow");
   app.add_flag(
          "--live{auto}", arguments.live,
          "Show a panel that is redrawn in place of the progress line: scale, skips, underflow by layer. "

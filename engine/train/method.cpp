@@ -28,8 +28,12 @@ void Supervised::run(Iteration& iteration) {
     }
   }
   iteration.unscale(optimizer);  // detect
-  while (iteration.rescue(optimizer)) {
+  const auto backward_again = [&] {
     for (const Variable& part : kept) iteration.backward(part, options);
+  };
+  iteration.find_finite_scale(optimizer, backward_again);
+  while (iteration.rescue(optimizer)) {
+    backward_again();
     iteration.unscale(optimizer);
   }
   if (options.retain_graph) iteration.tape().reset();

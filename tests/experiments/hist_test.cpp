@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/experiments/replay_folder.hpp"
 #include "tests/experiments/small_runs.hpp"
 #include "tests/support/array_files.hpp"
 
@@ -321,6 +322,28 @@ TEST_F(Hist, ARunAndADumpInOneCall) {
   EXPECT_LT(result.out.find("fc1.weight"), result.out.find("\ng "));
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.gp")));
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
+}
+
+TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
+  // The last step alone would have 2^12 and more; the first one overflows there.
+  MadeStep wild, tame;
+  wild.tensors.push_back({.values = {32, 0x1p-10}});
+  tame.tensors.push_back({.values = {0.5, 0x1p-10}});
+  make_run(path("made"), {wild, tame});
+  const json last = hist({path("made")});
+  EXPECT_EQ(last.at("suggestion").at("suggested"), 14);
+  const json& replay = last.at("suggestion_replay");
+  EXPECT_EQ(replay.at("log2_scale"), 14);
+  EXPECT_EQ(replay.at("steps"), 2);
+  EXPECT_EQ(replay.at("overflows"), 1);
+  EXPECT_EQ(replay.at("first"), 1);
+  EXPECT_EQ(replay.at("highest"), 10);
+  EXPECT_THAT(
+      fp16lab({"hist", path("made")}).out,
+      HasSubstr("Replayed over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is step 1). "
+                "2^10 is the largest"));
+  EXPECT_THAT(fp16lab({"hist", path("made"), "--step", "1"}).out,
+              HasSubstr("no gradient overflows in any of them"));
 }
 
 /// A line of histograms.jsonl as its own tensor carried it.

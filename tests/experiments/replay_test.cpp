@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 
+#include "experiments/replay/fixed_scale.hpp"
 #include "tests/experiments/replay_folder.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -346,6 +347,36 @@ TEST_F(Replay, SaysWhatIsWrongWithARun) {
   make_run(folder(), {weights({1}), weights({1})});
   append("{\"step\":2}");
   EXPECT_THAT(error(), HasSubstr("histograms.jsonl:3: the key 'tensor' is missing"));
+}
+
+// A suggestion that was made of one step, on the others. 32 * 2^12 is beyond 65520, 32 * 2^11 too, 32 * 2^10 is not.
+TEST_F(Replay, AFixedScaleIsTriedOnEveryRecordedStep) {
+  make_run(folder(), {weights({3, 0x1p-30}), weights({32, 0x1p-30}), MadeStep{}, weights({3, 0x1p-30})});
+  const RecordedRun run(folder());
+  const FixedScaleReplay high = replay_fixed_scale(run, 12), low = replay_fixed_scale(run, 10);
+  EXPECT_EQ(high.steps, 3u) << "one has no histograms";
+  EXPECT_EQ(high.overflows, 1u);
+  EXPECT_EQ(high.unknown, 0u);
+  EXPECT_EQ(high.first, 2u);
+  EXPECT_EQ(high.highest, 10);
+  EXPECT_FALSE(high.holds());
+  EXPECT_EQ(
+      sentence(high),
+      "Replayed over all 3 recorded steps: at 2^12 gradients overflow in 1 (the first is step 2). 2^10 is "
+      "the largest scale at which they surely overflow in none.");
+  EXPECT_TRUE(low.holds());
+  EXPECT_EQ(low.highest, 10);
+  EXPECT_EQ(sentence(low),
+            "Replayed over all 3 recorded steps: at 2^10 no gradient overflows in any of them.");
+}
+
+TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
+  make_run(folder(), {weights({3}), weights({infinity})});
+  const FixedScaleReplay replay = replay_fixed_scale(RecordedRun(folder()), -1);
+  EXPECT_EQ(replay.overflows, 0u);
+  EXPECT_EQ(replay.unknown, 1u) << "infinite at 1: at 1/2 it may be a number";
+  EXPECT_FALSE(replay.highest.has_value());
+  EXPECT_THAT(sentence(replay), HasSubstr("may overflow in 1 (the first is step 2). No scale down to 2^-24"));
 }
 
 }  // namespace

@@ -239,6 +239,25 @@ TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
   EXPECT_EQ(sweep().exit_code, 0);
 }
 
+TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
+  // Two at a time: a long one, a short one, and behind it one whose configuration cannot be written.
+  write_config("20");
+  testing_support::write_bytes(folder_ / "sweep.toml",
+                               "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1]\n"
+                               "[[variant]]\nname = \"long\"\nset = [\"train.steps=1000000\"]\n"
+                               "[[variant]]\nname = \"short\"\nset = [\"train.steps=400\"]\n"
+                               "[[variant]]\nname = \"broken\"\nset = [\"train.steps=21\"]\n");
+  std::filesystem::create_directories(path("out/plan/small-broken-seed1.toml/in-the-way"));
+  const auto result =
+      fp16lab({"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_NE(result.err.find("small-broken-seed1.toml"), std::string::npos) << result.err;
+  EXPECT_NE(written("small-long-seed1").find("\"stopped\""), std::string::npos)
+      << written("small-long-seed1");
+  EXPECT_GT(rows("small-long-seed1"), 1u);
+  EXPECT_FALSE(std::filesystem::is_empty(path("out/small-long-seed1/checkpoints")));
+}
+
 TEST_F(Sweep, CtrlCStopsTheRunAndTheSweep) {
   const std::filesystem::path config = write_sweep("1000000");
   testing_support::Spawned child(fp16lab_binary,
