@@ -35,8 +35,9 @@ Planner planner_of_convolutions(DType dtype) {
   return {&tile::plan_gathered, tile::gather_shapes.data(), tile::gather_shapes.size()};
 }
 
-/// The least outputs that take tiles of `size`, at least two of them along both axes, the last ones not full; extents are
-/// multiples of the steps. nullopt where the planner chooses that size for none.
+/// The outputs of least m^2 + n^2 (so that tiles go round along both axes) that take tiles of `size`, at least two of them
+/// along each axis, the last ones not full; extents are multiples of the steps. nullopt where the planner chooses that size
+/// for none.
 std::optional<Outputs> least_outputs(const Planner& planner, Size size, int multiprocessors,
                                      std::int64_t step_m, std::int64_t step_n) {
   const tile::Shape& shape = planner.shapes[static_cast<std::size_t>(size)];
@@ -46,7 +47,8 @@ std::optional<Outputs> least_outputs(const Planner& planner, Size size, int mult
   for (std::int64_t tiles_m = 2; tiles_m * 2 <= most_tiles; ++tiles_m)
     for (std::int64_t tiles_n = 2; tiles_m * tiles_n <= most_tiles; ++tiles_n) {
       const Outputs outputs{.m = below(tiles_m * shape.m, step_m), .n = below(tiles_n * shape.n, step_n)};
-      const bool less = !least || outputs.m * outputs.n < least->m * least->n;
+      const auto squares = [](const Outputs& x) { return x.m * x.m + x.n * x.n; };
+      const bool less = !least || squares(outputs) < squares(*least);
       if (less && planner.plan(outputs, multiprocessors).size == size) least = outputs;
     }
   return least;

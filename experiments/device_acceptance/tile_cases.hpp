@@ -18,7 +18,7 @@ struct TiledProduct {
   engine::tile::Size size{};  ///< of tile::mma_shapes; FP32: of tile::fma_shapes
   std::int64_t m = 0, n = 0;
 };
-/// For every operand type and every size that the planner can choose, the one of least outputs.
+/// For every operand type and every size that the planner can choose, the smallest one, nearly square.
 std::vector<TiledProduct> tiled_products(int multiprocessors);
 
 enum class ConvolutionPass : std::uint8_t { forward, input_gradient, weight_gradient };

@@ -156,7 +156,8 @@ TEST(Goals, BitsPassOnlyIfSomethingWasCompared) {
   EXPECT_EQ(none_differ(settings(false), "g", 0, 5, "words").verdict, Verdict::pass);
   EXPECT_EQ(none_differ(settings(false), "g", 1, 5, "words").verdict, Verdict::missed);
   EXPECT_EQ(none_differ(settings(false), "g", 0, 0, "words").verdict, Verdict::missed);
-  EXPECT_EQ(none_differ(settings(true), "g", 0, 5, "words").verdict, Verdict::rehearsed) << "it is no evidence";
+  EXPECT_EQ(none_differ(settings(true), "g", 0, 5, "words").verdict, Verdict::rehearsed)
+      << "it is no evidence";
   EXPECT_EQ(none_differ(settings(true), "g", 1, 5, "words").verdict, Verdict::missed) << "but it may fail";
 }
 

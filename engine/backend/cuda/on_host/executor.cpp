@@ -15,6 +15,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
+#include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "engine/backend/cuda/on_host/stack_switch.hpp"
 
 namespace fp16lab::engine::on_host {
@@ -134,6 +135,7 @@ class Machine {
   Schedule default_schedule = Schedule::ascending;
   int multiprocessors = 4;
   std::function<bool(const Launch&)> watcher;
+  bool (*replaced_opt_in)(std::size_t, std::size_t) = nullptr;
 
   void block_barrier() { wait(Waiting::for_block); }
 
@@ -386,7 +388,9 @@ void perform(const DelayedCopy& copy) {
 const Place& place() { return machine().place(); }
 int lane_of_thread() { return static_cast<int>(machine().place().thread.x % warp_size); }
 
-void execute(const Launch& launch, Schedule schedule, const std::function<void()>& thread_body) {
+void execute(const Launch& asked, Schedule schedule, const std::function<void()>& thread_body) {
+  Launch launch = asked;
+  if (machine().replaced_opt_in != nullptr) launch.opts_in = machine().replaced_opt_in;
   if (launch.threads == 0 || launch.threads > 1024)
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.threads) +
                            " threads in a block; from 1 to 1024 are possible");
@@ -405,6 +409,7 @@ Schedule current_schedule() { return machine().default_schedule; }
 void set_multiprocessors(int count) { machine().multiprocessors = count; }
 int multiprocessors() { return machine().multiprocessors; }
 void watch_launches(std::function<bool(const Launch&)> watcher) { machine().watcher = std::move(watcher); }
+void replace_opt_in(bool (*opts_in)(std::size_t, std::size_t)) { machine().replaced_opt_in = opts_in; }
 
 void block_barrier() { machine().block_barrier(); }
 void warp_barrier(std::uint32_t mask) { machine().meet(mask, nullptr, 0, nullptr); }
