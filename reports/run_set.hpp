@@ -41,7 +41,7 @@ struct Workload {
 struct RunSet {
   std::vector<Run> runs;
   std::vector<Workload> workloads;  ///< by name
-  std::vector<std::string> notes;   ///< unfinished or missing runs, torn lines, repeated seeds, several builds
+  std::vector<std::string> notes;  ///< unfinished or missing runs, torn lines, repeated seeds, several builds
   std::vector<std::string> builds;  ///< fp16lab::builds_of its runs, each once
   std::size_t missing() const;      ///< how many of `runs`
 };

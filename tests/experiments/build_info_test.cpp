@@ -26,8 +26,9 @@ class BuildInfo : public testing::Test {
     std::ofstream(sources_ / file) << text;
   }
   void git(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"git", "-c", "user.name=a", "-c", "user.email=a@b"});
-    const auto done = testing_support::run_program("/usr/bin/env", arguments, sources_);
+    arguments.insert(arguments.begin(), {"git", "-C", sources_.string(), "-c", "user.name=a", "-c",
+                                         "user.email=a@b", "-c", "commit.gpgsign=false"});
+    const auto done = testing_support::run_program("/usr/bin/env", arguments, temporary_.path());
     ASSERT_EQ(done.exit_code, 0) << done.err;
   }
   void commit() const {

@@ -126,6 +126,11 @@ TEST_F(Sweep, RunsOfAnotherBuildAreToldAndNotMixedUnasked) {
   expect_one_line_error(sweep({"--quiet"}), 2,
                         "1 of 4 runs were finished by another build (0123456789ab-dirty-deadbeef (");
   expect_one_line_error(fp16lab({"report", path("out")}), 2, "these runs were made by 2 builds");
+  const auto compared = fp16lab({"compare", path("out/" + all_runs[0]), path("out/" + all_runs[1])});
+  EXPECT_EQ(compared.exit_code, 0) << "to compare builds is what it may be for";
+  EXPECT_NE(compared.out.find("the runs were made by different builds: A by 0123456789ab-dirty-deadbeef"),
+            std::string::npos)
+      << compared.out;
   const auto mixed = sweep({"--mix-builds"});
   EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
   EXPECT_NE(mixed.err.find("first small-fp32-seed1"), std::string::npos) << mixed.err;
@@ -429,9 +434,9 @@ TEST_F(Underflow, AClaimThatDoesNotHoldFails) {
 
 TEST_F(Underflow, FindsItsConfigurationFromAnyFolderAndSaysWhereItWrites) {
   write_config();
-  const auto result =
-      run_inside("exp_underflow", {"--seed", "1", "--set", "data.path=" + path("data"), "--set", "train.steps=1",
-                                   "--set", "train.batch_size=20", "--set", "train.accumulate=1"});
+  const auto result = run_inside(
+      "exp_underflow", {"--seed", "1", "--set", "data.path=" + path("data"), "--set", "train.steps=1",
+                        "--set", "train.batch_size=20", "--set", "train.accumulate=1"});
   EXPECT_NE(result.out.find("verdict: "), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("exp_underflow: writes into results/exp_underflow\n"), std::string::npos)
       << result.err;
