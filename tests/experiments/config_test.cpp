@@ -97,6 +97,8 @@ TEST(Config, DefaultsSatisfyTheirOwnTable) {
     RunConfig config;
     if (key.parameter != nullptr && value_text(defaults, key).empty()) continue;  // not of policy none
     EXPECT_NO_THROW(apply_setting(config, key.name + " = " + value_text(defaults, key), "--set")) << key.name;
+    EXPECT_EQ(config.data.test_subset_is_set, key.name == "data.test_subset") << key.name;
+    config.data.test_subset_is_set = false;
     EXPECT_EQ(config, defaults);
   }
   EXPECT_NO_THROW(validate_config(defaults, "defaults"));
