@@ -236,7 +236,7 @@ TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
       check("charlm_lstm", "fashion-mnist"),
       "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
   EXPECT_EQ(check("lenet5", "bible-kjv"),
-            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist");
+            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist or random-images");
   EXPECT_EQ(check("regression", "text"),
             "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
   for (const Workload& workload : known_workloads()) {

@@ -148,7 +148,10 @@ class Commands {
     words.erase(words.begin());
     for (std::size_t i = 0; i + 1 < words.size(); ++i)
       if (words[i] == "-c") words[i + 1] = (sources / words[i + 1]).string();
-    if (words.empty() || words.front() != "list") words.insert(words.end(), {"-o", "run", "--threads", "1"});
+    for (std::string& word : words)
+      if (word.ends_with(".safetensors")) word = (shown.folder / word).string();
+    if (words.empty() || words.front() != "list")
+      words.insert(words.end(), {"-o", (shown.folder / "run").string(), "--threads", "1"});
     const testing_support::Finished result = testing_support::run_program(program, words, shown.folder);
     shown.output = result.out + result.err;
     shown.exit_code = result.exit_code;
