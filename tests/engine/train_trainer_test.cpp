@@ -252,8 +252,8 @@ TEST(Trainer, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
       std::vector<std::uint64_t> actual;
       double loss = 0;
       {
-        const testing_support::FloatingPointMode caller(mode);
         MlpRun run(setup);
+        const testing_support::FloatingPointMode caller(mode);
         run.trainer.run();
         untouched = caller.untouched();
         actual = hashes(run);
