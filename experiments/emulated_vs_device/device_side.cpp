@@ -17,7 +17,8 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
 std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) const {
   options.device = ordinal;
   options.tensor_core = tensor_core;
-  return rehearsal ? engine::on_host::make_cuda_backend_on_host(options) : engine::make_cuda_backend(options);
+  if (!rehearsal) return engine::make_cuda_backend(options);
+  return engine::on_host::make_cuda_backend_on_host(options, engine::on_host::Schedule::ascending, library);
 }
 
 DeviceSide open_gpu(int ordinal) {

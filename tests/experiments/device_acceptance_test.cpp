@@ -13,6 +13,7 @@
 #include <string>
 
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/product_library.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/timing.hpp"
@@ -241,6 +242,41 @@ TEST(TorchTimes, AreReadOnlyAtTheTutorialsSize) {
   EXPECT_THAT(testing_support::message_of([&] { read_torch_times(file); }), HasSubstr("--scale-down"));
   EXPECT_THAT(testing_support::message_of([&] { read_torch_times(folder.path() / "none"); }),
               HasSubstr("torch_amp.py"));
+}
+
+/// A library that computes nothing.
+class RefusingLibrary final : public engine::ProductLibrary {
+ public:
+  std::string version() const override { return "a library that refuses"; }
+  std::vector<engine::ProductAlgorithm> algorithms(const engine::ProductProblem&, engine::ProductOrder,
+                                                   std::size_t, int) override {
+    return {};
+  }
+  bool accepts(const engine::ProductProblem&, const engine::ProductAlgorithm&, engine::ProductOrder,
+               std::size_t) override {
+    return false;
+  }
+  void run(const engine::ProductProblem&, const engine::ProductAlgorithm&, const std::byte*, const std::byte*,
+           std::byte*, std::byte*, void*) override {
+    throw std::logic_error("it has no algorithm");
+  }
+};
+
+TEST(TimingSections, SayWhichProductsRanOnOurOwnKernelInTheLibrarysPlace) {
+  Settings given;
+  given.side = open_rehearsal("auto");
+  given.side.library = [] { return std::make_unique<RefusingLibrary>(); };
+  for (const auto section : {&time_products, &time_steps, &time_histograms}) {
+    const SectionResult result = section(given);
+    EXPECT_THAT(result.notes, Contains(HasSubstr("runs on our own kernel: ")));
+  }
+  const Table speeds = time_products(given).tables.at(0);
+  for (std::size_t i = 0; i < speeds.columns.size(); ++i) {
+    const bool library = speeds.columns[i].find("cuBLAS") != std::string::npos;
+    EXPECT_EQ(speeds.rows.at(0).at(i).find("our own kernel") != std::string::npos, library)
+        << speeds.columns[i];
+  }
+  EXPECT_EQ(speeds.rows.at(0).at(speeds.columns.size() - 2), "-") << "pinned / best compares nothing";
 }
 
 class Program : public testing::Test {

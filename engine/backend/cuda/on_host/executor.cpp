@@ -11,10 +11,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
-
+#include "engine/backend/cuda/on_host/block_memory.hpp"
 #include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "engine/backend/cuda/on_host/stack_switch.hpp"
 
@@ -30,12 +27,6 @@ constexpr std::size_t stack_bytes = 1024 * 1024;  // red zones make frames large
 constexpr std::size_t stack_bytes = 128 * 1024;
 #endif
 constexpr std::uint32_t warp_size = 32;
-// Of a block on compute capability 9.0, static and dynamic together; and without cudaFuncSetAttribute (CUDA C++
-// Programming Guide, "Technical Specifications per Compute Capability" and "Shared Memory").
-constexpr std::size_t max_shared_bytes = 227 * 1024;
-constexpr std::size_t default_shared_bytes = 48 * 1024;
-constexpr std::size_t shared_alignment = 128;
-constexpr int shared_poison = 0xa0;  // FP32 -2.7e-19, FP16 -0.0094: wrong, but no NaN that everything would show
 
 enum class Waiting : std::uint8_t { no, for_block, for_warp, done };
 
@@ -72,16 +63,6 @@ struct Warp {
 /// Unwinds the stack of a thread that will never go on.
 struct Unwinding {};
 
-/// Why CUDA refuses a launch with so much static shared memory; nullptr where it does not.
-const char* refusal_of_shared_memory(const Launch& launch, std::size_t static_bytes) {
-  const std::size_t both = static_bytes + launch.shared_bytes;
-  if (both > max_shared_bytes) return "a block of sm_90 may have 232448 of both";
-  const bool opted_in = launch.opts_in != nullptr && launch.opts_in(static_bytes, launch.shared_bytes);
-  if (both > default_shared_bytes && !opted_in)
-    return "without cudaFuncSetAttribute a block may have 49152 of both";
-  return nullptr;
-}
-
 /// All that one thread of the host needs to execute grids.
 class Machine {
  public:
@@ -107,25 +88,11 @@ class Machine {
   }
 
   const Place& place() const { return place_; }
-  std::byte* shared() { return shared_; }
-
-  /// The same memory for all threads of the block.
+  std::byte* shared() { return memory_.dynamic(); }
   std::byte* static_shared(const void* declaration, std::size_t bytes, std::size_t alignment) {
-    for (const Declaration& known : declarations_)
-      if (known.declaration == declaration) return static_shared_ + known.offset;
-    const std::size_t offset = (static_bytes_ + alignment - 1) / alignment * alignment;
-    if (offset + bytes > default_shared_bytes)
-      fail(std::to_string(offset + bytes) + " bytes of static shared memory; a kernel may have " +
-           std::to_string(default_shared_bytes));
-    static_bytes_ = offset + bytes;
-    declarations_.push_back({declaration, offset});
-    // Dynamic shared memory begins behind it, at a multiple of its own alignment.
-    if (const char* const refusal = refusal_of_shared_memory(
-            *launch_, (static_bytes_ + shared_alignment - 1) / shared_alignment * shared_alignment))
-      fail(std::to_string(launch_->shared_bytes) + " bytes of dynamic and " + std::to_string(static_bytes_) +
-           " of static shared memory; " + refusal);
-    std::memset(static_shared_ + offset, shared_poison, bytes);
-    return static_shared_ + offset;
+    std::byte* const address = memory_.declared(*launch_, declaration, bytes, alignment);
+    if (address == nullptr) fail(memory_.refusal());
+    return address;
   }
   void note_uncounted() const {
     if (launch_->shared_bytes > 0)
@@ -183,9 +150,7 @@ class Machine {
       threads_[i].uncommitted.clear();
     }
     for (Warp& warp : warps_) warp.arrived = 0;
-    take_shared_memory(launch_->shared_bytes);
-    declarations_.clear();
-    static_bytes_ = 0;
+    memory_.begin(launch_->shared_bytes);
 
     std::uint32_t left = count;
     while (left > 0) {
@@ -212,21 +177,6 @@ class Machine {
       for (std::uint32_t i = 0; i < count; ++i)
         if (threads_[i].waiting == Waiting::for_block) threads_[i].waiting = Waiting::no;
     }
-  }
-
-  void take_shared_memory(std::size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(shared_storage_.data(), shared_storage_.size());
-#endif
-    if (shared_storage_.size() < bytes + shared_alignment) shared_storage_.resize(bytes + shared_alignment);
-    const auto address = reinterpret_cast<std::uintptr_t>(shared_storage_.data());
-    shared_ = shared_storage_.data() + (shared_alignment - address % shared_alignment) % shared_alignment;
-    std::memset(shared_, shared_poison, bytes);
-#if defined(__SANITIZE_ADDRESS__)
-    const std::byte* const behind = shared_ + bytes;
-    const std::byte* const end = shared_storage_.data() + shared_storage_.size();
-    ASAN_POISON_MEMORY_REGION(behind, static_cast<std::size_t>(end - behind));
-#endif
   }
 
   /// Of threads that wait too: their stacks are unwound.
@@ -356,15 +306,7 @@ class Machine {
   Place place_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<std::byte> shared_storage_;
-  std::byte* shared_ = nullptr;
-  struct Declaration {
-    const void* declaration;
-    std::size_t offset;
-  };
-  std::vector<Declaration> declarations_;  // that the block's threads have come to
-  std::size_t static_bytes_ = 0;
-  alignas(shared_alignment) std::byte static_shared_[default_shared_bytes];
+  BlockMemory memory_;
   fiber caller_;  // the scheduler, while a thread runs
   Stack scheduler_stack_;
   std::exception_ptr failure_;
