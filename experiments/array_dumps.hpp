@@ -28,7 +28,7 @@ struct SkippedArray {
 struct CountedDumps {
   std::vector<CountedArray> arrays;
   std::vector<SkippedArray> skipped;
-  std::size_t empty = 0;  ///< arrays without elements, of which nothing is kept: a header may name any number of them
+  std::size_t empty = 0;  ///< arrays without elements, of which nothing else is kept
 };
 
 /// Streams every array of every file (numerics/files/array_stream.hpp), one chunk at a time. Errors of files as thrown
