@@ -238,7 +238,8 @@ TEST(RecordedRates, Fp32HasNone) {
 
 TEST(RecordedRates, UsesWithScalesOfTheirOwnAreCountedWhereTheyWereStored) {
   for (const ScalerOptions& scaler :
-       {ScalerOptions{.policy = "layerwise", .groups = {{"fc1.*", 0x1p-30}, {"fc2.*", 0x1p8}}},
+       {ScalerOptions{
+            .policy = "layerwise", .initial_scale = 0x1p-18, .groups = {{"fc1.*", 0x1p-2}, {"fc2.*", 0x1p4}}},
         ScalerOptions{.policy = "ada-loss", .initial_scale = 0x1p-30}}) {
     SCOPED_TRACE(scaler.policy);
     const Watched run({.level = Level::O1}, scaler);
