@@ -248,12 +248,15 @@ TEST_F(RunFolderTest, HistogramLinesOfOlderFoldersAreRead) {
 
 TEST_F(RunFolderTest, ExtremesThatCannotBeAreDamage) {
   { RunWriter(folder, some_manifest()).finish(ExitState::finished); }
-  const auto error_of = [&](const std::string& extremes) {
+  const auto write_with = [&](const std::string& extremes) {
     write_raw(
         run_file::histograms,
         "{\"step\":7,\"tensor\":\"t\",\"kind\":\"weight\",\"dtype\":\"f16\",\"loss_scale\":1.0,\"before\":"
         "{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":-1,\"counts\":[1,1]" +
             extremes + "},\"after\":{\"zero\":2,\"inf\":0,\"nan\":0,\"first_exponent\":0,\"counts\":[]}}\n");
+  };
+  const auto error_of = [&](const std::string& extremes) {
+    write_with(extremes);
     return message_of([&] { read_histograms(folder); });
   };
   const std::string line = (folder / run_file::histograms).string() + ":1: ";
@@ -264,7 +267,8 @@ TEST_F(RunFolderTest, ExtremesThatCannotBeAreDamage) {
             line + "'greatest' is 1; expected an FP32 number of the bin (2^0, 2^1]");
   EXPECT_THAT(error_of(",\"smallest\":0.7,\"greatest\":2"), HasSubstr("'smallest' is 0.7; expected an FP32"));
   EXPECT_THAT(error_of(",\"smallest\":-0.75,\"greatest\":2"), HasSubstr("expected an FP32 number"));
-  EXPECT_EQ(error_of(",\"smallest\":0.75,\"greatest\":2"), "");
+  write_with(",\"smallest\":0.75,\"greatest\":2");
+  EXPECT_EQ(read_histograms(folder).at(0).before.smallest, bits_of(0.75f));
 }
 
 TEST_F(RunFolderTest, KilledRunReadsAsRunningWithItsCompleteRows) {
@@ -327,7 +331,7 @@ TEST_F(RunFolderTest, DamageIsReportedWithFileLineAndReason) {
   EXPECT_THAT(histogram_error(
                   "{\"step\":1,\"tensor\":\"t\",\"kind\":\"weight\",\"dtype\":\"f16\",\"loss_scale\":1,"
                   "\"before\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":127,\"counts\":[1,2]}}\n"),
-              HasSubstr("'before' has bins 127..128, outside -127..127"));
+              HasSubstr("'before' has bins 127..128, outside -150..127"));
 }
 
 TEST_F(RunFolderTest, WhatARunWroteAndTheFolderLacksIsNamed) {
