@@ -175,7 +175,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
   const FigureTitle title = figure_title(text, width);
   const int above = 44 + title.extra_height, below = 62 + note.height(),
             height = above + below + std::max(350, 18 * static_cast<int>(names.size()) + 10);
-  std::string body = fmt::format("  set title {} noenhanced font \",14\"\n", title.quoted);
+  std::string body = title.commands(height);
   body += fmt::format(
       "  set key at screen 0.99,screen {:.4f} right top Left reverse samplen 2.5 spacing 1.15 maxrows {}\n",
       1 - (above + 2.0) / height, names.size());
