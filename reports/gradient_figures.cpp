@@ -226,7 +226,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   constexpr int panel = 300, gap = 24, box = 110, title_size = 12;
   const int names = 20 + static_cast<int>(std::min(longest, 260.0)),
             width = names + columns * panel + (columns - 1) * gap + box,
-            tall = 24 * static_cast<int>(tensors.size()), between = 74;
+            tall = 24 * static_cast<int>(tensors.size()), between = 84;
   const auto words = [](std::string_view what, const std::vector<std::string>& labels) {
     std::string list;
     for (const std::string& label : labels) list += (list.empty() ? "" : ", ") + label;
