@@ -21,7 +21,7 @@ std::optional<double> earth_movers_distance(const ExponentHistogram& a, double s
 
 /// One tensor over the steps that both runs have recorded of it.
 struct TensorComparison {
-  std::string tensor;
+  std::string tensor;     ///< "fc1.weight"; "fc1.output (e5m2)" of its cast inside a product
   std::string kind;       ///< "weight" or "activation"
   std::size_t steps = 0;  ///< compared
   bool equal = true;      ///< every counter on both sides of the cast, extremes where both know them, the loss scale
@@ -54,7 +54,7 @@ class HistogramComparer {
   HistogramsComparison result() const;
 
  private:
-  using Name = std::pair<std::string, std::string>;  ///< tensor, kind
+  using Name = std::pair<std::string, std::string>;  ///< TensorComparison::tensor, kind
   /// The bins in use only: gradients span a few dozen of 255.
   struct Short {
     explicit Short(const ExponentHistogram& histogram);

@@ -108,6 +108,11 @@ std::string slug(std::string_view text) {
   return out.empty() ? "unnamed" : out;
 }
 
+std::string FigureTitle::commands(int figure_height) const {
+  return fmt::format("  set label 901 {} at screen 0.5,screen {:.4f} center noenhanced font \",14\"\n", quoted,
+                     1 - 18.0 / figure_height);
+}
+
 FigureTitle figure_title(std::string_view text, int width) {
   constexpr int size = 14, line_height = 19, margin = 24;
   const std::vector<std::string> lines = wrapped(text, width - margin, size);

@@ -53,8 +53,10 @@ std::string slug(std::string_view text);
 
 /// A figure's title in as many lines as its width needs.
 struct FigureTitle {
-  std::string quoted;    ///< for gnuplot
+  std::string quoted;    ///< for gnuplot's multiplot
   int extra_height = 0;  ///< pixels of the lines behind the first
+  /// For a figure of one plot, whose own title would stand in the middle of the axes, not of the picture.
+  std::string commands(int figure_height) const;
 };
 FigureTitle figure_title(std::string_view text, int width);
 

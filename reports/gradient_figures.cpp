@@ -175,7 +175,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
   const FigureTitle title = figure_title(text, width);
   const int above = 44 + title.extra_height, below = 62 + note.height(),
             height = above + below + std::max(350, 18 * static_cast<int>(names.size()) + 10);
-  std::string body = fmt::format("  set title {} noenhanced font \",14\"\n", title.quoted);
+  std::string body = title.commands(height);
   body += fmt::format(
       "  set key at screen 0.99,screen {:.4f} right top Left reverse samplen 2.5 spacing 1.15 maxrows {}\n",
       1 - (above + 2.0) / height, names.size());
@@ -226,7 +226,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   constexpr int panel = 300, gap = 24, box = 110, title_size = 12;
   const int names = 20 + static_cast<int>(std::min(longest, 260.0)),
             width = names + columns * panel + (columns - 1) * gap + box,
-            tall = 24 * static_cast<int>(tensors.size()), between = 74;
+            tall = 24 * static_cast<int>(tensors.size()), between = 84;
   const auto words = [](std::string_view what, const std::vector<std::string>& labels) {
     std::string list;
     for (const std::string& label : labels) list += (list.empty() ? "" : ", ") + label;

@@ -206,8 +206,8 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   const int width = lying ? names + 620 : 860;
   const FigureTitle title = figure_title(text, width);
   const int height = (lying ? 130 + 21 * position : 460) + title.extra_height;
-  std::string body =
-      fmt::format("  set title {} noenhanced font \",14\"\n  set key off\n", title.quoted);
+  std::string body = title.commands(height) + fmt::format("  set key off\n  set tmargin at screen {:.4f}\n",
+                                                          1 - (44.0 + title.extra_height) / height);
   const std::string axis = gnuplot_string(metric.name + (factor == 100 ? " (%)" : ""));
   if (lying) {
     body += fmt::format(
@@ -318,7 +318,7 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
   const FigureTitle title = figure_title(text, width);
   const int above = 44 + title.extra_height, below = 62 + note.height(),
             height = above + below + std::max(314, size.height);
-  std::string body = fmt::format("  set title {} noenhanced font \",14\"\n", title.quoted);
+  std::string body = title.commands(height);
   body += fmt::format(
       "  set key at screen 0.99,screen {:.4f} right top Left reverse samplen 4 spacing 1.3 maxrows {}\n",
       1 - (above + 2.0) / height, key.size());

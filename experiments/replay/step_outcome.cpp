@@ -159,6 +159,7 @@ const engine::amp::GradientStatistics& StepJudge::statistics_at(double scale) {
   for (const RecordedGroup& group : step_->groups) {
     // As engine/amp/observation.hpp has it: what is not rounded to 16 bits neither overflows nor vanishes.
     if (!group.rounds() || !group.overflows()) continue;
+    statistics.range = range_of(group.format);
     const int shift = static_cast<int>(std::lround(std::log2(key / group.loss_scale)));
     statistics.weight += times_power_of_two(group.weight, shift);
     statistics.activation += times_power_of_two(group.activation, shift);

@@ -80,6 +80,33 @@ HistogramRow row_of(std::uint64_t step, const std::string& tensor, const std::ve
           .after = histogram_of(after)};
 }
 
+// A folder of an older version has no extremes: that is no difference. And a cast to FP8 inside a product is a row of its
+// own beside the tensor's, whose own dtype may differ between the runs.
+TEST(HistogramComparer, KnowsOlderFoldersAndCastsInsideProducts) {
+  HistogramComparer comparer;
+  HistogramRow older = row_of(1, "w", {1.5f, 2.5f}, {1.5f, 2.5f}), newer = older, fp8 = older;
+  older.before.forget_extremes();
+  older.after.forget_extremes();
+  older.dtype = DType::f32;
+  newer.dtype = DType::bf16;
+  fp8.dtype = DType::e5m2;
+  fp8.after = {};
+  comparer.add_a(older);
+  comparer.add_a(fp8);
+  comparer.add_b(newer);
+  comparer.add_b(fp8);
+  const HistogramsComparison result = comparer.result();
+  ASSERT_EQ(result.tensors.size(), 2u);
+  EXPECT_EQ(result.tensors[0].tensor, "w");
+  EXPECT_EQ(result.tensors[1].tensor, "w (e5m2)");
+  EXPECT_TRUE(result.equal());
+  HistogramComparer other;
+  newer.before.greatest += 1;
+  other.add_a(row_of(1, "w", {1.5f, 2.5f}, {1.5f, 2.5f}));
+  other.add_b(newer);
+  EXPECT_FALSE(other.result().equal()) << "the same bins, another greatest value";
+}
+
 TEST(HistogramComparer, TensorByTensor) {
   HistogramComparer comparer;
   comparer.add_a(row_of(1, "w", {1.5f, 0x1p-30f}, {1.5f, 0}));

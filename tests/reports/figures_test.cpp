@@ -62,7 +62,8 @@ TEST_F(Reports, LabelsBeginWithTheUsersNameAndSayTheDialect) {
   add("", "level = \"O1\"\ndialect = \"mindspore\"", "none");
   add("torch's", "level = \"O1\"\ndialect = \"torch\"", "torch");
   std::vector<std::string> labels;
-  for (const Configuration& configuration : load_runs(folders).workloads.at(0).configurations)
+  const RunSet set = load_runs(folders);
+  for (const Configuration& configuration : set.workloads.at(0).configurations)
     labels.push_back(configuration.label);
   EXPECT_THAT(labels, ElementsAre("FP32", "FP16 mindspore O1 no scaling", "as written: FP16 paddle O2 paddle",
                                   "torch's: FP16 torch"));
