@@ -70,8 +70,7 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
                NameSelection& selection, std::set<std::string>& labels, Plan& plan) {
   const std::vector<std::string> no_gradients =
       split_at_commas(engine::GradientDump::no_gradients_of(file.metadata()));
-  const double scale =
-      question.recorded_scale.value_or(engine::GradientDump::carried_scale(file.metadata()));
+  const double scale = question.recorded_scale.value_or(engine::GradientDump::carried_scale(file.metadata()));
   const std::size_t skipped_before = plan.skipped.size();
   bool any = false;
   for (const ArrayInfo& array : file.arrays()) {
@@ -119,8 +118,8 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
     throw CommandError(ExitCode::usage,
                        "nothing is left to count: --include names tensors, --exclude leaves some out");
   for (const Plan::Entry& entry : plan.entries) scales.insert(entry.recorded_scale);
-  const auto bins = analysis::value_bins(
-      question.ranges, std::vector<double>(scales.begin(), scales.end()), question.scale);
+  const auto bins = analysis::value_bins(question.ranges, std::vector<double>(scales.begin(), scales.end()),
+                                         question.scale);
   CountedDumps dumps{.arrays = {}, .skipped = std::move(plan.skipped)};
   std::optional<ArrayFile> file;
   std::size_t open = files.size();

@@ -27,8 +27,8 @@ struct CountedArray {
 struct SkippedArray {
   std::filesystem::path file;
   std::string name;
-  std::string reason;       ///< "<i8 (3,): integers"
-  bool no_gradient = false; ///< a dump of our own says so
+  std::string reason;        ///< "<i8 (3,): integers"
+  bool no_gradient = false;  ///< a dump of our own says so
 };
 
 struct CountedDumps {

@@ -104,7 +104,9 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
   // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
   double greatest = 0;
   for (const Tensor& tensor : tensors.list) greatest = std::max(greatest, factor_of(tensor, scale));
-  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, greatest,
+  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()),
+                              {},
+                              greatest,
                               tensors.report.merged().at_scale(range, scale)};
   for (const Tensor& tensor : tensors.list) {
     const double ratio = factor_of(tensor, scale) / greatest;
@@ -294,7 +296,8 @@ Json additions_of(const CountedDumps& dumps, const std::optional<double>& record
   for (const SkippedArray& array : dumps.skipped)
     skipped.push_back({{"file", array.file.string()}, {"name", array.name}, {"reason", array.reason}});
   return {{"recorded_scale", recorded_scale ? Json(*recorded_scale) : Json(nullptr)},
-          {"arrays", std::move(arrays)}, {"skipped", std::move(skipped)}};
+          {"arrays", std::move(arrays)},
+          {"skipped", std::move(skipped)}};
 }
 
 void print_notes(const CountedDumps& dumps) {
@@ -309,23 +312,22 @@ void print_notes(const CountedDumps& dumps) {
   }
   if (skipped > shown_at_most) fmt::print(stderr, "note: {} more are skipped\n", skipped - shown_at_most);
   if (no_gradients > 0)
-    fmt::print(stderr,
-               "note: {} tensors are left out: the dump says that they are no gradients (--include counts them)\n",
-               no_gradients);
+    fmt::print(
+        stderr,
+        "note: {} tensors are left out: the dump says that they are no gradients (--include counts them)\n",
+        no_gradients);
   std::uint64_t below = 0, above = 0;
   for (const CountedArray& array : dumps.arrays) {
     below += array.values.below_fp32();
     above += array.values.above_fp32();
   }
   if (below > 0) fmt::print(stderr, "note: {} FP64 values are below FP32's smallest number\n", below);
-  if (above > 0)
-    fmt::print(stderr, "note: {} finite FP64 values are beyond FP32's largest number\n", above);
+  if (above > 0) fmt::print(stderr, "note: {} finite FP64 values are beyond FP32's largest number\n", above);
 }
 
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
                 NameSelection& selection) {
-  const std::vector<DType> formats =
-      parse_formats(command.formats).value_or(std::vector<DType>{DType::f16});
+  const std::vector<DType> formats = parse_formats(command.formats).value_or(std::vector<DType>{DType::f16});
   DumpQuestion asked;
   for (const DType format : formats) asked.ranges.push_back(range_of(format));
   if (!command.scale.empty()) asked.scale = parse_scale("--scale", command.scale);

@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "analysis/range_report.hpp"
-#include "numerics/format_range.hpp"
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/format_range.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/rate_text.hpp"
@@ -117,7 +117,8 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
   };
   const double wide = columns == 1 ? 1.5 : 1;  // narrow figures need more of their width for the words
   legend(100, 0.07, "rounds to zero: to " + pretty(fmt::format("2^{}", range.tie_to_zero)), lost_color);
-  legend(101, 0.07 + 0.2 * wide, "subnormal: to " + pretty(fmt::format("2^{}", range.smallest_normal)), subnormal_color);
+  legend(101, 0.07 + 0.2 * wide, "subnormal: to " + pretty(fmt::format("2^{}", range.smallest_normal)),
+         subnormal_color);
   legend(102, 0.07 + 0.37 * wide, "normal", normal_color);
   legend(103, 0.07 + 0.45 * wide, overflow_words(range), overflow_color);
   body += fmt::format(

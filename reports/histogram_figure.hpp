@@ -16,16 +16,17 @@ namespace fp16lab::reports {
 struct HistogramPanel {
   std::string name;
   ExponentHistogram values;
-  std::optional<double> factor{};       ///< of this panel alone, in place of the figure's
-  std::optional<RangeCounts> counts{};  ///< where more is known than the histogram says: the rates above the bars
+  std::optional<double> factor{};  ///< of this panel alone, in place of the figure's
+  std::optional<RangeCounts>
+      counts{};  ///< where more is known than the histogram says: the rates above the bars
 };
 
 struct HistogramFigure {
-  std::string stem;     ///< file name without ending
-  std::string title;    ///< what the values are
+  std::string stem;           ///< file name without ending
+  std::string title;          ///< what the values are
   DType format = DType::f16;  ///< whose zones are shown: f16, bf16, e4m3 or e5m2
-  double factor = 1;    ///< scale of the figure / scale that the values carry; finite, > 0
-  std::string caption;  ///< one line below the title; may be empty
+  double factor = 1;          ///< scale of the figure / scale that the values carry; finite, > 0
+  std::string caption;        ///< one line below the title; may be empty
 };
 
 /// As many panels as one figure has room for.
