@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/name_selection.hpp"
@@ -50,5 +51,8 @@ struct DumpQuestion {
 /// is left.
 CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
                          NameSelection& selection, int threads);
+
+/// "a,b": "a", "b".
+std::vector<std::string> split_at_commas(std::string_view text);
 
 }  // namespace fp16lab::experiments

@@ -1,5 +1,6 @@
 // fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16 and other formats.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -50,7 +51,7 @@ std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& 
   std::vector<std::string_view> known_names;
   for (const DType format : known) known_names.push_back(name_of(format));
   std::vector<DType> formats;
-  for (const std::string& name : names) {
+  for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
     const auto found = std::find(known_names.begin(), known_names.end(), name);
     if (found == known_names.end())
       throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name, known_are(name, known_names)));
