@@ -45,9 +45,8 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
   std::vector<RecordedCast> casts;
   for (const RecordedCast& cast : report.casts()) {
     if (tensor != nullptr && cast.tensor != *tensor) continue;
-    const auto same = std::find_if(casts.begin(), casts.end(), [&cast](const RecordedCast& other) {
-      return other.dtype == cast.dtype;
-    });
+    const auto same = std::find_if(casts.begin(), casts.end(),
+                                   [&cast](const RecordedCast& other) { return other.dtype == cast.dtype; });
     if (same == casts.end())
       casts.push_back({tensor != nullptr ? *tensor : "all tensors", cast.dtype, cast.counts});
     else
@@ -92,8 +91,8 @@ void for_each_row(const RangeReport& report, const Row& row) {
 }
 
 void print_counts(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
-  out << fmt::format("Gradients in {} at {}, percent of the finite non-zero values\n", format_title(view.format),
-                     at_scale_text(view.scale));
+  out << fmt::format("Gradients in {} at {}, percent of the finite non-zero values\n",
+                     format_title(view.format), at_scale_text(view.scale));
   out << fmt::format("{:<{}}  {:>13} {:>7}  {:>11} {:>11} {:>11} {:>11}{}\n", "tensor", width, "values",
                      "zero %", "rounds to 0", "subnormal", "normal", "overflow",
                      view.scale ? "" : "  loss scale");
@@ -112,9 +111,9 @@ void print_counts(std::ostream& out, const RangeReport& report, const RangeView&
 
 void print_masses(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
   const FormatRange range = range_of(view.format);
-  out << fmt::format("\nBy magnitude: percent of L1 and of the sum of squares{}; the cosine to what {} keeps\n",
-                     report.merged().exact_zones(range, view.scale) ? "" : ", as bounds",
-                     format_title(view.format));
+  out << fmt::format(
+      "\nBy magnitude: percent of L1 and of the sum of squares{}; the cosine to what {} keeps\n",
+      report.merged().exact_zones(range, view.scale) ? "" : ", as bounds", format_title(view.format));
   out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", "tensor", width, "lost L1",
                      "lost squares", "subnormal L1", "overflow L1", "cosine >=", "scales that fit");
   for_each_row(report, [&](const std::string& name, const ScaledHistograms& gradients) {
@@ -199,7 +198,8 @@ Json exact_json(const std::string& name, const ScaledHistograms& gradients, cons
   };
   const RangeCounts counts = gradients.at_scale(range_of(view.format), view.scale);
   const std::vector<double> recorded = gradients.recorded_scales();
-  const Json factor = view.scale && recorded.size() == 1 ? Json(*view.scale / recorded.front()) : Json(nullptr);
+  const Json factor =
+      view.scale && recorded.size() == 1 ? Json(*view.scale / recorded.front()) : Json(nullptr);
   return {{"tensor", name},
           {"scale", view.scale ? factor : Json(1.0)},
           {"zero", counts.zero},
@@ -270,19 +270,18 @@ void print_formats(std::ostream& out, const RangeReport& report, std::span<const
                    std::span<const SuggestedScale> suggestions) {
   out << fmt::format("All tensors at {}, by format: percent of the finite non-zero values, and of L1\n",
                      at_scale_text(views.front().scale));
-  out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", "format", "rounds to 0", "subnormal",
-                     "normal", "overflow", "lost L1", "cosine >=", "suggested scale");
+  out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", "format", "rounds to 0",
+                     "subnormal", "normal", "overflow", "lost L1", "cosine >=", "suggested scale");
   for (std::size_t i = 0; i < views.size(); ++i) {
     const FormatRange range = range_of(views[i].format);
     const ZoneRates rates = rates_of(report.merged().at_scale(range, views[i].scale));
     const std::optional<int>& suggested = suggestions[i].suggested;
-    out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", format_title(views[i].format),
-                       percent(rates.lost), percent(rates.subnormal), percent(rates.normal),
-                       percent(rates.overflow),
-                       percent(report.merged().mass_at(range, views[i].scale).l1.lost.share()),
-                       cosine_text(report.merged().cosine_at(range, views[i].scale)),
-                       suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "")
-                                 : "none");
+    out << fmt::format(
+        "{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", format_title(views[i].format),
+        percent(rates.lost), percent(rates.subnormal), percent(rates.normal), percent(rates.overflow),
+        percent(report.merged().mass_at(range, views[i].scale).l1.lost.share()),
+        cosine_text(report.merged().cosine_at(range, views[i].scale)),
+        suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "") : "none");
   }
   out << '\n';
 }
@@ -291,9 +290,10 @@ void print_casts(std::ostream& out, const RangeReport& report) {
   if (report.casts().empty()) return;
   std::size_t width = name_width(report);
   for (const RecordedCast& cast : report.casts()) width = std::max(width, cast.tensor.size());
-  out << "\nThe casts as they were recorded: of the finite non-zero values, those that became zero, and Inf or NaN\n";
-  out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", "tensor", width, "format", "values", "rounded to 0",
-                     "overflowed");
+  out << "\nThe casts as they were recorded: of the finite non-zero values, those that became zero, and Inf "
+         "or NaN\n";
+  out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", "tensor", width, "format", "values",
+                     "rounded to 0", "overflowed");
   const auto row = [&](const RecordedCast& cast) {
     out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", cast.tensor, width, format_title(cast.dtype),
                        cast.counts.values, cast.counts.underflow, cast.counts.overflow);

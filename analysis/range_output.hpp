@@ -15,7 +15,7 @@ namespace fp16lab::analysis {
 struct RangeView {
   DType format = DType::f16;      ///< f32, f16, bf16, e4m3 or e5m2
   std::optional<double> scale{};  ///< none: every tensor at the one it carried
-  bool exact_mass = false;        ///< also the exact sums of tensors whose values are at hand (hist --exact-mass)
+  bool exact_mass = false;  ///< also the exact sums of tensors whose values are at hand (hist --exact-mass)
 };
 
 /// Tables of one row a tensor and one for all together: by count (values, exact zeros before the cast, and the zones of

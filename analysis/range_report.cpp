@@ -128,23 +128,26 @@ std::vector<double> ScaledHistograms::recorded_scales() const {
 
 bool ScaledHistograms::empty() const {
   std::uint64_t values = 0;
-  for_each(std::nullopt, [&](const auto& gradients, double, double) { values += gradients.finite_nonzero(); });
+  for_each(std::nullopt,
+           [&](const auto& gradients, double, double) { values += gradients.finite_nonzero(); });
   return values == 0;
 }
 
 ScaledHistograms::Extent ScaledHistograms::extent() const {
   Extent extent{.smallest = std::numeric_limits<int>::max(), .largest = std::numeric_limits<int>::min()};
   for (const auto& [scale, carried] : by_scale_) {
-    ExponentHistogram histogram = carried.histogram;
-    if (carried.values) histogram += carried.values->exponents();
     // scale is in [2^k, 2^(k+1)), so x / scale with x in (2^e, 2^(e+1)] lies in (2^(e-k-1), 2^(e+1-k)].
     const int k = std::ilogb(scale);
     const bool exact = std::scalbn(1.0, k) == scale;
-    for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
-      if (histogram.at(e) == 0) continue;
+    const auto include = [&, k = k](int e) {
       extent.smallest = std::min(extent.smallest, exact ? e - k : e - k - 1);
       extent.largest = std::max(extent.largest, e + 1 - k);
-    }
+    };
+    for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
+      if (carried.histogram.at(e) != 0) include(e);
+    if (!carried.values || carried.values->finite_nonzero() == 0) continue;
+    include(carried.values->smallest_exponent());
+    include(carried.values->greatest_exponent());
   }
   return extent;
 }

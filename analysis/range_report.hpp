@@ -103,8 +103,8 @@ class RangeReport {
  public:
   void add(std::string_view tensor, const ExponentHistogram& values, double loss_scale);
   void add(std::string_view tensor, const ValueHistogram& values, double loss_scale);
-  /// The values before the cast, and what the cast did to them. A row of a cast inside products (E4M3, E5M2) has values
-  /// that the row of their tensor has too: only its cast is added.
+  /// The values before the cast, and what the cast did to them. The row of a cast inside products (E4M3, E5M2) is about
+  /// operands on their way, not about a tensor that is kept: only its cast is added.
   void add(const HistogramRow& row);
 
   /// Tensors in the order in which they were first added.

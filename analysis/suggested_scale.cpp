@@ -33,8 +33,7 @@ struct Question {
   Worst worst_tensor(int log2_scale) const {
     Worst worst;
     for (const std::string& name : report->tensors()) {
-      const double rate =
-          rates_of(report->tensor(name).at_scale(range, power_of_two(log2_scale))).lost.upper;
+      const double rate = rates_of(report->tensor(name).at_scale(range, power_of_two(log2_scale))).lost.upper;
       if (rate > worst.rate) worst = {name, rate};
     }
     return worst;
@@ -57,7 +56,8 @@ SuggestedScale find_scales(const Question& question) {
   SuggestedScale found;
   for (int k = min_log2_scale; k <= max_log2_scale; ++k) {
     if (question.counts(k + targets.headroom_bits).overflow.upper == 0) found.largest_safe = k;
-    if (!found.smallest_sufficient && question.lost_rate(k) < targets.lost_rate) found.smallest_sufficient = k;
+    if (!found.smallest_sufficient && question.lost_rate(k) < targets.lost_rate)
+      found.smallest_sufficient = k;
     if (!found.smallest_sufficient_l1 && question.lost_l1(k) < targets.lost_l1)
       found.smallest_sufficient_l1 = k;
   }
@@ -69,30 +69,35 @@ SuggestedScale find_scales(const Question& question) {
 std::string about_count(const SuggestedScale& suggestion, const Question& question) {
   const std::string target = fmt::format("{:.3g} %", 100 * question.targets.lost_rate);
   if (!suggestion.smallest_sufficient)
-    return fmt::format("Even at 2^{}, the largest scale looked at, at least {} of the non-zero gradients round to zero.",
-                       max_log2_scale, target);
+    return fmt::format(
+        "Even at 2^{}, the largest scale looked at, at least {} of the non-zero gradients round to zero.",
+        max_log2_scale, target);
   const int k = *suggestion.smallest_sufficient;
   const double rate = 100 * question.lost_rate(k);
   const std::string begin =
       k == min_log2_scale
-          ? fmt::format("Already at 2^{}, the smallest scale looked at, less than {} of the non-zero gradients round "
-                        "to zero",
-                        k, target)
-          : fmt::format("2^{} is the smallest scale at which less than {} of the non-zero gradients round to zero", k,
-                        target);
+          ? fmt::format(
+                "Already at 2^{}, the smallest scale looked at, less than {} of the non-zero gradients round "
+                "to zero",
+                k, target)
+          : fmt::format(
+                "2^{} is the smallest scale at which less than {} of the non-zero gradients round to zero", k,
+                target);
   if (question.report == nullptr) return fmt::format("{} ({:.2g} %).", begin, rate);
   const Worst worst = question.worst_tensor(k);
-  return fmt::format("{} (all tensors together {:.2g} %; the worst, {}, {:.2g} %).", begin, rate, worst.tensor,
-                     100 * worst.rate);
+  return fmt::format("{} (all tensors together {:.2g} %; the worst, {}, {:.2g} %).", begin, rate,
+                     worst.tensor, 100 * worst.rate);
 }
 
 std::string about_mass(const SuggestedScale& suggestion, const Question& question) {
   const std::string target = fmt::format("{:.2g} %", 100 * question.targets.lost_l1);
   if (!suggestion.smallest_sufficient_l1)
-    return fmt::format(" By magnitude, even at 2^{} what is lost may be {} of their L1.", max_log2_scale, target);
+    return fmt::format(" By magnitude, even at 2^{} what is lost may be {} of their L1.", max_log2_scale,
+                       target);
   const int k = *suggestion.smallest_sufficient_l1;
   return fmt::format(
-      " By magnitude 2^{} is enough: there what is lost is less than {} of their L1 (at most {:.2g} %), while "
+      " By magnitude 2^{} is enough: there what is lost is less than {} of their L1 (at most {:.2g} %), "
+      "while "
       "{:.2g} % of the values are.",
       k, target, 100 * question.lost_l1(k), 100 * question.lost_rate(k));
 }
@@ -103,8 +108,9 @@ std::string about_headroom(const SuggestedScale& suggestion, const Question& que
     return fmt::format(" Every scale up to 2^{} leaves {} bits of head-room: no gradient exceeds 2^{}.",
                        max_log2_scale, bits, largest);
   if (suggestion.largest_safe)
-    return fmt::format(" 2^{} is the largest that leaves {} bits of head-room: the largest gradients are at most 2^{}.",
-                       *suggestion.largest_safe, bits, largest);
+    return fmt::format(
+        " 2^{} is the largest that leaves {} bits of head-room: the largest gradients are at most 2^{}.",
+        *suggestion.largest_safe, bits, largest);
   return fmt::format(" No scale from 2^{} on leaves {} bits of head-room: gradients reach up to 2^{}.",
                      min_log2_scale, bits, largest);
 }
@@ -124,8 +130,9 @@ std::string conclusion(const SuggestedScale& suggestion, const Question& questio
                      "; but what is lost at the largest one is small."
                : " No single scale does both: the gradients span more than " + holds + ".";
   text += fmt::format(" Suggested: 2^{}, {}: {:.2g} % of the values, at most {:.2g} % of L1", k,
-                      suggestion.at_edge ? "the largest that was looked at (larger ones may do as well), loses least"
-                                         : "the largest with head-room, loses least",
+                      suggestion.at_edge
+                          ? "the largest that was looked at (larger ones may do as well), loses least"
+                          : "the largest with head-room, loses least",
                       100 * question.lost_rate(k), 100 * question.lost_l1(k));
   if (const std::optional<MassInterval> cosine = question.all.cosine_at(question.range, power_of_two(k)))
     text += fmt::format("; the cosine to the unrounded gradient is at least {:.6f}",

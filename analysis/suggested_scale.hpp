@@ -9,7 +9,8 @@
 namespace fp16lab::analysis {
 
 struct ScaleTargets {
-  int headroom_bits = max_headroom_bits;  ///< gradients may still grow by 2^headroom_bits before one overflows
+  int headroom_bits =
+      max_headroom_bits;    ///< gradients may still grow by 2^headroom_bits before one overflows
   double lost_rate = 1e-3;  ///< of the finite non-zero gradients of all tensors together, strictly below
   /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding may change anyway.
   double lost_l1 = 0x1p-11;
@@ -40,7 +41,8 @@ struct SuggestedScale {
 /// and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at hand (std::invalid_argument).
 SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets = {});
 /// Of one tensor alone, as if it had a scale of its own.
-SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format, const ScaleTargets& targets = {});
+SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
+                             const ScaleTargets& targets = {});
 
 /// "FP16", "BF16", "E4M3": the name of a format in sentences.
 std::string format_title(DType format);

@@ -43,16 +43,6 @@ std::string quoted(const std::string& text) {
           path.string(), quoted(path.string()), quoted(to))));
 }
 
-std::vector<std::string> split_at_commas(std::string_view text) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t comma = text.find(',');
-    parts.emplace_back(text.substr(0, comma));
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-  }
-  return parts;
-}
-
 /// What is to be counted, from the headers alone.
 struct Plan {
   struct Entry {
@@ -71,8 +61,7 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
                NameSelection& selection, std::set<std::string>& labels, Plan& plan) {
   const std::vector<std::string> no_gradients =
       split_at_commas(engine::GradientDump::no_gradients_of(file.metadata()));
-  const double scale =
-      question.recorded_scale.value_or(engine::GradientDump::carried_scale(file.metadata()));
+  const double scale = question.recorded_scale.value_or(engine::GradientDump::carried_scale(file.metadata()));
   const std::size_t skipped_before = plan.skipped.size(), empty_before = plan.empty;
   bool any = false;
   for (const ArrayInfo& array : file.arrays()) {
@@ -111,6 +100,16 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
 
 }  // namespace
 
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    parts.emplace_back(text.substr(0, comma));
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+  }
+  return parts;
+}
+
 CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
                          NameSelection& selection, int threads) {
   Plan plan;
@@ -125,8 +124,8 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
     throw CommandError(ExitCode::usage,
                        "nothing is left to count: --include names tensors, --exclude leaves some out");
   for (const Plan::Entry& entry : plan.entries) scales.insert(entry.recorded_scale);
-  const auto bins = analysis::value_bins(
-      question.ranges, std::vector<double>(scales.begin(), scales.end()), question.scale);
+  const auto bins = analysis::value_bins(question.ranges, std::vector<double>(scales.begin(), scales.end()),
+                                         question.scale);
   CountedDumps dumps{.arrays = {}, .skipped = std::move(plan.skipped), .empty = plan.empty};
   std::optional<ArrayFile> file;
   std::size_t open = files.size();

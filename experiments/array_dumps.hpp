@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/name_selection.hpp"
@@ -27,8 +28,8 @@ struct CountedArray {
 struct SkippedArray {
   std::filesystem::path file;
   std::string name;
-  std::string reason;       ///< "<i8 (3,): integers"
-  bool no_gradient = false; ///< a dump of our own says so
+  std::string reason;        ///< "<i8 (3,): integers"
+  bool no_gradient = false;  ///< a dump of our own says so
 };
 
 struct CountedDumps {
@@ -51,5 +52,8 @@ struct DumpQuestion {
 /// is left.
 CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
                          NameSelection& selection, int threads);
+
+/// "a,b": "a", "b".
+std::vector<std::string> split_at_commas(std::string_view text);
 
 }  // namespace fp16lab::experiments

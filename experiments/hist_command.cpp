@@ -1,5 +1,6 @@
 // fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16 and other formats.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -51,7 +52,7 @@ std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& 
   std::vector<std::string_view> known_names;
   for (const DType format : known) known_names.push_back(name_of(format));
   std::vector<DType> formats;
-  for (const std::string& name : names) {
+  for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
     const auto found = std::find(known_names.begin(), known_names.end(), name);
     if (found == known_names.end())
       throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name, known_are(name, known_names)));
@@ -105,7 +106,10 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
   // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
   double greatest = 0;
   for (const Tensor& tensor : tensors.list) greatest = std::max(greatest, factor_of(tensor, scale));
-  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()), {}, greatest, range,
+  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()),
+                              {},
+                              greatest,
+                              range,
                               tensors.report.merged().at_scale(range, scale)};
   for (const Tensor& tensor : tensors.list) {
     const double ratio = factor_of(tensor, scale) / greatest;
@@ -149,9 +153,10 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
   for (const DType format : question.formats) {
     const std::vector<reports::HistogramPanel> panels = panels_of(tensors, scale, range_of(format));
     const std::size_t shown = std::min(tensors.list.size(), reports::max_histogram_panels - 1);
-    const std::string caption = shown < tensors.list.size()
-                                    ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.list.size())
-                                    : "";
+    const std::string caption =
+        shown < tensors.list.size()
+            ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.list.size())
+            : "";
     const reports::HistogramFigure figure{
         .stem = "hist-" + reports::slug(question.formats.size() == 1
                                             ? subject
@@ -292,8 +297,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   const std::string subject = fmt::format(
       "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
       step);
-  const std::vector<analysis::SuggestedScale> suggestions =
-      suggestions_of(tensors.report, question.formats);
+  const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, question.formats);
   const auto stored = std::find(question.formats.begin(), question.formats.end(), stored_format(rows));
   std::optional<FixedScaleReplay> replay;
   if (stored != question.formats.end())
@@ -324,7 +328,8 @@ Json additions_of(const CountedDumps& dumps, const std::optional<double>& record
   for (const SkippedArray& array : dumps.skipped)
     skipped.push_back({{"file", array.file.string()}, {"name", array.name}, {"reason", array.reason}});
   return {{"recorded_scale", recorded_scale ? Json(*recorded_scale) : Json(nullptr)},
-          {"arrays", std::move(arrays)}, {"skipped", std::move(skipped)}};
+          {"arrays", std::move(arrays)},
+          {"skipped", std::move(skipped)}};
 }
 
 void print_notes(const CountedDumps& dumps) {
@@ -339,23 +344,22 @@ void print_notes(const CountedDumps& dumps) {
   }
   if (skipped > shown_at_most) fmt::print(stderr, "note: {} more are skipped\n", skipped - shown_at_most);
   if (no_gradients > 0)
-    fmt::print(stderr,
-               "note: {} tensors are left out: the dump says that they are no gradients (--include counts them)\n",
-               no_gradients);
+    fmt::print(
+        stderr,
+        "note: {} tensors are left out: the dump says that they are no gradients (--include counts them)\n",
+        no_gradients);
   std::uint64_t below = 0, above = 0;
   for (const CountedArray& array : dumps.arrays) {
     below += array.values.below_fp32();
     above += array.values.above_fp32();
   }
   if (below > 0) fmt::print(stderr, "note: {} FP64 values are below FP32's smallest number\n", below);
-  if (above > 0)
-    fmt::print(stderr, "note: {} finite FP64 values are beyond FP32's largest number\n", above);
+  if (above > 0) fmt::print(stderr, "note: {} finite FP64 values are beyond FP32's largest number\n", above);
 }
 
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
                 NameSelection& selection) {
-  const std::vector<DType> formats =
-      parse_formats(command.formats).value_or(std::vector<DType>{DType::f16});
+  const std::vector<DType> formats = parse_formats(command.formats).value_or(std::vector<DType>{DType::f16});
   DumpQuestion asked;
   for (const DType format : formats) asked.ranges.push_back(range_of(format));
   if (!command.scale.empty()) asked.scale = parse_scale("--scale", command.scale);

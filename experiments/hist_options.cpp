@@ -10,18 +10,17 @@ void add_hist_options(CLI::App& app, HistCommand& command) {
                  "Format to judge in: f16, bf16, e4m3, e5m2, or several (default: in which a run stored\nits "
                  "gradients, f16 for dumps)")
       ->type_name("NAME,...")
-      ->delimiter(',')
       ->expected(1)
-      ->allow_extra_args(false);
+      ->take_all();
   app.add_option("--include", command.include,
                  "Only tensors of this name; '*' and '?' match, \"fc1\" is all inside fc1 (repeatable)")
       ->type_name("PATTERN")
       ->expected(1)
-      ->allow_extra_args(false);
+      ->take_all();
   app.add_option("--exclude", command.exclude, "Not tensors of this name (repeatable)")
       ->type_name("PATTERN")
       ->expected(1)
-      ->allow_extra_args(false);
+      ->take_all();
   app.add_option("--recorded-scale", command.recorded_scale,
                  "Loss scale that the values of the dumps carry (default: what a dump of ours says, else 1)")
       ->type_name("SCALE");

@@ -59,12 +59,11 @@ void NameSelection::check() const {
       shown.resize(std::min(shown.size(), shown_at_most));
       throw CommandError(
           ExitCode::usage,
-          printable(fmt::format("{} {}: no tensor has such a name; there are {}{}{}", pattern.option,
-                                pattern.text, fmt::join(shown, ", "),
-                                seen_.size() > shown.size()
-                                    ? fmt::format(" and {} more", seen_.size() - shown.size())
-                                    : "",
-                                did_you_mean(pattern.text, with_modules(seen_)))));
+          printable(fmt::format(
+              "{} {}: no tensor has such a name; there are {}{}{}", pattern.option, pattern.text,
+              fmt::join(shown, ", "),
+              seen_.size() > shown.size() ? fmt::format(" and {} more", seen_.size() - shown.size()) : "",
+              did_you_mean(pattern.text, with_modules(seen_)))));
     }
 }
 

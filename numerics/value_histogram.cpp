@@ -51,7 +51,9 @@ std::array<std::uint64_t, zone_count - 1> edges_of(const ScaledFormat& format) {
 }
 
 /// The exponent field that the values of a bin share, but for a power of two at its top, which belongs to it too.
-constexpr std::uint64_t field_of(std::uint64_t magnitude) { return (magnitude - 1) >> Binary64::fraction_bits; }
+constexpr std::uint64_t field_of(std::uint64_t magnitude) {
+  return (magnitude - 1) >> Binary64::fraction_bits;
+}
 
 /// log2 of the unit in which such significands are counted, and the significand of one of the values.
 constexpr int exponent_of_unit(std::uint64_t field) {
@@ -190,6 +192,13 @@ std::uint64_t ValueHistogram::finite_nonzero() const {
   return count;
 }
 
+int ValueHistogram::smallest_exponent() const {
+  return static_cast<int>(field_of(edges_->top(bins_.front().index))) - Binary64::bias;
+}
+int ValueHistogram::greatest_exponent() const {
+  return static_cast<int>(field_of(edges_->top(bins_.back().index))) - Binary64::bias;
+}
+
 std::uint64_t ValueHistogram::below_fp32() const {
   std::uint64_t count = 0;
   for (const Bin& bin : bins_)
@@ -307,7 +316,8 @@ DirectionSums direction_sums(const ValueHistogram& values, const FormatRange& ra
   sums.lost = mass_detail::widened(lost, lost);
   sums.kept = mass_detail::widened(kept, kept);
   // At most: what is lost itself, half a spacing of each subnormal number, and a fraction of each normal one.
-  const double rounded = static_cast<double>(zones[zone_detail::subnormal].count) * half_spacing * half_spacing;
+  const double rounded =
+      static_cast<double>(zones[zone_detail::subnormal].count) * half_spacing * half_spacing;
   sums.error_squared = (lost + rounded + unit_roundoff * unit_roundoff * squares(zone_detail::normal)) *
                        (1 + mass_detail::outward);
   sums.norm_squared = (lost + kept) * (1 - mass_detail::outward);

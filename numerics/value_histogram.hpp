@@ -80,6 +80,10 @@ class ValueHistogram {
   std::uint64_t infinite() const { return infinite_; }
   std::uint64_t nan() const { return nan_; }
   std::uint64_t finite_nonzero() const;
+  /// The binades (2^e, 2^(e+1)] of the smallest and the greatest finite magnitude that is not zero; there must be one.
+  /// FP64's subnormals are all in that of -1023.
+  int smallest_exponent() const;
+  int greatest_exponent() const;
   /// 0 < |x| < 2^-149, FP32's smallest number; and finite beyond its largest.
   std::uint64_t below_fp32() const;
   std::uint64_t above_fp32() const;

@@ -9,6 +9,7 @@
 
 #include "analysis/range_report.hpp"
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/format_range.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/rate_text.hpp"

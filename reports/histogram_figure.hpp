@@ -18,7 +18,8 @@ struct HistogramPanel {
   ExponentHistogram values;
   std::optional<double> factor{};  ///< of this panel alone, in place of the figure's
   FormatRange range = fp16_range;  ///< whose zones are shown
-  std::optional<RangeCounts> counts{};  ///< where more is known than the histogram says: the rates above the bars
+  std::optional<RangeCounts>
+      counts{};  ///< where more is known than the histogram says: the rates above the bars
 };
 
 struct HistogramFigure {

@@ -123,7 +123,8 @@ void GradientDump::write(double loss, const StepState& state, bool scaled) {
 }
 
 std::string_view GradientDump::no_gradients_of(const SafetensorsMetadata& metadata) {
-  if (const auto patterns = metadata.find("no_gradients"); patterns != metadata.end()) return patterns->second;
+  if (const auto patterns = metadata.find("no_gradients"); patterns != metadata.end())
+    return patterns->second;
   for (const char* const key : {"step", "loss", "loss_scale", "found_inf", "scaled"})
     if (!metadata.contains(key)) return {};
   return no_gradients;

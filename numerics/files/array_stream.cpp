@@ -144,7 +144,8 @@ bool is_pytorch_file(const std::filesystem::path& path) {
   constexpr std::string_view pickle = "/data.pkl";
   constexpr std::size_t name_begin = 30;
   if (start.size() > name_begin) {
-    const std::size_t length = static_cast<unsigned char>(start[26]) | static_cast<unsigned char>(start[27]) << 8;
+    const std::size_t length = static_cast<unsigned char>(start[26]) | static_cast<unsigned char>(start[27])
+                                                                           << 8;
     if (std::string_view(start).substr(name_begin, length).ends_with(pickle)) return true;
   }
   try {

@@ -121,9 +121,10 @@ TEST(RangeMassReport, CastsAreWhatWasStoredNotWhatFp16WouldDo) {
   EXPECT_EQ(counts.lost, (CountInterval{2, 2}));
   std::ostringstream table, text;
   print_casts(table, report);
-  EXPECT_THAT(table.str(), ::testing::ContainsRegex("format +values +rounded to 0 +overflowed\nw +FP16 +3 +2 +0\n"
-                                                    "b +FP16 +1 +0 +0\nw +E5M2 +3 +2 +0\n"
-                                                    "all tensors +FP16 +4 +2 +0\nall tensors +E5M2 +3 +2 +0\n"));
+  EXPECT_THAT(table.str(),
+              ::testing::ContainsRegex("format +values +rounded to 0 +overflowed\nw +FP16 +3 +2 +0\n"
+                                       "b +FP16 +1 +0 +0\nw +E5M2 +3 +2 +0\n"
+                                       "all tensors +FP16 +4 +2 +0\nall tensors +E5M2 +3 +2 +0\n"));
   write_json(text, report, {DType::f16, 2}, suggest_scale(report, DType::f16));
   const nlohmann::json json = nlohmann::json::parse(text.str());
   EXPECT_EQ(json["tensors"][0]["casts"],
@@ -214,8 +215,8 @@ TEST(SuggestedScaleByMass, SaysWhenItStandsAtTheEdgeOfWhatItLookedAt) {
 }
 
 /// Counted where they are at hand.
-void add_values(RangeReport& report, const std::string& name, const std::vector<float>& values, double recorded,
-                const std::shared_ptr<const ValueBins>& bins) {
+void add_values(RangeReport& report, const std::string& name, const std::vector<float>& values,
+                double recorded, const std::shared_ptr<const ValueBins>& bins) {
   ValueHistogram counted(bins);
   counted.add(std::span<const float>(values));
   report.add(name, counted, recorded);
@@ -235,18 +236,20 @@ TEST(RangeReportOfValues, IsExactAtEveryScaleAndInsideTheBoundsOfHistograms) {
   bounds.add("a", histogram_of(a), 1.0);
   bounds.add("b", histogram_of(b), 1024.0);
   std::vector<std::optional<double>> scales{3.0};
-  for (int k = min_log2_scale; k <= max_log2_scale + max_headroom_bits; ++k) scales.push_back(std::ldexp(1.0, k));
+  for (int k = min_log2_scale; k <= max_log2_scale + max_headroom_bits; ++k)
+    scales.push_back(std::ldexp(1.0, k));
   for (const FormatRange& range : ranges)
     for (const std::optional<double>& scale : scales) {
-      const RangeCounts counts = exact.merged().at_scale(range, scale), around = bounds.merged().at_scale(range, scale);
+      const RangeCounts counts = exact.merged().at_scale(range, scale),
+                        around = bounds.merged().at_scale(range, scale);
       std::uint64_t overflow = 0, lost = 0;
       for (const float x : a) {  // products of 24 bits and 2, exact in FP64
         const double y = static_cast<double>(x) * *scale;
         lost += y <= std::ldexp(1.0, range.tie_to_zero) ? 2 : 0;
-        overflow += y > range.overflow_threshold() ||
-                            (range.threshold_overflows && y == range.overflow_threshold())
-                        ? 2
-                        : 0;
+        overflow +=
+            y > range.overflow_threshold() || (range.threshold_overflows && y == range.overflow_threshold())
+                ? 2
+                : 0;
       }
       EXPECT_EQ(counts.lost, (CountInterval{lost, lost}));
       EXPECT_EQ(counts.overflow, (CountInterval{overflow, overflow}));
@@ -254,12 +257,14 @@ TEST(RangeReportOfValues, IsExactAtEveryScaleAndInsideTheBoundsOfHistograms) {
       EXPECT_EQ(counts.total, around.total);
       EXPECT_LE(around.overflow.lower, overflow);
       EXPECT_GE(around.overflow.upper, overflow);
-      const ZoneMass mass = exact.merged().mass_at(range, scale), mass_around = bounds.merged().mass_at(range, scale);
+      const ZoneMass mass = exact.merged().mass_at(range, scale),
+                     mass_around = bounds.merged().mass_at(range, scale);
       const MassInterval share = mass.l1.lost.share();
       EXPECT_EQ(share.lower, share.upper) << "a sum that is known is no interval";
       EXPECT_LE(mass_around.l1.lost.share().lower, share.lower);
       EXPECT_GE(mass_around.l1.lost.share().upper, share.upper);
-      const auto cosine = exact.merged().cosine_at(range, scale), bound = bounds.merged().cosine_at(range, scale);
+      const auto cosine = exact.merged().cosine_at(range, scale),
+                 bound = bounds.merged().cosine_at(range, scale);
       EXPECT_EQ(cosine.has_value(), overflow == 0);
       if (cosine && bound) {
         EXPECT_GE(cosine->lower, bound->lower - 0x1p-40);
@@ -344,7 +349,8 @@ TEST(RangeMassOutput, FormatsSideBySide) {
   for (const RangeView& view : views) suggestions.push_back(suggest_scale(report, view.format));
   std::ostringstream table;
   print_formats(table, report, views, suggestions);
-  EXPECT_THAT(table.str(), ::testing::ContainsRegex("FP16 +25\\.0 +25\\.0 +25\\.0 +25\\.0 .*unknown +2\\^-7\n"));
+  EXPECT_THAT(table.str(),
+              ::testing::ContainsRegex("FP16 +25\\.0 +25\\.0 +25\\.0 +25\\.0 .*unknown +2\\^-7\n"));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("BF16 +0 +0 +100\\.0 +0 .*2\\^24 or more\n"));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("E5M2 +50\\.0 +0 +25\\.0 +25\\.0 .*\n"));
 }

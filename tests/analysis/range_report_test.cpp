@@ -186,7 +186,8 @@ TEST(SuggestedScaleTest, KnownHistogram) {
   RangeReport scaled;
   for (float& value : values) value *= 0x1p12f;
   scaled.add("w", histogram_of(values), 4096.0);
-  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient, 15);
+  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient,
+            15);
   EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 22);
 }
 

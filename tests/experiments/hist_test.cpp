@@ -166,7 +166,8 @@ TEST_F(Hist, ArraysAreCountedValueByValue) {
   EXPECT_EQ(tensor(at_one, "h").at("lost"), json({0, 0}));
   const auto table = fp16lab({"hist", path("h.npy")});
   EXPECT_THAT(table.out, ::testing::ContainsRegex("\nh +63488 +0\\.0032 +0 +[0-9.]+ +[0-9.]+ +0\n"));
-  const std::vector<std::pair<std::string, long double>> scales{{"1", 1}, {"3", 3}, {"2^-7", 0x1p-7L}, {"0.75", 0.75L}};
+  const std::vector<std::pair<std::string, long double>> scales{
+      {"1", 1}, {"3", 3}, {"2^-7", 0x1p-7L}, {"0.75", 0.75L}};
   for (const auto& [text, scale] : scales) {
     const json report = hist({path("h.npy"), "--scale", text});
     const json& entry = report.at("tensors")[0];
@@ -202,7 +203,8 @@ TEST_F(Hist, SeveralFormatsInOneCommand) {
   const auto table = fp16lab({"hist", path("g.npy"), "--format", "f16,bf16", "-o", path("figures")});
   EXPECT_THAT(table.out, HasSubstr("All tensors at loss scale 2^0, by format"));
   EXPECT_THAT(table.out, HasSubstr("Gradients in BF16 at loss scale 2^0"));
-  EXPECT_THAT(table.out, HasSubstr("Without a loss scale (2^0) no value rounds to zero or overflows in BF16."));
+  EXPECT_THAT(table.out,
+              HasSubstr("Without a loss scale (2^0) no value rounds to zero or overflows in BF16."));
   EXPECT_THAT(read("figures/hist-g-npy-bf16.gp"), HasSubstr("Gradient magnitudes in BF16"));
   EXPECT_TRUE(std::filesystem::exists(path("figures/hist-g-npy-f16.dat")));
   expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "f16,fp8"}), 2,
@@ -228,9 +230,10 @@ TEST_F(Hist, IncludedAndExcludedTensors) {
   EXPECT_THAT(names({"--exclude", "*.bias", "--exclude", "fc10"}), ElementsAre("fc1.weight", "fc2.weight"));
   EXPECT_THAT(names({"--include", "*.weight", "--include", "fc1.bias", "--exclude", "fc?"}),
               ElementsAre("fc10.weight"));
-  expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--include", "fc3"}), 2,
-                        "--include fc3: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, "
-                        "fc2.weight; did you mean 'fc1'?");
+  expect_one_line_error(
+      fp16lab({"hist", path("s.safetensors"), "--include", "fc3"}), 2,
+      "--include fc3: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, "
+      "fc2.weight; did you mean 'fc1'?");
   expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--exclude", "*.weigth"}), 2,
                         "--exclude *.weigth: no tensor has such a name");
   expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--exclude", "*"}), 2, "nothing is left");
@@ -250,15 +253,16 @@ TEST_F(Hist, OfADumpOfItsOwnOnlyTheGradients) {
   EXPECT_EQ(hist({path("step.safetensors"), "--include", "parameter.*"}).at("tensors").size(), 4u);
 
   // An older dump says it by its own keys, and by names; gradients that were still scaled carry their scale.
-  const std::string layout =
-      R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-      R"("parameter.w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
-      R"("batch.0.inputs":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";
+  const std::string layout = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("parameter.w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+                             R"("batch.0.inputs":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";
   const std::string numbers = from_hex("0000803f 0000003f 0000003f");
-  write_bytes(path("old.safetensors"),
-              safetensors(R"({"__metadata__":{"step":"1","loss":"2","loss_scale":"1024","found_inf":"0","scaled":"1"},)" +
-                              layout,
-                          numbers));
+  write_bytes(
+      path("old.safetensors"),
+      safetensors(
+          R"({"__metadata__":{"step":"1","loss":"2","loss_scale":"1024","found_inf":"0","scaled":"1"},)" +
+              layout,
+          numbers));
   const json old = hist({path("old.safetensors")});
   ASSERT_EQ(old.at("tensors").size(), 1u);
   EXPECT_EQ(old.at("tensors")[0].at("tensor"), "w");
@@ -276,9 +280,12 @@ TEST_F(Hist, PyTorchFilesAreToldHowToConvert) {
   write_bytes(path("legacy.bin"), from_hex("80028a0a6cfc9c46f920 6aa85019 2e80024de903"));
   for (const char* const name : {"m.pt", "legacy.bin"}) {
     const auto result = fp16lab({"hist", path(name)});
-    expect_one_line_error(result, 2, std::string(name) + ": a PyTorch file, which holds Python objects; convert it "
-                                                         "with: python3 -c \"import torch, safetensors.torch");
-    EXPECT_THAT(result.err, HasSubstr("torch.load('" + path(name) + "', map_location='cpu', weights_only=True)"));
+    expect_one_line_error(result, 2,
+                          std::string(name) +
+                              ": a PyTorch file, which holds Python objects; convert it "
+                              "with: python3 -c \"import torch, safetensors.torch");
+    EXPECT_THAT(result.err,
+                HasSubstr("torch.load('" + path(name) + "', map_location='cpu', weights_only=True)"));
   }
   EXPECT_THAT(fp16lab({"hist", path("m.pt")}).err, HasSubstr("'" + path("m.safetensors") + "')\""));
 }

@@ -17,8 +17,8 @@ namespace {
 
 using namespace testing_support;
 
-const auto bins = std::make_shared<const ValueBins>(std::array{ScaledFormat{FormatRange::of<Binary16>(), 1.0},
-                                                              ScaledFormat{FormatRange::of<Binary16>(), 0x1p-111}});
+const auto bins = std::make_shared<const ValueBins>(std::array{
+    ScaledFormat{FormatRange::of<Binary16>(), 1.0}, ScaledFormat{FormatRange::of<Binary16>(), 0x1p-111}});
 
 class ArrayValuesOfFiles : public Files {
  protected:
@@ -56,7 +56,8 @@ TEST(ArrayValuesOfDoubles, EveryBinadeAtBothOfItsEnds) {
         ASSERT_EQ(counts.exponents().total(), 1u) << value;
         ASSERT_EQ(counts.below_fp32(), std::abs(value) < std::numeric_limits<float>::denorm_min() ? 1u : 0u)
             << value;
-        ASSERT_EQ(counts.above_fp32(), std::abs(value) > std::numeric_limits<float>::max() ? 1u : 0u) << value;
+        ASSERT_EQ(counts.above_fp32(), std::abs(value) > std::numeric_limits<float>::max() ? 1u : 0u)
+            << value;
       }
     }
 }
@@ -74,7 +75,8 @@ TEST(ArrayValuesOfDoubles, NoneIsRoundedToFp32First) {
   const RangeCounts huge = count_ranges(counts_of(0x1p1000), FormatRange::of<Binary16>(), 1.0);
   EXPECT_EQ(huge.infinite, 0u);
   EXPECT_EQ(huge.overflow, (CountInterval{1, 1}));
-  EXPECT_EQ(count_ranges(counts_of(0x1p1000), FormatRange::of<Binary16>(), 0x1p-111).overflow, (CountInterval{1, 1}))
+  EXPECT_EQ(count_ranges(counts_of(0x1p1000), FormatRange::of<Binary16>(), 0x1p-111).overflow,
+            (CountInterval{1, 1}))
       << "numbers beyond FP32 keep their magnitude";
 }
 

@@ -14,11 +14,13 @@
 #include "numerics/convert.hpp"
 #include "numerics/range_counts.hpp"
 #include "tests/numerics/histogram_cases.hpp"
-#include "tests/support/exact_rounding.hpp"
+#include "tests/numerics/zone_oracle.hpp"
 
 namespace fp16lab {
 namespace {
 
+using oracle::all_formats;
+using oracle::FormatZones;
 using oracle::Integer;
 using oracle::power_of_two;
 using oracle::Rational;
@@ -54,23 +56,6 @@ void expect_nearest(double d, const Rational& q) {
   }
 }
 
-/// A format's edges, from IEEE 754-2019 and OFP8 1.0 by hand.
-struct HandMade {
-  const char* name;
-  FormatRange range;
-  Rational tie, normal, threshold;
-  bool threshold_overflows;
-};
-const std::vector<HandMade>& formats() {
-  static const std::vector<HandMade> all{
-      {"f16", FormatRange::of<Binary16>(), power_of_two(-25), power_of_two(-14), 65520, true},
-      {"bf16", FormatRange::of<BrainFloat16>(), power_of_two(-134), power_of_two(-126),
-       power_of_two(128) - power_of_two(119), true},
-      {"e4m3", FormatRange::of<Fp8E4M3>(), power_of_two(-10), power_of_two(-6), 464, false},
-      {"e5m2", FormatRange::of<Fp8E5M2>(), power_of_two(-17), power_of_two(-14), 61440, true}};
-  return all;
-}
-
 struct Oracle {
   struct Zone {
     std::uint64_t count = 0;
@@ -80,7 +65,7 @@ struct Oracle {
   std::uint64_t zero = 0, infinite = 0, nan = 0;
 
   template <class T>
-  Oracle(const std::vector<T>& values, const HandMade& format, double scale) {
+  Oracle(const std::vector<T>& values, const FormatZones& format, double scale) {
     const Rational s = oracle::rational(scale);
     for (const T value : values) {
       if (std::isnan(value))
@@ -92,8 +77,7 @@ struct Oracle {
       else {
         const Rational x = oracle::rational(std::fabs(value));
         const Rational y = x * s;
-        const bool below = y < format.threshold || (!format.threshold_overflows && y == format.threshold);
-        Zone& zone = zones[y <= format.tie ? 0 : y < format.normal ? 1 : below ? 2 : 3];
+        Zone& zone = zones[format.zone_of(y)];
         ++zone.count;
         zone.l1 += x;
         zone.l2 += x * x;
@@ -107,7 +91,7 @@ std::shared_ptr<const ValueBins> bins_of(std::vector<ScaledFormat> scaled) {
 }
 
 template <class T>
-void expect_equal(const ValueHistogram& counted, const std::vector<T>& values, const HandMade& format,
+void expect_equal(const ValueHistogram& counted, const std::vector<T>& values, const FormatZones& format,
                   double scale) {
   const Oracle exact(values, format, scale);
   EXPECT_EQ(counted.zero(), exact.zero);
@@ -144,7 +128,7 @@ const double some_scales[] = {1.0, 3.0, 1.0 / 3.0, 0x1p15, 1e-300, 1e300, 0x1.8p
 /// Every format at every scale in one histogram.
 std::shared_ptr<const ValueBins> all_bins() {
   std::vector<ScaledFormat> scaled;
-  for (const HandMade& format : formats())
+  for (const FormatZones& format : all_formats())
     for (const double scale : some_scales) scaled.push_back({format.range, scale});
   return bins_of(scaled);
 }
@@ -152,8 +136,8 @@ std::shared_ptr<const ValueBins> all_bins() {
 /// A format's edges as values, and the numbers beside them.
 std::vector<double> around_the_edges(double scale) {
   std::vector<double> values;
-  for (const HandMade& format : formats())
-    for (const Rational& edge : {format.tie, format.normal, format.threshold}) {
+  for (const FormatZones& format : all_formats())
+    for (const Rational& edge : {format.tie, format.smallest_normal, format.threshold}) {
       const auto x = static_cast<double>(Rational(edge / oracle::rational(scale)));
       if (!std::isfinite(x)) continue;
       for (const double value : {x, std::nextafter(x, 0.0), std::nextafter(x, INFINITY), -x})
@@ -166,7 +150,7 @@ TEST(ValueHistogram, FloatsOfEveryExponentInEveryFormatAtManyScalesAtOnce) {
   const std::vector<float> values = random_patterns(400, 11);
   ValueHistogram counted(all_bins());
   counted.add(std::span<const float>(values));
-  for (const HandMade& format : formats())
+  for (const FormatZones& format : all_formats())
     for (const double scale : some_scales) expect_equal(counted, values, format, scale);
 }
 
@@ -179,7 +163,7 @@ TEST(ValueHistogram, DoublesOfEveryExponentAndBesideEveryEdge) {
     for (const double value : around_the_edges(scale)) values.push_back(value);
   ValueHistogram counted(all_bins());
   counted.add(std::span<const double>(values));
-  for (const HandMade& format : formats())
+  for (const FormatZones& format : all_formats())
     for (const double scale : some_scales) expect_equal(counted, values, format, scale);
 }
 
