@@ -6,7 +6,8 @@
 //   update(State&, const Params&, const Observation&)   pure, for host and device, no virtual call, no libm
 //   initial(const Params&)                              the State before the first step
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
-//   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
+//   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const
+//   PolicySettings&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/programs.cu) with its
 // State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
 // engine/amp/policy_table.cpp and that line.
