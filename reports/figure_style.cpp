@@ -51,7 +51,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   }
 
   std::vector<LineStyle> styles;
-  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0;
+  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0, unscaled_seen = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.precision == Precision::fp32) {
       styles.push_back({"#B4B4B4", 8});
@@ -59,7 +59,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
     }
     LineStyle style = dashed > most_stacked ? round_style(adaptive_seen / others.size())
                                             : stacked_style(dashed_seen++, dashed);
-    if (configuration.id.scaling == Scaling::none) {
+    if (configuration.id.scaling == Scaling::none && unscaled_seen++ == 0) {
       style.color = lost_color;
     } else if (configuration.id.scaling == Scaling::fixed) {
       const std::size_t shade = fixed <= 1 ? 2 : fixed_seen * (blues.size() - 1) / (fixed - 1);
