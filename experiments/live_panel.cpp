@@ -136,7 +136,7 @@ std::string legend(const LiveView& view, PanelStyle style) {
     line += "  " + painted(zone, std::string(1, zone.character), style) + " " + std::string(zone.name);
   const bool uncast = std::any_of(view.layers.begin(), view.layers.end(),
                                   [](const LiveLayer& layer) { return layer.casts.values == 0; });
-  return uncast ? line + "  (would: in FP16)" : line;
+  return uncast ? line + "  would: FP16" : line;
 }
 
 }  // namespace
