@@ -152,8 +152,9 @@ TEST_F(Replay, EachTensorIsJudgedByTheFormatThatHeldIt) {
 // The cast to FP8 within a product saturates: it overflows nowhere, and loses what is at most E5M2's tie, 2^-17.
 TEST_F(Replay, Fp8WithinProductsLosesButDoesNotOverflow) {
   MadeStep step;
-  step.tensors = {{.values = {1, 0x1p-16}, .dtype = DType::bf16},
-                  {.name = "fc1.output", .values = {1e9, 0x1p-16, 0x1p-17}, .kind = "activation", .dtype = DType::e5m2}};
+  step.tensors = {
+      {.values = {1, 0x1p-16}, .dtype = DType::bf16},
+      {.name = "fc1.output", .values = {1e9, 0x1p-16, 0x1p-17}, .kind = "activation", .dtype = DType::e5m2}};
   make_run(folder(), {step});
   const ReplayedPolicy fixed = replayed({"fixed.initial_scale=1"}, "fixed");
   EXPECT_EQ(fixed.skips, (ReplayInterval{0, 0}));
@@ -223,8 +224,7 @@ TEST_F(Replay, StepsWithoutHistogramsHoldTheLastOnesOrAreLeftOut) {
   make_run(folder(), {weights({24}), {}, {}, weights({1})});
   const std::vector<std::string> settings{"torch.initial_scale=2^13", "torch.growth_interval=100"};
   const ReplayedPolicy held = replayed(settings);
-  EXPECT_THAT(held.skipped_lower, ElementsAre(1u, 2u))
-      << "24 * 2^13, 24 * 2^12; 24 * 2^11 = 49152 fits";
+  EXPECT_THAT(held.skipped_lower, ElementsAre(1u, 2u)) << "24 * 2^13, 24 * 2^12; 24 * 2^11 = 49152 fits";
   EXPECT_EQ(held.skipped_upper, held.skipped_lower);
   EXPECT_FALSE(held.exact);
   EXPECT_EQ(file_.total_steps, 4u);

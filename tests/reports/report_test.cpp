@@ -243,9 +243,8 @@ TEST_F(Reports, SummaryHasExactDifferencesAndVerdicts) {
       AllOf(HasSubstr("FP16 no scaling ends at 0.31299, 24.95 % worse: more than three times the spread"),
             HasSubstr("FP16 torch is level with FP32"), HasSubstr("skipped 4 of 200 steps")));
   const std::string table = summary_table(folders);
-  EXPECT_THAT(table,
-              ::testing::ContainsRegex(
-                  "FP16 no scaling +2 +0.31299 +\\+24.95 % +\\[.24.*\\] % +0.00098 .*behind by more than 3 x spread\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("FP16 no scaling +2 +0.31299 +\\+24.95 % +\\[.24.*\\] % "
+                                              "+0.00098 .*behind by more than 3 x spread\n"));
   EXPECT_THAT(table, ::testing::ContainsRegex("FP32 +2 +0.25049 .*reference\n"));
 }
 
@@ -289,7 +288,8 @@ TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
   EXPECT_FALSE(summary.rows[0].casts.has_value());
   EXPECT_EQ(summary.rows[1].label, "BF16 no scaling");
   EXPECT_EQ(summary.rows[1].casts, (CastCounts{.values = 16}));
-  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4})) << "not the mean of 3/4 and 1/12";
+  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4}))
+      << "not the mean of 3/4 and 1/12";
   EXPECT_EQ(underflow_text(summary.rows[0]), "");
   EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
   EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
