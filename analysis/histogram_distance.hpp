@@ -24,7 +24,8 @@ struct TensorComparison {
   std::string tensor;     ///< "fc1.weight"; "fc1.output (e5m2)" of its cast inside a product
   std::string kind;       ///< "weight" or "activation"
   std::size_t steps = 0;  ///< compared
-  bool equal = true;      ///< every counter on both sides of the cast, extremes where both know them, the loss scale
+  bool equal =
+      true;  ///< every counter on both sides of the cast, extremes where both know them, the loss scale
   std::optional<std::uint64_t> first_difference{};  ///< the step where that ends
   /// Of the values before the cast, over the steps in which both have some.
   std::size_t with_distance = 0;

@@ -95,7 +95,8 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
   };
   const std::string title_a = key_name('A', comparison.name_a), title_b = key_name('B', comparison.name_b);
   std::string body = fmt::format(
-      "  set multiplot layout 3,1 title {3} noenhanced font \",14\" margins 0.09,0.98,0.08,{2:.4f} spacing 0,0.09\n"
+      "  set multiplot layout 3,1 title {3} noenhanced font \",14\" margins 0.09,0.98,0.08,{2:.4f} spacing "
+      "0,0.09\n"
       "  set xrange [{0}:{1}]\n"
       "  set key at graph 1,1.02 right bottom horizontal samplen 3\n",
       first, last > first ? last : first + 1, 1 - (68.0 + title.extra_height) / height, title.quoted);

@@ -32,7 +32,8 @@ void LiveFeed::on_gradient(const engine::GradientRecord& record) {
   const std::string_view layer = record.tensor.substr(0, record.tensor.rfind('.'));
   auto known = std::find_if(view_.layers.begin(), view_.layers.end(),
                             [layer](const LiveLayer& entry) { return entry.name == layer; });
-  if (known == view_.layers.end()) known = view_.layers.insert(view_.layers.begin(), {.name = std::string(layer)});
+  if (known == view_.layers.end())
+    known = view_.layers.insert(view_.layers.begin(), {.name = std::string(layer)});
   const ExponentHistogram &before = record.probe.before, &after = record.probe.after;
   if (const std::optional<CastCounts> casts = cast_counts(record.dtype, before, after)) {
     known->casts += *casts;

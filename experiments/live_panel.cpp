@@ -121,9 +121,8 @@ std::string layer_line(const LiveLayer& layer, int name_width, int columns, Pane
     name = name.substr(name.size() - static_cast<std::size_t>(name_width));  // the end tells layers apart
   const bool cast = layer.casts.values > 0;
   const RangeCounts& ranges = cast ? layer.zones : layer.in_fp16;
-  const std::string rate =
-      cast ? fmt::format(" {:5.1f}% lost", 100 * layer.casts.underflow_rate())
-           : fmt::format(" {:5.1f}% would", 100 * lost_share(ranges));
+  const std::string rate = cast ? fmt::format(" {:5.1f}% lost", 100 * layer.casts.underflow_rate())
+                                : fmt::format(" {:5.1f}% would", 100 * lost_share(ranges));
   const int width = columns - name_width - 2 - static_cast<int>(rate.size());
   std::string line = fmt::format("{:<{}}  ", name, name_width);
   if (width < smallest_bar) return line + rate;
@@ -136,7 +135,7 @@ std::string legend(const LiveView& view, PanelStyle style) {
     line += "  " + painted(zone, std::string(1, zone.character), style) + " " + std::string(zone.name);
   const bool uncast = std::any_of(view.layers.begin(), view.layers.end(),
                                   [](const LiveLayer& layer) { return layer.casts.values == 0; });
-  return uncast ? line + "  (would: in FP16)" : line;
+  return uncast ? line + "  would: FP16" : line;
 }
 
 }  // namespace

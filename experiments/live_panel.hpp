@@ -23,8 +23,8 @@ namespace fp16lab::experiments {
 /// All gradients of a layer in the step that was observed last.
 struct LiveLayer {
   std::string name;
-  CastCounts casts{};    ///< what the casts to their formats did
-  RangeCounts zones{};   ///< where the values that were cast lie in these formats
+  CastCounts casts{};     ///< what the casts to their formats did
+  RangeCounts zones{};    ///< where the values that were cast lie in these formats
   RangeCounts in_fp16{};  ///< what FP16 would make of those that stayed FP32; shown where nothing was cast
 };
 

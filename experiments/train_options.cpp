@@ -22,9 +22,10 @@ void add_train_options(CLI::App& app, TrainArguments& arguments) {
   app.add_flag("--resume", arguments.command.resume,
                "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
                "with its own configuration and the same bits");
-  app.add_option("--name", arguments.command.name,
-                 "What tables and figures call this configuration, before what its settings say; a sweep gives "
-                 "its variants' names")
+  app.add_option(
+         "--name", arguments.command.name,
+         "What tables and figures call this configuration, before what its settings say; a sweep gives "
+         "its variants' names")
       ->type_name("NAME");
   app.add_flag(
       "--graph", arguments.graph,

@@ -51,7 +51,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   }
 
   std::vector<LineStyle> styles;
-  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0;
+  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0, unscaled_seen = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.precision == Precision::fp32) {
       styles.push_back({"#B4B4B4", 8});
@@ -59,7 +59,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
     }
     LineStyle style = dashed > most_stacked ? round_style(adaptive_seen / others.size())
                                             : stacked_style(dashed_seen++, dashed);
-    if (configuration.id.scaling == Scaling::none) {
+    if (configuration.id.scaling == Scaling::none && unscaled_seen++ == 0) {
       style.color = lost_color;
     } else if (configuration.id.scaling == Scaling::fixed) {
       const std::size_t shade = fixed <= 1 ? 2 : fixed_seen * (blues.size() - 1) / (fixed - 1);
@@ -109,8 +109,8 @@ std::string slug(std::string_view text) {
 }
 
 std::string FigureTitle::commands(int figure_height) const {
-  return fmt::format("  set label 901 {} at screen 0.5,screen {:.4f} center noenhanced font \",14\"\n", quoted,
-                     1 - 18.0 / figure_height);
+  return fmt::format("  set label 901 {} at screen 0.5,screen {:.4f} center noenhanced font \",14\"\n",
+                     quoted, 1 - 18.0 / figure_height);
 }
 
 FigureTitle figure_title(std::string_view text, int width) {
@@ -126,7 +126,9 @@ constexpr int note_size = 11, note_line = 16;
 FigureNote::FigureNote(std::string_view text, int width)
     : lines_(text.empty() ? std::vector<std::string>{} : wrapped(text, width - 24, note_size)) {}
 
-int FigureNote::height() const { return lines_.empty() ? 0 : note_line * static_cast<int>(lines_.size()) + 6; }
+int FigureNote::height() const {
+  return lines_.empty() ? 0 : note_line * static_cast<int>(lines_.size()) + 6;
+}
 
 std::string FigureNote::commands(int figure_height) const {
   if (lines_.empty()) return {};

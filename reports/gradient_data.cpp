@@ -16,9 +16,8 @@ Json histogram_json(const ExponentHistogram& histogram) {
   while (last >= first && histogram.at(last) == 0) --last;
   Json counts = Json::array();
   for (int e = first; e <= last; ++e) counts.push_back(histogram.at(e));
-  return Json::array(
-      {histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first, std::move(counts),
-       histogram.smallest, histogram.greatest});
+  return Json::array({histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first,
+                      std::move(counts), histogram.smallest, histogram.greatest});
 }
 
 /// What page/zones.js computes with.
@@ -38,9 +37,8 @@ Json what_if_json(const RunGradients& gradients) {
   };
   Json per_tensor = Json::array();
   for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor)
-    per_tensor.push_back(each_scale([&](double scale) {
-      return analysis::rates_of(gradients.at_scale(tensor, scale)).lost.middle();
-    }));
+    per_tensor.push_back(each_scale(
+        [&](double scale) { return analysis::rates_of(gradients.at_scale(tensor, scale)).lost.middle(); }));
   return {{"lost", std::move(per_tensor)},
           {"merged_lost", each_scale([&](double scale) {
              return analysis::rates_of(gradients.at_scale(scale)).lost.middle();
@@ -88,7 +86,8 @@ Json gradients_json(const Run& run, const std::string& workload, const std::stri
     histograms.push_back(std::move(row));
     Json cast = Json::array();
     for (const std::optional<CastCounts>& counts : snapshot.casts)
-      cast.push_back(counts ? Json::array({counts->values, counts->underflow, counts->overflow}) : Json(nullptr));
+      cast.push_back(counts ? Json::array({counts->values, counts->underflow, counts->overflow})
+                            : Json(nullptr));
     casts.push_back(std::move(cast));
   }
   return {{"name", run.name},

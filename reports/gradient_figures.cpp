@@ -51,10 +51,11 @@ Figure write_histogram_figure(const WorkloadFigures& input, const Configuration&
   const HistogramFigure figure{
       .stem = "histogram-" + slug(input.workload.name) + "-" + slug(configuration.label),
       .title = fmt::format("Gradient magnitudes before the cast to {}, {}, {}, step {}, loss scale {}",
-                           gradients.format_names(), input.workload.name, pretty(configuration.label), snapshot.step,
-                           pretty(scale_text(snapshot.loss_scale))),
+                           gradients.format_names(), input.workload.name, pretty(configuration.label),
+                           snapshot.step, pretty(scale_text(snapshot.loss_scale))),
       .caption = panels.size() < gradients.tensors.size()
-                     ? fmt::format("{} of {} tensors, biases left out first.", panels.size(), gradients.tensors.size())
+                     ? fmt::format("{} of {} tensors, biases left out first.", panels.size(),
+                                   gradients.tensors.size())
                      : ""};
   write_histogram_figure(figure, panels, folder);
   return {figure.stem, input.workload.name, figure.title};
@@ -121,8 +122,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
     curves.emplace_back();
     for (int k = analysis::min_log2_scale; k <= analysis::max_log2_scale; ++k) {
       const analysis::ZoneRates rates = analysis::rates_of(counts_at(std::ldexp(1.0, k)));
-      data += fmt::format("{}\t{:.6g}\t{:.6g}\n", k, 100 * rates.lost.middle(),
-                          100 * rates.overflow.upper);
+      data += fmt::format("{}\t{:.6g}\t{:.6g}\n", k, 100 * rates.lost.middle(), 100 * rates.overflow.upper);
       curves.back().push_back(100 * rates.lost.middle());
       highest = std::max({highest, curves.back().back(), name == all ? 100 * rates.overflow.upper : 0});
     }
@@ -156,22 +156,21 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
       "    {0}.\".dat\" index {1} using 1:3 with lines lw 3 dt (6,4) lc rgb \"{2}\" title \"overflow, all "
       "tensors\"\n",
       gnuplot_string(stem), block, overflow_color);
-  const std::string text =
-      fmt::format("What each loss scale would lose in {}, {}: gradients of {}", base->format_names(),
-                  input.workload.name, pretty(label));
+  const std::string text = fmt::format("What each loss scale would lose in {}, {}: gradients of {}",
+                                       base->format_names(), input.workload.name, pretty(label));
   double longest = 0;
   for (const std::string& name : names) longest = std::max(longest, text_width(name, 12));
   const int key = 80 + static_cast<int>(longest), width = 740 + std::max(240, key);
-  const FigureNote note(
-      coinciding_words(coinciding(curves.size(),
-                                  [&](std::size_t a, std::size_t b) {
-                                    const auto near = [&](double x, double y) {
-                                      return std::abs(x - y) <= 0.005 * highest;
-                                    };
-                                    return std::equal(curves[a].begin(), curves[a].end(), curves[b].begin(), near);
-                                  }),
-                       names),
-      width);
+  const FigureNote note(coinciding_words(coinciding(curves.size(),
+                                                    [&](std::size_t a, std::size_t b) {
+                                                      const auto near = [&](double x, double y) {
+                                                        return std::abs(x - y) <= 0.005 * highest;
+                                                      };
+                                                      return std::equal(curves[a].begin(), curves[a].end(),
+                                                                        curves[b].begin(), near);
+                                                    }),
+                                         names),
+                        width);
   const FigureTitle title = figure_title(text, width);
   const int above = 44 + title.extra_height, below = 62 + note.height(),
             height = above + below + std::max(350, 18 * static_cast<int>(names.size()) + 10);
@@ -209,9 +208,9 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   }
   if (shown.empty()) return {};
   const std::string stem = "underflow-over-steps-" + slug(input.workload.name);
-  const std::string text =
-      fmt::format("Non-zero gradients that the casts made zero, by tensor (weights, then activations) and step, {}",
-                  input.workload.name);
+  const std::string text = fmt::format(
+      "Non-zero gradients that the casts made zero, by tensor (weights, then activations) and step, {}",
+      input.workload.name);
   std::string data =
       "# place of the step\tplace of the tensor\tpercent lost at that step's loss scale; one block a "
       "configuration\n";
@@ -232,7 +231,9 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     for (const std::string& label : labels) list += (list.empty() ? "" : ", ") + label;
     return labels.empty() ? std::string() : fmt::format("{}: {}. ", what, list);
   };
-  const FigureNote note("FP32 casts nothing. " + words("Left out for room", left_out) + words("Without histograms", unobserved), width);
+  const FigureNote note(
+      "FP32 casts nothing. " + words("Left out for room", left_out) + words("Without histograms", unobserved),
+      width);
   const FigureTitle title = figure_title(text, width);
   const int above = 66 + title.extra_height, below = 56 + note.height(),
             height = above + below + rows * tall + (rows - 1) * between;
@@ -269,31 +270,35 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     for (std::size_t c = 0; c < steps; c += every)
       xtics += fmt::format("{}\"{}\" {}", c == 0 ? "" : ", ", gradients.snapshots[c].step, c);
     const bool first_of_row = block % static_cast<std::size_t>(columns) == 0;
-    plots += fmt::format("  set title {}\n", gnuplot_bold(shortened(label, panel + gap - 10, title_size, true)));
+    plots +=
+        fmt::format("  set title {}\n", gnuplot_bold(shortened(label, panel + gap - 10, title_size, true)));
     plots += first_of_row ? fmt::format("  set ytics noenhanced ({}) font \"DejaVu Sans,10\"\n", ytics)
                           : "  unset ytics\n";
     plots += fmt::format("  set xtics ({}) font \"DejaVu Sans,10\"\n", xtics);
-    plots += weights > 0 && weights < tensors.size() ? fmt::format(
-                                                  "  set arrow 1 from graph 0,first {0} to graph 1,first {0} "
-                                                  "nohead front lc rgb \"#333333\" lw 1.5\n",
-                                                  static_cast<double>(weights) - 0.5)
-                                            : std::string("  unset arrow 1\n");
+    plots += weights > 0 && weights < tensors.size()
+                 ? fmt::format(
+                       "  set arrow 1 from graph 0,first {0} to graph 1,first {0} "
+                       "nohead front lc rgb \"#333333\" lw 1.5\n",
+                       static_cast<double>(weights) - 0.5)
+                 : std::string("  unset arrow 1\n");
     plots += highest == 0 ? "  set label 1 \"nothing rounds to zero\" at graph 0.5,graph 0.5 center front tc "
                             "rgb \"#555555\"\n"
                           : "  unset label 1\n";
     plots += fmt::format("  set xrange [-0.5:{}]\n  set yrange [{}:-0.5]\n", static_cast<double>(steps) - 0.5,
                          static_cast<double>(tensors.size()) - 0.5);
-    plots += block == 0 ? fmt::format(
-                              "  set colorbox user origin screen {:.4f},screen {:.4f} size screen {:.4f},screen "
-                              "{:.4f}\n",
-                              1 - (box - 26.0) / width, 1 - (above + tall) / static_cast<double>(height),
-                              14.0 / width, tall / static_cast<double>(height))
-                        : "  unset colorbox\n  unset label 900\n";
+    plots += block == 0
+                 ? fmt::format(
+                       "  set colorbox user origin screen {:.4f},screen {:.4f} size screen {:.4f},screen "
+                       "{:.4f}\n",
+                       1 - (box - 26.0) / width, 1 - (above + tall) / static_cast<double>(height),
+                       14.0 / width, tall / static_cast<double>(height))
+                 : "  unset colorbox\n  unset label 900\n";
     plots += fmt::format("  plot {}.\".dat\" index {} using 1:2:3 with image pixels notitle\n",
                          gnuplot_string(stem), block);
   }
   std::string body = fmt::format(
-      "  set multiplot layout {},{} title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} spacing "
+      "  set multiplot layout {},{} title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} "
+      "spacing "
       "{:.4f},{:.4f}\n",
       rows, columns, title.quoted, static_cast<double>(names) / width, 1 - static_cast<double>(box) / width,
       static_cast<double>(below) / height, 1 - static_cast<double>(above) / height,

@@ -143,7 +143,8 @@ std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel>
   const FormatRange& range = panels.front().range;
   const bool one = std::all_of(panels.begin(), panels.end(),
                                [&](const HistogramPanel& panel) { return panel.range == range; });
-  legend(100, one ? pretty(fmt::format("rounds to zero: to 2^{}", range.tie_to_zero)) : "rounds to zero", lost_color);
+  legend(100, one ? pretty(fmt::format("rounds to zero: to 2^{}", range.tie_to_zero)) : "rounds to zero",
+         lost_color);
   legend(101, one ? pretty(fmt::format("subnormal: below 2^{}", range.smallest_normal)) : "subnormal",
          subnormal_color);
   legend(102, "normal", normal_color);
@@ -167,8 +168,8 @@ std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel>
 std::string zone_commands(const Edges& edges, const Blocks& blocks) {
   std::string body;
   const auto inside = [&](double e) { return std::clamp(e, blocks.low, blocks.high); };
-  const std::array<double, 5> ends{blocks.low, inside(edges.lost), inside(edges.normal), inside(edges.overflow),
-                                   blocks.high};
+  const std::array<double, 5> ends{blocks.low, inside(edges.lost), inside(edges.normal),
+                                   inside(edges.overflow), blocks.high};
   for (std::size_t zone = 0; zone < styles.size(); ++zone)
     body += fmt::format(
         "  set object {} rectangle from first {},graph 0 to first {},graph 1 behind fc rgb \"{}\" fs solid "
@@ -196,7 +197,8 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
       "  set label 1 {} at graph 0,graph 1.17 left\n"
       "  set label 2 {} at graph 1,graph 1.17 right font \"DejaVu Sans,10\" tc rgb "
       "\"#555555\"\n",
-      gnuplot_bold(shortened(panel.name, width - text_width(zeros, 10) - 16, 12, true)), gnuplot_string(zeros));
+      gnuplot_bold(shortened(panel.name, width - text_width(zeros, 10) - 16, 12, true)),
+      gnuplot_string(zeros));
   // Each zone has its rate above it, in its colour; the last one is too narrow to be centred over.
   const auto zone_rate = [&](int label, const analysis::RateInterval& rate, const std::string& x,
                              std::string_view alignment, std::string_view color) {
@@ -205,11 +207,13 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
   };
   // Zones that the axis does not reach have no middle to stand over.
   const auto middle = [&](double from, double to) {
-    return fmt::format("first {}", 0.5 * (std::clamp(from, blocks.low, blocks.high) + std::clamp(to, blocks.low, blocks.high)));
+    return fmt::format("first {}", 0.5 * (std::clamp(from, blocks.low, blocks.high) +
+                                          std::clamp(to, blocks.low, blocks.high)));
   };
   zone_rate(3, rates.lost, "graph 0", "left", lost_color);
   const bool subnormals = edges.normal > blocks.low + 4;
-  zone_rate(4, rates.subnormal, subnormals ? middle(edges.lost, edges.normal) : "graph 0.2", "center", subnormal_color);
+  zone_rate(4, rates.subnormal, subnormals ? middle(edges.lost, edges.normal) : "graph 0.2", "center",
+            subnormal_color);
   zone_rate(5, rates.normal, middle(edges.normal, edges.overflow), "center", normal_color);
   zone_rate(6, rates.overflow, "graph 1", "right", overflow_color);
   // All panels have the same axes: the first of a row names the heights.

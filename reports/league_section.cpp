@@ -97,7 +97,8 @@ std::string section(const ReplayFile& replay, std::size_t index) {
                                  index == 0 ? " id=\"replays\"" : "", html_escape(replay.run));
   html += fmt::format(
       "<p>Every loss-scale policy over the recorded gradients of {}: {} steps, {} of them with "
-      "histograms. {} A replay is not what training would do: another scale would have skipped other steps, and so "
+      "histograms. {} A replay is not what training would do: another scale would have skipped other steps, "
+      "and so "
       "changed the weights and every later gradient.</p>\n",
       html_escape(replay.workload), replay.total_steps, replay.observed_steps,
       replay.exact ? "All of it is exact." : "Where histograms leave something open, both ends are given.");

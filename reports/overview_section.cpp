@@ -61,7 +61,8 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
     steps += row.steps;
     // Against FP32's step: seconds of different workloads do not add up.
     const auto& rows = material[w].summary.rows;
-    const auto reference = std::find_if(rows.begin(), rows.end(), [](const SummaryRow& r) { return r.is_reference; });
+    const auto reference =
+        std::find_if(rows.begin(), rows.end(), [](const SummaryRow& r) { return r.is_reference; });
     if (reference != rows.end() && reference->seconds_per_step > 0 && row.seconds_per_step > 0) {
       slowdown += row.seconds_per_step / reference->seconds_per_step;
       ++timed;
@@ -99,8 +100,8 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
         {html_escape(item.workload->name + ", " + item.summary.metric.name), false, BestIs::lowest});
   columns.push_back({"behind or diverged", false, BestIs::lowest, "workloads, of those with a verdict"});
   columns.push_back({"skipped", false, BestIs::lowest, "steps of all runs"});
-  columns.push_back(
-      {"time against FP32", false, BestIs::lowest, "a step's seconds over those of FP32, mean over workloads"});
+  columns.push_back({"time against FP32", false, BestIs::lowest,
+                     "a step's seconds over those of FP32, mean over workloads"});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));

@@ -68,10 +68,12 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
   const std::string text = fmt::format("What every policy's loss scale would have been, {}", replay.run);
   const FigureTitle title = figure_title(text, width);
   const FigureNote note(
-      "Line(s): the scale, or its bounds. Shaded: scales that lose at most 1 % of the L1 norm and cannot overflow. "
+      "Line(s): the scale, or its bounds. Shaded: scales that lose at most 1 % of the L1 norm and cannot "
+      "overflow. "
       "× skipped, ○ perhaps skipped.",
       width);
-  const int above = 66 + title.extra_height, below = 42 + note.height(), height = above + below + 150 * rows - 40;
+  const int above = 66 + title.extra_height, below = 42 + note.height(),
+            height = above + below + 150 * rows - 40;
   const std::string file = gnuplot_string(stem) + ".\".dat\"";
   std::string plots;
   int block = 2;
@@ -111,8 +113,8 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
       "  set multiplot layout {},{} title {} noenhanced font \",14\" margins 0.06,0.985,{:.4f},{:.4f} "
       "spacing "
       "0.03,{:.4f}\n",
-      rows, columns, title.quoted, static_cast<double>(below) / height, 1 - static_cast<double>(above) / height,
-      46.0 / height);
+      rows, columns, title.quoted, static_cast<double>(below) / height,
+      1 - static_cast<double>(above) / height, 46.0 / height);
   body += note.commands(height);
   body += fmt::format("  skips = {:.4g}\n  low = {:.4g}\n", low - 0.6 * room, low);
   body += fmt::format(
@@ -155,7 +157,8 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
   const int names = static_cast<int>(longest) + 24, width = names + 800;
   const FigureTitle title = figure_title(text, width);
   const FigureNote note(
-      "Dot: known; bar: from the lower to the upper bound. In parentheses: chosen in hindsight. Nothing lost stands at the "
+      "Dot: known; bar: from the lower to the upper bound. In parentheses: chosen in hindsight. Nothing lost "
+      "stands at the "
       "left edge of a logarithmic axis.",
       width);
   const int above = 52 + title.extra_height, below = 62 + note.height(), height = above + below + 22 * place;

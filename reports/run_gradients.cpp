@@ -59,8 +59,8 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
     if (made) {
       const bool second = std::find(gradients.tensors.begin(), gradients.tensors.end(), row.tensor) !=
                           gradients.tensors.end();
-      gradients.tensors.push_back(
-          second ? fmt::format("{} ({})", row.tensor, format_name(name_of(row.dtype))) : row.tensor);
+      gradients.tensors.push_back(second ? fmt::format("{} ({})", row.tensor, format_name(name_of(row.dtype)))
+                                         : row.tensor);
       gradients.kinds.push_back(row.kind);
       gradients.formats.push_back(row.dtype);
       gradients.by_scale.emplace_back();
@@ -102,7 +102,8 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
 
 std::optional<CastCounts> recorded_casts(const Run& run) {
   std::optional<CastCounts> sum;
-  if (std::error_code error; !std::filesystem::exists(run.folder.path / run_file::histograms, error)) return sum;
+  if (std::error_code error; !std::filesystem::exists(run.folder.path / run_file::histograms, error))
+    return sum;
   for_each_histogram(run.folder.path, [&sum](const HistogramRow& row) {
     if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
       sum = sum.value_or(CastCounts{});

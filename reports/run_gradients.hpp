@@ -17,15 +17,16 @@ namespace fp16lab::reports {
 /// All gradients of one observed step; the vectors follow RunGradients::tensors.
 struct GradientSnapshot {
   std::uint64_t step = 0;
-  double loss_scale = 1;                          ///< of the step; where tensors differ, of the last one
-  std::vector<ExponentHistogram> histograms;      ///< before the cast, still carrying their tensor's scale
-  std::vector<std::optional<CastCounts>> casts;   ///< what the cast did; none for tensors that stayed FP32
-  std::vector<double> scales;                     ///< of each tensor: policies may scale layers apart
+  double loss_scale = 1;                         ///< of the step; where tensors differ, of the last one
+  std::vector<ExponentHistogram> histograms;     ///< before the cast, still carrying their tensor's scale
+  std::vector<std::optional<CastCounts>> casts;  ///< what the cast did; none for tensors that stayed FP32
+  std::vector<double> scales;                    ///< of each tensor: policies may scale layers apart
   bool one_scale() const;
 };
 
 struct RunGradients {
-  std::vector<std::string> tensors;  ///< in the order of the file; a second format of one is "fc1.output (E5M2)"
+  std::vector<std::string>
+      tensors;  ///< in the order of the file; a second format of one is "fc1.output (E5M2)"
   std::vector<std::string> kinds;
   /// What each tensor was stored in, or, in a run that rounded no gradient (level O0), FP16: what-if rates then tell what
   /// FP16 would do.

@@ -131,9 +131,8 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
 
 /// "fp32" says what "FP32" says.
 bool same_words(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 int rank(const ConfigurationId& id) {
@@ -159,9 +158,8 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
   }
   for (Configuration& group : groups) {
     const std::string& name = runs[group.runs.front()].folder.manifest.name;
-    const bool of_all = std::all_of(group.runs.begin(), group.runs.end(), [&](std::size_t run) {
-      return runs[run].folder.manifest.name == name;
-    });
+    const bool of_all = std::all_of(group.runs.begin(), group.runs.end(),
+                                    [&](std::size_t run) { return runs[run].folder.manifest.name == name; });
     if (of_all && !name.empty() && !same_words(name, group.label)) group.label = name + ": " + group.label;
   }
   std::vector<std::string> variants;

@@ -122,7 +122,8 @@ std::string difference_words(const Metric& metric, const SummaryRow& row) {
 
 std::string underflow_words(const SummaryRow& row) {
   if (!row.casts) return "";
-  return fmt::format("its casts made {:.3g} % of the non-zero gradients zero", 100 * row.casts->underflow_rate());
+  return fmt::format("its casts made {:.3g} % of the non-zero gradients zero",
+                     100 * row.casts->underflow_rate());
 }
 
 /// More names than these make no sentence.
@@ -152,16 +153,16 @@ std::string skip_words(const WorkloadSummary& summary, const Workload& workload)
     const auto share = [](const SummaryRow* row) {
       return static_cast<double>(row->skipped) / static_cast<double>(row->steps);
     };
-    const auto [least, most] = std::minmax_element(
-        adaptive.begin(), adaptive.end(),
-        [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
+    const auto [least, most] =
+        std::minmax_element(adaptive.begin(), adaptive.end(),
+                            [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
     words = fmt::format("Of {} adaptive policies {} skipped the fewest steps, {} the most. ", adaptive.size(),
                         (*least)->label, (*most)->label);
     adaptive = {*least, *most};
   }
   for (const SummaryRow* row : adaptive)
-    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped, row->steps,
-                         scale_text(row->last_scale));
+    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped,
+                         row->steps, scale_text(row->last_scale));
   return words;
 }
 
@@ -212,11 +213,11 @@ std::string plain_words(const WorkloadSummary& summary, const Workload& workload
     words += fmt::format("With loss scaling, {} {} level with FP32. ", join(close),
                          close.size() == 1 ? "is" : "are");
   if (best_scaled != nullptr)
-    words += fmt::format("Nearest to FP32 is {}: {}{}. ", best_scaled->label,
-                         difference_words(summary.metric, *best_scaled),
-                         best_scaled->casts
-                             ? fmt::format(", {:.2g} % rounding to zero", 100 * best_scaled->casts->underflow_rate())
-                             : "");
+    words += fmt::format(
+        "Nearest to FP32 is {}: {}{}. ", best_scaled->label, difference_words(summary.metric, *best_scaled),
+        best_scaled->casts
+            ? fmt::format(", {:.2g} % rounding to zero", 100 * best_scaled->casts->underflow_rate())
+            : "");
   if (!behind.empty()) words += fmt::format("Scaled, but behind FP32 or diverged: {}. ", join(behind));
   if (!open.empty()) words += fmt::format("Without a verdict for lack of seeds: {}. ", join(open));
   words += skip_words(summary, workload);

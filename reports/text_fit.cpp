@@ -15,10 +15,10 @@ std::size_t length_at(std::string_view text, std::size_t at) {
 
 /// Advance of one character in units of the font's size: the widest of its class in DejaVu Sans.
 double advance(std::string_view character) {
-  if (character.size() > 1)  // raised digits, dashes, "≤", "…"; letters of other scripts are mostly as wide as they are high
+  if (character.size() >
+      1)  // raised digits, dashes, "≤", "…"; letters of other scripts are mostly as wide as they are high
     return character.starts_with("\xe2\x81") || character.starts_with("\xc2\xb2") ||
-                   character.starts_with("\xc2\xb3") || character.starts_with("\xc2\xb9") ||
-                   character == "–"
+                   character.starts_with("\xc2\xb3") || character.starts_with("\xc2\xb9") || character == "–"
                ? 0.53
                : 1.0;
   const char c = character.front();

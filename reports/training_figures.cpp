@@ -39,7 +39,7 @@ std::string logarithmic_tics(double low, double high) {
 
 /// Nearer to one another than half a percent of what the axes show: one line, as drawn. Both axes of the figure show them.
 struct LossAxes {
-  double low = INFINITY, high = 0;                      ///< of the whole run
+  double low = INFINITY, high = 0;                        ///< of the whole run
   double zoomed_low = INFINITY, zoomed_high = -INFINITY;  ///< of the last third
   double zoomed_from = 0;
   bool logarithmic() const { return low > 0 && high / low > 5; }
@@ -51,10 +51,9 @@ bool drawn_as_one(const Band& a, const Band& b, const LossAxes& axes) {
     const double whole = axes.logarithmic()
                              ? std::abs(std::log(a.mean[i] / b.mean[i])) / std::log(axes.high / axes.low)
                              : std::abs(a.mean[i] - b.mean[i]) / (axes.high - axes.low);
-    const double zoomed =
-        a.step[i] < axes.zoomed_from
-            ? 0
-            : std::abs(a.mean[i] - b.mean[i]) / (axes.zoomed_high - axes.zoomed_low);
+    const double zoomed = a.step[i] < axes.zoomed_from
+                              ? 0
+                              : std::abs(a.mean[i] - b.mean[i]) / (axes.zoomed_high - axes.zoomed_low);
     if (whole > line || zoomed > line) return false;
   }
   return true;
@@ -121,21 +120,21 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
   // The panels keep their size; a key of long or many labels makes the figure wider or taller.
   const KeySize key = key_size(labels);
   const int panels = 909, width = panels + std::max(241, key.width + 24);
-  const FigureNote note(
-      coinciding_words(coinciding(drawn.size(),
-                                  [&](std::size_t a, std::size_t b) {
-                                    return drawn_as_one(drawn[a], drawn[b], axes);
-                                  }),
-                       labels),
-      width);
-  const std::string text =
-      fmt::format("Training loss, {}: mean over seeds, band from lowest to highest seed", input.workload.name);
+  const FigureNote note(coinciding_words(coinciding(drawn.size(),
+                                                    [&](std::size_t a, std::size_t b) {
+                                                      return drawn_as_one(drawn[a], drawn[b], axes);
+                                                    }),
+                                         labels),
+                        width);
+  const std::string text = fmt::format("Training loss, {}: mean over seeds, band from lowest to highest seed",
+                                       input.workload.name);
   const FigureTitle title = figure_title(text, width);
   const int above = 64 + title.extra_height, below = 64 + note.height(),
             height = above + below + std::max(332, key.height);
   const std::string plot = "  plot \\\n" + bands + lines + "\n";
   std::string body = fmt::format(
-      "  set multiplot layout 1,2 title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} spacing "
+      "  set multiplot layout 1,2 title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} "
+      "spacing "
       "{:.4f}\n",
       title.quoted, 86.0 / width, static_cast<double>(panels) / width, static_cast<double>(below) / height,
       1 - static_cast<double>(above) / height, 104.0 / width);
@@ -213,7 +212,8 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
     body += fmt::format(
         "  set xlabel {}\n  set yrange [{}:0.4]\n  set offsets graph 0.04,graph 0.04,0,0\n  set ytics "
         "noenhanced ({})\n"
-        "  set grid xtics ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n  set lmargin at screen {:.4f}\n  set rmargin 10\n",
+        "  set grid xtics ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n  set lmargin at screen {:.4f}\n  set "
+        "rmargin 10\n",
         axis, position + 0.6, tics, static_cast<double>(names) / width);
   } else {
     body += fmt::format("  set ylabel {}\n  set xrange [0.4:{}]\n  set offsets 0,0,graph 0.08,graph 0.08\n",
@@ -296,9 +296,8 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
     for (const auto& skip : traces[t].skipped) data += fmt::format("{}\t{}\n", skip.step, skip.scale);
     if (traces[t].skipped.empty()) data += "nan\tnan\n";
     data += block_end;
-    plot +=
-        fmt::format("    {}.\".dat\" index {} using 1:2 with steps {} title {}, \\\n", gnuplot_string(stem),
-                    block, line_spec(styles[shown[t]]), gnuplot_string(label));
+    plot += fmt::format("    {}.\".dat\" index {} using 1:2 with steps {} title {}, \\\n",
+                        gnuplot_string(stem), block, line_spec(styles[shown[t]]), gnuplot_string(label));
     key.push_back(std::move(label));
     if (!traces[t].skipped.empty()) {
       plot += fmt::format(

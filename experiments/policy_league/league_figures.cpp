@@ -46,10 +46,10 @@ std::string draw_highest_scales(const League& league, const std::filesystem::pat
       data += "\n\n";
       // Seeds mostly agree: each lies narrower on the ones before it, so that all are to be seen.
       const double width = std::max(1.0, 5.4 - 2.2 * static_cast<double>(seed));
-      plot += fmt::format("{}{} index {} using 1:2 with fsteps lw {:.1f} lc rgb \"{}\" {}",
-                          plot.empty() ? "  plot " : ", \\\n    ", file, block, width, reports::layer_color(seed),
-                          shown == 0 ? fmt::format("title \"seed {}\"", allowed.seed)
-                                                          : std::string("notitle"));
+      plot +=
+          fmt::format("{}{} index {} using 1:2 with fsteps lw {:.1f} lc rgb \"{}\" {}",
+                      plot.empty() ? "  plot " : ", \\\n    ", file, block, width, reports::layer_color(seed),
+                      shown == 0 ? fmt::format("title \"seed {}\"", allowed.seed) : std::string("notitle"));
       ++block;
       ++seed;
     }
@@ -67,8 +67,8 @@ std::string draw_highest_scales(const League& league, const std::filesystem::pat
                                "  set key bottom left horizontal\n",
                                rows, columns, low - 2, high + 1, high - low > 8 ? 2 : 1) +
                            panels + "  unset multiplot\n";
-  return draw(folder, stem, "Largest scale without overflow", 450 * columns + (columns == 1 ? 150 : 0), 60 + 280 * rows, data,
-              body);
+  return draw(folder, stem, "Largest scale without overflow", 450 * columns + (columns == 1 ? 150 : 0),
+              60 + 280 * rows, data, body);
 }
 
 std::string draw_prediction(const League& league, const std::filesystem::path& folder) {

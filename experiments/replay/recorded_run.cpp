@@ -61,9 +61,10 @@ class StepAssembly {
 
   void add_to_group(const HistogramRow& row) {
     const DType format = run_->rounded() ? row.dtype : DType::f16;
-    auto group = std::find_if(
-        current_.groups.begin(), current_.groups.end(),
-        [&](const RecordedGroup& known) { return known.loss_scale == row.loss_scale && known.format == format; });
+    auto group =
+        std::find_if(current_.groups.begin(), current_.groups.end(), [&](const RecordedGroup& known) {
+          return known.loss_scale == row.loss_scale && known.format == format;
+        });
     if (group == current_.groups.end())
       group = current_.groups.insert(group, {.loss_scale = row.loss_scale, .format = format});
     (row.kind == "weight" ? group->weight : group->activation) += row.before;
@@ -153,7 +154,8 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
         "counted");
   if (!known_extremes_)
     notes_.push_back(
-        "recorded without the smallest and the greatest value of each tensor, by an older version: where the bin of the "
+        "recorded without the smallest and the greatest value of each tensor, by an older version: where the "
+        "bin of the "
         "greatest holds the edge to infinity, whether the step overflows is not known");
 }
 

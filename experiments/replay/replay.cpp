@@ -65,13 +65,15 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
                                 *options.contestants.interval, *options.contestants.interval));
   if (run.rounded())
     notes.push_back(
-        "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every other; an "
+        "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
+        "other; an "
         "overflow at the recorded scale may be one at smaller scales too");
   if (!run.checked())
     notes.push_back(
         "the run checked no gradient (scaler.drop_overflow_update = false): overflows are told by counts");
   notes.emplace_back(
-      "a replay is not what training would do: the gradients stay those of the recorded run, where another scale would "
+      "a replay is not what training would do: the gradients stay those of the recorded run, where another "
+      "scale would "
       "have skipped or taken other steps and so changed the weights and every later gradient");
   return notes;
 }
@@ -120,11 +122,11 @@ ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& 
   }
   const auto replayed = std::count_if(file.policies.begin(), file.policies.end(),
                                       [](const ReplayedPolicy& row) { return row.replayed; });
-  const auto bounded = std::count_if(file.policies.begin(), file.policies.end(), [](const ReplayedPolicy& row) {
-    return row.replayed && !row.exact;
-  });
+  const auto bounded = std::count_if(file.policies.begin(), file.policies.end(),
+                                     [](const ReplayedPolicy& row) { return row.replayed && !row.exact; });
   if (bounded > 0)
-    file.notes.insert(file.notes.begin(), fmt::format("scales and skips of {} of {} rows are bounds", bounded, replayed));
+    file.notes.insert(file.notes.begin(),
+                      fmt::format("scales and skips of {} of {} rows are bounds", bounded, replayed));
   return file;
 }
 

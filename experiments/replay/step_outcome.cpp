@@ -119,7 +119,8 @@ Overflow StepJudge::overflow_at(double scale) const {
       const FormatRange range = range_of(group.format);
       const CountInterval weight = count_ranges(group.weight, range, factor).overflow;
       if (weight.lower > 0) return Overflow::certain;
-      possible = possible || weight.upper > 0 || count_ranges(group.activation, range, factor).overflow.upper > 0;
+      possible =
+          possible || weight.upper > 0 || count_ranges(group.activation, range, factor).overflow.upper > 0;
     }
     // At the recorded scale, a run that rounded has answered above.
     const std::uint64_t weights = nonfinite(group.weight);
@@ -186,7 +187,8 @@ bool StepJudge::may_overflow_at(int log2_scale) const {
 bool StepJudge::may_lose_at(int log2_scale) const {
   for (std::size_t i = 0; i < judged_.size(); ++i) {
     const RecordedGroup& group = step_->groups[i];
-    if (count_ranges(judged_[i], range_of(group.format), std::ldexp(1.0, log2_scale) / group.loss_scale).lost.upper > 0)
+    if (count_ranges(judged_[i], range_of(group.format), std::ldexp(1.0, log2_scale) / group.loss_scale)
+            .lost.upper > 0)
       return true;
   }
   return false;
@@ -224,7 +226,8 @@ bool StepJudge::highest(int& log2_scale) const {
 }
 
 bool StepJudge::lossless(int& log2_scale) const {
-  const bool any = std::any_of(judged_.begin(), judged_.end(), [](const auto& all) { return all.finite_nonzero() > 0; });
+  const bool any =
+      std::any_of(judged_.begin(), judged_.end(), [](const auto& all) { return all.finite_nonzero() > 0; });
   if (any) log2_scale = last_before([&](int k) { return !may_lose_at(k); }) + 1;
   return any;
 }

@@ -79,7 +79,8 @@ class StepJudge {
   const RecordedRun* run_;
   const RecordedStep* step_ = nullptr;
   bool models_own_nan_ = false;
-  std::vector<ExponentHistogram> judged_{};  ///< weight + activation of each group; empty where a group does not round
+  std::vector<ExponentHistogram>
+      judged_{};  ///< weight + activation of each group; empty where a group does not round
   std::map<double, StepOutcome> outcomes_;
   std::map<double, engine::amp::GradientStatistics> statistics_;
 };

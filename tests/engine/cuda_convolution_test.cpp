@@ -86,7 +86,7 @@ TEST(CudaConvolution, TheLargeTileCannotBeLaunchedByARuleThatForgetsStaticShared
       products<Float16>(*backend, {2, 1, 12, 12, 130}, layout);
     });
     EXPECT_TRUE(
-        message.starts_with("kernel conv2d on the host machine: 49152 bytes of dynamic and 2064 of static "
+        message.starts_with("kernel conv2d on the host machine: 49152 bytes of dynamic and 2272 of static "
                             "shared memory; without cudaFuncSetAttribute a block may have 49152 of both"))
         << message;
   }

@@ -83,7 +83,7 @@ TEST(LivePanel, LostIsWhatTheCastDidAndFp32SaysWhatFp16Would) {
   fp32.in_fp16 = count_ranges(counts, fp16_range, 1.0);
   view.layers = {bf16, fp32};
   const auto lines = render(view, {.columns = 80, .rows = 24}, plain);
-  EXPECT_THAT(lines[2], ::testing::EndsWith("(would: in FP16)"));
+  EXPECT_THAT(lines[2], ::testing::EndsWith("  would: FP16"));
   EXPECT_EQ(lines[3], "fc1  " + std::string(63, '=') + "   0.0% lost");
   EXPECT_THAT(lines[4], AllOf(::testing::StartsWith("fc2  ......"), ::testing::EndsWith(" 25.0% would")));
 }

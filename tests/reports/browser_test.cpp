@@ -362,15 +362,21 @@ TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
 /// Every text of every picture lies within it: names as long as users make them, many configurations, many tensors.
 TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
   std::vector<std::filesystem::path> folders;
-  const std::vector<std::string> names{"fp32", "none", "a-variant-whose-name-is-as-long-as-people-make-them", "b", "c",
-                                       "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"};
+  const std::vector<std::string> names{"fp32", "none", "a-variant-whose-name-is-as-long-as-people-make-them",
+                                       "b",    "c",    "d",
+                                       "e",    "f",    "g",
+                                       "h",    "i",    "j",
+                                       "k",    "l",    "m",
+                                       "n"};
   for (std::size_t i = 0; i < names.size(); ++i)
     for (const std::uint64_t seed : {1, 2}) {
       Manifest manifest;
       manifest.name = names[i];
       manifest.config = fmt::format(
-          "[model]\nname = \"a_network_with_quite_a_long_name_of_its_own\"\n[data]\nname = \"fashion-mnist\"\n[train]\nseed = "
-          "{}\n[amp]\nlevel = \"{}\"\ndialect = \"mindspore\"\n[scaler]\npolicy = \"{}\"\ninitial_scale = {}.0\n",
+          "[model]\nname = \"a_network_with_quite_a_long_name_of_its_own\"\n[data]\nname = "
+          "\"fashion-mnist\"\n[train]\nseed = "
+          "{}\n[amp]\nlevel = \"{}\"\ndialect = \"mindspore\"\n[scaler]\npolicy = \"{}\"\ninitial_scale = "
+          "{}.0\n",
           seed, i == 0 ? "O0" : "O2", i < 2 ? "none" : "fixed", 1 << i);
       RunWriter writer(folder / "runs" / fmt::format("{}-{}", i, seed), manifest);
       for (std::uint64_t step = 1; step <= 20; ++step) {
@@ -379,11 +385,12 @@ TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
                               .loss_scale = static_cast<double>(1 << i)});
         if (step % 5 != 0) continue;
         for (int layer = 0; layer < 15; ++layer) {
-          HistogramRow row{.step = step,
-                           .tensor = fmt::format("encoder.layers.{}.self_attention.query_projection.weight", layer),
-                           .kind = layer % 2 == 0 ? "weight" : "activation",
-                           .dtype = i == 0 ? DType::f32 : DType::f16,
-                           .loss_scale = static_cast<double>(1 << i)};
+          HistogramRow row{
+              .step = step,
+              .tensor = fmt::format("encoder.layers.{}.self_attention.query_projection.weight", layer),
+              .kind = layer % 2 == 0 ? "weight" : "activation",
+              .dtype = i == 0 ? DType::f32 : DType::f16,
+              .loss_scale = static_cast<double>(1 << i)};
           for (int e = -40; e < 10; e += 1 + layer % 3) row.before.count(bits_of(std::ldexp(1.0f, e)));
           row.before.zero = 5;
           row.after = row.before;
@@ -394,7 +401,8 @@ TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
       writer.finish(ExitState::finished);
       folders.push_back(writer.folder());
     }
-  write_replay(folder / "replay", synthetic_replay("a_run_with_a_name_that_fills_more_than_a_line-of-any-title-it-gets", 300));
+  write_replay(folder / "replay",
+               synthetic_replay("a_run_with_a_name_that_fills_more_than_a_line-of-any-title-it-gets", 300));
   folders.push_back(folder / "replay");
   std::ostringstream messages;
   write_report(folders, folder / "out", {.messages = &messages});
@@ -405,7 +413,8 @@ TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
   for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures")) {
     if (entry.path().extension() != ".svg") continue;
     const std::string svg = read_file(entry.path());
-    html += fmt::format("<div data-name=\"{}\">{}</div>\n", entry.path().stem().string(), svg.substr(svg.find("<svg")));
+    html += fmt::format("<div data-name=\"{}\">{}</div>\n", entry.path().stem().string(),
+                        svg.substr(svg.find("<svg")));
     ++pictures;
   }
   EXPECT_GE(pictures, 7u);

@@ -24,7 +24,8 @@ using ::testing::Not;
 TEST(TextFit, BreaksAtSpacesAndKeepsEveryWord) {
   EXPECT_THAT(wrapped("", 100, 12), ElementsAre(""));
   EXPECT_THAT(wrapped("one two", 1000, 12), ElementsAre("one two"));
-  const std::string text = "Training loss, a workload of many words: mean over seeds, band from lowest to highest seed";
+  const std::string text =
+      "Training loss, a workload of many words: mean over seeds, band from lowest to highest seed";
   for (const double pixels : {120.0, 200.0, 400.0}) {
     std::string joined;
     for (const std::string& line : wrapped(text, pixels, 14)) {
@@ -33,7 +34,8 @@ TEST(TextFit, BreaksAtSpacesAndKeepsEveryWord) {
     }
     EXPECT_EQ(joined, text);
   }
-  for (const std::string& line : wrapped(std::string(200, 'w'), 100, 12)) EXPECT_LE(text_width(line, 12), 100);
+  for (const std::string& line : wrapped(std::string(200, 'w'), 100, 12))
+    EXPECT_LE(text_width(line, 12), 100);
 }
 
 TEST(TextFit, ShortensFromTheFrontAndNeverInsideACharacter) {
@@ -87,15 +89,18 @@ std::vector<std::filesystem::path> write_policies(const std::filesystem::path& r
   std::vector<std::filesystem::path> folders;
   for (std::size_t i = 0; i < policies.size(); ++i) {
     Manifest manifest;
-    manifest.config = "[model]\nname = \"net\"\n[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" + policies[i] + "\"\n";
+    manifest.config =
+        "[model]\nname = \"net\"\n[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" + policies[i] + "\"\n";
     RunWriter writer(root / policies[i], manifest);
     const std::vector<double>& own = scales[i % scales.size()];
     for (std::uint64_t step = 1; step <= 12; ++step) {
       const double scale = own[(step - 1) * own.size() / 12];
-      writer.append(
-          StepRow{.step = step, .loss = 1.0 / static_cast<double>(step) + 0.125 * static_cast<double>(own.size()), .loss_scale = scale});
+      writer.append(StepRow{.step = step,
+                            .loss = 1.0 / static_cast<double>(step) + 0.125 * static_cast<double>(own.size()),
+                            .loss_scale = scale});
       if (step % 4 != 0) continue;
-      HistogramRow row{.step = step, .tensor = "fc1.weight", .kind = "weight", .dtype = DType::f16, .loss_scale = scale};
+      HistogramRow row{
+          .step = step, .tensor = "fc1.weight", .kind = "weight", .dtype = DType::f16, .loss_scale = scale};
       for (const float value : {1.0f, 0x1p-20f, 0x1p-30f}) {
         row.before.count(bits_of(value));
         row.after.count(bits_of(value > 0x1p-25f ? value : 0.0f));

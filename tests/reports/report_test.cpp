@@ -351,7 +351,8 @@ TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
   EXPECT_FALSE(summary.rows[0].casts.has_value());
   EXPECT_EQ(summary.rows[1].label, "BF16 no scaling");
   EXPECT_EQ(summary.rows[1].casts, (CastCounts{.values = 16}));
-  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4})) << "not the mean of 3/4 and 1/12";
+  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4}))
+      << "not the mean of 3/4 and 1/12";
   EXPECT_EQ(underflow_text(summary.rows[0]), "");
   EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
   EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
