@@ -131,7 +131,10 @@ std::string frame(const HistogramFigure& figure, int rows, int columns, int heig
       "  set key off\n  set boxwidth 0.92\n  unset grid\n  set xrange [{}:{}]\n  set yrange [0:{:.3g}]\n  "
       "set xtics {} "
       "format \"2^{{%.0f}}\"\n",
-      blocks.low, blocks.high, 1.12 * blocks.tallest, blocks.high - blocks.low > 60 ? 16 : 8);
+      blocks.low, blocks.high, 1.12 * blocks.tallest,
+      blocks.high - blocks.low > 160  ? 64
+      : blocks.high - blocks.low > 60 ? 16
+                                      : 8);
   int object = 1;
   const std::array<double, 5> edges{blocks.low, lost_edge, normal_edge, overflow_edge, blocks.high};
   for (std::size_t zone = 0; zone < styles.size(); ++zone, ++object)
@@ -168,7 +171,10 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
   };
   const auto middle = [](double from, double to) { return fmt::format("first {}", 0.5 * (from + to)); };
   zone_rate(3, rates.lost, "graph 0", "left", lost_color);
-  zone_rate(4, rates.subnormal, middle(edges.lost, edges.normal), "center", subnormal_color);
+  // BF16 is so wide that its subnormals are beside the lost ones: their rates must not meet.
+  const bool wide = edges.overflow - edges.lost > 100;
+  zone_rate(4, rates.subnormal, wide ? "graph 0.16" : middle(edges.lost, edges.normal), "center",
+            subnormal_color);
   zone_rate(5, rates.normal, middle(edges.normal, edges.overflow), "center", normal_color);
   zone_rate(6, rates.overflow, "graph 1", "right", overflow_color);
   // All panels have the same axes: the first of a row names the heights.
