@@ -193,6 +193,7 @@ ExponentHistogram& ExponentHistogram::operator+=(const ExponentHistogram& other)
 }
 
 ExponentHistogram times_power_of_two(const ExponentHistogram& histogram, int shift) {
+  if (shift == 0) return histogram;
   ExponentHistogram moved;
   moved.zero = histogram.zero;
   moved.infinite = histogram.infinite;

@@ -63,8 +63,9 @@ TEST(GradientRange, TheUpperEdgeOfTheHighestBin) {
   EXPECT_EQ(amp::upper_exponent(zeros), amp::no_magnitude);
   for (const int e : {-127, -126, -25, 0, 15, 127})
     EXPECT_EQ(amp::upper_exponent(counts({{-127, 3}, {e, 1}})), e + 1);
-  EXPECT_EQ(amp::upper_exponent({.weight = counts({{3, 1}}), .activation = counts({{5, 1}})}), 6);
-  EXPECT_EQ(amp::upper_exponent({.weight = counts({{3, 1}}), .activation = {}}), 4);
+  EXPECT_EQ(
+      amp::upper_exponent(GradientStatistics{.weight = counts({{3, 1}}), .activation = counts({{5, 1}})}), 6);
+  EXPECT_EQ(amp::upper_exponent(GradientStatistics{.weight = counts({{3, 1}}), .activation = {}}), 4);
   for (const double scale : {0x1p-126, 0x1p127, 1.0, 1.5, 65535.0, 65536.0})
     EXPECT_EQ(amp::floor_log2(scale), static_cast<int>(std::floor(std::log2(scale))));
 }
@@ -363,6 +364,41 @@ TEST(StatisticsPolicies, ParametersAreChecked) {
               testing::HasSubstr("beta1"));
   for (const char* const name : {"lost-mass", "popart", "openseq2seq-logmax"})
     EXPECT_EQ(message({.policy = name}), "accepted");
+}
+
+// ---- other formats ----
+
+TEST(StatisticsPolicies, TakeTheRangeOfTheFormatInUse) {
+  const FormatRange bf16 = range_of(DType::bf16);
+  const auto in_bf16 = [&](const std::map<int, std::uint64_t>& bins) {
+    return GradientStatistics{.weight = counts(bins), .activation = {}, .range = bf16};
+  };
+  // Up to 2^20 at S = 2^30, and some that FP16 would lose: 108 binades of room.
+  const std::map<int, std::uint64_t> bins{{19, 5}, {-30, 5}};
+  Fed lost_mass({.policy = "lost-mass", .initial_scale = 0x1p30});
+  EXPECT_EQ(lost_mass.see(in_bf16(bins)), 30);
+  EXPECT_EQ(Fed({.policy = "lost-mass", .initial_scale = 0x1p30}).good(bins),
+            24);  // 2^14 is 2 binades below 2^16
+  // Beyond: the largest within 2^128 comes down to where 2 binades are free, an overflow by the known excess.
+  EXPECT_EQ(Fed({.policy = "lost-mass", .initial_scale = 0x1p30}).see(in_bf16({{127, 1}})), 28);
+  Fed overflowed({.policy = "lost-mass", .initial_scale = 0x1p30});
+  const GradientStatistics top = in_bf16({{127, 1}});
+  amp::advance(overflowed.policy, overflowed.step, {.found_inf = true, .statistics = &top});
+  EXPECT_EQ(overflowed.log2(), 29);
+  // BF16 loses what lies at or below 2^-134: then S goes up to 2 binades below the end.
+  EXPECT_EQ(Fed({.policy = "lost-mass", .initial_scale = 0x1p-10}).see(in_bf16({{-135, 1}, {-100, 1}})), 39)
+      << "its ceiling";
+  EXPECT_EQ(Fed({.policy = "lost-mass", .initial_scale = 0x1p-10}).see(in_bf16({{-134, 1}, {-100, 1}})), -10);
+
+  Fed popart({.policy = "popart", .initial_scale = 0x1p30});
+  EXPECT_EQ(popart.see(in_bf16(bins)), 31);
+  EXPECT_EQ(popart.see(in_bf16({{124, 1}})), 30);  // its bin ends at 2^125, beyond 2^125 - 2^117
+  EXPECT_EQ(popart.see(in_bf16({{123, 1}})), 31);
+  EXPECT_EQ(Fed({.policy = "popart", .initial_scale = 0x1p30}).good(bins), 29);
+
+  const ScalerOptions logmax{.policy = "openseq2seq-logmax", .parameters = {{"max_scale", 0x1p127}}};
+  EXPECT_EQ(Fed(logmax).see(in_bf16({{5, 1}})), 122);  // at most 2^6, 128 - 6
+  EXPECT_EQ(Fed(logmax).good({{5, 1}}), 10);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Exponents are counted in five places: one by one, by the CPU's vector kernels, by the verb of each back end (the GPU's
-// through CUB), and by sorting with Thrust, on OpenMP threads and on a GPU. The counts are the same.
+// Exponents are counted in five places: one by one, by the CPU's vector kernels, by the verb of each back end,
+// and by sorting with Thrust, on OpenMP threads and on a GPU. Counts and extremes are the same.
 #include <random>
 
 #include "numerics/exponent_count_thrust.hpp"
@@ -26,6 +26,9 @@ std::vector<float> special_values() {
     for (const std::uint32_t fraction : {0u, 1u, 2u, 0x3fffffu, 0x400000u, 0x7ffffeu, 0x7fffffu})
       for (const std::uint32_t sign : {0u, 0x80000000u})
         values.push_back(float_from_bits(sign | (field << 23) | fraction));
+  for (int k = 0; k < 23; ++k)  // and of the subnormals' bins
+    for (const std::uint32_t power : {(1u << k) - 1, 1u << k, (1u << k) + 1})
+      values.push_back(float_from_bits(power));
   std::mt19937 engine(5);
   for (int i = 0; i < 30001; ++i) values.push_back(float_from_bits(static_cast<std::uint32_t>(engine())));
   return values;
@@ -73,6 +76,14 @@ TEST_P(BackendCounting, EveryWayOfCountingGivesTheSame) {
   expect_equal_everywhere(special_values());
   expect_equal_everywhere(std::vector<float>{-0.0f});
   expect_equal_everywhere(std::vector<float>(70000, 0x1p-25f));  // one key only
+  std::vector<float> inner(70000,
+                           1.5f);  // extremes that are neither first nor last, nor in one thread's hands
+  inner[12345] = -0x1.234p-130f;
+  inner[54321] = -0x1.fedcp100f;
+  expect_equal_everywhere(inner);
+  inner[4] = INFINITY;
+  inner[7] = NAN;
+  expect_equal_everywhere(inner);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BackendCounting, testing::ValuesIn(backend_factories()),

@@ -116,6 +116,7 @@ amp::GradientStatistics made_up_statistics(std::mt19937& random) {
     histogram->zero = random() % 100;
     histogram->nan = random() % 7 == 0 ? 1 : 0;
   }
+  if (random() % 2 == 0) statistics.range = range_of(DType::bf16);
   return statistics;
 }
 
@@ -127,9 +128,9 @@ TEST(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
   for (const amp::PolicyDescription& description : amp::scale_policies()) {
     if (!description.wants_statistics) continue;
     ++policies;
-    const amp::ScalePolicy policy =
-        amp::make_scale_policy({.policy = std::string(description.name),
-                                .parameters = {{"min_scale", 0}, {"max_scale", 0}}});  // neither floor nor ceiling
+    const amp::ScalePolicy policy = amp::make_scale_policy(
+        {.policy = std::string(description.name),
+         .parameters = {{"min_scale", 0}, {"max_scale", 0}}});  // neither floor nor ceiling
     Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
     StepState by_hand = policy.initial;
     std::set<double> scales;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "numerics/range_counts.hpp"
@@ -170,7 +171,7 @@ void expect_contained(const FormatZones& format, const std::vector<float>& value
   for (const double scale : scales_to_try()) {
     const ValueOracle exact(format, values, scale);
     const Rational l1 = ValueOracle::sum(exact.l1), l2 = ValueOracle::sum(exact.l2);
-    for (const ExponentHistogram* const one : {&histogram, &bins_alone}) {
+    for (const ExponentHistogram* const one : {&histogram, &std::as_const(bins_alone)}) {
       const RangeMass mass = range_mass(*one, format.range, scale);
       expect_contains(mass.total_l1, l1, "L1", scale);
       expect_contains(mass.lost_l1, exact.l1[0], "lost", scale);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "numerics/bits.hpp"
+#include "numerics/cast_counts.hpp"
+#include "numerics/range_counts.hpp"
 #include "tests/numerics/files_fixture.hpp"
 #include "tests/support/message_of.hpp"
 
@@ -206,6 +208,67 @@ TEST_F(RunFolderTest, HistogramLinesLeaveOutEmptyBinsAtBothEnds) {
             "\"after\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":0,\"counts\":[]}}\n");
 }
 
+TEST_F(RunFolderTest, HistogramLinesKeepTheExtremes) {
+  HistogramRow row{
+      .step = 1, .tensor = "t", .kind = "weight", .dtype = DType::e5m2, .before = {}, .after = {}};
+  for (const float x : {0x1p-149f, -0.3f, 65519.996f, 0.0f, 1e30f}) row.before.count(bits_of(x));
+  for (const float x : {0.1f, 0.1f}) row.after.count(bits_of(x));
+  {
+    RunWriter writer(folder / "run", some_manifest());
+    writer.append(row);
+  }
+  EXPECT_THAT(read_histograms(folder / "run"), ElementsAre(row));
+  EXPECT_THAT(read_file(folder / "run" / run_file::histograms),
+              HasSubstr("\"after\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":-4,\"counts\":[2],"
+                        "\"smallest\":0.10000000149011612,\"greatest\":0.10000000149011612}"));
+}
+
+TEST_F(RunFolderTest, HistogramLinesOfOlderFoldersAreRead) {
+  { RunWriter(folder, some_manifest()).finish(ExitState::finished); }
+  // As they were before there were extremes: the bin of -127 had all of FP32's subnormals.
+  write_raw(
+      run_file::histograms,
+      "{\"step\":7,\"tensor\":\"fc1.weight\",\"kind\":\"weight\",\"dtype\":\"f16\",\"loss_scale\":65536.0,"
+      "\"before\":{\"zero\":3,\"inf\":0,\"nan\":1,\"first_exponent\":-127,\"counts\":[4,0,9]},"
+      "\"after\":{\"zero\":7,\"inf\":0,\"nan\":1,\"first_exponent\":15,\"counts\":[9]}}\n");
+  const std::vector<HistogramRow> rows = read_histograms(folder);
+  ASSERT_EQ(rows.size(), 1u);
+  const ExponentHistogram& before = rows[0].before;
+  EXPECT_EQ(before.at(-127), 4u);
+  EXPECT_EQ(before.at(-125), 9u);
+  EXPECT_EQ(before.total(), 17u);
+  EXPECT_FALSE(before.extremes_known());
+  EXPECT_EQ(cast_counts(before, rows[0].after), (CastCounts{.values = 13, .underflow = 4, .overflow = 0}));
+  // Any of the four may be as small as 2^-149, and any of the nine up to 2^16.
+  EXPECT_EQ(count_ranges(before, fp16_range, 0x1p110).lost, (CountInterval{0, 4}));
+  EXPECT_EQ(count_ranges(rows[0].after, fp16_range, 1.0).overflow, (CountInterval{0, 9}));
+}
+
+TEST_F(RunFolderTest, ExtremesThatCannotBeAreDamage) {
+  { RunWriter(folder, some_manifest()).finish(ExitState::finished); }
+  const auto write_with = [&](const std::string& extremes) {
+    write_raw(
+        run_file::histograms,
+        "{\"step\":7,\"tensor\":\"t\",\"kind\":\"weight\",\"dtype\":\"f16\",\"loss_scale\":1.0,\"before\":"
+        "{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":-1,\"counts\":[1,1]" +
+            extremes + "},\"after\":{\"zero\":2,\"inf\":0,\"nan\":0,\"first_exponent\":0,\"counts\":[]}}\n");
+  };
+  const auto error_of = [&](const std::string& extremes) {
+    write_with(extremes);
+    return message_of([&] { read_histograms(folder); });
+  };
+  const std::string line = (folder / run_file::histograms).string() + ":1: ";
+  EXPECT_EQ(error_of(",\"smallest\":0.75"), line + "the key 'greatest' is missing");
+  EXPECT_EQ(error_of(",\"smallest\":1.5,\"greatest\":2"),
+            line + "'smallest' is 1.5; expected an FP32 number of the bin (2^-1, 2^0]");
+  EXPECT_EQ(error_of(",\"smallest\":0.75,\"greatest\":1"),
+            line + "'greatest' is 1; expected an FP32 number of the bin (2^0, 2^1]");
+  EXPECT_THAT(error_of(",\"smallest\":0.7,\"greatest\":2"), HasSubstr("'smallest' is 0.7; expected an FP32"));
+  EXPECT_THAT(error_of(",\"smallest\":-0.75,\"greatest\":2"), HasSubstr("expected an FP32 number"));
+  write_with(",\"smallest\":0.75,\"greatest\":2");
+  EXPECT_EQ(read_histograms(folder).at(0).before.smallest, bits_of(0.75f));
+}
+
 TEST_F(RunFolderTest, KilledRunReadsAsRunningWithItsCompleteRows) {
   {
     RunWriter writer(folder / "run", some_manifest());
@@ -266,7 +329,7 @@ TEST_F(RunFolderTest, DamageIsReportedWithFileLineAndReason) {
   EXPECT_THAT(histogram_error(
                   "{\"step\":1,\"tensor\":\"t\",\"kind\":\"weight\",\"dtype\":\"f16\",\"loss_scale\":1,"
                   "\"before\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":127,\"counts\":[1,2]}}\n"),
-              HasSubstr("'before' has bins 127..128, outside -127..127"));
+              HasSubstr("'before' has bins 127..128, outside -150..127"));
 }
 
 TEST_F(RunFolderTest, FoldersOfSchemaVersion1AreRead) {

@@ -41,7 +41,8 @@ FP16LAB_HD constexpr double exact_power_of_two(int exponent) {
 
 /// The range that a step's gradients were stored in; FP16's where nothing was counted.
 FP16LAB_HD constexpr FormatRange range_of(const Observation& observation) {
-  return observation.statistics == nullptr ? fp16_range : observation.statistics->range;
+  if (observation.statistics == nullptr) return FormatRange::of<Binary16>();
+  return observation.statistics->range;
 }
 /// Where a format ends: magnitudes up to 2^(end_exponent - 1) are finite in it, all of them; those up to twice that are
 /// but for the last few. 16 in FP16, 128 in BF16.

@@ -91,7 +91,8 @@ struct LogMaxScaling {
   static State initial(const Params& params) { return {.scale = params.initial_scale}; }
 
   FP16LAB_HD static void update(State& state, const Params& params, const Observation& observation) {
-    const double log_max = params.log_max + (end_exponent(range_of(observation)) - end_exponent(fp16_range));
+    constexpr int end_of_fp16 = end_exponent(FormatRange::of<Binary16>());
+    const double log_max = params.log_max + (end_exponent(range_of(observation)) - end_of_fp16);
     double x = log_max;
     if (!observation.found_inf) {
       if (observation.statistics == nullptr) return;

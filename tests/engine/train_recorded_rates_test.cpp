@@ -1,0 +1,280 @@
+// Recorded rates: what a step says of its casts is what an onlooker counts who sees every value before and after its
+// rounding, over formats, dialects and levels.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "engine/amp/autocast.hpp"
+#include "engine/nn/losses.hpp"
+#include "engine/nn/mlp.hpp"
+#include "engine/train/gradient_log.hpp"
+#include "tests/engine/recipe_support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using amp::Dialect;
+
+/// Looks at the elements themselves. It has no histogram and no probe: for FP32 values before a rounding it asks the tape
+/// (which computes the operation again), and what FP8 makes zero it knows by the format's tie.
+class Onlooker final : public ValueWatcher {
+ public:
+  Onlooker(Backend& backend, Fp8Rounding fp8) : backend_(&backend), fp8_(fp8) {}
+
+  CastCounts stored, rounded;  ///< of tensors in 16 bits, and of FP8 roundings in products
+
+  void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) override {
+    const Tensor value = tape.value_of(result);
+    const Tensor wide = op == Op::cast ? tape.value_of(operands.front().input) : tape.wide_value_of(value);
+    if (wide.defined()) roundings_[value.data()] = {values_of(*backend_, wide), values_of(*backend_, value)};
+  }
+  ValueMark mark_of(Tape&, const Variable&) override { return {}; }
+  void adopt(const Variable&, ValueMark) override {}
+  ValueMark on_seed(Tape&, const Variable&, const Tensor&) override { return {}; }
+  ValueMark on_gradient(Tape& tape, const Variable& cotangent, const Variable& output,
+                        const Variable& result) override {
+    const BackwardSite& site = *tape.backward_site();
+    if (site.label == SlotLabel::none) return {};
+    const bool of_product = site.label == SlotLabel::input || site.label == SlotLabel::weight;
+    if (fp8_ != Fp8Rounding::none && of_product && cotangent.dtype() != DType::f32 && output.id() != last_) {
+      last_ = output.id();
+      const double tie = fp8_ == Fp8Rounding::e4m3 ? 0x1p-10 : 0x1p-17;
+      for (const float x : values_of(*backend_, cotangent.tensor())) {
+        if (x == 0 || !std::isfinite(x)) continue;
+        ++rounded.values;
+        if (std::fabs(static_cast<double>(x)) <= tie) ++rounded.underflow;
+      }
+    }
+    if (result.dtype() == DType::f32) return {};
+    const std::vector<float> after = values_of(*backend_, result.tensor());
+    // What a value is handed on as has its memory; memory that was used again has other values.
+    const auto found = roundings_.find(result.tensor().data());
+    const bool same = found != roundings_.end() && same_values(found->second.after, after);
+    const std::vector<float>& before = same ? found->second.before : after;
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      if (before[i] == 0 || !std::isfinite(before[i])) continue;
+      ++stored.values;
+      if (after[i] == 0) ++stored.underflow;
+      if (!std::isfinite(after[i])) ++stored.overflow;
+    }
+    return {};
+  }
+  ValueMark on_sum(Tape&, const Tensor&, ValueMark, const Tensor&, ValueMark, const Tensor&) override {
+    return {};
+  }
+  void on_parameter(Tape&, const Parameter&, ValueMark, const Tensor&, const Tensor&,
+                    const Tensor&) override {}
+
+ private:
+  Backend* backend_;
+  Fp8Rounding fp8_;
+  struct Rounding {
+    std::vector<float> before, after;
+  };
+  static bool same_values(const std::vector<float>& a, const std::vector<float>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](float x, float y) { return bits_of(x) == bits_of(y); });
+  }
+  std::map<const std::byte*, Rounding> roundings_;
+  std::uint32_t last_ = std::numeric_limits<std::uint32_t>::max();
+};
+
+constexpr Dialect dialects[] = {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex};
+constexpr Fp8Rounding fp8_formats[] = {Fp8Rounding::none, Fp8Rounding::e4m3, Fp8Rounding::e5m2};
+
+AmpOptions options_of(Dialect dialect, Level level, DType dtype, Fp8Rounding fp8) {
+  AmpOptions options{.level = level, .dtype = dtype, .dialect = dialect};
+  options.fp8_gradients = fp8;
+  if (fp8 != Fp8Rounding::none) options.fp8_operands = Fp8Rounding::e4m3;
+  return options;
+}
+
+TEST(RecordedRates, AreWhatAnOnlookerCounts) {
+  std::uint64_t underflow[2] = {0, 0}, overflow = 0, rounded_underflow = 0;
+  for (const Dialect dialect : dialects)
+    for (const DType dtype : {DType::f16, DType::bf16})
+      for (const Fp8Rounding fp8 : fp8_formats)
+        // From scales at which nearly all is lost, in BF16 too, to those at which FP16 overflows.
+        for (const int log2_scale : {-130, -124, -20, -12, 0, 12, 24}) {
+          SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(name_of(dtype)) + " fp8 " +
+                       std::to_string(static_cast<int>(fp8)) + " at 2^" + std::to_string(log2_scale));
+          const auto backend = hopper_backend();
+          nn::Mlp model(*backend, {.widths = {6, 16, 16, 3}, .seed = 3});
+          Tape tape(*backend);
+          amp::Autocast autocast(tape, options_of(dialect, Level::O1, dtype, fp8));
+          const data::Batch batch = FixedBatches(class_batches(1)).batch(*backend, 0);
+          GradientLog log;
+          Onlooker onlooker(*backend, fp8);
+          Variable loss;
+          {
+            const amp::AutocastGuard guard(tape, autocast);
+            loss = nn::cross_entropy_loss(model.forward(tape, tape.constant(batch.inputs)), batch.targets);
+          }
+          tape.set_observer(&log);
+          tape.set_value_watcher(&onlooker);
+          tape.backward(loss, tensor_of(*backend, {1}, {std::ldexp(1.0f, log2_scale)}));
+          log.settle(*backend);
+          CastCounts expected = onlooker.stored;
+          expected += onlooker.rounded;
+          const auto counted = log.cast_counts();
+          ASSERT_TRUE(counted.has_value());
+          EXPECT_EQ(counted->values, expected.values);
+          EXPECT_EQ(counted->underflow, expected.underflow);
+          EXPECT_EQ(counted->overflow, expected.overflow);
+          underflow[dtype == DType::bf16 ? 1 : 0] += onlooker.stored.underflow;
+          overflow += onlooker.stored.overflow;
+          rounded_underflow += onlooker.rounded.underflow;
+        }
+  EXPECT_GT(underflow[0], 0u);
+  EXPECT_GT(underflow[1], 0u) << "BF16 loses something at 2^-130";
+  EXPECT_GT(overflow, 0u);
+  EXPECT_GT(rounded_underflow, 0u);
+}
+
+/// Adds up what it is shown of a step.
+struct Adding final : TrainObserver {
+  std::uint64_t lost = 0, values = 0;
+  bool any_cast = false;
+  std::map<std::string, DType> rows;  ///< "tensor dtype"
+  std::uint64_t lost_in_all = 0;
+  int with_rate = 0, without = 0;
+  std::vector<double> scales;
+
+  bool wants_gradients(std::uint64_t) override { return true; }
+  void on_gradient(const GradientRecord& record) override {
+    rows[std::string(record.tensor) + " " + std::string(name_of(record.dtype))] = record.dtype;
+    const CastProbe& probe = record.probe;
+    EXPECT_EQ(probe.before.total(), probe.counted);
+    EXPECT_EQ(probe.after.total(), probe.counted);
+    EXPECT_TRUE(probe.before.extremes_known() && probe.after.extremes_known());
+    if (record.dtype == DType::f32) {
+      EXPECT_EQ(probe.before, probe.after) << record.tensor << ": stored in FP32, nothing is cast";
+      return;
+    }
+    any_cast = true;
+    lost += probe.after.zero - probe.before.zero;
+    values += probe.before.finite_nonzero();
+  }
+  void on_step(const StepRecord& record) override {
+    if (!any_cast) {
+      EXPECT_FALSE(record.underflow_rate.has_value());
+      ++without;
+    } else {
+      EXPECT_EQ(record.underflow_rate.value_or(-1),
+                values == 0 ? 0.0 : static_cast<double>(lost) / static_cast<double>(values));
+      ++with_rate;
+    }
+    scales.push_back(record.loss_scale);
+    lost_in_all += lost;
+    lost = values = 0;
+    any_cast = false;
+  }
+  void on_evaluation(const EvaluationRecord&) override {}
+  bool stop_requested() override { return false; }
+};
+
+struct Watched {
+  Watched(const AmpOptions& options, const ScalerOptions& scaler)
+      : trainer(*backend, fill(), {.steps = 4, .accumulate = 2, .seed = 3}, options, scaler,
+                {.name = "sgd", .learning_rate = 0.01}, observer) {
+    trainer.run();
+  }
+  Workload& fill() {
+    workload.model = std::make_unique<nn::Mlp>(*backend, nn::MlpOptions{.widths = {6, 8, 3}, .seed = 3});
+    workload.training = &batches;
+    return workload;
+  }
+  std::unique_ptr<Backend> backend = hopper_backend();
+  FixedBatches batches{class_batches(5)};
+  Workload workload;
+  Adding observer;
+  Trainer trainer;
+};
+
+TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
+  for (const Dialect dialect : dialects)
+    for (const Level level : {Level::O1, Level::O2, Level::O3}) {
+      for (const DType dtype : {DType::f16, DType::bf16})
+        for (const Fp8Rounding fp8 : fp8_formats) {
+          const AmpOptions options = options_of(dialect, level, dtype, fp8);
+          try {
+            amp::resolve(options);
+          } catch (const std::exception&) {
+            continue;  // not every dialect has every level
+          }
+          SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)) + " " +
+                       std::string(name_of(dtype)) + " fp8 " + std::to_string(static_cast<int>(fp8)));
+          std::uint64_t lost = 0;
+          std::size_t fp8_rows = 0;
+          for (const int log2_scale : {-14, -18, -22}) {
+            const Watched low(options, {.policy = "fixed", .initial_scale = std::ldexp(1.0, log2_scale)});
+            EXPECT_EQ(low.observer.with_rate, 4);
+            lost += low.observer.lost_in_all;
+            fp8_rows +=
+                low.observer.rows.count("fc1.output e5m2") + low.observer.rows.count("fc1.output e4m3");
+          }
+          const bool shows_fp8 = fp8 != Fp8Rounding::none;
+          EXPECT_EQ(fp8_rows, shows_fp8 ? 3u : 0u);
+          if (dtype == DType::f16 || shows_fp8) {
+            EXPECT_GT(lost, 0u);
+          } else {
+            EXPECT_EQ(lost, 0u) << "BF16 holds all of it";
+          }
+        }
+    }
+}
+
+TEST(RecordedRates, Fp32HasNone) {
+  const Watched run({.level = Level::O0}, {.policy = "fixed", .initial_scale = 0x1p-40});
+  EXPECT_EQ(run.observer.without, 4);
+  EXPECT_EQ(run.observer.with_rate, 0);
+}
+
+TEST(RecordedRates, UsesWithScalesOfTheirOwnAreCountedWhereTheyWereStored) {
+  for (const ScalerOptions& scaler :
+       {ScalerOptions{
+            .policy = "layerwise", .initial_scale = 0x1p-18, .groups = {{"fc1.*", 0x1p-2}, {"fc2.*", 0x1p4}}},
+        ScalerOptions{.policy = "ada-loss", .initial_scale = 0x1p-30}}) {
+    SCOPED_TRACE(scaler.policy);
+    const Watched run({.level = Level::O1}, scaler);
+    EXPECT_EQ(run.observer.with_rate, 4);
+    EXPECT_GT(run.observer.lost_in_all, 0u);
+  }
+}
+
+TEST(RecordedRates, PoliciesByStatisticsTakeTheRangeOfWhatWasStored) {
+  for (const char* const policy : {"lost-mass", "popart", "openseq2seq-logmax"}) {
+    SCOPED_TRACE(policy);
+    const ScalerOptions scaler{
+        .policy = policy, .initial_scale = 0x1p30, .parameters = {{"max_scale", 0x1p100}}};
+    const Watched bf16({.level = Level::O1, .dtype = DType::bf16}, scaler);
+    const Watched f16({.level = Level::O1}, scaler);
+    for (const double scale : bf16.observer.scales) EXPECT_GE(scale, 0x1p30) << "BF16 has room";
+    EXPECT_LT(f16.observer.scales.back(), 0x1p30);
+  }
+}
+
+TEST(RecordedRates, AnFp8RoundingIsARowOfItsOwnAndNoPolicysBusiness) {
+  const auto backend = hopper_backend();
+  GradientLog log;
+  CastProbe stored, rounded;
+  const Tensor wide = tensor_of(*backend, {4}, {1.0f, 0x1p-18f, 0x1p-30f, 0.0f});
+  Tensor low = backend->empty({4}, DType::f16);
+  backend->cast(wide, low, &stored);
+  backend->histogram(low, Fp8Rounding::e5m2, rounded);
+  log.on_gradient("fc.output", GradientKind::activation, DType::f16, stored);
+  log.on_gradient("fc.output", GradientKind::activation, DType::e5m2, rounded);
+  log.settle(*backend);
+  EXPECT_EQ(log.cast_counts(), (CastCounts{.values = 3 + 2, .underflow = 1 + 1, .overflow = 0}));
+  EXPECT_EQ(log.statistics().activation, stored.before);
+  EXPECT_EQ(log.statistics().range, range_of(DType::f16));
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test
