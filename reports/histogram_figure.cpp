@@ -99,7 +99,7 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor, const Ed
 std::string overflow_words(const FormatRange& range) {
   const double threshold = range.overflow_threshold();
   return fmt::format("overflow: {} {}", range.threshold_overflows ? "from" : "above",
-                     threshold < 1e6 ? fmt::format("{:g}", threshold) : fmt::format("{:.4g}", threshold));
+                     threshold < 1e6 ? fmt::format("{:g}", threshold) : fmt::format("{:.3g}", threshold));
 }
 
 std::string frame(const HistogramFigure& figure, int rows, int columns, int height, const Blocks& blocks) {
