@@ -160,7 +160,10 @@ std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel>
       "  set key off\n  set boxwidth 0.92\n  unset grid\n  set xrange [{}:{}]\n  set yrange [0:{:.3g}]\n  "
       "set xtics {} "
       "format \"2^{{%.0f}}\"\n",
-      blocks.low, blocks.high, 1.12 * blocks.tallest, blocks.high - blocks.low > 60 ? 16 : 8);
+      blocks.low, blocks.high, 1.12 * blocks.tallest,
+      blocks.high - blocks.low > 160  ? 64
+      : blocks.high - blocks.low > 60 ? 16
+                                      : 8);
   return body;
 }
 
@@ -187,9 +190,8 @@ std::string zone_commands(const Edges& edges, const Blocks& blocks) {
 std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& figure, const Layout& layout,
                            const Blocks& blocks, std::size_t block) {
   const Edges edges(panel.range);
-  const analysis::ZoneRates rates =
-      analysis::rates_of(panel.counts.value_or(
-          count_ranges(panel.values, panel.range, panel.factor.value_or(figure.factor))));
+  const analysis::ZoneRates rates = analysis::rates_of(
+      panel.counts.value_or(count_ranges(panel.values, panel.range, panel.factor.value_or(figure.factor))));
   const std::string zeros = "exact zeros " + rate_text(rates.zero);
   const int width = layout.columns == 1 ? layout.width - left_edge - right_edge : panel_width - 10;
   std::string body = zone_commands(edges, blocks);

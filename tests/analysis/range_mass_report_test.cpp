@@ -154,12 +154,18 @@ TEST(RangeMassReport, TheEdgesOfFp16) {
   EXPECT_EQ(zones(above).at_scale(f16, 1).lost, none);
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.lost.share(), (MassInterval{0, 0}));
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.subnormal.share(), (MassInterval{1, 1}));
-  for (const float x :
-       {65519.99f, 65520.0f}) {  // counts cannot tell; value by value, ExactMass.TheZonesEdges does
-    EXPECT_EQ(zones(x).at_scale(f16, 1).overflow, doubtful);
-    EXPECT_EQ(zones(x).mass_at(f16, 1).l1.overflow.share(), (MassInterval{0, 1}));
-    EXPECT_EQ(zones(x).at_scale(f16, 2).overflow, certain);
-    EXPECT_EQ(zones(x).at_scale(f16, 0.5).overflow, none);
+  // The extremes of a histogram tell on which side of the threshold its greatest value is; counts alone cannot.
+  EXPECT_EQ(zones(65519.99f).at_scale(f16, 1).overflow, none);
+  EXPECT_EQ(zones(65520.0f).at_scale(f16, 1).overflow, certain);
+  for (const float x : {65519.99f, 65520.0f}) {
+    ExponentHistogram counted = histogram_of({x});
+    counted.forget_extremes();
+    ScaledHistograms counts;
+    counts.add(counted, 1.0);
+    EXPECT_EQ(counts.at_scale(f16, 1).overflow, doubtful);
+    EXPECT_EQ(counts.mass_at(f16, 1).l1.overflow.share(), (MassInterval{0, 1}));
+    EXPECT_EQ(counts.at_scale(f16, 2).overflow, certain);
+    EXPECT_EQ(counts.at_scale(f16, 0.5).overflow, none);
   }
 }
 
@@ -189,7 +195,7 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   RangeReport wide;
   wide.add("w", histogram_of({0x1.8p-45f, 0x1.8p8f}), 1.0);
   const SuggestedScale both = suggest_scale(wide, DType::f16);
-  EXPECT_EQ(both.suggested, 4);
+  EXPECT_EQ(both.suggested, 5);
   EXPECT_FALSE(both.both());
   EXPECT_THAT(both.reasoning, HasSubstr("but what is lost at the largest one is small"));
 }

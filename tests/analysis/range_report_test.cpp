@@ -168,27 +168,27 @@ TEST(SuggestedScaleTest, KnownHistogram) {
   values.push_back(0x1.8p-40f);
   RangeReport report;
   report.add("w", histogram_of(values), 1.0);
-  // Head-room of 2 bits: the bin (2^-10, 2^-9] must stay below (2^15, 2^16] at 4 S: -10 + k + 2 <= 14, so k
-  // = 22. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
+  // Head-room of 2 bits: the greatest value, 1.5 * 2^-10, must stay below 65520 at 4 S: -10 + k + 2 <= 15, so k
+  // = 23. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
   const SuggestedScale loose = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 5e-3});
-  EXPECT_EQ(loose.largest_safe, 22);
+  EXPECT_EQ(loose.largest_safe, 23);
   EXPECT_EQ(loose.smallest_sufficient, -10);
   EXPECT_TRUE(loose.both());
   // Strictly below 0.1 %: the tiny value must survive: -40 + k >= -25, so k = 15.
   const SuggestedScale strict = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3});
   EXPECT_EQ(strict.smallest_sufficient, 15);
   EXPECT_THAT(strict.reasoning, HasSubstr("2^15 is the smallest scale"));
-  EXPECT_THAT(strict.reasoning, HasSubstr("2^22 is the largest"));
+  EXPECT_THAT(strict.reasoning, HasSubstr("2^23 is the largest"));
   EXPECT_THAT(strict.reasoning, HasSubstr("between them does both"));
   // Each bit of head-room costs one bit of scale.
-  EXPECT_EQ(suggest_scale(report, DType::f16, {.headroom_bits = 5, .lost_rate = 1e-3}).largest_safe, 19);
+  EXPECT_EQ(suggest_scale(report, DType::f16, {.headroom_bits = 5, .lost_rate = 1e-3}).largest_safe, 20);
   // The same gradients recorded at another scale give the same answer.
   RangeReport scaled;
   for (float& value : values) value *= 0x1p12f;
   scaled.add("w", histogram_of(values), 4096.0);
   EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient,
             15);
-  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 22);
+  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 23);
 }
 
 TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
@@ -198,7 +198,7 @@ TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
   wide.add("w", histogram_of(values), 1.0);
   const SuggestedScale none = suggest_scale(wide, DType::f16);
   EXPECT_EQ(none.smallest_sufficient, 20);
-  EXPECT_EQ(none.largest_safe, 4);
+  EXPECT_EQ(none.largest_safe, 5);
   EXPECT_FALSE(none.both());
   EXPECT_THAT(none.reasoning, HasSubstr("No single scale does both"));
   RangeReport huge;

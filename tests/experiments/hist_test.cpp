@@ -223,7 +223,8 @@ TEST_F(Hist, IncludedAndExcludedTensors) {
   const auto names = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), path("s.safetensors"));
     std::vector<std::string> result;
-    for (const json& entry : hist(arguments).at("tensors")) result.push_back(entry.at("tensor"));
+    const json report = hist(arguments);
+    for (const json& entry : report.at("tensors")) result.push_back(entry.at("tensor"));
     return result;
   };
   EXPECT_THAT(names({"--include", "fc1"}), ElementsAre("fc1.weight", "fc1.bias"));
