@@ -36,11 +36,13 @@ std::string reason_of(const RunFacts& facts) {
   return {};
 }
 
+constexpr std::string_view learning_rate_too_high = "learning_rate_too_high";
+
 Diagnosis of(const RunFacts& facts, Verdict verdict, std::string_view code, const std::string& text) {
-  return {.verdict = verdict,
-          .code = code,
-          .reason = reason_of(facts),
-          .text = (verdict == Verdict::model ? "bad model: " : "bad scale: ") + text};
+  const char* const bad = code == learning_rate_too_high ? "bad learning rate: "
+                          : verdict == Verdict::model    ? "bad model: "
+                                                         : "bad scale: ";
+  return {.verdict = verdict, .code = code, .reason = reason_of(facts), .text = bad + text};
 }
 
 /// NaN among gradients that were not rounded yet, and nothing that could have made it by overflowing.
@@ -81,7 +83,7 @@ std::optional<Diagnosis> of_divergence(const RunFacts& facts) {
                                  *facts.first_weight_exponent + 1, *facts.weight_exponent + 1));
   if (growth.empty()) return std::nullopt;
   return of(
-      facts, Verdict::model, "learning_rate_too_high",
+      facts, Verdict::model, learning_rate_too_high,
       fmt::format("{} while every number was finite, so the updates are too large{}. Lower optimizer.lr "
                   "(it is {})",
                   fmt::join(growth, ", and "),

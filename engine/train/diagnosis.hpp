@@ -81,12 +81,12 @@ struct RunFacts {
 struct Diagnosis {
   enum class Verdict { model, scale };
   Verdict verdict = Verdict::model;
-  /// "learning_rate_too_high", "loss_not_finite", "weights_not_finite", "unchecked_overflow", "overflow_without_scaling", "nan_before_rounding",
-  /// "zero_gradients", "scale_beyond_use", "scale_stuck", "scale_began_too_high", "scale_sinks",
-  /// "scale_too_high"
+  /// "learning_rate_too_high", "loss_not_finite", "weights_not_finite", "unchecked_overflow",
+  /// "overflow_without_scaling", "nan_before_rounding", "zero_gradients", "scale_beyond_use", "scale_stuck",
+  /// "scale_began_too_high", "scale_sinks", "scale_too_high"
   std::string_view code;
   std::string reason;  ///< what ended the run: "20 skipped steps in a row (train.skip_limit)"
-  std::string text;    ///< "bad model: ..." or "bad scale: ...", and what to do, in plain words
+  std::string text;    ///< "bad model: ...", "bad scale: ..." or "bad learning rate: ...", and what to do
 };
 
 /// A loss so many times its first value, or weights so many binades beyond where they began, have diverged: training that
