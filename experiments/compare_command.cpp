@@ -64,7 +64,7 @@ void add_histogram_notes(const analysis::HistogramsComparison& histograms, const
   none('B', b, histograms.rows_b);
   if (histograms.rows_a == 0 || histograms.rows_b == 0) return;
   if (histograms.unmatched_rows > 0)
-    notes.push_back(fmt::format("{} histograms are of steps that the other run has not recorded",
+    notes.push_back(fmt::format("{} histograms are of steps or tensors that the other run has not recorded",
                                 histograms.unmatched_rows));
   const auto only = [&](char which, const std::vector<std::string>& names) {
     if (names.empty()) return;

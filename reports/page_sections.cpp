@@ -119,11 +119,11 @@ std::string summary_html(const WorkloadMaterial& material) {
     rows.push_back(std::move(cells));
   }
   return fmt::format(
-             "<p class=\"soft\">Final {} against FP32. Spread is the largest minus the smallest seed, the "
+             "<p class=\"soft\">At the end of training: {} against FP32. Spread is the largest minus the smallest seed, the "
              "larger one "
              "of the two groups. Underflow is recorded: the share of non-zero gradients that the runs' own "
              "casts made "
-             "zero, at the scale of each step; FP32 casts nothing. ★ best of its column beside FP32; a click "
+             "zero, at the scale of each step, over the steps that were recorded; FP32 casts nothing. ★ best of its column beside FP32; a click "
              "on a "
              "heading sorts.</p>\n",
              html_escape(summary.metric.name)) +

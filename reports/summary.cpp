@@ -122,7 +122,7 @@ std::string difference_words(const Metric& metric, const SummaryRow& row) {
 
 std::string underflow_words(const SummaryRow& row) {
   if (!row.casts) return "";
-  return fmt::format("its casts made {:.3g} % of the non-zero gradients zero",
+  return fmt::format("its casts made {:.3g} % of the non-zero gradients zero in the steps that were recorded",
                      100 * row.casts->underflow_rate());
 }
 

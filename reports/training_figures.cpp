@@ -192,8 +192,8 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   }
   if (shown == 0) return {};
   data += std::string(block_end) + means;
-  const std::string text =
-      fmt::format("Final {}, {}: one dot a seed, bar at the mean", metric.name, input.workload.name);
+  const std::string text = fmt::format("At the end of training: {}, {}; one dot a seed, bar at the mean",
+                                       metric.name, input.workload.name);
   // Many or long names would lie on one another below the axis.
   constexpr int most_upright = 8;
   constexpr double longest_upright = 150;

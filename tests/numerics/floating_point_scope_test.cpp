@@ -6,7 +6,9 @@
 
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,10 +16,10 @@
 
 #include "numerics/array_arithmetic.hpp"
 #include "numerics/convert.hpp"
-#include "numerics/exact_mass.hpp"
 #include "numerics/exponent_histogram.hpp"
 #include "numerics/gemm.hpp"
 #include "numerics/tensor_core_model.hpp"
+#include "numerics/value_histogram.hpp"
 #include "tests/support/floating_point_mode.hpp"
 
 #if defined(__x86_64__)
@@ -113,11 +115,12 @@ std::vector<std::pair<std::string, std::function<Bytes(int)>>> computations() {
   }
   std::vector<double> doubles;
   for (const float value : values) doubles.push_back(static_cast<double>(value) * 0x1p-900);
-  all.emplace_back("ExactZoneMass", [=](int threads) {
-    ExactZoneMass mass(0x1p900);
-    mass.add(std::span<const double>(doubles), threads);
-    const std::vector<std::uint64_t> counts{mass.zero(), mass.lost().count, mass.subnormal().count,
-                                            mass.normal().count, mass.overflow().count};
+  all.emplace_back("ValueHistogram", [=](int threads) {
+    const ScaledFormat format{fp16_range, 0x1p900};
+    ValueHistogram values(std::make_shared<const ValueBins>(std::span(&format, 1)));
+    values.add(std::span<const double>(doubles), threads);
+    std::vector<std::uint64_t> counts{values.zero()};
+    for (const ExactMass& zone : values.zones(format)) counts.push_back(zone.count);
     return bytes_of(counts);
   });
   all.emplace_back("narrow_and_count", [=](int threads) {
