@@ -142,6 +142,9 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> folder
                                    const std::filesystem::path& out, const ReportOptions& options) {
   const ReportInput input = find_report_input(folders);
   const RunSet set = input.runs.empty() ? RunSet{} : load_runs(input.runs, input.missing);
+  for (const Run& run : set.runs)
+    for (const std::string& damage : run.folder.damage)
+      tell(options, fmt::format("{} is damaged: {}", run.name, damage));
   std::vector<ReplayFile> replays;
   for (const std::filesystem::path& replay : input.replays) replays.push_back(read_replay(replay));
 

@@ -150,9 +150,11 @@ void require_parameter(const PolicyDescription* policy, std::string_view name,
   known.insert(known.end(), besides.begin(), besides.end());
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   throw std::invalid_argument(
-      fmt::format("{} parameter '{}': {}",
+      fmt::format("{} parameter '{}': {}{}",
                   policy != nullptr ? fmt::format("policy {} has no", policy->name) : "no policy has a", name,
-                  known_are(name, known)));
+                  known_are(name, known),
+                  policy != nullptr && policy->name == "none" ? "; S stays 1 unless scaler.policy names another policy"
+                                                              : ""));
 }
 
 const PolicyParameter* PolicyDescription::find(std::string_view parameter) const {

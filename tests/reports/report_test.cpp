@@ -241,6 +241,9 @@ TEST_F(Reports, DamagedRunsAreNamedAndLeftOutOfTheVerdictsTheyNoLongerSupport) {
   EXPECT_THAT(notes(), ::testing::Contains(::testing::AllOf(HasSubstr("is damaged: evaluations.csv has "),
                                                             HasSubstr("; it is left out of the verdicts"))));
   EXPECT_EQ(finished_values(2), 1u) << "the last evaluation left is not the last one";
+  std::ostringstream messages;
+  write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .messages = &messages});
+  EXPECT_THAT(messages.str(), HasSubstr(run.filename().string() + " is damaged: evaluations.csv has "));
 }
 
 // ---- series -------------------------------------------------------------------------------------
