@@ -257,7 +257,7 @@ Variable average(const Variable& x, const Pool2dGeometry& geometry) {
   backend.average_pool2d(x.tensor(), geometry, out);
   return recorded(Op::average_pool2d, out,
                   {{x, [shape = x.shape(), geometry](const Variable& g, const Variable&) {
-                      return average_pool2d_transposed(g, shape, geometry);
+                      return cast(average_pool2d_transposed(countable(g), shape, geometry), g.dtype());
                     }}});
 }
 
@@ -284,7 +284,7 @@ Variable max_pool2d(const Variable& input, const Pool2dGeometry& geometry) {
   return recorded(
       Op::max_pool2d, out,
       {{x, [index, plane = x.shape(), layout = geometry.layout](const Variable& g, const Variable&) {
-          return pool_place(g, index, plane, layout);
+          return cast(pool_place(countable(g), index, plane, layout), g.dtype());
         }}});
 }
 
