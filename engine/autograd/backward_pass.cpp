@@ -160,10 +160,9 @@ void BackwardPass::show_operand_rounding(std::uint32_t id, const Variable& cotan
     CastProbe probe;
     tape_.backend().histogram(cotangent.tensor(), slot.cotangent, probe);
     const bool layer = slot.label != SlotLabel::none;
-    return tape_.observer_->on_rounding(observed_name(id, layer ? "output" : "matmul"),
-                                        GradientKind::activation,
-                                        slot.cotangent == Fp8Rounding::e4m3 ? DType::e4m3 : DType::e5m2,
-                                        probe, entries_[id].exponent);
+    return tape_.observer_->on_rounding(
+        observed_name(id, layer ? "output" : "matmul"), GradientKind::activation,
+        slot.cotangent == Fp8Rounding::e4m3 ? DType::e4m3 : DType::e5m2, probe, entries_[id].exponent);
   }
 }
 

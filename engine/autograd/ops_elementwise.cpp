@@ -164,22 +164,26 @@ Variable negate(const Variable& input) {
 
 Variable exp(const Variable& input) {
   const auto [x] = dispatched<1>(Op::exp, {input});
-  return recorded(Op::exp, unary_value(UnaryOp::exp, x),
-                  {{x, [](const Variable& g, const Variable& y) { return cast(multiply(countable(g), y), g.dtype()); }}});
+  return recorded(
+      Op::exp, unary_value(UnaryOp::exp, x),
+      {{x, [](const Variable& g, const Variable& y) { return cast(multiply(countable(g), y), g.dtype()); }}});
 }
 
 Variable log(const Variable& input) {
   const auto inputs = dispatched<1>(Op::log, {input});
   const Variable x = inputs[0];
-  return recorded(Op::log, unary_value(UnaryOp::log, x),
-                  {{x, [x](const Variable& g, const Variable&) { return cast(divide(countable(g), x), g.dtype()); }}});
+  return recorded(
+      Op::log, unary_value(UnaryOp::log, x),
+      {{x, [x](const Variable& g, const Variable&) { return cast(divide(countable(g), x), g.dtype()); }}});
 }
 
 Variable square_root(const Variable& input) {
   const auto [x] = dispatched<1>(Op::square_root, {input});
   // Doubling is exact (a 16-bit root is at most 256), so the derivative g / (2 sqrt(x)) has one rounding.
   return recorded(Op::square_root, unary_value(UnaryOp::square_root, x),
-                  {{x, [](const Variable& g, const Variable& y) { return cast(divide(countable(g), scale(y, 2.0f)), g.dtype()); }}});
+                  {{x, [](const Variable& g, const Variable& y) {
+                      return cast(divide(countable(g), scale(y, 2.0f)), g.dtype());
+                    }}});
 }
 
 Variable cast(const Variable& x, DType dtype) {
