@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -220,6 +221,38 @@ TEST(RecordedRates, AreWhatAnOnlookerCounts) {
   EXPECT_GT(underflow[1], 0u) << "BF16 loses something at 2^-130";
   EXPECT_GT(overflow, 0u);
   EXPECT_GT(rounded_underflow, 0u);
+}
+
+/// Derivatives that are one 16-bit verb, which has no probe, and those that are FP32 until a cast.
+TEST(RecordedRates, AreWhatAnOnlookerCountsInDerivativesOfFunctions) {
+  using Function = std::function<Variable(const Variable&)>;
+  const std::map<std::string, Function> functions = {
+      {"exp", [](const Variable& x) { return ops::exp(x); }},
+      {"log", [](const Variable& x) { return ops::log(x); }},
+      {"square_root", [](const Variable& x) { return ops::square_root(x); }},
+      {"tanh", [](const Variable& x) { return ops::tanh(x); }},
+      {"multiply", [](const Variable& x) { return ops::multiply(x, x); }},
+      {"divide", [](const Variable& x) { return ops::divide(ops::scale(x, 3.0f), x); }},
+      {"mean", [](const Variable& x) { return ops::mean(x); }},
+  };
+  for (const auto& [name, function] : functions) {
+    SCOPED_TRACE(name);
+    const auto backend = hopper_backend();
+    GradientLog log;
+    Onlooker onlooker(*backend, Fp8Rounding::none);
+    for (const bool logged : {false, true}) {
+      Tape tape(*backend);
+      const Variable x = tape.input(halves_of(*backend, {6}, {0.0123f, 0.25f, 1.37f, 3.3f, 9.1f, 0.5f}));
+      const Variable y = ops::sum(ops::cast(function(x), DType::f32));
+      if (logged) tape.set_observer(&log);
+      if (!logged) tape.set_value_watcher(&onlooker);
+      tape.gradients(std::vector{y}, std::vector{tensor_of(*backend, y.shape(), {0x1.8p-25f})},
+                     std::vector{x});
+    }
+    log.settle(*backend);
+    EXPECT_GT(onlooker.stored.values, 0u);
+    EXPECT_EQ(log.cast_counts(), onlooker.stored);
+  }
 }
 
 /// A product's own exponent is a store too: of its gradient times a power of two.
