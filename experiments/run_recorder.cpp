@@ -82,6 +82,7 @@ void RunRecorder::on_gradient(const engine::GradientRecord& record) {
   row.tensor = record.tensor;
   row.kind = record.kind == engine::GradientKind::weight ? "weight" : "activation";
   row.dtype = record.dtype;
+  row.intermediate = record.intermediate;
   row.loss_scale = record.loss_scale;
   row.before = record.probe.before;
   row.after = record.probe.after;

@@ -126,17 +126,32 @@ Variable BackwardPass::observed(std::uint32_t id, SlotLabel label, const Compute
   if (probe.counted == 0) probe = taken_rounding(id);
   if (probe.counted == 0)  // nothing was narrowed on the way: count the values themselves
     tape_.backend().histogram(result.tensor(), probe);
-  show(id, name_of(label), kind_of(label), result.dtype(), probe);
+  tape_.observer_->on_scaled_gradient(observed_name(id, name_of(label)), kind_of(label), result.dtype(),
+                                      probe, entries_[id].exponent);
   return result;
 }
 
-void BackwardPass::show(std::uint32_t id, std::string_view own_name, GradientKind kind, DType dtype,
-                        const CastProbe& probe) {
+std::string_view BackwardPass::observed_name(std::uint32_t id, std::string_view own_name) {
   std::string& name = scratch_.observed_name;
   name = tape_.scopes_[tape_.nodes_[id].scope].path;
   if (!name.empty()) name += '.';
-  name += own_name;
-  tape_.observer_->on_scaled_gradient(name, kind, dtype, probe, entries_[id].exponent);
+  return name += own_name;
+}
+
+void BackwardPass::show_rounding(std::uint32_t id, DType dtype, const CastProbe& probe, int exponent) {
+  const Tape::Node* node = &tape_.nodes_[id];
+  while ((node->op == Op::cast || node->op == Op::identity) && node->slot_count > 0)
+    node = &tape_.nodes_[tape_.slots_of(*node).front().input];
+  const auto source = static_cast<std::uint32_t>(node - tape_.nodes_.data());
+  if (node->parameter == nullptr) {
+    tape_.observer_->on_rounding(observed_name(source, name_of(node->op)), GradientKind::activation, dtype,
+                                 probe, exponent);
+    return;
+  }
+  std::string& name = scratch_.observed_name;  // not the parameter's own: its labelled slots have that
+  name = node->parameter->name;
+  name += ".gradient";
+  tape_.observer_->on_rounding(name, GradientKind::weight, dtype, probe, exponent);
 }
 
 void BackwardPass::show_operand_rounding(std::uint32_t id, const Variable& cotangent) {
@@ -145,8 +160,9 @@ void BackwardPass::show_operand_rounding(std::uint32_t id, const Variable& cotan
     CastProbe probe;
     tape_.backend().histogram(cotangent.tensor(), slot.cotangent, probe);
     const bool layer = slot.label != SlotLabel::none;
-    return show(id, layer ? "output" : "matmul", GradientKind::activation,
-                slot.cotangent == Fp8Rounding::e4m3 ? DType::e4m3 : DType::e5m2, probe);
+    return tape_.observer_->on_rounding(
+        observed_name(id, layer ? "output" : "matmul"), GradientKind::activation,
+        slot.cotangent == Fp8Rounding::e4m3 ? DType::e4m3 : DType::e5m2, probe, entries_[id].exponent);
   }
 }
 
@@ -163,14 +179,14 @@ void BackwardPass::hand_on(std::uint32_t id, std::uint32_t slot, const Variable&
   const Vjp vjp = tape_.slots_[position].vjp;
   const SlotLabel label = tape_.slots_[position].label;
   const ShownSite shown(tape_, id, label, input, cotangent);
-  const bool watched = tape_.observer_ != nullptr && is_watch(input);
+  const bool looked_at = tape_.observer_ != nullptr;
   CastProbe rounding;
-  const Variable result = watched && label == SlotLabel::none
+  const Variable result = looked_at && label == SlotLabel::none
                               ? probed(rounding, [&] { return vjp(cotangent, output); })
                               : observed(id, label, [&] { return vjp(cotangent, output); });
   if (!result.defined()) return;
   check_result(id, input, result);
-  if (watched) keep_rounding(input, result, rounding);
+  if (looked_at) keep_rounding(input, result, rounding, entries_[id].exponent);
   ValueWatcher* const watcher = tape_.value_watcher_;
   const ValueMark mark =
       watcher != nullptr ? watcher->on_gradient(tape_, cotangent, output, result) : ValueMark{};
@@ -196,27 +212,40 @@ void BackwardPass::rescale(std::uint32_t id) {
                                              .exponent = entry.exponent});
   const int change = exponent - entry.exponent;
   if (change == 0) return;
-  const Tensor scaled = times_power_of_two(tape_.backend(), entry.cotangent, change);
+  const Tensor cotangent_scaled = scaled(id, entry.cotangent, change, exponent);
   if (ValueWatcher* const watcher = tape_.value_watcher_; watcher != nullptr) {  // it may have overflowed
     const Variable cotangent = gradient(id);
     const ShownSite shown(tape_, id, SlotLabel::none, id, cotangent);
-    tape_.offer_wide(scaled, [&] {
+    tape_.offer_wide(cotangent_scaled, [&] {
       return times_power_of_two(tape_.backend(), converted(cotangent.tensor(), DType::f32), change);
     });
-    entry.mark = watcher->mark_of(tape_, tape_.record(Op::scale, scaled, {{cotangent, {}}}));
+    entry.mark = watcher->mark_of(tape_, tape_.record(Op::scale, cotangent_scaled, {{cotangent, {}}}));
   }
-  entry.cotangent = scaled;
+  entry.cotangent = cotangent_scaled;
   entry.exponent = exponent;
 }
 
-void BackwardPass::meet(Entry& entry, Tensor& contribution, int exponent) {
+Tensor BackwardPass::scaled(std::uint32_t id, const Tensor& gradient, int change, int exponent) {
+  Backend& backend = tape_.backend();
+  Tensor result = times_power_of_two(backend, gradient, change);
+  if (tape_.observer_ != nullptr && gradient.dtype() != DType::f32) {
+    CastProbe probe;
+    Tensor narrowed = backend.empty(gradient.shape(), gradient.dtype());
+    backend.cast(times_power_of_two(backend, converted(gradient, DType::f32), change), narrowed, &probe);
+    show_rounding(id, gradient.dtype(), probe, exponent);
+  }
+  return result;
+}
+
+void BackwardPass::meet(std::uint32_t id, Tensor& contribution, int exponent) {
+  Entry& entry = entries_[id];
   Backend& backend = tape_.backend();
   const int joined =
       joined_exponent(largest_magnitude(backend, entry.cotangent), entry.exponent,
                       largest_magnitude(backend, contribution), exponent, contribution.dtype());
   if (joined != entry.exponent)
-    entry.cotangent = times_power_of_two(backend, entry.cotangent, joined - entry.exponent);
-  if (joined != exponent) contribution = times_power_of_two(backend, contribution, joined - exponent);
+    entry.cotangent = scaled(id, entry.cotangent, joined - entry.exponent, joined);
+  if (joined != exponent) contribution = scaled(id, contribution, joined - exponent, joined);
   entry.exponent = joined;
 }
 
@@ -243,7 +272,7 @@ void BackwardPass::accumulate(std::uint32_t id, Tensor contribution, int exponen
   }
   ValueWatcher* const watcher = tape_.value_watcher_;  // who looks at both addends after the addition
   cotangent = converted(std::move(cotangent), contribution.dtype());  // see narrows_into_parameter
-  if (exponent != entries_[id].exponent) meet(entries_[id], contribution, exponent);
+  if (exponent != entries_[id].exponent) meet(id, contribution, exponent);
   // Vjps may hand the same memory to several inputs, or give back what they were given.
   if (watcher == nullptr && cotangent.owns_memory_alone()) {
     tape_.backend().binary(BinaryOp::add, cotangent, contribution, cotangent);
@@ -268,7 +297,15 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
     backend.copy(parameter.gradient, before);
   }
   // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32 master.
-  Tensor contribution = converted(std::exchange(entries_[id].cotangent, {}), dtype);
+  Tensor contribution = std::exchange(entries_[id].cotangent, {});
+  if (tape_.observer_ != nullptr && contribution.dtype() == DType::f32 && dtype != DType::f32) {
+    CastProbe probe;
+    Tensor narrowed = backend.empty(contribution.shape(), dtype);
+    backend.cast(contribution, narrowed, &probe);
+    show_rounding(id, dtype, probe, entries_[id].exponent);
+    contribution = std::move(narrowed);
+  }
+  contribution = converted(std::move(contribution), dtype);
   if (entries_[id].exponent != 0) contribution = unscaled(parameter, contribution, entries_[id].exponent);
   const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype;
   if (parameter.has_gradient && !fits) {
@@ -301,13 +338,25 @@ Tensor BackwardPass::unscaled(const Parameter& parameter, const Tensor& gradient
   return times_power_of_two(tape_.backend(), gradient, -exponent);
 }
 
-void BackwardPass::keep_rounding(std::uint32_t watch, const Variable& gradient, const CastProbe& probe) {
-  if (entries_[watch].has_cotangent()) {
-    taken_rounding(watch);
-  } else if (gradient.dtype() != DType::f32 &&
-             probe.counted == static_cast<std::uint64_t>(gradient.shape().element_count())) {
-    scratch_.watched.push_back({watch, probe});
+void BackwardPass::keep_rounding(std::uint32_t input, const Variable& gradient, const CastProbe& probe,
+                                 int exponent) {
+  const DType dtype = gradient.dtype();
+  if (dtype == DType::f32) return;
+  if (is_watch(input)) {
+    auto& kept = scratch_.watched;
+    if (!entries_[input].has_cotangent()) {
+      if (probe.counted == static_cast<std::uint64_t>(gradient.shape().element_count())) {
+        kept.push_back({input, exponent, probe});
+        return;
+      }
+    } else if (const auto first = std::find_if(kept.begin(), kept.end(),
+                                               [input](const auto& entry) { return entry.watch == input; });
+               first != kept.end()) {  // the watch will show the sum as stored
+      show_rounding(input, dtype, first->probe, first->exponent);
+      kept.erase(first);
+    }
   }
+  if (probe.counted > 0) show_rounding(input, dtype, probe, exponent);
 }
 
 CastProbe BackwardPass::taken_rounding(std::uint32_t watch) {

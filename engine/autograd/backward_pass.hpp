@@ -28,6 +28,7 @@ struct Tape::BackwardScratch {
   };
   struct WatchedRounding {
     std::uint32_t watch;
+    int exponent;
     CastProbe probe;
   };
   std::vector<Entry> entries;
@@ -115,7 +116,9 @@ class BackwardPass {
   /// Gives the cotangent of a product the exponent that it is to have.
   void rescale(std::uint32_t id);
   /// Brings the gradient of a node and a contribution to it to one exponent.
-  void meet(Entry& entry, Tensor& contribution, int exponent);
+  void meet(std::uint32_t id, Tensor& contribution, int exponent);
+  /// A gradient of the node with 2^change more, which carries 2^exponent.
+  Tensor scaled(std::uint32_t id, const Tensor& gradient, int change, int exponent);
 
   /// Tells a value watcher which gradient is being computed.
   class ShownSite {
@@ -172,9 +175,10 @@ class BackwardPass {
     return node.op == Op::identity && node.slot_count == 1 &&
            tape_.slots_[node.first_slot].label != SlotLabel::none;
   }
-  /// `gradient` is about to be accumulated; `probe` is what its computation narrowed. That is its own rounding if the
-  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say).
-  void keep_rounding(std::uint32_t watch, const Variable& gradient, const CastProbe& probe);
+  /// `gradient`, of the node `input`, is about to be accumulated; `probe` is what its computation narrowed at a slot
+  /// without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the numbers agree: a vjp
+  /// may also narrow on the way (a sum along an axis, say). All else is shown as a rounding.
+  void keep_rounding(std::uint32_t input, const Variable& gradient, const CastProbe& probe, int exponent);
   CastProbe taken_rounding(std::uint32_t watch);
 
   /// With `probe` as the tape's.
@@ -185,9 +189,10 @@ class BackwardPass {
   Variable observed(std::uint32_t id, SlotLabel label, const Compute& compute);
   /// Shows the rounding to FP8 of a node's cotangent on its way into products, once for all of its slots.
   void show_operand_rounding(std::uint32_t id, const Variable& cotangent);
-  /// Names the observer a gradient of the node: module scope + own_name.
-  void show(std::uint32_t id, std::string_view own_name, GradientKind kind, DType dtype,
-            const CastProbe& probe);
+  /// Shows a rounding of a gradient of the node's result, which carries 2^exponent, at no place that has a label.
+  void show_rounding(std::uint32_t id, DType dtype, const CastProbe& probe, int exponent);
+  /// The name that the observer hears of a gradient at the node: module scope + own_name.
+  std::string_view observed_name(std::uint32_t id, std::string_view own_name);
 
   void check_result(std::uint32_t id, std::uint32_t input, const Variable& result) const;
 

@@ -164,6 +164,8 @@ Tensor widened(Backend& backend, const Tensor& x) {
 
 Variable wide(const Variable& x) { return ops::cast(x, DType::f32); }
 
+Variable countable(const Variable& g) { return g.tape().probe() != nullptr ? wide(g) : g; }
+
 Variable scalar_like(const Variable& like, float value) {
   Backend& backend = like.tape().backend();
   Tensor out = backend.empty(Shape{}, like.dtype());

@@ -81,6 +81,10 @@ Tensor unary_value(UnaryOp verb, const Variable& x);
 /// x in FP32: exact.
 Variable wide(const Variable& x);
 
+/// g, widened if somebody counts what is rounded: casts feed the tape's probe, elementwise verbs do not. Widening,
+/// the verb in FP32 and the cast give the bits of the 16-bit verb.
+Variable countable(const Variable& g);
+
 /// The same without a tape, in new memory: for Tape::offer_wide.
 Tensor widened(Backend& backend, const Tensor& x);
 

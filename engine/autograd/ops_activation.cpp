@@ -138,7 +138,20 @@ Variable masked(const Variable& x, const Tensor& mask, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.binary(BinaryOp::multiply, x.tensor(), mask, out);
-  backend.scale(out, factor, out);
+  if (CastProbe* const probe = x.tape().probe(); probe != nullptr && x.dtype() != DType::f32) {
+    Tensor wide = widened(backend, out);
+    backend.scale(wide, factor, wide);
+    backend.cast(wide, out, probe);
+  } else {
+    backend.scale(out, factor, out);
+  }
+  if (x.tape().value_watcher() != nullptr)
+    x.tape().offer_wide(out, [&backend, value = x.tensor(), mask, factor] {
+      Tensor wide = widened(backend, value);
+      backend.binary(BinaryOp::multiply, wide, widened(backend, mask), wide);
+      backend.scale(wide, factor, wide);
+      return wide;
+    });
   return recorded(
       Op::dropout, out,
       {{x, [mask, factor](const Variable& g, const Variable&) { return masked(g, mask, factor); }}});

@@ -257,7 +257,7 @@ Variable average(const Variable& x, const Pool2dGeometry& geometry) {
   backend.average_pool2d(x.tensor(), geometry, out);
   return recorded(Op::average_pool2d, out,
                   {{x, [shape = x.shape(), geometry](const Variable& g, const Variable&) {
-                      return average_pool2d_transposed(g, shape, geometry);
+                      return cast(average_pool2d_transposed(countable(g), shape, geometry), g.dtype());
                     }}});
 }
 
@@ -281,10 +281,12 @@ Variable max_pool2d(const Variable& input, const Pool2dGeometry& geometry) {
   Tensor out = backend.empty(shape, x.dtype());
   Tensor index = backend.empty(shape, DType::i32);
   backend.max_pool2d(x.tensor(), geometry, out, index);
+  // Where windows overlap gradients add up; elsewhere they only move, and nothing is rounded.
+  const bool adds = geometry.kernel[0] > geometry.stride[0] || geometry.kernel[1] > geometry.stride[1];
   return recorded(
       Op::max_pool2d, out,
-      {{x, [index, plane = x.shape(), layout = geometry.layout](const Variable& g, const Variable&) {
-          return pool_place(g, index, plane, layout);
+      {{x, [index, plane = x.shape(), layout = geometry.layout, adds](const Variable& g, const Variable&) {
+          return cast(pool_place(adds ? countable(g) : g, index, plane, layout), g.dtype());
         }}});
 }
 

@@ -25,10 +25,6 @@ Tensor binary_value(Op op, BinaryOp verb, const Variable& a, const Variable& b) 
   return out;
 }
 
-/// g, widened if somebody counts what is rounded: casts feed the tape's probe, elementwise verbs do not. Widening,
-/// the verb in FP32 and the cast give the bits of the 16-bit verb.
-Variable countable(const Variable& g) { return g.tape().probe() != nullptr ? wide(g) : g; }
-
 /// g, widened also if its reduction to the shape of `x` would be a second operation.
 Variable before_reduction(const Variable& g, const Variable& x) {
   return g.shape() == x.shape() ? countable(g) : wide(g);
@@ -168,22 +164,26 @@ Variable negate(const Variable& input) {
 
 Variable exp(const Variable& input) {
   const auto [x] = dispatched<1>(Op::exp, {input});
-  return recorded(Op::exp, unary_value(UnaryOp::exp, x),
-                  {{x, [](const Variable& g, const Variable& y) { return multiply(g, y); }}});
+  return recorded(
+      Op::exp, unary_value(UnaryOp::exp, x),
+      {{x, [](const Variable& g, const Variable& y) { return cast(multiply(countable(g), y), g.dtype()); }}});
 }
 
 Variable log(const Variable& input) {
   const auto inputs = dispatched<1>(Op::log, {input});
   const Variable x = inputs[0];
-  return recorded(Op::log, unary_value(UnaryOp::log, x),
-                  {{x, [x](const Variable& g, const Variable&) { return divide(g, x); }}});
+  return recorded(
+      Op::log, unary_value(UnaryOp::log, x),
+      {{x, [x](const Variable& g, const Variable&) { return cast(divide(countable(g), x), g.dtype()); }}});
 }
 
 Variable square_root(const Variable& input) {
   const auto [x] = dispatched<1>(Op::square_root, {input});
   // Doubling is exact (a 16-bit root is at most 256), so the derivative g / (2 sqrt(x)) has one rounding.
   return recorded(Op::square_root, unary_value(UnaryOp::square_root, x),
-                  {{x, [](const Variable& g, const Variable& y) { return divide(g, scale(y, 2.0f)); }}});
+                  {{x, [](const Variable& g, const Variable& y) {
+                      return cast(divide(countable(g), scale(y, 2.0f)), g.dtype());
+                    }}});
 }
 
 Variable cast(const Variable& x, DType dtype) {

@@ -83,6 +83,12 @@ Variable scatter_rows(const Variable& input, const Tensor& index, std::int64_t r
   Tensor out = tape.backend().empty({rows, columns}, x.dtype());
   tape.backend().scatter_rows(x.tensor().reshaped({index.element_count(), columns}), index, out,
                               tape.probe());
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out, [&backend = tape.backend(), value = x.tensor(), index, columns, rows] {
+      Tensor wide = backend.empty({rows, columns}, DType::f32);
+      backend.scatter_rows(widened(backend, value).reshaped({index.element_count(), columns}), index, wide);
+      return wide;
+    });
   return recorded(
       Op::scatter_rows, out,
       {{x, [index](const Variable& g, const Variable&) { return gather_rows(g, index, SlotLabel::none); }}});

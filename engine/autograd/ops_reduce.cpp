@@ -94,7 +94,8 @@ Tensor reduce_value(ReduceOp verb, const Variable& x, const AxisSet& axes, const
   }
   Tensor out = tape.backend().empty({runs.outer, runs.inner}, x.dtype());
   value = value.reshaped({runs.outer, runs.reduced, runs.inner});
-  tape.backend().reduce(verb, value, 1, out, tape.probe());
+  // Sums in FP32 on the way to a 16-bit gradient narrow nothing.
+  tape.backend().reduce(verb, value, 1, out, x.dtype() == DType::f32 ? nullptr : tape.probe());
   if (tape.value_watcher() != nullptr)
     tape.offer_wide(out, [&backend = tape.backend(), verb, value, shape = out.shape()] {
       Tensor wide = backend.empty(shape, DType::f32);

@@ -10,16 +10,17 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// Of 16 bits: what a loss scale is for. (FP32 tensors lose nothing, and FP8 casts inside products store nothing.)
+/// Of 16 bits: what a loss scale is for. (FP32 tensors lose nothing.)
 bool is_low(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 }  // namespace
 
-void GradientLog::on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype,
-                                     const CastProbe& probe, int exponent) {
+void GradientLog::add(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
+                      int exponent, bool intermediate) {
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(used_);
   const auto found = std::find_if(entries_.begin(), end, [&](const Entry& entry) {
-    return entry.name == name && entry.dtype == dtype && entry.exponent == exponent;
+    return entry.name == name && entry.dtype == dtype && entry.exponent == exponent &&
+           entry.intermediate == intermediate;
   });
   const auto position = static_cast<std::size_t>(found - entries_.begin());
   if (found == end) {
@@ -29,6 +30,7 @@ void GradientLog::on_scaled_gradient(std::string_view name, GradientKind kind, D
     entry.kind = kind;
     entry.dtype = dtype;
     entry.exponent = exponent;
+    entry.intermediate = intermediate;
     entry.probe = {};
   }
   unsettled_.push_back({probe, position});
@@ -52,7 +54,8 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
   for (std::size_t i = 0; i < used_; ++i) {
     const Entry& entry = entries[i];
     const auto same = [&entry](const Entry& other) {
-      return other.name == entry.name && other.dtype == entry.dtype;
+      return other.name == entry.name && other.dtype == entry.dtype &&
+             other.intermediate == entry.intermediate;
     };
     const auto before = entries.first(i), from_here = entries.subspan(i);
     if (std::any_of(before.begin(), before.end(), same)) continue;  // told already
@@ -70,6 +73,7 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
                           .tensor = entry.name,
                           .kind = entry.kind,
                           .dtype = entry.dtype,
+                          .intermediate = entry.intermediate,
                           .loss_scale = std::ldexp(loss_scale, exponent),
                           .probe = sum});
   }
@@ -77,12 +81,13 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
 
 amp::GradientStatistics GradientLog::statistics() const {
   const std::span<const Entry> entries(entries_.data(), used_);
-  const auto low =
-      std::find_if(entries.begin(), entries.end(), [](const Entry& entry) { return is_low(entry.dtype); });
+  const auto low = std::find_if(entries.begin(), entries.end(), [](const Entry& entry) {
+    return !entry.intermediate && is_low(entry.dtype);
+  });
   amp::GradientStatistics all;
   if (low != entries.end()) all.range = range_of(low->dtype);
   for (const Entry& entry : entries) {
-    if (low != entries.end() && !is_low(entry.dtype)) continue;
+    if (entry.intermediate || (low != entries.end() && !is_low(entry.dtype))) continue;
     (entry.kind == GradientKind::weight ? all.weight : all.activation) += entry.probe.before;
   }
   return all;

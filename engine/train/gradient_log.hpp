@@ -25,7 +25,13 @@ class GradientLog final : public GradientObserver {
   }
   /// Uses of one tensor with other exponents are counted apart, until they are reported; with other dtypes, for good.
   void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
-                          int exponent) override;
+                          int exponent) override {
+    add(name, kind, dtype, probe, exponent, false);
+  }
+  void on_rounding(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
+                   int exponent) override {
+    add(name, kind, dtype, probe, exponent, true);
+  }
 
   /// Were there any gradients?
   bool seen() const { return used_ > 0; }
@@ -35,9 +41,10 @@ class GradientLog final : public GradientObserver {
   /// is S, to which a tensor's own exponent comes. Uses with several exponents are brought to the largest (GradientRecord).
   void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
   /// What a loss-scale policy learns of the iteration: sums over tensors of 16 bits, or over all where there is none.
+  /// Intermediate roundings are not among them.
   amp::GradientStatistics statistics() const;
-  /// What the casts of the iteration did, over all of them: also those to FP8 inside products. Nothing where there was
-  /// none (level O0).
+  /// What the casts of the iteration did, over all of them: intermediate ones too. Nothing where there was none (level
+  /// O0).
   std::optional<CastCounts> cast_counts() const;
 
  private:
@@ -46,8 +53,11 @@ class GradientLog final : public GradientObserver {
     GradientKind kind = GradientKind::weight;
     DType dtype = DType::f32;
     int exponent = 0;
+    bool intermediate = false;  ///< as in GradientRecord
     CastProbe probe;
   };
+  void add(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe, int exponent,
+           bool intermediate);
   /// What a probe counted, for the entry that it belongs to.
   struct Unsettled {
     CastProbe probe;

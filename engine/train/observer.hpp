@@ -29,9 +29,11 @@ struct GradientRecord {
   std::uint64_t step = 0;
   std::string_view tensor;  ///< "fc1.weight", "fc2.input", "loss.prediction"
   GradientKind kind = GradientKind::weight;
-  DType dtype = DType::f32;  ///< it was stored in; e4m3 or e5m2: of a cast inside products (GradientObserver)
-  double loss_scale = 1.0;   ///< what the values still carry: S, times the layer's own scale where it has one
-  const CastProbe& probe;    ///< before and after the rounding; summed over the micro-batches of the step
+  DType dtype = DType::f32;  ///< it was stored in; e4m3 or e5m2: of a cast inside products
+  /// A rounding on the way between the layers' gradients, which policies do not count (GradientObserver::on_rounding).
+  bool intermediate = false;
+  double loss_scale = 1.0;  ///< what the values still carry: S, times the layer's own scale where it has one
+  const CastProbe& probe;   ///< before and after the rounding; summed over the micro-batches of the step
 };
 
 /// One optimizer iteration, after its update or skip.

@@ -34,6 +34,7 @@ class StepAssembly {
     if (!(std::isfinite(row.loss_scale) && row.loss_scale > 0))
       fail(fmt::format("loss_scale is {}; a finite number above 0 is needed", row.loss_scale));
     if (row.step != current_.step) begin(row.step);
+    if (row.intermediate) return;  // no policy counted it
     add_to_group(row);
   }
 

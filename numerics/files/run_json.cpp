@@ -131,13 +131,11 @@ Manifest parse_manifest(std::string_view text) {
 }
 
 std::string to_json_line(const HistogramRow& row) {
-  const Json json = {{"step", row.step},
-                     {"tensor", row.tensor},
-                     {"kind", row.kind},
-                     {"dtype", name_of(row.dtype)},
-                     {"loss_scale", number(row.loss_scale)},
-                     {"before", histogram_json(row.before)},
-                     {"after", histogram_json(row.after)}};
+  Json json = {{"step", row.step}, {"tensor", row.tensor}, {"kind", row.kind}, {"dtype", name_of(row.dtype)}};
+  if (row.intermediate) json["intermediate"] = true;
+  json["loss_scale"] = number(row.loss_scale);
+  json["before"] = histogram_json(row.before);
+  json["after"] = histogram_json(row.after);
   return dump(json, -1);
 }
 
@@ -148,6 +146,7 @@ HistogramRow parse_histogram_row(std::string_view line) {
   row.tensor = get_string(json, "tensor");
   row.kind = get_string(json, "kind");
   row.dtype = get_dtype(json, "dtype");
+  if (json.contains("intermediate")) row.intermediate = get_flag(json, "intermediate");
   row.loss_scale = get_number(json, "loss_scale");
   row.before = histogram_of(json, "before");
   row.after = histogram_of(json, "after");

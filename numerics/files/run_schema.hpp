@@ -177,12 +177,14 @@ struct EvaluationRow {
 /// first_exponent, counts}, where counts[i] belongs to the bin (2^(first_exponent+i), 2^(first_exponent+i+1)]
 /// and empty bins at both ends are left out; smallest and greatest magnitude are those of the finite values that are not
 /// zero. Where there is no such value they are absent; older folders have none at all, and everything below 2^-127 in
-/// the bin of -127. A dtype of e4m3 or e5m2 is that of a cast inside products, of a tensor that is stored wider.
+/// the bin of -127. A dtype of e4m3 or e5m2 is that of a cast inside products, of a tensor that is stored wider. Rows of
+/// roundings on the way between the layers' gradients also have "intermediate": true; loss-scale policies see the others.
 struct HistogramRow {
   std::uint64_t step = 0;
   std::string tensor{};  ///< "fc1.weight"
   std::string kind{};    ///< "weight" or "activation"
   DType dtype = DType::f32;
+  bool intermediate = false;
   double loss_scale = 1;
   ExponentHistogram before{};  ///< FP32, before rounding to `dtype`
   ExponentHistogram after{};   ///< as stored

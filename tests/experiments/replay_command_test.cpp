@@ -63,6 +63,26 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   EXPECT_GT(run.steps.back().loss_scale, 1.0);
 }
 
+// Paddle's linear layer rounds the gradient of its product on the way to the layer's own gradients: a row of its own, which
+// the policy did not count.
+TEST_F(ReplayCommandLine, APolicyOfStatisticsIsToldWhatItWasToldInTheRun) {
+  // One row a batch: no sum is greater than the gradient that comes from the loss, which only that row counts.
+  train_run("own", {"train.batch_size=1", "amp.dialect=paddle", "scaler.policy=popart",
+                    "scaler.initial_scale=16", "scaler.threshold_upper_count_proportion=0"});
+  const ReplayFile replay = replayed("own", {"--policy", "popart", "--set", "popart.initial_scale=16",
+                                             "--set", "popart.threshold_upper_count_proportion=0"});
+  const ReplayedPolicy& popart = row(replay, "popart");
+  const RunFolder run = read_run_folder(path("own"));
+  std::size_t entry = 0, changes = 0;
+  for (const StepRow& step : run.steps) {
+    while (entry + 1 < popart.steps.size() && popart.steps[entry + 1] <= step.step) ++entry;
+    EXPECT_EQ(popart.log2_scale_lower[entry], std::log2(step.loss_scale)) << step.step;
+    EXPECT_EQ(popart.log2_scale_upper[entry], std::log2(step.loss_scale)) << step.step;
+    changes += step.loss_scale != run.steps.front().loss_scale ? 1 : 0;
+  }
+  EXPECT_GT(changes, 0u);
+}
+
 // One linear layer, one step: nothing is rounded between the loss's gradient, which FP16 holds at all of these scales
 // with all its bits, and the weights' gradient; and the forward pass does not know the scale. So a replay at S is what
 // training at S really loses. Counted is what the run stored: zeros that were none before the cast.

@@ -211,8 +211,13 @@ TEST_F(RunFolderTest, HistogramLinesLeaveOutEmptyBinsAtBothEnds) {
 }
 
 TEST_F(RunFolderTest, HistogramLinesKeepTheExtremes) {
-  HistogramRow row{
-      .step = 1, .tensor = "t", .kind = "weight", .dtype = DType::e5m2, .before = {}, .after = {}};
+  HistogramRow row{.step = 1,
+                   .tensor = "t",
+                   .kind = "weight",
+                   .dtype = DType::e5m2,
+                   .intermediate = true,
+                   .before = {},
+                   .after = {}};
   for (const float x : {0x1p-149f, -0.3f, 65519.996f, 0.0f, 1e30f}) row.before.count(bits_of(x));
   for (const float x : {0.1f, 0.1f}) row.after.count(bits_of(x));
   {
@@ -220,6 +225,8 @@ TEST_F(RunFolderTest, HistogramLinesKeepTheExtremes) {
     writer.append(row);
   }
   EXPECT_THAT(read_histograms(folder / "run"), ElementsAre(row));
+  EXPECT_THAT(read_file(folder / "run" / run_file::histograms),
+              HasSubstr("\"dtype\":\"e5m2\",\"intermediate\":true,\"loss_scale\""));
   EXPECT_THAT(read_file(folder / "run" / run_file::histograms),
               HasSubstr("\"after\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":-4,\"counts\":[2],"
                         "\"smallest\":0.10000000149011612,\"greatest\":0.10000000149011612}"));
