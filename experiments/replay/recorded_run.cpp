@@ -34,7 +34,6 @@ class StepAssembly {
     if (!(std::isfinite(row.loss_scale) && row.loss_scale > 0))
       fail(fmt::format("loss_scale is {}; a finite number above 0 is needed", row.loss_scale));
     if (row.step != current_.step) begin(row.step);
-    if (row.intermediate) return;  // no policy counted it
     add_to_group(row);
   }
 
@@ -64,10 +63,12 @@ class StepAssembly {
     const DType format = run_->rounded() ? row.dtype : DType::f16;
     auto group =
         std::find_if(current_.groups.begin(), current_.groups.end(), [&](const RecordedGroup& known) {
-          return known.loss_scale == row.loss_scale && known.format == format;
+          return known.loss_scale == row.loss_scale && known.format == format &&
+                 known.intermediate == row.intermediate;
         });
     if (group == current_.groups.end())
-      group = current_.groups.insert(group, {.loss_scale = row.loss_scale, .format = format});
+      group = current_.groups.insert(
+          group, {.loss_scale = row.loss_scale, .format = format, .intermediate = row.intermediate});
     (row.kind == "weight" ? group->weight : group->activation) += row.before;
   }
 

@@ -21,6 +21,8 @@ namespace fp16lab::experiments {
 struct RecordedGroup {
   double loss_scale = 1;
   DType format = DType::f16;
+  bool intermediate =
+      false;  ///< casts that no policy counts (HistogramRow): they lose and overflow all the same
   ExponentHistogram weight{};      ///< of parameters
   ExponentHistogram activation{};  ///< of layer inputs
 

@@ -41,7 +41,8 @@ Losses losses_of(const RecordedGroup& group, const ExponentHistogram& all, doubl
   losses.kept_l1 = divided(mass.kept_l1, loss_scale);
   losses.lost_l2_squared = divided(divided(mass.lost_l2_squared, loss_scale), loss_scale);
   losses.kept_l2_squared = divided(divided(mass.kept_l2_squared, loss_scale), loss_scale);
-  losses.direction = direction_sums(group.weight, range, factor).divided_by(loss_scale);
+  if (!group.intermediate)  // the parameter's own gradient is a row of its own
+    losses.direction = direction_sums(group.weight, range, factor).divided_by(loss_scale);
   // These are the losses of a step that is taken: nothing overflowed in it.
   losses.direction.overflows = losses.direction.may_overflow = false;
   return losses;
@@ -143,6 +144,7 @@ StepOutcome StepJudge::judge(double scale) const {
       continue;
     }
     outcome.losses += losses_of(group, judged_[i], scale);
+    if (group.intermediate) continue;
     weights += group.weight.finite_nonzero();
     add(lost_weights,
         count_ranges(group.weight, range_of(group.format), usable_factor(scale, group.loss_scale)).lost);
@@ -159,7 +161,7 @@ const engine::amp::GradientStatistics& StepJudge::statistics_at(double scale) {
   engine::amp::GradientStatistics statistics;
   for (const RecordedGroup& group : step_->groups) {
     // As engine/amp/observation.hpp has it: what is not rounded to 16 bits neither overflows nor vanishes.
-    if (!group.rounds() || !group.overflows()) continue;
+    if (!group.rounds() || !group.overflows() || group.intermediate) continue;
     statistics.range = range_of(group.format);
     const int shift = static_cast<int>(std::lround(std::log2(key / group.loss_scale)));
     statistics.weight += times_power_of_two(group.weight, shift);
