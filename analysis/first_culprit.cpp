@@ -71,30 +71,64 @@ std::string scale_text(double scale) {
   return std::frexp(scale, &exponent) == 0.5 ? fmt::format("2^{}", exponent - 1) : fmt::format("{}", scale);
 }
 
-/// "a loss scale lower by 3 binades (S = 2^11 -> 2^8)": the shift that the tensor needs.
+/// "S = 2^11 -> 2^8": the shift that the tensor needs.
 std::string shift_text(const CulpritRow& row) {
-  return fmt::format("a loss scale lower by {} {} (S = {} -> {})", row.binades,
-                     row.binades == 1 ? "binade" : "binades", scale_text(row.loss_scale),
+  return fmt::format("S = {} -> {}", scale_text(row.loss_scale),
                      scale_text(std::ldexp(row.loss_scale, -static_cast<int>(row.binades))));
 }
 
+std::string binades_text(const CulpritRow& row) {
+  return fmt::format("{} {}", row.binades, row.binades == 1 ? "binade" : "binades");
+}
+
+/// Of an overflow in a backward pass that a lower scale would have avoided: the scale at which the step was tried, or what
+/// this tensor needs (`binades`), with the words that the rest of the step is not known.
 void advise_scale(CulpritRow& row) {
   row.verdict = CulpritVerdict::lower_scale;
+  const std::string alone =
+      row.binades == 0 ? ""
+                       : fmt::format("a loss scale lower by {} ({})", binades_text(row), shift_text(row));
+  if (!row.finite_scale) {
+    row.advice = (alone.empty() ? "a lower loss scale" : alone) +
+                 " would have saved this tensor; whether the rest of the step is finite there was not tried";
+  } else if (*row.finite_scale == 0) {
+    row.verdict = CulpritVerdict::unknown;
+    row.advice =
+        "no loss scale down to 2^-24 makes every gradient of this step finite (checked: its backward passes "
+        "were done again)";
+    if (!alone.empty()) row.advice += "; for this tensor " + alone + " would do";
+  } else {
+    row.advice = fmt::format(
+        "S = {} makes every gradient of this step finite, S = {} does not (checked: its backward passes were "
+        "done again)",
+        scale_text(*row.finite_scale), scale_text(2 * *row.finite_scale));
+    if (!alone.empty() && std::ldexp(row.loss_scale, -static_cast<int>(row.binades)) != *row.finite_scale)
+      row.advice += "; for this tensor " + alone + " would do";
+  }
+}
+
+/// The same where the tensor before its rounding is known.
+void advise_binades(CulpritRow& row) {
   row.binades = std::max<std::uint64_t>(binades_above(row.wide_greatest, row.dtype), 1);
   if (row.part == "scale" &&
       row.tensor == row.layer) {  // a gradient on its way into a layer with a scale of its own
-    row.advice = fmt::format("a scale of this layer that is lower by {} {} would have saved it", row.binades,
-                             row.binades == 1 ? "binade" : "binades");
+    row.verdict = CulpritVerdict::lower_scale;
+    row.advice =
+        fmt::format("a scale of this layer that is lower by {} would have saved it", binades_text(row));
     return;
   }
-  row.advice = shift_text(row) + " would have saved it";
+  advise_scale(row);
   if (row.op == "cast" || row.layer.empty()) return;
   name_cast(row);
-  if (!row.black.empty() || !row.excluded.empty()) row.advice += ", and so would FP32: " + cast_text(row);
+  if (!row.black.empty() || !row.excluded.empty())
+    row.advice += "; FP32 would have saved this tensor too: " + cast_text(row);
 }
 
 void advise_operation(CulpritRow& row) {
   const bool forward = row.pass == "forward";
+  // Beyond FP32, or nobody knows how far beyond FP16: but a lower scale was found.
+  const bool finite_lower = !forward && row.finite_scale && *row.finite_scale > 0;
+  if (finite_lower && !(row.wide_value && std::isfinite(*row.wide_value))) return advise_scale(row);
   if (row.wide_value && !std::isfinite(*row.wide_value)) {
     row.verdict = CulpritVerdict::model;
     row.advice = fmt::format("the model: {} already in FP32", std::isnan(*row.wide_value) ? "NaN" : "Inf");
@@ -116,10 +150,7 @@ void advise_operation(CulpritRow& row) {
     row.advice = "it fits into its dtype; an intermediate result did not";
     return;
   }
-  if (!forward) {
-    advise_scale(row);
-    return;
-  }
+  if (!forward) return advise_binades(row);
   row.verdict = CulpritVerdict::fp32_cast;
   name_cast(row);
   if (row.tensor == "inputs") {
@@ -181,13 +212,10 @@ void advise(CulpritRow& row) {
     row.advice =
         "the model: infinities that it put there itself (a mask?) met; no row may consist of them alone";
   } else if (row.cause == "loss_scale") {
-    row.verdict = CulpritVerdict::lower_scale;
-    if (row.wide_value && std::isfinite(*row.wide_value)) {
+    if (row.wide_value && std::isfinite(*row.wide_value))
       row.binades = std::max<std::uint64_t>(binades_above(row.wide_greatest, row.dtype), 1);
-      row.advice = shift_text(row) + " would have saved it, and so would a loss in FP32";
-    } else {
-      row.advice = fmt::format("S is beyond {}: a lower loss scale, or a loss in FP32", name_of(row.dtype));
-    }
+    advise_scale(row);
+    row.advice += "; a loss in FP32 would have saved it too";
   }
 }
 

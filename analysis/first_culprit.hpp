@@ -21,8 +21,8 @@ double overflow_threshold(DType dtype);
 /// std::invalid_argument.
 std::uint64_t binades_above(double magnitude, DType dtype);
 
-/// Fills verdict, black, excluded, binades and advice from the other members. Advice speaks of this culprit only: what is
-/// behind it was hidden by it.
+/// Fills verdict, black, excluded, binades and advice from the other members. What is behind a culprit was hidden by it:
+/// `finite_scale` speaks of the whole step, everything else of this culprit only, and the advice says which is which.
 void advise(CulpritRow& row);
 
 /// "linear in fc2 gave fc2.output (8, 10)[2, 3] = inf (f16) of finite operands; 91234.5 in FP32"

@@ -20,6 +20,15 @@ void add_points(const ExponentHistogram& histogram, double scale, bool is_a, std
       points.push_back({e - shift, is_a ? count : 0, is_a ? 0 : count});
 }
 
+/// A folder of an older version does not know its extremes: that alone is no difference.
+bool same_counts(ExponentHistogram a, ExponentHistogram b) {
+  if (!a.extremes_known() || !b.extremes_known()) {
+    a.forget_extremes();
+    b.forget_extremes();
+  }
+  return a == b;
+}
+
 }  // namespace
 
 std::optional<double> earth_movers_distance(const ExponentHistogram& a, double scale_a,
@@ -46,7 +55,8 @@ std::optional<double> earth_movers_distance(const ExponentHistogram& a, double s
 }
 
 bool HistogramsComparison::equal() const {
-  return std::all_of(tensors.begin(), tensors.end(), [](const TensorComparison& one) { return one.equal; });
+  return rows_a == rows_b && only_a.empty() && only_b.empty() && unmatched_rows == 0 &&
+         std::all_of(tensors.begin(), tensors.end(), [](const TensorComparison& one) { return one.equal; });
 }
 
 HistogramComparer::Short::Short(const ExponentHistogram& histogram)
@@ -75,11 +85,14 @@ ExponentHistogram HistogramComparer::Short::whole() const {
 }
 
 HistogramComparer::Of& HistogramComparer::of(const HistogramRow& row) {
-  const Name name{row.tensor, row.kind};
+  // A tensor's own dtype may differ between the runs; a cast inside a product is another row of the same tensor.
+  const bool inside_product = row.dtype == DType::e4m3 || row.dtype == DType::e5m2;
+  const Name name{inside_product ? row.tensor + " (" + std::string(name_of(row.dtype)) + ")" : row.tensor,
+                  row.kind};
   const auto [found, made] = tensors_.try_emplace(name);
   if (made) {
     order_.push_back(name);
-    found->second.comparison.tensor = row.tensor;
+    found->second.comparison.tensor = name.first;
     found->second.comparison.kind = row.kind;
   }
   return found->second;
@@ -109,7 +122,8 @@ void HistogramComparer::add_b(const HistogramRow& row) {
   comparison.zeros_a.after += after.zero;
   comparison.zeros_b.before += row.before.zero;
   comparison.zeros_b.after += row.after.zero;
-  const bool equal = before == row.before && after == row.after && found->second.loss_scale == row.loss_scale;
+  const bool equal = same_counts(before, row.before) && same_counts(after, row.after) &&
+                     found->second.loss_scale == row.loss_scale;
   if (!equal) {
     comparison.equal = false;
     comparison.first_difference = std::min(comparison.first_difference.value_or(row.step), row.step);

@@ -21,17 +21,18 @@ std::optional<double> earth_movers_distance(const ExponentHistogram& a, double s
 
 /// One tensor over the steps that both runs have recorded of it.
 struct TensorComparison {
-  std::string tensor;
+  std::string tensor;     ///< "fc1.weight"; "fc1.output (e5m2)" of its cast inside a product
   std::string kind;       ///< "weight" or "activation"
   std::size_t steps = 0;  ///< compared
-  bool equal = true;      ///< every counter on both sides of the cast, and the loss scale
+  bool equal =
+      true;  ///< every counter on both sides of the cast, extremes where both know them, the loss scale
   std::optional<std::uint64_t> first_difference{};  ///< the step where that ends
   /// Of the values before the cast, over the steps in which both have some.
   std::size_t with_distance = 0;
   double mean_distance = 0;
   double largest_distance = 0;
   std::uint64_t largest_step = 0;
-  /// Exact zeros, summed over the steps. What FP16 lost is `after` less `before`, of the same run.
+  /// Exact zeros, summed over the steps. What the casts made zero is `after` less `before`, of the same run.
   struct Zeros {
     std::uint64_t before = 0, after = 0;
   } zeros_a, zeros_b;
@@ -42,7 +43,7 @@ struct HistogramsComparison {
   std::vector<std::string> only_a{}, only_b{};
   std::size_t rows_a = 0, rows_b = 0;
   std::size_t unmatched_rows = 0;  ///< of tensors that both have, in steps that one has not recorded
-  bool equal() const;              ///< what was compared
+  bool equal() const;              ///< every row of either run has its like in the other
 };
 
 /// Takes the rows of both runs in any order, then compares. Keeps those of A in a short form.
@@ -54,7 +55,7 @@ class HistogramComparer {
   HistogramsComparison result() const;
 
  private:
-  using Name = std::pair<std::string, std::string>;  ///< tensor, kind
+  using Name = std::pair<std::string, std::string>;  ///< TensorComparison::tensor, kind
   /// The bins in use only: gradients span a few dozen of 255.
   struct Short {
     explicit Short(const ExponentHistogram& histogram);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -128,8 +129,7 @@ StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRo
     result.skips_a += row_a.skipped;
     result.skips_b += row_b.skipped;
     result.skip_differences += row_a.skipped != row_b.skipped || row_a.found_inf != row_b.found_inf;
-    if (row_a.underflow_rate && row_b.underflow_rate && !same(*row_a.underflow_rate, *row_b.underflow_rate))
-      result.equal = false;
+    result.equal = result.equal && same(row_a.underflow_rate, row_b.underflow_rate);
   }
   result.equal = result.equal && result.state_differences + result.skip_differences == 0;
   for (const ColumnDifference* column : {&result.loss, &result.grad_norm, &result.loss_scale, &result.lr})
@@ -166,6 +166,38 @@ EvaluationsComparison compare_evaluations(std::span<const EvaluationRow> a,
   result.equal = result.equal && result.only_a == 0 && result.only_b == 0;
   for (auto& [split, pair] : last) result.last.push_back(std::move(pair));
   return result;
+}
+
+namespace {
+
+template <class Row, class Same>
+EventsComparison compare_events(std::span<const Row> a, std::span<const Row> b, Same same_row) {
+  EventsComparison result{.rows_a = a.size(), .rows_b = b.size()};
+  std::size_t i = 0;
+  while (i < a.size() && i < b.size() && same_row(a[i], b[i])) ++i;
+  if (i < a.size() || i < b.size())
+    result.first_difference = i == a.size()   ? b[i].step
+                              : i == b.size() ? a[i].step
+                                              : std::min(a[i].step, b[i].step);
+  return result;
+}
+
+/// Also where a value is NaN, which is no number to ==.
+bool same_culprit(CulpritRow a, CulpritRow b) {
+  const bool values = same(a.value, b.value) && same(a.wide_value, b.wide_value);
+  a.value = b.value = 0;
+  a.wide_value = b.wide_value = {};
+  return values && a == b;
+}
+
+}  // namespace
+
+EventsComparison compare_overflows(std::span<const OverflowRow> a, std::span<const OverflowRow> b) {
+  return compare_events(a, b, std::equal_to<>());
+}
+
+EventsComparison compare_culprits(std::span<const CulpritRow> a, std::span<const CulpritRow> b) {
+  return compare_events(a, b, same_culprit);
 }
 
 }  // namespace fp16lab::analysis

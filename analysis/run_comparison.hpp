@@ -64,7 +64,7 @@ struct StepsComparison {
   ColumnDifference loss{}, grad_norm{}, loss_scale{}, lr{};
   std::size_t skips_a = 0, skips_b = 0, skip_differences = 0;  ///< in the common steps
   std::optional<ErrorGrowth> growth{};
-  /// Every step in both, and every column but the seconds; underflow rates where both have them.
+  /// Every step in both, and every column but the seconds.
   bool equal = true;
 };
 /// `threshold` >= 0 is relative.
@@ -81,6 +81,15 @@ struct EvaluationsComparison {
 };
 EvaluationsComparison compare_evaluations(std::span<const EvaluationRow> a, std::span<const EvaluationRow> b);
 
+/// The rows of a file that holds none, one or several a step.
+struct EventsComparison {
+  std::size_t rows_a = 0, rows_b = 0;
+  std::optional<std::uint64_t> first_difference{};  ///< the first step with other rows
+  bool equal() const { return !first_difference; }
+};
+EventsComparison compare_overflows(std::span<const OverflowRow> a, std::span<const OverflowRow> b);
+EventsComparison compare_culprits(std::span<const CulpritRow> a, std::span<const CulpritRow> b);
+
 struct RunComparison {
   std::string name_a, name_b;
   double threshold = 0;
@@ -88,10 +97,16 @@ struct RunComparison {
   StepsComparison steps{};
   EvaluationsComparison evaluations{};
   HistogramsComparison histograms{};
-  std::vector<std::string> notes{};  ///< what limits the comparison, in plain words
+  EventsComparison overflows{}, culprits{};
+  std::vector<std::string> notes{};    ///< what limits the comparison, in plain words
+  std::vector<std::string> missing{};  ///< records that a folder has lost, with its letter
 
-  /// Whatever both could have recorded and did; different settings alone are no difference.
-  bool equal() const { return steps.equal && evaluations.equal && histograms.equal(); }
+  /// Everything that either has recorded, and nothing is lost. Different settings alone are no difference, but rows that
+  /// one run recorded because of them and the other did not are one.
+  bool equal() const {
+    return steps.equal && evaluations.equal && histograms.equal() && overflows.equal() && culprits.equal() &&
+           missing.empty();
+  }
 };
 
 }  // namespace fp16lab::analysis

@@ -54,6 +54,16 @@ std::string verdict(const RunComparison& comparison) {
                        steps.common.size());
   if (steps.only_a + steps.only_b > 0)
     text += fmt::format(" Only in A: {} steps; only in B: {}.", steps.only_a, steps.only_b);
+  std::string records;
+  const auto differ = [&](bool equal, std::string_view name) {
+    if (!equal) records += (records.empty() ? "" : ", ") + std::string(name);
+  };
+  differ(comparison.evaluations.equal, "evaluations");
+  differ(comparison.histograms.equal(), "histograms");
+  differ(comparison.overflows.equal(), "overflows");
+  differ(comparison.culprits.equal(), "culprits");
+  if (!records.empty()) text += fmt::format(" Differing records: {}.", records);
+  if (!comparison.missing.empty()) text += " Records are missing.";
   return text;
 }
 
@@ -224,6 +234,12 @@ Json histograms_json(const HistogramsComparison& histograms) {
           {"tensors", std::move(tensors)}};
 }
 
+Json events_json(const EventsComparison& events) {
+  return {{"rows_a", events.rows_a},
+          {"rows_b", events.rows_b},
+          {"first_difference", optional(events.first_difference)}};
+}
+
 /// As run folders write them.
 std::string csv_number(double value) {
   if (std::isnan(value)) return "nan";
@@ -239,7 +255,8 @@ void print_comparison(std::ostream& out, const RunComparison& comparison, std::s
   if (!comparison.steps.common.empty()) print_columns(out, comparison);
   print_evaluations(out, comparison.evaluations);
   print_tensors(out, comparison.histograms, most_tensors);
-  if (!comparison.notes.empty()) out << '\n';
+  if (comparison.notes.size() + comparison.missing.size() > 0) out << '\n';
+  for (const std::string& missing : comparison.missing) out << "Missing: " << missing << '\n';
   for (const std::string& note : comparison.notes) out << "Note: " << note << '\n';
 }
 
@@ -269,6 +286,9 @@ void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
                      {"growth", growth_json(steps.growth)},
                      {"evaluations", evaluations_json(comparison.evaluations)},
                      {"histograms", histograms_json(comparison.histograms)},
+                     {"overflows", events_json(comparison.overflows)},
+                     {"culprits", events_json(comparison.culprits)},
+                     {"missing", comparison.missing},
                      {"notes", comparison.notes}};
   out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }

@@ -1,24 +1,31 @@
 #include "experiments/arguments.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <vector>
 
 #include "engine/backend/cuda/device_errors.hpp"
 #include "experiments/build_info.hpp"
+#include "numerics/files/printable_text.hpp"
 #include "numerics/nearest_name.hpp"
+#include "numerics/utf8.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
 constexpr const char* exit_codes =
-    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a device's failure); 2 usage or "
-    "configuration; "
-    "3 back end or device\nnot there; 4 diverged; 5 verification mismatch; 130 interrupted with state saved.";
+    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a device's failure);\n"
+    "2 usage or configuration; 3 back end or device not there; 4 diverged; 5 verification mismatch;\n"
+    "130 interrupted with state saved.";
+
+/// As many as a process's set of processors can have (cpu_set_t): default_threads() never exceeds it.
+constexpr std::int64_t most_threads = CPU_SETSIZE;
 
 /// One line, whatever the message was made of.
 std::string one_line(std::string text) {
@@ -33,23 +40,40 @@ int report_error(const std::string& program, ExitCode code, const std::string& m
 
 }  // namespace
 
-void add_common(CLI::App& app, CommonArguments& arguments) {
-  app.add_option("-c,--config", arguments.options.config, "Configuration in TOML")->type_name("FILE");
-  app.add_option("--set", arguments.options.set,
-                 "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  app.add_option("-o,--out", arguments.options.out, "Output folder")->type_name("DIR");
-  app.add_option("--seed", arguments.seed, "Seed of weights and shuffling, as train.seed")
-      ->type_name("N")
-      ->check(at_least(0));
-  app.add_option("--threads", arguments.threads,
-                 "Worker threads; results never depend on it (default: all processors)")
-      ->type_name("N")
-      ->check(at_least(1));
-  app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
+void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use) {
+  if (!use.config.empty())
+    app.add_option("-c,--config", arguments.options.config, use.config)
+        ->type_name("FILE")
+        ->check(not_empty("a file"));
+  if (!use.set.empty())
+    app.add_option("--set", arguments.options.set, use.set)->type_name(use.set_type)->expected(1)->take_all();
+  if (!use.out.empty())
+    app.add_option("-o,--out", arguments.options.out, use.out)
+        ->type_name("DIR")
+        ->check(not_empty("a folder"));
+  if (!use.seed.empty())
+    app.add_option("--seed", arguments.seed, use.seed)->type_name("N")->check(at_least(0));
+  CLI::Option* const threads =
+      app.add_option("--threads", arguments.threads,
+                     "Worker threads; results never depend on it (default: all processors)")
+          ->type_name("N")
+          ->check(at_least(1, most_threads));
+  CLI::Option* const quiet = app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
+  if (!use.threads) threads->group("");
+  if (!use.quiet) quiet->group("");
   app.allow_extras();  // so that unknown options can be answered with a suggestion
+}
+
+void require_utf8(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (utf8_length(arguments[i])) continue;
+    std::string shown;
+    for (const char c : arguments[i])
+      shown += static_cast<unsigned char>(c) < 0x80 ? std::string(1, c)
+                                                    : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    usage_error(fmt::format("argument {}, '{}', is not UTF-8; rename the file or folder that it names", i,
+                            printable(shown)));
+  }
 }
 
 CommonOptions finish(const CommonArguments& arguments) {
@@ -59,14 +83,34 @@ CommonOptions finish(const CommonArguments& arguments) {
   return options;
 }
 
-CLI::Validator at_least(std::int64_t minimum) {
+CLI::Validator at_least(std::int64_t minimum, std::int64_t maximum) {
   return CLI::Validator(
-      [minimum](const std::string& text) {
+      [minimum, maximum](const std::string& text) {
         std::int64_t value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= minimum) return std::string{};
-        return fmt::format("'{}': expected an integer, {} or more", text, minimum);
+        const bool number = CLI::detail::lexical_cast(text, value);
+        if (number && value >= minimum && value <= maximum) return std::string{};
+        const bool unbounded = maximum == largest_count && (!number || value < minimum);
+        return unbounded ? fmt::format("'{}': expected an integer, {} or more", text, minimum)
+                         : fmt::format("'{}': expected an integer from {} to {}", text, minimum, maximum);
       },
       "", "");
+}
+
+CLI::Validator not_negative() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0)
+          return std::string{};
+        return fmt::format("'{}': expected a finite number, 0 or more", text);
+      },
+      "", "");
+}
+
+CLI::Validator not_empty(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
+      "");
 }
 
 std::string footer(const std::string& examples) {

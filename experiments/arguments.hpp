@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "experiments/commands.hpp"
 
@@ -23,15 +24,35 @@ struct CommonArguments {
   int threads = 0;
 };
 
+/// Which of the common options a program has, and what help says of them; empty: it has no such option. --threads and
+/// --quiet change no result, so every program takes them, but help shows them only where they do something.
+struct CommonUse {
+  std::string config = {};
+  std::string set = {};
+  std::string set_type = "KEY=VALUE";
+  std::string out = {};
+  std::string seed = {};
+  bool threads = false;
+  bool quiet = false;
+};
+
 /// Adds them to `app`, which keeps pointers into `arguments`, and lets `app` keep what it does not know: call
 /// refuse_extras after parsing.
-void add_common(CLI::App& app, CommonArguments& arguments);
+void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use);
+
+/// A usage error for the first argument that is not UTF-8: what runs are told goes into JSON, which is.
+void require_utf8(const std::vector<std::string>& arguments);
 
 /// The options as given, or their defaults.
 CommonOptions finish(const CommonArguments& arguments);
 
-/// A check for an option whose values are integers, `minimum` or more.
-CLI::Validator at_least(std::int64_t minimum);
+/// A check for an option whose values are integers from `minimum` to `maximum` (largest_count: "or more").
+inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles hold every integer up to it
+CLI::Validator at_least(std::int64_t minimum, std::int64_t maximum = largest_count);
+/// A check for an option whose values are finite numbers, 0 or more.
+CLI::Validator not_negative();
+/// A check that an option was given something: "expected a file".
+CLI::Validator not_empty(const std::string& what);
 
 /// What stands below a help text: examples, then the exit codes.
 std::string footer(const std::string& examples);

@@ -53,6 +53,7 @@ struct Plan {
   };
   std::vector<Entry> entries;
   std::vector<SkippedArray> skipped;
+  std::size_t empty = 0;  ///< as in CountedDumps
 };
 
 /// The arrays of one file that are asked for.
@@ -61,7 +62,7 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
   const std::vector<std::string> no_gradients =
       split_at_commas(engine::GradientDump::no_gradients_of(file.metadata()));
   const double scale = question.recorded_scale.value_or(engine::GradientDump::carried_scale(file.metadata()));
-  const std::size_t skipped_before = plan.skipped.size();
+  const std::size_t skipped_before = plan.skipped.size(), empty_before = plan.empty;
   bool any = false;
   for (const ArrayInfo& array : file.arrays()) {
     const bool taken = selection.takes(array.name);
@@ -69,6 +70,10 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
       if (taken)
         plan.skipped.push_back(
             {file.path(), array.name, fmt::format("{}: {}", array.describe(), array.refusal)});
+      continue;
+    }
+    if (std::find(array.shape.begin(), array.shape.end(), 0u) != array.shape.end()) {
+      if (taken) ++plan.empty;
       continue;
     }
     any = true;
@@ -84,7 +89,8 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
   for (const std::string& member : file.other_members())
     plan.skipped.push_back({file.path(), member, "not a .npy member"});
   if (any) return;
-  const std::string reason = plan.skipped.size() == skipped_before
+  const std::string reason = plan.empty > empty_before ? "its arrays have no elements"
+                             : plan.skipped.size() == skipped_before
                                  ? "it holds no array"
                                  : fmt::format("'{}' is {}", printable(plan.skipped[skipped_before].name),
                                                plan.skipped[skipped_before].reason);
@@ -120,7 +126,7 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
   for (const Plan::Entry& entry : plan.entries) scales.insert(entry.recorded_scale);
   const auto bins = analysis::value_bins(question.ranges, std::vector<double>(scales.begin(), scales.end()),
                                          question.scale);
-  CountedDumps dumps{.arrays = {}, .skipped = std::move(plan.skipped)};
+  CountedDumps dumps{.arrays = {}, .skipped = std::move(plan.skipped), .empty = plan.empty};
   std::optional<ArrayFile> file;
   std::size_t open = files.size();
   for (Plan::Entry& entry : plan.entries) {

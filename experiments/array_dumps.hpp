@@ -35,6 +35,7 @@ struct SkippedArray {
 struct CountedDumps {
   std::vector<CountedArray> arrays;
   std::vector<SkippedArray> skipped;
+  std::size_t empty = 0;  ///< arrays without elements, of which nothing else is kept
 };
 
 /// What is asked of dumps.

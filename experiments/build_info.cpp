@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include "numerics/files/run_folder.hpp"
+
 #include "fp16lab_build_info.h"  // generated at build time: FP16LAB_GIT_HASH, FP16LAB_CXX_FLAGS
 
 namespace fp16lab::experiments {
@@ -19,6 +21,8 @@ std::string compiler_name() {
 }
 
 std::string compiler_flags() { return FP16LAB_CXX_FLAGS; }
+
+std::string build_name() { return fp16lab::build_name(git_hash(), compiler_name(), compiler_flags()); }
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");

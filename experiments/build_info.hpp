@@ -5,9 +5,12 @@
 
 namespace fp16lab::experiments {
 
-std::string git_hash();       ///< of the sources when it was built, "-dirty" appended; "unknown" outside git
+/// Of the sources when it was built. Where the program's own had changed since that commit, "-dirty-" and eight digits of
+/// a digest of the changes are appended, so that two such builds can be told apart. "unknown" outside git.
+std::string git_hash();
 std::string compiler_name();  ///< "GCC 12.2.0"
 std::string compiler_flags();
+std::string build_name();  ///< of this program, as fp16lab::build_name has it
 std::string cpu_name();  ///< the model that the operating system names
 int default_threads();   ///< processors that this process may use
 

@@ -50,8 +50,9 @@ ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vect
 
 ChildProcess::~ChildProcess() {
   if (pid_ <= 0 || status_) return;
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  stop();
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 std::optional<int> ChildProcess::poll() {

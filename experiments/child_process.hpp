@@ -19,7 +19,7 @@ class ChildProcess {
  public:
   /// std::runtime_error if it cannot be started.
   ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments);
-  /// Kills and reaps a child that is still running.
+  /// Asks a child that is still running to stop, and waits until it has finished its step and saved.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

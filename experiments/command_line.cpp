@@ -50,6 +50,33 @@ std::vector<std::string> separate_values(const std::vector<std::string>& argumen
   return options;
 }
 
+constexpr const char* set_help =
+    "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)";
+
+const CommonUse train_uses{.config = "Configuration in TOML",
+                           .set = set_help,
+                           .out = "Run folder (default: results/CONFIG-seedN)",
+                           .seed = "Seed of weights and shuffling, as train.seed",
+                           .threads = true,
+                           .quiet = true};
+const CommonUse sweep_uses{.config = "Sweep file in TOML",
+                           .set = set_help,
+                           .out = "Folder of the runs (default: results/SWEEP)",
+                           .seed = "The one seed of all runs, in the place of the file's",
+                           .threads = true,
+                           .quiet = true};
+const CommonUse replay_uses{
+    .set =
+        "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for every policy that "
+        "has it\n(repeatable)",
+    .set_type = "POLICY.NAME=VALUE",
+    .out = "Folder for replay.json, the table as CSV and a figure",
+    .quiet = true};
+const CommonUse policy_uses{.config = "Configuration in TOML, whose policy and parameters are taken",
+                            .set = "A parameter of the policy, such as --set growth_interval=4 (repeatable)",
+                            .set_type = "NAME=VALUE",
+                            .quiet = true};
+
 /// The fp16lab program's commands and what they were given.
 class Program {
  public:
@@ -80,6 +107,7 @@ class Program {
   }
 
   ExitCode run(std::vector<std::string> arguments) {
+    require_utf8(arguments);
     arguments_.options.argv = arguments;
     arguments.erase(arguments.begin());
     if (arguments.empty()) usage_error(fmt::format("expected a command: {}", fmt::join(names(), ", ")));
@@ -129,9 +157,9 @@ class Program {
 
   /// `run` is called with the common options filled in.
   CLI::App* add(const std::string& name, const std::string& description, const std::string& examples,
-                std::function<ExitCode(const CommonOptions&)> run) {
+                const CommonUse& use, std::function<ExitCode(const CommonOptions&)> run) {
     CLI::App* command = app_.add_subcommand(name, description);
-    add_common(*command, arguments_);
+    add_common(*command, arguments_, use);
     command->footer(footer(examples));
     command->callback(
         [this, run = std::move(run)] { run_ = [this, run] { return run(finish(arguments_)); }; });
@@ -139,13 +167,13 @@ class Program {
   }
 
   void add_train() {
-    add_train_options(*add("train", train_description, train_examples,
+    add_train_options(*add("train", train_description, train_examples, train_uses,
                            [this](const CommonOptions& common) { return run_train(finish(train_, common)); }),
                       train_);
   }
 
   void add_sweep() {
-    add_sweep_options(*add("sweep", sweep_description, sweep_examples,
+    add_sweep_options(*add("sweep", sweep_description, sweep_examples, sweep_uses,
                            [this](const CommonOptions& common) {
                              sweep_.common = common;
                              return run_sweep(sweep_);
@@ -155,6 +183,7 @@ class Program {
 
   void add_hist() {
     add_hist_options(*add("hist", hist_description, hist_examples,
+                          {.out = "Folder for the histogram as a figure", .threads = true, .quiet = true},
                           [this](const CommonOptions& common) {
                             hist_.common = common;
                             return run_hist(hist_);
@@ -163,7 +192,7 @@ class Program {
   }
 
   void add_replay() {
-    add_replay_options(*add("replay", replay_description, replay_examples,
+    add_replay_options(*add("replay", replay_description, replay_examples, replay_uses,
                             [this](const CommonOptions& common) {
                               replay_.common = common;
                               return run_replay(replay_);
@@ -173,6 +202,7 @@ class Program {
 
   void add_compare() {
     add_compare_options(*add("compare", compare_description, compare_examples,
+                             {.out = "Folder for the table, the differences as CSV and a figure"},
                              [this](const CommonOptions& common) {
                                compare_.common = common;
                                return run_compare(compare_);
@@ -185,12 +215,16 @@ class Program {
         "report", "Figures and one offline report.html from runs, sweeps and replays alone",
         "  fp16lab report results/demo\n"
         "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
+        {.out = "Folder of the page (default: the one folder given, or results/report)"},
         [this](const CommonOptions& common) {
           report_.common = common;
           return run_report(report_);
         });
     command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
         ->required();
+    command->add_flag(
+        "--mix-builds", report_.mix_builds,
+        "Compare runs of several builds of the program (commit, compiler, flags) with each other");
   }
 
   void add_inspect() {
@@ -201,7 +235,7 @@ class Program {
             "rounding goes up",
             "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
             "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
-            [this](const CommonOptions& common) {
+            {}, [this](const CommonOptions& common) {
               inspect_.common = common;
               return run_inspect(inspect_);
             });
@@ -241,7 +275,7 @@ class Program {
         "out of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
         "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
         "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",
-        [this](const CommonOptions& common) {
+        {}, [this](const CommonOptions& common) {
           softfloat_.common = common;
           return run_softfloat(softfloat_);
         });
@@ -265,7 +299,7 @@ class Program {
   }
 
   void add_mma() {
-    add_mma_options(*add("mma", mma_description, mma_examples,
+    add_mma_options(*add("mma", mma_description, mma_examples, {.quiet = true},
                          [this](const CommonOptions& common) {
                            mma_.common = common;
                            return run_mma(mma_);
@@ -274,7 +308,7 @@ class Program {
   }
 
   void add_policy() {
-    add_policy_options(*add("policy", policy_description, policy_examples,
+    add_policy_options(*add("policy", policy_description, policy_examples, policy_uses,
                             [this](const CommonOptions& common) {
                               policy_.common = common;
                               return run_policy(policy_);
@@ -284,7 +318,7 @@ class Program {
 
   void add_list(const std::string& name, const std::string& description, const std::string& examples,
                 ExitCode (*function)(const ListCommand&)) {
-    CLI::App* command = add(name, description, examples, [this, function](const CommonOptions& common) {
+    CLI::App* command = add(name, description, examples, {}, [this, function](const CommonOptions& common) {
       list_.common = common;
       return function(list_);
     });

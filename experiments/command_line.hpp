@@ -34,8 +34,16 @@ struct ExperimentInfo {
   std::vector<ExperimentOption> options = {};  ///< its own
   std::vector<ExperimentFlag> flags = {};
 };
-/// The main function of an experiment binary, with the common options and its own.
-int experiment_main(int argc, char** argv, const ExperimentInfo& info,
+/// Which of the common options an experiment binary has, besides --out, --threads and --quiet.
+struct ExperimentUses {
+  std::string out = {};     ///< where it writes without --out; empty: nowhere
+  std::string config = {};  ///< the shipped configuration that it takes without --config: "autoencoder.toml"
+  bool settings = false;    ///< has --config and --set; implied by `config`
+  bool seed = false;        ///< has --seed; implied by `settings`
+};
+/// The main function of an experiment binary, with the common options and its own. `run` gets the folder and the
+/// configuration filled in; what is written where is said on stderr first.
+int experiment_main(int argc, char** argv, const ExperimentInfo& info, const ExperimentUses& uses,
                     const std::function<ExitCode(const CommonOptions& common)>& run);
 
 }  // namespace fp16lab::experiments

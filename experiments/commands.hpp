@@ -29,6 +29,7 @@ struct TrainCommand {
   CommonOptions common;
   bool force = false;                    ///< replace a finished run
   bool resume = false;                   ///< continue the run in the output folder
+  std::string name;                      ///< of the configuration, for tables and figures
   std::filesystem::path dump_initial;    ///< empty: not given
   std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given
   std::uint64_t dump_step = 0;
@@ -38,11 +39,18 @@ struct TrainCommand {
 };
 ExitCode run_train(const TrainCommand& command);
 
+/// How a sweep goes about its runs.
+struct SweepOptions {
+  int jobs = 1;             ///< runs at a time; --threads is shared among them
+  bool force = false;       ///< replace runs of another configuration or build
+  bool mix_builds = false;  ///< take complete runs of other builds beside those of this one
+};
+
 struct SweepCommand {
   CommonOptions common;
+  SweepOptions options;
   bool report = false;   ///< also write report.html
-  bool dry_run = false;  ///< only print the plan
-  int jobs = 1;          ///< runs at a time; --threads is shared among them
+  bool dry_run = false;  ///< only check and print the plan
   std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
 };
 ExitCode run_sweep(const SweepCommand& command);
@@ -82,6 +90,7 @@ ExitCode run_compare(const CompareCommand& command);
 struct ReportCommand {
   CommonOptions common;
   std::vector<std::filesystem::path> runs;
+  bool mix_builds = false;  ///< judge runs of several builds by each other
 };
 ExitCode run_report(const ReportCommand& command);
 

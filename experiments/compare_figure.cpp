@@ -9,6 +9,7 @@
 #include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
+#include "reports/text_fit.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -78,25 +79,32 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
   const analysis::StepsComparison& steps = comparison.steps;
   if (steps.common.empty()) return "no step that both runs have: no figure";
   const std::string file = reports::gnuplot_string(std::string(stem) + ".dat");
-  const std::string title_a = reports::gnuplot_string(name_of('A', comparison.name_a)),
-                    title_b = reports::gnuplot_string(name_of('B', comparison.name_b));
   const std::uint64_t first = steps.common.front().a.step, last = steps.common.back().a.step;
   const std::string parting = steps.first_state_difference
                                   ? fmt::format("states part at step {}", *steps.first_state_difference)
                                   : std::string("states are the same in every step");
+  constexpr int width = 1000, key_width = 420;
+  const reports::FigureTitle title = reports::figure_title(
+      fmt::format("{} and {}: {} steps of both runs, {}", name_of('A', comparison.name_a),
+                  name_of('B', comparison.name_b), steps.common.size(), parting),
+      width);
+  const int height = 820 + title.extra_height;
+  // The key of a panel has room for two names.
+  const auto key_name = [&](char which, const std::string& path) {
+    return reports::gnuplot_string(reports::shortened(name_of(which, path), key_width, 12));
+  };
+  const std::string title_a = key_name('A', comparison.name_a), title_b = key_name('B', comparison.name_b);
   std::string body = fmt::format(
-      "  set multiplot layout 3,1 margins 0.09,0.98,0.08,0.91 spacing 0,0.09\n"
-      "  set xrange [{}:{}]\n"
-      "  set key at graph 1,1.02 right bottom horizontal samplen 3\n"
-      "  set label 2 {} at screen 0.02, screen 0.97 font \",13\" noenhanced\n",
-      first, last > first ? last : first + 1,
-      reports::gnuplot_string(fmt::format("{} steps of both runs: {}", steps.common.size(), parting)));
+      "  set multiplot layout 3,1 title {3} noenhanced font \",14\" margins 0.09,0.98,0.08,{2:.4f} spacing "
+      "0,0.09\n"
+      "  set xrange [{0}:{1}]\n"
+      "  set key at graph 1,1.02 right bottom horizontal samplen 3\n",
+      first, last > first ? last : first + 1, 1 - (68.0 + title.extra_height) / height, title.quoted);
   body += parting_mark(steps);
   body += fmt::format(
       "  set ylabel \"loss\"\n"
       "  plot {0} using 1:2 with lines lw 4 lc rgb \"{1}\" title {2}, \\\n"
-      "    {0} using 1:3 with lines lw 1.6 lc rgb \"{3}\" title {4}\n"
-      "  unset label 2\n",
+      "    {0} using 1:3 with lines lw 1.6 lc rgb \"{3}\" title {4}\n",
       file, color_a, title_a, color_b, title_b);
   body += "  set key enhanced\n" + differences_panel(steps, file) + "  set key noenhanced\n";
   double low = std::numeric_limits<double>::max(), high = 0;
@@ -115,7 +123,7 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
   std::filesystem::create_directories(folder);
   write_file_atomically(folder / (std::string(stem) + ".dat"), data_of(steps));
   const std::filesystem::path script = folder / (std::string(stem) + ".gp");
-  write_file_atomically(script, reports::gnuplot_script(stem, "Two runs compared", 1000, 820, body));
+  write_file_atomically(script, reports::gnuplot_script(stem, "Two runs compared", width, height, body));
   return reports::run_gnuplot(gnuplot, script);
 }
 

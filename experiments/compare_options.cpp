@@ -12,8 +12,10 @@ void add_compare_options(CLI::App& app, CompareCommand& command) {
                  "as large "
                  "(default: 0.01)")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1e300));
-  app.add_flag("--strict", command.strict, "Exit code 5 if anything that both runs recorded has another bit");
+      ->check(not_negative());
+  app.add_flag(
+      "--strict", command.strict,
+      "Exit code 5 if anything that either run recorded has another bit in the other, or is missing");
   app.add_flag("--json", command.json, "JSON instead of a table");
 }
 

@@ -22,6 +22,9 @@
 namespace fp16lab::experiments {
 namespace {
 
+/// Of scaler.policy, until resolve_scaler_policy.
+constexpr std::string_view automatic = "auto";
+
 [[noreturn]] void fail(std::string_view where, const std::string& what) {
   std::string message = fmt::format("{}: {}", where, what);
   std::replace(message.begin(), message.end(), '\n', ' ');  // values that are shown may span lines
@@ -245,6 +248,7 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
 }  // namespace
 
 std::optional<double> ScalerConfig::parameter(std::string_view name) const {
+  if (policy == automatic) return std::nullopt;
   const engine::amp::PolicyParameter* declared = engine::amp::scale_policy(policy).find(name);
   if (declared == nullptr) return std::nullopt;
   const auto given = parameters.find(name);
@@ -256,6 +260,7 @@ bool ScalerConfig::operator==(const ScalerConfig& other) const {
       enabled != other.enabled || drop_overflow_update != other.drop_overflow_update || per_loss != other.per_loss ||
       rescue != other.rescue || groups != other.groups)
     return false;
+  if (policy == automatic) return parameters == other.parameters;
   const auto& declared = engine::amp::scale_policy(policy).parameters;
   return std::all_of(declared.begin(), declared.end(), [&](const engine::amp::PolicyParameter& p) {
     return parameter(p.name) == other.parameter(p.name);
@@ -264,7 +269,11 @@ bool ScalerConfig::operator==(const ScalerConfig& other) const {
 
 RunConfig parse_config(std::string_view toml, std::string_view source) {
   RunConfig config;
-  read_table(config, parse_toml(toml, source), "", source);
+  const toml::table root = parse_toml(toml, source);
+  for (const char* const table : {"workload", "variant"})
+    if (root.get(table) != nullptr && root.get(table)->is_array_of_tables())
+      fail(source, fmt::format("this is a sweep: fp16lab sweep -c {}", source));
+  read_table(config, root, "", source);
   return config;
 }
 
@@ -284,6 +293,7 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
     fail(where, fmt::format("'{}': expected key=value, such as train.seed=2", setting));
   const std::string_view value = trimmed(setting.substr(equals + 1));
   const ConfigKey& key = find_key(trimmed(setting.substr(0, equals)), where);
+  if (key.name == "data.test_subset") config.data.test_subset_is_set = true;
 
   const ConfigField field = key.field(config);
   auto* const* text = std::get_if<std::string*>(&field);
@@ -322,6 +332,48 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   }
   if (table.size() != 1) fail_value(key, std::string(value), where);
   assign(config, key, *table.get("value"), where);
+}
+
+void resolve_scaler_policy(RunConfig& config, std::string_view where) {
+  try {
+    config.scaler.policy = scaler_policy(config);
+  } catch (const std::invalid_argument& error) {
+    fail(where, error.what());
+  }
+}
+
+std::string policy_parameter_of(std::string_view setting) {
+  constexpr std::string_view section = "scaler.";
+  std::string_view key = trimmed(setting.substr(0, setting.find('=')));
+  if (!key.starts_with(section)) return {};
+  key.remove_prefix(section.size());
+  const auto parameters = engine::amp::policy_parameters();
+  const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                 [key](const engine::amp::PolicyParameter& p) { return p.name == key; });
+  return known ? std::string(key) : std::string();
+}
+
+void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where) {
+  RunConfig resolved = given;
+  resolve_scaler_policy(resolved, where);
+  const engine::amp::PolicyDescription& own = engine::amp::scale_policy(resolved.scaler.policy);
+  for (const auto& [name, value] : given.scaler.parameters) {
+    if (!value || own.find(name) != nullptr) continue;
+    require_policy_parameters(std::vector{"scaler." + name}, config, where);
+  }
+}
+
+void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
+                               std::string_view where) {
+  for (const std::string& setting : settings) {
+    const std::string name = policy_parameter_of(setting);
+    if (name.empty()) continue;
+    try {
+      engine::amp::require_parameter(&engine::amp::scale_policy(config.scaler.policy), name);
+    } catch (const std::invalid_argument& error) {
+      fail(where, fmt::format("{}: {}", setting, error.what()));
+    }
+  }
 }
 
 void validate_config(const RunConfig& config, std::string_view where) {

@@ -28,6 +28,7 @@ struct ModelConfig {
   std::string activation = "relu";
   std::string init = "torch_linear";
   std::string layout = "nchw";
+  bool batch_norm = false;
   std::int64_t embedding = 64;
   std::int64_t hidden = 128;
   std::int64_t heads = 4;
@@ -46,6 +47,7 @@ struct DataConfig {
   std::string path;
   std::int64_t subset = 0;
   std::int64_t test_subset = 0;
+  bool test_subset_is_set = false;  ///< by apply_setting: then fewer will not do; no key of its own
   std::string normalise = "unit";
   std::int64_t batches = 10;
   bool operator==(const DataConfig&) const = default;
@@ -113,7 +115,7 @@ struct AmpConfig {
 };
 
 struct ScalerConfig {
-  std::string policy = "none";
+  std::string policy = "auto";
   /// By name (engine/amp/policy_parameters.hpp). What is not given has the policy's own default.
   std::map<std::string, std::optional<double>, std::less<>> parameters{};
   std::string power_of_two = "warn";
@@ -122,7 +124,8 @@ struct ScalerConfig {
   bool per_loss = false;
   std::int64_t rescue = 0;
   std::vector<std::string> groups;
-  /// What the policy uses: as given, or its default; nothing where it has no such parameter.
+  /// What the policy uses: as given, or its default; nothing where it has no such parameter, or where the policy is
+  /// still "auto".
   std::optional<double> parameter(std::string_view name) const;
   /// Equal where a run could not tell them apart: by the values that the policy uses.
   bool operator==(const ScalerConfig& other) const;
@@ -204,6 +207,21 @@ RunConfig load_config(const std::filesystem::path& path);
 /// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with
 /// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
+
+/// Puts scaler_policy (experiments/run_options.hpp) in the place of "auto", once all settings are there.
+/// CommandError(usage) that begins with `where`.
+void resolve_scaler_policy(RunConfig& config, std::string_view where);
+/// The parameter of loss-scale policies that a "key=value" sets: "growth_interval" of "scaler.growth_interval=20"; empty
+/// where it sets another key.
+std::string policy_parameter_of(std::string_view setting);
+
+/// Whoever chooses another policy over a file that gives parameters to its own need not take them back: a parameter that
+/// `given` has must be one of its own policy or of the policy that runs, which `config` has. CommandError(usage) that
+/// begins with `where`, with the nearest name, otherwise.
+void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where);
+/// The parameters that `settings` (of --set) give must be those of the configured policy.
+void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
+                               std::string_view where);
 
 /// Checks what concerns several keys at once: CommandError(usage) that begins with `where`.
 void validate_config(const RunConfig& config, std::string_view where);

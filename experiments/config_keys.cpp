@@ -26,8 +26,7 @@ constexpr ConfigRange below_one{0, 1, false, true};
 constexpr ConfigRange scales{0x1p-126, 0x1p126};
 
 std::vector<std::string> auto_or_bool() { return {"auto", "true", "false"}; }
-std::vector<std::string> auto_or_tensor_core() {
-  std::vector<std::string> names = tensor_core_names();
+std::vector<std::string> auto_or(std::vector<std::string> names) {
   names.insert(names.begin(), "auto");
   return names;
 }
@@ -49,6 +48,11 @@ std::vector<ConfigKey> make_keys() {
       {"model.init", FP16LAB_FIELD(model.init), any, init_names(),
        "initial weights of perceptrons and lenet5"},
       {"model.layout", FP16LAB_FIELD(model.layout), any, {"nchw", "nhwc"}, "of lenet5: order of the axes"},
+      {"model.batch_norm",
+       FP16LAB_FIELD(model.batch_norm),
+       any,
+       {},
+       "of lenet5: BatchNorm between convolutions and their activations"},
       {"model.embedding",
        FP16LAB_FIELD(model.embedding),
        positive_counts,
@@ -106,12 +110,12 @@ std::vector<ConfigKey> make_keys() {
        FP16LAB_FIELD(data.subset),
        counts,
        {},
-       "first n training images, or characters; 0: all"},
+       "first n training images, or bytes of text; 0: all"},
       {"data.test_subset",
        FP16LAB_FIELD(data.test_subset),
        counts,
        {},
-       "first n test images, or characters; 0: all"},
+       "first n test images, or bytes of text (or all, where a file asks for more than there are); 0: all"},
       {"data.normalise",
        FP16LAB_FIELD(data.normalise),
        any,
@@ -268,7 +272,8 @@ std::vector<ConfigKey> make_keys() {
        {"", "f32", "f16", "bf16", "f64"},
        "also write weights.safetensors, cast to this type, with every checkpoint and at the end; empty: no"},
 
-      {"scaler.policy", FP16LAB_FIELD(scaler.policy), any, policy_names(), "how the loss scale moves"},
+      {"scaler.policy", FP16LAB_FIELD(scaler.policy), any, auto_or(policy_names()),
+       "how the loss scale moves; auto: as the level brings it (mindspore's O2, apex's O1 and O2), else none"},
       {"scaler.power_of_two",
        FP16LAB_FIELD(scaler.power_of_two),
        any,
@@ -309,7 +314,7 @@ std::vector<ConfigKey> make_keys() {
        any,
        {"emulated", "cuda", "auto"},
        "auto: cuda where a device can run it, else emulated"},
-      {"backend.tensor_core", FP16LAB_FIELD(backend.tensor_core), any, auto_or_tensor_core(),
+      {"backend.tensor_core", FP16LAB_FIELD(backend.tensor_core), any, auto_or(tensor_core_names()),
        "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own"},
       {"backend.ordinal",
        FP16LAB_FIELD(backend.ordinal),

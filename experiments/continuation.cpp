@@ -88,6 +88,14 @@ std::optional<Continuation> find_continuation(const std::filesystem::path& folde
                                            newest.path.string(), found.checkpoint->iteration()));
     found.begun_with = parse_config(found.checkpoint->metadata("config"),
                                     fmt::format("{}: metadata: config", newest.path.string()));
+    if (const std::string* rows = found.checkpoint->find_metadata(rows_key)) {
+      try {
+        found.rows = parse_run_rows(*rows);
+      } catch (const std::runtime_error& error) {
+        throw std::runtime_error(
+            fmt::format("{}: metadata: {}: {}", newest.path.string(), rows_key, error.what()));
+      }
+    }
   });
   return found;
 }

@@ -21,6 +21,7 @@ struct Continuation {
   RunConfig folder_config;  ///< of config.toml (of the manifest, where a kill came before that file)
   RunConfig begun_with;     ///< of the newest checkpoint, or else of the manifest
   std::unique_ptr<engine::CheckpointFile> checkpoint;  ///< the newest; null: none yet
+  std::optional<RunRows> rows;  ///< written before it was; absent in checkpoints of older builds
 
   std::uint64_t step() const { return checkpoint ? checkpoint->iteration() : 0; }
 };
@@ -28,6 +29,9 @@ struct Continuation {
 /// Nothing if the folder holds no run. A damaged newest checkpoint is a CommandError(run_failed) that says what to
 /// do.
 std::optional<Continuation> find_continuation(const std::filesystem::path& folder);
+
+/// The checkpoint's metadata under which the rows written before it stand (numerics/files/run_resume.hpp).
+inline constexpr const char* rows_key = "rows";
 
 /// Do the two differ in the length of the run?
 bool other_length(const RunConfig& begun_with, const RunConfig& now);

@@ -20,11 +20,9 @@ std::vector<std::int64_t> extents(const engine::Shape& shape) {
   return {shape.extents().begin(), shape.extents().end()};
 }
 
-}  // namespace
-
-CulpritRow culprit_row(std::uint64_t step, const engine::OverflowCulprit& culprit) {
+CulpritRow culprit_row(const engine::OverflowRecord& record, const engine::OverflowCulprit& culprit) {
   CulpritRow row;
-  row.step = step;
+  row.step = record.step;
   row.pass = culprit.pass == engine::CulpritPass::forward ? "forward" : "backward";
   row.cause = name_of(culprit.cause);
   row.op = culprit.op;
@@ -49,8 +47,17 @@ CulpritRow culprit_row(std::uint64_t step, const engine::OverflowCulprit& culpri
                             .greatest = operand.greatest,
                             .histogram = operand.histogram});
   row.reached = culprit.reached;
+  if (culprit.pass == engine::CulpritPass::backward) row.finite_scale = record.finite_scale;
   analysis::advise(row);
   return row;
+}
+
+}  // namespace
+
+std::vector<CulpritRow> culprit_rows(const engine::OverflowRecord& record) {
+  std::vector<CulpritRow> rows;
+  for (const engine::OverflowCulprit& culprit : record.culprits) rows.push_back(culprit_row(record, culprit));
+  return rows;
 }
 
 }  // namespace fp16lab::experiments

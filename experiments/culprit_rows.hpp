@@ -1,13 +1,14 @@
 // Culprits as the engine reports them, as rows of a run folder, with advice.
 #pragma once
 
-#include <cstdint>
+#include <vector>
 
 #include "engine/train/observer.hpp"
 #include "numerics/files/run_schema.hpp"
 
 namespace fp16lab::experiments {
 
-CulpritRow culprit_row(std::uint64_t step, const engine::OverflowCulprit& culprit);
+/// One for each culprit of the record.
+std::vector<CulpritRow> culprit_rows(const engine::OverflowRecord& record);
 
 }  // namespace fp16lab::experiments

@@ -135,7 +135,7 @@ ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings)
   base.amp.level = "O1";
   base.train.batch_size = 32;
   const RunConfig config = resolve_config(given, base);
-  const std::filesystem::path out = given.out.empty() ? "results/exp_allreduce" : given.out;
+  const std::filesystem::path& out = given.out;
   std::filesystem::create_directories(out);
 
   const std::unique_ptr<PreparedRun> run = prepare_run(config, given.threads);
@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
        {{"--ranks", "N,N,...", "Numbers of ranks, 2 to 64 (default: 2,4,8,16)", &ranks},
         {"--scale", "S", "Loss scale, or largest: without overflow on any rank (default)", &scale},
         {"--steps", "N", "Training steps to measure (default: 3)", &steps}}},
-      [&](const CommonOptions& common) {
+      {.out = "results/exp_allreduce", .settings = true}, [&](const CommonOptions& common) {
         return allreduce::run_exp_allreduce(
             common,
             {.ranks = allreduce::ranks_of(ranks),

@@ -22,6 +22,15 @@ std::vector<Claim> all_claims(int threads) {
   std::vector<Claim> all = format_claims();
   for (const std::vector<Claim>& more : {measurement_claims(), training_claims(), level_claims(threads)})
     all.insert(all.end(), more.begin(), more.end());
+  // What is said of one topic stands together, topics in the order of their first claims.
+  std::vector<std::string> topics;
+  const auto place = [&topics](const Claim& claim) {
+    const auto found = std::ranges::find(topics, claim.topic);
+    if (found == topics.end()) topics.push_back(claim.topic);
+    return std::ranges::find(topics, claim.topic) - topics.begin();
+  };
+  for (const Claim& claim : all) place(claim);
+  std::ranges::stable_sort(all, {}, place);
   return all;
 }
 
@@ -115,5 +124,5 @@ int main(int argc, char** argv) {
        "  exp_claims\n"
        "  exp_claims --json -o results/exp_claims",
        {{"--json", "", "JSON instead of text", nullptr, &json}}},
-      [&json](const CommonOptions& common) { return claims::run_exp_claims(common, json); });
+      {}, [&json](const CommonOptions& common) { return claims::run_exp_claims(common, json); });
 }

@@ -22,13 +22,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// A goal that nobody measured is none that was met, and a rehearsal meets none.
-std::string_view verdict_of(const acceptance::Outcome& outcome, bool rehearsal) {
-  if (!outcome.good()) return "FAIL";
-  if (rehearsal) return "REHEARSED";
-  return outcome.not_measured > 0 ? "PASS of what was measured" : "PASS";
-}
-
 using acceptance::Section;
 using acceptance::SectionReport;
 
@@ -64,14 +57,12 @@ std::string typed(const std::vector<std::string>& argv) {
 }
 
 ExitCode run_exp_device_acceptance(const CommonOptions& common, const Options& options) {
-  if (!common.config.empty() || !common.set.empty())
-    throw CommandError(ExitCode::usage, "there is nothing to configure by --config and --set");
   const std::vector<Section> sections = chosen(options.sections);
   acceptance::Settings settings{.side = options.rehearse ? open_rehearsal("auto") : open_gpu(),
                                 .threads = common.threads,
                                 .seed = static_cast<std::uint64_t>(common.seed.value_or(1)),
                                 .quick = options.quick,
-                                .out = common.out.empty() ? "results/exp_device_acceptance" : common.out,
+                                .out = common.out,
                                 .torch = options.torch,
                                 .command = typed(common.argv),
                                 .progress = {}};
@@ -105,14 +96,12 @@ ExitCode run_exp_device_acceptance(const CommonOptions& common, const Options& o
   }
   const acceptance::Outcome outcome = acceptance::outcome_of(reports);
   fmt::print("{}",
-             marked(settings.side,
-                    fmt::format("verdict: {}: {} goals passed, {} missed, {} not measured, {} of {} sections "
-                                "failed to run; see {}\n",
-                                verdict_of(outcome, settings.rehearsal()), outcome.passed, outcome.missed,
-                                outcome.not_measured, outcome.failed_sections, sections.size(),
-                                (settings.out / "acceptance.md").string())));
+             marked(settings.side, fmt::format("verdict: {}: {}, {} of {} sections failed to run; see {}\n",
+                                               acceptance::verdict_of(outcome, settings.rehearsal()),
+                                               acceptance::counts_text(outcome), outcome.failed_sections,
+                                               sections.size(), (settings.out / "acceptance.md").string())));
   if (reports.size() < sections.size()) return ExitCode::interrupted;
-  return outcome.good() ? ExitCode::ok : ExitCode::mismatch;
+  return acceptance::exit_code_of(outcome);
 }
 
 }  // namespace
@@ -125,16 +114,18 @@ int main(int argc, char** argv) {
   return experiment_main(
       argc, argv,
       {"exp_device_acceptance",
-       "Does this GPU train with the bits of the emulator, how fast, and in how much memory? Exit 5 where a "
-       "goal is\n"
-       "missed or bits differ, 3 without a GPU.",
+       "Does this GPU train with the bits of the emulator, how fast, and in how much memory? Exit 5 where "
+       "bits differ,\n"
+       "1 where a section cannot run, 3 without a GPU. A goal of speed or memory that is not met is BEHIND; "
+       "it "
+       "decides nothing.",
        "  exp_device_acceptance -o reports/device/h200 --torch torch.json\n"
        "  exp_device_acceptance --section verbs --section training --quick",
        {{.name = "--section",
          .type = "NAME",
          .description =
-             "Only this section (repeatable): device, probes, products, verbs, training, gemm, steps, "
-             "histograms, memory",
+             "Only this section (repeatable): device, probes, products, verbs, tiles, training, gemm, "
+             "steps, histograms, memory",
          .value = nullptr,
          .list = &options.sections},
         {.name = "--torch",
@@ -146,5 +137,6 @@ int main(int argc, char** argv) {
          "no GPU: execute the CUDA kernels on the CPU at tiny sizes (tests this command; its times are "
          "meaningless)",
          &options.rehearse}}},
+      {.out = "results/exp_device_acceptance", .seed = true},
       [&options](const CommonOptions& common) { return run_exp_device_acceptance(common, options); });
 }

@@ -49,7 +49,7 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& 
     if (progress.due()) progress.show(fmt::format("{}step {}/{}: equal", line_mark(side), step, of));
   };
   const Lockstep result = run_lockstep(config, side.tensor_core, common.threads, side.make(device), lockstep);
-  write_records(common.out.empty() ? "results/exp_emulated_vs_device" : common.out, result, side);
+  write_records(common.out, result, side);
   fmt::print("{}",
              marked(side, fmt::format("question: does the emulated run have the bits of the device run?\n"
                                       "device: {}\ntensor cores: {}\n{}verdict: {}\n",
@@ -83,5 +83,6 @@ int main(int argc, char** argv) {
        {{"--rehearse",
          "no GPU: execute the CUDA kernels on the CPU, thread by thread (slow; tests this command)",
          &options.rehearse}}},
+      {.out = "results/exp_emulated_vs_device", .settings = true},
       [&options](const CommonOptions& common) { return run_exp_emulated_vs_device(common, options); });
 }

@@ -18,7 +18,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr const char* default_config = "experiments/configs/paper_miniature.toml";
 constexpr std::uint64_t observed_every = 20;
 
 const char* name_of(ClaimState state) {
@@ -32,12 +31,9 @@ const RunConfig& config_of(const SweepPlan& plan, const std::string& variant) {
                      fmt::format("the sweep has no variant '{}' of a workload '{}'", variant, small_updates));
 }
 
-ExitCode run_exp_paper_miniature(const CommonOptions& given) {
-  CommonOptions common = given;
-  if (common.out.empty()) common.out = "results/exp_paper_miniature";
-  if (common.config.empty()) common.config = default_config;
+ExitCode run_exp_paper_miniature(const CommonOptions& common, const SweepOptions& options) {
   const SweepPlan plan = load_sweep(common);
-  const SweepOutcome sweep = execute_sweep(plan, common);
+  const SweepOutcome sweep = execute_sweep(plan, common, options);
   if (sweep.interrupted)
     throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
 
@@ -69,10 +65,15 @@ ExitCode run_exp_paper_miniature(const CommonOptions& given) {
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   limit_openmp_spinning(argv);
+  SweepOptions options;
   return experiment_main(
       argc, argv,
-      {"exp_paper_miniature", "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
+      {"exp_paper_miniature",
+       "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
        "  exp_paper_miniature -o results/exp_paper_miniature\n"
-       "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small"},
-      run_exp_paper_miniature);
+       "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small",
+       {},
+       sweep_flags(options)},
+      {.out = "results/exp_paper_miniature", .config = "paper_miniature.toml"},
+      [&options](const CommonOptions& common) { return run_exp_paper_miniature(common, options); });
 }

@@ -14,14 +14,10 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr const char* default_config = "experiments/configs/policy_league.toml";
-
-ExitCode run_exp_policy_league(const CommonOptions& given, bool quick) {
-  CommonOptions common = given;
-  if (common.out.empty()) common.out = "results/exp_policy_league";
-  if (common.config.empty()) common.config = default_config;
+ExitCode run_exp_policy_league(const CommonOptions& common, SweepOptions options, bool quick) {
+  options.jobs = common.threads;  // one thread a run
   const SweepPlan plan = league_plan(common, quick);
-  const SweepOutcome sweep = execute_sweep(plan, common, common.threads);  // one thread a run
+  const SweepOutcome sweep = execute_sweep(plan, common, options);
   if (sweep.interrupted)
     throw CommandError(ExitCode::interrupted,
                        "interrupted; the same command carries on with the runs that are left");
@@ -58,6 +54,10 @@ int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   limit_openmp_spinning(argv);
   bool quick = false;
+  SweepOptions options;
+  std::vector<ExperimentFlag> flags = sweep_flags(options);
+  flags.push_back(
+      {"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing", &quick});
   return experiment_main(
       argc, argv,
       {"exp_policy_league",
@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
        "  exp_policy_league -o results/exp_policy_league --threads 2\n"
        "  exp_policy_league --quick -o results/league",
        {},
-       {{"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing",
-         &quick}}},
-      [&quick](const CommonOptions& common) { return run_exp_policy_league(common, quick); });
+       flags},
+      {.out = "results/exp_policy_league", .config = "policy_league.toml"},
+      [&](const CommonOptions& common) { return run_exp_policy_league(common, options, quick); });
 }

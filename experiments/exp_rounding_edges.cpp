@@ -394,5 +394,5 @@ int main(int argc, char** argv) {
       {"exp_rounding_edges", "What happens at every edge of FP16 rounding? Prints claim and verdict a line.",
        "  exp_rounding_edges\n"
        "  exp_rounding_edges -o results/exp_rounding_edges"},
-      run_exp_rounding_edges);
+      {}, run_exp_rounding_edges);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,12 +50,16 @@ class Shapes {
         {"own mma.sync", engine::GemmRoute::mma}, {"cuBLAS, any order", engine::GemmRoute::cublas_any_order}};
     for (const auto& [by, route] : routes) {
       if (side_->rehearsal && route != engine::GemmRoute::mma) continue;  // there is no library
-      const auto backend = side_->make({.gemm = route, .report = [](std::string_view) {}});
+      const auto backend = side_->make({.gemm = route, .report = [this, by](std::string_view why) {
+                                          refusals_.emplace(fmt::format("{}: {}", by, why));
+                                        }});
       products(*backend, by);
       if (route == engine::GemmRoute::mma) convolutions(*backend, by);
     }
   }
   const std::vector<Measured>& all() const { return all_; }
+  /// Products that the library did not compute, and why.
+  const std::set<std::string>& refusals() const { return refusals_; }
   /// TFLOP/s; 0 where it was not measured.
   double tera(const std::string& group, const std::string& what, const std::string& by) const {
     for (const Measured& one : all_)
@@ -133,6 +138,7 @@ class Shapes {
   Sizes sizes_;
   std::function<void(const std::string&)> progress_;
   std::vector<Measured> all_;
+  std::set<std::string> refusals_;
 };
 
 struct Claim {
@@ -179,10 +185,8 @@ std::vector<Claim> claims(const Shapes& shapes) {
 }
 
 ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
-  if (!common.config.empty() || !common.set.empty())
-    throw CommandError(ExitCode::usage, "there is nothing to configure by --config and --set");
   const DeviceSide side = rehearse ? open_rehearsal("auto") : open_gpu();
-  const std::filesystem::path out = common.out.empty() ? "results/exp_shapes" : common.out;
+  const std::filesystem::path& out = common.out;
   std::filesystem::create_directories(out);
   Progress progress(common.quiet);
   Shapes shapes(side, rehearse ? tiny : full, [&](const std::string& what) {
@@ -200,6 +204,7 @@ ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
     csv += fmt::format("{},{},\"{}\",\"{}\",{},{}\n", rehearse ? "rehearsal" : "gpu", one.group, one.what,
                        one.by, one.milliseconds, one.tera);
   }
+  for (const std::string& refusal : shapes.refusals()) text += fmt::format("note: {}\n", refusal);
   write_file_atomically(out / "exp_shapes.csv", csv);
   int number = 0;
   for (const Claim& claim : claims(shapes))
@@ -230,5 +235,6 @@ int main(int argc, char** argv) {
        "  exp_shapes -o results/shapes_h200 --quiet",
        {},
        {{"--rehearse", "no GPU: tiny sizes, kernels executed on the CPU (tests this command)", &rehearse}}},
+      {.out = "results/exp_shapes"},
       [&rehearse](const CommonOptions& common) { return run_exp_shapes(common, rehearse); });
 }

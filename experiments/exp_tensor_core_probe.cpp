@@ -23,9 +23,6 @@ struct ProbeOptions {
 };
 
 probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& options) {
-  if (!common.config.empty() || !common.set.empty())
-    throw CommandError(ExitCode::usage,
-                       "exp_tensor_core_probe: there is nothing to configure by --config and --set");
   probe::Settings settings;
   settings.generation = options.generation;
   settings.threads = common.threads;
@@ -70,7 +67,7 @@ ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
   show("plain FP16 instructions", probe::ask_half(*device, settings));
   show("random operands against the emulator", probe::compare_with_emulator(*device, settings));
 
-  const std::filesystem::path folder = common.out.empty() ? "results/exp_tensor_core_probe" : common.out;
+  const std::filesystem::path& folder = common.out;
   probe::write_records(folder, info, findings);
   int confirmed = 0, refuted = 0, not_here = 0;
   for (const probe::Finding& finding : findings)
@@ -100,5 +97,6 @@ int main(int argc, char** argv) {
        {{"--model", "NAME", "The generation to compare mma and wmma with (default: the device's)",
          &options.generation},
         {"--outputs", "N", "Random outputs for each instruction (default: 10000000)", &options.outputs}}},
+      {.out = "results/exp_tensor_core_probe", .seed = true},
       [&options](const CommonOptions& common) { return run_probe(common, options); });
 }

@@ -19,16 +19,11 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr const char* default_config = "experiments/configs/tutorials.toml";
-
 const char* name_of(Holds holds) {
   return holds == Holds::yes ? "PASS" : holds == Holds::no ? "FAIL" : "NOT RUN";
 }
 
-ExitCode run_exp_tutorials(const CommonOptions& given, bool full) {
-  CommonOptions common = given;
-  if (common.out.empty()) common.out = "results/exp_tutorials";
-  if (common.config.empty()) common.config = default_config;
+ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
   const SweepPlan plan = load_sweep(common, full);
   catch_interrupts();
   std::filesystem::create_directories(common.out);
@@ -87,5 +82,6 @@ int main(int argc, char** argv) {
        "  exp_tutorials --seed 2 --threads 2",
        {},
        {{"--full", "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)", &full}}},
+      {.out = "results/exp_tutorials", .config = "tutorials.toml"},
       [&full](const CommonOptions& common) { return run_exp_tutorials(common, full); });
 }

@@ -15,6 +15,7 @@
 #include "analysis/comparison.hpp"
 #include "experiments/command_line.hpp"
 #include "experiments/sweep.hpp"
+#include "numerics/cast_counts.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/range_counts.hpp"
@@ -24,7 +25,6 @@ namespace {
 
 constexpr double worse_percent = 5.0;
 constexpr double recovered_percent = 1.0;
-constexpr const char* default_config = "experiments/configs/autoencoder.toml";
 /// The tensor that the loss hands to the network: dL/dy.
 constexpr std::string_view loss_gradient = "loss.prediction";
 
@@ -44,7 +44,8 @@ struct Measured {
   std::string variant;
   std::vector<double> losses;  ///< final test losses; infinite for a run that diverged
   bool complete = true;
-  ExponentHistogram loss_gradients;  ///< as the FP16 cast saw them, scale included
+  CastCounts casts;                  ///< what the run's own casts did to dL/dy; nothing in FP32
+  ExponentHistogram loss_gradients;  ///< dL/dy before them, scale included
   std::optional<analysis::Comparison> against_fp32;
 };
 
@@ -62,11 +63,16 @@ Measured measure(const SweepPlan& plan, const std::string& variant) {
                                   ? run.evaluations.back().loss
                                   : std::numeric_limits<double>::infinity());
     for_each_histogram(planned.folder, [&measured](const HistogramRow& row) {
-      if (row.tensor == loss_gradient) measured.loss_gradients += row.before;
+      if (row.tensor != loss_gradient) return;
+      measured.loss_gradients += row.before;
+      if (const auto casts = cast_counts(row.dtype, row.before, row.after)) measured.casts += *casts;
     });
   }
   return measured;
 }
+
+/// What FP16 would lose of dL/dy at the scale that it had.
+double in_fp16(const Measured& measured) { return underflow_rate(measured.loss_gradients, fp16_range, 1.0); }
 
 std::string describe(const Measured& measured) {
   const analysis::Quality quality = analysis::quality_of(measured.losses);
@@ -75,22 +81,24 @@ std::string describe(const Measured& measured) {
                   quality.mean, quality.minimum, quality.maximum, quality.seeds);
   if (measured.against_fp32)
     text += fmt::format(", {:+.2f} % against fp32", measured.against_fp32->difference_percent);
-  return text + fmt::format(", {:.2f} % of dL/dy round{} to zero",
-                            100 * underflow_rate(measured.loss_gradients, fp16_range, 1.0),
-                            measured.variant == "fp32" ? " (would, in FP16)" : "");
+  if (measured.casts.values == 0)
+    return text + fmt::format(", {:.2f} % of dL/dy would round to zero in FP16", 100 * in_fp16(measured));
+  return text + fmt::format(", {:.2f} % of dL/dy rounded to zero", 100 * measured.casts.underflow_rate());
 }
 
 std::string csv(const std::vector<Measured>& all) {
   std::string text =
-      "variant,seeds,mean_loss,min_loss,max_loss,difference_percent,spread,loss_gradient_underflow\n";
+      "variant,seeds,mean_loss,min_loss,max_loss,difference_percent,spread,loss_gradient_underflow,"
+      "loss_gradient_underflow_in_fp16\n";
   for (const Measured& measured : all) {
     const analysis::Quality quality = analysis::quality_of(measured.losses);
     text +=
-        fmt::format("{},{},{},{},{},{},{},{}\n", measured.variant, quality.seeds, quality.mean,
+        fmt::format("{},{},{},{},{},{},{},{},{}\n", measured.variant, quality.seeds, quality.mean,
                     quality.minimum, quality.maximum,
                     measured.against_fp32 ? fmt::format("{}", measured.against_fp32->difference_percent) : "",
                     measured.against_fp32 ? fmt::format("{}", measured.against_fp32->spread) : "",
-                    underflow_rate(measured.loss_gradients, fp16_range, 1.0));
+                    measured.casts.values == 0 ? "" : fmt::format("{}", measured.casts.underflow_rate()),
+                    in_fp16(measured));
   }
   return text;
 }
@@ -142,15 +150,12 @@ Outcome judge_recovery(const std::vector<Measured>& all, std::string& numbers) {
   return outcome == Outcome::fail && !complete ? Outcome::undecided : outcome;
 }
 
-ExitCode run_exp_underflow(const CommonOptions& given) {
-  CommonOptions common = given;
-  if (common.out.empty()) common.out = "results/exp_underflow";
-  if (common.config.empty()) common.config = default_config;
+ExitCode run_exp_underflow(const CommonOptions& common, const SweepOptions& options) {
   CommonOptions base = common;
   base.set.clear();  // make_plan applies them last
   base.seed.reset();
   const SweepPlan plan = make_plan({{"autoencoder", resolve_config(base), {1, 2}}}, variants(), common);
-  const SweepOutcome sweep = execute_sweep(plan, common);
+  const SweepOutcome sweep = execute_sweep(plan, common, options);
   if (sweep.interrupted)
     throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
 
@@ -188,11 +193,15 @@ ExitCode run_exp_underflow(const CommonOptions& given) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
+  SweepOptions options;
   return experiment_main(
       argc, argv,
       {"exp_underflow",
        "Do gradients that round to zero in FP16 hurt this regression, and does loss scaling bring it back?",
        "  exp_underflow -o results/exp_underflow\n"
-       "  exp_underflow -o results/demo --quiet"},
-      run_exp_underflow);
+       "  exp_underflow -o results/demo --quiet",
+       {},
+       sweep_flags(options)},
+      {.out = "results/exp_underflow", .config = "autoencoder.toml"},
+      [&options](const CommonOptions& common) { return run_exp_underflow(common, options); });
 }

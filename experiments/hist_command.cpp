@@ -18,6 +18,7 @@
 #include "experiments/commands.hpp"
 #include "experiments/input_paths.hpp"
 #include "experiments/name_selection.hpp"
+#include "experiments/replay/fixed_scale.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_folder.hpp"
@@ -108,6 +109,7 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
   reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()),
                               {},
                               greatest,
+                              range,
                               tensors.report.merged().at_scale(range, scale)};
   for (const Tensor& tensor : tensors.list) {
     const double ratio = factor_of(tensor, scale) / greatest;
@@ -127,7 +129,7 @@ std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std
   for (const Tensor& tensor : tensors.list) {
     order.push_back(order.size());
     const RangeCounts counts = tensors.report.tensor(tensor.name).at_scale(range, scale);
-    all.push_back({tensor.name, tensor.values, factor_of(tensor, scale), counts});
+    all.push_back({tensor.name, tensor.values, factor_of(tensor, scale), range, counts});
     rates.push_back(analysis::rates_of(counts).lost.middle());
   }
   if (all.size() == 1) return all;
@@ -151,9 +153,10 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
   for (const DType format : question.formats) {
     const std::vector<reports::HistogramPanel> panels = panels_of(tensors, scale, range_of(format));
     const std::size_t shown = std::min(tensors.list.size(), reports::max_histogram_panels - 1);
-    const std::string caption = shown < tensors.list.size()
-                                    ? fmt::format("the {} of {} that lose most", shown, tensors.list.size())
-                                    : "";
+    const std::string caption =
+        shown < tensors.list.size()
+            ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.list.size())
+            : "";
     const reports::HistogramFigure figure{
         .stem = "hist-" + reports::slug(question.formats.size() == 1
                                             ? subject
@@ -162,7 +165,6 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
                                        subject,
                                        scale ? "loss scale " + reports::pretty(reports::scale_text(*scale))
                                              : "the loss scales that they carried")),
-        .format = format,
         .caption = tensors.list.size() > 1 ? caption : ""};
     std::filesystem::create_directories(command.common.out);
     const std::string problem = reports::draw_histogram_figure(figure, panels, command.common.out);
@@ -232,6 +234,28 @@ std::string titles_of(const std::vector<DType>& formats) {
   return fmt::format("{}", fmt::join(titles, ", "));
 }
 
+/// The suggestion, which was made of one step, tried on every step that the run recorded, each tensor in the format that held it; nothing
+/// where there is none.
+std::optional<FixedScaleReplay> replayed(const std::filesystem::path& run,
+                                         const analysis::SuggestedScale& suggestion) {
+  if (!suggestion.suggested) return std::nullopt;
+  try {
+    return replay_fixed_scale(RecordedRun(run), *suggestion.suggested);
+  } catch (const std::runtime_error& error) {
+    fmt::print(stderr, "note: the suggested scale was not replayed: {}\n", error.what());
+    return std::nullopt;
+  }
+}
+
+Json replay_json(const FixedScaleReplay& replay) {
+  return {{"log2_scale", replay.log2_scale},
+          {"steps", replay.steps},
+          {"overflows", replay.overflows},
+          {"unknown", replay.unknown},
+          {"first", replay.first == 0 ? Json(nullptr) : Json(replay.first)},
+          {"highest", replay.highest ? Json(*replay.highest) : Json(nullptr)}};
+}
+
 void show_run(const HistCommand& command, const std::filesystem::path& run, NameSelection& selection) {
   const std::vector<std::uint64_t> steps = recorded_steps(run);
   if (steps.empty())
@@ -273,7 +297,14 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   const std::string subject = fmt::format(
       "{}, step {}", name.empty() ? std::filesystem::absolute(run).parent_path().filename().string() : name,
       step);
-  show(command, tensors, subject, question, suggestions_of(tensors.report, question.formats), Json::object());
+  const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, question.formats);
+  const auto stored = std::find(question.formats.begin(), question.formats.end(), stored_format(rows));
+  std::optional<FixedScaleReplay> replay;
+  if (stored != question.formats.end())
+    replay = replayed(run, suggestions[static_cast<std::size_t>(stored - question.formats.begin())]);
+  show(command, tensors, subject, question, suggestions,
+       replay ? Json{{"suggestion_replay", replay_json(*replay)}} : Json::object());
+  if (replay && !command.json) fmt::print("{}\n", sentence(*replay));
 }
 
 Json shape_json(const std::vector<std::uint64_t>& shape) {

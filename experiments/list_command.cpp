@@ -9,11 +9,12 @@
 #include "engine/amp/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/no_device.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
-#include "experiments/policy_list.hpp"
 #include "experiments/inspect_report.hpp"
+#include "experiments/policy_list.hpp"
 #include "experiments/run_backend.hpp"
 #include "experiments/shipped_configs.hpp"
 #include "experiments/workloads.hpp"
@@ -94,6 +95,7 @@ Json level_json(engine::amp::Dialect dialect, engine::amp::Level level) {
   Json json = {{"level", engine::amp::name_of(level)}};
   if (rules.level != level) json["means"] = engine::amp::name_of(rules.level);
   json.update({{"scaler", rules.scaler},
+               {"brings_scaler", rules.brings_scaler},
                {"uses_lists", rules.uses_lists},
                {"unlisted", unlisted_name(rules.unlisted)},
                {"widens_white_results", rules.widens_white_results},
@@ -186,10 +188,12 @@ void print_policies() {
 /// One line a level; the op lists are for --json.
 void print_dialects(const Json& dialects) {
   fmt::print(
-      "  What amp.level means by amp.dialect. Scaler: the framework's own default, which is not set by "
-      "itself.\n"
+      "  What amp.level means by amp.dialect. Scaler: the framework's own; *: the level brings it, so that "
+      "it is\n"
+      "  the one of scaler.policy = \"auto\" (elsewhere that is none, because the framework's user makes the "
+      "scaler).\n"
       "  Ops of each list, and all other rules, with --json.\n"
-      "  {:<10} {:<8} {:<9} {:<17} {}\n",
+      "  {:<10} {:<8} {:<11} {:<17} {}\n",
       "dialect", "level", "scaler", "parameters", "source");
   for (const Json& dialect : dialects)
     for (const Json& level : dialect.at("levels")) {
@@ -198,8 +202,9 @@ void print_dialects(const Json& dialects) {
         parameters = level.at("master_weights").get<bool>() ? "low, f32 masters" : "low";
       const std::string name = level.at("level").get<std::string>() +
                                (level.contains("means") ? "=" + level.at("means").get<std::string>() : "");
-      fmt::print("  {:<10} {:<8} {:<9} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
-                 level.at("scaler").get<std::string>(), parameters, level.at("source").get<std::string>());
+      fmt::print("  {:<10} {:<8} {:<11} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
+                 level.at("scaler").get<std::string>() + (level.at("brings_scaler").get<bool>() ? "*" : ""),
+                 parameters, level.at("source").get<std::string>());
     }
 }
 
@@ -284,6 +289,7 @@ ExitCode run_devices(const ListCommand& command) {
     return number == 0 ? Json() : Json(cuda_version_text(number));
   };
   const Json software = {{"built_with_cuda", cuda.built},
+                         {"least_compute_capability", engine::least_compute_capability},
                          {"driver_runs_cuda", version(cuda.driver_version)},
                          {"runtime", version(cuda.runtime_version)}};
   if (command.json) {
@@ -294,13 +300,15 @@ ExitCode run_devices(const ListCommand& command) {
     return ExitCode::ok;
   }
   std::vector<std::string> warnings;
+  for (const engine::CudaDevice& gpu : cuda.devices)
+    if (engine::is_too_old(gpu)) warnings.push_back(engine::unusable_device_text(gpu, false, ""));
   for (Json& gpu : gpus) {
     for (const Json& advice : gpu.at("advice"))
       warnings.push_back(fmt::format("{}: {}", text_of(gpu.at("name")), text_of(advice)));
     gpu.erase("advice");
   }
   if (!gpus.empty()) json["gpus"] = std::move(gpus);
-  if (cuda.built) json["cuda"] = Json::array({software});
+  json["cuda"] = Json::array({software});
   print_tables(json);
   for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "analysis/range_report.hpp"
 #include "experiments/progress.hpp"
 
 namespace fp16lab::experiments {
@@ -28,12 +30,16 @@ void LiveFeed::on_gradient(const engine::GradientRecord& record) {
   }
   // "fc1.weight" and "fc1.input" are the layer fc1. Backward passes show the last layer first; the panel does not.
   const std::string_view layer = record.tensor.substr(0, record.tensor.rfind('.'));
-  const auto known = std::find_if(view_.layers.begin(), view_.layers.end(),
-                                  [layer](const LiveLayer& entry) { return entry.name == layer; });
-  if (known != view_.layers.end()) {
-    known->counts += record.probe.before;
+  auto known = std::find_if(view_.layers.begin(), view_.layers.end(),
+                            [layer](const LiveLayer& entry) { return entry.name == layer; });
+  if (known == view_.layers.end())
+    known = view_.layers.insert(view_.layers.begin(), {.name = std::string(layer)});
+  const ExponentHistogram &before = record.probe.before, &after = record.probe.after;
+  if (const std::optional<CastCounts> casts = cast_counts(record.dtype, before, after)) {
+    known->casts += *casts;
+    analysis::operator+=(known->zones, count_ranges(before, range_of(record.dtype), 1.0));
   } else {
-    view_.layers.insert(view_.layers.begin(), {std::string(layer), record.probe.before});
+    analysis::operator+=(known->in_fp16, count_ranges(before, fp16_range, 1.0));
   }
 }
 

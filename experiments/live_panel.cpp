@@ -13,7 +13,6 @@
 #include <numeric>
 
 #include "experiments/interrupt.hpp"
-#include "numerics/range_counts.hpp"
 
 namespace fp16lab::experiments {
 
@@ -111,22 +110,32 @@ std::string bar(const RangeCounts& ranges, int width, PanelStyle style) {
   return line + std::string(static_cast<std::size_t>(std::max(width - used, 0)), ' ');
 }
 
+double lost_share(const RangeCounts& of) {
+  const std::uint64_t values = of.total - of.zero - of.infinite - of.nan;
+  return values == 0 ? 0 : static_cast<double>(of.lost.lower) / static_cast<double>(values);
+}
+
 std::string layer_line(const LiveLayer& layer, int name_width, int columns, PanelStyle style) {
   std::string name = layer.name;
   if (static_cast<int>(name.size()) > name_width)
     name = name.substr(name.size() - static_cast<std::size_t>(name_width));  // the end tells layers apart
-  const std::string rate = fmt::format(" {:5.1f}% lost", 100 * underflow_rate(layer.counts, fp16_range, 1.0));
+  const bool cast = layer.casts.values > 0;
+  const RangeCounts& ranges = cast ? layer.zones : layer.in_fp16;
+  const std::string rate = cast ? fmt::format(" {:5.1f}% lost", 100 * layer.casts.underflow_rate())
+                                : fmt::format(" {:5.1f}% would", 100 * lost_share(ranges));
   const int width = columns - name_width - 2 - static_cast<int>(rate.size());
   std::string line = fmt::format("{:<{}}  ", name, name_width);
   if (width < smallest_bar) return line + rate;
-  return line + bar(count_ranges(layer.counts, fp16_range, 1.0), width, style) + rate;
+  return line + bar(ranges, width, style) + rate;
 }
 
 std::string legend(const LiveView& view, PanelStyle style) {
   std::string line = fmt::format("gradients of step {}:", view.observed_step);
   for (const Zone& zone : zones)
     line += "  " + painted(zone, std::string(1, zone.character), style) + " " + std::string(zone.name);
-  return line;
+  const bool uncast = std::any_of(view.layers.begin(), view.layers.end(),
+                                  [](const LiveLayer& layer) { return layer.casts.values == 0; });
+  return uncast ? line + "  would: FP16" : line;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   scale 65536 = 2^16   skipped 3   ▂▂▃▃▄▄▅▅▁▁▂▂▃
 //   gradients of step 1200:  . lost  - subnormal  = normal  ! overflow  (of values that are not zero)
 //   fc1   ......-------==============================   12.5% lost
+// Lost is what the casts of that step made zero. A layer that was not cast shows what FP16 would lose of it: "would".
 //
 // Zones differ by character and by a colour that is told apart with any colour vision (Okabe and Ito 2008).
 #pragma once
@@ -14,14 +15,17 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/exponent_histogram.hpp"
+#include "numerics/cast_counts.hpp"
+#include "numerics/range_counts.hpp"
 
 namespace fp16lab::experiments {
 
-/// All gradients of a layer in the step that was observed last; they carry the loss scale.
+/// All gradients of a layer in the step that was observed last.
 struct LiveLayer {
   std::string name;
-  ExponentHistogram counts;
+  CastCounts casts{};     ///< what the casts to their formats did
+  RangeCounts zones{};    ///< where the values that were cast lie in these formats
+  RangeCounts in_fp16{};  ///< what FP16 would make of those that stayed FP32; shown where nothing was cast
 };
 
 struct LiveView {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <iostream>
@@ -63,8 +64,7 @@ PowerOfTwo power_of_two_of(const std::string& value, const std::string& setting)
   usage(fmt::format("--set {}: {}", setting, known_are(value, known)));
 }
 
-/// "growth_interval=4" or "scaler.growth_interval=4". Unlike in a configuration, which may serve several policies, a
-/// parameter that this policy does not have is an error.
+/// "growth_interval=4" or "scaler.growth_interval=4".
 void set_parameter(ScalerOptions& options, const PolicyDescription& policy, const std::string& setting) {
   const std::size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == setting.size())
@@ -76,14 +76,13 @@ void set_parameter(ScalerOptions& options, const PolicyDescription& policy, cons
     options.power_of_two = power_of_two_of(value, setting);
     return;
   }
-  const PolicyParameter* const parameter = policy.find(name);
-  if (parameter == nullptr) {
-    std::vector<std::string_view> known;
-    for (const PolicyParameter& own : policy.parameters) known.push_back(own.name);
-    known.emplace_back("power_of_two");
-    usage(fmt::format("--set {}: policy {} has no parameter '{}': {}", setting, policy.name, name,
-                      known_are(name, known)));
+  constexpr std::array<std::string_view, 1> besides = {"power_of_two"};
+  try {
+    engine::amp::require_parameter(&policy, name, besides);
+  } catch (const std::invalid_argument& error) {
+    usage(fmt::format("--set {}: {}", setting, error.what()));
   }
+  const PolicyParameter* const parameter = policy.find(name);
   const bool is_switch = parameter->kind == PolicyParameter::Kind::boolean;
   const double number = is_switch && value == "true"    ? 1
                         : is_switch && value == "false" ? 0
@@ -94,12 +93,18 @@ void set_parameter(ScalerOptions& options, const PolicyDescription& policy, cons
 
 ScalerOptions options_of(const PolicyCommand& command) {
   ScalerOptions options;
-  if (!command.common.config.empty()) options = scaler_options(load_config(command.common.config));
-  if (!command.policy.empty()) options.policy = command.policy;
   if (command.policy.empty() && command.common.config.empty())
     usage("expected --policy NAME, or --config FILE with a scaler.policy (--list shows all policies)");
-  const PolicyDescription& policy =
-      as_usage([&]() -> const PolicyDescription& { return engine::amp::scale_policy(options.policy); });
+  if (!command.policy.empty())
+    as_usage([&] { options.policy = engine::amp::scale_policy(command.policy).name; });
+  if (!command.common.config.empty()) {
+    RunConfig config = load_config(command.common.config);
+    const RunConfig file = config;
+    if (!command.policy.empty()) config.scaler.policy = options.policy;
+    require_policy_parameters(file, config, command.common.config.string());
+    options = scaler_options(config);
+  }
+  const PolicyDescription& policy = engine::amp::scale_policy(options.policy);
   for (const std::string& setting : command.common.set) set_parameter(options, policy, setting);
   return options;
 }

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/amp/layer_scaler.hpp"
+#include "engine/amp/level.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
 
@@ -17,6 +19,34 @@ void check_backend(const RunConfig& config, const PreparedRun& run) {
   const engine::Supervised supervised;
   const engine::TrainingMethod* method = run.workload.method.get();
   engine::check_graph(run.train, *run.backend, method == nullptr ? supervised : *method);
+}
+
+/// Patterns must name something in the network.
+void check_network(const PreparedRun& run) {
+  const engine::nn::Module& model = *run.workload.model;
+  engine::amp::check_patterns(engine::amp::resolve(run.amp), engine::network_names(model));
+  if (engine::amp::scales_layers(run.scaler))
+    engine::amp::make_layer_scaler(*run.backend, run.scaler, model.parameters());
+}
+
+/// How the data and the network that `run` has are to be trained. std::invalid_argument where they cannot be.
+void set_options(const RunConfig& config, PreparedRun& run) {
+  run.train = train_options(config, length_of(config, *run.data).steps);
+  run.amp = amp_options(config);
+  run.scaler = scaler_options(config);
+  run.optimizer = optimizer_options(config, run.train.steps);
+  check_backend(config, run);
+  check_network(run);
+}
+
+/// What data, batches and network are made from.
+RunConfig made_from(const RunConfig& config) {
+  RunConfig made;
+  made.model = config.model;
+  made.data = config.data;
+  made.backend = config.backend;
+  made.train.batch_size = config.train.batch_size;
+  return made;
 }
 
 }  // namespace
@@ -48,17 +78,30 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend 
     run->workload.evaluation = run->batches.evaluation.get();
     run->workload.loss = workload.loss;
     run->workload.accuracy = workload.metric == Metric::accuracy;
-    run->workload.bits_per_character = workload.metric == Metric::bits_per_character;
+    if (workload.metric == Metric::bits_per_character)
+      run->workload.bytes_per_character = evaluated_bytes_per_character(*run->data, *run->batches.evaluation);
 
-    run->train = train_options(config, length_of(config, *run->data).steps);
-    run->amp = amp_options(config);
-    run->scaler = scaler_options(config);
-    run->optimizer = optimizer_options(config, run->train.steps);
-    check_backend(config, *run);
+    set_options(config, *run);
   } catch (const std::invalid_argument& error) {
     throw CommandError(ExitCode::usage, error.what());
   }
   return run;
+}
+
+RunLength RunChecker::check(const RunConfig& config) {
+  const RunConfig made = made_from(config);
+  if (run_ == nullptr || !(made == kept_)) {
+    run_ = nullptr;  // its memory first
+    run_ = prepare_run(config, 1);
+    kept_ = made;
+  } else {
+    try {
+      set_options(config, *run_);
+    } catch (const std::invalid_argument& error) {
+      throw CommandError(ExitCode::usage, error.what());
+    }
+  }
+  return length_of(config, *run_->data);
 }
 
 }  // namespace fp16lab::experiments

@@ -32,4 +32,18 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads);
 std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend chosen);
 std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, std::unique_ptr<engine::Backend> backend);
 
+/// Checks configurations without running them, as prepare_run does. Those that follow each other and differ only in what
+/// neither the data nor the network depends on share both.
+class RunChecker {
+ public:
+  /// How long the run will be. CommandError as prepare_run.
+  RunLength check(const RunConfig& config);
+  /// What the last one would run on.
+  const BackendRecord& backend() const { return run_->chosen.record; }
+
+ private:
+  RunConfig kept_;  ///< of `run_`, but for what does not matter
+  std::unique_ptr<PreparedRun> run_;
+};
+
 }  // namespace fp16lab::experiments

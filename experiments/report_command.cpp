@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <set>
 #include <stdexcept>
+#include <vector>
 
 #include "experiments/commands.hpp"
 #include "numerics/files/replay_file.hpp"
@@ -12,12 +14,31 @@
 
 namespace fp16lab::experiments {
 
+namespace {
+
+/// Another build may compute other bits: differences between such runs are not those between their configurations.
+void require_one_build(const std::vector<std::filesystem::path>& runs) {
+  std::set<std::string> builds;
+  for (const std::filesystem::path& run : runs)
+    for (std::string& build : builds_of(read_manifest(run))) builds.insert(std::move(build));
+  if (builds.size() < 2) return;
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("these runs were made by {} builds, whose bits may differ: {}; report them apart, or "
+                  "take them together with --mix-builds",
+                  builds.size(), fmt::join(builds, "; ")));
+}
+
+}  // namespace
+
 ExitCode run_report(const ReportCommand& command) {
+  reports::ReportInput input;
   try {
-    reports::find_report_input(command.runs);
+    input = reports::find_report_input(command.runs);
   } catch (const std::runtime_error& error) {
     throw CommandError(ExitCode::usage, error.what());
   }
+  if (!command.mix_builds) require_one_build(input.runs);
 
   // One folder is reported into itself, several beside each other.
   std::filesystem::path out = command.common.out, only;

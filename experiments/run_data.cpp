@@ -19,7 +19,7 @@ std::span<const std::uint8_t> first_of(std::span<const std::uint8_t> symbols, st
   const auto size = static_cast<std::int64_t>(symbols.size());
   if (subset > size)
     throw std::invalid_argument(
-        fmt::format("{} = {}: expected at most {}, the characters that there are", key, subset, size));
+        fmt::format("{} = {}: expected at most {}, the bytes that there are", key, subset, size));
   return subset == 0 ? symbols : symbols.first(static_cast<std::size_t>(subset));
 }
 
@@ -27,15 +27,32 @@ void load_text(const RunConfig& config, RunData& data) {
   const engine::data::TextLocation location = engine::data::find_text(config.data.name, config.data.path);
   data.text = engine::data::load_text(location);
   data.training_text = first_of(data.text.training(), config.data.subset, "data.subset");
-  data.test_text = first_of(data.text.test(), config.data.test_subset, "data.test_subset");
+  const auto test_bytes = static_cast<std::int64_t>(data.text.test().size());
+  const bool fits = config.data.test_subset <= test_bytes;
+  data.test_text =
+      first_of(data.text.test(), fits || config.data.test_subset_is_set ? config.data.test_subset : 0,
+               "data.test_subset");
   data.files = data.text.files;
   data.found = fmt::format("data: {} from {} (chosen by {})", config.data.name, location.file.string(),
                            location.chosen_by);
+  const std::size_t bytes = data.text.symbols.size();
+  if (!data.text.characters)
+    data.found += fmt::format(": {} bytes that are no UTF-8, a byte counts as a character", bytes);
+  else if (*data.text.characters != bytes)
+    data.found += fmt::format(
+        ": {} characters in {} bytes of UTF-8; a step predicts bytes, bits per "
+        "character count characters",
+        *data.text.characters, bytes);
+  if (!fits)
+    data.found += fmt::format(
+        "\nnote: data.test_subset = {}, but the last tenth of this text is {} bytes: the test "
+        "takes all of them",
+        config.data.test_subset, test_bytes);
   // A short file fails here, whatever becomes of its batches.
   for (const auto& [name, symbols] : {std::pair{"training", data.training_text}, {"test", data.test_text}})
     if (engine::data::window_count(static_cast<std::int64_t>(symbols.size()), config.model.context) == 0)
       throw std::invalid_argument(fmt::format(
-          "{}: a {} text of {} characters (of {} in the file) is too short for one window of "
+          "{}: a {} text of {} bytes (of {} in the file) is too short for one window of "
           "model.context + 1 = {}",
           location.file.string(), name, symbols.size(), data.text.symbols.size(), config.model.context + 1));
 }
@@ -48,9 +65,31 @@ void describe_synthetic(const RunConfig& config, RunData& data) {
                   widths.front(), widths.back());
 }
 
+/// Nothing is to be learnt but the training images themselves, so an evaluation goes over them again.
+void draw_images(const RunConfig& config, RunData& data) {
+  constexpr std::int64_t count = 1024, side = 32, classes = 10;
+  for (const auto& [key, subset] :
+       {std::pair{"data.subset", config.data.subset}, {"data.test_subset", config.data.test_subset}})
+    if (subset != 0)
+      throw std::invalid_argument(
+          fmt::format("{} = {}: {} are always {} images; expected 0", key, subset, config.data.name, count));
+  if (!config.data.path.empty())
+    throw std::invalid_argument(
+        fmt::format("data.path = \"{}\": {} are drawn from train.seed, not read; expected \"\"",
+                    config.data.path, config.data.name));
+  data.training_images = data.test_images =
+      engine::data::random_images(count, side, classes, static_cast<std::uint64_t>(config.train.seed));
+  data.found = fmt::format("data: {}, drawn from seed {}: {} images of {} x {} with labels 0 to {}",
+                           config.data.name, config.train.seed, count, side, side, classes - 1);
+}
+
 void load_images(const RunConfig& config, RunData& data) {
   using engine::data::Split;
   const std::string& name = config.data.name;
+  if (name == engine::data::random_images_name) {
+    draw_images(config, data);
+    return;
+  }
   const engine::data::DatasetLocation location = engine::data::find_dataset(name, config.data.path);
   data.training_images = engine::data::load_dataset(name, location, Split::train, config.data.subset);
   data.test_images = engine::data::load_dataset(name, location, Split::test, config.data.test_subset);
@@ -89,6 +128,7 @@ RunBatches image_batches(const RunConfig& config, const RunData& data) {
   batches.training = std::make_unique<engine::data::Loader>(data.training_images, normalisation, options);
   options.batch_size = image_evaluation_batch(data.test_images.count);
   options.shuffle = false;
+  if (config.data.name == engine::data::random_images_name) options.split = "train";
   batches.evaluation = std::make_unique<engine::data::Loader>(data.test_images, normalisation, options);
   return batches;
 }
@@ -173,6 +213,13 @@ RunBatches make_batches(const RunConfig& config, const RunData& data) {
       return synthetic_batches(config);
   }
   throw std::logic_error("unknown kind of data");
+}
+
+double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation) {
+  // Windows follow each other, and every symbol but the very first is predicted once.
+  const auto predicted = static_cast<std::size_t>(evaluation.batches_per_epoch()) *
+                         static_cast<std::size_t>(evaluation.rows_per_batch());
+  return engine::data::bytes_per_character(data.text, data.test_text.subspan(1, predicted));
 }
 
 RunLength length_of(const RunConfig& config, const RunData& data) {

@@ -17,19 +17,20 @@ namespace fp16lab::experiments {
 /// into it.
 struct RunData {
   engine::data::DataKind kind = engine::data::DataKind::images;
-  std::string found;  ///< one line for stderr: which data was taken and why
+  std::string found;  ///< for stderr: which data was taken and why, and less than was asked for
   engine::data::Dataset training_images, test_images;
   engine::data::Text text;
   std::span<const std::uint8_t> training_text, test_text;  ///< with data.subset and data.test_subset
   std::vector<engine::data::SourceFile> files;
 
   DataShape shape() const;
-  /// Images, windows of model.context characters, or synthetic examples, to train with.
+  /// Images, windows of model.context bytes of text, or synthetic examples, to train with.
   std::int64_t training_examples(const RunConfig& config) const;
 };
 
-/// Loads what `config.data` asks for. CommandError(usage) for a subset that the data does not have,
-/// (run_failed) for data that is missing or cannot be read.
+/// Loads what `config.data` asks for; of a test text that is shorter than data.test_subset all of it, unless that was set on
+/// the command line. CommandError(usage) for a subset that the data does not have, (run_failed) for data that is missing or
+/// cannot be read.
 std::unique_ptr<const RunData> load_data(const RunConfig& config);
 
 struct RunBatches {
@@ -42,6 +43,9 @@ struct RunBatches {
 /// size that divides their number and is at most 1000. Text: the size from 65 to 128 windows (at most all)
 /// that leaves the fewest windows out. CommandError(usage) or std::invalid_argument for sizes that do not fit.
 RunBatches make_batches(const RunConfig& config, const RunData& data);
+
+/// Of the bytes that `evaluation`, made from this text, predicts.
+double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation);
 
 /// How long a run will be, as the trainer counts steps.
 struct RunLength {

@@ -95,9 +95,16 @@ engine::amp::AmpOptions amp_options(const RunConfig& config) {
   return options;
 }
 
+std::string scaler_policy(const RunConfig& config) {
+  if (config.scaler.policy != "auto") return config.scaler.policy;
+  const engine::amp::LevelRules& rules = engine::amp::level_rules(
+      engine::amp::dialect_from_name(config.amp.dialect), engine::amp::level_from_name(config.amp.level));
+  return rules.brings_scaler ? std::string(rules.scaler) : "none";
+}
+
 engine::amp::ScalerOptions scaler_options(const RunConfig& config) {
   engine::amp::ScalerOptions options;
-  options.policy = config.scaler.policy;
+  options.policy = scaler_policy(config);
   for (const auto& [name, value] : config.scaler.parameters)
     if (value) options.parameters.emplace(name, *value);
   options.power_of_two = config.scaler.power_of_two == "any"    ? engine::amp::PowerOfTwo::any
@@ -182,7 +189,7 @@ bool needs_emulation(const RunConfig& config) {
 
 double scale_left_to_optimizer(const RunConfig& config) {
   const ScalerConfig& scaler = config.scaler;
-  if (!scaler.enabled || scaler.drop_overflow_update || scaler.policy == "none") return 1;
+  if (!scaler.enabled || scaler.drop_overflow_update || scaler_policy(config) == "none") return 1;
   return scaler.parameter("initial_scale").value_or(1);
 }
 

@@ -17,6 +17,9 @@ namespace fp16lab::experiments {
 engine::TrainOptions train_options(const RunConfig& config, std::uint64_t steps);
 /// std::invalid_argument for an entry of amp.to_float that is not PATTERN=DTYPE.
 engine::amp::AmpOptions amp_options(const RunConfig& config);
+/// scaler.policy, or where it is "auto" the policy that amp.level brings in amp.dialect, "none" if it brings none.
+/// std::invalid_argument for a level that the dialect does not have.
+std::string scaler_policy(const RunConfig& config);
 engine::amp::ScalerOptions scaler_options(const RunConfig& config);
 engine::optim::OptimizerOptions optimizer_options(const RunConfig& config, std::uint64_t steps);
 

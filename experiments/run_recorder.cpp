@@ -1,11 +1,7 @@
 #include "experiments/run_recorder.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -13,6 +9,7 @@
 #include "analysis/first_culprit.hpp"
 #include "engine/amp/op_statistics.hpp"
 #include "engine/train/checkpoint.hpp"
+#include "experiments/continuation.hpp"
 #include "experiments/culprit_rows.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/interrupt.hpp"
@@ -22,63 +19,43 @@ namespace fp16lab::experiments {
 
 bool is_complete(ExitState state) { return state == ExitState::finished || state == ExitState::diverged; }
 
-FolderClaim::FolderClaim(const std::filesystem::path& folder, FolderUse use) : folder_(folder) {
-  const auto refuse = [&](ExitCode code, const std::string& why) {
-    throw CommandError(code, fmt::format("--out: {} {}", folder.string(), why));
-  };
-  lock();
-  try {
-    if (access(folder.c_str(), W_OK | X_OK) != 0) refuse(ExitCode::run_failed, "is not writable");
-    remove_temporary_files(folder);
-    if (!is_run_folder(folder)) {
-      if (!std::filesystem::is_empty(folder))
-        refuse(ExitCode::usage, "is not empty and holds no run; choose another folder");
-    } else if (use == FolderUse::begin) {
-      const ExitState state = read_manifest(folder).state;
-      if (is_complete(state))
-        refuse(
-            ExitCode::usage,
-            fmt::format("holds a {} run; choose another folder, or replace it with --force", name_of(state)));
-      if (const auto checkpoints = stored_checkpoints(folder); !checkpoints.empty())
-        refuse(
-            ExitCode::usage,
-            fmt::format("holds an unfinished run with a checkpoint of step {}; continue it with --resume, or "
-                        "replace it with --force",
-                        checkpoints.back().step));
-    }
-  } catch (...) {
-    close(descriptor_);
-    throw;
-  }
-}
+namespace {
+constexpr std::string_view another_writer = "another process is writing this run";
+}  // namespace
 
-void FolderClaim::lock() {
-  const auto fail = [&](ExitCode code, const std::string& why) {
-    throw CommandError(code, fmt::format("--out: {}: {}", folder_.string(), why));
+FolderClaim::FolderClaim(const std::filesystem::path& folder, FolderUse use) : folder_(folder) {
+  const auto refuse = [&](const std::string& why) {
+    throw CommandError(ExitCode::usage, fmt::format("--out: {} {}", folder.string(), why));
   };
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) fail(ExitCode::run_failed, "cannot make this folder: " + error.message());
-  descriptor_ = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0)
-    fail(ExitCode::run_failed, "cannot open this folder: " + std::generic_category().message(errno));
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-  close(descriptor_);
-  descriptor_ = -1;
-  fail(ExitCode::usage, "another process is writing this run");
+  lock_.emplace(folder, another_writer);
+  remove_temporary_files(folder);
+  if (!is_run_folder(folder)) {
+    if (!std::filesystem::is_empty(folder)) refuse("is not empty and holds no run; choose another folder");
+  } else if (use == FolderUse::begin) {
+    const ExitState state = read_manifest(folder).state;
+    if (is_complete(state))
+      refuse(
+          fmt::format("holds a {} run; choose another folder, or replace it with --force", name_of(state)));
+    if (const auto checkpoints = stored_checkpoints(folder); !checkpoints.empty())
+      refuse(
+          fmt::format("holds an unfinished run with a checkpoint of step {}; continue it with --resume, or "
+                      "replace it with --force",
+                      checkpoints.back().step));
+  }
 }
 
 void FolderClaim::clear() {
   if (!is_run_folder(folder_)) return;
   remove_run(folder_);
+  if (std::filesystem::exists(folder_)) return;
   // An emptied folder goes away with its run, and the lock with it.
-  close(descriptor_);
-  lock();
+  lock_.reset();
+  lock_.emplace(folder_, another_writer);
 }
 
 FolderClaim::~FolderClaim() {
-  if (descriptor_ >= 0) close(descriptor_);
-  // A folder in which nothing was begun is not left behind; one that holds a run is not empty, and stays.
+  // A folder in which nothing was begun is not left behind; one that holds a run is not empty, and stays. It goes while the
+  // lock is held: nobody else has begun anything in it.
   std::error_code ignored;
   if (std::filesystem::is_empty(folder_, ignored) && !ignored) std::filesystem::remove(folder_, ignored);
 }
@@ -174,8 +151,7 @@ void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
 }
 
 void RunRecorder::write_culprits(const engine::OverflowRecord& record) {
-  for (const engine::OverflowCulprit& culprit : record.culprits) {
-    const CulpritRow row = culprit_row(record.step, culprit);
+  for (const CulpritRow& row : culprit_rows(record)) {
     writer_->append(row);
     message(analysis::culprit_line(row));
   }
@@ -219,7 +195,9 @@ void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
   writer_->sync();
   if (tensorboard_) tensorboard_->sync();
   make_checkpoint_folder(writer_->folder());
-  save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, options_.checkpoint_metadata);
+  SafetensorsMetadata metadata = options_.checkpoint_metadata;
+  metadata.emplace(rows_key, to_json(writer_->rows()));
+  save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, metadata);
   if (options_.save_weights) options_.save_weights(state.iteration);
   remove_old_checkpoints(writer_->folder(), options_.checkpoints_kept);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/train/observer.hpp"
+#include "experiments/folder_lock.hpp"
 #include "experiments/live_feed.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/tensorboard_feed.hpp"
@@ -25,8 +26,7 @@ enum class FolderUse {
   resume,   ///< continue the run that is there, if there is one
 };
 
-/// The right to write one run folder, held for the time of the run: a lock on the folder itself, so that two
-/// processes cannot write into it at once. It vanishes with the process, however that ends.
+/// The right to write one run folder, held for the time of the run.
 class FolderClaim {
  public:
   /// Makes the folder if it is missing. CommandError(usage) if `use` may not have the run that it holds, if it
@@ -40,10 +40,8 @@ class FolderClaim {
   FolderClaim& operator=(const FolderClaim&) = delete;
 
  private:
-  void lock();
-
   std::filesystem::path folder_;
-  int descriptor_ = -1;
+  std::optional<FolderLock> lock_;
 };
 
 /// Is the run done for good, so that repeating it would give the same?

@@ -22,6 +22,10 @@ std::string description_of(std::string_view line) {
 
 }  // namespace
 
+std::filesystem::path shipped_config(std::string_view file) {
+  return as_typed(std::filesystem::path(FP16LAB_CONFIGS) / file);
+}
+
 std::vector<ShippedConfig> shipped_configs() {
   std::vector<ShippedConfig> configs;
   std::error_code gone;

@@ -26,21 +26,22 @@ Json json_number(double x) {
 
 std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
   std::string text =
-      "workload,configuration,runs,metric,mean,min,max,difference_percent,paired_lower,paired_upper,verdict,underflow_rate,steps,"
+      "workload,configuration,runs,metric,mean,min,max,difference_percent,paired_lower,paired_upper,verdict,"
+      "underflow_rate,steps,"
       "skipped,last_scale,"
-      "seconds_per_step\n";
+      "seconds_per_step,missing\n";
   for (const WorkloadSummary& summary : summaries) {
     for (const SummaryRow& row : summary.rows) {
       const analysis::Quality quality = analysis::quality_of(row.final_values);
       // Names hold commas where configurations had to be told apart, so they are quoted.
-      text += fmt::format("\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name, row.label,
-                          row.runs, summary.metric.name, quality.mean, quality.minimum, quality.maximum,
-                          row.against_reference ? number(row.against_reference->difference_percent) : "",
-                          row.paired ? number(row.paired->lower) : "",
-                          row.paired ? number(row.paired->upper) : "",
-                          row.against_reference ? analysis::name_of(row.against_reference->verdict) : "",
-                          number(row.underflow_rate), row.steps, row.skipped, row.last_scale,
-                          row.seconds_per_step);
+      text += fmt::format(
+          "\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name, row.label, row.runs,
+          summary.metric.name, quality.mean, quality.minimum, quality.maximum,
+          row.against_reference ? number(row.against_reference->difference_percent) : "",
+          row.paired ? number(row.paired->lower) : "", row.paired ? number(row.paired->upper) : "",
+          row.against_reference ? analysis::name_of(row.against_reference->verdict) : "",
+          row.casts ? fmt::format("{}", row.casts->underflow_rate()) : "", row.steps, row.skipped,
+          row.last_scale, row.seconds_per_step, row.missing.size());
     }
   }
   return text;
@@ -66,11 +67,12 @@ std::string summary_json(const std::vector<WorkloadSummary>& summaries) {
                                       {"confidence", 0.95},
                                       {"lower", json_number(row.paired->lower)},
                                       {"upper", json_number(row.paired->upper)}};
-      entry["underflow_rate"] = row.underflow_rate ? json_number(*row.underflow_rate) : Json();
+      entry["underflow_rate"] = row.casts ? json_number(row.casts->underflow_rate()) : Json();
       entry["steps"] = row.steps;
       entry["skipped"] = row.skipped;
       entry["last_scale"] = json_number(row.last_scale);
       entry["seconds_per_step"] = json_number(row.seconds_per_step);
+      entry["missing"] = row.missing;
       rows.push_back(std::move(entry));
     }
     json.push_back({{"workload", summary.name},

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "experiments/command_line.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/config.hpp"
+#include "experiments/run_data.hpp"
 #include "numerics/files/run_schema.hpp"
 
 namespace fp16lab::experiments {
@@ -41,7 +44,8 @@ struct SweepVariant {
 
 /// Multiplies out: workload by workload, variant by variant, seed by seed; the variants in their own order, also where
 /// a workload names them. --set comes last and --seed replaces the seeds. Every configuration is validated.
-/// CommandError(usage) on bad, unknown or repeated names.
+/// CommandError(usage) on bad, unknown or repeated names, and for a parameter of loss-scale policies that is given to the
+/// whole sweep, a workload or a variant where none of its runs has a policy with it.
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
                     const CommonOptions& common);
 
@@ -57,8 +61,39 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
                      const std::vector<std::string>& policies = {});
 
+/// What is in a planned run's folder.
+enum class RunState {
+  planned,      ///< nothing that would be lost
+  unfinished,   ///< this run, begun
+  complete,     ///< this run, done by this build of the program
+  other_build,  ///< this run, done by another build: another commit, other changes to it, compiler or flags
+  other_configuration,  ///< a run of another configuration that is complete or has checkpoints
+  unreadable,           ///< a run whose manifest cannot be read
+};
+std::string_view name_of(RunState state);
+
+/// Run by run as the plan has them.
+struct Survey {
+  std::vector<RunState> states;
+  std::vector<RunLength> lengths;  ///< of those that are to be made; zeros for the others
+};
+/// Checks the configuration of every run that is to be made, with its data, network and back end, as the run itself
+/// would, and looks into every folder. CommandError that begins with the run's name.
+Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common);
+
+/// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, or put runs of several
+/// builds beside each other, and `options` do not say so. Tells runs of another build on stderr.
+void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
+                  const CommonOptions& common);
+
+/// Is a run in this state left as it is?
+bool is_kept(RunState state, const SweepOptions& options);
+
 /// Is the run on disk, complete, and made from the same configuration?
 bool is_done(const PlannedRun& run);
+
+/// --force and --mix-builds of the experiments that sweep.
+std::vector<ExperimentFlag> sweep_flags(SweepOptions& options);
 
 struct SweepOutcome {
   std::size_t done_before = 0;
@@ -67,10 +102,12 @@ struct SweepOutcome {
   bool interrupted = false;
 };
 
-/// Carries the plan out, `jobs` child processes (`fp16lab train`) at a time among which the threads are shared, so that
-/// a run that crashes or is killed takes nothing with it. Complete runs with the same configuration are skipped; those
-/// that this version of the program began with it are continued from their newest checkpoint; all others start
-/// afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
-SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, int jobs = 1);
+/// Carries the plan out, some child processes (`fp16lab train`) at a time among which the threads are shared, so that
+/// a run that crashes or is killed takes nothing with it. Before the first one starts, every run is checked (survey,
+/// require_safe), and the plan is written beside the runs (fp16lab::sweep_plan). Complete runs with the same configuration
+/// are skipped; those that this build of the program began with it are continued from their newest checkpoint; all others
+/// start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,
+                           const SweepOptions& options = {});
 
 }  // namespace fp16lab::experiments

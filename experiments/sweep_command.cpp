@@ -13,19 +13,28 @@
 namespace fp16lab::experiments {
 namespace {
 
-void print_plan(const SweepPlan& plan) {
+void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
   fmt::print("run,workload,variant,seed,state\n");
-  for (const PlannedRun& run : plan.runs)
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const PlannedRun& run = plan.runs[i];
     fmt::print("{},{},{},{},{}\n", run.name, run.workload, run.variant, run.config.train.seed,
-               is_done(run) ? "complete" : "planned");
+               name_of(states[i]));
+  }
 }
 
-/// The plan's runs that left a readable folder, whatever came of them.
-std::vector<std::filesystem::path> readable_runs(const SweepPlan& plan) {
-  std::vector<std::filesystem::path> folders;
-  for (const PlannedRun& run : plan.runs)
-    if (is_run_folder(run.folder)) folders.push_back(run.folder);
-  return folders;
+/// The plan's runs: their folders, whatever came of them, and the planned configurations of those that left none.
+struct RunsOfPlan {
+  std::vector<std::filesystem::path> folders, missing;
+};
+RunsOfPlan runs_of(const SweepPlan& plan) {
+  RunsOfPlan runs;
+  for (const PlannedRun& run : plan.runs) {
+    if (is_run_folder(run.folder))
+      runs.folders.push_back(run.folder);
+    else
+      runs.missing.push_back(plan.folder / sweep_plan / (run.name + ".toml"));
+  }
+  return runs;
 }
 
 }  // namespace
@@ -36,25 +45,31 @@ ExitCode run_sweep(const SweepCommand& command) {
     common.out = std::filesystem::path("results") / common.config.stem();
   const SweepPlan plan = load_sweep(common, false, command.policies);
   if (command.dry_run) {
-    print_plan(plan);
+    const Survey found = survey(plan, command.options, common);
+    print_plan(plan, found.states);
+    require_safe(plan, found.states, command.options, common);
     return ExitCode::ok;
   }
 
-  const SweepOutcome outcome = execute_sweep(plan, common, command.jobs);
+  const SweepOutcome outcome = execute_sweep(plan, common, command.options);
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
                        "interrupted; the same command carries on with the runs that are left");
 
-  const std::vector<std::filesystem::path> folders = readable_runs(plan);
+  const auto& [folders, missing] = runs_of(plan);
   if (!folders.empty()) {
-    const reports::RunSet runs = reports::load_runs(folders);
+    const reports::RunSet runs = reports::load_runs(folders, missing);
     std::vector<reports::WorkloadSummary> summaries;
     for (const reports::Workload& workload : runs.workloads)
       summaries.push_back(reports::summarise(runs, workload));
     write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
     write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
-    fmt::print("{}", reports::summary_table(folders));
-    if (command.report) run_report({common, folders});
+    fmt::print("{}", reports::summary_table(runs));
+    if (command.report) {
+      ReportCommand report{.common = common, .runs = folders, .mix_builds = true};  // asked about already
+      report.runs.insert(report.runs.end(), missing.begin(), missing.end());
+      run_report(report);
+    }
   }
   if (!outcome.failed.empty())
     throw CommandError(ExitCode::run_failed,

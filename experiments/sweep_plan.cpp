@@ -2,11 +2,14 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "engine/amp/policies/groups.hpp"
 #include "engine/amp/policies/layerwise.hpp"
 #include "engine/amp/policy.hpp"
+#include "experiments/arguments.hpp"
 #include "experiments/registry.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
@@ -62,8 +65,11 @@ std::vector<std::int64_t> seeds_of(const toml::table& table, const std::string& 
   if (node->is_array())
     for (const toml::node& item : *node->as_array())
       seeds.push_back(item.is_integer() ? item.as_integer()->get() : std::int64_t{-1});
-  if (seeds.empty() || *std::min_element(seeds.begin(), seeds.end()) < 0)
-    fail(line_of(source, *node), "seeds: expected a list of integers, each 0 or more");
+  const bool in_range = std::all_of(seeds.begin(), seeds.end(),
+                                    [](std::int64_t seed) { return seed >= 0 && seed <= largest_count; });
+  if (seeds.empty() || !in_range)
+    fail(line_of(source, *node),
+         fmt::format("seeds: expected a list of integers from 0 to {}", largest_count));
   return seeds;
 }
 
@@ -132,6 +138,14 @@ void add_policies(const std::vector<std::string>& policies, std::vector<SweepWor
   variants.insert(variants.end(), added.begin(), added.end());
 }
 
+/// Has it a section of a run's configuration?
+bool is_run_config(const toml::table& root) {
+  const std::span<const ConfigKey> keys = config_keys();
+  return std::any_of(keys.begin(), keys.end(), [&root](const ConfigKey& key) {
+    return root.contains(key.name.substr(0, key.name.find('.')));
+  });
+}
+
 /// Names become parts of folder names.
 void require_plain_name(const std::string& name, const std::string& where) {
   const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -143,6 +157,40 @@ void require_plain_name(const std::string& name, const std::string& where) {
                      name));
 }
 
+/// Parameters of loss-scale policies as they are given to many runs at once: to the whole sweep, a workload or a variant.
+/// Each must mean something to one of those runs at least, as `replay --set scaler.NAME=VALUE` has it; or to the policy
+/// that the same place chose, where --set put another one in its stead.
+class GivenParameters {
+ public:
+  void add(const std::string& where, const std::string& setting, const RunConfig& config) {
+    const std::string name = policy_parameter_of(setting);
+    if (name.empty()) return;
+    Given& given = given_[{where, name}];
+    if (given.policies.empty()) given.setting = setting;
+    given.policies.push_back(engine::amp::scale_policy(config.scaler.policy).name);
+  }
+  void require_used() const {
+    for (const auto& [key, given] : given_) {
+      const auto& [where, name] = key;
+      const bool used =
+          std::any_of(given.policies.begin(), given.policies.end(), [&name = name](std::string_view policy) {
+            return engine::amp::scale_policy(policy).find(name) != nullptr;
+          });
+      if (used) continue;
+      RunConfig config;
+      config.scaler.policy = given.policies.back();
+      require_policy_parameters(std::vector{given.setting}, config, where);
+    }
+  }
+
+ private:
+  struct Given {
+    std::string setting;
+    std::vector<std::string_view> policies;  ///< of the runs that it is given to
+  };
+  std::map<std::pair<std::string, std::string>, Given> given_;  ///< by place and name
+};
+
 }  // namespace
 
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
@@ -150,8 +198,12 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   SweepPlan plan;
   plan.folder = common.out;
   std::set<std::string> names;
+  GivenParameters parameters;
   for (const SweepWorkload& workload : workloads) {
     require_known_variants(workload, variants);
+    RunConfig alone = workload.config;
+    resolve_scaler_policy(alone, workload.where);
+    const engine::amp::PolicyDescription& own = engine::amp::scale_policy(alone.scaler.policy);
     for (const SweepVariant& variant : variants) {
       if (!joins(workload, variant)) continue;
       const std::vector<std::int64_t> seeds = common.seed ? std::vector{*common.seed} : workload.seeds;
@@ -163,14 +215,26 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         run.folder = plan.folder / run.name;
         run.config = workload.config;
         for (const std::string& setting : variant.set) apply_setting(run.config, setting, variant.where);
+        RunConfig of_variant = run.config;
+        resolve_scaler_policy(of_variant, run.name);
         for (const std::string& setting : common.set) apply_setting(run.config, setting, "--set");
         run.config.train.seed = seed;
+        resolve_scaler_policy(run.config, run.name);
+        for (const auto& [name, value] : workload.config.scaler.parameters)
+          if (value && own.find(name) == nullptr)
+            parameters.add(workload.where, "scaler." + name, run.config);
+        for (const std::string& setting : variant.set) {
+          parameters.add(variant.where, setting, of_variant);
+          parameters.add(variant.where, setting, run.config);
+        }
+        for (const std::string& setting : common.set) parameters.add("--set", setting, run.config);
         validate_config(run.config, run.name);
         if (!names.insert(run.name).second) fail("sweep", fmt::format("the run {} appears twice", run.name));
         plan.runs.push_back(std::move(run));
       }
     }
   }
+  parameters.require_used();
   return plan;
 }
 
@@ -186,6 +250,8 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
   } catch (const std::runtime_error& error) {
     fail("--config", error.what());
   }
+  if (!root.contains("workload") && !root.contains("variant") && is_run_config(root))
+    fail(source, fmt::format("this is the configuration of one run: fp16lab train -c {}", source));
   require_known_keys(root, source, {"workload", "variant"});
 
   std::vector<SweepWorkload> workloads;

@@ -1,7 +1,4 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,18 +6,17 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <system_error>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "experiments/build_info.hpp"
 #include "experiments/child_process.hpp"
+#include "experiments/folder_lock.hpp"
 #include "experiments/interrupt.hpp"
 #include "experiments/progress.hpp"
-#include "experiments/run_backend.hpp"
 #include "experiments/run_data.hpp"
-#include "experiments/run_recorder.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
@@ -29,51 +25,6 @@ namespace fp16lab::experiments {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// The sweep's folder, locked against a second sweep for the life of this object.
-class SweepFolder {
- public:
-  explicit SweepFolder(const std::filesystem::path& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error)
-      throw CommandError(ExitCode::run_failed, fmt::format("--out: {}: cannot make this folder: {}",
-                                                           folder.string(), error.message()));
-    descriptor_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool locked = descriptor_ >= 0 && flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
-    const bool writable = access(folder.c_str(), W_OK | X_OK) == 0;
-    if (locked && writable) return;
-    if (descriptor_ >= 0) close(descriptor_);
-    throw CommandError(writable ? ExitCode::usage : ExitCode::run_failed,
-                       fmt::format("--out: {}: {}", folder.string(),
-                                   writable ? "another sweep is working in it" : "not writable"));
-  }
-  ~SweepFolder() { close(descriptor_); }
-  SweepFolder(const SweepFolder&) = delete;
-  SweepFolder& operator=(const SweepFolder&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
-
-/// Loading also finds unreadable data before the first run starts; runs in a row mostly share theirs.
-class LengthEstimate {
- public:
-  RunLength of(const RunConfig& config) {
-    if (data_ == nullptr || !(config.data == loaded_) || workload_of(config).data != data_->kind ||
-        config.model.context != context_) {
-      data_ = load_data(config);
-      loaded_ = config.data;
-      context_ = config.model.context;
-    }
-    return length_of(config, *data_);
-  }
-
- private:
-  std::unique_ptr<const RunData> data_;
-  DataConfig loaded_;
-  std::int64_t context_ = 0;  ///< what a text was found long enough for
-};
 
 /// The step of the last complete line of a growing steps.csv; 0 before the first.
 std::uint64_t last_step(const std::filesystem::path& folder) {
@@ -114,25 +65,36 @@ class Pace {
   std::map<std::string, std::pair<double, double>> measured_;  ///< work, seconds
 };
 
-/// The manifest of the run in the folder; nothing if there is none of this configuration, or a damaged one.
-std::optional<Manifest> manifest_of(const PlannedRun& run) {
-  if (!is_run_folder(run.folder)) return std::nullopt;
-  try {
-    Manifest manifest = read_manifest(run.folder);
-    if (manifest.config == to_toml(run.config)) return manifest;
-  } catch (const std::runtime_error&) {  // damaged: it is run again
-  }
-  return std::nullopt;
+/// Another build of the program may give other bits; a run is not made of both.
+bool can_continue(const PlannedRun& run, RunState state) {
+  return state == RunState::unfinished && builds_of(read_manifest(run.folder)) == std::vector{build_name()};
 }
 
-/// Another version of the program may give other bits; a run is not made of both.
-bool can_continue(const PlannedRun& run) {
-  const std::optional<Manifest> manifest = manifest_of(run);
-  return manifest && manifest->git_hash == git_hash();
-}
+/// The files beside the runs that say which runs were to be made. Those of an earlier plan go.
+class WrittenPlan {
+ public:
+  explicit WrittenPlan(const SweepPlan& plan) : folder_(plan.folder / sweep_plan) {
+    std::filesystem::create_directories(folder_);
+    std::set<std::filesystem::path> written;
+    for (const PlannedRun& run : plan.runs) {
+      write_file_atomically(file_of(run), to_toml(run.config));
+      written.insert(file_of(run));
+    }
+    std::vector<std::filesystem::path> earlier;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      if (entry.path().extension() == ".toml" && !written.contains(entry.path()))
+        earlier.push_back(entry.path());
+    for (const std::filesystem::path& path : earlier) std::filesystem::remove(path);
+  }
+  std::filesystem::path file_of(const PlannedRun& run) const { return folder_ / (run.name + ".toml"); }
+
+ private:
+  std::filesystem::path folder_;
+};
 
 struct Job {
   const PlannedRun* run;
+  RunState state;
   RunLength length;
 };
 
@@ -145,28 +107,30 @@ struct RunningJob {
 
 class SweepRunner {
  public:
-  SweepRunner(const SweepPlan& plan, const CommonOptions& common, int jobs)
+  SweepRunner(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options)
       : plan_(&plan),
         common_(&common),
-        parallel_(static_cast<std::size_t>(std::max(1, jobs))),
+        options_(options),
+        parallel_(static_cast<std::size_t>(std::max(1, options.jobs))),
         progress_(common.quiet),
         program_(fp16lab_program()) {}
 
   SweepOutcome run() {
-    LengthEstimate estimate;
-    for (const PlannedRun& run : plan_->runs) {
-      if (is_done(run)) {
+    const Survey found = survey(*plan_, options_, *common_);
+    require_safe(*plan_, found.states, options_, *common_);
+    written_.emplace(*plan_);
+    for (std::size_t i = 0; i < plan_->runs.size(); ++i) {
+      const RunState state = found.states[i];
+      if (is_kept(state, options_))
         ++outcome_.done_before;
-        continue;
-      }
-      require_backend(run.config);
-      jobs_.push_back({&run, estimate.of(run.config)});
+      else
+        jobs_.push_back({&plan_->runs[i], state, found.lengths[i]});
     }
     if (outcome_.done_before > 0)
       progress_.message(
           fmt::format("sweep: {} of {} runs are already complete", outcome_.done_before, plan_->runs.size()));
     while (true) {
-      while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start(jobs_[next_++]);
+      while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start_next();
       if (running_.empty()) break;
       reap();
       if (progress_.due()) show();
@@ -177,21 +141,18 @@ class SweepRunner {
   }
 
  private:
-  /// Before the first run starts: throws where a device is asked for that is not here, and says what "auto" takes.
-  void require_backend(const RunConfig& config) {
-    const BackendConfig& backend = config.backend;
-    if (backend.device == "emulated" ||
-        std::find(known_backends_.begin(), known_backends_.end(), backend) != known_backends_.end())
-      return;
-    known_backends_.push_back(backend);
-    const ChosenBackend chosen = choose_backend(config, 1);
-    if (backend.device == "auto") progress_.message(choice_text(chosen.record));
+  /// Where that cannot be done, the sweep ends: the others stop, all at once, before they are waited for.
+  void start_next() {
+    try {
+      start(jobs_[next_++]);
+    } catch (...) {
+      for (RunningJob& running : running_) running.process->stop();
+      throw;
+    }
   }
 
   void start(const Job& job) {
-    const std::filesystem::path config = plan_->folder / "plan" / (job.run->name + ".toml");
-    std::filesystem::create_directories(config.parent_path());
-    write_file_atomically(config, to_toml(job.run->config));
+    const std::filesystem::path config = written_->file_of(*job.run);
     const int threads = std::max(1, common_->threads / static_cast<int>(parallel_));
     const std::vector<std::string> arguments{"train",
                                              "--config",
@@ -200,8 +161,10 @@ class SweepRunner {
                                              job.run->folder.string(),
                                              "--threads",
                                              std::to_string(threads),
+                                             "--name",
+                                             job.run->variant,
                                              "--quiet",
-                                             can_continue(*job.run) ? "--resume" : "--force"};
+                                             can_continue(*job.run, job.state) ? "--resume" : "--force"};
     running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});
   }
 
@@ -260,12 +223,13 @@ class SweepRunner {
 
   const SweepPlan* plan_;
   const CommonOptions* common_;
+  SweepOptions options_;
+  std::optional<WrittenPlan> written_;
   std::size_t parallel_;  ///< jobs at a time
   Progress progress_;
   std::filesystem::path program_;
   std::vector<Job> jobs_;
-  std::vector<BackendConfig> known_backends_;  ///< asked for and found, each once
-  std::size_t next_ = 0;                       ///< the first job that was not started
+  std::size_t next_ = 0;  ///< the first job that was not started
   std::vector<RunningJob> running_;
   Pace pace_;
   SweepOutcome outcome_;
@@ -273,15 +237,10 @@ class SweepRunner {
 
 }  // namespace
 
-bool is_done(const PlannedRun& run) {
-  const std::optional<Manifest> manifest = manifest_of(run);
-  return manifest && is_complete(manifest->state);
-}
-
-SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, int jobs) {
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {
   catch_interrupts();
-  const SweepFolder folder(plan.folder);
-  return SweepRunner(plan, common, jobs).run();
+  const FolderLock lock(plan.folder, "another sweep is working in it");
+  return SweepRunner(plan, common, options).run();
 }
 
 }  // namespace fp16lab::experiments

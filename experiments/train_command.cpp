@@ -1,5 +1,6 @@
 // fp16lab train: one run into one run folder.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +28,7 @@ namespace {
 
 Manifest make_manifest(const TrainCommand& command, const RunConfig& config, const PreparedRun& run) {
   Manifest manifest;
+  manifest.name = command.name;
   manifest.argv = command.common.argv;
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();
@@ -77,9 +79,16 @@ std::filesystem::path default_folder(const CommonOptions& common, const RunConfi
 
 [[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
 
-/// A run that has ended for good says again how.
+constexpr std::string_view way_out = "restore them from a copy, or begin again with --force";
+
+/// A run that has ended for good says again how. CommandError(run_failed) if its records are damaged.
 ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& manifest) {
   const RunFolder run = read_run_folder(folder);
+  if (!run.damage.empty())
+    throw CommandError(
+        ExitCode::run_failed,
+        fmt::format("{}: this run has {}, but its records are damaged: {}; {}", folder.string(),
+                    name_of(manifest.state), fmt::join(run.damage, "; "), way_out));
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
   summary["state"] = name_of(manifest.state);
@@ -208,8 +217,12 @@ RunWriter open_folder(const TrainCommand& command, const std::filesystem::path& 
   Manifest manifest = found->manifest;
   manifest.config = to_toml(config);
   manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
-  return RunWriter::resume(folder, std::move(manifest), found->step(),
-                           found->checkpoint ? found->checkpoint->state_hash() : 0);
+  try {
+    return RunWriter::resume(folder, std::move(manifest), found->step(),
+                             found->checkpoint ? found->checkpoint->state_hash() : 0, found->rows);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::run_failed, fmt::format("--resume: {} ({})", error.what(), way_out));
+  }
 }
 
 void announce(const Continuation& found) {
@@ -292,10 +305,15 @@ ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWri
 RunConfig resolve_config(const CommonOptions& common) { return resolve_config(common, RunConfig{}); }
 
 RunConfig resolve_config(const CommonOptions& common, const RunConfig& base) {
-  RunConfig config = common.config.empty() ? base : load_config(common.config);
+  const RunConfig below = common.config.empty() ? base : load_config(common.config);
+  const std::string source = common.config.empty() ? "configuration" : common.config.string();
+  RunConfig config = below;
   for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
   if (common.seed) config.train.seed = *common.seed;
-  validate_config(config, common.config.empty() ? "configuration" : common.config.string());
+  resolve_scaler_policy(config, source);
+  require_policy_parameters(below, config, source);
+  require_policy_parameters(common.set, config, "--set");
+  validate_config(config, source);
   return config;
 }
 

@@ -22,12 +22,18 @@ void add_train_options(CLI::App& app, TrainArguments& arguments) {
   app.add_flag("--resume", arguments.command.resume,
                "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
                "with its own configuration and the same bits");
+  app.add_option(
+         "--name", arguments.command.name,
+         "What tables and figures call this configuration, before what its settings say; a sweep gives "
+         "its variants' names")
+      ->type_name("NAME");
   app.add_flag(
       "--graph", arguments.graph,
       "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");
   app.add_flag("--explain-overflow", arguments.explain_overflow,
-               "For every overflow the operation that made the first Inf or NaN, and what would have saved "
-               "it: on stderr and in culprits.jsonl, as observe.explain_overflow");
+               "For every overflow the operation that made the first Inf or NaN, and the greatest lower loss "
+               "scale at which the whole step is finite, found by doing its backward passes again: on stderr "
+               "and in culprits.jsonl, as observe.explain_overflow");
   app.add_flag(
          "--live{auto}", arguments.live,
          "Show a panel that is redrawn in place of the progress line: scale, skips, underflow by layer. "
@@ -37,13 +43,15 @@ void add_train_options(CLI::App& app, TrainArguments& arguments) {
   app.add_option(
          "--tensorboard", arguments.command.tensorboard,
          "Write an event file for TensorBoard: scalars of every step, exponents of observed gradients")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty("a folder"));
   app.add_flag("--op-stats", arguments.command.op_statistics,
                "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
                "op_stats.csv in the folder");
   app.add_option("--dump-initial", arguments.command.dump_initial,
                  "Write the initial parameters and buffers as safetensors, then train")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty("a file"));
   app.add_option("--dump-gradients", arguments.dump_gradients,
                  "Write step STEP's batches, weights and unscaled gradients as safetensors")
       ->type_name("STEP FILE")
@@ -62,6 +70,7 @@ TrainCommand finish(const TrainArguments& arguments, const CommonOptions& common
   if (!arguments.dump_gradients.empty()) {
     command.dump_step = step_number("--dump-gradients", arguments.dump_gradients.at(0));
     command.dump_gradients = arguments.dump_gradients.at(1);
+    if (command.dump_gradients.empty()) usage_error("--dump-gradients: '': expected a file");
   }
   return command;
 }

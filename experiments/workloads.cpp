@@ -190,6 +190,7 @@ std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, co
                                 .classes = shape.classes,
                                 .layout = layout_of(config),
                                 .initialization = engine::nn::initialization_from_name(config.model.init),
+                                .batch_norm = config.model.batch_norm,
                                 .seed = seed_of(config)});
 }
 
@@ -310,14 +311,14 @@ constexpr Workload workloads[] = {
      .multiply_adds = lenet_multiply_adds},
     {.name = "charlm_lstm",
      .description =
-         "next-character model: embedding, LSTM, linear head; cross-entropy averaged over characters",
+         "next-byte model of text: embedding, LSTM, linear head; cross-entropy averaged over bytes",
      .data = DataKind::text,
      .loss = LossKind::cross_entropy,
      .metric = Metric::bits_per_character,
      .make_model = make_char_lstm,
      .multiply_adds = char_lstm_multiply_adds},
     {.name = "charlm_transformer",
-     .description = "next-character model: small GPT with causal attention, LayerNorm and a GELU MLP",
+     .description = "next-byte model of text: small GPT with causal attention, LayerNorm and a GELU MLP",
      .data = DataKind::text,
      .loss = LossKind::cross_entropy,
      .metric = Metric::bits_per_character,

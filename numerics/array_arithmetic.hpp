@@ -16,8 +16,7 @@ namespace fp16lab {
 
 // F is Binary16 or BrainFloat16; name it: add<Binary16>(a, b, out). Sizes must agree and threads be at least 1
 // (std::invalid_argument). `out` may be one of the operands, but not overlap it otherwise. Vectorised for the CPU
-// at hand; `threads` changes speed, never bits. The FPU must round to nearest; for BF16, whose subnormals are
-// FP32 subnormals, it must not flush them either (both are the defaults).
+// at hand; `threads` changes speed, never bits.
 
 /// out[i] = a[i] + b[i]
 template <class F>

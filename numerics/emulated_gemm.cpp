@@ -17,6 +17,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/emulated_gemm_kernels.hpp"
 #include "numerics/emulated_gemm_limits.hpp"
+#include "numerics/floating_point_scope.hpp"
 #include "numerics/gemm.hpp"
 #include "numerics/gemm_support.hpp"
 
@@ -206,25 +207,28 @@ class Product {
 
   void run(int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
-    for (std::int64_t column = 0; column < shape_.n; column += n_block) {
-      for (std::int64_t k = 0; k < shape_.k; k += k_step_) {
-        for (std::int64_t row = 0; row < shape_.m; row += m_block) {
-          const Block block{row,
-                            column,
-                            k,
-                            {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
-                             std::min(shape_.k - k, k_step_)}};
-          const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
-          const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
-          if (row == 0) {
+    {
+      const FloatingPointScope scope;
+      for (std::int64_t column = 0; column < shape_.n; column += n_block) {
+        for (std::int64_t k = 0; k < shape_.k; k += k_step_) {
+          for (std::int64_t row = 0; row < shape_.m; row += m_block) {
+            const Block block{row,
+                              column,
+                              k,
+                              {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
+                               std::min(shape_.k - k, k_step_)}};
+            const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
+            const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
+            if (row == 0) {
 #pragma omp for schedule(dynamic) nowait
-            for (std::int64_t i = 0; i < panels; ++i) pack_b(block, i);
-          }
+              for (std::int64_t i = 0; i < panels; ++i) pack_b(block, i);
+            }
 #pragma omp for schedule(dynamic)  // its barrier also ends the packing of B
-          for (std::int64_t i = 0; i < row_blocks; ++i) pack_a(block, i);
+            for (std::int64_t i = 0; i < row_blocks; ++i) pack_a(block, i);
 #pragma omp for schedule(dynamic)
-          for (std::int64_t i = 0; i < panels * row_blocks; ++i)
-            run_tile(block, i % row_blocks, i / row_blocks);
+            for (std::int64_t i = 0; i < panels * row_blocks; ++i)
+              run_tile(block, i % row_blocks, i / row_blocks);
+          }
         }
       }
     }
@@ -309,6 +313,7 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand&
   check_model(model, a, b, format);
   check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;
+  const FloatingPointScope scope;
   const OutputMatrix out{format, c, d, ldd, 1};
   if (shape.k == 0) return copy_accumulators(shape, out);
   if (!has_general_kernel(model)) return scalar_gemm(model, shape, a, b, out);

@@ -9,6 +9,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
 #include "numerics/exponent_count_kernels.hpp"
+#include "numerics/floating_point_scope.hpp"
 #include "numerics/for_each_chunk.hpp"
 #include "numerics/round_pack.hpp"
 
@@ -125,6 +126,7 @@ void for_each_block(std::size_t size, int threads, const Visit& visit, const Mer
   const std::size_t chunks = (size + chunk_size - 1) / chunk_size;
 #pragma omp parallel num_threads(threads) if (threads > 1 && chunks > 1)
   {
+    const FloatingPointScope scope;
     State state;
 #pragma omp for schedule(static)
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {

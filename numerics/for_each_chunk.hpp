@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <initializer_list>
 
+#include "numerics/floating_point_scope.hpp"
+
 namespace fp16lab {
 
 struct NamedSize {
@@ -19,17 +21,23 @@ void check_arrays(const char* function, int threads, std::initializer_list<Named
 /// traffic each.
 inline constexpr std::size_t array_chunk = std::size_t{1} << 18;
 
-/// body(first, count) for pieces that cover [0, n), on `threads` threads.
+/// body(first, count) for pieces that cover [0, n), on `threads` threads, each in a FloatingPointScope.
 template <class Body>
 void for_each_chunk(std::size_t n, int threads, const Body& body) {
   if (threads == 1 ||
       n <= array_chunk) {  // not by an `if` clause: a team of one costs as much as 3000 elements
+    const FloatingPointScope scope;
     if (n > 0) body(std::size_t{0}, n);
     return;
   }
   const std::size_t chunks = (n + array_chunk - 1) / array_chunk;
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (std::size_t i = 0; i < chunks; ++i) body(i * array_chunk, std::min(array_chunk, n - i * array_chunk));
+#pragma omp parallel num_threads(threads)
+  {
+    const FloatingPointScope scope;
+#pragma omp for schedule(static)
+    for (std::size_t i = 0; i < chunks; ++i)
+      body(i * array_chunk, std::min(array_chunk, n - i * array_chunk));
+  }
 }
 
 }  // namespace fp16lab

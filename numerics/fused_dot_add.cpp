@@ -8,6 +8,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
+#include "numerics/floating_point_scope.hpp"
 #include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab {
@@ -261,6 +262,7 @@ std::uint32_t fused_dot_add(const TensorCoreModel& model, OperandFormat a_format
                             std::span<const std::uint32_t> a, OperandFormat b_format,
                             std::span<const std::uint32_t> b, std::uint32_t c) {
   check(model, a_format, a.size(), b_format, b.size());
+  const FloatingPointScope scope;
   return dot_add(model, a.size(), c, [&](std::size_t first, std::size_t count, Decoded* x, Decoded* y) {
     decode_all(model, a_format, a.subspan(first, count), x);
     decode_all(model, b_format, b.subspan(first, count), y);
@@ -274,6 +276,7 @@ float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, st
     throw std::invalid_argument(
         fmt::format("fused_dot_add: this row of model '{}' accumulates in {}, not in f32", model.name,
                     name_of(model.accumulator())));
+  const FloatingPointScope scope;
   return float_from_bits(
       dot_add(model, a.size(), bits_of(c), [&](std::size_t first, std::size_t count, Decoded* x, Decoded* y) {
         decode_all(a.subspan(first, count), x);

@@ -190,7 +190,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<float>> with_canonical_nan(hn::Vec<hn::Scalab
 }
 
 /// FP32 to FP16 by F16C or AVX-512, rounding as `immediate` says. Correctly rounded, subnormal results kept, MXCSR's
-/// rounding and FTZ ignored (but not DAZ); only its NaNs differ from ours.
+/// rounding and FTZ ignored (but not DAZ, which FloatingPointScope keeps off); only its NaNs differ from ours.
 template <int immediate>
 struct NarrowByInstruction {
   HWY_INLINE hn::Vec<CodeTag<Binary16, Binary32>> operator()(hn::Vec<hn::ScalableTag<float>> x) const {

@@ -8,7 +8,9 @@
 namespace fp16lab {
 namespace {
 
-/// Levenshtein distance by dynamic programming, one row at a time.
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+/// Levenshtein distance by dynamic programming, one row at a time. Capitals and small letters are the same.
 std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -16,7 +18,7 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
     std::size_t diagonal = row[0];
     row[0] = i + 1;
     for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t substituted = diagonal + (from[i] == to[j] ? 0 : 1);
+      const std::size_t substituted = diagonal + (lower(from[i]) == lower(to[j]) ? 0 : 1);
       diagonal = row[j + 1];
       row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
     }

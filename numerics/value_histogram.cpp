@@ -10,6 +10,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/convert.hpp"
+#include "numerics/floating_point_scope.hpp"
 #include "numerics/for_each_chunk.hpp"
 #include "numerics/zones.hpp"
 
@@ -130,6 +131,7 @@ void ValueHistogram::add(std::span<const T> values, int threads) {
     const std::size_t blocks = (values.size() + block_size - 1) / block_size;
 #pragma omp parallel num_threads(threads) if (threads > 1 && blocks > 1)
     {
+      const FloatingPointScope scope;
       ValueHistogram mine(edges_);
 #pragma omp for schedule(static) nowait
       for (std::size_t block = 0; block < blocks; ++block)

@@ -7,6 +7,7 @@
 
 #include "numerics/philox.hpp"
 #include "reports/gnuplot.hpp"
+#include "reports/text_fit.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -50,7 +51,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   }
 
   std::vector<LineStyle> styles;
-  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0;
+  std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0, unscaled_seen = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.precision == Precision::fp32) {
       styles.push_back({"#B4B4B4", 8});
@@ -58,7 +59,7 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
     }
     LineStyle style = dashed > most_stacked ? round_style(adaptive_seen / others.size())
                                             : stacked_style(dashed_seen++, dashed);
-    if (configuration.id.scaling == Scaling::none) {
+    if (configuration.id.scaling == Scaling::none && unscaled_seen++ == 0) {
       style.color = lost_color;
     } else if (configuration.id.scaling == Scaling::fixed) {
       const std::size_t shade = fixed <= 1 ? 2 : fixed_seen * (blues.size() - 1) / (fixed - 1);
@@ -107,6 +108,46 @@ std::string slug(std::string_view text) {
   return out.empty() ? "unnamed" : out;
 }
 
+std::string FigureTitle::commands(int figure_height) const {
+  return fmt::format("  set label 901 {} at screen 0.5,screen {:.4f} center noenhanced font \",14\"\n",
+                     quoted, 1 - 18.0 / figure_height);
+}
+
+FigureTitle figure_title(std::string_view text, int width) {
+  constexpr int size = 14, line_height = 19, margin = 24;
+  const std::vector<std::string> lines = wrapped(text, width - margin, size);
+  return {gnuplot_lines(lines), line_height * (static_cast<int>(lines.size()) - 1)};
+}
+
+namespace {
+constexpr int note_size = 11, note_line = 16;
+}
+
+FigureNote::FigureNote(std::string_view text, int width)
+    : lines_(text.empty() ? std::vector<std::string>{} : wrapped(text, width - 24, note_size)) {}
+
+int FigureNote::height() const {
+  return lines_.empty() ? 0 : note_line * static_cast<int>(lines_.size()) + 6;
+}
+
+std::string FigureNote::commands(int figure_height) const {
+  if (lines_.empty()) return {};
+  // A label of several lines hangs from its place.
+  return fmt::format(
+      "  set label 900 {} at screen 0.012,screen {:.4f} left noenhanced font \",{}\" tc rgb \"#555555\"\n",
+      gnuplot_lines(lines_), (height() - 0.5 * note_line) / figure_height, note_size);
+}
+
+std::string coinciding_words(const std::vector<std::vector<std::size_t>>& groups,
+                             const std::vector<std::string>& labels) {
+  std::string words;
+  for (const std::vector<std::size_t>& group : groups) {
+    words += words.empty() ? "Coincide: " : "; ";
+    for (const std::size_t i : group) words += (i == group.front() ? "" : " = ") + labels[i];
+  }
+  return words.empty() ? words : words + ".";
+}
+
 std::string gnuplot_script(std::string_view stem, std::string_view title, int width, int height,
                            std::string_view body) {
   return fmt::format(
@@ -120,7 +161,7 @@ std::string gnuplot_script(std::string_view stem, std::string_view title, int wi
       "  if (kind eq \"svg\") {{\n"
       "    set terminal svg size {},{} dynamic font \"DejaVu Sans,12\" background \"#FFFFFF\"\n"
       "  }} else {{\n"
-      "    set terminal pngcairo size {},{} fontscale 1.9 linewidth 2 pointscale 2 dashlength 2 font "
+      "    set terminal pngcairo size {},{} fontscale 1.5 linewidth 2 pointscale 2 dashlength 2 font "
       "\"DejaVu Sans,12\" "
       "background \"#FFFFFF\"\n"
       "  }}\n"

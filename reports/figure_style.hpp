@@ -51,6 +51,50 @@ inline constexpr std::size_t longest_slug = 96;
 /// longest_slug is cut, and ends with a digest of the whole.
 std::string slug(std::string_view text);
 
+/// A figure's title in as many lines as its width needs.
+struct FigureTitle {
+  std::string quoted;    ///< for gnuplot's multiplot
+  int extra_height = 0;  ///< pixels of the lines behind the first
+  /// For a figure of one plot, whose own title would stand in the middle of the axes, not of the picture.
+  std::string commands(int figure_height) const;
+};
+FigureTitle figure_title(std::string_view text, int width);
+
+/// Small print along a figure's lower edge, in as many lines as it needs.
+class FigureNote {
+ public:
+  FigureNote(std::string_view text, int width);
+  /// Pixels to be added to the figure's height and to its lower margin; 0 without text.
+  int height() const;
+  /// The label, in a figure of `figure_height` pixels in all.
+  std::string commands(int figure_height) const;
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+/// Which of `count` curves are drawn over one another, first ones first; curves that are alone are in no group. `same`
+/// takes two indices.
+template <class Same>
+std::vector<std::vector<std::size_t>> coinciding(std::size_t count, Same same) {
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < count; ++i) {
+    bool found = false;
+    for (std::vector<std::size_t>& group : groups)
+      if (!found && same(group.front(), i)) {
+        group.push_back(i);
+        found = true;
+      }
+    if (!found) groups.push_back({i});
+  }
+  std::erase_if(groups, [](const std::vector<std::size_t>& group) { return group.size() < 2; });
+  return groups;
+}
+
+/// "Coincide: FP32 = FP16 torch; a = b = c." Empty without groups.
+std::string coinciding_words(const std::vector<std::vector<std::size_t>>& groups,
+                             const std::vector<std::string>& labels);
+
 /// A script that runs `body` once for SVG and once for PNG at twice the resolution; width and height in
 /// pixels of the SVG.
 std::string gnuplot_script(std::string_view stem, std::string_view title, int width, int height,

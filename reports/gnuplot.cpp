@@ -63,6 +63,12 @@ std::string gnuplot_string(std::string_view text) {
   return out + "\"";
 }
 
+std::string gnuplot_lines(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += (out.empty() ? "" : ".\"\\n\".") + gnuplot_string(line);
+  return out;
+}
+
 std::string gnuplot_bold(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fp16lab::reports {
 
@@ -14,6 +15,9 @@ std::string run_gnuplot(const std::string& program, const std::filesystem::path&
 
 /// A text as a gnuplot string constant, quotes included.
 std::string gnuplot_string(std::string_view text);
+
+/// Lines, one below the other, as one string expression.
+std::string gnuplot_lines(const std::vector<std::string>& lines);
 
 /// The same in bold, for places with enhanced text: what would be markup there is escaped.
 std::string gnuplot_bold(std::string_view text);

@@ -60,7 +60,7 @@ std::string league_table(const ReplayFile& replay) {
       {"lost L1", false, BestIs::lowest, "the same of the sum of magnitudes"},
       {"lost L2", false, BestIs::lowest, "the same of the root of the sum of squares"},
       {"1 − cosine", false, BestIs::lowest,
-       "at most; of the angle between the gradients and what FP16 keeps of them"},
+       "at most; of the angle between the gradients and what their formats keep of them"},
       {"last scale"}};
   const std::vector<bool> front = league_front(replay);
   std::vector<TableRow> rows;
@@ -97,7 +97,9 @@ std::string section(const ReplayFile& replay, std::size_t index) {
                                  index == 0 ? " id=\"replays\"" : "", html_escape(replay.run));
   html += fmt::format(
       "<p>Every loss-scale policy over the recorded gradients of {}: {} steps, {} of them with "
-      "histograms. {}</p>\n",
+      "histograms. {} A replay is not what training would do: another scale would have skipped other steps, "
+      "and so "
+      "changed the weights and every later gradient.</p>\n",
       html_escape(replay.workload), replay.total_steps, replay.observed_steps,
       replay.exact ? "All of it is exact." : "Where histograms leave something open, both ends are given.");
   html += league_table(replay);

@@ -16,6 +16,7 @@ using analysis::Verdict;
 
 /// Short enough for a column a workload; the words of the verdict stand in each workload's own table.
 TableCell difference_cell(const Metric& metric, const SummaryRow& row) {
+  if (row.is_reference) return {row.final_values.empty() ? "–" : "reference"};
   if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};
   const Verdict verdict = row.against_reference->verdict;
   if (verdict == Verdict::diverged) return {"diverged", {}, false, "diverged"};
@@ -32,11 +33,12 @@ TableCell difference_cell(const Metric& metric, const SummaryRow& row) {
 struct Place {
   std::size_t workload = 0;
   const SummaryRow* row = nullptr;
+  bool fp32 = false;
 };
 
 TableRow league_row(const std::string& label, const std::vector<Place>& places,
                     const std::vector<WorkloadMaterial>& material) {
-  TableRow cells{{{html_escape(pretty(label))}}};
+  TableRow cells{{{html_escape(pretty(label))}}, places.front().row->is_reference};
   std::size_t judged = 0, failed = 0;
   std::uint64_t skipped = 0, steps = 0;
   double slowdown = 0;
@@ -57,15 +59,12 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
     }
     skipped += row.skipped;
     steps += row.steps;
-    // Against the fastest of the workload's rows beside FP32: seconds of different workloads do not add up.
-    double fastest = 0;
-    for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
-      const double seconds = material[w].summary.rows[i].seconds_per_step;
-      const bool fp32 = material[w].workload->configurations[i].id.precision == Precision::fp32;
-      if (!fp32 && seconds > 0 && (fastest == 0 || seconds < fastest)) fastest = seconds;
-    }
-    if (fastest > 0 && row.seconds_per_step > 0) {
-      slowdown += row.seconds_per_step / fastest;
+    // Against FP32's step: seconds of different workloads do not add up.
+    const auto& rows = material[w].summary.rows;
+    const auto reference =
+        std::find_if(rows.begin(), rows.end(), [](const SummaryRow& r) { return r.is_reference; });
+    if (reference != rows.end() && reference->seconds_per_step > 0 && row.seconds_per_step > 0) {
+      slowdown += row.seconds_per_step / reference->seconds_per_step;
       ++timed;
     }
   }
@@ -77,6 +76,7 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
                                                static_cast<double>(skipped) / static_cast<double>(steps)});
   const double mean = timed == 0 ? 0 : slowdown / static_cast<double>(timed);
   cells.cells.push_back(timed == 0 ? TableCell{"–"} : TableCell{fmt::format("{:.2f}×", mean), mean});
+  for (TableCell& cell : cells.cells) cell.judged = !places.front().fp32;
   return cells;
 }
 
@@ -89,9 +89,9 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
   for (std::size_t w = 0; w < material.size(); ++w)
     for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
       const SummaryRow& row = material[w].summary.rows[i];
-      if (material[w].workload->configurations[i].id.precision == Precision::fp32) continue;
       if (places[row.label].empty()) labels.push_back(row.label);
-      places[row.label].push_back({w, &row});
+      places[row.label].push_back(
+          {w, &row, material[w].workload->configurations[i].id.precision == Precision::fp32});
     }
   std::vector<TableColumn> columns{{"configuration", true}};
   for (const WorkloadMaterial& item : material)
@@ -100,12 +100,12 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
         {html_escape(item.workload->name + ", " + item.summary.metric.name), false, BestIs::lowest});
   columns.push_back({"behind or diverged", false, BestIs::lowest, "workloads, of those with a verdict"});
   columns.push_back({"skipped", false, BestIs::lowest, "steps of all runs"});
-  columns.push_back(
-      {"time", false, BestIs::lowest, "a step, against the fastest one beside FP32, mean over workloads"});
+  columns.push_back({"time against FP32", false, BestIs::lowest,
+                     "a step's seconds over those of FP32, mean over workloads"});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
-  if (rows.size() < 2) return "";
+  if (rows.size() < 3) return "";  // FP32 and two that are compared
   return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Difference "
          "of the final "
          "metric to FP32, + or - as it is; “behind” where it is worse by more than three times the spread "

@@ -19,8 +19,9 @@ Json json_number(double value);
 /// Six significant digits: enough to draw with, and half the page.
 Json drawn_numbers(const std::vector<double>& values);
 
-/// A run's recorded histograms for the explorer, thinned to `detail.snapshots` steps, the what-if rates over every
-/// observed step, and zone counts of this library against which the page tests its own arithmetic.
+/// A run's recorded histograms for the explorer, thinned to `detail.snapshots` steps, what the casts did to them, the
+/// tensors' formats, the what-if rates over every observed step, and zone counts of this library against which the page
+/// tests its own arithmetic.
 Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
                     const RunGradients& gradients, const PageDetail& detail);
 

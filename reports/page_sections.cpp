@@ -109,8 +109,8 @@ std::string summary_html(const WorkloadMaterial& material) {
                         pairs,
                         spread,
                         verdict,
-                        {row.underflow_rate ? underflow_text(row, fp32) : "–",
-                         seen(row.underflow_rate.has_value(), row.underflow_rate.value_or(0))},
+                        {row.casts ? underflow_text(row) : "–",
+                         seen(row.casts.has_value(), row.casts.value_or(CastCounts{}).underflow_rate())},
                         {row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
                          static_cast<double>(row.skipped)},
                         {fp32 ? "–" : pretty(scale_text(row.last_scale)), seen(!fp32, row.last_scale)},
@@ -119,13 +119,13 @@ std::string summary_html(const WorkloadMaterial& material) {
     rows.push_back(std::move(cells));
   }
   return fmt::format(
-             "<p class=\"soft\">Final {} against FP32. Spread is the largest minus the smallest seed, the "
+             "<p class=\"soft\">At the end of training: {} against FP32. Spread is the largest minus the smallest seed, the "
              "larger one "
-             "of the two groups. Underflow is the mean share of non-zero gradients that round to zero, at "
-             "the scale of "
-             "each step; in brackets, what FP16 would have lost in an FP32 run. ★ best of its column beside "
-             "FP32; a "
-             "click on a heading sorts.</p>\n",
+             "of the two groups. Underflow is recorded: the share of non-zero gradients that the runs' own "
+             "casts made "
+             "zero, at the scale of each step, over the steps that were recorded; FP32 casts nothing. ★ best of its column beside FP32; a click "
+             "on a "
+             "heading sorts.</p>\n",
              html_escape(summary.metric.name)) +
          html_table(columns, rows);
 }

@@ -32,6 +32,7 @@ std::string computed_by(const RunSet& set) {
   };
   std::vector<Machine> machines;
   for (const Run& run : set.runs) {
+    if (run.missing) continue;
     const Manifest& m = run.folder.manifest;
     const std::optional<BackendRecord>& backend = m.backend;
     // Folders from before there were several back ends say it in their configuration only.
@@ -91,6 +92,7 @@ std::string provenance_section(const RunSet& set) {
   };
   std::vector<Group> groups;
   for (const Run& run : set.runs) {
+    if (run.missing) continue;
     const Manifest& m = run.folder.manifest;
     std::string data;
     for (const DataFile& file : m.data)

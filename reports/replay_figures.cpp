@@ -11,6 +11,7 @@
 #include "reports/league.hpp"
 #include "reports/replay_paths.hpp"
 #include "reports/run_config.hpp"
+#include "reports/text_fit.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -62,8 +63,17 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
   reach(highest);
 
   constexpr int columns = 3;
-  const int rows = (static_cast<int>(policies.size()) + columns - 1) / columns, height = 120 + 150 * rows;
-  const std::string title = fmt::format("What every policy's loss scale would have been, {}", replay.run);
+  constexpr int width = 1150, panel_width = 344;
+  const int rows = (static_cast<int>(policies.size()) + columns - 1) / columns;
+  const std::string text = fmt::format("What every policy's loss scale would have been, {}", replay.run);
+  const FigureTitle title = figure_title(text, width);
+  const FigureNote note(
+      "Line(s): the scale, or its bounds. Shaded: scales that lose at most 1 % of the L1 norm and cannot "
+      "overflow. "
+      "× skipped, ○ perhaps skipped.",
+      width);
+  const int above = 66 + title.extra_height, below = 42 + note.height(),
+            height = above + below + 150 * rows - 40;
   const std::string file = gnuplot_string(stem) + ".\".dat\"";
   std::string plots;
   int block = 2;
@@ -78,7 +88,8 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
     data += fmt::format("# {}\n", policy->label) + path_block(paths.lower) + path_block(paths.upper) +
             skip_block(policy->skipped_lower) + skip_block(possible);
     const int panel = (block - 2) / 4;
-    plots += fmt::format("  set title {} offset 0,-0.6\n", gnuplot_bold(pretty(policy->label)));
+    plots += fmt::format("  set title {} offset 0,-0.6\n",
+                         gnuplot_bold(shortened(pretty(policy->label), panel_width, 12, true)));
     plots += fmt::format("  set format y \"{}\"\n", panel % columns == 0 ? "2^{%.0f}" : "");
     plots += fmt::format("  set format x \"{}\"\n",
                          panel + columns >= static_cast<int>(policies.size()) ? "%.0f" : "");
@@ -97,32 +108,29 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
   }
   low = std::floor(low);
   high = std::ceil(high);
-  const double below = 0.14 * (high - low);  // room for the marks of skipped steps
+  const double room = 0.14 * (high - low);  // for the marks of skipped steps
   std::string body = fmt::format(
       "  set multiplot layout {},{} title {} noenhanced font \",14\" margins 0.06,0.985,{:.4f},{:.4f} "
       "spacing "
       "0.03,{:.4f}\n",
-      rows, columns, gnuplot_string(title), 46.0 / height, 1 - 98.0 / height, 46.0 / height);
-  body += fmt::format(
-      "  set label 1 \"line(s): the scale, or its bounds.  shaded: scales that lose at most 1 % of the L1 "
-      "norm and cannot "
-      "overflow.  × skipped, ○ perhaps skipped.\" at screen 0.06,screen {:.4f} left tc rgb \"#555555\"\n",
-      1 - 44.0 / height);
-  body += fmt::format("  skips = {:.4g}\n  low = {:.4g}\n", low - 0.6 * below, low);
+      rows, columns, title.quoted, static_cast<double>(below) / height,
+      1 - static_cast<double>(above) / height, 46.0 / height);
+  body += note.commands(height);
+  body += fmt::format("  skips = {:.4g}\n  low = {:.4g}\n", low - 0.6 * room, low);
   body += fmt::format(
       "  set key off\n  set xrange [1:{}]\n  set yrange [{:.4g}:{:.4g}]\n  set ytics 8\n  set tics front\n",
-      std::max<std::uint64_t>(2, replay.total_steps), low - below, high + 1);
+      std::max<std::uint64_t>(2, replay.total_steps), low - room, high + 1);
   // The second plot of every panel puts white over what lies below the band.
   body +=
       "  set style fill solid 1.0 noborder\n  set xtics font \"DejaVu Sans,10\"\n  set ytics font \"DejaVu "
       "Sans,10\"\n";
   const std::size_t first_end = plots.find("\n  set title", 1);
-  body += plots.substr(0, first_end) + "\n  unset label 1";
+  body += plots.substr(0, first_end) + "\n  unset label 900";
   if (first_end != std::string::npos) body += plots.substr(first_end);
   body += "  unset multiplot\n";
   write_file_atomically(folder / (stem + ".dat"), data);
-  write_file_atomically(folder / (stem + ".gp"), gnuplot_script(stem, title, 1150, height, body));
-  return {stem, replay.run, title};
+  write_file_atomically(folder / (stem + ".gp"), gnuplot_script(stem, text, width, height, body));
+  return {stem, replay.run, text};
 }
 
 /// Skips, lost L1 and the angle, a dot or a bar from bound to bound; policies in the league's order.
@@ -132,6 +140,7 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
   std::string data = "# place\tskips, bounds\tlost L1 in percent, bounds\t1 - cosine, bounds\n", tics;
   const double floor_percent = 1e-6, floor_angle = 1e-12;  // zeros stand at the left edge of logarithmic axes
   int place = 0;
+  double longest = 0;
   for (const ReplayedPolicy* policy : policies) {
     ++place;
     const auto above = [](double value, double least) { return std::max(value, least); };
@@ -141,17 +150,27 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
         above(1 - policy->cosine.upper, floor_angle), above(1 - policy->cosine.lower, floor_angle));
     std::string label = pretty(policy->label);
     if (is_yardstick(*policy)) label.insert(0, "(").append(")");
+    longest = std::max(longest, text_width(label, 12));
     tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(label), place);
   }
-  const std::string title = fmt::format("Policies replayed on {}: less is better", replay.run);
-  const int height = 120 + 22 * place;
+  const std::string text = fmt::format("Policies replayed on {}: less is better", replay.run);
+  const int names = static_cast<int>(longest) + 24, width = names + 800;
+  const FigureTitle title = figure_title(text, width);
+  const FigureNote note(
+      "Dot: known; bar: from the lower to the upper bound. In parentheses: chosen in hindsight. Nothing lost "
+      "stands at the "
+      "left edge of a logarithmic axis.",
+      width);
+  const int above = 52 + title.extra_height, below = 62 + note.height(), height = above + below + 22 * place;
   const std::string file = gnuplot_string(stem) + ".\".dat\"";
   std::string body = fmt::format(
-      "  set multiplot layout 1,3 title {} noenhanced font \",14\" margins 0.2,0.98,{:.4f},{:.4f} spacing "
+      "  set multiplot layout 1,3 title {} noenhanced font \",14\" margins {:.4f},0.97,{:.4f},{:.4f} spacing "
       "0.04\n"
       "  set key off\n  set yrange [{}.5:0.5]\n  set grid xtics ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n"
       "  set ytics noenhanced ({})\n",
-      gnuplot_string(title), 62.0 / height, 1 - 52.0 / height, place, tics);
+      title.quoted, static_cast<double>(names) / width, static_cast<double>(below) / height,
+      1 - static_cast<double>(above) / height, place, tics);
+  body += note.commands(height);
   const auto panel = [&](std::string_view label, std::string_view axis, int low, std::string_view color) {
     body += fmt::format(
         "  set xlabel \"{0}\"\n  {1}\n"
@@ -161,15 +180,15 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
         label, axis, file, low, low + 1, color);
   };
   panel("skipped steps", "set xrange [0:*]", 2, lost_color);
-  body += "  set ytics 1 format \"\"\n";
+  body += "  unset label 900\n  set ytics 1 format \"\"\n";
   panel("lost L1 (%)",
         "set logscale x\n  set format x \"10^{%L}\"\n  set xrange [1e-6:100]\n  set xtics 1e-6,1e2,100", 4,
         normal_color);
   panel("1 − cosine", "set xrange [1e-12:1]\n  set xtics 1e-12,1e4,1", 6, overflow_color);
   body += "  unset multiplot\n";
   write_file_atomically(folder / (stem + ".dat"), data);
-  write_file_atomically(folder / (stem + ".gp"), gnuplot_script(stem, title, 1000, height, body));
-  return {stem, replay.run, title};
+  write_file_atomically(folder / (stem + ".gp"), gnuplot_script(stem, text, width, height, body));
+  return {stem, replay.run, text};
 }
 
 }  // namespace

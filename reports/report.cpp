@@ -35,9 +35,10 @@ std::optional<std::string> read_chart_js(const ReportOptions& options) {
   }
   try {
     std::string script = read_file(path);
-    // A script element ends at the first "</script"; the library has none, another file given here might.
-    if (script.find("</script") != std::string::npos)
-      throw std::runtime_error(path.string() + " cannot be inlined: it holds </script");
+    // They change where a script element ends; the library has none, another file given here might.
+    for (const char* tag : {"</script", "</SCRIPT", "<!--"})
+      if (script.find(tag) != std::string::npos)
+        throw std::runtime_error(path.string() + " cannot be inlined: it holds " + tag);
     return script;
   } catch (const std::runtime_error& error) {
     tell(options,
@@ -87,7 +88,7 @@ std::string navigation(const PageContent& content, bool has_overview, bool has_g
   for (std::size_t i = 0; i < content.material.size(); ++i)
     link(fmt::format("workload-{}", i), content.material[i].workload->name);
   if (!content.replays.empty()) link("replays", "Policies replayed");
-  if (has_gradients) link("gradients", "Gradients in FP16");
+  if (has_gradients) link("gradients", "Gradients");
   if (!content.set.runs.empty()) link("provenance", "Provenance");
   return html + "</nav>\n";
 }
@@ -107,7 +108,8 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
   if (!set.runs.empty())
-    subtitle += counted(set.runs.size(), "run") + " of " + counted(set.workloads.size(), "workload") + ", ";
+    subtitle += counted(set.runs.size() - set.missing(), "run") + " of " +
+                counted(set.workloads.size(), "workload") + ", ";
   if (!replays.empty()) subtitle += counted(replays.size(), "replay") + ", ";
   subtitle += "written " + utc_now();
   const std::string note =
@@ -139,7 +141,7 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
                                    const std::filesystem::path& out, const ReportOptions& options) {
   const ReportInput input = find_report_input(folders);
-  const RunSet set = input.runs.empty() ? RunSet{} : load_runs(input.runs);
+  const RunSet set = input.runs.empty() ? RunSet{} : load_runs(input.runs, input.missing);
   std::vector<ReplayFile> replays;
   for (const std::filesystem::path& replay : input.replays) replays.push_back(read_replay(replay));
 

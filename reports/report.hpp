@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "reports/run_set.hpp"
+
 namespace fp16lab::reports {
 
 struct ReportOptions {
@@ -28,6 +30,6 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> folder
 
 /// One aligned text table of final quality against FP32 for each workload, with the notes below: what a
 /// terminal shows.
-std::string summary_table(std::span<const std::filesystem::path> runs);
+std::string summary_table(const RunSet& runs);
 
 }  // namespace fp16lab::reports

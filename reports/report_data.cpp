@@ -56,7 +56,7 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
                {"steps", row.steps},
                {"skipped", row.skipped},
                {"last_scale", json_number(row.last_scale)},
-               {"underflow_rate", row.underflow_rate ? json_number(*row.underflow_rate) : Json(nullptr)}};
+               {"underflow_rate", row.casts ? json_number(row.casts->underflow_rate()) : Json(nullptr)}};
   if (row.against_reference) {
     json["mean"] = json_number(row.against_reference->candidate.mean);
     json["difference_percent"] = json_number(row.against_reference->difference_percent);
@@ -96,26 +96,37 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
     const std::string split = evaluation_split(set, *item.workload);
     Json configurations = Json::array();
     std::size_t explored = 0;
+    Json unexplored = Json::array();  // for lack of room
     for (std::size_t i = 0; i < item.workload->configurations.size(); ++i) {
       const Configuration& configuration = item.workload->configurations[i];
       configurations.push_back(configuration_json(set, configuration, item.summary.rows[i], styles[i], split,
                                                   item.summary.metric.quantity, detail));
-      if (!item.gradients[i].snapshots.empty() && explored++ < detail.explorer_runs)
+      if (item.gradients[i].snapshots.empty()) continue;
+      if (explored++ < detail.explorer_runs)
         runs.push_back(gradients_json(*representative(set, configuration), item.workload->name,
                                       configuration.label, item.gradients[i], detail));
+      else
+        unexplored.push_back(pretty(configuration.label));
     }
     workloads.push_back({{"name", item.workload->name},
                          {"metric", item.summary.metric.name},
-                         {"configurations", std::move(configurations)}});
+                         {"configurations", std::move(configurations)},
+                         {"unexplored", std::move(unexplored)}});
   }
   for (const ReplayFile& replay : replays) replayed.push_back(replay_json(replay, detail));
   const Json json = {{"scales", {analysis::min_log2_scale, analysis::max_log2_scale}},
                      {"workloads", std::move(workloads)},
                      {"runs", std::move(runs)},
                      {"replays", std::move(replayed)}};
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  for (std::size_t at = text.find("</"); at != std::string::npos; at = text.find("</", at))
-    text.insert(at + 1, 1, '\\');
+  // In a script element "<!--" and "<script" change where it ends, and "</script" ends it: no '<' is left as it is. In JSON
+  // it only stands in strings.
+  std::string text;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<')
+      text += "\\u003c";
+    else
+      text += c;
+  }
   return text;
 }
 

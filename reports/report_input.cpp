@@ -22,11 +22,21 @@ void add_once(std::vector<std::filesystem::path>& list, const std::filesystem::p
   if (std::none_of(list.begin(), list.end(), same)) list.push_back(path);
 }
 
+/// What the plan of a sweep's folder names and the folder does not hold.
+void add_missing(const std::filesystem::path& folder, ReportInput& input) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / sweep_plan, error))
+    if (entry.path().extension() == ".toml" && !is_run_folder(folder / entry.path().stem()))
+      add_once(input.missing, entry.path());
+  std::sort(input.missing.begin(), input.missing.end());
+}
+
 void search(const std::filesystem::path& folder, int depth, ReportInput& input) {
   const bool run = is_run_folder(folder);
   if (run) add_once(input.runs, folder);
   if (std::filesystem::is_regular_file(folder / replay_name::json))
     add_once(input.replays, folder / replay_name::json);
+  if (!run) add_missing(folder, input);
   // Inside a run only its replays are looked for.
   if (depth == 0) return;
   std::vector<std::filesystem::path> inside;
@@ -46,6 +56,10 @@ ReportInput find_report_input(std::span<const std::filesystem::path> paths) {
   ReportInput input;
   for (const std::filesystem::path& path : paths) {
     std::error_code error;
+    if (path.parent_path().filename() == sweep_plan && std::filesystem::is_regular_file(path, error)) {
+      add_once(input.missing, path);
+      continue;
+    }
     const std::filesystem::path folder = path.filename() == replay_name::json ? path.parent_path() : path;
     if (!std::filesystem::is_directory(folder.empty() ? "." : folder, error))
       throw std::runtime_error(fmt::format("{}: no such run folder, sweep or replay", path.string()));
@@ -53,6 +67,7 @@ ReportInput find_report_input(std::span<const std::filesystem::path> paths) {
     search(folder.empty() ? "." : folder, deepest_search, found);
     for (const std::filesystem::path& run : found.runs) add_once(input.runs, run);
     for (const std::filesystem::path& replay : found.replays) add_once(input.replays, replay);
+    for (const std::filesystem::path& planned : found.missing) add_once(input.missing, planned);
     if (found.runs.empty() && found.replays.empty())
       throw std::runtime_error(fmt::format(
           "{}: neither a run folder (with {}) nor a replay (with {}), nor a folder that holds such",

@@ -48,12 +48,11 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// "f16" -> "FP16", "bf16" -> "BF16".
-std::string format_name(std::string_view dtype) {
-  return dtype == "f16" ? "FP16" : upper(std::string(dtype));
-}
-
 }  // namespace
+
+std::string format_name(std::string_view dtype) {
+  return dtype == "f16" ? "FP16" : dtype == "f32" ? "FP32" : upper(std::string(dtype));
+}
 
 FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
   try {
@@ -88,11 +87,15 @@ ConfigurationId configuration_of(const FlatConfig& config) {
   const std::string policy = policy_of(config);
   id.precision =
       level == "O0" && value_or(config, "amp.to_float", "[]") == "[]" ? Precision::fp32 : Precision::low;
-  id.scaling = policy == "none" ? Scaling::none : policy == "fixed" ? Scaling::fixed : Scaling::adaptive;
+  const bool fixed = policy == "fixed" || policy == "mindspore-fixed";
+  id.scaling = policy == "none" ? Scaling::none : fixed ? Scaling::fixed : Scaling::adaptive;
   if (id.scaling != Scaling::none) id.scale = number_or(config, "scaler.initial_scale", 1.0);
 
   id.label = id.precision == Precision::fp32 ? "FP32" : format_name(value_or(config, "amp.dtype", "f16"));
-  if (id.precision == Precision::low && level != "O1") id.label += " " + level;
+  // Levels mean what their dialect says; torch's O1 is what is meant where nothing is said.
+  const std::string dialect = value_or(config, "amp.dialect", "torch");
+  if (id.precision == Precision::low && dialect != "torch") id.label += " " + dialect;
+  if (id.precision == Precision::low && (level != "O1" || dialect != "torch")) id.label += " " + level;
   switch (id.scaling) {
     case Scaling::none:
       if (id.precision == Precision::low) id.label += " no scaling";

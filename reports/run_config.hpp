@@ -26,7 +26,7 @@ struct ConfigurationId {
   Precision precision = Precision::fp32;
   Scaling scaling = Scaling::none;
   double scale = 1;   ///< the fixed or initial loss scale; 1 without scaling
-  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 torch"
+  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 torch", "FP16 paddle O2 torch"
 };
 ConfigurationId configuration_of(const FlatConfig& config);
 
@@ -43,6 +43,9 @@ FlatConfig workload_settings(const FlatConfig& config);
 
 /// "classifier on fashion-mnist": model.name and data.name.
 std::string workload_name(const FlatConfig& config);
+
+/// A dtype's name for people: "f16" -> "FP16", "f32" -> "FP32", "bf16" -> "BF16", "e5m2" -> "E5M2".
+std::string format_name(std::string_view dtype);
 
 /// "2^3" where `scale` is a power of two, else the shortest decimal.
 std::string scale_text(double scale);

@@ -1,8 +1,9 @@
 #include "reports/run_set.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <map>
 #include <set>
@@ -13,6 +14,13 @@
 namespace fp16lab::reports {
 namespace {
 
+std::uint64_t seed_of(const FlatConfig& config) {
+  const std::string text = value_or(config, "train.seed", "0");
+  std::uint64_t seed = 0;
+  std::from_chars(text.data(), text.data() + text.size(), seed);
+  return seed;
+}
+
 Run load_run(const std::filesystem::path& folder) {
   Run run;
   run.folder = read_run_folder(folder);
@@ -20,8 +28,20 @@ Run load_run(const std::filesystem::path& folder) {
   run.id = configuration_of(run.config);
   const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
   run.name = clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
-  const std::string seed = value_or(run.config, "train.seed", "0");
-  std::from_chars(seed.data(), seed.data() + seed.size(), run.seed);
+  run.seed = seed_of(run.config);
+  return run;
+}
+
+Run missing_run(const std::filesystem::path& planned) {
+  Run run;
+  run.missing = true;
+  run.name = planned.stem().string();
+  run.folder.path = planned.parent_path().parent_path() / planned.stem();
+  run.folder.manifest.config = read_file(planned);
+  run.folder.manifest.state = ExitState::failed;
+  run.config = flatten_toml(run.folder.manifest.config, planned.string());
+  run.id = configuration_of(run.config);
+  run.seed = seed_of(run.config);
   return run;
 }
 
@@ -109,6 +129,12 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
   }
 }
 
+/// "fp32" says what "FP32" says.
+bool same_words(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
 int rank(const ConfigurationId& id) {
   return (id.precision == Precision::fp32 ? 0 : 10) + (id.scaling == Scaling::none    ? 0
                                                        : id.scaling == Scaling::fixed ? 1
@@ -130,6 +156,12 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
       groups[static_cast<std::size_t>(found - settings.begin())].runs.push_back(index);
     }
   }
+  for (Configuration& group : groups) {
+    const std::string& name = runs[group.runs.front()].folder.manifest.name;
+    const bool of_all = std::all_of(group.runs.begin(), group.runs.end(),
+                                    [&](std::size_t run) { return runs[run].folder.manifest.name == name; });
+    if (of_all && !name.empty() && !same_words(name, group.label)) group.label = name + ": " + group.label;
+  }
   std::vector<std::string> variants;
   for (const Configuration& group : groups) {
     const std::string name = common_name(runs, group.runs);
@@ -138,8 +170,9 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
   }
   make_names_unique(groups, &Configuration::label, settings, variants);
   for (Configuration& group : groups)
-    std::stable_sort(group.runs.begin(), group.runs.end(),
-                     [&](std::size_t a, std::size_t b) { return runs[a].seed < runs[b].seed; });
+    std::stable_sort(group.runs.begin(), group.runs.end(), [&](std::size_t a, std::size_t b) {
+      return std::tie(runs[a].missing, runs[a].seed) < std::tie(runs[b].missing, runs[b].seed);
+    });
   std::stable_sort(groups.begin(), groups.end(), [](const Configuration& a, const Configuration& b) {
     return std::make_tuple(rank(a.id), a.id.scale, a.label) <
            std::make_tuple(rank(b.id), b.id.scale, b.label);
@@ -149,7 +182,15 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
 
 void note_run(const Run& run, std::vector<std::string>& notes) {
   for (const std::string& note : run.folder.notes) notes.push_back(run.name + ": " + note);
+  if (run.missing) {
+    notes.push_back(run.name + " is missing: the sweep planned it, but there is no such run");
+    return;
+  }
   const Manifest& manifest = run.folder.manifest;
+  const bool left_out = manifest.state == ExitState::finished && !run.folder.whole;
+  for (const std::string& damage : run.folder.damage)
+    notes.push_back(fmt::format("{} is damaged: {}{}", run.name, damage,
+                                left_out ? "; it is left out of the verdicts" : ""));
   switch (manifest.state) {
     case ExitState::finished:
       break;
@@ -187,10 +228,21 @@ const Configuration* Workload::reference() const {
   return nullptr;
 }
 
-RunSet load_runs(std::span<const std::filesystem::path> folders) {
+std::size_t RunSet::missing() const {
+  return static_cast<std::size_t>(
+      std::count_if(runs.begin(), runs.end(), [](const Run& run) { return run.missing; }));
+}
+
+RunSet load_runs(std::span<const std::filesystem::path> folders,
+                 std::span<const std::filesystem::path> missing) {
   if (folders.empty()) throw std::runtime_error("no run folders to report on");
   RunSet set;
   for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder));
+  for (const Run& run : set.runs)
+    for (std::string& build : builds_of(run.folder.manifest))
+      if (std::find(set.builds.begin(), set.builds.end(), build) == set.builds.end())
+        set.builds.push_back(std::move(build));
+  for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned));
 
   std::vector<FlatConfig> settings;
   std::vector<std::vector<std::size_t>> members;
@@ -215,6 +267,9 @@ RunSet load_runs(std::span<const std::filesystem::path> folders) {
                    [](const Workload& a, const Workload& b) { return a.name < b.name; });
 
   for (const Run& run : set.runs) note_run(run, set.notes);
+  if (set.builds.size() > 1)
+    set.notes.push_back(fmt::format("these runs were made by {} builds, whose bits may differ: {}",
+                                    set.builds.size(), fmt::join(set.builds, "; ")));
   for (const Workload& workload : set.workloads)
     for (const Configuration& configuration : workload.configurations) {
       std::set<std::uint64_t> seeds;

@@ -18,10 +18,12 @@ struct Run {
   ConfigurationId id;
   std::string name;  ///< the folder's own name
   std::uint64_t seed = 0;
+  bool missing = false;  ///< planned by a sweep, but not there: only name, seed and configuration are known
 };
 
-/// Runs that differ in their seed only. `label` is unique within the workload: where two configurations would
-/// share one, the settings in which they differ are appended.
+/// Runs that differ in their seed only. `label` begins with the name that the user gave them, if there is one ("mine:
+/// FP16 torch"), and is unique within the workload: where two configurations would share one, the settings in which they
+/// differ are appended.
 struct Configuration {
   ConfigurationId id;
   std::string label;
@@ -39,12 +41,16 @@ struct Workload {
 struct RunSet {
   std::vector<Run> runs;
   std::vector<Workload> workloads;  ///< by name
-  std::vector<std::string> notes;   ///< unfinished runs, torn lines, repeated seeds
+  std::vector<std::string> notes;  ///< unfinished or missing runs, torn lines, repeated seeds, several builds
+  std::vector<std::string> builds;  ///< fp16lab::builds_of its runs, each once
+  std::size_t missing() const;      ///< how many of `runs`
 };
 
 /// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
-/// does an empty list. Runs that have not finished are kept and noted.
-RunSet load_runs(std::span<const std::filesystem::path> folders);
+/// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`: configurations, as a
+/// sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
+RunSet load_runs(std::span<const std::filesystem::path> folders,
+                 std::span<const std::filesystem::path> missing = {});
 
 /// The run whose gradients stand for a configuration: the first finished one that has histograms, else the
 /// first that has histograms, else nullptr.

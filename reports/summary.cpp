@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <limits>
 
+#include "reports/run_gradients.hpp"
+
 namespace fp16lab::reports {
 namespace {
 
@@ -73,10 +75,10 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   SummaryRow row;
   row.label = configuration.label;
   row.runs = static_cast<int>(configuration.runs.size());
-  double underflow = 0, seconds = 0;
-  std::uint64_t observed = 0;
+  double seconds = 0;
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
+    if (run.missing) row.missing.push_back(run.name);
     if (is_judged(run)) {
       row.final_values.push_back(final_value(run, metric));
       row.final_losses.push_back(final_loss(run, metric));
@@ -85,14 +87,13 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
     for (const StepRow& step : run.folder.steps) {
       row.skipped += step.skipped ? 1 : 0;
       seconds += step.seconds;
-      if (step.underflow_rate) {
-        underflow += *step.underflow_rate;
-        ++observed;
-      }
     }
     row.steps += run.folder.steps.size();
+    if (const std::optional<CastCounts> casts = recorded_casts(run)) {
+      row.casts = row.casts.value_or(CastCounts{});
+      *row.casts += *casts;
+    }
   }
-  if (observed > 0) row.underflow_rate = underflow / static_cast<double>(observed);
   if (row.steps > 0) row.seconds_per_step = seconds / static_cast<double>(row.steps);
   if (const Run& first = set.runs[configuration.runs.front()]; !first.folder.steps.empty())
     row.last_scale = first.folder.steps.back().loss_scale;
@@ -120,9 +121,9 @@ std::string difference_words(const Metric& metric, const SummaryRow& row) {
 }
 
 std::string underflow_words(const SummaryRow& row) {
-  if (!row.underflow_rate) return "";
-  return fmt::format("on average {:.3g} % of its non-zero gradients round to zero",
-                     100 * *row.underflow_rate);
+  if (!row.casts) return "";
+  return fmt::format("its casts made {:.3g} % of the non-zero gradients zero in the steps that were recorded",
+                     100 * row.casts->underflow_rate());
 }
 
 /// More names than these make no sentence.
@@ -152,16 +153,16 @@ std::string skip_words(const WorkloadSummary& summary, const Workload& workload)
     const auto share = [](const SummaryRow* row) {
       return static_cast<double>(row->skipped) / static_cast<double>(row->steps);
     };
-    const auto [least, most] = std::minmax_element(
-        adaptive.begin(), adaptive.end(),
-        [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
+    const auto [least, most] =
+        std::minmax_element(adaptive.begin(), adaptive.end(),
+                            [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
     words = fmt::format("Of {} adaptive policies {} skipped the fewest steps, {} the most. ", adaptive.size(),
                         (*least)->label, (*most)->label);
     adaptive = {*least, *most};
   }
   for (const SummaryRow* row : adaptive)
-    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped, row->steps,
-                         scale_text(row->last_scale));
+    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped,
+                         row->steps, scale_text(row->last_scale));
   return words;
 }
 
@@ -212,11 +213,11 @@ std::string plain_words(const WorkloadSummary& summary, const Workload& workload
     words += fmt::format("With loss scaling, {} {} level with FP32. ", join(close),
                          close.size() == 1 ? "is" : "are");
   if (best_scaled != nullptr)
-    words += fmt::format("Nearest to FP32 is {}: {}{}. ", best_scaled->label,
-                         difference_words(summary.metric, *best_scaled),
-                         best_scaled->underflow_rate
-                             ? fmt::format(", {:.2g} % rounding to zero", 100 * *best_scaled->underflow_rate)
-                             : "");
+    words += fmt::format(
+        "Nearest to FP32 is {}: {}{}. ", best_scaled->label, difference_words(summary.metric, *best_scaled),
+        best_scaled->casts
+            ? fmt::format(", {:.2g} % rounding to zero", 100 * best_scaled->casts->underflow_rate())
+            : "");
   if (!behind.empty()) words += fmt::format("Scaled, but behind FP32 or diverged: {}. ", join(behind));
   if (!open.empty()) words += fmt::format("Without a verdict for lack of seeds: {}. ", join(open));
   words += skip_words(summary, workload);
@@ -226,10 +227,8 @@ std::string plain_words(const WorkloadSummary& summary, const Workload& workload
 
 }  // namespace
 
-std::string underflow_text(const SummaryRow& row, bool fp32) {
-  if (!row.underflow_rate) return "";
-  const std::string rate = fmt::format("{:.3g} %", 100 * *row.underflow_rate);
-  return fp32 ? fmt::format("({})", rate) : rate;
+std::string underflow_text(const SummaryRow& row) {
+  return row.casts ? fmt::format("{:.3g} %", 100 * row.casts->underflow_rate()) : "";
 }
 
 std::string value_text(const Metric& metric, double value) {

@@ -8,6 +8,7 @@
 
 #include "analysis/comparison.hpp"
 #include "analysis/paired_interval.hpp"
+#include "numerics/cast_counts.hpp"
 #include "reports/quantity.hpp"
 #include "reports/run_set.hpp"
 
@@ -23,7 +24,8 @@ struct Metric {
 /// One configuration of one workload.
 struct SummaryRow {
   std::string label;
-  int runs = 0;                      ///< all of them, also unfinished ones
+  int runs = 0;                      ///< all of them, also unfinished and missing ones
+  std::vector<std::string> missing;  ///< names of runs that a sweep planned and that are not there
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
   std::vector<std::uint64_t> seeds;  ///< of final_values
@@ -33,8 +35,9 @@ struct SummaryRow {
   /// Of the metric, candidate minus reference of the same seed; absent unless two seeds or more are in both and every
   /// value is finite.
   std::optional<analysis::PairedInterval> paired;
-  std::optional<double>
-      underflow_rate;  ///< mean over all observed steps and runs, at the scale each step had
+  /// What the casts of its gradients did, counted over all observed steps and runs, each at the scale that its step had.
+  /// Absent where nothing was observed or rounded: FP32 has no rate.
+  std::optional<CastCounts> casts;
   std::uint64_t steps = 0, skipped = 0;  ///< over all runs
   double last_scale = 1;                 ///< of the first run
   double seconds_per_step = 0;           ///< mean over all runs
@@ -55,9 +58,8 @@ WorkloadSummary summarise(const RunSet& set, const Workload& workload);
 
 /// A metric's value for people: "0.0583", "87.41 %", "diverged".
 std::string value_text(const Metric& metric, double value);
-/// "70.5 %"; "(71.3 %)" for an FP32 run, where nothing was rounded to FP16 and the rate is what FP16 would
-/// lose; "" where no gradient was observed.
-std::string underflow_text(const SummaryRow& row, bool fp32);
+/// The recorded underflow rate, "70.5 %"; "" where there is none.
+std::string underflow_text(const SummaryRow& row);
 
 /// Candidate against reference with its sign: "+16.8 %" of a loss, "-0.10 pp" (percentage points) of an
 /// accuracy; "-" if there is no finite difference.

@@ -44,7 +44,7 @@ Cells cells_of(const SummaryRow& row, const Metric& metric, bool fp32) {
     spread = spread_text(metric, *row.against_reference);
     verdict = analysis::name_of(row.against_reference->verdict);
   }
-  cells.insert(cells.end(), {difference, pairs, spread, row.underflow_rate ? underflow_text(row, fp32) : "-",
+  cells.insert(cells.end(), {difference, pairs, spread, row.casts ? underflow_text(row) : "-",
                              fmt::format("{}", row.skipped), fp32 ? "-" : scale_text(row.last_scale),
                              fmt::format("{:.3g}", row.seconds_per_step), verdict});
   return cells;
@@ -52,8 +52,7 @@ Cells cells_of(const SummaryRow& row, const Metric& metric, bool fp32) {
 
 }  // namespace
 
-std::string summary_table(std::span<const std::filesystem::path> runs) {
-  const RunSet set = load_runs(runs);
+std::string summary_table(const RunSet& set) {
   std::string text;
   for (const Workload& workload : set.workloads) {
     const WorkloadSummary summary = summarise(set, workload);
@@ -67,7 +66,7 @@ std::string summary_table(std::span<const std::filesystem::path> runs) {
   if (!text.empty())
     text +=
         "95 % of pairs: Student's interval of the mean difference to the FP32 run of the same seed\n"
-        "(in brackets: what FP16 would have rounded to zero in an FP32 run)\n";
+        "underflow: non-zero gradients that the run's own casts made zero, of those that they took\n";
   for (const std::string& note : set.notes) text += "note: " + note + "\n";
   return text;
 }

@@ -7,10 +7,17 @@ if(NOT FP16LAB_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    # Never "native": the machine that builds often has no GPU. Must be set before enable_language.
+    # Never "native": the machine that builds often has no GPU. Must be set before enable_language. 80 also runs on 8.6 and
+    # 8.9; drivers of newer GPUs translate the PTX of 90 when a kernel is first used, or configure (nvcc >= 12.8) with
+    # -DCMAKE_CUDA_ARCHITECTURES="80-real;90;100-real;120-real", which doubles nvcc's time.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU architectures to compile for")
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "GPU architectures to compile for")
     endif()
+    foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+      if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+        message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}: the kernels need sm_80 or newer")
+      endif()
+    endforeach()
     enable_language(CUDA)
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
       # CMake before 3.25.2 drops CUDA C++20 silently, because it does not know nvcc's flag for it.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/amp/scaler_support.hpp"
+#include "numerics/floating_point_scope.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -170,6 +171,7 @@ void GradScaler::update(const GradientStatistics* statistics) {
 
 double GradScaler::next_scale(const StepState& state, const GradientStatistics* statistics) const {
   if (!checks()) return state.scale;
+  const FloatingPointScope scope;
   StepState next = state;
   const ScalarProgram program = with_statistics(policy_, wants_statistics() ? statistics : nullptr);
   program.function(next, program.parameters.data());

@@ -10,6 +10,7 @@
 
 #include "engine/amp/level.hpp"
 #include "engine/amp/policies/groups.hpp"
+#include "numerics/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -71,12 +72,12 @@ GroupedLayerScaler::Units GroupedLayerScaler::units_of(const ScalePolicy& policy
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (unit_of_group[i] != none) continue;
-    std::string known;
-    for (const Layer& layer : units.layers) known += (known.empty() ? "" : ", ") + layer.weight->name;
+    std::vector<std::string_view> known;
+    for (const Layer& layer : units.layers) known.push_back(layer.weight->name);
     throw std::invalid_argument(
         fmt::format("scaler.groups = \"{}={}\": it matches no weight that an earlier pattern has not taken; "
-                    "the weights are {}",
-                    groups[i].pattern, groups[i].scale, known));
+                    "weights: {}",
+                    groups[i].pattern, groups[i].scale, known_are(groups[i].pattern, known)));
   }
   return units;
 }

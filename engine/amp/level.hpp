@@ -61,8 +61,9 @@ struct LevelRules {
   bool unscales_to_f32 = true;       ///< of low gradients with master weights
   bool low_inputs = false;           ///< floating inputs of the network are cast to low
   bool f32_outputs = false;          ///< outputs of the network are cast to FP32 before the loss
-  std::string_view scaler = "none";  ///< the framework's own default policy at this level
-  std::string_view source = {};      ///< file and function of the framework that says so
+  std::string_view scaler = "none";  ///< the framework's own loss-scale policy at this level
+  bool brings_scaler = false;    ///< the level itself makes that scaler; false: the user does (torch, paddle)
+  std::string_view source = {};  ///< file and function of the framework that says so
 };
 /// std::invalid_argument naming the dialect's levels if it has no such one.
 const LevelRules& level_rules(Dialect dialect, Level level);
@@ -122,6 +123,16 @@ struct AmpPlan {
 /// the nearest known one); an op in both lists; an override without meaning at the level (master_weights at O1, as
 /// apex refuses it); allow_banned outside apex; FP8 operands at O0.
 AmpPlan resolve(const AmpOptions& options);
+
+/// What patterns can name in a network.
+struct NetworkNames {
+  std::vector<std::string> layers;      ///< scopes of its ops: "fc1", "h0.attn.scores", "loss"
+  std::vector<std::string> parameters;  ///< "fc1.weight"
+};
+/// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard or to_float that
+/// matches nothing. Parameters count where the model is low, and at O0, where nothing is to be named; at other levels
+/// they are FP32 whatever a pattern says of them, and only layers count.
+void check_patterns(const AmpPlan& plan, const NetworkNames& names);
 
 /// Does `pattern` match the module path? See AmpOptions.
 bool matches(std::string_view pattern, std::string_view path);

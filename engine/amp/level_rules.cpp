@@ -33,14 +33,14 @@ constexpr LevelRules lists(Level level, Unlisted unlisted, std::string_view scal
 constexpr std::array torch_rules = {
     fp32("torch/amp/autocast_mode.py: autocast(enabled=False)"),
     // torch has no levels; its autocast is what the others call O1.
-    lists(Level::O1, Unlisted::follow, "dynamic", "aten/src/ATen/autocast_mode.h; torch/amp/grad_scaler.py"),
+    lists(Level::O1, Unlisted::follow, "torch", "aten/src/ATen/autocast_mode.h; torch/amp/grad_scaler.py"),
 };
 
 constexpr std::array paddle_rules = {
     fp32("python/paddle/amp/auto_cast.py: amp_guard"),
-    lists(Level::OD, Unlisted::wide, "dynamic",
+    lists(Level::OD, Unlisted::wide, "paddle",
           "python/paddle/amp/amp_lists.py; paddle/fluid/eager/amp_utils.h"),
-    lists(Level::O1, Unlisted::follow, "dynamic",
+    lists(Level::O1, Unlisted::follow, "paddle",
           "python/paddle/amp/amp_lists.py; paddle/fluid/eager/amp_utils.h"),
     LevelRules{
         .level = Level::O2,
@@ -56,7 +56,7 @@ constexpr std::array paddle_rules = {
         // Paddle's own loss follows its inputs: FP16 where logits and labels are, FP32 where the labels are FP32.
         // Here it is FP32 unless low_loss asks for the other, in every dialect.
         .f32_outputs = true,
-        .scaler = "dynamic",
+        .scaler = "paddle",
         .source =
             "python/paddle/amp/auto_cast.py: amp_decorate, need_keep_fp32; amp_lists.py: EXTRA_BLACK_LIST"},
 };
@@ -77,6 +77,7 @@ constexpr LevelRules mindspore_low(Level level, bool norms_f32, std::string_view
           .low_inputs = true,   // network.to_float(float16)
           .f32_outputs = true,  // _OutputTo32
           .scaler = scaler,
+          .brings_scaler = scaler != "none",
           .source = source};
 }
 
@@ -89,7 +90,7 @@ constexpr LevelRules mindspore_o1() {
 constexpr std::array mindspore_rules = {
     fp32("mindspore/train/amp.py: _config_level"),
     mindspore_o1(),
-    mindspore_low(Level::O2, true, "dynamic", "mindspore/train/amp.py: _auto_black_list, _config_level"),
+    mindspore_low(Level::O2, true, "mindspore", "mindspore/train/amp.py: _auto_black_list, _config_level"),
     mindspore_low(Level::O3, false, "none", "mindspore/train/amp.py: auto_mixed_precision, _config_level"),
 };
 
@@ -107,13 +108,20 @@ constexpr LevelRules apex_low(Level level, bool guarded, std::string_view scaler
           .low_inputs = true,
           .f32_outputs = true,
           .scaler = scaler,
+          .brings_scaler = scaler != "none",
           .source = "apex/amp/frontend.py; _initialize.py; _process_optimizer.py"};
+}
+
+constexpr LevelRules apex_o1() {
+  LevelRules rules = lists(Level::O1, Unlisted::follow, "apex", "apex/amp/frontend.py: O1; apex/amp/lists");
+  rules.brings_scaler = true;
+  return rules;
 }
 
 constexpr std::array apex_rules = {
     fp32("apex/amp/frontend.py: O0"),
-    lists(Level::O1, Unlisted::follow, "dynamic", "apex/amp/frontend.py: O1; apex/amp/lists"),
-    apex_low(Level::O2, true, "dynamic"),
+    apex_o1(),
+    apex_low(Level::O2, true, "apex"),
     apex_low(Level::O3, false, "none"),
 };
 

@@ -1,7 +1,9 @@
 // Patterns of module paths.
 #include <algorithm>
+#include <stdexcept>
 
 #include "engine/amp/level.hpp"
+#include "numerics/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -25,6 +27,27 @@ bool matches(std::string_view pattern, std::string_view path) {
       return false;
     }
   }
+}
+
+void check_patterns(const AmpPlan& plan, const NetworkNames& names) {
+  const bool parameters_count = plan.rules.low_model || plan.level == Level::O0;
+  const auto check = [&](std::string_view key, std::string_view pattern) {
+    const auto named = [pattern](const std::string& name) { return matches(pattern, name); };
+    if (std::any_of(names.layers.begin(), names.layers.end(), named)) return;
+    const auto parameter = std::find_if(names.parameters.begin(), names.parameters.end(), named);
+    const std::string what = "amp." + std::string(key) + " = \"" + std::string(pattern) + "\": ";
+    const std::vector<std::string_view> layers(names.layers.begin(), names.layers.end());
+    if (parameter == names.parameters.end())
+      throw std::invalid_argument(what + "no layer or parameter of the network has such a name; layers: " +
+                                  known_are(pattern, layers));
+    if (!parameters_count)
+      throw std::invalid_argument(what + "it names parameters only (" + *parameter + "), which are FP32 at " +
+                                  std::string(name_of(plan.level)) +
+                                  " anyway; name their layers: " + known_are(pattern, layers));
+  };
+  for (const std::string& pattern : plan.excluded) check("excluded", pattern);
+  for (const std::string& pattern : plan.guard) check("guard", pattern);
+  for (const ToFloat& entry : plan.to_float) check("to_float", entry.pattern);
 }
 
 bool matches_any(std::span<const std::string> patterns, std::string_view path) {

@@ -30,26 +30,13 @@ const PolicyEntry& entry_of(std::string_view name) {
 }
 
 /// For policies that move with found_inf.
-void require_checks(const ScalerOptions& options, std::string_view policy) {
-  if (options.drop_overflow_update || policy == "none" || policy == "fixed") return;
+void require_checks(const ScalerOptions& options, const PolicyDescription& policy) {
+  if (options.drop_overflow_update || policy.constant) return;
   throw std::invalid_argument(
       fmt::format("scaler.drop_overflow_update = false: no gradient is checked then, but policy \"{}\" "
                   "answers to overflows; "
                   "use \"fixed\" or \"none\" with it",
                   options.policy));
-}
-
-void require_known(const PolicySettings& settings) {
-  for (const auto& [name, value] : settings) {
-    const auto parameters = policy_parameters();
-    const bool known = std::any_of(parameters.begin(), parameters.end(),
-                                   [&name = name](const PolicyParameter& p) { return p.name == name; });
-    if (known) continue;
-    std::vector<std::string_view> names;
-    for (const PolicyParameter& parameter : parameters) names.push_back(parameter.name);
-    throw std::invalid_argument(
-        fmt::format("scaler.{}: no policy has such a parameter: {}", name, known_are(name, names)));
-  }
 }
 
 Guards guards_of(const PolicyValues& values, PowerOfTwo power_of_two) {
@@ -105,9 +92,9 @@ PolicySettings ScalerOptions::settings() const {
 
 ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicyEntry& entry = entry_of(options.policy);
-  require_checks(options, entry.description.name);
+  require_checks(options, entry.description);
   const PolicySettings settings = options.settings();
-  require_known(settings);
+  for (const auto& [name, value] : settings) require_parameter(nullptr, name);
   const PolicyValues values = values_of(entry.description, settings);
   const Guards guards = guards_of(values, options.power_of_two);
   require_order(guards, values);
@@ -150,6 +137,22 @@ std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
         "below",
         description.name);
   return std::nullopt;
+}
+
+void require_parameter(const PolicyDescription* policy, std::string_view name,
+                       std::span<const std::string_view> besides) {
+  std::vector<std::string_view> known;
+  if (policy != nullptr) {
+    for (const PolicyParameter& parameter : policy->parameters) known.push_back(parameter.name);
+  } else {
+    for (const PolicyParameter& parameter : policy_parameters()) known.push_back(parameter.name);
+  }
+  known.insert(known.end(), besides.begin(), besides.end());
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  throw std::invalid_argument(
+      fmt::format("{} parameter '{}': {}",
+                  policy != nullptr ? fmt::format("policy {} has no", policy->name) : "no policy has a", name,
+                  known_are(name, known)));
 }
 
 const PolicyParameter* PolicyDescription::find(std::string_view parameter) const {

@@ -6,7 +6,8 @@
 //   update(State&, const Params&, const Observation&)   pure, for host and device, no virtual call, no libm
 //   initial(const Params&)                              the State before the first step
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
-//   optional: static constexpr power_of_two_scales = false; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
+//   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const
+//   PolicySettings&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/programs.cu) with its
 // State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
 // engine/amp/policy_table.cpp and that line.
@@ -64,7 +65,7 @@ struct ScalerOptions {
 
   // Of the scaler around the policy (engine/amp/grad_scaler.hpp):
   bool enabled = true;  ///< false: the identity: seed 1, nothing unscaled, checked or skipped
-  /// false (MindSpore; policies none and fixed only): gradients are neither checked nor unscaled, every step is taken,
+  /// false (MindSpore; constant policies only): gradients are neither checked nor unscaled, every step is taken,
   /// and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
   bool drop_overflow_update = true;
   /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler). Not with
@@ -134,7 +135,8 @@ ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistic
 void advance(const ScalePolicy& policy, StepState& step, const Observation& observation);
 
 /// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A parameter that no
-/// policy has is an error with the nearest known name; one that only this policy lacks is ignored.
+/// policy has is an error with the nearest known name; one that only this policy lacks is ignored, so that options may
+/// serve several policies: who takes them from a user asks require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
 /// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing.
@@ -150,6 +152,7 @@ struct PolicyDescription {
       parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
                    ///< finite_guard come last
   bool wants_statistics = false;
+  bool constant = false;   ///< the scale never moves: none, fixed
   bool per_layer = false;  ///< scales of layers move (engine/amp/layer_scaler.hpp), the loss scale does not
   /// false: the rule itself gives other scales, whatever its parameters (statistics, smooth growth).
   bool power_of_two_scales = true;
@@ -166,6 +169,11 @@ struct PolicyAlias {
 std::span<const PolicyAlias> policy_aliases();
 /// What an alias stands for; any other text as it is.
 std::string_view canonical_policy_name(std::string_view name);
+
+/// std::invalid_argument "policy torch has no parameter 'hysteresis': known are ..." with the nearest name. Null stands
+/// for "any policy"; `besides` are names that the caller takes as well.
+void require_parameter(const PolicyDescription* policy, std::string_view name,
+                       std::span<const std::string_view> besides = {});
 
 /// Every parameter name of any policy, once, in order of appearance; ranges joined to the widest.
 std::span<const PolicyParameter> policy_parameters();

@@ -89,6 +89,7 @@ PolicyEntry entry(std::string_view program) {
   if constexpr (requires { Policy::power_of_two_scales; })
     description.power_of_two_scales = Policy::power_of_two_scales;
   if constexpr (requires { Policy::per_layer; }) description.per_layer = Policy::per_layer;
+  if constexpr (requires { Policy::constant; }) description.constant = Policy::constant;
   for (const PolicyParameter& guard : guard_parameters)
     if (!declares(description.parameters, guard.name)) description.parameters.push_back(guard);
   return {.description = std::move(description), .build = &build<Policy>};
@@ -102,9 +103,11 @@ std::span<const PolicyEntry> policy_table() {
       entry<FixedScaling>("policy.fixed"),
       entry<TorchScaling>("policy.torch"),
       entry<PaddleScaling>("policy.paddle"),
+      entry<Paddle22Scaling>("policy.paddle-2.2"),
       entry<PaddleAmpScaling>("policy.paddle-amp-scaler"),
       entry<PaddleStaticScaling>("policy.paddle-static"),
       entry<PaddleStaticLegacyScaling>("policy.paddle-static-legacy"),
+      entry<MindSporeFixedScaling>("policy.mindspore-fixed"),
       entry<MindSporeScaling>("policy.mindspore"),
       entry<MindSporeCellScaling>("policy.mindspore-cell"),
       entry<MindSporeAmpScaling>("policy.mindspore-amp"),

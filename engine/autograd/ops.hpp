@@ -159,7 +159,9 @@ enum class Reduction { none, mean, sum };
 /// target i32 (rows).
 Variable softmax_cross_entropy(const Variable& logits, const Tensor& target,
                                Reduction reduction = Reduction::mean);
-/// -sum over classes of p * log_softmax(x), with p (rows, classes) >= 0; mean: over rows.
+/// -sum over classes of p * log_softmax(x), with p (rows, classes) >= 0; mean: over rows. p need not add up to 1: the
+/// gradient is that of this formula, sum(p) softmax(x) - p, and so 0 where p is. Fused kernels (MindSpore's) return
+/// softmax(x) - p whatever the sum.
 Variable softmax_cross_entropy(const Variable& logits, const Variable& probabilities,
                                Reduction reduction = Reduction::mean);
 /// (prediction - target)^2; mean over *all* elements. Equal shapes, as the four below.

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 
+#include "engine/backend/elementwise_functions.hpp"
 #include "engine/data/idx.hpp"
 #include "numerics/files/sha256.hpp"
+#include "numerics/philox.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
@@ -16,6 +20,12 @@ constexpr DatasetInfo datasets[] = {
     {"fashion-mnist", DataKind::images,
      "Fashion-MNIST (Zalando, 2017): 60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes",
      "dataset-fashion-mnist", 784, 10},
+    {random_images_name, DataKind::images,
+     "1024 images of 32 x 32 normal numbers with labels 0 to 9 drawn at random, from train.seed; evaluated "
+     "on "
+     "the "
+     "training images",
+     "", 1024, 10},
     {"bible-kjv", DataKind::text,
      "King James Bible: 4,404,412 characters, 73 different ones; the last tenth is the test set",
      "bible-kjv"},
@@ -34,7 +44,7 @@ constexpr std::string_view variable = "FP16LAB_DATA";
 const DatasetInfo& dataset_info(std::string_view name) {
   std::string known;
   for (const DatasetInfo& info : datasets) {
-    if (info.kind != DataKind::images) continue;
+    if (info.kind != DataKind::images || info.name == random_images_name) continue;
     if (info.name == name) return info;
     known += (known.empty() ? "" : ", ") + std::string(info.name);
   }
@@ -103,6 +113,41 @@ Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesys
   for (const std::filesystem::path& path : {images, labels})
     dataset.files.push_back({path, sha256_of_file(path)});
   return dataset;
+}
+
+Dataset random_images(std::int64_t count, std::int64_t side, std::int64_t classes, std::uint64_t seed) {
+  if (count < 1 || side < 1 || classes < 1 || classes > 256)
+    throw std::invalid_argument(
+        fmt::format("random images: {} of {} x {} pixels in {} classes: expected at least one image of one "
+                    "pixel, and 1 to 256 classes",
+                    count, side, side, classes));
+  Dataset dataset;
+  dataset.count = count;
+  dataset.features = side * side;
+  dataset.height = dataset.width = side;
+  dataset.classes = classes;
+  const PhiloxStream images{.seed = seed, .stream = stream_id("data.images")};
+  const PhiloxStream labels{.seed = seed, .stream = stream_id("data.labels")};
+  dataset.pixels.resize(static_cast<std::size_t>(count * dataset.features));
+  for (std::size_t i = 0; i < dataset.pixels.size(); ++i) {
+    const float x = functions::normal_from(0.0f, 32.0f, images.word(2 * i), images.word(2 * i + 1));
+    dataset.pixels[i] = static_cast<std::uint8_t>(std::clamp(std::nearbyint(128.0f + x), 0.0f, 255.0f));
+  }
+  dataset.labels.resize(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < dataset.labels.size(); ++i)
+    dataset.labels[i] =
+        static_cast<std::uint8_t>(std::uint64_t{labels.word(i)} * static_cast<std::uint64_t>(classes) >> 32);
+  return dataset;
+}
+
+double label_entropy(const Dataset& dataset) {
+  std::array<double, 256> counts{};
+  for (const std::uint8_t label : dataset.labels) ++counts[label];
+  const auto total = static_cast<double>(dataset.labels.size());
+  double entropy = 0;
+  for (const double count : counts)
+    if (count > 0) entropy -= count / total * std::log(count / total);
+  return entropy;
 }
 
 std::string_view name_of(DataKind kind) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
@@ -40,6 +41,7 @@ struct LoaderOptions {
   std::optional<Layout> layout = {};
   /// Rows and columns added on each of the four sides of an image, of the value that pixel 0 has.
   std::int64_t padding = 0;
+  std::string_view split = "test";  ///< BatchSource::split; a literal
 };
 
 /// Endless batches, epoch after epoch; an incomplete last batch of an epoch is dropped. Which images a batch
@@ -53,6 +55,7 @@ class Loader final : public BatchSource {
 
   std::uint64_t batches_per_epoch() const override;
   std::int64_t rows_per_batch() const override { return options_.batch_size; }
+  std::string_view split() const override { return options_.split; }
   std::int64_t example_count() const { return dataset_->count; }
   Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override;
   /// The images of that batch, by their position in the data set. Valid until the next call.

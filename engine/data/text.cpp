@@ -11,6 +11,7 @@
 
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/sha256.hpp"
+#include "numerics/utf8.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
@@ -57,13 +58,13 @@ std::int64_t checked_window_count(std::span<const std::uint8_t> symbols, const T
   const std::int64_t windows = window_count(size, options.context);
   if (windows == 0)
     throw std::invalid_argument(
-        fmt::format("a text of {} characters is too short for one window of {} + 1", size, options.context));
+        fmt::format("a text of {} bytes is too short for one window of {} + 1", size, options.context));
   if (windows > std::numeric_limits<std::uint32_t>::max())
     throw std::invalid_argument(fmt::format("a text of {} windows: expected fewer than 2^32", windows));
   if (options.batch_size < 1 || options.batch_size > windows)
-    throw std::invalid_argument(fmt::format(
-        "a batch size of {} does not fit a text of {} characters, {} windows of {}: expected 1 to {}",
-        options.batch_size, size, windows, options.context, windows));
+    throw std::invalid_argument(
+        fmt::format("a batch size of {} does not fit a text of {} bytes, {} windows of {}: expected 1 to {}",
+                    options.batch_size, size, windows, options.context, windows));
   return windows;
 }
 
@@ -75,10 +76,11 @@ std::span<const std::uint8_t> Text::training() const {
 std::span<const std::uint8_t> Text::test() const { return std::span(symbols).subspan(training().size()); }
 
 Text make_text(std::string_view bytes) {
-  if (bytes.empty()) throw std::invalid_argument("a text without characters");
+  if (bytes.empty()) throw std::invalid_argument("a text without bytes");
   std::array<bool, 256> present{};
   for (const char c : bytes) present[static_cast<unsigned char>(c)] = true;
   Text text;
+  text.characters = utf8_length(bytes);
   std::array<std::uint8_t, 256> symbol_of{};
   for (std::size_t byte = 0; byte < present.size(); ++byte) {
     if (!present[byte]) continue;
@@ -89,6 +91,15 @@ Text make_text(std::string_view bytes) {
   std::transform(bytes.begin(), bytes.end(), text.symbols.begin(),
                  [&](char c) { return symbol_of[static_cast<unsigned char>(c)]; });
   return text;
+}
+
+double bytes_per_character(const Text& text, std::span<const std::uint8_t> symbols) {
+  const auto begins = [&text](std::uint8_t symbol) {
+    return begins_utf8_character(text.vocabulary.at(symbol));
+  };
+  const auto characters = std::count_if(symbols.begin(), symbols.end(), begins);
+  if (!text.characters || characters == 0) return 1;
+  return static_cast<double>(symbols.size()) / static_cast<double>(characters);
 }
 
 std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols) {

@@ -1,8 +1,9 @@
-// Text for language models over characters: a file, its vocabulary, and windows of it as batches.
+// Text for language models over bytes: a file, its vocabulary, and windows of it as batches.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,11 +16,12 @@
 
 namespace fp16lab::engine::data {
 
-/// A text as symbols (a character is a byte): symbol i stands for the byte `vocabulary[i]`. The vocabulary is the distinct bytes of the
+/// A text as symbols, one a byte: symbol i stands for the byte `vocabulary[i]`. The vocabulary is the distinct bytes of the
 /// whole file in ascending order, so nothing in the test set is unknown.
 struct Text {
   std::vector<std::uint8_t> vocabulary;
   std::vector<std::uint8_t> symbols;
+  std::optional<std::size_t> characters{};  ///< of UTF-8; nothing if the bytes are no UTF-8
   std::vector<SourceFile> files;  ///< the file, and the vocabulary as if it were one
 
   /// First 90 %: floor(9 n / 10) symbols; and the rest.
@@ -29,6 +31,9 @@ struct Text {
 
 /// The text whose bytes are `bytes`; no files. std::invalid_argument if there are none.
 Text make_text(std::string_view bytes);
+/// Bytes of `symbols`, a part of `text`, divided by the characters that begin in it: 1 for ASCII, 3 for Chinese; 1 too for
+/// what is no UTF-8, where every byte counts as a character. 1 for none.
+double bytes_per_character(const Text& text, std::span<const std::uint8_t> symbols);
 /// The bytes that `symbols` stand for. std::out_of_range for a symbol that `text` does not have.
 std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols);
 

@@ -12,8 +12,8 @@ namespace fp16lab::engine::nn {
 
 CausalSelfAttention::CausalSelfAttention(Backend& backend, std::string path, const AttentionOptions& options)
     : path_(std::move(path)),
-      scores_scope_(path_ + ".scores"),
-      weights_scope_(path_ + ".weights"),
+      scores_scope_(add_scope(path_ + ".scores")),
+      weights_scope_(add_scope(path_ + ".weights")),
       options_(options) {
   const std::int64_t features = options.features;
   if (options.heads < 1 || features < 1 || features % options.heads != 0) {

@@ -1,4 +1,4 @@
-// Language models over characters: symbols i32 (B, T) in, logits of the next symbol (B * T, V) out.
+// Language models over bytes of text: symbols i32 (B, T) in, logits of the next symbol (B * T, V) out.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace fp16lab::engine::nn {
 
 Conv2d::Conv2d(Backend& backend, std::string path, const Conv2dOptions& options)
-    : path_(std::move(path)), geometry_(options.geometry) {
+    : path_(add_scope(std::move(path))), geometry_(options.geometry) {
   const auto [rows, columns] = options.kernel;
   if (options.inputs < 1 || options.outputs < 1 || rows < 1 || columns < 1) {
     throw std::invalid_argument("Conv2d " + path_ + ": " + std::to_string(options.inputs) +

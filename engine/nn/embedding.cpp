@@ -6,7 +6,7 @@
 namespace fp16lab::engine::nn {
 
 Embedding::Embedding(Backend& backend, std::string path, const EmbeddingOptions& options)
-    : path_(std::move(path)) {
+    : path_(add_scope(std::move(path))) {
   if (options.symbols < 1 || options.features < 1) {
     throw std::invalid_argument("Embedding " + path_ + ": " + std::to_string(options.symbols) +
                                 " symbols of " + std::to_string(options.features) +

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::array every_initialization = {Initialization::torch_linear,   Initialization::kaiming_uniform,
                                              Initialization::kaiming_normal, Initialization::xavier_uniform,
-                                             Initialization::xavier_normal,  Initialization::normal_002};
+                                             Initialization::xavier_normal,  Initialization::normal_002,
+                                             Initialization::mindspore_lenet};
 
 /// sqrt(numerator / denominator), both roundings IEEE operations (the square root too: IEEE 754-2019, 5.4.1).
 float root_of_ratio(double numerator, std::int64_t denominator) {
@@ -51,6 +52,8 @@ std::string_view name_of(Initialization initialization) {
       return "xavier_normal";
     case Initialization::normal_002:
       return "normal_002";
+    case Initialization::mindspore_lenet:
+      return "mindspore_lenet";
   }
   return "?";
 }
@@ -89,6 +92,8 @@ Tensor initial_weight(Backend& backend, const Shape& shape, Initialization initi
       return normal(root_of_ratio(2.0, fan_in + fan_out));
     case Initialization::normal_002:
       return normal(0.02f);
+    case Initialization::mindspore_lenet:
+      return normal(shape.rank() == 4 ? 0.01f : 0.02f);
   }
   throw std::invalid_argument("initial value of " + std::string(path) + ": unknown initialization " +
                               std::to_string(static_cast<int>(initialization)));

@@ -31,8 +31,16 @@ LeNet5::LeNet5(Backend& backend, const LeNet5Options& options) : options_(option
                                                              .initialization = options.initialization,
                                                              .seed = options.seed}));
   };
+  const auto normalization = [&](const char* path, std::int64_t features) {
+    return options.batch_norm
+               ? &add_child(std::make_unique<BatchNorm>(
+                     backend, path, BatchNormOptions{.features = features, .layout = options.layout}))
+               : nullptr;
+  };
   conv1_ = convolution("conv1", options.channels, conv1_channels);
+  bn1_ = normalization("bn1", conv1_channels);
   conv2_ = convolution("conv2", conv1_channels, conv2_channels);
+  bn2_ = normalization("bn2", conv2_channels);
   fc1_ = linear("fc1", conv2_channels * pooled_side * pooled_side, fc1_outputs);
   fc2_ = linear("fc2", fc1_outputs, fc2_outputs);
   fc3_ = linear("fc3", fc2_outputs, options.classes);
@@ -49,8 +57,12 @@ Variable LeNet5::forward(Tape& tape, const Variable& x) {
                                 expected.to_string());
   }
   const Pool2dGeometry pool{.layout = options_.layout};
-  Variable y = ops::max_pool2d(ops::relu(conv1_->forward(tape, x)), pool);
-  y = ops::max_pool2d(ops::relu(conv2_->forward(tape, y)), pool);
+  const auto stage = [&](Conv2d& convolution, BatchNorm* normalization, const Variable& input) {
+    Variable y = convolution.forward(tape, input);
+    if (normalization != nullptr) y = normalization->forward(tape, y);
+    return ops::max_pool2d(ops::relu(y), pool);
+  };
+  Variable y = stage(*conv2_, bn2_, stage(*conv1_, bn1_, x));
   y = ops::reshape(y, {batch, conv2_channels * pooled_side * pooled_side});
   y = ops::relu(fc1_->forward(tape, y));
   y = ops::relu(fc2_->forward(tape, y));

@@ -6,6 +6,7 @@
 #include "engine/nn/conv2d.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/module.hpp"
+#include "engine/nn/normalization.hpp"
 
 namespace fp16lab::engine::nn {
 
@@ -14,6 +15,7 @@ struct LeNet5Options {
   std::int64_t classes = 10;
   Layout layout = Layout::nchw;
   Initialization initialization = Initialization::torch_linear;
+  bool batch_norm = false;  ///< bn1 and bn2 between the convolutions and their ReLUs
   std::uint64_t seed = 0;
 };
 
@@ -28,6 +30,7 @@ class LeNet5 final : public Module {
  private:
   LeNet5Options options_;
   Conv2d *conv1_, *conv2_;
+  BatchNorm *bn1_ = nullptr, *bn2_ = nullptr;  ///< null: no BatchNorm
   Linear *fc1_, *fc2_, *fc3_;
 };
 

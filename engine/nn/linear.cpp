@@ -5,7 +5,8 @@
 
 namespace fp16lab::engine::nn {
 
-Linear::Linear(Backend& backend, std::string path, const LinearOptions& options) : path_(std::move(path)) {
+Linear::Linear(Backend& backend, std::string path, const LinearOptions& options)
+    : path_(add_scope(std::move(path))) {
   if (options.inputs < 1 || options.outputs < 1) {
     throw std::invalid_argument("Linear " + path_ + ": " + std::to_string(options.inputs) + " inputs and " +
                                 std::to_string(options.outputs) + " outputs; both must be >= 1");

@@ -33,10 +33,10 @@ Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
     layer.weight_hidden = uniform(path_ + ".weight_hh" + suffix, {rows, options.hidden});
     layer.bias_input = uniform(path_ + ".bias_ih" + suffix, {rows});
     layer.bias_hidden = uniform(path_ + ".bias_hh" + suffix, {rows});
-    layer.input_scope = path_ + ".ih" + suffix;
-    layer.hidden_scope = path_ + ".hh" + suffix;
+    layer.input_scope = add_scope(path_ + ".ih" + suffix);
+    layer.hidden_scope = add_scope(path_ + ".hh" + suffix);
     layer.gates_scope = path_ + ".gates" + suffix;
-    layer.cell_scope = path_ + ".cell" + suffix;
+    layer.cell_scope = add_scope(path_ + ".cell" + suffix);
     if (index + 1 < options.layers)
       layer.dropout = &add_child(std::make_unique<Dropout>(path_ + ".dropout" + suffix, options.dropout));
     layers_.push_back(std::move(layer));

@@ -22,6 +22,16 @@ std::vector<Buffer*> Module::buffers() const {
   return all;
 }
 
+std::vector<std::string> Module::scopes() const {
+  std::vector<std::string> all = scopes_;
+  for (const auto& child : children_) {
+    for (std::string& scope : child->scopes()) all.push_back(std::move(scope));
+  }
+  return all;
+}
+
+std::string Module::add_scope(std::string path) { return scopes_.emplace_back(std::move(path)); }
+
 Buffer& Module::add_buffer(std::string path, Tensor initial) {
   buffers_.push_back(std::make_unique<Buffer>(Buffer{std::move(path), std::move(initial)}));
   return *buffers_.back();

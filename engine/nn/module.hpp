@@ -32,12 +32,16 @@ class Module {
   std::vector<Parameter*> parameters() const;
   /// All buffers in the same order.
   std::vector<Buffer*> buffers() const;
+  /// The scopes in which forward passes compute, in the same order: the layers that patterns of amp::AmpOptions name.
+  std::vector<std::string> scopes() const;
 
  protected:
   Module() = default;
   /// Takes ownership; addresses stay valid for the life of the module.
   Parameter& add_parameter(std::string path, Tensor initial);
   Buffer& add_buffer(std::string path, Tensor initial);
+  /// A path that forward() opens a ScopeGuard with to compute, not only to watch; gives it back.
+  std::string add_scope(std::string path);
   template <class Child>
   Child& add_child(std::unique_ptr<Child> child) {
     Child& reference = *child;
@@ -48,6 +52,7 @@ class Module {
  private:
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::string> scopes_;
   std::vector<std::unique_ptr<Module>> children_;
 };
 

@@ -31,7 +31,7 @@ void update_running(Backend& backend, float momentum, float correction, const Te
 }  // namespace
 
 LayerNorm::LayerNorm(Backend& backend, std::string path, std::int64_t features, float epsilon)
-    : path_(std::move(path)), epsilon_(epsilon) {
+    : path_(add_scope(std::move(path))), epsilon_(epsilon) {
   check_features("LayerNorm", path_, features);
   weight_ = &add_parameter(path_ + ".weight", filled(backend, features, 1.0));
   bias_ = &add_parameter(path_ + ".bias", filled(backend, features, 0.0));
@@ -44,7 +44,7 @@ Variable LayerNorm::forward(Tape& tape, const Variable& x) {
 }
 
 BatchNorm::BatchNorm(Backend& backend, std::string path, const BatchNormOptions& options)
-    : path_(std::move(path)), options_(options) {
+    : path_(add_scope(std::move(path))), options_(options) {
   check_features("BatchNorm", path_, options.features);
   weight_ = &add_parameter(path_ + ".weight", filled(backend, options.features, 1.0));
   bias_ = &add_parameter(path_ + ".bias", filled(backend, options.features, 0.0));

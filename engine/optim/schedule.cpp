@@ -6,6 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "numerics/floating_point_scope.hpp"
+
 namespace fp16lab::engine::optim {
 
 namespace {
@@ -28,7 +30,8 @@ void require(bool condition, const std::string& option, Value value, const std::
     throw std::invalid_argument(fmt::format("schedule.{} = {}: must be {}", option, value, range));
 }
 
-double factor_at(const ScheduleOptions& options, std::uint64_t step) {
+/// `drops`: what schedule "step" has come down to.
+double factor_at(const ScheduleOptions& options, std::uint64_t step, double drops) {
   if (step < options.warmup_steps)
     return static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps);
   if (options.name == "cosine") {
@@ -37,19 +40,14 @@ double factor_at(const ScheduleOptions& options, std::uint64_t step) {
     const double half_wave = 0.5 * (1.0 + cos_pi(static_cast<double>(done) / static_cast<double>(length)));
     return options.minimum_factor + (1.0 - options.minimum_factor) * half_wave;
   }
-  double factor = 1.0;
-  if (options.name == "step") {
-    for (std::uint64_t drop = options.step_interval; drop <= step; drop += options.step_interval) {
-      factor *= options.step_factor;
-    }
-  }
-  return factor;
+  return drops;
 }
 
 }  // namespace
 
 std::vector<float> learning_rate_table(const ScheduleOptions& options, double learning_rate,
                                        std::uint64_t steps) {
+  const FloatingPointScope scope;
   require(std::isfinite(learning_rate) && learning_rate >= 0.0, "learning_rate", learning_rate,
           "finite and >= 0");
   if (options.name == "cosine") {
@@ -66,8 +64,10 @@ std::vector<float> learning_rate_table(const ScheduleOptions& options, double le
   }
   const bool flat = options.name == "constant" && options.warmup_steps == 0;
   std::vector<float> table(flat || steps == 0 ? 1 : steps);
+  double drops = 1.0;
   for (std::size_t step = 0; step < table.size(); ++step) {
-    table[step] = static_cast<float>(learning_rate * factor_at(options, step));
+    if (options.name == "step" && step > 0 && step % options.step_interval == 0) drops *= options.step_factor;
+    table[step] = static_cast<float>(learning_rate * factor_at(options, step, drops));
   }
   return table;
 }

@@ -134,10 +134,15 @@ void CheckpointFile::fail(const std::string& what) const {
   throw std::runtime_error(fmt::format("{}: {}", path().string(), printable(what)));
 }
 
-const std::string& CheckpointFile::metadata(const std::string& key) const {
+const std::string* CheckpointFile::find_metadata(const std::string& key) const {
   const auto found = reader_.metadata().find(key);
-  if (found == reader_.metadata().end()) fail(fmt::format("metadata: no {}", key));
-  return found->second;
+  return found == reader_.metadata().end() ? nullptr : &found->second;
+}
+
+const std::string& CheckpointFile::metadata(const std::string& key) const {
+  const std::string* found = find_metadata(key);
+  if (found == nullptr) fail(fmt::format("metadata: no {}", key));
+  return *found;
 }
 
 void CheckpointFile::require_same(const std::string& key, const std::string& here,

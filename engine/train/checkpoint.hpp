@@ -68,6 +68,8 @@ class CheckpointFile {
   std::uint64_t state_hash() const { return state_hash_; }
   /// A metadata value; an error if it is missing.
   const std::string& metadata(const std::string& key) const;
+  /// The same; nullptr if it is missing.
+  const std::string* find_metadata(const std::string& key) const;
 
   /// Loads into the memory of `state`, which says what must be there: every tensor with its shape and type, none
   /// besides, the same policy and optimizer, every digest. Sets state.counters. After an error `state` may be

@@ -24,7 +24,7 @@ namespace {
 void check(const Workload& workload) {
   if (workload.model == nullptr) refuse("Trainer: the workload has no model");
   if (workload.training == nullptr) refuse("Trainer: the workload has no training loader");
-  if ((workload.accuracy || workload.bits_per_character) && workload.loss != LossKind::cross_entropy)
+  if ((workload.accuracy || workload.bytes_per_character > 0) && workload.loss != LossKind::cross_entropy)
     refuse("Trainer: accuracy and bits per character need the cross_entropy loss");
 }
 
@@ -49,6 +49,13 @@ void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
 
 }  // namespace
 
+amp::NetworkNames network_names(const nn::Module& model) {
+  amp::NetworkNames names{.layers = model.scopes(), .parameters = {}};
+  names.layers.emplace_back("loss");  // engine/nn/losses.hpp
+  for (const Parameter* parameter : model.parameters()) names.parameters.push_back(parameter->name);
+  return names;
+}
+
 RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
                            const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer)
@@ -66,6 +73,7 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
   check(groups_, *workload.model);
   if (scaler_.checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
+  amp::check_patterns(autocast_.plan(), network_names(*workload.model));
   amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
   for (const OptimizerGroup& group : groups_) {
     optimizers_.push_back(optim::make_optimizer(backend, group.parameters, optimizer, train.steps,
@@ -108,6 +116,7 @@ void RunIteration::begin(std::uint64_t number, bool names_overflows) {
   for (auto& names : names_) names.reset();
   for (CountedGradients& counted : counted_) counted.clear();
   if (rescue_.attempts > 0) rescue_ = {};
+  finite_scale_.reset();
   if (finder_ != nullptr) finder_->clear();
   if (layer_scaler_ != nullptr) layer_scaler_->begin_iteration();
   const Norms norms{
@@ -301,6 +310,7 @@ void RunIteration::record_loss(const Variable& loss) {
 }
 
 void RunIteration::backward(const Variable& loss, BackwardOptions options, int which) {
+  if (trial_) return try_backward(loss, options);
   const Tensor seed = per_loss_ ? per_loss_->seed(which, loss.dtype()) : scaler_.seed(loss.dtype());
   if (loss.dtype() != DType::f32) note_loss_overflow(loss.tensor(), seed);
   tape_.backward(loss, seed, options);
@@ -337,6 +347,10 @@ void RunIteration::unscale(optim::Optimizer& optimizer) {
 }
 
 void RunIteration::clip(optim::Optimizer& optimizer) {
+  clip(optimizer, options_.clip_norm, options_.clip_value);
+}
+
+void RunIteration::clip(optim::Optimizer& optimizer, double max_norm, double max_value) {
   const auto slot = static_cast<std::size_t>(optimizer.index());
   if (scaler_.enabled() && !scaler_.checks()) {
     // Gradients keep their scale until the optimizer divides; clipping them is refused above, their norm is known.
@@ -344,9 +358,9 @@ void RunIteration::clip(optim::Optimizer& optimizer) {
     backend_->run({.name = "train.unscale_norm", .function = &unscale_norm_program, .parameters = {}}, step_);
   } else {
     const amp::Scaler& scaler = per_loss_ ? static_cast<const amp::Scaler&>(*per_loss_) : scaler_;
-    optim::clip_grad_norm(*backend_, scaler, optimizer, options_.clip_norm, step_);
-    if (options_.clip_value > 0 && names_overflows_) keep_names(slot);
-    optim::clip_grad_value(*backend_, scaler, optimizer, options_.clip_value);
+    optim::clip_grad_norm(*backend_, scaler, optimizer, max_norm, step_);
+    if (max_value > 0 && names_overflows_) keep_names(slot);
+    optim::clip_grad_value(*backend_, scaler, optimizer, max_value);
   }
   if (optimizers_.size() > 1) {
     const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
@@ -357,6 +371,13 @@ void RunIteration::clip(optim::Optimizer& optimizer) {
 }
 
 void RunIteration::step(optim::Optimizer& optimizer) {
+  const bool unscaled = per_loss_ ? per_loss_->stage(optimizer) == amp::PerLossScaler::Stage::combined
+                                  : scaler_.stage(optimizer) == amp::GradScaler::Stage::unscaled;
+  // The scaler would unscale by itself; layers' scales, the dump and grad_norm would then not learn of these gradients.
+  if (!unscaled) {
+    unscale(optimizer);
+    clip(optimizer, 0, 0);
+  }
   if (per_loss_) {
     per_loss_->step(optimizer);
   } else {

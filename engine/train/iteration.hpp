@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,7 +53,8 @@ class RunIteration final : public Iteration {
   void collect(int which, std::initializer_list<std::size_t> groups) override;
   void unscale(optim::Optimizer& optimizer) override;
   void clip(optim::Optimizer& optimizer) override;
-  bool keeps_graphs() const override { return rescue_limit_ > 0; }
+  bool keeps_graphs() const override { return rescue_limit_ > 0 || explains_scales(); }
+  void find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward) override;
   bool rescue(optim::Optimizer& optimizer) override;
   void step(optim::Optimizer& optimizer) override;
 
@@ -76,6 +78,8 @@ class RunIteration final : public Iteration {
   }
   /// Of the last iteration: `attempts` is 0 where nothing was done again.
   const Rescue& last_rescue() const { return rescue_; }
+  /// OverflowRecord::finite_scale of the last iteration.
+  std::optional<double> finite_scale() const { return finite_scale_; }
   /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss it waits.
   std::optional<std::string> policy_stop(const StepState& state) const;
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that recorded
@@ -128,6 +132,13 @@ class RunIteration final : public Iteration {
 
  private:
   bool dumping() const { return dumps(number_); }
+  /// Are overflows explained, and is there one scale to be found?
+  bool explains_scales() const { return finder_ != nullptr && !per_loss_ && layer_scaler_ == nullptr; }
+  void try_backward(const Variable& loss, const BackwardOptions& options);
+  /// At this scale instead of the scaler's, unwatched and uncounted: does nothing overflow?
+  bool is_finite_at(double scale, optim::Optimizer& optimizer, const std::function<void()>& backward);
+  /// Limits of 0 only note the norm.
+  void clip(optim::Optimizer& optimizer, double max_norm, double max_value);
   data::Batch take_batch(std::uint64_t number, std::int64_t micro_batch);
   /// The casts at the ends of the network are the level's, as those that op lists ask for.
   void count_cast(DType dtype);
@@ -171,6 +182,13 @@ class RunIteration final : public Iteration {
   amp::GradientStatistics statistics_;  ///< scratch
   std::uint64_t rescue_limit_ = 0;      ///< scaler.rescue
   Rescue rescue_;                       ///< of this iteration
+  std::optional<double> finite_scale_;  ///< likewise
+  /// A backward pass that is only tried.
+  struct Trial {
+    double scale = 1;
+    bool finite = true;  ///< the product of S and every loss of 16 bits
+  };
+  std::optional<Trial> trial_;
 };
 
 }  // namespace fp16lab::engine

@@ -1,8 +1,11 @@
 // RunIteration: the statistics that policies decide by, and backward passes that are done again.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "engine/amp/layer_scaler.hpp"
 #include "engine/train/iteration.hpp"
@@ -16,8 +19,7 @@ void check_rescue(const amp::ScalerOptions& scaler, const TrainingMethod& method
     throw std::invalid_argument(fmt::format("scaler.rescue = {}{}", scaler.rescue, why));
   };
   if (scaler.rescue < 0 || scaler.rescue > 1000) refuse(": must be from 0 to 1000");
-  const std::string_view policy = amp::scale_policy(scaler.policy).name;
-  if (policy == "none" || policy == "fixed")
+  if (amp::scale_policy(scaler.policy).constant)
     refuse(
         fmt::format(" with scaler.policy = \"{}\": its scale never goes down, so that there is nothing to "
                     "try; expected a dynamic policy, or 0",
@@ -43,7 +45,7 @@ const amp::GradientStatistics* RunIteration::statistics() {
 }
 
 bool RunIteration::rescue(optim::Optimizer& optimizer) {
-  if (!keeps_graphs() || rescue_.attempts == rescue_limit_) return false;
+  if (rescue_.attempts == rescue_limit_) return false;
   const StepState state = backend_->read_step_state(step_);
   if (state.found_inf[static_cast<std::size_t>(optimizer.index())] == 0.0f || !std::isfinite(mean_loss()))
     return false;
@@ -63,6 +65,74 @@ bool RunIteration::rescue(optim::Optimizer& optimizer) {
   if (log_ != nullptr) log_->clear();
   if (dumping()) dump_->forget_gradients();
   return true;
+}
+
+void RunIteration::try_backward(const Variable& loss, const BackwardOptions& options) {
+  Tensor seed = backend_->empty(Shape{}, DType::f32);
+  backend_->fill(seed, trial_->scale);
+  if (loss.dtype() != DType::f32) {
+    Tensor narrow = backend_->empty(Shape{}, loss.dtype());
+    backend_->cast(seed, narrow);
+    seed = narrow;
+    Tensor scaled = backend_->empty(loss.tensor().shape(), loss.dtype());
+    backend_->binary(BinaryOp::multiply, loss.tensor(), seed, scaled);
+    ExponentHistogram counts;
+    backend_->histogram(scaled, counts);
+    trial_->finite = trial_->finite && counts.infinite + counts.nan == 0;
+  }
+  tape_.backward(loss, seed, options);
+}
+
+bool RunIteration::is_finite_at(double scale, optim::Optimizer& optimizer,
+                                const std::function<void()>& backward) {
+  trial_ = Trial{.scale = scale};
+  optimizer.clear_gradients();
+  backward();
+  const bool finite = trial_->finite && scaler_.nonfinite_parameters(optimizer).empty();
+  trial_.reset();
+  return finite;
+}
+
+void RunIteration::find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward) {
+  if (!explains_scales()) return;
+  const StepState state = backend_->read_step_state(step_);
+  const bool overflowed =
+      state.found_inf[static_cast<std::size_t>(optimizer.index())] != 0.0f || state.loss_overflow != 0.0f;
+  if (!overflowed || !std::isfinite(state.scale) || !std::isfinite(mean_loss())) return;
+  // S 2^-most is the lowest scale from 2^least_tried_exponent on.
+  const int most = std::ilogb(state.scale) - least_tried_exponent;
+  if (most < 1) return;
+  struct Gradient {
+    Tensor tensor;
+    bool there = false;
+  };
+  std::vector<Gradient> gradients;
+  for (Parameter* const parameter : optimizer.parameters())
+    gradients.push_back({std::exchange(parameter->gradient, {}), parameter->has_gradient});
+  tape_.set_value_watcher(nullptr);
+  tape_.set_observer(nullptr);
+
+  const auto finite_at = [&](int k) {
+    return is_finite_at(std::ldexp(state.scale, -k), optimizer, backward);
+  };
+  int overflows = 0, finite = 0;  // largest and smallest k that are known to
+  while (finite == 0 && overflows < most) {
+    const int k = std::min(2 * overflows + 1, most);
+    (finite_at(k) ? finite : overflows) = k;
+  }
+  while (finite - overflows > 1) {
+    const int k = overflows + (finite - overflows) / 2;
+    (finite_at(k) ? finite : overflows) = k;
+  }
+  finite_scale_ = finite == 0 ? 0.0 : std::ldexp(state.scale, -finite);
+
+  tape_.set_value_watcher(finder_);
+  tape_.set_observer(log_);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    Parameter* const parameter = optimizer.parameters()[i];
+    parameter->gradient = std::move(gradients[i].tensor);
+    parameter->has_gradient = gradients[i].there;
+  }
 }
 
 }  // namespace fp16lab::engine

@@ -1,5 +1,7 @@
 #include "engine/train/method.hpp"
 
+#include <functional>
+
 namespace fp16lab::engine {
 
 std::vector<OptimizerGroup> TrainingMethod::groups(nn::Module& model) const {
@@ -28,8 +30,12 @@ void Supervised::run(Iteration& iteration) {
     }
   }
   iteration.unscale(optimizer);  // detect
-  while (iteration.rescue(optimizer)) {
+  const auto backward_again = [&] {
     for (const Variable& part : kept) iteration.backward(part, options);
+  };
+  iteration.find_finite_scale(optimizer, std::ref(backward_again));  // by reference: no allocation
+  while (iteration.rescue(optimizer)) {
+    backward_again();
     iteration.unscale(optimizer);
   }
   if (options.retain_graph) iteration.tape().reset();

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -78,10 +79,16 @@ class Iteration {
   /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to be done
   /// again? Only where the method is rescuable().
   virtual bool keeps_graphs() const { return false; }
+  /// Behind the first unscale: where this step overflowed and is to be explained, calls `backward`, which calls
+  /// Iteration::backward for every loss again, until it knows the greatest lower scale at which the step does not
+  /// overflow (engine/train/rescue.hpp). Gradients, and all else that the step goes on with, are left as they were.
+  virtual void find_finite_scale(optim::Optimizer& /*optimizer*/, const std::function<void()>& /*backward*/) {
+  }
   /// Behind unscale: should the step's backward passes be done again, at a lower scale (engine/train/rescue.hpp)? Then the
   /// policy has decided that scale and gradients are cleared: call backward for every loss again, and unscale.
   virtual bool rescue(optim::Optimizer& /*optimizer*/) { return false; }
-  /// apply, or skip: the scaler's step, which unscales first where that was not done.
+  /// apply, or skip: the scaler's step. Where the method has not called unscale, that is done first, and the norm is
+  /// noted; nothing is clipped.
   virtual void step(optim::Optimizer& optimizer) = 0;
 };
 

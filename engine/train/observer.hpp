@@ -110,10 +110,13 @@ struct OverflowRecord {
   /// Above 0: all of the above but the skipped optimizers is of the step's first backward pass, which was done again so
   /// often.
   std::uint64_t rescue_attempts = 0;
-  double rescue_scale = 1;                     ///< S of the last one
-  bool rescued = false;                        ///< which did not overflow: the step was taken
-  bool explained = false;                      ///< somebody looked for culprits
-  std::vector<OverflowCulprit> culprits = {};  ///< at most one a pass, in the order in which they happened
+  double rescue_scale = 1;  ///< S of the last one
+  bool rescued = false;     ///< which did not overflow: the step was taken
+  bool explained = false;                       ///< somebody looked for culprits
+  std::vector<OverflowCulprit> culprits = {};   ///< at most one a pass, in the order in which they happened
+  /// Where it was tried (Iteration::find_finite_scale): the greatest S 2^-k, k >= 1, at which the step's backward passes
+  /// gave finite gradients only; 0: none did, down to 2^-24.
+  std::optional<double> finite_scale = {};
 };
 
 struct EvaluationRecord {
@@ -121,7 +124,7 @@ struct EvaluationRecord {
   std::string_view split;  ///< "train" or "test"
   double loss = 0;
   std::optional<double> accuracy;
-  std::optional<double> bits_per_character;  ///< of language models: loss / ln 2
+  std::optional<double> bits_per_character;  ///< of language models: loss / ln 2 * bytes of a character
 };
 
 struct TrainingState;  // engine/train/checkpoint.hpp
@@ -144,7 +147,8 @@ class TrainObserver {
   /// Should overflows be told with the names of what overflowed? Finding them costs time, in steps with one only.
   virtual bool wants_overflows() { return false; }
   /// With wants_overflows: and with what made them? Asked before every step. Every value of the step is looked at
-  /// then, which costs time (train.graph or not, the step is done verb by verb) and changes no bit.
+  /// then, and the backward passes of one that overflowed are done again (OverflowRecord::finite_scale), for which
+  /// graphs are kept: that costs time and memory (train.graph or not, the step is done verb by verb) and changes no bit.
   virtual bool wants_culprits() { return false; }
   /// Before on_step, for a step in which gradients or the loss overflowed.
   virtual void on_overflow(const OverflowRecord& /*record*/) {}

@@ -10,6 +10,10 @@
 // (train.accumulate = n: up to n times the activations), and the host waits for found_inf in every step. An overflow
 // costs a backward pass instead of a step.
 //
+// The same means answer which scale would have been low enough, where overflows are explained: the backward passes are
+// done again at S/2, S/8, S/128 ... until all gradients are finite, then in between, and nothing of it is kept
+// (RunIteration::find_finite_scale). A gradient that overflows at one scale overflows at twice that.
+//
 // When it is not tried: the policy would not go below S (it forgives this overflow, or is at its floor), for the same
 // pass would overflow in the same way; the loss is not finite, for then every gradient is, at any scale.
 #pragma once
@@ -32,6 +36,9 @@ struct Rescue {
   std::vector<std::string>
       parameters{};  ///< whose gradients of the first were not finite, where names are wanted
 };
+
+/// The lowest scale that is tried for an explanation: no gradient of use is above 65504 2^24.
+inline constexpr int least_tried_exponent = -24;
 
 /// std::invalid_argument "scaler.rescue = N: ..." where it cannot be had: a policy whose scale does not answer to
 /// overflows, several losses' scales, a method that has not been written for it.

@@ -31,7 +31,7 @@ void save_weights(const std::filesystem::path& path, Backend& backend, const nn:
 /// What one iteration computed, for `train --dump-gradients`:
 ///   NAME                             the parameter's gradient, summed over the micro-batches, behind unscale and before
 ///                                    clipping, in the dtype that unscale leaves. Left out where the backward did not
-///                                    reach it, and where the method left unscaling to GradScaler::step
+///                                    reach it
 ///   parameter.NAME                   its value in this iteration, before the update
 ///   batch.I.inputs, batch.I.targets  of micro-batch I, counted from 0
 ///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or 1),

@@ -14,6 +14,7 @@
 
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/losses.hpp"
+#include "numerics/floating_point_scope.hpp"
 #include "numerics/philox.hpp"
 
 namespace fp16lab::engine {
@@ -68,6 +69,26 @@ std::string optimizers_text(RunIteration& parts) {
   return text;
 }
 
+RunSettings settings_of(const TrainOptions& train, const AmpOptions& amp, const ScalerOptions& scaler,
+                        const OptimizerOptions& optimizer) {
+  const amp::PolicySettings given = amp::make_scale_policy(scaler).values;
+  const auto bound = [&given](const char* name) {
+    const auto found = given.find(name);
+    return found == given.end() || !std::isfinite(found->second) ? 0.0 : found->second;
+  };
+  return {.fp32 = amp.level == Level::O0,
+          .learning_rate = optimizer.learning_rate,
+          .adaptive = optimizer.name != "sgd",
+          .optimizer_scale = optimizer.loss_scale,
+          .clips_norm = train.clip_norm > 0,
+          .sums_micro_batches = train.accumulate > 1 && train.accumulate_mode == AccumulateMode::sum,
+          .scaler_enabled = scaler.enabled,
+          .drops_overflow_update = scaler.drop_overflow_update,
+          .rescues = scaler.rescue > 0,
+          .min_scale = bound("min_scale"),
+          .max_scale = bound("max_scale")};
+}
+
 }  // namespace
 
 Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
@@ -82,12 +103,14 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
       culprits_(backend),
+      settings_(settings_of(train, amp, scaler, optimizer)),
       last_(step_state()) {
   check_graph(options_, backend, *method_);
   if (options_.graph) recorded_.emplace(backend, *method_, parts_, gradient_log_, parameters_);
 }
 
 StepRecord Trainer::train_step() {
+  const FloatingPointScope environment;
   const auto start = std::chrono::steady_clock::now();
   const bool observed = observer_->wants_gradients(iteration_ + 1);
   const bool counted = observer_->wants_op_statistics(iteration_ + 1);
@@ -160,6 +183,7 @@ void Trainer::report_overflow(const StepRecord& record, const StepState& state) 
   if (parts_.tape().value_watcher() != nullptr) {
     overflow.explained = true;
     overflow.culprits = culprits_.culprits();
+    overflow.finite_scale = parts_.finite_scale();
   }
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
     if (state.skipped_steps[group] != last_.skipped_steps[group])
@@ -208,6 +232,7 @@ std::uint64_t Trainer::state_hash() {
 }
 
 EvaluationRecord Trainer::evaluate() {
+  const FloatingPointScope environment;
   if (workload_->evaluation == nullptr)
     throw std::logic_error("Trainer::evaluate: the workload has no evaluation loader");
   data::BatchSource& loader = *workload_->evaluation;
@@ -231,7 +256,8 @@ EvaluationRecord Trainer::evaluate() {
   record.split = loader.split();
   record.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
   if (workload_->accuracy) record.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
-  if (workload_->bits_per_character) record.bits_per_character = record.loss / std::numbers::ln2;
+  if (workload_->bytes_per_character > 0)
+    record.bits_per_character = record.loss / std::numbers::ln2 * workload_->bytes_per_character;
   observer_->on_evaluation(record);
   return record;
 }
@@ -271,6 +297,22 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
   }
 }
 
+/// Counts what is not finite; the exponent of the highest bin that holds a finite value.
+std::optional<int> Trainer::look_at_weights(NonfiniteValues& nonfinite) {
+  std::optional<int> highest;
+  for (const Parameter* parameter : parameters_) {
+    ExponentHistogram histogram;
+    backend_->histogram(parameter->value, histogram);
+    if (!nonfinite.any() && histogram.nan + histogram.infinite > 0) nonfinite.first = parameter->name;
+    nonfinite.nan += histogram.nan;
+    nonfinite.infinite += histogram.infinite;
+    for (int e = ExponentHistogram::max_exponent; e > highest.value_or(ExponentHistogram::min_exponent - 1);
+         --e)
+      if (histogram.at(e) > 0) highest = e;
+  }
+  return highest;
+}
+
 /// From what the run has recorded and left behind.
 Diagnosis Trainer::diagnosis(RunFacts::End end, const std::string& stop_reason) {
   RunFacts facts = facts_.facts(counters_.skips_in_a_row, counters_.nonfinite_losses);
@@ -278,13 +320,11 @@ Diagnosis Trainer::diagnosis(RunFacts::End end, const std::string& stop_reason) 
   facts.policy = parts_.policy_name();
   facts.stop_reason = stop_reason;
   facts.checked = parts_.checks();
-  for (const Parameter* parameter : parameters_) {
-    ExponentHistogram histogram;
-    backend_->histogram(parameter->value, histogram);
-    if (!facts.weights.any() && histogram.nan + histogram.infinite > 0) facts.weights.first = parameter->name;
-    facts.weights.nan += histogram.nan;
-    facts.weights.infinite += histogram.infinite;
-  }
+  facts.settings = settings_;
+  facts.settings.explained = observer_->wants_overflows() && observer_->wants_culprits();
+  facts.weight_exponent = look_at_weights(facts.weights);
+  facts.first_weight_exponent = first_weight_exponent_;
+  facts.weights_began_nonfinite = weights_began_nonfinite_;
   if (gradient_log_.seen()) facts.counts = gradient_log_.statistics();
   return diagnose(facts);
 }
@@ -295,7 +335,11 @@ bool Trainer::evaluation_due() const {
 }
 
 RunResult Trainer::run() {
+  const FloatingPointScope environment;
   RunResult result;
+  NonfiniteValues began;
+  first_weight_exponent_ = look_at_weights(began);
+  weights_began_nonfinite_ = began.any();
   if (resumed_ && evaluation_due()) evaluate();  // checkpoints are written before it
   while (iteration_ < options_.steps && result.end == RunResult::End::finished) {
     const StepRecord record = train_step();

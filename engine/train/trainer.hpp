@@ -107,6 +107,7 @@ class Trainer {
   StepRecord record_step(bool observed);
   void report_overflow(const StepRecord& record, const StepState& state);
   Diagnosis diagnosis(RunFacts::End end, const std::string& stop_reason);
+  std::optional<int> look_at_weights(NonfiniteValues& nonfinite);
   bool evaluation_due() const;
 
   Backend* backend_;
@@ -125,7 +126,10 @@ class Trainer {
   amp::OpStatistics op_statistics_;
   std::uint64_t iteration_ = 0;
   RunCounters counters_;
+  RunSettings settings_;
   FactKeeper facts_;
+  std::optional<int> first_weight_exponent_;  ///< RunFacts, at the beginning of run()
+  bool weights_began_nonfinite_ = false;
   bool resumed_ = false;
   StepState last_;  ///< as read back for the last record; for records only
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/amp/level.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/module.hpp"
@@ -18,7 +19,9 @@ struct Workload {
   LossKind loss = LossKind::cross_entropy;
   std::unique_ptr<TrainingMethod> method = {};  ///< null: Supervised
   bool accuracy = false;            ///< count argmax == target in evaluations (cross_entropy only)
-  bool bits_per_character = false;  ///< report loss / ln 2 in evaluations (cross_entropy only)
+  /// Of what is evaluated, where symbols are bytes of text: evaluations then report bits per character, loss / ln 2 times
+  /// this (cross_entropy only). 0: no text.
+  double bytes_per_character = 0;
 };
 
 enum class AccumulateMode {
@@ -41,6 +44,9 @@ struct TrainOptions {
 /// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
 /// range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales of layers.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
+
+/// What the patterns of amp::AmpOptions can name where this model is trained.
+amp::NetworkNames network_names(const nn::Module& model);
 
 /// std::invalid_argument "train.graph = true: ..." where steps are to be recorded, and the back end cannot, or the method's
 /// must not be.

@@ -38,7 +38,7 @@ inline Verdict judge_readings(bool as_written, bool otherwise) {
 std::vector<Claim> format_claims();       ///< what FP16 holds, and where it ends
 std::vector<Claim> measurement_claims();  ///< ratios and sums of the numbers that they print
 std::vector<Claim> training_claims();     ///< what scalers, autocast and accumulation do
-/// Small runs of the two Paddle systems, some two seconds. CommandError where their configurations are gone.
+/// Small runs of the two Paddle systems and MindSpore's LeNet-5, some five seconds. CommandError where their configurations are gone.
 std::vector<Claim> level_claims(int threads);
 
 }  // namespace fp16lab::experiments::claims

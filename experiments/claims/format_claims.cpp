@@ -79,6 +79,7 @@ LostUpdates lost_updates() {
 }
 
 const char* const mindspore = "MindSpore r1.7 mixed-precision tutorial";
+const char* const guide = "Paddle AMP guide";
 const char* const paper = "Micikevicius et al., ICLR 2018";
 
 void limits(std::vector<Claim>& all) {
@@ -116,6 +117,29 @@ void limits(std::vector<Claim>& all) {
                  judge_readings(precision == 25 - -20, precision == 25 - 20),
                  "fp16lab inspect 2^-20 0x1.08p-20 0x1.1p-20 --format FP16",
                  "25 + k with k = -20; 25 - k is meant for the magnitude of k"});
+}
+
+void wide_limits(std::vector<Claim>& all) {
+  const char* const topic = "The range of FP32, BF16's as well";
+  const float smallest = float_from_bits(1), largest = float_from_bits(Binary32::infinity - 1);
+  all.push_back({topic, mindspore, "the smallest positive FP32 number is 1.4e-45", "1.4e-45",
+                 fmt::format("{:.9g}", smallest), Verdict::holds,
+                 judge_number("1.4e-45", static_cast<double>(smallest)),
+                 "fp16lab inspect 2^-149 --format FP32"});
+  all.push_back({topic, mindspore, "the largest FP32 number is 1.7e38", "1.7e38",
+                 fmt::format("{:.9g}", largest), Verdict::fails,
+                 judge_number("1.7e38", static_cast<double>(largest)),
+                 "fp16lab inspect 2^127 3.4028234663852886e38 --format FP32",
+                 "1.7e38 is 2^127, the largest power of two; significands reach almost 2"});
+  // The largest magnitudes that become zero, of ascending codes of FP32.
+  const float lost_f16 = largest_lost(Rounding::nearest_even);
+  const float lost_bf16 =
+      predecessor(first_single([](float x) { return narrow<BrainFloat16>(x).bits() != 0; }));
+  all.push_back(
+      {topic, guide, "BF16 underflows more easily than FP16", "more",
+       fmt::format("2^{} becomes 0 in BF16, 2^{} in FP16", std::ilogb(lost_bf16), std::ilogb(lost_f16)),
+       Verdict::fails, judge_statement(lost_bf16 > lost_f16), "fp16lab inspect 2^-25 2^-134 --format BF16",
+       "it has fewer digits, but FP32's exponents"});
 }
 
 void rounding(std::vector<Claim>& all) {
@@ -171,6 +195,7 @@ void updates(std::vector<Claim>& all) {
 std::vector<Claim> format_claims() {
   std::vector<Claim> all;
   limits(all);
+  wide_limits(all);
   rounding(all);
   updates(all);
   return all;

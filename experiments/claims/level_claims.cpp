@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "experiments/claims/claim.hpp"
 #include "experiments/config.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/shipped_configs.hpp"
+#include "experiments/tutorials/expectations.hpp"
 #include "experiments/tutorials/tutorial_run.hpp"
 
 namespace fp16lab::experiments::claims {
@@ -25,7 +27,8 @@ RunConfig configured(const std::string& system, const std::vector<std::string>& 
   if (found == shipped.end())
     throw CommandError(ExitCode::run_failed, fmt::format("experiments/configs/{}.toml is not there", system));
   RunConfig config = load_config(found->path);
-  apply_setting(config, fmt::format("model.scale_down={}", scale_down), "exp_claims");
+  if (system.starts_with("paddle"))
+    apply_setting(config, fmt::format("model.scale_down={}", scale_down), "exp_claims");
   for (const std::string& setting : settings) apply_setting(config, setting, "exp_claims");
   validate_config(config, "exp_claims");
   return config;
@@ -47,6 +50,9 @@ class System {
     compared.apart = compared.run.loss.value() / fp32_.loss.value() - 1;
     return compared;
   }
+
+  /// The loss before the first step over FP32's after the last, less 1.
+  double unmoved() const { return fp32_.loss_before / fp32_.loss.value() - 1; }
 
  private:
   inline static const std::vector<std::string> fp32_settings{"amp.level=O0", "scaler.policy=none"};
@@ -71,7 +77,7 @@ std::string percent(double fraction) { return fmt::format("{:+.2f} %", 100 * fra
 void of_linear9(int threads, std::vector<Claim>& all) {
   const char* const source = "Paddle AMP tutorial, nine Linear 8192";
   const System system("paddle_linear9", threads);
-  const auto o1 = system.compare({"amp.level=O1"});
+  const auto o1 = system.compare({"amp.level=O1", "amp.white=elementwise_add"});
   all.push_back({"Levels", source, "O1 ends at FP32's loss: 0.6486219 against 0.6486028", "+0.00 %",
                  percent(o1.apart), Verdict::holds, judge_statement(std::fabs(o1.apart) < same_loss),
                  o1.command, "within 0.1 % here as well"});
@@ -83,10 +89,12 @@ void of_linear9(int threads, std::vector<Claim>& all) {
        Verdict::imprecise,
        judge_readings(masters.apart > 0.01, bare.apart > 0.01 && std::fabs(masters.apart) < same_loss),
        bare.command,
-       fmt::format("not O2 does that, but updates that FP16 weights lose: {:.1f} % of them never changed",
-                   100 * bare.run.weights.still())});
+       fmt::format(
+           "not O2 does that, but updates that FP16 weights lose: {:.1f} % of them never changed. That "
+           "the tutorial's run had no master weights is our inference",
+           100 * bare.run.weights.still())});
   const auto guarded = system.compare({"amp.level=O2", "amp.master_weights=false", "amp.use_guard=true",
-                                       "amp.guard=fc1,fc2,fc3,fc4,fc5,fc6,fc7,fc8"});
+                                       "amp.guard=fc2,fc3,fc4,fc5,fc6,fc7,fc8,fc9"});
   all.push_back({"Levels", source, "O2 with fp16_guard on 8 of 9 layers ends between them: 0.6691731",
                  "+3.17 %", percent(guarded.apart), Verdict::holds,
                  judge_statement(guarded.apart > 0 && guarded.apart < bare.apart), guarded.command});
@@ -107,28 +115,60 @@ void of_mlp3(int threads, std::vector<Claim>& all) {
   const char* const source = "Paddle AMP tutorial, three Linear 4096";
   const System system("paddle_mlp3", threads);
   const auto o1 = system.compare({"amp.level=O1"});
-  const char* const elsewhere = "FP16 has no such effect; another draw of random data and weights has";
+  const char* const elsewhere =
+      "FP16 has no such effect. The tutorial sets no seed and draws new weights for every run; at its size "
+      "six seeds "
+      "of an untrained FP32 network lie between 1.2411 and 1.2561 (reports/findings/tutorials_at_full_size)";
   all.push_back({"Levels", source, "O1 ends at 1.24815702, FP32 at 1.24519622", "+0.24 %", percent(o1.apart),
                  Verdict::fails, judge_statement(o1.apart > same_loss), o1.command, elsewhere});
   const auto masters = system.compare({"amp.level=O2"});
   const auto bare = system.compare({"amp.level=O2", "amp.master_weights=false"});
   all.push_back(
       {"Levels", source, "O2 ends at 1.25423336", "+0.73 %",
-       fmt::format("{} without master weights, {} with them", percent(bare.apart), percent(masters.apart)),
+       fmt::format("{} without master weights, {} with them, {} if no weight moved", percent(bare.apart),
+                   percent(masters.apart), percent(system.unmoved())),
        Verdict::imprecise,
-       judge_readings(masters.apart > same_loss,
-                      bare.apart > same_loss && std::fabs(masters.apart) < same_loss),
-       bare.command, "again master weights, not O2"});
+       judge_readings(bare.apart >= 0.0073, bare.apart > same_loss && std::fabs(masters.apart) < same_loss),
+       bare.command,
+       fmt::format(
+           "shown: without master weights {:.1f} % of the weights never change, and the loss stays that of a "
+           "network that does not move. That gives less than +0.73 %, which is within what another draw of "
+           "weights does (see O1); that the tutorial's weights did not move is our inference",
+           100 * bare.run.weights.still())});
   const auto accumulated = system.compare({"amp.level=O1", "train.accumulate=10"});
   all.push_back({"Levels", source, "accumulation ends at 1.25602019", "+0.87 %", percent(accumulated.apart),
                  Verdict::fails, judge_statement(accumulated.apart > same_loss), accumulated.command,
                  elsewhere});
 }
 
+/// MindSpore's LeNet-5, as it stands in its configuration.
+void of_random_images(int threads, std::vector<Claim>& all) {
+  const char* const system = "mindspore_random_images";
+  const TutorialRun run = run_tutorial(system, "exp_claims", configured(system, {}), threads);
+  const auto farthest = [](std::span<const double> losses) {
+    double distance = 0;
+    for (const double loss : losses) distance = std::max(distance, std::fabs(loss - std::log(10.0)));
+    return distance;
+  };
+  const double loss = run.loss.value(), entropy = run.label_entropy.value();
+  all.push_back(
+      {"Losses", "MindSpore r1.7 mixed-precision tutorial",
+       "LeNet-5's loss falls from 2.3019 to 2.2683 in ten epochs under a fixed scale of 1024", "2.2683",
+       fmt::format("{:.7f} over all images, where one answer for all of them gives {:.7f}", loss, entropy),
+       Verdict::imprecise,
+       judge_readings(loss < entropy,
+                      farthest(run.epoch_losses) <= as_scattered * farthest(mindspore_losses)),
+       fmt::format("fp16lab train -c experiments/configs/{}.toml", system),
+       "O0 on 1024 random images with random labels: each number is the loss of one batch of 32, which "
+       "scatters "
+       "about ln 10. Nothing is learnt in 320 steps"});
+}
+
 }  // namespace
 
 std::vector<Claim> level_claims(int threads) {
   std::vector<Claim> all;
+  of_random_images(threads, all);
   of_linear9(threads, all);
   of_mlp3(threads, all);
   return all;

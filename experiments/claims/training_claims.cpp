@@ -8,6 +8,7 @@
 #include "engine/amp/grad_scaler.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/mlp.hpp"
 #include "engine/optim/optimizer.hpp"
@@ -205,6 +206,74 @@ void gradients(Backend& backend, std::vector<Claim>& all) {
                  "both conventions are in use; they differ by this factor"});
 }
 
+/// What a weight with momentum does in a step whose loss does not reach it.
+void clearing(Backend& backend, std::vector<Claim>& all) {
+  const auto moved = [&backend](optim::ClearTo to, bool reached) {
+    Tensor step = backend.make_step_state(StepState{});
+    Parameter weight{"w", backend.empty({1}, DType::f32)}, other{"u", backend.empty({1}, DType::f32)};
+    backend.fill(weight.value, 1);
+    backend.fill(other.value, 1);
+    const auto optimizer = optim::make_optimizer(backend, {&weight, &other},
+                                                 {.name = "sgd", .learning_rate = 0.25, .momentum = 0.5}, 2);
+    float values[2] = {0, 0};
+    for (int iteration = 0; iteration < 2; ++iteration) {
+      optimizer->begin_iteration(step);
+      optimizer->clear_gradients(to);
+      Tape tape(backend);
+      tape.backward(ops::sum(tape.parameter(iteration == 0 || reached ? weight : other)));
+      optimizer->apply(step);
+      backend.download(weight.value, std::as_writable_bytes(std::span(&values[iteration], 1)));
+    }
+    return values[0] - values[1];
+  };
+  using optim::ClearTo;
+  const float to_none = moved(ClearTo::none, false), to_zero = moved(ClearTo::zero, false);
+  all.push_back({"Clearing gradients", "Paddle AMP guide",
+                 "clear_grad(set_to_zero=False) trains as clearing to zeros does", "alike",
+                 fmt::format("a weight that no loss reaches moves by {} after none, by {} after zeros",
+                             to_none, to_zero),
+                 Verdict::imprecise,
+                 judge_readings(to_none == to_zero, moved(ClearTo::none, true) == moved(ClearTo::zero, true)),
+                 "exp_claims",
+                 "alike where the loss reaches every weight, as in its networks; a gradient of zeros still "
+                 "lets momentum and "
+                 "weight decay act"});
+}
+
+/// MindSpore's example of a Dense layer in FP16 takes one step on labels that are all zero. Norms of the gradient of the
+/// layer's output: by the formula -sum p log softmax(x), and as a fused kernel has it, softmax(x) - p.
+void zero_labels(Backend& backend, std::vector<Claim>& all) {
+  nn::Linear dense(backend, "dense", {.inputs = 512, .outputs = 128, .seed = 1});
+  const auto filled = [&backend](Shape shape, double value) {
+    Tensor tensor = backend.empty(shape, DType::f32);
+    backend.fill(tensor, value);
+    return tensor;
+  };
+  const auto norm_of = [&backend](const Tensor& tensor) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
+    backend.download(tensor, std::as_writable_bytes(std::span(values)));
+    return norm(values);
+  };
+  Tape tape(backend);
+  const Variable output = ops::relu(dense.forward(tape, tape.constant(filled(Shape{64, 512}, 0.01))));
+  const Variable labels = tape.constant(filled(Shape{64, 128}, 0));
+  const double fused = norm_of(ops::subtract(ops::softmax(output, 1), labels).tensor());
+  const Variable loss = ops::softmax_cross_entropy(output, labels, ops::Reduction::sum);
+  tape.backward(loss);
+  double formula = 0;
+  for (const Parameter* parameter : dense.parameters())
+    formula = std::hypot(formula, norm_of(parameter->gradient));
+  all.push_back(
+      {"Losses", mindspore, "a Dense layer, 512 to 128, takes a training step on labels of zero", "a step",
+       fmt::format("gradients of norm {:g} by the formula, {:.4f} (of the output) as softmax less label",
+                   formula, fused),
+       Verdict::imprecise, judge_readings(formula > 0, fused > 0),
+       "fp16lab train -c experiments/configs/mindspore_manual_dense.toml",
+       "rows of zeros are no one-hot labels: the loss is 0 whatever the weights, and so is its gradient. "
+       "Ours is "
+       "that one; MindSpore's op stores softmax less label and multiplies it by the gradient of the loss"});
+}
+
 /// The dtype in which the gradient of a weight leaves its product.
 struct WeightGradients final : GradientObserver {
   DType dtype = DType::f32;
@@ -240,6 +309,8 @@ std::vector<Claim> training_claims() {
   std::vector<Claim> all;
   dynamic_scales(*backend, all);
   gradients(*backend, all);
+  zero_labels(*backend, all);
+  clearing(*backend, all);
   autocast(*backend, all);
   return all;
 }

@@ -1,6 +1,8 @@
 // Section "gemm": TFLOP/s of every way to multiply, and what FP16 gains over TF32 and FP32.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/timing.hpp"
 
@@ -36,6 +38,14 @@ engine::Tensor operand(engine::Backend& backend, std::int64_t n, DType dtype, st
   return low;
 }
 
+/// 10^12 operations a second, and what the back end said of products that the library does not compute.
+struct Speed {
+  std::optional<double> tera;
+  std::set<std::string> refusals;
+  /// What the way is meant to measure; nothing where our own kernel ran in the library's place.
+  std::optional<double> own() const { return refusals.empty() ? tera : std::nullopt; }
+};
+
 double tera_per_second(engine::Backend& backend, std::int64_t n, DType dtype, const TimingPlan& plan) {
   const engine::Tensor a = operand(backend, n, dtype, "a"), b = operand(backend, n, dtype, "b");
   engine::Tensor out = backend.empty({n, n}, dtype);
@@ -50,6 +60,9 @@ std::optional<double> ratio(const std::optional<double>& a, const std::optional<
   return *a / *b;
 }
 std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : "-"; }
+std::string text(const Speed& speed) {
+  return speed.refusals.empty() ? text(speed.tera) : text(speed.tera) + " (our own kernel)";
+}
 
 }  // namespace
 
@@ -67,37 +80,40 @@ SectionResult time_products(const Settings& settings) {
   for (const Way& way : ways) table.columns.emplace_back(way.name);
   for (const char* more : {"own mma.sync / best", "pinned / best", "FP16 : TF32 : FP32"})
     table.columns.emplace_back(more);
-  std::vector<std::optional<double>> last;
+  std::vector<Speed> last;
   for (const std::int64_t n : sizes) {
-    std::vector<std::optional<double>> speeds;
+    std::vector<Speed> speeds;
     for (const Way& way : ways) {
       if (settings.progress) settings.progress(fmt::format("{} at {}", way.name, n));
-      if (n > way.largest) {
-        speeds.emplace_back();
-        continue;
-      }
+      Speed& speed = speeds.emplace_back();
+      if (n > way.largest) continue;
       try {
-        const auto backend =
-            settings.side.make({.gemm = way.route, .tf32 = way.tf32, .report = [](std::string_view) {}});
-        speeds.emplace_back(tera_per_second(*backend, n, way.dtype, plan));
+        const auto backend = settings.side.make(
+            {.gemm = way.route, .tf32 = way.tf32, .report = [&speed](std::string_view why) {
+               speed.refusals.emplace(why);
+             }});
+        speed.tera = tera_per_second(*backend, n, way.dtype, plan);
       } catch (const std::exception& error) {
-        speeds.emplace_back();
         result.notes.push_back(fmt::format("{} at {}: {}", way.name, n, error.what()));
       }
     }
     std::vector<std::string> row{fmt::format("{}", n)};
-    for (const auto& speed : speeds) row.push_back(text(speed));
-    row.push_back(text(ratio(speeds[mma_f16], speeds[best_f16])));
-    row.push_back(text(ratio(speeds[pinned_f16], speeds[best_f16])));
-    row.push_back(fmt::format("{} : {} : 1", text(ratio(speeds[best_f16], speeds[cublas_f32])),
-                              text(ratio(speeds[tf32], speeds[cublas_f32]))));
+    for (std::size_t i = 0; i < speeds.size(); ++i) {
+      row.push_back(text(speeds[i]));
+      for (const std::string& why : speeds[i].refusals)
+        result.notes.push_back(fmt::format("{} at {}: {}", ways[i].name, n, why));
+    }
+    row.push_back(text(ratio(speeds[mma_f16].own(), speeds[best_f16].own())));
+    row.push_back(text(ratio(speeds[pinned_f16].own(), speeds[best_f16].own())));
+    row.push_back(fmt::format("{} : {} : 1", text(ratio(speeds[best_f16].own(), speeds[cublas_f32].own())),
+                              text(ratio(speeds[tf32].own(), speeds[cublas_f32].own()))));
     table.rows.push_back(std::move(row));
     last = std::move(speeds);
   }
   result.tables.push_back(std::move(table));
   const std::string at = fmt::format(" at {} cubed", sizes.back());
   const auto percent = [&](WayIndex way) -> std::optional<double> {
-    const auto share = ratio(last[way], last[best_f16]);
+    const auto share = ratio(last[way].own(), last[best_f16].own());
     return share ? std::optional(100 * *share) : std::nullopt;
   };
   result.goals.push_back(
@@ -107,7 +123,8 @@ SectionResult time_products(const Settings& settings) {
                           .measured = "there is no wgmma GEMM in this version"});
   result.goals.push_back(
       at_least(settings, "pinned cuBLASLt against cuBLAS's best" + at, 95, percent(pinned_f16), "%"));
-  const auto eight = ratio(last[best_f16], last[cublas_f32]), over_tf32 = ratio(last[best_f16], last[tf32]);
+  const auto eight = ratio(last[best_f16].own(), last[cublas_f32].own()),
+             over_tf32 = ratio(last[best_f16].own(), last[tf32].own());
   result.notes.push_back(
       fmt::format("the tutorials claim that FP16 tensor cores are 8 x FP32: measured {} x cuBLAS's "
                   "FP32 and {} x TF32{}",

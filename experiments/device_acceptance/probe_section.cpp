@@ -46,6 +46,9 @@ SectionResult probe_tensor_cores(const Settings& settings) {
   add("questions to the tensor core", probe::ask_tensor_core(*device, asked));
   add("plain FP16 instructions", probe::ask_half(*device, asked));
   add("random operands", probe::compare_with_emulator(*device, asked));
+  if (settings.rehearsal())
+    for (probe::Finding& finding : findings)
+      if (finding.verdict == probe::Verdict::confirmed) finding.verdict = probe::Verdict::rehearsed;
   probe::write_records(settings.out / "probe", device->info(), findings);
 
   SectionResult result;

@@ -96,7 +96,7 @@ void compare_route(const Settings& settings, const char* route_name, engine::Gem
         total.outputs += count.outputs;
         total.words += count.words;
       }
-  result.goals.push_back(none_differ(fmt::format("products by {} against the emulator", route_name),
+  result.goals.push_back(none_differ(settings, fmt::format("products by {} against the emulator", route_name),
                                      total.words, total.outputs, "outputs"));
   for (const std::string& text : refused) result.notes.push_back(fmt::format("P9, not pinned: {}", text));
   if (route != engine::GemmRoute::mma && refused.empty())

@@ -76,11 +76,33 @@ Outcome outcome_of(const std::vector<SectionReport>& sections) {
   for (const SectionReport& section : sections) {
     outcome.failed_sections += section.failure.empty() ? 0 : 1;
     for (const Goal& goal : section.result.goals)
-      ++(goal.verdict == Verdict::pass     ? outcome.passed
-         : goal.verdict == Verdict::missed ? outcome.missed
-                                           : outcome.not_measured);
+      ++(goal.verdict == Verdict::pass        ? outcome.passed
+         : goal.verdict == Verdict::missed    ? outcome.missed
+         : goal.verdict == Verdict::behind    ? outcome.behind
+         : goal.verdict == Verdict::rehearsed ? outcome.rehearsed
+                                              : outcome.not_measured);
   }
   return outcome;
+}
+
+ExitCode exit_code_of(const Outcome& outcome) {
+  return outcome.missed > 0            ? ExitCode::mismatch
+         : outcome.failed_sections > 0 ? ExitCode::run_failed
+                                       : ExitCode::ok;
+}
+
+std::string verdict_of(const Outcome& outcome, bool rehearsal) {
+  if (exit_code_of(outcome) != ExitCode::ok) return "FAIL";
+  if (rehearsal) return "REHEARSED";
+  const std::string pass = outcome.not_measured > 0 ? "PASS of what was measured" : "PASS";
+  return outcome.behind > 0 ? pass + ", BEHIND in speed or memory" : pass;
+}
+
+std::string counts_text(const Outcome& outcome) {
+  std::string text = fmt::format("{} goals passed, {} missed, {} behind, {} not measured", outcome.passed,
+                                 outcome.missed, outcome.behind, outcome.not_measured);
+  if (outcome.rehearsed > 0) text += fmt::format(", {} rehearsed", outcome.rehearsed);
+  return text;
 }
 
 std::string json_of(const Settings& settings, const std::vector<SectionReport>& sections) {
@@ -98,6 +120,8 @@ std::string json_of(const Settings& settings, const std::vector<SectionReport>& 
             {"written", utc_now()},
             {"goals_passed", outcome.passed},
             {"goals_missed", outcome.missed},
+            {"goals_behind", outcome.behind},
+            {"goals_rehearsed", outcome.rehearsed},
             {"goals_not_measured", outcome.not_measured},
             {"sections_failed", outcome.failed_sections}};
   Json all = Json::array();
@@ -127,9 +151,9 @@ std::string markdown_of(const Settings& settings, const std::vector<SectionRepor
   text += fmt::format("Device: {}  \nTensor cores: {}  \nVersion: {}  \nCommand: `{}`  \nWritten: {}\n\n",
                       settings.side.description, settings.side.tensor_core, git_hash(), settings.command,
                       utc_now());
-  text += fmt::format("Goals: {} passed, {} missed, {} not measured; {} of {} sections failed to run.\n",
-                      outcome.passed, outcome.missed, outcome.not_measured, outcome.failed_sections,
-                      sections.size());
+  text += fmt::format("Verdict: {}: {}; {} of {} sections failed to run.\n",
+                      verdict_of(outcome, settings.rehearsal()), counts_text(outcome),
+                      outcome.failed_sections, sections.size());
   Table goals{.caption = "## Goals", .columns = {"goal", "target", "measured", "verdict"}, .rows = {}};
   for (const SectionReport& section : sections)
     for (const Goal& goal : section.result.goals)

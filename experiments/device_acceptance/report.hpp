@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiments/device_acceptance/section.hpp"
+#include "experiments/exit_code.hpp"
 
 namespace fp16lab::experiments::acceptance {
 
@@ -21,11 +22,15 @@ struct SectionReport {
 SectionReport run_section(const Section& section, const Settings& settings);
 
 struct Outcome {
-  std::size_t passed = 0, missed = 0, not_measured = 0, failed_sections = 0;
-  /// Nothing missed, nothing failed.
-  bool good() const { return missed == 0 && failed_sections == 0; }
+  std::size_t passed = 0, missed = 0, behind = 0, rehearsed = 0, not_measured = 0, failed_sections = 0;
 };
 Outcome outcome_of(const std::vector<SectionReport>& sections);
+/// mismatch where bits are missed, failed where a section did not run, else ok: a goal of speed or memory decides nothing.
+ExitCode exit_code_of(const Outcome& outcome);
+/// "FAIL", "PASS", ...: a goal that nobody measured is none that was met, and a rehearsal meets none.
+std::string verdict_of(const Outcome& outcome, bool rehearsal);
+/// "3 goals passed, 0 missed, 1 behind, 2 not measured"
+std::string counts_text(const Outcome& outcome);
 
 std::string json_of(const Settings& settings, const std::vector<SectionReport>& sections);
 std::string markdown_of(const Settings& settings, const std::vector<SectionReport>& sections);

@@ -35,8 +35,14 @@ struct Settings {
   }
 };
 
-enum class Verdict : std::uint8_t { pass, missed, not_measured };
-std::string name_of(Verdict verdict);  ///< "PASS", "MISSED", "not measured"
+enum class Verdict : std::uint8_t {
+  pass,
+  missed,     ///< bits differ, or could not be compared: the GPU is not accepted
+  behind,     ///< slower or larger than the goal: that is said, and decides nothing
+  rehearsed,  ///< it ran without a GPU: no evidence about any
+  not_measured,
+};
+std::string name_of(Verdict verdict);  ///< "PASS", "MISSED", "BEHIND", "REHEARSED", "not measured"
 
 /// A target of the project, and what was measured.
 struct Goal {
@@ -46,13 +52,17 @@ struct Goal {
   Verdict verdict = Verdict::not_measured;
 };
 
-/// Judged by value >= limit (or <=). Speed and memory of a rehearsal are never judged.
+/// Speed and memory: behind unless value >= limit (or <=); never judged in a rehearsal.
 Goal at_least(const Settings& settings, std::string name, double limit, std::optional<double> value,
               const std::string& unit);
 Goal at_most(const Settings& settings, std::string name, double limit, std::optional<double> value,
              const std::string& unit);
-/// Bits are judged in rehearsals too.
-Goal none_differ(std::string name, std::uint64_t differing, std::uint64_t of, const std::string& what);
+/// Bits: missed unless it holds, in rehearsals too.
+Goal must_hold(const Settings& settings, std::string name, std::string target, std::string measured,
+               bool holds);
+/// The same of counts; missed where nothing was compared.
+Goal none_differ(const Settings& settings, std::string name, std::uint64_t differing, std::uint64_t of,
+                 const std::string& what);
 /// The same of what only a GPU has: in a rehearsal the emulator would be compared with itself.
 Goal none_differ_on_gpu(const Settings& settings, std::string name, std::uint64_t differing, std::uint64_t of,
                         const std::string& what);
@@ -83,6 +93,7 @@ SectionResult probe_tensor_cores(const Settings& settings);
 std::unique_ptr<probe::Device> probed_device(const Settings& settings);
 SectionResult compare_products(const Settings& settings);
 SectionResult compare_all_verbs(const Settings& settings);
+SectionResult compare_all_tiles(const Settings& settings);
 SectionResult compare_training(const Settings& settings);
 SectionResult time_products(const Settings& settings);
 SectionResult time_steps(const Settings& settings);

@@ -163,7 +163,7 @@ SectionResult compare_training(const Settings& settings) {
   }
   result.tables.push_back(std::move(table));
   result.goals.push_back(
-      none_differ("training steps against the emulated run", steps - same_steps, steps, "steps"));
+      none_differ(settings, "training steps against the emulated run", steps - same_steps, steps, "steps"));
   return result;
 }
 

@@ -89,12 +89,18 @@ std::vector<VerbCase> all_verb_cases() {
 std::vector<VerbRow> compare_verbs(engine::Backend& expected, engine::Backend& actual, CaseSize size,
                                    std::uint64_t seed,
                                    const std::function<void(const std::string&)>& progress) {
+  return compare_cases(all_verb_cases(), expected, actual, size, seed, progress);
+}
+
+std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::Backend& expected,
+                                   engine::Backend& actual, CaseSize size, std::uint64_t seed,
+                                   const std::function<void(const std::string&)>& progress) {
   if (expected.tensor_core() != actual.tensor_core())
     throw std::invalid_argument(
         fmt::format("compare_verbs: tensor cores {} and {}", expected.tensor_core(), actual.tensor_core()));
   const bool bf16_products = multiplies_bf16(actual.tensor_core());
   std::vector<VerbRow> rows;
-  for (const VerbCase& one : all_verb_cases()) {
+  for (const VerbCase& one : cases) {
     if (one.needs_bf16_products && !bf16_products) continue;
     auto row = std::ranges::find(rows, one.verb, &VerbRow::verb);
     if (row == rows.end()) {

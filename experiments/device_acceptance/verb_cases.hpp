@@ -53,7 +53,11 @@ struct VerbRow {
   bool same() const { return !failed && differing_elements == 0; }
 };
 
-/// Runs all cases on both and compares what they kept. One row for each verb.
+/// Runs the cases on both and compares what they kept. One row for each verb.
+std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::Backend& expected,
+                                   engine::Backend& actual, CaseSize size, std::uint64_t seed,
+                                   const std::function<void(const std::string&)>& progress = {});
+/// The same of all_verb_cases().
 std::vector<VerbRow> compare_verbs(engine::Backend& expected, engine::Backend& actual, CaseSize size,
                                    std::uint64_t seed,
                                    const std::function<void(const std::string&)>& progress = {});

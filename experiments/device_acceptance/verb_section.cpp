@@ -1,23 +1,27 @@
-// Section "verbs": every verb of the back end against the emulated one.
+// Sections "verbs" and "tiles": every verb of the back end, and every tile of its products, against the emulated one.
 #include <fmt/format.h>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/device_acceptance/section.hpp"
+#include "experiments/device_acceptance/tile_cases.hpp"
 #include "experiments/device_acceptance/verb_cases.hpp"
 #include "numerics/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {
+namespace {
 
-SectionResult compare_all_verbs(const Settings& settings) {
+/// The cases on both back ends; `what`: "verbs".
+SectionResult compare(const Settings& settings, const std::vector<VerbCase>& cases, CaseSize size,
+                      const std::string& what) {
   const auto emulated =
       engine::make_emulated_backend(tensor_core_model(settings.side.tensor_core), settings.threads);
   const auto device = settings.side.make({.gemm = engine::GemmRoute::mma});
-  const CaseSize size = settings.rehearsal() || settings.quick ? CaseSize::small : CaseSize::full;
-  const std::vector<VerbRow> rows = compare_verbs(*emulated, *device, size, settings.seed, settings.progress);
+  const std::vector<VerbRow> rows =
+      compare_cases(cases, *emulated, *device, size, settings.seed, settings.progress);
 
   SectionResult result;
   Table table{.caption = "Against the emulated back end, bit for bit",
-              .columns = {"verb", "cases", "elements", "differing elements", "differing bits", "same"},
+              .columns = {what, "cases", "elements", "differing elements", "differing bits", "same"},
               .rows = {}};
   std::uint64_t differing = 0, elements = 0, failed = 0;
   for (const VerbRow& row : rows) {
@@ -32,12 +36,29 @@ SectionResult compare_all_verbs(const Settings& settings) {
     for (const std::string& note : row.notes) result.notes.push_back(row.verb + ": " + note);
   }
   result.tables.push_back(std::move(table));
-  result.goals.push_back(none_differ(fmt::format("all {} verbs against the emulated back end", rows.size()),
-                                     differing, elements, "elements"));
-  result.goals.push_back({.name = "verbs that ran on both back ends",
-                          .target = "all",
-                          .measured = fmt::format("{} of {}", rows.size() - failed, rows.size()),
-                          .verdict = failed == 0 ? Verdict::pass : Verdict::missed});
+  result.goals.push_back(
+      none_differ(settings, fmt::format("all {} {} against the emulated back end", rows.size(), what),
+                  differing, elements, "elements"));
+  result.goals.push_back(must_hold(settings, fmt::format("{} that ran on both back ends", what), "all",
+                                   fmt::format("{} of {}", rows.size() - failed, rows.size()), failed == 0));
+  return result;
+}
+
+}  // namespace
+
+SectionResult compare_all_verbs(const Settings& settings) {
+  const CaseSize size = settings.rehearsal() || settings.quick ? CaseSize::small : CaseSize::full;
+  return compare(settings, all_verb_cases(), size, "verbs");
+}
+
+SectionResult compare_all_tiles(const Settings& settings) {
+  // Whole slices of k, and one that ends within an instruction and so has rows that are moved to be aligned.
+  const std::vector<std::int64_t> depths = settings.sized<std::vector<std::int64_t>>({64, 131}, {72}, {24});
+  SectionResult result =
+      compare(settings, tile_cases(settings.side.multiprocessors, depths), CaseSize::full, "tiles");
+  result.notes.push_back(fmt::format(
+      "extents are the least that the planner cuts into these tiles on a device of {} multiprocessors",
+      settings.side.multiprocessors));
   return result;
 }
 

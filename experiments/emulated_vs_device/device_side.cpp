@@ -17,7 +17,8 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
 std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) const {
   options.device = ordinal;
   options.tensor_core = tensor_core;
-  return rehearsal ? engine::on_host::make_cuda_backend_on_host(options) : engine::make_cuda_backend(options);
+  if (!rehearsal) return engine::make_cuda_backend(options);
+  return engine::on_host::make_cuda_backend_on_host(options, engine::on_host::Schedule::ascending, library);
 }
 
 DeviceSide open_gpu(int ordinal) {
@@ -32,6 +33,7 @@ DeviceSide open_gpu(int ordinal) {
                        fmt::format("{} (--rehearse runs the kernels on the CPU instead)", error.what()));
   }
   const engine::CudaDevice& device = status.devices.at(static_cast<std::size_t>(ordinal));
+  side.multiprocessors = device.multiprocessors;
   side.description = fmt::format("{}, compute capability {}.{}, driver CUDA {}, runtime CUDA {}", device.name,
                                  device.capability_major, device.capability_minor,
                                  cuda_version(status.driver_version), cuda_version(status.runtime_version));
@@ -41,7 +43,8 @@ DeviceSide open_gpu(int ordinal) {
 DeviceSide open_rehearsal(const std::string& row) {
   return {.rehearsal = true,
           .description = "no GPU: CUDA kernels executed on the CPU, thread by thread",
-          .tensor_core = row == "auto" ? "hopper" : row};
+          .tensor_core = row == "auto" ? "hopper" : row,
+          .multiprocessors = engine::on_host::multiprocessors()};
 }
 
 std::string line_mark(const DeviceSide& side) { return side.rehearsal ? "[rehearsal, no GPU] " : ""; }

@@ -6,6 +6,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
+#include "engine/backend/cuda/product_library.hpp"
 
 namespace fp16lab::experiments {
 
@@ -15,6 +16,10 @@ struct DeviceSide {
   std::string tensor_core;  ///< the row that its products follow: the emulated side takes the same
 
   int ordinal = 0;
+  int multiprocessors = 0;  ///< by which products are cut into tiles
+
+  /// In a rehearsal: what stands in cuBLASLt's place; empty: our own kernels alone.
+  engine::ProductLibraryFactory library = {};
 
   /// A back end with a pool and a stream of its own; device and tensor cores are this side's.
   std::unique_ptr<engine::Backend> make(engine::CudaOptions options = {}) const;

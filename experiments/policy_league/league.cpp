@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "experiments/replay/replay.hpp"
+#include "numerics/cast_counts.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/range_mass.hpp"
 
@@ -16,19 +17,19 @@ namespace {
 
 using RunKey = std::pair<std::string, std::int64_t>;  ///< workload, seed
 
-/// What FP16 lost of the gradients that a run counted.
+/// What the casts of a run lost of the gradients that it counted; its mass from the counts before them.
 struct Counted {
-  std::uint64_t lost = 0, values = 0;
+  CastCounts casts;
   MassInterval lost_l1, kept_l1;
 };
 
 Counted count_run(const std::filesystem::path& folder) {
   Counted counted;
   for_each_histogram(folder, [&counted](const HistogramRow& row) {
-    if (row.dtype != DType::f16) return;
-    const RangeMass mass = range_mass(row.before, fp16_range, 1.0);
-    counted.lost += count_ranges(row.before, fp16_range, 1.0).lost.lower;
-    counted.values += row.before.finite_nonzero();
+    const std::optional<CastCounts> casts = cast_counts(row.dtype, row.before, row.after);
+    if (!casts) return;
+    counted.casts += *casts;
+    const RangeMass mass = range_mass(row.before, range_of(row.dtype), 1.0);
     const double scale = row.loss_scale;
     counted.lost_l1 = counted.lost_l1 + MassInterval{mass.lost_l1.lower / scale, mass.lost_l1.upper / scale};
     counted.kept_l1 = counted.kept_l1 + MassInterval{mass.kept_l1.lower / scale, mass.kept_l1.upper / scale};
@@ -70,15 +71,15 @@ class Measurement {
         seconds += step.seconds;
       }
       const Counted more = count_run(planned.folder);
-      counted.lost += more.lost;
-      counted.values += more.values;
+      counted.casts += more.casts;
       counted.lost_l1 = counted.lost_l1 + more.lost_l1;
       counted.kept_l1 = counted.kept_l1 + more.kept_l1;
     }
     result.paired = analysis::paired_interval(result.differences);
-    if (counted.values > 0)
-      result.underflow = static_cast<double>(counted.lost) / static_cast<double>(counted.values);
-    result.lost_l1 = mass_detail::share(counted.lost_l1, counted.kept_l1).middle();
+    if (counted.casts.values > 0) {
+      result.underflow = counted.casts.underflow_rate();
+      result.lost_l1 = mass_detail::share(counted.lost_l1, counted.kept_l1).middle();
+    }
     if (result.steps > 0) result.seconds_per_step = seconds / static_cast<double>(result.steps);
     return result;
   }

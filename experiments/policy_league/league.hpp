@@ -40,7 +40,8 @@ struct TrainedRuns {
   std::vector<double> differences{};   ///< to the FP32 run of the same seed, percent of its loss
   std::optional<analysis::PairedInterval> paired{};  ///< of the differences
   std::uint64_t steps = 0, skipped = 0;
-  double underflow = 0, lost_l1 = 0;  ///< of the gradients that were counted; the middle of the bounds
+  /// Of the gradients that the runs' casts took: recorded, and of their mass the middle of the bounds. None in FP32.
+  std::optional<double> underflow{}, lost_l1{};
   double seconds_per_step = 0;
 };
 

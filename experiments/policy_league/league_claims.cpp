@@ -127,7 +127,7 @@ LeagueClaim judge_convergence(const League& league) {
                         "seeds, on no workload"};
   std::size_t behind = 0, judged = 0;
   for (const LeagueRow& row : league.rows) {
-    if (row.policy == league_reference || row.policy == "none" || row.policy == "fixed") continue;
+    if (row.policy == league_reference || engine::amp::scale_policy(row.policy).constant) continue;
     const LeagueRow& reference = league.row(row.workload, league_reference);
     if (row.trained.complete < 2 || reference.trained.complete < 2) continue;
     ++judged;

@@ -57,7 +57,7 @@ Cells cells_of(const LeagueRow& row) {
     return cells;
   }
   cells[4] = fmt::format("{}", trained.skipped);
-  if (row.policy != league_reference) cells[5] = percent_text({trained.lost_l1, trained.lost_l1});
+  if (trained.lost_l1) cells[5] = percent_text({*trained.lost_l1, *trained.lost_l1});
   const analysis::Quality quality = analysis::quality_of(trained.final_losses);
   cells[6] = quality.non_finite > 0 ? fmt::format("{} diverged", quality.non_finite)
                                     : fmt::format("{:.5g}", quality.mean);
@@ -77,9 +77,10 @@ std::string bounds(const ReplayInterval& interval) {
 std::string trained_csv(const TrainedRuns& trained) {
   const analysis::Quality quality = analysis::quality_of(trained.final_losses);
   const auto number = [](double x) { return std::isfinite(x) ? fmt::format("{}", x) : std::string("nan"); };
+  const auto known = [&](const std::optional<double>& x) { return x ? number(*x) : std::string(); };
   return fmt::format(
       "{},{},{},{},{},{},{},{},{},{},{},{}", trained.complete, quality.non_finite, trained.steps,
-      trained.skipped, number(trained.underflow), number(trained.lost_l1), number(quality.mean),
+      trained.skipped, known(trained.underflow), known(trained.lost_l1), number(quality.mean),
       number(quality.minimum), number(quality.maximum),
       trained.differences.empty() ? "" : number(analysis::quality_of(trained.differences).mean),
       trained.paired ? fmt::format("{},{}", trained.paired->lower, trained.paired->upper) : ",",

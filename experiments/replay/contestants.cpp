@@ -54,19 +54,11 @@ Setting parse(const std::string& text) {
 
 /// Is the parameter one of `description`, or at least of some policy where the setting is for all?
 void check(const Setting& setting, const PolicyDescription* description) {
-  std::vector<std::string_view> known;
-  if (description != nullptr) {
-    for (const engine::amp::PolicyParameter& parameter : description->parameters)
-      known.push_back(parameter.name);
-  } else {
-    for (const engine::amp::PolicyParameter& parameter : engine::amp::policy_parameters())
-      known.push_back(parameter.name);
+  try {
+    engine::amp::require_parameter(description, setting.parameter);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("--set {}: {}", setting.text, error.what()));
   }
-  if (std::find(known.begin(), known.end(), setting.parameter) != known.end()) return;
-  throw std::invalid_argument(fmt::format(
-      "--set {}: {} has no parameter '{}': {}", setting.text,
-      description != nullptr ? fmt::format("policy {}", description->name) : std::string("no policy"),
-      setting.parameter, known_are(setting.parameter, known)));
 }
 
 ReplayedPolicy row_of(const PolicyDescription& description, const engine::amp::ScalePolicy& policy) {

@@ -35,11 +35,6 @@ class StepAssembly {
       fail(fmt::format("loss_scale is {}; a finite number above 0 is needed", row.loss_scale));
     if (row.step != current_.step) begin(row.step);
     add_to_group(row);
-    current_.tensors.push_back({.name = row.tensor,
-                                .weight = row.kind == "weight",
-                                .wide = is_wide(row),
-                                .loss_scale = row.loss_scale,
-                                .before = row.before});
   }
 
   void finish() {
@@ -55,8 +50,6 @@ class StepAssembly {
     throw std::runtime_error(fmt::format("{}:{}: {}", file_, line_, what));
   }
 
-  bool is_wide(const HistogramRow& row) const { return run_->rounded() && row.dtype != DType::f16; }
-
   void begin(std::uint64_t step) {
     if (step < current_.step || step == 0)
       fail(fmt::format("step {} behind step {}: the rows must be in the order of the steps", step,
@@ -67,16 +60,14 @@ class StepAssembly {
   }
 
   void add_to_group(const HistogramRow& row) {
-    auto group = std::find_if(current_.groups.begin(), current_.groups.end(),
-                              [&](const RecordedGroup& known) { return known.loss_scale == row.loss_scale; });
-    if (group == current_.groups.end()) {
-      current_.groups.emplace_back();
-      group = std::prev(current_.groups.end());
-      group->loss_scale = row.loss_scale;
-    }
-    const bool weight = row.kind == "weight";
-    (is_wide(row) ? (weight ? group->wide_weight : group->wide_activation)
-                  : (weight ? group->weight : group->activation)) += row.before;
+    const DType format = run_->rounded() ? row.dtype : DType::f16;
+    auto group =
+        std::find_if(current_.groups.begin(), current_.groups.end(), [&](const RecordedGroup& known) {
+          return known.loss_scale == row.loss_scale && known.format == format;
+        });
+    if (group == current_.groups.end())
+      group = current_.groups.insert(group, {.loss_scale = row.loss_scale, .format = format});
+    (row.kind == "weight" ? group->weight : group->activation) += row.before;
   }
 
   /// The observed step in current_, behind the steps that have no histograms.
@@ -133,10 +124,11 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
                     "part of a gradient came from which loss; no policy can be replayed on them",
                     folder.string()));
   for (const std::string& note : folder_.notes) notes_.push_back(note);
+  for (const std::string& damage : folder_.damage) notes_.push_back(damage);
   if (folder_.steps.empty())
     throw std::runtime_error(fmt::format("{}: the run has no steps", folder.string()));
 
-  // Whether a tensor is FP16 does not change during a run, so the first step tells.
+  // A tensor's dtype does not change during a run, so the first step tells.
   bool any = false;
   try {
     std::uint64_t first = 0;
@@ -144,7 +136,8 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
       if (any && row.step != first) throw Enough{};
       any = true;
       first = row.step;
-      rounded_ = rounded_ || row.dtype == DType::f16;
+      rounded_ = rounded_ || row.dtype != DType::f32;
+      known_extremes_ = known_extremes_ && row.before.extremes_known();
     });
   } catch (const Enough&) {
   }
@@ -157,9 +150,13 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
         "train.accumulate > 1: histograms count the gradients of the micro-batches, not their sums");
   if (!rounded_)
     notes_.push_back(
-        "the run rounded no gradient to FP16: each is judged as if FP16 held it, and nothing was lost before "
-        "it was "
+        "the run rounded no gradient: each is judged as if FP16 held it, and nothing was lost before it was "
         "counted");
+  if (!known_extremes_)
+    notes_.push_back(
+        "recorded without the smallest and the greatest value of each tensor, by an older version: where the "
+        "bin of the "
+        "greatest holds the edge to infinity, whether the step overflows is not known");
 }
 
 void RecordedRun::for_each_step(bool recorded_only,

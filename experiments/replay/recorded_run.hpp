@@ -16,24 +16,18 @@
 
 namespace fp16lab::experiments {
 
-/// The gradients of a step that carry the same loss scale, before they were rounded to their dtype.
+/// The gradients of a step that carry the same loss scale and that one format holds, or would hold (see
+/// RecordedRun::rounded), as they were before they were rounded to it.
 struct RecordedGroup {
   double loss_scale = 1;
-  // Those that FP16 holds, or would hold (see RecordedRun::rounded):
-  ExponentHistogram weight;      ///< of parameters
-  ExponentHistogram activation;  ///< of layer inputs
-  // Those that stayed wide in a run whose other gradients were FP16:
-  ExponentHistogram wide_weight;
-  ExponentHistogram wide_activation;
-};
+  DType format = DType::f16;
+  ExponentHistogram weight{};      ///< of parameters
+  ExponentHistogram activation{};  ///< of layer inputs
 
-/// A gradient tensor by itself, for scales that differ between tensors.
-struct RecordedTensor {
-  std::string name;
-  bool weight = false;
-  bool wide = false;
-  double loss_scale = 1;
-  ExponentHistogram before;
+  /// A cast to the format may lose values. Not to FP32, in a run whose other gradients were rounded.
+  bool rounds() const { return format != DType::f32; }
+  /// What is beyond the format becomes infinite. Casts to FP8, within a product, saturate.
+  bool overflows() const { return format != DType::e4m3 && format != DType::e5m2; }
 };
 
 struct RecordedStep {
@@ -42,7 +36,6 @@ struct RecordedStep {
   bool found_inf = false;  ///< of steps.csv
   bool observed = true;    ///< false: the histograms are those of the last observed step
   std::vector<RecordedGroup> groups{};
-  std::vector<RecordedTensor> tensors{};  ///< in file order
 };
 
 class RecordedRun {
@@ -60,8 +53,9 @@ class RecordedRun {
   const RunFolder& folder() const { return folder_; }
   const std::string& name() const { return name_; }
   const std::string& workload() const { return workload_; }
-  /// The run rounded its gradients to FP16: those that it kept wider stay wide in a replay, and its found_inf is what
-  /// FP16 really did at the recorded scale. Otherwise (FP32, BF16) every gradient is judged as if FP16 held it.
+  /// The run rounded gradients, to FP16 or BF16: each tensor is judged by the format that held it, those that it kept in
+  /// FP32 stay FP32 in a replay, and its found_inf is what these formats really did at the recorded scale. Otherwise
+  /// (level O0) every gradient is judged as if FP16 held it.
   bool rounded() const { return rounded_; }
   /// found_inf is the result of a check (scaler.drop_overflow_update is not false).
   bool checked() const { return checked_; }
@@ -72,6 +66,7 @@ class RecordedRun {
   RunFolder folder_;
   std::string name_, workload_;
   bool rounded_ = false;
+  bool known_extremes_ = true;  ///< in the first step; older folders do not have them
   bool checked_ = true;
   std::vector<std::string> notes_;
 };

@@ -65,15 +65,16 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
                                 *options.contestants.interval, *options.contestants.interval));
   if (run.rounded())
     notes.push_back(
-        "recorded in FP16: what a cast had flushed to zero at the recorded scale stays zero at every other; "
-        "an overflow "
-        "at the recorded scale may be one at smaller scales too");
+        "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
+        "other; an "
+        "overflow at the recorded scale may be one at smaller scales too");
   if (!run.checked())
     notes.push_back(
         "the run checked no gradient (scaler.drop_overflow_update = false): overflows are told by counts");
   notes.emplace_back(
-      "the weights went the recorded run's way: a step that a policy skips here was taken there, or the "
-      "other way round");
+      "a replay is not what training would do: the gradients stay those of the recorded run, where another "
+      "scale would "
+      "have skipped or taken other steps and so changed the weights and every later gradient");
   return notes;
 }
 
@@ -119,6 +120,13 @@ ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& 
     if (row.replayed) file.exact = file.exact && row.exact;
     file.policies.push_back(std::move(row));
   }
+  const auto replayed = std::count_if(file.policies.begin(), file.policies.end(),
+                                      [](const ReplayedPolicy& row) { return row.replayed; });
+  const auto bounded = std::count_if(file.policies.begin(), file.policies.end(),
+                                     [](const ReplayedPolicy& row) { return row.replayed && !row.exact; });
+  if (bounded > 0)
+    file.notes.insert(file.notes.begin(),
+                      fmt::format("scales and skips of {} of {} rows are bounds", bounded, replayed));
   return file;
 }
 

@@ -26,43 +26,25 @@ std::uint64_t nonfinite(const ExponentHistogram& histogram) { return histogram.i
 /// What is left of a scale that became 0: at 2^-200 times its value, nothing that FP32 holds is left.
 double usable_factor(double scale, double loss_scale) { return std::max(scale / loss_scale, 0x1p-200); }
 
-Losses losses_of(const ExponentHistogram& all, const ExponentHistogram& weight, double loss_scale,
-                 double scale) {
-  const double factor = usable_factor(scale, loss_scale);
+Losses losses_of(const RecordedGroup& group, const ExponentHistogram& all, double scale) {
+  const double loss_scale = group.loss_scale, factor = usable_factor(scale, loss_scale);
+  const FormatRange range = range_of(group.format);
   const std::uint64_t count = all.finite_nonzero();
   const auto divided = [](const MassInterval& sum, double by) {
     return MassInterval{sum.lower / by, sum.upper / by};
   };
   Losses losses;
-  losses.lost = count_ranges(all, fp16_range, factor).lost;
+  losses.lost = count_ranges(all, range, factor).lost;
   losses.kept = {count - losses.lost.upper, count - losses.lost.lower};
-  const RangeMass mass = range_mass(all, fp16_range, factor);
+  const RangeMass mass = range_mass(all, range, factor);
   losses.lost_l1 = divided(mass.lost_l1, loss_scale);
   losses.kept_l1 = divided(mass.kept_l1, loss_scale);
   losses.lost_l2_squared = divided(divided(mass.lost_l2_squared, loss_scale), loss_scale);
   losses.kept_l2_squared = divided(divided(mass.kept_l2_squared, loss_scale), loss_scale);
-  losses.direction = direction_sums(weight, fp16_range, factor).divided_by(loss_scale);
+  losses.direction = direction_sums(group.weight, range, factor).divided_by(loss_scale);
   // These are the losses of a step that is taken: nothing overflowed in it.
   losses.direction.overflows = losses.direction.may_overflow = false;
   return losses;
-}
-
-/// The exponent of the highest bin that is not empty. False: all are empty.
-bool top_bin(const ExponentHistogram& histogram, int& exponent) {
-  for (int e = ExponentHistogram::max_exponent; e >= ExponentHistogram::min_exponent; --e)
-    if (histogram.at(e) != 0) {
-      exponent = e;
-      return true;
-    }
-  return false;
-}
-bool bottom_bin(const ExponentHistogram& histogram, int& exponent) {
-  for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
-    if (histogram.at(e) != 0) {
-      exponent = e;
-      return true;
-    }
-  return false;
 }
 
 int floor_log2(double x) { return std::ilogb(x); }
@@ -105,10 +87,9 @@ void StepJudge::begin(const RecordedStep& step) {
   std::uint64_t infinite = 0, nan = 0;
   double largest_scale = 0;
   for (const RecordedGroup& group : step.groups) {
-    judged_.push_back(group.weight);
-    judged_.back() += group.activation;
-    for (const ExponentHistogram* const values :
-         {&group.weight, &group.activation, &group.wide_weight, &group.wide_activation}) {
+    judged_.emplace_back();
+    if (group.rounds()) (judged_.back() += group.weight) += group.activation;
+    for (const ExponentHistogram* const values : {&group.weight, &group.activation}) {
       infinite += values->infinite;
       nan += values->nan;
     }
@@ -134,16 +115,17 @@ Overflow StepJudge::overflow_at(double scale) const {
   for (const RecordedGroup& group : step_->groups) {
     const double factor = scale / group.loss_scale;
     if (!std::isfinite(factor)) return Overflow::certain;
-    if (factor > 0) {
-      const CountInterval weight = count_ranges(group.weight, fp16_range, factor).overflow;
+    if (factor > 0 && group.overflows()) {
+      const FormatRange range = range_of(group.format);
+      const CountInterval weight = count_ranges(group.weight, range, factor).overflow;
       if (weight.lower > 0) return Overflow::certain;
-      possible = possible || weight.upper > 0 ||
-                 count_ranges(group.activation, fp16_range, factor).overflow.upper > 0;
+      possible =
+          possible || weight.upper > 0 || count_ranges(group.activation, range, factor).overflow.upper > 0;
     }
-    // At the recorded scale, a run in FP16 has answered above.
-    const std::uint64_t weights = nonfinite(group.weight) + nonfinite(group.wide_weight);
+    // At the recorded scale, a run that rounded has answered above.
+    const std::uint64_t weights = nonfinite(group.weight);
     if (weights > 0 && scale >= group.loss_scale) return Overflow::certain;
-    possible = possible || weights + nonfinite(group.activation) + nonfinite(group.wide_activation) > 0;
+    possible = possible || weights + nonfinite(group.activation) > 0;
   }
   return possible ? Overflow::possible : Overflow::no;
 }
@@ -156,10 +138,14 @@ StepOutcome StepJudge::judge(double scale) const {
   CountInterval lost_weights;
   for (std::size_t i = 0; i < step_->groups.size(); ++i) {
     const RecordedGroup& group = step_->groups[i];
-    outcome.losses += losses_of(judged_[i], group.weight, group.loss_scale, scale);
-    wide += group.wide_weight.finite_nonzero();
+    if (!group.rounds()) {
+      wide += group.weight.finite_nonzero();
+      continue;
+    }
+    outcome.losses += losses_of(group, judged_[i], scale);
     weights += group.weight.finite_nonzero();
-    add(lost_weights, count_ranges(group.weight, fp16_range, usable_factor(scale, group.loss_scale)).lost);
+    add(lost_weights,
+        count_ranges(group.weight, range_of(group.format), usable_factor(scale, group.loss_scale)).lost);
   }
   outcome.may_be_empty = weights > 0 && wide == 0 && lost_weights.upper == weights;
   outcome.surely_empty = weights > 0 && wide == 0 && lost_weights.lower == weights;
@@ -172,8 +158,10 @@ const engine::amp::GradientStatistics& StepJudge::statistics_at(double scale) {
   if (found != statistics_.end()) return found->second;
   engine::amp::GradientStatistics statistics;
   for (const RecordedGroup& group : step_->groups) {
-    const int shift = static_cast<int>(std::lround(std::log2(key / group.loss_scale)));
     // As engine/amp/observation.hpp has it: what is not rounded to 16 bits neither overflows nor vanishes.
+    if (!group.rounds() || !group.overflows()) continue;
+    statistics.range = range_of(group.format);
+    const int shift = static_cast<int>(std::lround(std::log2(key / group.loss_scale)));
     statistics.weight += times_power_of_two(group.weight, shift);
     statistics.activation += times_power_of_two(group.activation, shift);
   }
@@ -187,17 +175,49 @@ bool StepJudge::counts_are_exact_at(double scale) const {
   });
 }
 
-bool StepJudge::highest(int& log2_scale) const {
-  bool any = false;
+bool StepJudge::may_overflow_at(int log2_scale) const {
+  return std::any_of(step_->groups.begin(), step_->groups.end(), [log2_scale](const RecordedGroup& group) {
+    const double factor = std::ldexp(1.0, log2_scale) / group.loss_scale;
+    const FormatRange range = range_of(group.format);
+    return group.overflows() && (count_ranges(group.weight, range, factor).overflow.upper > 0 ||
+                                 count_ranges(group.activation, range, factor).overflow.upper > 0);
+  });
+}
+
+bool StepJudge::may_lose_at(int log2_scale) const {
   for (std::size_t i = 0; i < judged_.size(); ++i) {
-    int top = 0;
-    if (!top_bin(judged_[i], top)) continue;
-    // The bin below the one that contains 65520 is (2^14, 2^15].
-    const int limit = floor_log2(step_->groups[i].loss_scale) + (Binary16::emax - 1) - top;
-    log2_scale = any ? std::min(log2_scale, limit) : limit;
-    any = true;
+    const RecordedGroup& group = step_->groups[i];
+    if (count_ranges(judged_[i], range_of(group.format), std::ldexp(1.0, log2_scale) / group.loss_scale)
+            .lost.upper > 0)
+      return true;
   }
+  return false;
+}
+
+namespace {
+
+/// FP32 numbers times a power of two outside of these are all zero, or all infinite, in every format.
+constexpr int lowest_log2 = -600, highest_log2 = 600;
+
+/// The last `x` from lowest_log2 to highest_log2 that is not `beyond`, which holds from some x on.
+template <class Beyond>
+int last_before(Beyond beyond) {
+  int within = lowest_log2, outside = highest_log2;
+  while (outside - within > 1) {
+    const int middle = within + (outside - within) / 2;
+    (beyond(middle) ? outside : within) = middle;
+  }
+  return within;
+}
+
+}  // namespace
+
+bool StepJudge::highest(int& log2_scale) const {
+  const bool any = std::any_of(step_->groups.begin(), step_->groups.end(), [](const RecordedGroup& group) {
+    return group.overflows() && group.weight.finite_nonzero() + group.activation.finite_nonzero() > 0;
+  });
   if (!any) return false;
+  log2_scale = last_before([&](int k) { return may_overflow_at(k); });
   if (run_->rounded() && run_->checked() && !step_->found_inf)
     log2_scale = std::max(log2_scale, floor_log2(step_->loss_scale));
   if (step_->found_inf && run_->checked())
@@ -206,18 +226,9 @@ bool StepJudge::highest(int& log2_scale) const {
 }
 
 bool StepJudge::lossless(int& log2_scale) const {
-  bool any = false;
-  for (std::size_t i = 0; i < judged_.size(); ++i) {
-    int bottom = 0;
-    if (!bottom_bin(judged_[i], bottom)) continue;
-    // All of a bin (2^e, 2^(e+1)] is kept from 2^e = 2^-25 on. Without extremes, the bin of -127 may have every FP32
-    // number below it.
-    const int smallest = bottom == -127 && judged_[i].greatest == 0 ? -150 : bottom;
-    const int need =
-        ceil_log2(step_->groups[i].loss_scale) + (Binary16::exponent_of_min_subnormal - 1) - smallest;
-    log2_scale = any ? std::max(log2_scale, need) : need;
-    any = true;
-  }
+  const bool any =
+      std::any_of(judged_.begin(), judged_.end(), [](const auto& all) { return all.finite_nonzero() > 0; });
+  if (any) log2_scale = last_before([&](int k) { return !may_lose_at(k); }) + 1;
   return any;
 }
 
@@ -225,7 +236,8 @@ MassInterval StepJudge::lost_share_at(int log2_scale) const {
   MassInterval lost, kept;
   for (std::size_t i = 0; i < judged_.size(); ++i) {
     const double loss_scale = step_->groups[i].loss_scale;
-    const RangeMass mass = range_mass(judged_[i], fp16_range, std::ldexp(1.0, log2_scale) / loss_scale);
+    const RangeMass mass =
+        range_mass(judged_[i], range_of(step_->groups[i].format), std::ldexp(1.0, log2_scale) / loss_scale);
     lost = lost + MassInterval{mass.lost_l1.lower / loss_scale, mass.lost_l1.upper / loss_scale};
     kept = kept + MassInterval{mass.kept_l1.lower / loss_scale, mass.kept_l1.upper / loss_scale};
   }

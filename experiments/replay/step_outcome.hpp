@@ -1,6 +1,7 @@
 // What a recorded step would have been at another loss scale: did it overflow, and what did it lose?
 //
-// Gradients scale with S, so the values counted at S answer for S': multiplied by S'/S, exactly where that is a power of
+// Gradients scale with S, so the values counted at S answer for S': multiplied by S'/S. Whether the greatest of them is
+// then beyond its format is certain at every S', since it was recorded; what is lost is exact where S'/S is a power of
 // two (whole bins move). This is local to every tensor: a value that an upstream cast had flushed to zero at S stays
 // zero at S' > S, and one that it would flush at S' < S is still there.
 #pragma once
@@ -17,14 +18,15 @@
 namespace fp16lab::experiments {
 
 /// Would the step's check have found an infinity or NaN among the gradients of parameters?
-///   certain   a gradient of a parameter is beyond 65520, or was infinite or NaN at a scale that was no larger; or it is
-///             the model's: a NaN with nothing infinite at a scale of at most 1, which no scale cures
-///   possible  the bin of the largest one contains 65520 (or a scale that is no power of two cuts it); or it was not
-///             finite at a larger scale, which may have come from upstream; or only gradients of activations are beyond,
-///             and a ReLU or a pooling behind them may let them go
+///   certain   a gradient of a parameter is beyond its format (from 65520 in FP16), or was infinite or NaN at a scale that
+///             was no larger; or it is the model's: a NaN with nothing infinite at a scale of at most 1, which no scale
+///             cures
+///   possible  it was not finite at a larger scale, which may have come from upstream; or only gradients of activations are
+///             beyond, and a ReLU or a pooling behind them may let them go; or an older folder does not say what the
+///             greatest one was, and its bin holds the edge
 ///   no        otherwise
-/// At the recorded scale of a run in FP16 its own found_inf is the answer, and it goes on: an overflow at S is one at
-/// all larger scales, no overflow at S is none at smaller ones.
+/// At the recorded scale of a run that rounded, its own found_inf is the answer, and it goes on: an overflow at S is one
+/// at all larger scales, no overflow at S is none at smaller ones.
 enum class Overflow { no, possible, certain };
 
 /// Amounts of a step, or sums over steps, in the gradients' own units (S divided out).
@@ -70,12 +72,15 @@ class StepJudge {
  private:
   StepOutcome judge(double scale) const;
   Overflow overflow_at(double scale) const;
+  bool may_overflow_at(int log2_scale) const;
+  bool may_lose_at(int log2_scale) const;
   MassInterval lost_share_at(int log2_scale) const;
 
   const RecordedRun* run_;
   const RecordedStep* step_ = nullptr;
   bool models_own_nan_ = false;
-  std::vector<ExponentHistogram> judged_{};  ///< weight + activation of each group
+  std::vector<ExponentHistogram>
+      judged_{};  ///< weight + activation of each group; empty where a group does not round
   std::map<double, StepOutcome> outcomes_;
   std::map<double, engine::amp::GradientStatistics> statistics_;
 };

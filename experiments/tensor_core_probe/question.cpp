@@ -61,7 +61,10 @@ std::string model_name(const Question& question, const Device& device, const Set
 }  // namespace
 
 const char* name_of(Verdict verdict) {
-  return verdict == Verdict::confirmed ? "CONFIRMED" : verdict == Verdict::refuted ? "REFUTED" : "NOT HERE";
+  return verdict == Verdict::confirmed   ? "CONFIRMED"
+         : verdict == Verdict::refuted   ? "REFUTED"
+         : verdict == Verdict::rehearsed ? "REHEARSED"
+                                         : "NOT HERE";
 }
 
 std::string hex(const std::vector<std::uint32_t>& words, OperandFormat format) {

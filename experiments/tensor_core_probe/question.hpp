@@ -53,8 +53,9 @@ struct HalfObservation {
   std::string operation, operands, result;
 };
 
-enum class Verdict : std::uint8_t { confirmed, refuted, not_here };
-const char* name_of(Verdict verdict);  ///< "CONFIRMED", "REFUTED", "NOT HERE"
+/// rehearsed: the claim holds of the emulator, which was asked in a GPU's place.
+enum class Verdict : std::uint8_t { confirmed, refuted, not_here, rehearsed };
+const char* name_of(Verdict verdict);  ///< "CONFIRMED", "REFUTED", "NOT HERE", "REHEARSED"
 
 /// What is printed.
 struct Finding {

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <span>
 
 #include "experiments/tutorials/custom_step.hpp"
 
@@ -11,6 +14,7 @@ namespace {
 
 constexpr std::string_view linear9 = "paddle_linear9";
 constexpr std::string_view custom_step = "mindspore_custom_step";
+constexpr std::string_view random_images = "mindspore_random_images";
 
 /// A target whose squared error is a finite FP32 sum at any of the sizes, and whose scaled gradient has no FP16 value:
 /// 2 * 1e10 / (2048 * 8192) * 1024 is 1.2e6.
@@ -62,6 +66,45 @@ Expectation frozen_weights(const TutorialTable& table) {
 
 std::string loss_text(const TutorialRun& run) {
   return run.loss ? fmt::format("loss {:.7f}", *run.loss) : fmt::format("diverged after {} steps", run.steps);
+}
+
+double farthest_from_chance(std::span<const double> losses) {
+  double farthest = 0;
+  for (const double loss : losses) farthest = std::max(farthest, std::abs(loss - std::log(10.0)));
+  return farthest;
+}
+
+Expectation scattered_losses(const TutorialTable& table) {
+  const double theirs = farthest_from_chance(mindspore_losses);
+  Expectation expectation{
+      .claim =
+          "LeNet-5 at O0 on random images and labels: the losses of the ten epochs are as the tutorial's",
+      .criterion = fmt::format("no epoch's last batch is farther from ln 10 = {:.4f} than {} times the "
+                               "tutorial's farthest, {:.4f}",
+                               std::log(10.0), as_scattered, theirs)};
+  const TutorialRun* const run = table.find(random_images, "as-written");
+  if (run == nullptr || run->epoch_losses.empty()) return expectation;
+  const double ours = farthest_from_chance(run->epoch_losses);
+  expectation.measured =
+      fmt::format("{} losses, from {:.4f} to {:.4f}; the farthest is {:.4f} away", run->epoch_losses.size(),
+                  run->epoch_losses.front(), run->epoch_losses.back(), ours);
+  expectation.holds =
+      holds_if(run->epoch_losses.size() == std::size(mindspore_losses) && ours <= as_scattered * theirs);
+  return expectation;
+}
+
+Expectation nothing_learnt(const TutorialTable& table) {
+  Expectation expectation{
+      .claim = "nothing is learnt in 320 steps but how often each label occurs",
+      .criterion =
+          "after them the loss over all images is not below the entropy of their labels, the least "
+          "loss of one answer for all"};
+  const TutorialRun* const run = table.find(random_images, "as-written");
+  if (run == nullptr) return expectation;
+  expectation.measured = fmt::format("{} after {} steps, {:.7f} before them; entropy {:.7f}", loss_text(*run),
+                                     run->steps, run->loss_before, run->label_entropy.value_or(0));
+  expectation.holds = holds_if(run->loss && run->label_entropy && *run->loss >= *run->label_entropy);
+  return expectation;
 }
 
 Expectation same_division(const TutorialTable& table) {
@@ -156,7 +199,9 @@ std::vector<Expectation> judge(const TutorialTable& table) {
       other_result(table, "under SGD a forgotten division multiplies the learning rate by the loss scale",
                    "sgd-optimizer-divides", "sgd-division-forgotten"),
       other_result(table, "and a doubled one divides it", "sgd-optimizer-divides", "sgd-division-doubled"),
-      dropped_window(table)};
+      dropped_window(table),
+      scattered_losses(table),
+      nothing_learnt(table)};
 }
 
 }  // namespace fp16lab::experiments

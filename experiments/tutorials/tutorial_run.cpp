@@ -79,7 +79,10 @@ class Watcher final : public engine::TrainObserver {
     action_step_ = steps;
     action_ = std::move(action);
   }
+  /// An epoch has that many steps.
+  void note_losses_every(std::uint64_t steps) { epoch_ = steps; }
   void report(TutorialRun& run) const {
+    run.epoch_losses = epoch_losses_;
     for (const WatchedParameter& parameter : watched_)
       parameter.add_to(parameter.is_bias() ? run.biases : run.weights);
     run.digest_after_first_step = digest_after_first_step_;
@@ -90,6 +93,7 @@ class Watcher final : public engine::TrainObserver {
   void on_step(const engine::StepRecord& record) override {
     for (WatchedParameter& parameter : watched_) parameter.look(*backend_);
     if (record.step == action_step_) action_();
+    if (record.step % epoch_ == 0) epoch_losses_.push_back(record.loss);
     if (record.step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
   }
   void on_evaluation(const engine::EvaluationRecord&) override {}
@@ -100,6 +104,8 @@ class Watcher final : public engine::TrainObserver {
   std::vector<engine::Parameter*> parameters_;
   std::vector<WatchedParameter> watched_;
   std::uint64_t digest_after_first_step_ = 0;
+  std::uint64_t epoch_ = 1;
+  std::vector<double> epoch_losses_;
   std::uint64_t action_step_ = 0;  ///< 0: never
   std::function<void()> action_;
 };
@@ -127,15 +133,22 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
   const std::uint64_t micro_batches =
       prepared->train.steps * static_cast<std::uint64_t>(prepared->train.accumulate);
   OneBatch last_batch(*prepared->workload.training, micro_batches - 1);
-  const auto look_at_last_batch = [&] {
+  const auto loss_of_last_batch = [&] {
     engine::data::BatchSource* const evaluation = std::exchange(prepared->workload.evaluation, &last_batch);
-    run.last_batch_loss = trainer.evaluate().loss;
+    const double loss = trainer.evaluate().loss;
     prepared->workload.evaluation = evaluation;
+    return loss;
   };
+  run.last_batch_unmoved = loss_of_last_batch();
   if (prepared->train.steps == 1)
-    look_at_last_batch();
+    run.last_batch_loss = run.last_batch_unmoved;
   else
-    watcher.after(prepared->train.steps - 1, look_at_last_batch);
+    watcher.after(prepared->train.steps - 1, [&] { run.last_batch_loss = loss_of_last_batch(); });
+  watcher.note_losses_every(
+      std::max<std::uint64_t>(1, prepared->workload.training->batches_per_epoch() /
+                                     static_cast<std::uint64_t>(prepared->train.accumulate)));
+  if (prepared->data->kind == engine::data::DataKind::images)
+    run.label_entropy = engine::data::label_entropy(prepared->data->training_images);
 
   const engine::RunResult result = trainer.run();
   if (result.end == engine::RunResult::End::stopped) throw CommandError(ExitCode::interrupted, "interrupted");

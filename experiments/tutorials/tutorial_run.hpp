@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/data/batch_source.hpp"
 #include "engine/train/method.hpp"
@@ -34,6 +35,10 @@ struct TutorialRun {
   std::optional<double> loss = {};  ///< and after the last one; nothing where the run diverged
   std::optional<double> accuracy = {};
   double last_batch_loss = 0;  ///< of the last micro-batch, before its step: what the tutorials print
+  double last_batch_unmoved =
+      0;  ///< of that micro-batch before the first step: where a network that never moves stays
+  std::vector<double> epoch_losses = {};     ///< of the last step of each epoch, before its update
+  std::optional<double> label_entropy = {};  ///< of labelled images: the least loss of a constant answer
   std::uint64_t steps = 0;
   std::uint64_t skipped = 0;
   double final_scale = 1;

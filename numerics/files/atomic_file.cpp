@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -45,6 +46,16 @@ int write_all(int descriptor, std::string_view data) {
   return 0;
 }
 
+/// Letters, digits, '.' and '_' of this machine's name.
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  std::string plain;
+  for (const char c : std::string_view(name.data()))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_') plain += c;
+  return plain.empty() ? "host" : plain.substr(0, 64);
+}
+
 void sync_folder(const std::filesystem::path& file) {
   const std::filesystem::path folder =
       file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
@@ -56,12 +67,26 @@ void sync_folder(const std::filesystem::path& file) {
 
 }  // namespace
 
-// The process id keeps two writers of one file apart: the later rename wins, and each content is whole.
-AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)),
-      temporary_(path_.string() + std::string(temporary_mark) + std::to_string(::getpid())) {
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("write", path_, errno);
+// Two writers of one file never share a temporary one: the later rename wins, and each content is whole.
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  const std::string name =
+      path_.string() + std::string(temporary_mark) + host_name() + "-" + std::to_string(::getpid());
+  constexpr int most = 1000;
+  for (int number = 0; descriptor_ < 0 && number < most; ++number) {
+    temporary_ = number == 0 ? name : name + "-" + std::to_string(number);
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno != EEXIST) fail("write", path_, errno);
+  }
+  if (descriptor_ < 0) fail("make a temporary file for", path_, EEXIST);
+}
+
+bool AtomicFile::is_temporary(std::string_view name, std::string_view& whole) {
+  const std::size_t mark = name.rfind(temporary_mark);
+  if (mark == std::string_view::npos) return false;
+  whole = name.substr(0, mark);
+  const std::string_view id = name.substr(mark + temporary_mark.size());
+  const std::string_view last = id.substr(id.rfind('-') + 1);  // npos + 1 is 0
+  return !last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 AtomicFile::~AtomicFile() {

@@ -20,8 +20,11 @@ namespace fp16lab {
 /// after commit(), the new one, complete. Without commit() the destructor discards what was written.
 class AtomicFile {
  public:
-  /// The temporary file is `path` + this + the process id.
+  /// The temporary file is `path` + this + the host's name + "-" + the process id, and "-1", "-2" ... where there is such a
+  /// file already: hosts share file systems, and process ids come again. It is never one that somebody else made.
   static constexpr std::string_view temporary_mark = ".tmp-";
+  /// Is `name` the name of such a file? Those of older builds have no host. `whole`: what it was to replace.
+  static bool is_temporary(std::string_view name, std::string_view& whole);
 
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();

@@ -119,6 +119,7 @@ std::string to_json_line(const CulpritRow& row) {
                      {"black", row.black},
                      {"excluded", row.excluded},
                      {"binades", row.binades},
+                     {"finite_scale", row.finite_scale ? number(*row.finite_scale) : Json(nullptr)},
                      {"advice", row.advice}};
   return dump(json, -1);
 }
@@ -158,6 +159,8 @@ CulpritRow parse_culprit_row(std::string_view line) {
   row.black = get_string(json, "black");
   row.excluded = get_string(json, "excluded");
   row.binades = get_count(json, "binades");
+  if (json.contains("finite_scale") && !member(json, "finite_scale").is_null())
+    row.finite_scale = get_number(json, "finite_scale");
   row.advice = get_string(json, "advice");
   return row;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
@@ -26,8 +28,9 @@ std::filesystem::path make_run_folder(std::filesystem::path folder) {
 }
 
 /// The manifest goes first: from then on the folder is a run that is not finished.
-Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest) {
+Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest, const RunRows& kept) {
   manifest.state = ExitState::running;
+  manifest.rows = kept;
   manifest.end.reset();
   if (manifest.start.empty()) manifest.start = utc_now();
   write_file_atomically(folder / run_file::manifest, to_json(manifest));
@@ -71,33 +74,46 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest)
 
 RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunCut& keep)
     : folder_(std::move(folder)),
-      manifest_(write_beginning(folder_, std::move(manifest))),
-      steps_(folder_ / run_file::steps, keep.steps),
-      evaluations_(folder_ / run_file::evaluations, keep.evaluations),
-      histograms_(folder_ / run_file::histograms, keep.histograms),
-      overflows_(folder_ / run_file::overflows, keep.overflows) {
+      manifest_(write_beginning(folder_, std::move(manifest), keep.rows())),
+      steps_(folder_ / run_file::steps, keep.steps.bytes),
+      evaluations_(folder_ / run_file::evaluations, keep.evaluations.bytes),
+      histograms_(folder_ / run_file::histograms, keep.histograms.bytes),
+      overflows_(folder_ / run_file::overflows, keep.overflows.bytes) {
   if (keep.culprits) {
-    culprits_.emplace(folder_ / run_file::culprits, *keep.culprits);
+    culprits_.emplace(folder_ / run_file::culprits, keep.culprits->bytes);
   } else {
     std::filesystem::remove(folder_ / run_file::culprits);  // of the run that begins again
   }
-  if (keep.steps > 0) return;
+  if (keep.steps.bytes > 0) return;
   steps_.append(csv_header(step_columns));
   evaluations_.append(csv_header(evaluation_columns));
 }
 
 RunWriter RunWriter::resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
-                            std::uint64_t state_hash) {
-  return {folder, std::move(manifest), step == 0 ? RunCut{} : find_cut(folder, step, state_hash)};
+                            std::uint64_t state_hash, const std::optional<RunRows>& written) {
+  return {folder, std::move(manifest), step == 0 ? RunCut{} : find_cut(folder, step, state_hash, written)};
 }
 
-void RunWriter::append(const StepRow& row) { steps_.append(to_csv(row)); }
-void RunWriter::append(const EvaluationRow& row) { evaluations_.append(to_csv(row)); }
-void RunWriter::append(const HistogramRow& row) { histograms_.append(to_json_line(row)); }
-void RunWriter::append(const OverflowRow& row) { overflows_.append(to_json_line(row)); }
+void RunWriter::append(const StepRow& row) {
+  steps_.append(to_csv(row));
+  ++manifest_.rows->steps;
+}
+void RunWriter::append(const EvaluationRow& row) {
+  evaluations_.append(to_csv(row));
+  ++manifest_.rows->evaluations;
+}
+void RunWriter::append(const HistogramRow& row) {
+  histograms_.append(to_json_line(row));
+  ++manifest_.rows->histograms;
+}
+void RunWriter::append(const OverflowRow& row) {
+  overflows_.append(to_json_line(row));
+  ++manifest_.rows->overflows;
+}
 void RunWriter::append(const CulpritRow& row) {
   if (!culprits_) culprits_.emplace(folder_ / run_file::culprits, LineFile::Mode::create);
   culprits_->append(to_json_line(row));
+  ++manifest_.rows->culprits;
 }
 
 void RunWriter::sync() {
@@ -134,6 +150,70 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   }
 }
 
+std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags) {
+  return git_hash + " (" + compiler + ", " + flags + ")";
+}
+
+std::vector<std::string> builds_of(const Manifest& manifest) {
+  std::vector<std::string> builds{build_name(manifest.git_hash, manifest.compiler, manifest.flags)};
+  for (const Resumption& resumption : manifest.resumptions)
+    if (resumption.git_hash != manifest.git_hash)
+      builds.push_back(resumption.git_hash + " (continued a run)");
+  return builds;
+}
+
+namespace {
+
+/// Terminated lines; nothing where there is no such file.
+std::optional<std::uint64_t> count_lines(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::uint64_t lines = 0;
+  std::array<char, 65536> block;
+  do {
+    file.read(block.data(), block.size());
+    lines += static_cast<std::uint64_t>(std::count(block.begin(), block.begin() + file.gcount(), '\n'));
+  } while (file);
+  return lines;
+}
+
+/// Compares what is there with what the manifest says was written, and finds gaps in the steps.
+void find_damage(RunFolder& run) {
+  const bool ended = run.manifest.state != ExitState::running;
+  for (const LineFileName& file : line_files) {
+    const bool told = file.rows == &RunRows::steps || file.rows == &RunRows::evaluations;
+    const std::uint64_t written = run.manifest.rows ? *run.manifest.rows.*file.rows : 0;
+    std::optional<std::uint64_t> present = file.rows == &RunRows::steps ? run.steps.size()
+                                           : told                       ? run.evaluations.size()
+                                                                        : count_lines(run.path / file.name);
+    std::string what;
+    if (!present) {
+      // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed before it made
+      // its files, but not behind its first step.
+      const bool may_lack =
+          file.rows == &RunRows::overflows ? !run.manifest.rows : file.rows == &RunRows::culprits;
+      if (written > 0)
+        what = fmt::format("{} is missing, with {} rows", file.name, written);
+      else if (!may_lack && (ended || !run.steps.empty()))
+        what = fmt::format("{} is missing", file.name);
+    } else if (run.manifest.rows && (ended ? *present != written : *present < written)) {
+      what = fmt::format("{} has {} rows, but the run wrote {}", file.name, *present, written);
+    }
+    if (what.empty()) continue;
+    run.damage.push_back(std::move(what));
+    run.whole = run.whole && !told;
+  }
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    if (run.steps[i].step == i + 1) continue;
+    run.damage.push_back(fmt::format("{}:{}: step {} follows step {}", run_file::steps, i + 2,
+                                     run.steps[i].step, i == 0 ? 0 : run.steps[i - 1].step));
+    run.whole = false;
+    break;
+  }
+}
+
+}  // namespace
+
 RunFolder read_run_folder(const std::filesystem::path& folder) {
   RunFolder run;
   run.path = folder;
@@ -150,6 +230,7 @@ RunFolder read_run_folder(const std::filesystem::path& folder) {
     run.evaluations =
         read_rows<EvaluationRow>(folder / run_file::evaluations, evaluation_columns,
                                  evaluation_columns_of_version_1, parse_evaluation_row, run.notes);
+  find_damage(run);
   return run;
 }
 

@@ -24,11 +24,12 @@ class RunWriter {
   RunWriter(std::filesystem::path folder, Manifest manifest);
 
   /// Continues the run in `folder` behind `step`, whose state_hash this is (0: from the beginning): its line files
-  /// are cut back to it (numerics/files/run_resume.hpp). `manifest` is the folder's, with its resumption added as
-  /// the last one; before anything is cut it is written with state `running`, and config.toml with it. A folder
-  /// that cannot be cut there is left as it is (std::runtime_error). The caller holds the folder.
+  /// are cut back to it (numerics/files/run_resume.hpp; `written`: the rows that its checkpoint speaks of). `manifest`
+  /// is the folder's, with its resumption added as the last one; before anything is cut it is written with state
+  /// `running`, and config.toml with it. A folder that cannot be cut there is left as it is (std::runtime_error). The
+  /// caller holds the folder.
   static RunWriter resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
-                          std::uint64_t state_hash);
+                          std::uint64_t state_hash, const std::optional<RunRows>& written = {});
 
   void append(const StepRow& row);
   void append(const EvaluationRow& row);
@@ -41,6 +42,8 @@ class RunWriter {
   /// Syncs the line files, then replaces the manifest by one with this state, the message and the end time.
   void finish(ExitState state, std::string message = {});
 
+  /// Written so far, those of the run that is continued included.
+  const RunRows& rows() const { return *manifest_.rows; }
   const Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& folder() const { return folder_; }
 
@@ -64,8 +67,13 @@ struct RunFolder {
   std::vector<EvaluationRow> evaluations;
   /// What was odd but harmless: "steps.csv: the last line is cut off (17 bytes) and was left out".
   std::vector<std::string> notes;
+  /// What the folder lacks of what its run wrote: "histograms.jsonl is missing", "steps.csv has 30 rows, but the run wrote
+  /// 40". Of runs that are going on or were killed it is known only in part, of older folders too.
+  std::vector<std::string> damage;
+  bool whole = true;  ///< none of it in `steps` and `evaluations`
 
-  bool finished() const { return manifest.state == ExitState::finished; }
+  /// To its end, and nothing is lost of what tells how it ended.
+  bool finished() const { return manifest.state == ExitState::finished && whole; }
 };
 
 /// Is there a run (a manifest) in this folder?
@@ -74,6 +82,11 @@ bool is_run_folder(const std::filesystem::path& folder);
 /// Only the manifest, e.g. to ask whether a run is finished. A schema version that this build does not know,
 /// damaged JSON, a missing key or a wrong type throws std::runtime_error naming the file and what is wrong.
 Manifest read_manifest(const std::filesystem::path& folder);
+
+/// A build of the program, for people and for comparing: "0123456789ab (GCC 12.2.0, -O3)". Equal names mean equal bits.
+std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags);
+/// The builds that made the run: one, and the commits of those that continued it where they are others.
+std::vector<std::string> builds_of(const Manifest& manifest);
 
 /// Readable also while the run is going on or after it was killed: an unterminated last line is dropped and
 /// noted. Any other damage throws std::runtime_error "FILE:LINE: reason".

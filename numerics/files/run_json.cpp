@@ -33,7 +33,24 @@ BackendRecord backend_of(const Json& json) {
           .gemm = get_optional(json, "gemm")};
 }
 
+Json rows_json(const std::optional<RunRows>& rows) {
+  if (!rows) return nullptr;
+  Json json = Json::object();
+  for (const LineFileName& file : line_files) json[std::string(file.name)] = *rows.*file.rows;
+  return json;
+}
+
+RunRows rows_of(const Json& json) {
+  if (!json.is_object()) wrong_type("rows", "an object or null", json);
+  RunRows rows;
+  for (const LineFileName& file : line_files) rows.*file.rows = get_count(json, file.name);
+  return rows;
+}
+
 }  // namespace
+
+std::string to_json(const RunRows& rows) { return dump(rows_json(rows), -1); }
+RunRows parse_run_rows(std::string_view text) { return rows_of(parse(text)); }
 
 std::string to_json(const Manifest& manifest) {
   Json seeds = Json::object();
@@ -46,11 +63,13 @@ std::string to_json(const Manifest& manifest) {
         {{"step", resumption.step}, {"time", resumption.time}, {"git_hash", resumption.git_hash}});
   const Json json = {{"schema", run_schema_name},
                      {"schema_version", run_schema_version},
+                     {"name", manifest.name},
                      {"state", name_of(manifest.state)},
                      {"message", manifest.message},
                      {"start", manifest.start},
                      {"end", optional_string(manifest.end)},
                      {"resumptions", std::move(resumptions)},
+                     {"rows", rows_json(manifest.rows)},
                      {"argv", manifest.argv},
                      {"seeds", std::move(seeds)},
                      {"git_hash", manifest.git_hash},
@@ -76,6 +95,7 @@ Manifest parse_manifest(std::string_view text) {
     throw std::runtime_error(
         fmt::format("schema version {}, but this build reads versions 1 to {}", version, run_schema_version));
   Manifest manifest;
+  if (json.contains("name")) manifest.name = get_string(json, "name");
   const std::string state = get_string(json, "state");
   if (const std::optional<ExitState> known = exit_state_of(state))
     manifest.state = *known;
@@ -105,6 +125,7 @@ Manifest parse_manifest(std::string_view text) {
     for (const Json& resumption : get_array(json, "resumptions"))
       manifest.resumptions.push_back({get_count(resumption, "step"), get_string(resumption, "time"),
                                       get_string(resumption, "git_hash")});
+  if (json.contains("rows") && !json.at("rows").is_null()) manifest.rows = rows_of(member(json, "rows"));
   manifest.config = get_string(json, "config");
   return manifest;
 }

@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -36,35 +39,52 @@ std::optional<std::uint64_t> number_before(std::string_view text, std::string_vi
   return text.substr(digits).starts_with(end) ? std::optional(number) : std::nullopt;
 }
 
-/// Length of a line file up to its last line whose step is at most `last`. `check` sees every line that stays.
-/// Where `header` is empty the file has none; lines begin with `prefix` and the step.
-std::uintmax_t length_up_to(const std::filesystem::path& path, const std::string& header,
-                            std::string_view prefix, std::uint64_t last,
-                            const std::function<void(std::string_view, std::uint64_t)>& check) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
-  std::uintmax_t keep = 0;
+/// A line file as far as a cut goes.
+struct LineFileFormat {
+  std::filesystem::path path;
+  std::string header{};       ///< empty: the file has none
+  std::string_view prefix{};  ///< rows begin with it and the step
+};
+
+/// What stays up to the last row whose step is at most `last`. `check` sees every row that stays and throws
+/// std::runtime_error with the reason. `written`: how many must stay, where that is known.
+FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
+                   const std::function<void(std::string_view, std::uint64_t)>& check) {
+  const std::string path = format.path.string();
+  std::size_t number = 1;
+  const auto fail = [&](const std::string& why) {
+    throw std::runtime_error(fmt::format("{}:{}: {}", path, number, printable(why)));
+  };
+  std::ifstream file(format.path, std::ios::binary);
+  if (!file && written == 0 && !std::filesystem::exists(format.path)) return {};
+  if (!file) throw std::runtime_error(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  FileCut cut;
   std::string line;
-  for (std::size_t number = 1; std::getline(file, line); ++number) {
+  for (; std::getline(file, line); ++number) {
     if (file.eof()) break;  // no newline at its end: torn
-    const auto fail = [&](const std::string& why) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(why)));
-    };
-    if (number == 1 && !header.empty()) {
-      if (line != header) fail(fmt::format("the header must be '{}'", header));
+    if (number == 1 && !format.header.empty()) {
+      if (line != format.header) fail(fmt::format("the header must be '{}'", format.header));
     } else {
       const std::optional<std::uint64_t> step =
-          line.starts_with(prefix) ? number_before(std::string_view(line).substr(prefix.size()), ",")
-                                   : std::nullopt;
-      if (!step) fail(fmt::format("expected {}STEP,...", prefix));
+          line.starts_with(format.prefix)
+              ? number_before(std::string_view(line).substr(format.prefix.size()), ",")
+              : std::nullopt;
+      if (!step) fail(fmt::format("expected {}STEP,...", format.prefix));
       if (*step > last) break;
-      check(line, *step);
+      try {
+        check(line, *step);
+      } catch (const std::runtime_error& error) {
+        fail(error.what());
+      }
+      ++cut.rows;
     }
-    keep += line.size() + 1;
+    cut.bytes += line.size() + 1;
   }
-  if (keep == 0 && !header.empty())
-    throw std::runtime_error(fmt::format("{}:1: the header must be '{}'", path.string(), header));
-  return keep;
+  if (cut.bytes == 0 && !format.header.empty()) fail(fmt::format("the header must be '{}'", format.header));
+  if (written && cut.rows != *written)
+    fail(fmt::format("{} rows up to step {} end here, but {} had been written before the checkpoint",
+                     cut.rows, last, *written));
+  return cut;
 }
 
 }  // namespace
@@ -103,51 +123,62 @@ void remove_temporary_files(const std::filesystem::path& run_folder) {
     std::error_code none;
     for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
       const std::string name = entry.path().filename().string();
-      const std::size_t mark = name.rfind(AtomicFile::temporary_mark);
-      if (mark == std::string::npos) continue;
-      const std::string_view whole = std::string_view(name).substr(0, mark);
+      std::string_view whole;
+      if (!AtomicFile::is_temporary(name, whole)) continue;
       const bool ours = folder == run_folder ? is_whole_file(whole)
                                              : whole.starts_with(name_prefix) && whole.ends_with(name_suffix);
-      const std::string id = name.substr(mark + AtomicFile::temporary_mark.size());
-      const bool process = !id.empty() && id.find_first_not_of("0123456789") == std::string::npos;
-      if (ours && process) left_behind.push_back(entry.path());
+      if (ours) left_behind.push_back(entry.path());
     }
   }
   for (const std::filesystem::path& file : left_behind) std::filesystem::remove(file);
 }
 
-RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash) {
+RunRows RunCut::rows() const {
+  return {.steps = steps.rows,
+          .evaluations = evaluations.rows,
+          .histograms = histograms.rows,
+          .overflows = overflows.rows,
+          .culprits = culprits ? culprits->rows : 0};
+}
+
+RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash,
+                const std::optional<RunRows>& written) {
+  const auto rows = [&](std::uint64_t RunRows::*file) {
+    return written ? std::optional((*written).*file) : std::nullopt;
+  };
+  const auto jsonl = [&](std::string_view name, std::uint64_t RunRows::*file, auto parse) {
+    return cut_behind({.path = run_folder / name, .prefix = "{\"step\":"}, step, rows(file),
+                      [parse](std::string_view line, std::uint64_t) {
+                        // Building the row takes several times as long; it says what is wrong.
+                        if (!nlohmann::json::accept(line)) parse(line);
+                      });
+  };
   const std::filesystem::path steps = run_folder / run_file::steps;
   std::uint64_t reached = 0;
   const auto check = [&](std::string_view line, std::uint64_t number) {
     if (number != reached + 1)
-      throw std::runtime_error(fmt::format("{}: step {} follows step {}", steps.string(), number, reached));
+      throw std::runtime_error(fmt::format("step {} follows step {}", number, reached));
     reached = number;
-    if (number != step) return;
-    StepRow row;
-    try {
-      row = parse_step_row(line, step_columns);
-    } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}: step {}: {}", steps.string(), number, printable(error.what())));
-    }
-    if (row.state_hash != state_hash)
+    const StepRow row = parse_step_row(line, step_columns);
+    if (number == step && row.state_hash != state_hash)
       throw std::runtime_error(
-          fmt::format("{}: step {} has the state_hash {:016x}, but its checkpoint has {:016x}",
-                      steps.string(), number, row.state_hash, state_hash));
+          fmt::format("step {} has the state_hash {:016x}, but its checkpoint has {:016x}", number,
+                      row.state_hash, state_hash));
   };
-  const auto any = [](std::string_view, std::uint64_t) {};
   RunCut cut;
-  cut.steps = length_up_to(steps, csv_header(step_columns), "", step, check);
+  cut.steps = cut_behind({.path = steps, .header = csv_header(step_columns)}, step, {}, check);
   if (reached != step)
     throw std::runtime_error(
         fmt::format("{} ends at step {}, before its checkpoint of step {}", steps.string(), reached, step));
-  cut.evaluations =
-      length_up_to(run_folder / run_file::evaluations, csv_header(evaluation_columns), "", step - 1, any);
-  cut.histograms = length_up_to(run_folder / run_file::histograms, "", "{\"step\":", step, any);
-  if (const auto overflows = run_folder / run_file::overflows; std::filesystem::exists(overflows))
-    cut.overflows = length_up_to(overflows, "", "{\"step\":", step, any);
-  if (const auto culprits = run_folder / run_file::culprits; std::filesystem::exists(culprits))
-    cut.culprits = length_up_to(culprits, "", "{\"step\":", step, any);
+  cut.evaluations = cut_behind(
+      {.path = run_folder / run_file::evaluations, .header = csv_header(evaluation_columns)}, step - 1,
+      rows(&RunRows::evaluations),
+      [](std::string_view line, std::uint64_t) { parse_evaluation_row(line, evaluation_columns); });
+  cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, parse_histogram_row);
+  if (written || std::filesystem::exists(run_folder / run_file::overflows))
+    cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, parse_overflow_row);
+  if ((written && written->culprits > 0) || std::filesystem::exists(run_folder / run_file::culprits))
+    cut.culprits = jsonl(run_file::culprits, &RunRows::culprits, parse_culprit_row);
   return cut;
 }
 

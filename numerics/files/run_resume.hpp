@@ -8,7 +8,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "numerics/files/run_schema.hpp"
 
 namespace fp16lab {
 
@@ -27,22 +31,32 @@ void make_checkpoint_folder(const std::filesystem::path& run_folder);
 void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64_t keep);
 
 /// Deletes what a killed writer of this run's whole files (manifest, configuration, checkpoints ...) left half written
-/// ("manifest.json.tmp-4711"). The caller holds the folder: nobody else writes there.
+/// ("manifest.json.tmp-host-4711"; "manifest.json.tmp-4711" by older builds). The caller holds the folder: nobody else
+/// writes there.
 void remove_temporary_files(const std::filesystem::path& run_folder);
 
-/// How many bytes of each line file stay; 0: it begins anew.
+/// What a checkpoint says of the line files: how many rows were on disk when it was written. One line of JSON.
+std::string to_json(const RunRows& rows);
+/// std::runtime_error with the reason only.
+RunRows parse_run_rows(std::string_view text);
+
+/// What stays of a line file: so many bytes, and the rows in them. 0 bytes: it begins anew.
+struct FileCut {
+  std::uintmax_t bytes = 0;
+  std::uint64_t rows = 0;
+};
 struct RunCut {
-  std::uintmax_t steps = 0;
-  std::uintmax_t evaluations = 0;
-  std::uintmax_t histograms = 0;
-  std::uintmax_t overflows = 0;
-  std::optional<std::uintmax_t> culprits = {};  ///< nothing: there is no such file
+  FileCut steps{}, evaluations{}, histograms{}, overflows{};
+  std::optional<FileCut> culprits{};  ///< nothing: there is no such file
+  RunRows rows() const;
 };
 
 /// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl behind it, evaluations.csv
 /// *at* it, because a checkpoint comes before the evaluation of its step. Torn last lines go too. Only looks.
-/// overflows.jsonl and culprits.jsonl may be missing. std::runtime_error "FILE:LINE: ..." if a file is not what a run writes, or if
-/// steps.csv lacks a step up to `step`, or has another state_hash there.
-RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash);
+/// std::runtime_error "FILE:LINE: ..." if a row that stays cannot be read, if steps.csv lacks a step up to `step` or has
+/// another state_hash there, or if a file keeps other rows than were `written` when the checkpoint was. Checkpoints of
+/// older builds do not say that; beside them overflows.jsonl and culprits.jsonl may be missing.
+RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash,
+                const std::optional<RunRows>& written = {});
 
 }  // namespace fp16lab

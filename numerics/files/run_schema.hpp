@@ -37,7 +37,8 @@ namespace fp16lab {
 /// Rises with every change that an older reader would misread or refuse. Readers know all versions so far:
 /// 1: as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest
 /// 2: with them; columns are only ever added behind the others. Folders written before there was an overflows.jsonl
-///    have none, and read as if nothing was known of overflows but found_inf
+///    have none, and read as if nothing was known of overflows but found_inf. Those written before manifests counted rows
+///    hold bits per byte as bits_per_character, which is another number where the text is beyond ASCII
 inline constexpr int run_schema_version = 2;
 inline constexpr std::string_view run_schema_name = "fp16lab-run";
 
@@ -58,6 +59,8 @@ inline constexpr std::string_view replay = "replay.json";
 inline constexpr std::string_view replay_summary = "replay.csv";
 inline constexpr std::string_view replay_traces = "replay_traces.csv";
 }  // namespace run_file
+/// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make in NAME.
+inline constexpr std::string_view sweep_plan = "plan";
 
 inline constexpr std::array<std::string_view, 10> step_columns{
     "step",      "loss", "loss_scale",     "found_inf",  "skipped",
@@ -102,10 +105,27 @@ struct BackendRecord {
   bool operator==(const BackendRecord&) const = default;
 };
 
+/// How many rows each line file has; headers are none.
+struct RunRows {
+  std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
+  bool operator==(const RunRows&) const = default;
+};
+
+struct LineFileName {
+  std::string_view name;
+  std::uint64_t RunRows::*rows;
+};
+inline constexpr std::array<LineFileName, 5> line_files{{{run_file::steps, &RunRows::steps},
+                                                         {run_file::evaluations, &RunRows::evaluations},
+                                                         {run_file::histograms, &RunRows::histograms},
+                                                         {run_file::overflows, &RunRows::overflows},
+                                                         {run_file::culprits, &RunRows::culprits}}};
+
 struct Manifest {
+  std::string name{};  ///< what the user calls this configuration (train --name, a sweep's variant); usually empty
   std::vector<std::string> argv{};
   std::string config{};    ///< the resolved TOML, the same text as config.toml
-  std::string git_hash{};  ///< of the sources, with "-dirty" appended if they were changed
+  std::string git_hash{};  ///< of the sources, with "-dirty-DIGEST" where they had changed
   std::map<std::string, std::uint64_t> seeds{};  ///< by purpose: {"train": 1}
   std::string cpu{};
   int threads = 1;
@@ -121,6 +141,7 @@ struct Manifest {
   ExitState state = ExitState::running;
   std::string message{};                  ///< why it failed or diverged; usually empty
   std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
+  std::optional<RunRows> rows{};          ///< written before this manifest was; absent in older folders
 
   bool operator==(const Manifest&) const = default;
 };
@@ -147,7 +168,7 @@ struct EvaluationRow {
   std::string split{};  ///< "train" or "test"
   double loss = 0;
   std::optional<double> accuracy{};            ///< of classifiers
-  std::optional<double> bits_per_character{};  ///< of language models: loss / ln 2
+  std::optional<double> bits_per_character{};  ///< of language models: loss / ln 2 * bytes of a character
   bool operator==(const EvaluationRow&) const = default;
 };
 
@@ -219,7 +240,7 @@ struct CulpritOperandRow {
 };
 
 /// A line of culprits.jsonl: what made the first non-finite value of a pass, in a step with an overflow. JSON keys as the
-/// members; index (of the element, by axis) is added, and `wide` and `wide_value` are null where they are not known.
+/// members; index (of the element, by axis) is added, and `wide`, `wide_value` and `finite_scale` are null where they are not known.
 struct CulpritRow {
   std::uint64_t step = 0;
   std::string pass{};   ///< "forward" or "backward"
@@ -241,9 +262,12 @@ struct CulpritRow {
   std::vector<CulpritOperandRow> operands{};
   bool reached = false;  ///< the loss, or the gradient of a parameter
   CulpritVerdict verdict = CulpritVerdict::unknown;
-  std::string black{};        ///< an entry for amp.black that would have saved it; empty: none
-  std::string excluded{};     ///< and one for amp.excluded
-  std::uint64_t binades = 0;  ///< by so many S would have had to be lower; 0: not said
+  std::string black{};     ///< an entry for amp.black that would have saved it; empty: none
+  std::string excluded{};  ///< and one for amp.excluded
+  std::uint64_t binades = 0;  ///< by so many S would have had to be lower for this tensor; 0: not said
+  /// The greatest S 2^-k at which no gradient of the step overflowed when the backward passes were done again; 0: none,
+  /// down to 2^-24. Nothing: that was not tried.
+  std::optional<double> finite_scale{};
   std::string advice{};       ///< a sentence
   bool operator==(const CulpritRow&) const = default;
 };

@@ -124,9 +124,8 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
   bool key(string_t& value) override {
     key_ = value;
     if (place_ == Place::top) {
-      if (names_.insert(value).second) return true;
-      return fail(value == metadata_key ? "__metadata__ occurs twice"
-                                        : fmt::format("{} occurs twice", at(value)));
+      if (value != metadata_key || !std::exchange(metadata_seen_, true)) return true;
+      return fail("__metadata__ occurs twice");
     }
     if (place_ == Place::metadata) {
       if (!metadata_.contains(value)) return true;
@@ -203,7 +202,8 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
 
   Place place_ = Place::start;
   std::string key_, problem_;
-  std::set<std::string> names_, seen_;
+  std::set<std::string> seen_;
+  bool metadata_seen_ = false;
   int offset_count_ = 0;
   SafetensorsEntry entry_;
   SafetensorsMetadata metadata_;
@@ -315,9 +315,12 @@ SafetensorsReader::SafetensorsReader(std::filesystem::path path) : file_(std::mo
   metadata_ = parser.take_metadata();
   entries_ = parser.take_entries();
   data_begin_ = length_bytes + header_bytes;
-  if (const std::string problem = check_layout(entries_, file_.size() - data_begin_); !problem.empty())
-    file_.fail(problem);
-  for (std::size_t i = 0; i < entries_.size(); ++i) by_name_[entries_[i].name] = i;
+  // A name that occurs twice is the reason for other problems, and the better message.
+  const std::string problem = check_layout(entries_, file_.size() - data_begin_);
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (!by_name_.emplace(entries_[i].name, i).second)
+      file_.fail(fmt::format("{} occurs twice", at(entries_[i].name)));
+  if (!problem.empty()) file_.fail(problem);
 }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {

@@ -16,7 +16,7 @@ function logarithmicTicks(low, high) {
 // `part`: show only the steps from this fraction of the run on.
 // `key`: the configurations' curve; `label`: of the vertical axis.
 function lossChart(place, workload, key, label, part = 0) {
-  const sets = [];
+  const sets = [], curves = [];
   let low = Infinity, high = 0;
   const last = Math.max(0, ...workload.configurations.map(c => c.curve.step.at(-1) ?? 0));
   const cut = curve => {
@@ -29,6 +29,7 @@ function lossChart(place, workload, key, label, part = 0) {
     low = Math.min(low, ...curve.low);
     high = Math.max(high, ...curve.high);
     const dots = key !== 'curve' && sets.length === 0 ? {pointRadius: c.style.width * .65, pointStyle: 'circle'} : {};
+    curves.push({label: c.label, points: points(curve, 'mean')});
     sets.push(line(c.label, points(curve, 'mean'), c.style, Object.assign({order: -i}, dots)));  // later ones on top
     sets.push(line('band low', points(curve, 'low'), c.style, {borderWidth: 0, order: 2}));
     sets.push(line('band high', points(curve, 'high'), c.style, {borderWidth: 0, fill: '-1', backgroundColor: tone(c.style.color) + '33', order: 2}));
@@ -44,14 +45,17 @@ function lossChart(place, workload, key, label, part = 0) {
     Object.assign(options.scales.y.ticks, {autoSkip: false, callback: v => Number(v.toPrecision(3))});
   }
   draw(place, {type: 'line', data: {datasets: sets}, options}, `${label} over steps, ${workload.name}`);
+  const axis = options.scales.y.type === 'logarithmic' ? Math.log : y => y;
+  sayCoinciding(place, coinciding(curves, drawnAsOne(axis(high) - axis(low), axis)));
 }
 
 function scaleChart(place, workload) {
-  const sets = [], skips = [];
+  const sets = [], skips = [], paths = [];
   for (const c of workload.configurations) {
     if (!c.trace || c.fp32 || !c.shown) continue;
-    const style = c.trace.changes.length > 2 ? {color: c.style.color, width: 2.4, dash: []} : c.style;  // a path that moves is easier to follow unbroken
-    sets.push(line(c.label, c.trace.changes.map(([x, s]) => ({x, y: Math.log2(s)})), style, {stepped: true}));
+    const path = c.trace.changes.map(([x, s]) => ({x, y: Math.log2(s)}));
+    paths.push({label: c.label, points: path});
+    sets.push(line(c.label, path, c.style, {stepped: true}));
     for (const [x, s] of c.trace.skipped) skips.push({x, y: Math.log2(s)});
   }
   if (skips.length > 0)
@@ -60,6 +64,7 @@ function scaleChart(place, workload) {
   const options = frame('step', 'loss scale', {ticks: {color: css('--soft'), stepSize: 2, callback: v => Number.isInteger(v) ? power(v) : ''}});
   options.plugins.tooltip.callbacks = {label: item => item.dataset.label + ': ' + scaleText(2 ** item.parsed.y)};
   draw(place, {type: 'line', data: {datasets: sets}, options}, `loss scale over steps, ${workload.name}`);
+  sayCoinciding(place, coinciding(paths, drawnAsOne(0)));
 }
 
 function drawCurves(index) {

@@ -27,6 +27,27 @@ function redrawOnResize(place, redraw) {
   }).observe(place);
 }
 
+// Which of the curves are drawn over one another: lists of labels. `same` takes two curves.
+function coinciding(curves, same) {
+  const groups = [];
+  for (const curve of curves) {
+    const group = groups.find(([first]) => same(first, curve));
+    if (group) group.push(curve);
+    else groups.push([curve]);
+  }
+  return groups.filter(group => group.length > 1).map(group => group.map(curve => curve.label));
+}
+// Nearer to one another than half a percent of `span`, everywhere: one line, as drawn. `axis` is what the axis does to a value.
+const drawnAsOne = (span, axis = y => y) => (a, b) => a.points.length === b.points.length &&
+  a.points.every(({x, y}, i) => x === b.points[i].x && Math.abs(axis(y) - axis(b.points[i].y)) <= .005 * span);
+function sayCoinciding(place, groups) {
+  if (groups.length === 0) return;
+  const note = document.createElement('p');
+  note.className = 'soft coincide';
+  note.textContent = 'Coincide: ' + groups.map(labels => labels.join(' = ')).join('; ') + '.';
+  place.append(note);
+}
+
 const charts = [];
 function frame(xTitle, yTitle, yAxis) {
   const text = css('--soft'), line = css('--line');

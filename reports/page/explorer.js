@@ -11,9 +11,10 @@ const recorded = (tensor, step) => {
   const scales = run().scales[step];
   return typeof scales === 'number' ? scales : scales[Math.max(0, tensor)];
 };
-const tensorsShown = () => state.tensor === allTensors ? run().tensors.map((name, i) => i) : [state.tensor];
+// All together are those that are rounded: the others have nothing to lose.
+const tensorsShown = () => state.tensor === allTensors ? run().tensors.map((name, i) => i).filter(i => run().formats[i].rounds) : [state.tensor];
 const ratioOf = (tensor, step, own = state.own) => own ? 1 : state.scale / recorded(tensor, step);
-const zonesAt = (tensor, step, own) => zonesOf(run().histograms[step][tensor], ratioOf(tensor, step, own));
+const zonesAt = (tensor, step, own) => zonesOf(run().histograms[step][tensor], ratioOf(tensor, step, own), run().formats[tensor]);
 const ownScale = () => {
   const scales = new Set(tensorsShown().map(tensor => recorded(tensor, state.step)));
   return scales.size === 1 ? [...scales][0] : null;
@@ -24,13 +25,28 @@ function showHistogram() {
   const tensors = tensorsShown(), zones = addZones(tensors.map(tensor => zonesAt(tensor, state.step)));
   const ratio = ratioOf(tensors[0], state.step);
   const shifts = tensors.map(tensor => Math.round(Math.log2(ratioOf(tensor, state.step) / ratio)));
-  drawHistogram(at('histogram'), merge(tensors.map(tensor => run().histograms[state.step][tensor]), shifts), ratio, zones, factorText());
-  fillRates(at('rates'), zones, factorText());
+  const formats = [...new Map(tensors.map(tensor => [run().formats[tensor].name, run().formats[tensor]])).values()];
+  const histograms = tensors.map(tensor => run().histograms[state.step][tensor]);
+  drawHistogram(at('histogram'), histograms.length === 1 ? histograms[0] : merge(histograms, shifts), ratio, zones, factorText(), formats);
+  fillRates(at('rates'), zones, factorText(), state.own ? addCasts(tensors.map(tensor => run().casts[state.step][tensor])) : null);
+  at('formats').textContent = (run().rounded ? '' : 'This run rounded no gradient: these are the rates that FP16 would have. ') + formats.map(formatWords).join(' ');
 }
+// [values, made zero, made infinite or NaN] of casts; null where there was none.
+const addCasts = list => list.reduce((sum, cast) => cast ? (sum ?? [0, 0, 0]).map((n, i) => n + cast[i]) : sum, null);
+const formatWords = ({name, tie, normal, overflow, reached, rounds}) => rounds
+  ? `${name}, to nearest even: |g| ≤ ${power(tie)} becomes zero (the tie too); values in (${power(tie)}, ${power(tie + 1)}) round up to ${power(tie + 1)}; below ${power(normal)} numbers are subnormal; ${reached ? 'from' : 'above'} ${overflow < 1e6 ? overflow : 'about ' + power(Math.round(Math.log2(overflow)))} on they overflow.`
+  : `${name}: stored as computed, nothing is cast.`;
 function showHeat() {
-  const caption = 'Share of non-zero gradients that round to zero, by tensor and step, ' + (state.heatFollows ? 'at a loss scale of ' + scaleText(state.scale) : 'at the loss scale of each step');
+  const recordedRates = !state.heatFollows && run().rounded;
+  const caption = recordedRates ? 'Share of non-zero gradients that the casts made zero, by tensor and step, as recorded'
+    : 'Share of non-zero gradients that would round to zero, by tensor and step, ' + (state.heatFollows ? 'at a loss scale of ' + scaleText(state.scale) : 'in FP16 at the loss scale of each step');
   at('heat-title').textContent = caption;
-  drawHeatMap(at('heat'), run(), (tensor, step) => underflowRate(zonesAt(tensor, step, !state.heatFollows)), state, (tensor, step) => {
+  const rate = (tensor, step) => {
+    if (!recordedRates) return underflowRate(zonesAt(tensor, step, !state.heatFollows));
+    const cast = run().casts[step][tensor];
+    return cast && cast[0] > 0 ? cast[1] / cast[0] : null;
+  };
+  drawHeatMap(at('heat'), run(), rate, state, (tensor, step) => {
     Object.assign(state, {tensor, step});
     show();
     remember();
@@ -43,7 +59,7 @@ function selfCheck() {
   for (const r of data.runs)
     for (const [step, log2scale, ...expected] of r.check) {
       const scales = r.scales[step], scaleOf = tensor => typeof scales === 'number' ? scales : scales[tensor];
-      const z = addZones(r.histograms[step].map((h, tensor) => zonesOf(h, powerOfTwo(log2scale) / scaleOf(tensor))));
+      const z = addZones(r.histograms[step].map((h, tensor) => r.formats[tensor].rounds ? zonesOf(h, powerOfTwo(log2scale) / scaleOf(tensor), r.formats[tensor]) : zonesOf([0, 0, 0, 0, [], 0, 0], 1, r.formats[tensor])));
       zoneKeys.flatMap(key => z[key]).forEach((n, i) => { ++compared; if (n !== expected[i]) ++wrong; });
     }
   at('self-check').textContent = wrong === 0
@@ -77,7 +93,7 @@ function worstTensor() {
 function chooseRun(index) {
   const oldTensor = state.tensor !== null && state.tensor !== allTensors ? run().tensors[state.tensor] : null;
   state.run = index;
-  at('tensor').replaceChildren(...[[allTensors, 'all tensors'], ...run().tensors.map((t, i) => [i, `${t} (${run().kinds[i]})`])].map(([value, text]) => new Option(text, value)));
+  at('tensor').replaceChildren(...[[allTensors, run().formats.every(f => f.rounds) ? 'all tensors' : 'all tensors that are rounded'], ...run().tensors.map((t, i) => [i, `${t} (${run().kinds[i]}, ${run().rounded ? run().formats[i].name : 'FP32'})`])].map(([value, text]) => new Option(text, value)));
   state.step = run().steps.length - 1;
   if (state.tensor === null) state.tensor = worstTensor();
   else state.tensor = oldTensor === null ? allTensors : Math.max(allTensors, run().tensors.indexOf(oldTensor));
@@ -93,6 +109,8 @@ function chooseRun(index) {
   else at('what-if-place').innerHTML = '<p class="soft">Drawn as a still figure in each workload\'s section above.</p>';
   at('thinned').textContent = run().observed > run().steps.length
     ? `${run().steps.length} of the ${exact(run().observed)} observed steps are in this page, evenly chosen; the lines and the run folder know all of them.` : '';
+  const left = data.workloads.filter(w => w.unexplored.length > 0).map(w => `${w.name}: ${w.unexplored.join(', ')}`);
+  if (left.length > 0) at('thinned').textContent += ` Left out for room: ${left.join('; ')}.`;
 }
 function show() {
   if (state.own) state.scale = ownScale() ?? Math.max(...run().scales[state.step]);

@@ -37,7 +37,7 @@ function drawHeatMap(place, {tensors, kinds, steps}, rate, chosen, choose, capti
     steps.forEach((step, c) => {
       const share = rate(row.tensor, c);
       const box = svg('rect', {x: left + cell * c, y, width: cell, height: tall, fill: heatColor(share, dark), stroke: 'var(--line)', 'stroke-width': .5, class: 'cell'});
-      box.append(svg('title', {}, `${row.name}, step ${step}: ${share === null ? 'no non-zero values' : percent(share) + ' % round to zero'}`));
+      box.append(svg('title', {}, `${row.name}, step ${step}: ${share === null ? 'nothing was rounded' : percent(share) + ' % round to zero'}`));
       box.addEventListener('click', () => choose(row.tensor, c));
       picture.append(box);
     });

@@ -86,6 +86,33 @@ TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
               AllOf(HasSubstr("3 binades"), HasSubstr("S = 2^10 -> 2^7"), HasSubstr("amp.excluded")));
 }
 
+TEST(FirstCulprit, WhatWasCheckedForTheWholeStepComesFirst) {
+  CulpritRow row = overflow("backward");
+  advise(row);
+  EXPECT_THAT(row.advice, AllOf(HasSubstr("this tensor"), HasSubstr("was not tried")));
+  row.finite_scale = 16.0;
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
+  EXPECT_EQ(row.binades, 3u) << "of this tensor";
+  EXPECT_EQ(
+      row.advice,
+      "S = 2^4 makes every gradient of this step finite, S = 2^5 does not (checked: its backward passes "
+      "were done again); for this tensor a loss scale lower by 3 binades (S = 2^10 -> 2^7) would do; FP32 "
+      "would have saved this tensor too: amp.excluded = [\"fc2\"] or amp.black = [\"linear\"]");
+  row.finite_scale = 0.0;
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::unknown) << "a lower scale helps this tensor, and not the step";
+  EXPECT_THAT(row.advice, HasSubstr("no loss scale down to 2^-24"));
+  // FP32 gradients beyond FP32: at a lower scale they are numbers.
+  row.wide_value = infinity;
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::model);
+  row.finite_scale = 0.5;
+  advise(row);
+  EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
+  EXPECT_THAT(row.advice, HasSubstr("S = 2^-1 makes every gradient"));
+}
+
 TEST(FirstCulprit, OpsThatNoListKnowsAreNotProposed) {
   CulpritRow row = overflow("backward");
   row.op = "cast";

@@ -80,6 +80,33 @@ HistogramRow row_of(std::uint64_t step, const std::string& tensor, const std::ve
           .after = histogram_of(after)};
 }
 
+// A folder of an older version has no extremes: that is no difference. And a cast to FP8 inside a product is a row of its
+// own beside the tensor's, whose own dtype may differ between the runs.
+TEST(HistogramComparer, KnowsOlderFoldersAndCastsInsideProducts) {
+  HistogramComparer comparer;
+  HistogramRow older = row_of(1, "w", {1.5f, 2.5f}, {1.5f, 2.5f}), newer = older, fp8 = older;
+  older.before.forget_extremes();
+  older.after.forget_extremes();
+  older.dtype = DType::f32;
+  newer.dtype = DType::bf16;
+  fp8.dtype = DType::e5m2;
+  fp8.after = {};
+  comparer.add_a(older);
+  comparer.add_a(fp8);
+  comparer.add_b(newer);
+  comparer.add_b(fp8);
+  const HistogramsComparison result = comparer.result();
+  ASSERT_EQ(result.tensors.size(), 2u);
+  EXPECT_EQ(result.tensors[0].tensor, "w");
+  EXPECT_EQ(result.tensors[1].tensor, "w (e5m2)");
+  EXPECT_TRUE(result.equal());
+  HistogramComparer other;
+  newer.before.greatest += 1;
+  other.add_a(row_of(1, "w", {1.5f, 2.5f}, {1.5f, 2.5f}));
+  other.add_b(newer);
+  EXPECT_FALSE(other.result().equal()) << "the same bins, another greatest value";
+}
+
 TEST(HistogramComparer, TensorByTensor) {
   HistogramComparer comparer;
   comparer.add_a(row_of(1, "w", {1.5f, 0x1p-30f}, {1.5f, 0}));
@@ -113,6 +140,45 @@ TEST(HistogramComparer, TensorByTensor) {
   EXPECT_TRUE(result.tensors[1].equal);
   EXPECT_EQ(result.tensors[1].with_distance, 0u);
   EXPECT_FALSE(result.equal());
+}
+
+TEST(HistogramComparer, RowsThatOneRunHasNotAreADifference) {
+  const auto compared = [](const std::vector<HistogramRow>& a, const std::vector<HistogramRow>& b) {
+    HistogramComparer comparer;
+    for (const HistogramRow& row : a) comparer.add_a(row);
+    for (const HistogramRow& row : b) comparer.add_b(row);
+    return comparer.result().equal();
+  };
+  const HistogramRow w1 = row_of(1, "w", {1}, {1}), w2 = row_of(2, "w", {1}, {1}),
+                     b1 = row_of(1, "b", {1}, {1});
+  EXPECT_TRUE(compared({w1, w2, b1}, {b1, w1, w2}));
+  EXPECT_TRUE(compared({}, {}));
+  for (const auto& fewer : std::vector<std::vector<HistogramRow>>{{w1, w2}, {w1, b1}, {w1}, {}}) {
+    EXPECT_FALSE(compared({w1, w2, b1}, fewer));
+    EXPECT_FALSE(compared(fewer, {w1, w2, b1}));
+  }
+  EXPECT_FALSE(compared({w1, w1}, {w1})) << "twice";
+  EXPECT_FALSE(compared({w1}, {w1, w1}));
+}
+
+TEST(CompareEvents, RowsOfAnyNumberAStep) {
+  const OverflowRow one{.step = 1, .loss_scale = 4, .parameters = {"w"}};
+  OverflowRow other = one;
+  other.parameters = {"b"};
+  const OverflowRow later{.step = 7, .loss_scale = 2};
+  using Overflows = std::vector<OverflowRow>;
+  EXPECT_TRUE(compare_overflows(Overflows{one, later}, Overflows{one, later}).equal());
+  EXPECT_TRUE(compare_overflows({}, {}).equal());
+  EXPECT_EQ(compare_overflows(Overflows{one, later}, Overflows{one}).first_difference, 7u);
+  EXPECT_EQ(compare_overflows(Overflows{later}, Overflows{one, later}).first_difference, 1u);
+  EXPECT_EQ(compare_overflows(Overflows{one}, Overflows{other}).first_difference, 1u);
+  CulpritRow nan{.step = 3, .value = NAN, .wide_value = NAN};
+  CulpritRow infinity = nan;
+  infinity.value = INFINITY;
+  using Culprits = std::vector<CulpritRow>;
+  EXPECT_TRUE(compare_culprits(Culprits{nan, nan}, Culprits{nan, nan}).equal());
+  EXPECT_EQ(compare_culprits(Culprits{nan, nan}, Culprits{nan, infinity}).first_difference, 3u);
+  EXPECT_EQ(compare_culprits(Culprits{nan, nan}, Culprits{nan}).first_difference, 3u);
 }
 
 // ---- steps ------------------------------------------------------------------------------------------------------
@@ -170,7 +236,7 @@ TEST(CompareSteps, EveryColumnCounts) {
   EXPECT_FALSE(changed([](StepRow& row) { row.found_inf = true; }).equal);
   EXPECT_EQ(changed([](StepRow& row) { row.lr = 0.2; }).lr.differing, 1u);
   EXPECT_EQ(changed([](StepRow& row) { row.grad_norm = INFINITY; }).grad_norm.largest, INFINITY);
-  EXPECT_TRUE(changed([](StepRow& row) { row.underflow_rate = 0.5; }).equal);  // only one run counted there
+  EXPECT_FALSE(changed([](StepRow& row) { row.underflow_rate = 0.5; }).equal) << "one run counted there";
 }
 
 TEST(CompareSteps, OtherLengthsAndGaps) {

@@ -37,23 +37,23 @@ std::string marks_of(const LevelRules& rules) {
 }
 
 /// Typed from the frameworks' own tables: apex/amp/frontend.py (cast_model_type, keep_batchnorm_fp32, master_weights,
-/// loss_scale), mindspore/train/amp.py (_config_level; parameters are stored FP32, _OutputTo32), paddle's amp_decorate
+/// loss_scale), mindspore/train/amp.py (_config_level: loss_scale_manager; parameters are stored FP32, _OutputTo32), paddle's amp_decorate
 /// (master_weight = None is multi-precision, master_grad = False). FP32 outputs at paddle's O2 are our default.
 TEST(Levels, SayWhatTheFrameworksTablesSay) {
   const std::vector<Row> rows = {
       {Dialect::torch, Level::O0, "", "none"},
-      {Dialect::torch, Level::O1, "L", "dynamic"},
+      {Dialect::torch, Level::O1, "L", "torch"},
       {Dialect::paddle, Level::O0, "", "none"},
-      {Dialect::paddle, Level::OD, "L", "dynamic"},
-      {Dialect::paddle, Level::O1, "L", "dynamic"},
-      {Dialect::paddle, Level::O2, "LmBNWgo", "dynamic"},
+      {Dialect::paddle, Level::OD, "L", "paddle"},
+      {Dialect::paddle, Level::O1, "L", "paddle"},
+      {Dialect::paddle, Level::O2, "LmBNWgo", "paddle"},
       {Dialect::mindspore, Level::O0, "", "none"},
       {Dialect::mindspore, Level::O1, "L", "none"},
-      {Dialect::mindspore, Level::O2, "LmBNWuio", "dynamic"},
+      {Dialect::mindspore, Level::O2, "LmBNWuio", "mindspore"},
       {Dialect::mindspore, Level::O3, "mWuio", "none"},
       {Dialect::apex, Level::O0, "", "none"},
-      {Dialect::apex, Level::O1, "L", "dynamic"},
-      {Dialect::apex, Level::O2, "mBWguio", "dynamic"},
+      {Dialect::apex, Level::O1, "L", "apex"},
+      {Dialect::apex, Level::O2, "mBWguio", "apex"},
       {Dialect::apex, Level::O3, "mgio", "none"},
   };
   std::size_t levels = 0;
@@ -65,6 +65,10 @@ TEST(Levels, SayWhatTheFrameworksTablesSay) {
     EXPECT_EQ(rules.level, row.level) << where;
     EXPECT_EQ(marks_of(rules), row.marks) << where;
     EXPECT_EQ(rules.scaler, row.scaler) << where;
+    // torch's and paddle's users make a GradScaler themselves; Model(amp_level) and amp.initialize make their own.
+    EXPECT_EQ(rules.brings_scaler,
+              row.scaler != "none" && (row.dialect == Dialect::mindspore || row.dialect == Dialect::apex))
+        << where;
     EXPECT_FALSE(rules.source.empty()) << where;
     EXPECT_EQ(rules.widens_white_results, row.dialect == Dialect::mindspore && row.level == Level::O1)
         << where;

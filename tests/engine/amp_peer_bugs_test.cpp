@@ -178,6 +178,8 @@ TEST_F(PeerBug, N06_NoPolicyGrowsToInfinityUnlessItIsAskedTo) {
   // What the peers themselves do, with FP32 scales, where nobody guards the product.
   EXPECT_EQ(trace_of("keras3", "growth_interval=1 initial_scale=1.7014118346046923e38", "FO"),
             (std::vector<double>{static_cast<double>(infinity), static_cast<double>(infinity)}));
+  EXPECT_EQ(trace_of("colossalai", "growth_interval=1 initial_scale=1.7014118346046923e38", "FO"),
+            (std::vector<double>{static_cast<double>(infinity), static_cast<double>(infinity)}));
   EXPECT_EQ(trace_of("keras3", "growth_interval=1 initial_scale=1.7014118346046923e38 finite_guard=1", "FO"),
             (std::vector<double>{0x1p127, 0x1p126}));
 }

@@ -108,6 +108,7 @@ TEST(PolicyOptions, ImpossibleValuesAreNamed) {
   EXPECT_THAT(message({.policy = "dynamic", .drop_overflow_update = false}),
               AllOf(HasSubstr("drop_overflow_update"), HasSubstr("dynamic"), HasSubstr("fixed")));
   EXPECT_EQ(message({.policy = "fixed", .drop_overflow_update = false}), "accepted");
+  EXPECT_EQ(message({.policy = "mindspore-fixed", .drop_overflow_update = false}), "accepted");
   EXPECT_EQ(message({.policy = "none", .drop_overflow_update = false}), "accepted");
 }
 

@@ -209,6 +209,14 @@ TEST(PolicyTraces, SomeRulesEndTheRun) {
   EXPECT_EQ(reason("fairseq", "initial_scale=1", repeated(13, 'O')), "goes on");
   EXPECT_THAT(reason("fairseq", "initial_scale=1", repeated(14, 'O')), HasSubstr("min_loss_scale"));
   EXPECT_EQ(trace_of("fairseq", "initial_scale=1", repeated(15, 'O')).back(), 0x1p-13);
+  // The peer asks for min_loss_scale at every overflow, also at one that its tolerance forgives.
+  EXPECT_THAT(reason("fairseq", "initial_scale=1 min_loss_scale=1 tolerance=0.5", "FFFO"),
+              HasSubstr("min_loss_scale"));
+  EXPECT_THAT(reason("fairseq", "initial_scale=1 min_loss_scale=2 tolerance=0.5", "FFFO"),
+              HasSubstr("min_loss_scale"));
+  EXPECT_EQ(reason("fairseq", "initial_scale=1 min_loss_scale=2 tolerance=0.5", "FFFF"), "goes on");
+  EXPECT_EQ(reason("fairseq", "initial_scale=4 min_loss_scale=2 tolerance=0.5", "FFFO"), "goes on");
+  EXPECT_THAT(reason("fairseq", "initial_scale=4 min_loss_scale=2", "FFFO"), HasSubstr("min_loss_scale"));
   // Who goes on all the same finds the scale where it was.
   EXPECT_THAT(reason("fairseq", "initial_scale=1", repeated(14, 'O') + repeated(3000)),
               HasSubstr("min_loss_scale"));
@@ -223,6 +231,8 @@ TEST(PolicyTraces, EntriesOfTheSameRuleDifferInDefaultsAlone) {
   };
   const std::string common = "initial_scale=65536 growth_interval=4 min_scale=1";
   same("paddle", "paddle-amp-scaler", common);
+  same("paddle", "paddle-2.2", common + " bad_steps=2");
+  same("fixed", "mindspore-fixed", "initial_scale=64");
   same("paddle-static", "paddle-static-legacy", common + " bad_steps=2 backoff_factor=0.8");
   same("megatron", "colossalai", common);
   same("megatron", "fastllm", common);

@@ -35,6 +35,25 @@ class LossTest : public testing::Test {
   Tape tape{*backend};
 };
 
+// ---- targets that are no distribution -------------------------------------------------------------
+
+TEST_F(LossTest, ARowOfZeroProbabilitiesHasNoLossAndNoGradient) {
+  // MindSpore's tutorial takes a step on labels of zero. The formula's gradient is sum(p) softmax(x) - p; a fused kernel
+  // returns softmax(x) - p, which is not 0 here.
+  const Variable x = input({2, 4}, {0.5f, -1, 2, 0.25f, 0.5f, -1, 2, 0.25f});
+  const Variable p = constant({2, 4}, {0, 0, 0, 0, 0, 0, 1, 0});
+  const Variable losses = ops::softmax_cross_entropy(x, p, Reduction::none);
+  EXPECT_EQ(values(losses)[0], 0.0f);
+  EXPECT_GT(values(losses)[1], 0.0f);
+  const std::vector<float> g = gradient(ops::sum(losses), x);
+  const std::vector<float> softmax = values(ops::softmax(x, 1));
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(g[i], 0.0f);
+    EXPECT_GT(softmax[i], 0.0f);
+    EXPECT_NEAR(g[4 + i], softmax[4 + i] - (i == 2 ? 1.0f : 0.0f), 16 * u);
+  }
+}
+
 // ---- reductions -----------------------------------------------------------------------------------
 
 TEST_F(LossTest, SixteenMillionSquaredErrorsAccumulateSafely) {

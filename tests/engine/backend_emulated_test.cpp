@@ -1,14 +1,13 @@
 // What is the emulated back end's own: its floating-point environment, its pool, its thread counts.
 #include <gtest/gtest.h>
 
-#include <cfenv>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend_conformance.hpp"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include "tests/support/floating_point_mode.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -21,29 +20,63 @@ TEST(EmulatedBackend, SaysWhatItIs) {
 }
 
 #if defined(__x86_64__)
-/// Sets MXCSR for a scope.
-class MxcsrGuard {
- public:
-  explicit MxcsrGuard(unsigned bits) : old_(_mm_getcsr()) { _mm_setcsr(old_ | bits); }
-  MxcsrGuard(const MxcsrGuard&) = delete;
-  MxcsrGuard& operator=(const MxcsrGuard&) = delete;
-  ~MxcsrGuard() { _mm_setcsr(old_); }
-
- private:
-  unsigned old_;
-};
-
-TEST(EmulatedBackend, RefusesFlushedSubnormalsAndDirectedRounding) {
-  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
-  Tensor x = backend->empty(Shape{8}, DType::f32);
-  backend->fill(x, 1.0);
-  for (const unsigned bits : {0x8000u, 0x0040u, 0x2000u, 0x4000u, 0x6000u}) {
-    const MxcsrGuard guard(bits);
-    EXPECT_THROW(make_emulated_backend(tensor_core_model("hopper"), 1), std::runtime_error)
-        << std::hex << bits;
-    EXPECT_THROW(backend->scale(x, 2.0f, x), std::runtime_error) << std::hex << bits;
+TEST(EmulatedBackend, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
+  const std::vector<float> tiny = [] {
+    std::vector<float> values(4096);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = (i % 2 == 0 ? 1.0f : -1.0f) * (1.0f + static_cast<float>(i)) * 0x1.3p-140f;
+    return values;
+  }();
+  for (const int threads : {1, 2}) {
+    const auto backend = make_emulated_backend(tensor_core_model("hopper"), threads);
+    const auto tensor = [&](const Shape& shape) {
+      Tensor made = backend->empty(shape, DType::f32);
+      backend->upload(std::as_bytes(std::span(tiny)).first(made.byte_count()), made);
+      return made;
+    };
+    const auto digests = [&] {
+      std::vector<std::uint64_t> all;
+      const Tensor x = tensor({64, 64});
+      Tensor out = backend->empty({64, 64}, DType::f32), low = backend->empty({64, 64}, DType::bf16);
+      const auto note = [&](const Tensor& result) { all.push_back(backend->digest(result, 1)); };
+      backend->scale(x, 0.3f, out);
+      note(out);
+      backend->divide(x, 3.0f, out);
+      note(out);
+      backend->binary(BinaryOp::add, x, x, out);
+      note(out);
+      backend->cast(x, low);
+      note(low);
+      backend->gemm({.a = low, .b = low, .out = out});
+      note(out);
+      backend->fill(out, 0x1.0000018p-130);  // rounded to FP32
+      note(out);
+      Tensor sums = backend->empty({64}, DType::f32);
+      backend->reduce(ReduceOp::sum, x, 0, sums);
+      note(sums);
+      StepState state;
+      state.set_scale(0x1.8p-130);
+      Tensor step = backend->make_step_state(state), scale = backend->empty(Shape{}, DType::f32);
+      backend->fill_scale(step, scale);
+      note(scale);
+      const std::vector<Tensor> gradients{x};
+      backend->global_norm(gradients, step);
+      note(step);
+      return all;
+    };
+    const auto expected = digests();
+    for (const unsigned mode : testing_support::floating_point_modes) {
+      std::vector<std::uint64_t> actual;
+      bool untouched = false;
+      {
+        const testing_support::FloatingPointMode caller(mode);
+        actual = digests();
+        untouched = caller.untouched();
+      }
+      EXPECT_EQ(actual, expected) << std::hex << mode;
+      EXPECT_TRUE(untouched) << std::hex << mode;
+    }
   }
-  EXPECT_NO_THROW(backend->scale(x, 2.0f, x));
 }
 #endif
 

@@ -10,6 +10,7 @@
 #include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend_conformance.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -59,9 +60,9 @@ std::vector<float> products(Backend& backend, const Shapes& shapes, Layout layou
   return all;
 }
 
-class CudaConvolution : public testing::TestWithParam<Shapes> {};
+class CudaConvolutionTiles : public testing::TestWithParam<Shapes> {};
 
-TEST_P(CudaConvolution, LargeTilesHoldTheSameChains) {
+TEST_P(CudaConvolutionTiles, LargeTilesHoldTheSameChains) {
   const auto check = [&](auto tag, const std::string& model, on_host::Schedule schedule) {
     using T = decltype(tag);
     const auto backend = on_host::make_cuda_backend_on_host({.tensor_core = model}, schedule);
@@ -76,9 +77,26 @@ TEST_P(CudaConvolution, LargeTilesHoldTheSameChains) {
   check(0.0f, "hopper", on_host::Schedule::warp_by_warp);
 }
 
+TEST(CudaConvolution, TheLargeTileCannotBeLaunchedByARuleThatForgetsStaticSharedMemory) {
+  // 48 KiB of slices and the counters of the probe: both together are what CUDA limits.
+  on_host::replace_opt_in([](std::size_t, std::size_t dynamic_bytes) { return dynamic_bytes > 48 * 1024; });
+  const auto backend = on_host::make_cuda_backend_on_host();
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const std::string message = testing_support::message_of([&] {
+      products<Float16>(*backend, {2, 1, 12, 12, 130}, layout);
+    });
+    EXPECT_TRUE(
+        message.starts_with("kernel conv2d on the host machine: 49152 bytes of dynamic and 2272 of static "
+                            "shared memory; without cudaFuncSetAttribute a block may have 49152 of both"))
+        << message;
+  }
+  on_host::replace_opt_in(nullptr);
+  EXPECT_NO_THROW(products<Float16>(*backend, {2, 1, 12, 12, 130}, Layout::nchw));
+}
+
 // The host machine says that it has 4 multiprocessors: 8 tiles of 128 x 64 are enough for the large size. More than 128
 // filters by 5 x 64 positions for y, as many channels for dX, and 22 * 9 columns for dW.
-INSTANTIATE_TEST_SUITE_P(All, CudaConvolution,
+INSTANTIATE_TEST_SUITE_P(All, CudaConvolutionTiles,
                          testing::Values(Shapes{2, 1, 12, 12, 130}, Shapes{2, 130, 12, 12, 1},
                                          Shapes{1, 22, 6, 5, 130}),
                          [](const auto& shapes) {

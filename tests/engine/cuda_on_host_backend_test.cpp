@@ -160,6 +160,23 @@ TEST_F(HostBackend, FreshMemoryIsGarbage) {
       << "not zeros that a verb might rely on";
 }
 
+TEST_F(HostBackend, DevicesOfOneProcessKeepToTheirOwnMemory) {
+  const auto second = on_host::make_cuda_backend_on_host({.device = 1});
+  // In turn, whichever was opened last.
+  for (Backend* const one : {backend_.get(), second.get(), backend_.get()}) {
+    Tensor x = one->empty(Shape{3}, DType::f32), y = one->empty(Shape{3}, DType::f32);
+    one->fill(x, 2.0);
+    one->copy(x, y);
+    std::vector<float> values(3);
+    one->download(y, std::as_writable_bytes(std::span(values)));
+    EXPECT_EQ(values, std::vector<float>(3, 2.0f));
+  }
+  Tensor foreign = second->empty(Shape{3}, DType::f32);
+  const std::vector<float> three(3, 1.0f);
+  EXPECT_EQ(message_of([&] { backend_->upload(std::as_bytes(std::span(three)), foreign); }),
+            "the host machine: device 0 was given memory of device 1");
+}
+
 TEST_F(HostBackend, TheRowOfTheTensorCoresIsTheOneAskedFor) {
   EXPECT_EQ(backend_->tensor_core(), "hopper");
   EXPECT_EQ(on_host::make_cuda_backend_on_host({.tensor_core = "ampere"})->tensor_core(), "ampere");
@@ -175,6 +192,19 @@ TEST(NoDevice, IsToldWithWhatToDo) {
             "build with an older toolkit");
   EXPECT_EQ(no_device_text(13000, 13000, ""), "CUDA finds no GPU behind the NVIDIA driver");
   EXPECT_EQ(no_device_text(13000, 12080, "all devices are busy"), "all devices are busy");
+}
+
+TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
+  const CudaDevice turing{.name = "Tesla T4", .capability_major = 7, .capability_minor = 5};
+  for (const bool has_code : {false, true})  // of newer CUDA versions none compiles the kernels for it
+    EXPECT_EQ(unusable_device_text(turing, has_code, "sm 80, 90"),
+              "Tesla T4 has compute capability 7.5; the CUDA back end needs 8.0 (sm_80) or newer: use "
+              "backend.device = \"emulated\"");
+  const CudaDevice ada{.name = "L4", .capability_major = 8, .capability_minor = 9};
+  EXPECT_EQ(unusable_device_text(ada, true, "sm 80, 90"), "");
+  EXPECT_EQ(unusable_device_text(ada, false, "sm 90"),
+            "L4 has compute capability 8.9, but this program was built for sm 90; configure with "
+            "-DCMAKE_CUDA_ARCHITECTURES=89, or use backend.device = \"emulated\"");
 }
 
 }  // namespace

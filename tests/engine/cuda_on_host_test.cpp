@@ -63,8 +63,64 @@ TEST_F(HostMachine, LaunchesThatNoGpuTakesAreRefusedByName) {
   EXPECT_EQ(refusal({.z = 65536}),
             "kernel note_places: a grid of (1, 1, 65536) blocks; y and z reach to 65535");
   EXPECT_EQ(refusal({.shared_bytes = 232449}),
-            "kernel note_places: 232449 bytes of dynamic shared memory; a block of sm_90 may have 232448");
+            "kernel note_places: 232449 bytes of dynamic shared memory; a block of sm_90 may have 232448 of both");
   EXPECT_EQ(word, 0u);
+}
+
+/// 2064 bytes of static shared memory, as the counters of a probe have.
+__global__ void count_with_dynamic(std::uint32_t* out) {
+  struct Counts {
+    std::uint32_t of[516];
+  };
+  FP16LAB_SHARED(Counts, counts);
+  if (threadIdx.x == 0) out[0] = counts.of[0];
+  __syncthreads();
+  counts.of[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  if (threadIdx.x == 0) out[1] = counts.of[blockDim.x - 1];
+}
+
+TEST_F(HostMachine, StaticAndDynamicSharedMemoryAreCountedTogether) {
+  std::array<std::uint32_t, 2> seen{};
+  constexpr std::uint32_t threads = 8;
+  const auto refusal = [&](std::size_t dynamic_bytes, bool (*opts_in)(std::size_t, std::size_t)) -> std::string {
+    seen = {};
+    try {
+      execute({.name = "count", .threads = threads, .shared_bytes = dynamic_bytes, .opts_in = opts_in},
+              Schedule::ascending, [&] { count_with_dynamic(seen.data()); });
+    } catch (const std::logic_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  // What CUDA lets a block have without being told: 2064 bytes are 17 * 128 where dynamic memory follows.
+  EXPECT_EQ(refusal(49152 - 2176, nullptr), "");
+  EXPECT_EQ(seen, (std::array<std::uint32_t, 2>{0xa0a0a0a0u, threads - 1})) << "garbage at first, then shared";
+  const std::string refused = " of static shared memory; without cudaFuncSetAttribute a block may have 49152 of both";
+  EXPECT_NE(refusal(49152 - 2175, nullptr).find("46977 bytes of dynamic and 2064" + refused), std::string::npos);
+  // The rule that looks at dynamic memory alone leaves a tile of just 48 KiB without its counters.
+  const auto dynamic_alone = [](std::size_t, std::size_t dynamic_bytes) { return dynamic_bytes > 48 * 1024; };
+  EXPECT_NE(refusal(49152, dynamic_alone).find("49152 bytes of dynamic and 2064" + refused), std::string::npos);
+  EXPECT_EQ(refusal(49152, &needs_opt_in), "");
+  // Nor does the opt-in go beyond the block of compute capability 9.0.
+  EXPECT_NE(refusal(232448, &needs_opt_in).find("a block of sm_90 may have 232448 of both"), std::string::npos);
+  EXPECT_EQ(refusal(232448 - 2176, &needs_opt_in), "");
+}
+
+__global__ void share_uncounted(std::uint32_t* out) {
+  __shared__ std::uint32_t word;
+  word = 1;
+  out[0] = word;
+}
+
+TEST_F(HostMachine, SharedMemoryThatNobodyCountsIsRefusedBesideDynamic) {
+  std::uint32_t word = 0;
+  launch(runtime_, "share", &share_uncounted, {.threads = 1}, &word);
+  EXPECT_EQ(word, 1u);
+  EXPECT_NE(message_of([&] {
+              launch(runtime_, "share", &share_uncounted, {.threads = 1, .shared_bytes = 4}, &word);
+            }).find("expected FP16LAB_SHARED"),
+            std::string::npos);
 }
 
 // ---- blocks ----
@@ -72,7 +128,7 @@ TEST_F(HostMachine, LaunchesThatNoGpuTakesAreRefusedByName) {
 /// Round by round, every thread takes what the thread `distance` further on had: a rotation by rounds * distance.
 __global__ void rotate(std::uint32_t* values, std::uint32_t rounds, std::uint32_t distance) {
   std::uint32_t* const shared = dynamic_shared<std::uint32_t>();
-  __shared__ std::uint32_t last;
+  FP16LAB_SHARED(std::uint32_t, last);
   std::uint32_t* const own = values + blockIdx.x * blockDim.x;
   shared[threadIdx.x] = own[threadIdx.x];
   for (std::uint32_t round = 0; round < rounds; ++round) {

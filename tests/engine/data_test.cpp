@@ -211,6 +211,61 @@ std::vector<std::uint32_t> listed(std::span<const std::uint32_t> indices) {
   return {indices.begin(), indices.end()};
 }
 
+TEST(RandomImages, AreIndependentNormalNumbersWithUniformLabels) {
+  constexpr std::int64_t count = 1024, side = 32, classes = 10;
+  const Dataset dataset = random_images(count, side, classes, 7);
+  ASSERT_EQ(dataset.pixels.size(), 1024u * 1024u);
+  ASSERT_EQ(dataset.labels.size(), 1024u);
+  EXPECT_EQ(dataset.features, 1024);
+  EXPECT_EQ(dataset.height, 32);
+  EXPECT_EQ(dataset.width, 32);
+  // Bytes are 128 + 32 x: five deviations of each mean of n = 2^20 numbers. Rounding to 1/32 adds 1/12 of its square to
+  // the variance; beyond four deviations lie 6e-5 of them, limited, which takes less than 1e-4 away.
+  double sum = 0, squares = 0, beyond = 0;
+  for (const std::uint8_t p : dataset.pixels) {
+    const double x = (p - 128.0) / 32;
+    sum += x;
+    squares += x * x;
+    beyond += std::abs(x) > 2 ? 1 : 0;
+  }
+  const double n = 1024.0 * 1024.0;
+  EXPECT_NEAR(sum / n, 0, 5 / std::sqrt(n));
+  EXPECT_NEAR(squares / n, 1 + 1.0 / (12 * 1024), 5 * std::sqrt(2 / n) + 1e-4);
+  // More than 64 steps of 1/32: x above 2 + 1/64 before rounding.
+  const double p = std::erfc((2 + 1.0 / 64) / std::sqrt(2.0));
+  EXPECT_NEAR(beyond / n, p, 5 * std::sqrt(p * (1 - p) / n));
+  // Neighbours have nothing in common.
+  double products = 0;
+  for (std::size_t i = 1; i < dataset.pixels.size(); ++i)
+    products += (dataset.pixels[i] - 128.0) * (dataset.pixels[i - 1] - 128.0) / 1024;
+  EXPECT_NEAR(products / n, 0, 5 / std::sqrt(n));
+  std::map<int, double> labels;
+  for (const std::uint8_t label : dataset.labels) ++labels[label];
+  ASSERT_EQ(labels.size(), 10u);
+  double chi_square = 0, entropy = 0;
+  for (const auto& [label, number] : labels) {
+    EXPECT_LT(label, 10);
+    chi_square += (number - 102.4) * (number - 102.4) / 102.4;
+    entropy -= number / 1024 * std::log(number / 1024);
+  }
+  EXPECT_LT(chi_square, 33.7) << "nine degrees of freedom: P = 1e-4";
+  EXPECT_DOUBLE_EQ(label_entropy(dataset), entropy);
+  EXPECT_LT(entropy, std::log(10.0));
+}
+
+TEST(RandomImages, AreAFunctionOfTheSeed) {
+  const Dataset one = random_images(8, 4, 3, 1), again = random_images(8, 4, 3, 1),
+                other = random_images(8, 4, 3, 2);
+  EXPECT_EQ(one.pixels, again.pixels);
+  EXPECT_EQ(one.labels, again.labels);
+  EXPECT_NE(one.pixels, other.pixels);
+  EXPECT_THAT(message_of([] { random_images(0, 4, 3, 1); }), HasSubstr("at least one image"));
+  EXPECT_THAT(message_of([] { find_dataset("random-images", {}); }),
+              HasSubstr("unknown data set 'random-images'"));
+  EXPECT_EQ(Loader(one, unit_normalisation(), {.batch_size = 4, .split = "train"}).split(), "train");
+  EXPECT_EQ(Loader(one, unit_normalisation(), {.batch_size = 4}).split(), "test");
+}
+
 TEST(LoaderTest, EpochsVisitEveryImageOnceAndDropTheRest) {
   const Dataset dataset = numbered_dataset(23);
   Loader loader(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});

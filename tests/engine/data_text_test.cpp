@@ -50,6 +50,31 @@ TEST(Vocabulary, AllBytesMakeTheRoundTrip) {
   EXPECT_THROW(bytes_of(few, unknown), std::out_of_range);
 }
 
+TEST(Vocabulary, CharactersAreThoseOfUtf8) {
+  const auto ratio = [](const std::string& bytes) {
+    const Text text = make_text(bytes);
+    return bytes_per_character(text, text.symbols);
+  };
+  EXPECT_EQ(ratio("banana\n"), 1);
+  EXPECT_EQ(make_text("banana\n").characters, 7u);
+  std::string chinese;
+  for (int i = 0; i < 40000; ++i) chinese += i % 2 == 0 ? "\xe4\xb8\xad" : "\xe6\x96\x87";
+  EXPECT_EQ(make_text(chinese).characters, 40000u);
+  EXPECT_EQ(make_text(chinese).symbols.size(), 120000u);
+  EXPECT_EQ(ratio(chinese), 3);
+  EXPECT_EQ(ratio("a\xc3\xa9"), 1.5);
+  // In another encoding a byte is the best guess at a character.
+  EXPECT_EQ(ratio("caf\xe9s"), 1);
+  EXPECT_EQ(make_text("caf\xe9s").characters, std::nullopt);
+  // A part may begin in the middle of a character, which then does not begin in it.
+  const Text text = make_text(
+      "\xe4\xb8\xad"
+      "ab");
+  EXPECT_EQ(bytes_per_character(text, std::span(text.symbols).subspan(1)), 2);
+  EXPECT_EQ(bytes_per_character(text, std::span(text.symbols).subspan(1, 2)), 1) << "none begins in it";
+  EXPECT_EQ(bytes_per_character(text, {}), 1);
+}
+
 TEST(TextSplit, TheFirstNineTenthsTrainAndTheRestTests) {
   for (const std::size_t size : {1u, 9u, 10u, 11u, 19u, 4404412u}) {
     const Text text = make_text(std::string(size, 'x'));
@@ -133,8 +158,7 @@ TEST(TextWindows, ImpossibleSizesAreNamed) {
   const auto error = [&](std::int64_t batch_size, std::int64_t context) {
     return message_of([&] { TextLoader(symbols, {.batch_size = batch_size, .context = context}); });
   };
-  EXPECT_THAT(error(1, 20),
-              AllOf(HasSubstr("20 characters"), HasSubstr("too short for one window of 20 + 1")));
+  EXPECT_THAT(error(1, 20), AllOf(HasSubstr("20 bytes"), HasSubstr("too short for one window of 20 + 1")));
   EXPECT_THAT(error(1, 0), HasSubstr("a window of 0 symbols"));
   EXPECT_THAT(error(0, 4), HasSubstr("expected 1 to 4"));
   EXPECT_THAT(error(5, 4), AllOf(HasSubstr("batch size of 5"), HasSubstr("4 windows of 4")));

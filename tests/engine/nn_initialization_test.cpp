@@ -63,9 +63,9 @@ TEST(Initialization, NormalOnesHaveTheStatedDeviation) {
     double deviation;
   };
   constexpr double n = inputs * outputs;
-  for (const Row& row :
-       {Row{Initialization::kaiming_normal, std::sqrt(2.0 / 96)},
-        Row{Initialization::xavier_normal, std::sqrt(2.0 / 160)}, Row{Initialization::normal_002, 0.02}}) {
+  for (const Row& row : {Row{Initialization::kaiming_normal, std::sqrt(2.0 / 96)},
+                         Row{Initialization::xavier_normal, std::sqrt(2.0 / 160)},
+                         Row{Initialization::normal_002, 0.02}, Row{Initialization::mindspore_lenet, 0.02}}) {
     const std::vector<float> weights = weights_of(*backend, row.initialization);
     double squares = 0, outside = 0;
     for (const float weight : weights) {
@@ -79,6 +79,17 @@ TEST(Initialization, NormalOnesHaveTheStatedDeviation) {
     const double p = std::erfc(std::sqrt(2.0));
     EXPECT_NEAR(outside, p * n, 5 * std::sqrt(p * (1 - p) * n));
   }
+}
+
+TEST(Initialization, MindSporesIsWiderForDenseLayersThanForConvolutions) {
+  const auto backend = hopper_backend();
+  const auto drawn = [&](Initialization initialization) {
+    return values_of(*backend,
+                     nn::initial_weight(*backend, {6, 4, 5, 5}, initialization, 100, 150, seed, "c"));
+  };
+  const std::vector<float> convolution = drawn(Initialization::mindspore_lenet);
+  EXPECT_EQ(convolution, values_of(*backend, nn::normal_parameter(*backend, {6, 4, 5, 5}, seed, "c", 0.01f)));
+  EXPECT_NE(convolution, drawn(Initialization::normal_002)) << "which knows one deviation for all";
 }
 
 TEST(Initialization, BiasesAreZeroButForTorchs) {

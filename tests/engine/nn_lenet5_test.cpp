@@ -27,6 +27,28 @@ TEST(LeNet5, Has61706ParametersNamedAsTorch) {
   EXPECT_EQ(count, 61706);
 }
 
+TEST(LeNet5, HasBatchNormBehindEachConvolutionIfAsked) {
+  const auto backend = hopper_backend();
+  nn::LeNet5 model(*backend, {.batch_norm = true, .seed = 1});
+  const Strings names = described_parameters(model);
+  ASSERT_EQ(names.size(), 14u);
+  EXPECT_EQ(names[2], "bn1.weight (6)");
+  EXPECT_EQ(names[7], "bn2.bias (16)");
+  ASSERT_EQ(model.buffers().size(), 4u);
+  // A convolution that is shifted as a whole is centred again by the statistics of its batch.
+  const auto logits = [&] {
+    Tape tape(*backend);
+    tape.set_context({.training = true});
+    Tensor x = backend->empty({4, 1, 32, 32}, DType::f32);
+    backend->fill_normal(x, {.seed = 3, .stream = stream_id("x")}, 0.0f, 1.0f);
+    return values_of(*backend, model.forward(tape, tape.constant(x)).tensor());
+  };
+  const std::vector<float> before = logits();
+  backend->fill(model.parameters()[1]->value, 0.25);  // conv1.bias
+  const std::vector<float> after = logits();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after[i], before[i], 1e-4f);
+}
+
 /// (C, H, W) planes.
 struct Image {
   std::size_t channels, side;

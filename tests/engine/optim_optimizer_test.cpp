@@ -1,4 +1,5 @@
 // Optimizers against a scalar twin in the documented order of operations; schedules; clipping; option checks.
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -182,6 +183,29 @@ TEST(Schedule, WarmupIsLinear) {
 TEST(Schedule, StepDrops) {
   EXPECT_EQ(optim::learning_rate_table({.name = "step", .step_interval = 2, .step_factor = 0.5}, 1.0, 6),
             (std::vector<float>{1, 1, 0.5f, 0.5f, 0.25f, 0.25f}));
+  EXPECT_EQ(optim::learning_rate_table(
+                {.name = "step", .warmup_steps = 3, .step_interval = 2, .step_factor = 0.5}, 3.0, 6),
+            (std::vector<float>{1, 2, 3, 1.5f, 0.75f, 0.75f}))
+      << "a warm-up hides drops and does not put them off";
+  // Factors that are no powers of two are multiplied one after the other.
+  const auto table =
+      optim::learning_rate_table({.name = "step", .step_interval = 3, .step_factor = 0.7}, 0.3, 100);
+  for (std::size_t step = 0; step < table.size(); ++step) {
+    double factor = 1.0;
+    for (std::size_t drop = 3; drop <= step; drop += 3) factor *= 0.7;
+    EXPECT_EQ(table[step], static_cast<float>(0.3 * factor)) << step;
+  }
+}
+
+TEST(Schedule, StepCostsNoMoreThanLinearTime) {
+  const auto seconds = [](const optim::ScheduleOptions& options) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(optim::learning_rate_table(options, 1.0, 200000).size(), 200000u);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const double cosine = seconds({.name = "cosine", .total_steps = 200000});
+  // A product over all drops for every entry takes 10^10 multiplications, the cosine some 10^7.
+  EXPECT_LT(seconds({.name = "step", .step_interval = 1, .step_factor = 0.9}), 30 * cosine);
 }
 
 TEST(Schedule, CosineIsTheCosine) {

@@ -327,6 +327,11 @@ TEST(Culprits, SupervisedStepsKeepTheirBitsAtEveryLevel) {
             MethodRun::MakeMethod{}, setup);
       });
       EXPECT_EQ(overflows.empty(), level == Level::O0);
+      for (const OverflowRecord& record : overflows) {
+        ASSERT_TRUE(record.finite_scale.has_value()) << record.step;
+        EXPECT_LT(*record.finite_scale, record.loss_scale);
+        EXPECT_GT(*record.finite_scale, 0);
+      }
     }
   }
 }

@@ -42,8 +42,10 @@ TEST(Diagnosis, EveryCaseByItsFacts) {
     const Diagnosis diagnosis = diagnose(facts);
     EXPECT_EQ(diagnosis.code, code);
     EXPECT_EQ(diagnosis.verdict, verdict) << code;
-    EXPECT_THAT(diagnosis.text, AllOf(StartsWith(verdict == Verdict::model ? "bad model: " : "bad scale: "),
-                                      HasSubstr(words)));
+    const std::string begin = code == "learning_rate_too_high" ? "bad learning rate: "
+                              : verdict == Verdict::model       ? "bad model: "
+                                                                : "bad scale: ";
+    EXPECT_THAT(diagnosis.text, AllOf(StartsWith(begin), HasSubstr(words)));
     EXPECT_EQ(diagnosis.text.find('\n'), std::string::npos) << "one line";
     codes.insert(code);
   };
@@ -70,7 +72,16 @@ TEST(Diagnosis, EveryCaseByItsFacts) {
   expect(facts, Verdict::model, "weights_not_finite", "fc2.weight holds 3 NaN");
   facts.checked = false;
   expect(facts, Verdict::scale, "unchecked_overflow", "nobody looks for overflows");
-  EXPECT_EQ(codes.size(), 11u);
+  facts.first_loss = 2.3;
+  facts.greatest_loss = 22.9;
+  expect(facts, Verdict::scale, "unchecked_overflow", "nobody looks for overflows");
+  facts.greatest_loss = 23.1;
+  expect(facts, Verdict::model, "learning_rate_too_high", "the loss grew from 2.3 to 23.1");
+  facts.greatest_loss = 2.3;
+  facts.first_weight_exponent = -3;
+  facts.weight_exponent = 3;
+  expect(facts, Verdict::model, "learning_rate_too_high", "the greatest weight grew from 2^-2 to 2^4");
+  EXPECT_EQ(codes.size(), 12u);
 }
 
 TEST(Diagnosis, NaNIsTheModelsOnlyWhereNothingOverflowed) {

@@ -7,6 +7,7 @@
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/nn/losses.hpp"
 #include "tests/engine/mlp_run.hpp"
+#include "tests/support/floating_point_mode.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -235,6 +236,36 @@ TEST(Trainer, ImpossibleOptionsAreNamed) {
   setup.scaler.policy = "static";
   EXPECT_THROW(MlpRun{setup}, std::invalid_argument);
 }
+
+#if defined(__x86_64__)
+TEST(Trainer, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
+  for (const int threads : {1, 2}) {
+    MlpRunSetup setup = half();
+    setup.threads = threads;
+    setup.amp.dtype = DType::bf16;
+    setup.train = {.steps = 12, .clip_norm = 0.5, .evaluate_every = 5};
+    setup.optimizer = {.name = "adam", .learning_rate = 0.01};
+    MlpRun expected(setup);
+    expected.trainer.run();
+    for (const unsigned mode : testing_support::floating_point_modes) {
+      bool untouched = false;
+      std::vector<std::uint64_t> actual;
+      double loss = 0;
+      {
+        MlpRun run(setup);
+        const testing_support::FloatingPointMode caller(mode);
+        run.trainer.run();
+        untouched = caller.untouched();
+        actual = hashes(run);
+        loss = run.recorder.evaluations.back().loss;
+      }
+      EXPECT_EQ(actual, hashes(expected)) << std::hex << mode;
+      EXPECT_EQ(loss, expected.recorder.evaluations.back().loss) << std::hex << mode;
+      EXPECT_TRUE(untouched) << std::hex << mode;
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace fp16lab::engine::test

@@ -1,4 +1,5 @@
 // TwoModels against a loop written by hand: one scaler, two optimizers, every case of who overflows.
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -68,7 +69,8 @@ HandResult hand_loop(const RunSetup& setup, Large large) {
   HandResult result{.models = {hand_model(*backend, *make_mlp(*backend, "model0", large.model0)),
                                hand_model(*backend, *make_mlp(*backend, "model1", large.model1))},
                     .steps = {}};
-  HandScale scale{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
+  HandScale scale{.scale = setup.scaler.initial_scale.value(),
+                  .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
     const HostBatch& batch = batches[step % batches.size()];
     Tape tape(*backend);
@@ -183,8 +185,66 @@ TEST(TwoModels, OnlyModel0IsClipped) {
   EXPECT_NEAR(norm(with, true), 0.25, 0.25 * (4 * 0x1p-24 + 1e-6 / 0.25));
   EXPECT_GT(norm(without, false), 0.25);
   EXPECT_EQ(norm(with, false), norm(without, false));
-  EXPECT_EQ(clipped.recorder.steps[0].grad_norm, norm(without, true))
-      << "the norm of what was unscaled to be used";
+  const double first = norm(without, true), second = norm(without, false);
+  EXPECT_EQ(clipped.recorder.steps[0].grad_norm, std::sqrt(first * first + second * second))
+      << "over both models, before clipping";
+}
+
+/// The scale of model 1 alone begins so high that its layers overflow.
+RunSetup scales_of_layers(const std::string& policy) {
+  RunSetup setup = setup_of(Level::O1, 1);
+  setup.train = {.steps = 40, .clip_norm = 0.25};
+  setup.optimizer.learning_rate = 0x1p-10;
+  setup.scaler = {.policy = policy, .groups = {{"model0.*", 16}, {"model1.*", 0x1p20}}};
+  return setup;
+}
+
+TEST(TwoModels, LayersOfTheSecondModelComeDownTooAndStepsAreTakenAgain) {
+  for (const std::string policy : {"layerwise", "groups"}) {
+    MethodRun run = run_of(scales_of_layers(policy), {});
+    const RunResult result = run.trainer.run();
+    EXPECT_GT(result.skipped_steps, 0u) << policy << ": the case is what it should be";
+    EXPECT_LT(result.skipped_steps, result.steps) << policy;
+    EXPECT_FALSE(run.recorder.steps.back().found_inf) << policy;
+    for (const StepRecord& record : run.recorder.steps)
+      EXPECT_EQ(std::isfinite(record.grad_norm), !record.found_inf) << policy << ", step " << record.step;
+  }
+}
+
+TEST(TwoModels, TheNormOfAnOverflowInEitherModelIsNotFinite) {
+  for (const bool per_loss : {false, true}) {
+    RunSetup setup = setup_of(Level::O1, 0x1p13);
+    setup.scaler.per_loss = per_loss;
+    for (const Large large : {Large{.model0 = true}, Large{.model1 = true}}) {
+      MethodRun run = run_of(setup, large);
+      run.trainer.run();
+      EXPECT_TRUE(run.recorder.steps.front().found_inf);
+      for (const StepRecord& record : run.recorder.steps)
+        EXPECT_EQ(std::isfinite(record.grad_norm), !record.found_inf) << "step " << record.step;
+    }
+  }
+}
+
+TEST(TwoModels, BothModelsAreInTheDump) {
+  const testing_support::TemporaryFolder folder;
+  for (const bool per_loss : {false, true}) {
+    RunSetup setup = setup_of(Level::O1, 64);
+    setup.scaler.per_loss = per_loss;
+    setup.train.clip_norm = 0;
+    MethodRun run = run_of(setup, {});
+    run.trainer.dump_gradients(1, folder.path() / "dump");
+    run.trainer.train_step();
+    const SafetensorsReader reader(folder.path() / "dump");
+    const HostValues gradients = run.gradients();
+    for (std::size_t p = 0; p < gradients.size(); ++p) {
+      const std::string& name = run.trainer.parameters()[p]->name;
+      ASSERT_NE(reader.find(name), nullptr) << name;
+      ASSERT_NE(reader.find("parameter." + name), nullptr) << name;
+      std::vector<float> dumped(gradients[p].size());
+      reader.read(*reader.find(name), std::as_writable_bytes(std::span(dumped)));
+      EXPECT_EQ(dumped, gradients[p]) << name;
+    }
+  }
 }
 
 TEST(TwoModels, NeedsAPairAndNamesItsOptimizers) {

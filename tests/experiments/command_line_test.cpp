@@ -1,4 +1,5 @@
 // The command line as users meet it: help, mistakes, exit codes, streams.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,10 +25,43 @@ TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
     EXPECT_EQ(result.err, "") << command;
     EXPECT_NE(result.out.find("Examples:"), std::string::npos) << command;
     EXPECT_NE(result.out.find("Exit codes:"), std::string::npos) << command;
-    if (*command == '\0') continue;
-    for (const char* option : {"--config", "--set", "--out", "--seed", "--threads", "--quiet"})
-      EXPECT_NE(result.out.find(option), std::string::npos) << command << " " << option;
+    for (const char* code :
+         {"0 ok", "1 run failed", "2 usage", "3 back end", "4 diverged", "5 verification", "130 "})
+      EXPECT_NE(result.out.find(code), std::string::npos) << command << ": " << code;
   }
+}
+
+TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
+  const std::map<std::string, std::set<std::string>> own{
+      {"train", {"--config", "--set", "--out", "--seed", "--threads", "--quiet"}},
+      {"sweep", {"--config", "--set", "--out", "--seed", "--threads", "--quiet"}},
+      {"hist", {"--out", "--threads", "--quiet"}},
+      {"replay", {"--set", "--out", "--quiet"}},
+      {"compare", {"--out"}},
+      {"report", {"--out"}},
+      {"inspect", {}},
+      {"softfloat", {}},
+      {"mma", {"--quiet"}},
+      {"policy", {"--config", "--set", "--quiet"}},
+      {"list", {}},
+      {"devices", {}}};
+  for (const auto& [command, options] : own) {
+    const std::string help = fp16lab({command, "--help"}).out;
+    const std::string before_examples = help.substr(0, help.find("Examples:"));
+    for (const char* const option : {"--config", "--set", "--out", "--seed", "--threads", "--quiet"})
+      EXPECT_EQ(before_examples.find(option + std::string(" ")) != std::string::npos,
+                options.contains(option))
+          << command << " " << option;
+    for (const char* const option : {"--config", "--set", "--out", "--seed"}) {
+      if (options.contains(option)) continue;
+      const auto refused = fp16lab({command, option, "1"});
+      EXPECT_EQ(refused.exit_code, 2) << command << " " << option;
+      EXPECT_NE(refused.err.find(std::string("unknown option '") + option), std::string::npos)
+          << command << ": " << refused.err;
+    }
+  }
+  // They change nothing, so scripts may give them to every command.
+  EXPECT_EQ(fp16lab({"list", "--threads", "1", "--quiet"}).exit_code, 0);
 }
 
 TEST_F(CommandLine, HelpNamesTheTwoArgumentsOfDumpGradients) {
@@ -46,9 +80,24 @@ TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
   expect_one_line_error(fp16lab({"list", "extra"}), 2, "unexpected argument 'extra'");
   expect_one_line_error(fp16lab({"train", "--seed", "x"}), 2, "--seed: 'x': expected an integer, 0 or more");
   expect_one_line_error(fp16lab({"train", "--threads", "0"}), 2,
-                        "--threads: '0': expected an integer, 1 or more");
+                        "--threads: '0': expected an integer from 1 to 1024");
   expect_one_line_error(fp16lab({"train", "--seed"}), 2, "--seed");
   expect_one_line_error(fp16lab({"inspect"}), 2, "VALUE");
+}
+
+TEST_F(CommandLine, ArgumentsThatAreNoUtf8AreOneErrorAndLeaveNothingBehind) {
+  for (const char* command : {"train", "sweep", "report", "hist"}) {
+    const auto result = fp16lab({command, "-c", write_config().string(), "-o", path("out\xff")});
+    expect_one_line_error(result, 2, "out\\xff', is not UTF-8");
+  }
+  expect_one_line_error(
+      fp16lab({"train", "-c", write_config().string(), "--set", "data.path=\xc3", "-o", path("a")}), 2,
+      "argument 5, 'data.path=\\xc3', is not UTF-8");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_THAT((std::set<std::string>{"data", "small.toml"}),
+                ::testing::Contains(entry.path().filename().string()));
+  EXPECT_EQ(
+      fp16lab({"train", "-c", write_config("1").string(), "-o", path("\xc3\xa9\xe4\xb8\xad")}).exit_code, 0);
 }
 
 TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "tests/experiments/small_runs.hpp"
 
@@ -76,6 +77,57 @@ TEST_F(Compare, OtherSettingsLengthsAndHistograms) {
   EXPECT_EQ(killed.exit_code, 0) << killed.err;
   EXPECT_THAT(killed.out, HasSubstr("Note: A: the run is running, its last step is 29"));
   EXPECT_THAT(killed.out, HasSubstr("cut off"));
+}
+
+TEST_F(Compare, RecordsThatAreMissingAreADifference) {
+  // Overflows at first, so that every file has rows.
+  const std::vector<std::string> settings{"--set", "scaler.policy=dynamic",
+                                          "--set", "scaler.initial_scale=2^40",
+                                          "--set", "observe.explain_overflow=true"};
+  ASSERT_EQ(train("whole", settings).exit_code, 0);
+  ASSERT_EQ(train("cut", settings).exit_code, 0);
+  EXPECT_EQ(compare("whole", "cut", {"--strict"}).exit_code, 0);
+  struct Damage {
+    std::string file, record;
+  };
+  for (const auto& [file, record] : {Damage{"histograms.jsonl", "histograms"},
+                                     {"overflows.jsonl", "overflows"},
+                                     {"culprits.jsonl", "culprits"},
+                                     {"evaluations.csv", "evaluations"},
+                                     {"steps.csv", ""}}) {
+    const std::string good = read("cut/" + file);
+    const std::size_t last_line = good.rfind('\n', good.size() - 2) + 1;
+    const auto expect_different = [&](const std::string& content, const std::string& missing) {
+      testing_support::write_bytes(path("cut/" + file), content);
+      for (const auto& [a, b, which] : {std::tuple{"whole", "cut", "B"}, {"cut", "whole", "A"}}) {
+        const auto strict = compare(a, b, {"--strict"});
+        EXPECT_EQ(strict.exit_code, 5) << file << strict.out << strict.err;
+        EXPECT_EQ(strict.out.find("bit for bit"), std::string::npos) << strict.out;
+        if (!record.empty()) {
+          EXPECT_THAT(strict.out, HasSubstr("Differing records: " + record));
+        }
+        EXPECT_THAT(strict.out, HasSubstr("Missing: " + std::string(which) + ": " + file + missing));
+      }
+      EXPECT_EQ(compare("whole", "cut").exit_code, 0);
+    };
+    expect_different(good.substr(0, last_line), " has ");
+    expect_different(good.substr(0, good.size() - 3), " has ");  // in the middle of a line
+    const bool csv = file.ends_with(".csv");
+    if (!csv) expect_different("", " has 0 rows");
+    std::filesystem::remove(path("cut/" + file));
+    const auto gone = compare("whole", "cut", {"--strict"});
+    EXPECT_EQ(gone.exit_code, 5);
+    EXPECT_THAT(csv ? gone.err : gone.out, HasSubstr(file + " is missing"));
+    testing_support::write_bytes(path("cut/" + file), good);
+  }
+  EXPECT_EQ(compare("whole", "cut", {"--strict"}).exit_code, 0);
+
+  // Both lack the same: equal to each other, but not what the runs recorded.
+  for (const char* run : {"whole/histograms.jsonl", "cut/histograms.jsonl"})
+    std::filesystem::remove(path(run));
+  const auto both = compare("whole", "cut", {"--strict"});
+  EXPECT_EQ(both.exit_code, 5);
+  EXPECT_THAT(both.out, HasSubstr("Records are missing."));
 }
 
 TEST_F(Compare, TensorsOfTwoSeeds) {

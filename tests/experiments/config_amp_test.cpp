@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/amp/policy.hpp"
+#include "experiments/commands.hpp"
 #include "experiments/config.hpp"
 #include "experiments/continuation.hpp"
 #include "experiments/run_options.hpp"
@@ -171,6 +172,49 @@ TEST(ConfigAmp, ATensorCoreWithoutTheFormatIsNamedWithIt) {
             "no error");
 }
 
+TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
+  struct Row {
+    const char *dialect, *level, *policy;
+  };
+  // mindspore/train/amp.py, _config_level; apex/amp/frontend.py, O0 to O3. torch's and paddle's users make a GradScaler.
+  for (const Row& row :
+       {Row{"torch", "O0", "none"}, Row{"torch", "O1", "none"}, Row{"paddle", "OD", "none"},
+        Row{"paddle", "O1", "none"}, Row{"paddle", "O2", "none"}, Row{"mindspore", "O0", "none"},
+        Row{"mindspore", "O1", "none"}, Row{"mindspore", "O2", "mindspore"}, Row{"mindspore", "O3", "none"},
+        Row{"mindspore", "auto", "mindspore"}, Row{"apex", "O0", "none"}, Row{"apex", "O1", "apex"},
+        Row{"apex", "O2", "apex"}, Row{"apex", "O3", "none"}}) {
+    const std::vector<std::string> level{std::string("amp.dialect=") + row.dialect,
+                                         std::string("amp.level=") + row.level};
+    const std::string where = std::string(row.dialect) + " " + row.level;
+    RunConfig config = with(level);
+    EXPECT_EQ(config.scaler.policy, "auto");
+    EXPECT_EQ(scaler_options(config).policy, row.policy) << where;
+    resolve_scaler_policy(config, "x.toml");
+    EXPECT_EQ(config.scaler.policy, row.policy) << where;
+    EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << where;
+    // Whoever says what he wants gets that.
+    CommonOptions common;
+    common.set = level;
+    for (const char* const policy : {"none", "fixed"}) {
+      common.set.push_back(std::string("scaler.policy=") + policy);
+      EXPECT_EQ(resolve_config(common).scaler.policy, policy) << where;
+    }
+    common.set = level;
+    EXPECT_EQ(resolve_config(common).scaler.policy, row.policy) << where;
+  }
+  // With that framework's own start: DynamicLossScaleManager's 2^24, or what is set.
+  EXPECT_EQ(engine::amp::make_scale_policy(scaler_options(with({"amp.dialect=mindspore", "amp.level=O2"})))
+                .initial.scale,
+            0x1p24);
+  EXPECT_EQ(engine::amp::make_scale_policy(
+                scaler_options(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})))
+                .initial.scale,
+            8);
+  RunConfig impossible = with({"amp.level=OD"});
+  EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
+              AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
+}
+
 TEST(ConfigAmp, GradientsThatStayScaledAreNeitherWatchedNorClipped) {
   const std::vector<std::string> left{"scaler.drop_overflow_update=false", "scaler.policy=fixed"};
   const auto and_also = [&](const std::string& setting) {
@@ -239,8 +283,8 @@ TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
       ++**integer;
     else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
       **parameter = key.parameter->kind == engine::amp::PolicyParameter::Kind::boolean
-                         ? 1 - before.scaler.parameter(key.parameter->name).value()
-                         : before.scaler.parameter(key.parameter->name).value() + 1;
+                        ? 1 - before.scaler.parameter(key.parameter->name).value()
+                        : before.scaler.parameter(key.parameter->name).value() + 1;
     else
       *std::get<double*>(field) *= 0.75;
     EXPECT_THAT(usage_error_of([&] { require_resumable(before, other, "run"); }), HasSubstr(key.name));

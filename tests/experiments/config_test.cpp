@@ -97,6 +97,8 @@ TEST(Config, DefaultsSatisfyTheirOwnTable) {
     RunConfig config;
     if (key.parameter != nullptr && value_text(defaults, key).empty()) continue;  // not of policy none
     EXPECT_NO_THROW(apply_setting(config, key.name + " = " + value_text(defaults, key), "--set")) << key.name;
+    EXPECT_EQ(config.data.test_subset_is_set, key.name == "data.test_subset") << key.name;
+    config.data.test_subset_is_set = false;
     EXPECT_EQ(config, defaults);
   }
   EXPECT_NO_THROW(validate_config(defaults, "defaults"));
@@ -234,7 +236,7 @@ TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
       check("charlm_lstm", "fashion-mnist"),
       "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
   EXPECT_EQ(check("lenet5", "bible-kjv"),
-            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist");
+            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist or random-images");
   EXPECT_EQ(check("regression", "text"),
             "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
   for (const Workload& workload : known_workloads()) {

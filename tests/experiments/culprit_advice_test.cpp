@@ -4,9 +4,11 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/first_culprit.hpp"
+#include "engine/nn/lenet5.hpp"
 #include "experiments/culprit_rows.hpp"
 #include "tests/engine/culprit_net.hpp"
 
@@ -23,7 +25,7 @@ std::vector<CulpritRow> rows_of(const CulpritNetOptions& net, const std::vector<
   run->trainer.run();
   std::vector<CulpritRow> rows;
   for (const OverflowRecord& record : run->recorder.overflows)
-    for (const OverflowCulprit& culprit : record.culprits) rows.push_back(culprit_row(record.step, culprit));
+    for (CulpritRow& row : culprit_rows(record)) rows.push_back(std::move(row));
   EXPECT_EQ(run->recorder.overflows.empty(), rows.empty());
   return rows;
 }
@@ -113,6 +115,7 @@ TEST(CulpritAdvice, SoManyBinadesLessSaveAGradientAndNotOneLess) {
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].verdict, CulpritVerdict::lower_scale);
   ASSERT_EQ(rows[0].binades, 3u) << "384000 / 8 = 48000";
+  EXPECT_EQ(rows[0].finite_scale, 8.0) << "nothing else overflows";
   const auto lower = [&](std::uint64_t k) { return std::ldexp(64.0, -static_cast<int>(k)); };
   EXPECT_TRUE(rows_of(opposed(), batches, one_step(lower(rows[0].binades))).empty());
   EXPECT_FALSE(rows_of(opposed(), batches, one_step(lower(rows[0].binades - 1))).empty());
@@ -122,18 +125,86 @@ TEST(CulpritAdvice, SoManyBinadesLessSaveAGradientAndNotOneLess) {
   EXPECT_TRUE(rows_of(opposed(), batches, wide).empty());
 }
 
+/// What was checked is so: no overflow at the scale that was found, and one at twice that.
+template <class RowsAt>
+void expect_the_greatest_finite_scale(const CulpritRow& row, const RowsAt& rows_at) {
+  ASSERT_EQ(row.verdict, CulpritVerdict::lower_scale) << analysis::culprit_line(row);
+  ASSERT_TRUE(row.finite_scale.has_value());
+  ASSERT_GT(*row.finite_scale, 0);
+  EXPECT_TRUE(rows_at(*row.finite_scale).empty()) << analysis::culprit_line(row);
+  EXPECT_FALSE(rows_at(2 * *row.finite_scale).empty()) << analysis::culprit_line(row);
+  const std::string text = analysis::culprit_line(row);
+  EXPECT_NE(text.find("(checked"), std::string::npos) << text;
+}
+
 TEST(CulpritAdvice, TheFirstCastOfTheBackwardPass) {
   const auto batches = equal_rows(4, 1.0f);
-  double scale = 0x1p24;
-  int asked = 0;
-  for (auto rows = rows_of({}, batches, one_step(scale)); !rows.empty();
-       rows = rows_of({}, batches, one_step(scale))) {
-    ASSERT_LT(++asked, 4);
-    ASSERT_EQ(rows[0].verdict, CulpritVerdict::lower_scale);
-    scale = std::ldexp(scale, -static_cast<int>(rows[0].binades));
+  const auto rows_at = [&](double scale) { return rows_of({}, batches, one_step(scale)); };
+  const auto rows = rows_at(0x1p24);
+  ASSERT_FALSE(rows.empty());
+  expect_the_greatest_finite_scale(rows[0], rows_at);
+  EXPECT_GE(*rows[0].finite_scale, 0x1p16) << "sums of four rows of at most S / 6 are S 2/3";
+}
+
+/// A training step of LeNet-5 on made-up images.
+std::vector<CulpritRow> lenet_rows(const RunSetup& setup) {
+  std::vector<HostBatch> batches(2, HostBatch{.shape = {8, 1, 32, 32}, .inputs = {}});
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    for (std::size_t i = 0; i < 8 * 32 * 32; ++i)
+      batches[b].inputs.push_back(static_cast<float>((i * i + 31 * b + i / 7) % 64) / 32.0f - 1.0f);
+    batches[b].labels.assign(8, 3);  // one class: every row pulls fc3.bias the same way
   }
-  EXPECT_LT(scale, 0x1p24);
-  EXPECT_GE(scale, 0x1p16) << "and no lower than it has to be: sums of four rows of at most S / 6 are S 2/3";
+  MethodRun run(
+      batches,
+      [](Backend& backend) { return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.seed = 1}); },
+      MethodRun::MakeMethod{}, setup);
+  run.recorder.explain = true;
+  run.trainer.run();
+  std::vector<CulpritRow> rows;
+  for (const OverflowRecord& record : run.recorder.overflows)
+    for (CulpritRow& row : culprit_rows(record)) rows.push_back(std::move(row));
+  return rows;
+}
+
+TEST(CulpritAdvice, TheScaleForALeNetStepIsCheckedBehindItsFirstOverflow) {
+  // What the first tensor needs is not enough for those behind it, which its infinities hid.
+  for (const double scale : {0x1p30, 0x1p24}) {
+    const auto rows_at = [](double s) { return lenet_rows(one_step(s)); };
+    const auto rows = rows_at(scale);
+    ASSERT_EQ(rows.size(), 1u);
+    expect_the_greatest_finite_scale(rows[0], rows_at);
+    const double of_the_first = std::ldexp(scale, -static_cast<int>(rows[0].binades));
+    EXPECT_LT(*rows[0].finite_scale, of_the_first);
+    EXPECT_FALSE(rows_at(of_the_first).empty());
+  }
+}
+
+TEST(CulpritAdvice, IsCheckedWithMicroBatchesAndLossesOf16BitsToo) {
+  for (const amp::Dialect dialect : amp::all_dialects())
+    for (const Level level : amp::levels_of(dialect)) {
+      if (level == Level::O0) continue;
+      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      const auto rows_at = [&](double scale) {
+        RunSetup setup = one_step(scale);
+        setup.train.accumulate = 2;
+        setup.amp.dialect = dialect;
+        setup.amp.level = level;
+        return lenet_rows(setup);
+      };
+      const auto rows = rows_at(0x1p24);
+      ASSERT_FALSE(rows.empty());
+      expect_the_greatest_finite_scale(rows.back(), rows_at);
+    }
+}
+
+TEST(CulpritAdvice, SaysWhereNothingWasTried) {
+  // A scale for each layer: no single one is to be found.
+  RunSetup setup = one_step(1);
+  setup.scaler = {.policy = "layerwise", .initial_scale = 0x1p24, .groups = {{"*", 1}}};
+  const auto rows = rows_of({}, equal_rows(4, 1.0f), setup);
+  ASSERT_FALSE(rows.empty());
+  EXPECT_FALSE(rows[0].finite_scale.has_value());
+  EXPECT_NE(rows[0].advice.find("was not tried"), std::string::npos) << rows[0].advice;
 }
 
 TEST(CulpritAdvice, NothingHelpsAgainstNumbersThatAreNone) {

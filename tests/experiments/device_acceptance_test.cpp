@@ -13,6 +13,7 @@
 #include <string>
 
 #include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/product_library.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/timing.hpp"
@@ -142,20 +143,47 @@ Settings settings(bool rehearsal) {
 
 TEST(Goals, SpeedIsJudgedByItsLimitAndNeverInARehearsal) {
   EXPECT_EQ(at_least(settings(false), "g", 10, 10.0, "x").verdict, Verdict::pass);
-  EXPECT_EQ(at_least(settings(false), "g", 10, 9.9, "x").verdict, Verdict::missed);
+  EXPECT_EQ(at_least(settings(false), "g", 10, 9.9, "x").verdict, Verdict::behind);
   EXPECT_EQ(at_most(settings(false), "g", 5, 5.0, "%").verdict, Verdict::pass);
-  EXPECT_EQ(at_most(settings(false), "g", 5, 5.1, "%").verdict, Verdict::missed);
+  EXPECT_EQ(at_most(settings(false), "g", 5, 5.1, "%").verdict, Verdict::behind);
   EXPECT_EQ(at_most(settings(false), "g", 5, std::nullopt, "%").verdict, Verdict::not_measured);
   EXPECT_EQ(at_most(settings(false), "g", 5, std::nan(""), "%").verdict, Verdict::not_measured);
   const Goal rehearsed = at_least(settings(true), "g", 10, 11.0, "x");
-  EXPECT_EQ(rehearsed.verdict, Verdict::not_measured);
+  EXPECT_EQ(rehearsed.verdict, Verdict::rehearsed);
   EXPECT_THAT(rehearsed.measured, HasSubstr("meaningless"));
 }
 
 TEST(Goals, BitsPassOnlyIfSomethingWasCompared) {
-  EXPECT_EQ(none_differ("g", 0, 5, "words").verdict, Verdict::pass);
-  EXPECT_EQ(none_differ("g", 1, 5, "words").verdict, Verdict::missed);
-  EXPECT_EQ(none_differ("g", 0, 0, "words").verdict, Verdict::missed);
+  EXPECT_EQ(none_differ(settings(false), "g", 0, 5, "words").verdict, Verdict::pass);
+  EXPECT_EQ(none_differ(settings(false), "g", 1, 5, "words").verdict, Verdict::missed);
+  EXPECT_EQ(none_differ(settings(false), "g", 0, 0, "words").verdict, Verdict::missed);
+  EXPECT_EQ(none_differ(settings(true), "g", 0, 5, "words").verdict, Verdict::rehearsed)
+      << "it is no evidence";
+  EXPECT_EQ(none_differ(settings(true), "g", 1, 5, "words").verdict, Verdict::missed) << "but it may fail";
+}
+
+TEST(Goals, OnlyBitsDecideTheExitCode) {
+  const auto outcome = [](std::initializer_list<Goal> goals, const std::string& failure = "") {
+    SectionReport section;
+    section.result.goals = goals;
+    section.failure = failure;
+    return outcome_of({section});
+  };
+  const Goal same = none_differ(settings(false), "bits", 0, 5, "words"),
+             other = none_differ(settings(false), "bits", 1, 5, "words"),
+             slow = at_least(settings(false), "speed", 10, 9.9, "x"),
+             unknown = at_least(settings(false), "speed", 10, std::nullopt, "x");
+  const Outcome behind = outcome({same, slow});
+  EXPECT_EQ(exit_code_of(behind), ExitCode::ok);
+  EXPECT_EQ(verdict_of(behind, false), "PASS, BEHIND in speed or memory");
+  EXPECT_EQ(counts_text(behind), "1 goals passed, 0 missed, 1 behind, 0 not measured");
+  EXPECT_EQ(exit_code_of(outcome({other, slow})), ExitCode::mismatch);
+  EXPECT_EQ(verdict_of(outcome({other}), false), "FAIL");
+  EXPECT_EQ(exit_code_of(outcome({same}, "it broke")), ExitCode::run_failed);
+  EXPECT_EQ(exit_code_of(outcome({other}, "it broke")), ExitCode::mismatch);
+  EXPECT_EQ(verdict_of(outcome({same}), false), "PASS");
+  EXPECT_EQ(verdict_of(outcome({same, unknown}), false), "PASS of what was measured");
+  EXPECT_EQ(verdict_of(outcome({same}), true), "REHEARSED");
 }
 
 TEST(Report, AFailingSectionIsReportedAndCounts) {
@@ -172,8 +200,8 @@ TEST(Report, AFailingSectionIsReportedAndCounts) {
   given.out = folder.path() / "report";
   const std::vector<SectionReport> sections{run_section(failing, given), run_section(good, given)};
   EXPECT_EQ(sections[0].failure, "broke");
-  EXPECT_FALSE(outcome_of(sections).good());
-  EXPECT_TRUE(outcome_of({sections[1]}).good());
+  EXPECT_EQ(exit_code_of(outcome_of(sections)), ExitCode::run_failed);
+  EXPECT_EQ(exit_code_of(outcome_of({sections[1]})), ExitCode::ok);
   write_report(given, sections);
   const std::string markdown = read_file(given.out / "acceptance.md");
   EXPECT_THAT(markdown, HasSubstr("**FAILED to run:** broke"));
@@ -216,6 +244,41 @@ TEST(TorchTimes, AreReadOnlyAtTheTutorialsSize) {
               HasSubstr("torch_amp.py"));
 }
 
+/// A library that computes nothing.
+class RefusingLibrary final : public engine::ProductLibrary {
+ public:
+  std::string version() const override { return "a library that refuses"; }
+  std::vector<engine::ProductAlgorithm> algorithms(const engine::ProductProblem&, engine::ProductOrder,
+                                                   std::size_t, int) override {
+    return {};
+  }
+  bool accepts(const engine::ProductProblem&, const engine::ProductAlgorithm&, engine::ProductOrder,
+               std::size_t) override {
+    return false;
+  }
+  void run(const engine::ProductProblem&, const engine::ProductAlgorithm&, const std::byte*, const std::byte*,
+           std::byte*, std::byte*, void*) override {
+    throw std::logic_error("it has no algorithm");
+  }
+};
+
+TEST(TimingSections, SayWhichProductsRanOnOurOwnKernelInTheLibrarysPlace) {
+  Settings given;
+  given.side = open_rehearsal("auto");
+  given.side.library = [] { return std::make_unique<RefusingLibrary>(); };
+  for (const auto section : {&time_products, &time_steps, &time_histograms}) {
+    const SectionResult result = section(given);
+    EXPECT_THAT(result.notes, Contains(HasSubstr("runs on our own kernel: ")));
+  }
+  const Table speeds = time_products(given).tables.at(0);
+  for (std::size_t i = 0; i < speeds.columns.size(); ++i) {
+    const bool library = speeds.columns[i].find("cuBLAS") != std::string::npos;
+    EXPECT_EQ(speeds.rows.at(0).at(i).find("our own kernel") != std::string::npos, library)
+        << speeds.columns[i];
+  }
+  EXPECT_EQ(speeds.rows.at(0).at(speeds.columns.size() - 2), "-") << "pinned / best compares nothing";
+}
+
 class Program : public testing::Test {
  protected:
   testing_support::Finished run(const std::string& name, std::vector<std::string> arguments) {
@@ -256,6 +319,19 @@ TEST_F(Program, SectionsAreChosenByNameAndEveryLineSaysThatItRehearses) {
   EXPECT_THAT(markdown, HasSubstr("## device"));
   EXPECT_THAT(markdown, HasSubstr("## gemm"));
   EXPECT_THAT(markdown, Not(HasSubstr("## verbs")));
+}
+
+TEST_F(Program, ARehearsalConfirmsAndPassesNothing) {
+  const testing_support::Finished result =
+      run("exp_device_acceptance", {"--rehearse", "--section", "probes", "--section", "products"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("REHEARSED"));
+  for (const char* file : {"acceptance.md", "acceptance.json", "probe/report.md"}) {
+    const std::string text = read_file(folder_.path() / "out" / file);
+    EXPECT_THAT(text, HasSubstr("REHEARSED")) << file;
+    EXPECT_THAT(text, Not(HasSubstr("CONFIRMED"))) << file;
+    EXPECT_THAT(text, Not(HasSubstr("PASS"))) << file;
+  }
 }
 
 }  // namespace

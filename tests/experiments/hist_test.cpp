@@ -1,6 +1,7 @@
 // fp16lab hist on the user's own dumps and on run folders: what is counted, what is said, what is drawn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/experiments/replay_folder.hpp"
 #include "tests/experiments/small_runs.hpp"
 #include "tests/support/array_files.hpp"
 
@@ -330,6 +332,28 @@ TEST_F(Hist, ARunAndADumpInOneCall) {
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
 }
 
+TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
+  // The last step alone would have 2^12 and more; the first one overflows there.
+  MadeStep wild, tame;
+  wild.tensors.push_back({.values = {32, 0x1p-10}});
+  tame.tensors.push_back({.values = {0.5, 0x1p-10}});
+  make_run(path("made"), {wild, tame});
+  const json last = hist({path("made")});
+  EXPECT_EQ(last.at("suggestion").at("suggested"), 14);
+  const json& replay = last.at("suggestion_replay");
+  EXPECT_EQ(replay.at("log2_scale"), 14);
+  EXPECT_EQ(replay.at("steps"), 2);
+  EXPECT_EQ(replay.at("overflows"), 1);
+  EXPECT_EQ(replay.at("first"), 1);
+  EXPECT_EQ(replay.at("highest"), 10);
+  EXPECT_THAT(
+      fp16lab({"hist", path("made")}).out,
+      HasSubstr("Replayed over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is step 1). "
+                "2^10 is the largest"));
+  EXPECT_THAT(fp16lab({"hist", path("made"), "--step", "1"}).out,
+              HasSubstr("no gradient overflows in any of them"));
+}
+
 /// A line of histograms.jsonl as its own tensor carried it.
 struct Recorded {
   std::string tensor;
@@ -414,6 +438,20 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
     EXPECT_THAT(read("figures/hist-run-step-3.gp"),
                 HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
   }
+}
+
+/// A header may name any number of tensors: memory follows the file, not 8 kB of counters a tensor.
+TEST_F(Hist, ManyEmptyTensorsTakeNoMoreMemoryThanTheFileIsLong) {
+  std::string header = "{";
+  for (int i = 0; i < 300'000; ++i)
+    header += "\"t" + std::to_string(i) + "\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},";
+  header += "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+  write_bytes(path("many.safetensors"), safetensors(header, from_hex("0000803f")));
+  const auto result = fp16lab({"hist", path("many.safetensors")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // the greatest of all children so far
+  EXPECT_LT(used.ru_maxrss, 600'000) << "kB, for a file of " << header.size() << " bytes";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 namespace fp16lab::experiments {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -34,6 +35,16 @@ ExponentHistogram counts_of(std::uint64_t lost, std::uint64_t subnormal, std::ui
   return counts;
 }
 
+/// A layer whose cast to FP16 did what rounding to nearest even does.
+LiveLayer cast_layer(std::string name, const ExponentHistogram& counts) {
+  LiveLayer layer{.name = std::move(name)};
+  layer.zones = count_ranges(counts, fp16_range, 1.0);
+  layer.casts = {.values = counts.finite_nonzero(),
+                 .underflow = layer.zones.lost.lower,
+                 .overflow = layer.zones.overflow.lower};
+  return layer;
+}
+
 LiveView some_view() {
   LiveView view;
   view.title = "run";
@@ -46,7 +57,7 @@ LiveView some_view() {
   view.left = "2 s";
   view.log2_scales = {16, 17, 18, 19, 20, 21, 22, 23};
   view.observed_step = 100;
-  view.layers = {{"fc1", counts_of(25, 25, 50, 0)}, {"fc2", counts_of(0, 0, 99, 1)}};
+  view.layers = {cast_layer("fc1", counts_of(25, 25, 50, 0)), cast_layer("fc2", counts_of(0, 0, 99, 1))};
   return view;
 }
 
@@ -62,13 +73,28 @@ TEST(LivePanel, EightyColumns) {
   EXPECT_EQ(lines[4], "fc2  " + std::string(62, '=') + "!" + "   0.0% lost") << "1% of 63 cells is one cell";
 }
 
+// What BF16 stored was not lost, wherever FP16's edges are; and what stayed FP32 was not cast at all.
+TEST(LivePanel, LostIsWhatTheCastDidAndFp32SaysWhatFp16Would) {
+  LiveView view = some_view();
+  const ExponentHistogram counts = counts_of(25, 25, 50, 0);
+  LiveLayer bf16{.name = "fc1"}, fp32{.name = "fc2"};
+  bf16.zones = count_ranges(counts, range_of(DType::bf16), 1.0);
+  bf16.casts = cast_counts(counts, counts);
+  fp32.in_fp16 = count_ranges(counts, fp16_range, 1.0);
+  view.layers = {bf16, fp32};
+  const auto lines = render(view, {.columns = 80, .rows = 24}, plain);
+  EXPECT_THAT(lines[2], ::testing::EndsWith("  would: FP16"));
+  EXPECT_EQ(lines[3], "fc1  " + std::string(63, '=') + "   0.0% lost");
+  EXPECT_THAT(lines[4], AllOf(::testing::StartsWith("fc2  ......"), ::testing::EndsWith(" 25.0% would")));
+}
+
 TEST(LivePanel, NoLineIsWiderAndNoneTooMany) {
   LiveView view = some_view();
   view.title = std::string(300, 'x');
   view.log2_scales.assign(1000, 3.5);
   for (int layer = 0; layer < 60; ++layer)
     view.layers.push_back(
-        {"encoder.layer" + std::to_string(layer) + ".attention.qkv", counts_of(1, 2, 3, 4)});
+        cast_layer("encoder.layer" + std::to_string(layer) + ".attention.qkv", counts_of(1, 2, 3, 4)));
   for (const bool colour : {false, true}) {
     for (const bool unicode : {false, true}) {
       for (int columns = 1; columns <= 130; ++columns) {
@@ -91,7 +117,7 @@ TEST(LivePanel, NoLineIsWiderAndNoneTooMany) {
 TEST(LivePanel, SaysHowManyLayersDoNotFit) {
   LiveView view = some_view();
   for (int layer = 0; layer < 20; ++layer)
-    view.layers.push_back({"l" + std::to_string(layer), counts_of(1, 1, 1, 1)});
+    view.layers.push_back(cast_layer("l" + std::to_string(layer), counts_of(1, 1, 1, 1)));
   const auto lines = render(view, {.columns = 80, .rows = 10}, plain);
   ASSERT_THAT(lines, SizeIs(9));
   EXPECT_EQ(lines.back(), "and 17 more layers") << "9 lines - 3 above - this one = 5 of 22";

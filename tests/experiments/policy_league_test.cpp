@@ -168,6 +168,9 @@ TEST_F(PolicyLeague, RunsRepeatsNothingAndDecidesNothingWhenQuick) {
   EXPECT_EQ(first.out.find("verdict: PASS"), std::string::npos);
   EXPECT_EQ(column("out/exp_policy_league.csv", "policy").size(), 4u);
   EXPECT_EQ(column("out/fixed_scales.csv", "log2_scale").size(), 2u);
+  const std::vector<std::string> underflow = column("out/exp_policy_league.csv", "underflow");
+  EXPECT_EQ(underflow[0], "") << "FP32 casts nothing";
+  for (std::size_t i = 1; i < underflow.size(); ++i) EXPECT_GE(std::stod(underflow[i]), 0);
   const testing_support::Finished second = testing_support::run_program(program, arguments, folder_);
   EXPECT_EQ(second.exit_code, 0);
   EXPECT_THAT(second.err, HasSubstr("6 of 6 runs are already complete"));

@@ -246,8 +246,10 @@ TEST_F(Policy, ListsEveryPolicyWithItsParametersAndSource) {
   }
   for (const char* name : {"none",
                            "fixed",
+                           "mindspore-fixed",
                            "torch",
                            "paddle",
+                           "paddle-2.2",
                            "paddle-amp-scaler",
                            "paddle-static",
                            "paddle-static-legacy",
@@ -319,6 +321,7 @@ TEST_F(Policy, DefaultsAreThePeers) {
   const double kilo = 1024, mega = kilo * kilo, giga = mega * kilo;
   for (const Row& row : {Row{"torch", 64 * kilo, 2, 0.5, 2000, 0, 0, 1},
                          Row{"paddle", 64 * kilo, 2, 0.5, 2000, 0, 0, 0},
+                         Row{"paddle-2.2", 32 * kilo, 2, 0.5, 1000, 0, 0, 0},
                          Row{"paddle-amp-scaler", 32 * kilo, 2, 0.5, 1000, 0, 0, 0},
                          Row{"paddle-static", 64 * kilo, 2, 0.5, 2000, 1, 0, 1},
                          Row{"paddle-static-legacy", 32 * kilo, 2, 0.8, 1000, 1, 0, 1},
@@ -329,7 +332,7 @@ TEST_F(Policy, DefaultsAreThePeers) {
                          Row{"deepspeed-fused", 4 * giga, 2, 0, 1000, 1, 0, 0},
                          Row{"deepspeed-unfused", 64 * kilo, 2, 0, 1000, 0.25, 0, 0},
                          Row{"megatron", 4 * giga, 2, 0.5, 1000, 1, 0, 0},
-                         Row{"colossalai", 64 * kilo, 2, 0.5, 1000, 0, 0, 1},
+                         Row{"colossalai", 64 * kilo, 2, 0.5, 1000, 0, 0, 0},
                          Row{"fastllm", 64 * kilo, 2, 0.5, 1000, 1, 0, 0},
                          Row{"fairseq", 32 * kilo, 2, 0, 2000, 0, 0, 0},
                          Row{"fairseq-train", 128, 2, 0, 16 * kilo, 0, 0, 0},
@@ -350,9 +353,14 @@ TEST_F(Policy, DefaultsAreThePeers) {
     EXPECT_EQ(values.at("max_scale"), row.ceiling) << row.name;
     EXPECT_EQ(values.at("finite_guard"), row.guard) << row.name;
   }
-  for (const auto& [name, bad_steps] :
-       {std::pair{"paddle", 1}, {"paddle-static", 1}, {"paddle-static-legacy", 2}, {"tf1-exponential", 2}})
+  for (const auto& [name, bad_steps] : {std::pair{"paddle", 1},
+                                        {"paddle-2.2", 2},
+                                        {"paddle-amp-scaler", 1},
+                                        {"paddle-static", 1},
+                                        {"paddle-static-legacy", 2},
+                                        {"tf1-exponential", 2}})
     EXPECT_EQ(defaults(name).at("bad_steps"), bad_steps) << name;
+  EXPECT_EQ(defaults("mindspore-fixed").at("initial_scale"), 128);
   for (const auto& [name, hysteresis] : {std::pair{"deepspeed", 2},
                                          {"megatron", 2},
                                          {"colossalai", 2},

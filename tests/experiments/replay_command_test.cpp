@@ -116,7 +116,7 @@ TEST_F(ReplayCommandLine, WritesTableFilesAndFigure) {
   EXPECT_THAT(result.out, HasSubstr("\ntorch "));
   EXPECT_THAT(result.out, HasSubstr("\noracle (fixed 2^"));
   EXPECT_THAT(result.err, HasSubstr("growth intervals above 4 are 4"));
-  EXPECT_THAT(result.err, HasSubstr("rounded no gradient to FP16"));
+  EXPECT_THAT(result.err, HasSubstr("the run rounded no gradient: each is judged as if FP16 held it"));
   const ReplayFile replay = read_replay(path("replay"));
   EXPECT_EQ(replay.total_steps, 40u);
   EXPECT_EQ(replay.observed_steps, 40u);

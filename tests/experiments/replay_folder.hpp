@@ -1,8 +1,10 @@
 // Hand-made run folders for tests of replays: values typed in, histograms counted by an own rule.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -12,9 +14,13 @@
 
 namespace fp16lab::experiments {
 
-/// Bin (2^e, 2^(e+1)] by halving and doubling; nothing of ExponentHistogram's own counting.
-inline ExponentHistogram counted(const std::vector<double>& values) {
+enum class Extremes { known, unknown };  ///< folders of older versions do not have them
+
+/// Bin (2^e, 2^(e+1)] by halving and doubling; nothing of ExponentHistogram's own counting. `values` are FP32 numbers, or
+/// are rounded to one.
+inline ExponentHistogram counted(const std::vector<double>& values, Extremes extremes) {
   ExponentHistogram histogram;
+  float smallest = 0, greatest = 0;
   for (const double value : values) {
     double magnitude = std::abs(value);
     if (magnitude == 0)
@@ -24,11 +30,18 @@ inline ExponentHistogram counted(const std::vector<double>& values) {
     else if (std::isinf(value))
       ++histogram.infinite;
     else {
+      const auto stored = static_cast<float>(magnitude);
+      smallest = smallest == 0 ? stored : std::min(smallest, stored);
+      greatest = std::max(greatest, stored);
       int e = 0;
       for (; magnitude > 2; magnitude /= 2) ++e;
       for (; magnitude <= 1; magnitude *= 2) --e;
       ++histogram.bins[static_cast<std::size_t>(e - ExponentHistogram::min_exponent)];
     }
+  }
+  if (extremes == Extremes::known) {
+    std::memcpy(&histogram.smallest, &smallest, sizeof smallest);
+    std::memcpy(&histogram.greatest, &greatest, sizeof greatest);
   }
   return histogram;
 }
@@ -54,7 +67,8 @@ inline Manifest made_manifest(const std::string& config = "[model]\nname = \"cla
 
 /// Steps 1, 2, ... Values in the file carry their step's loss scale.
 inline void make_run(const std::filesystem::path& folder, const std::vector<MadeStep>& steps,
-                     const std::string& config = "[model]\nname = \"classifier\"\n") {
+                     const std::string& config = "[model]\nname = \"classifier\"\n",
+                     Extremes extremes = Extremes::known) {
   RunWriter writer(folder, made_manifest(config));
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const MadeStep& step = steps[i];
@@ -67,7 +81,7 @@ inline void make_run(const std::filesystem::path& folder, const std::vector<Made
       row.kind = tensor.kind;
       row.dtype = tensor.dtype;
       row.loss_scale = step.loss_scale;
-      row.before = row.after = counted(scaled);
+      row.before = row.after = counted(scaled, extremes);
       writer.append(row);
     }
     StepRow row;
@@ -77,6 +91,11 @@ inline void make_run(const std::filesystem::path& folder, const std::vector<Made
     writer.append(row);
   }
   writer.finish(ExitState::finished);
+}
+
+/// As a version wrote it that did not know the extremes.
+inline void make_older_run(const std::filesystem::path& folder, const std::vector<MadeStep>& steps) {
+  make_run(folder, steps, "[model]\nname = \"classifier\"\n", Extremes::unknown);
 }
 
 }  // namespace fp16lab::experiments

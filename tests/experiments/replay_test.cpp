@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 
+#include "experiments/replay/fixed_scale.hpp"
 #include "tests/experiments/replay_folder.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -46,8 +47,7 @@ MadeStep weights(std::vector<double> values) {
   return step;
 }
 
-// torch from 2^14 with an interval of 2. The largest gradient is 3, in (2, 4]: at 2^14 it is at most 2^16 and may be
-// beyond 65520 by its bin, so powers stay clear of that here: 3 * 2^13 is safe, and 24 * 2^13 = 196608 is certain.
+// torch from 2^12 with an interval of 2. The largest gradient is 3, and once 24: 24 * 2^13 = 196608.
 TEST_F(Replay, FollowsTorchThroughCertainOverflows) {
   make_run(folder(),
            {weights({3, 0x1p-30}), weights({3, 0x1p-30}), weights({24, 0x1p-30}), weights({3, 0x1p-30}),
@@ -101,9 +101,26 @@ TEST_F(Replay, AStepWithoutAnyGradientLeftIsWasted) {
   EXPECT_EQ(replayed({"fixed.initial_scale=2^10"}, "fixed").wasted_steps, (ReplayInterval{0, 0}));
 }
 
-// (2^14, 2^15] * 2 contains 65520: the largest may be on either side.
+// 20000 is in (2^14, 2^15], and twice that bin contains 65520; but the value itself was recorded.
+TEST_F(Replay, TheGreatestValueDecidesWhereTheEdgeCutsItsBin) {
+  make_run(folder(), {weights({20000, 1}), weights({32759, -3}), weights({32760}), weights({1})});
+  const ReplayedPolicy fixed = replayed({"fixed.initial_scale=2"}, "fixed");
+  EXPECT_TRUE(fixed.exact);
+  EXPECT_TRUE(file_.exact);
+  EXPECT_THAT(fixed.skipped_lower, ElementsAre(3u)) << "65518 rounds to 65504, 65520 to infinity";
+  EXPECT_EQ(fixed.skipped_upper, fixed.skipped_lower);
+  EXPECT_THAT(file_.notes, testing::Not(testing::Contains(HasSubstr("are bounds"))));
+  EXPECT_THAT(file_.notes, testing::Contains(HasSubstr("a replay is not what training would do")));
+  // No powers of two: 2 + 2^-13 makes 65522 of 32759, 2 - 2^-13 makes 65516 of 32760.
+  EXPECT_THAT(replayed({"fixed.initial_scale=2.0001220703125"}, "fixed").skipped_lower, ElementsAre(2u, 3u));
+  EXPECT_TRUE(file_.exact);
+  EXPECT_THAT(replayed({"fixed.initial_scale=1.9998779296875"}, "fixed").skipped_lower, IsEmpty());
+  EXPECT_TRUE(file_.exact);
+}
+
+// Folders of older versions only have the bin: the largest may be on either side.
 TEST_F(Replay, FollowsBothAnswersWhereTheEdgeCutsABin) {
-  make_run(folder(), {weights({20000}), weights({20000}), weights({1})});
+  make_older_run(folder(), {weights({20000}), weights({20000}), weights({1})});
   const ReplayedPolicy torch = replayed({"torch.initial_scale=2", "torch.growth_interval=100"});
   EXPECT_FALSE(torch.exact);
   EXPECT_FALSE(file_.exact);
@@ -113,13 +130,45 @@ TEST_F(Replay, FollowsBothAnswersWhereTheEdgeCutsABin) {
   EXPECT_THAT(torch.steps, ElementsAre(1u, 2u, 3u));
   EXPECT_THAT(torch.log2_scale_lower, ElementsAre(1, 0, 0));
   EXPECT_THAT(torch.log2_scale_upper, ElementsAre(1, 1, 1));
+  EXPECT_THAT(file_.notes, testing::Contains(HasSubstr("by an older version")));
+  EXPECT_THAT(file_.notes, testing::Contains(HasSubstr("scales and skips of 1 of 1 rows are bounds")));
+}
+
+// BF16 has FP32's exponents: nothing here overflows or is lost in it, and all of it is in FP16.
+TEST_F(Replay, EachTensorIsJudgedByTheFormatThatHeldIt) {
+  MadeStep step;
+  step.tensors = {{.values = {1e9, 0x1p-60}, .dtype = DType::bf16}};
+  make_run(folder(), {step, step});
+  EXPECT_EQ(replayed({"fixed.initial_scale=2"}, "fixed").skips, (ReplayInterval{0, 0}));
+  EXPECT_EQ(replayed({"fixed.initial_scale=2"}, "fixed").lost_count, (ReplayInterval{0, 0}));
+  // 1e9 * 2^98 = 3.17e38; * 2^99 is beyond BF16's largest number, 3.39e38. 2^-60 * 2^-74 = 2^-134 is the tie to zero.
+  EXPECT_EQ(replayed({"fixed.initial_scale=2^98"}, "fixed").skips, (ReplayInterval{0, 0}));
+  EXPECT_EQ(replayed({"fixed.initial_scale=2^99"}, "fixed").skips, (ReplayInterval{2, 2}));
+  EXPECT_EQ(replayed({"fixed.initial_scale=2^-73"}, "fixed").lost_count, (ReplayInterval{0, 0}));
+  EXPECT_EQ(replayed({"fixed.initial_scale=2^-74"}, "fixed").lost_count, (ReplayInterval{0.5, 0.5}));
+  EXPECT_THAT(file_.band.log2_highest, ElementsAre(98, 98));
+  EXPECT_THAT(file_.band.log2_lossless, ElementsAre(-73, -73));
+}
+
+// The cast to FP8 within a product saturates: it overflows nowhere, and loses what is at most E5M2's tie, 2^-17.
+TEST_F(Replay, Fp8WithinProductsLosesButDoesNotOverflow) {
+  MadeStep step;
+  step.tensors = {
+      {.values = {1, 0x1p-16}, .dtype = DType::bf16},
+      {.name = "fc1.output", .values = {1e9, 0x1p-16, 0x1p-17}, .kind = "activation", .dtype = DType::e5m2}};
+  make_run(folder(), {step});
+  const ReplayedPolicy fixed = replayed({"fixed.initial_scale=1"}, "fixed");
+  EXPECT_EQ(fixed.skips, (ReplayInterval{0, 0}));
+  EXPECT_EQ(fixed.lost_count, (ReplayInterval{0.2, 0.2}));
+  EXPECT_EQ(replayed({"fixed.initial_scale=4"}, "fixed").skips, (ReplayInterval{0, 0}));
+  EXPECT_EQ(replayed({"fixed.initial_scale=4"}, "fixed").lost_count, (ReplayInterval{0, 0}));
 }
 
 TEST_F(Replay, ScalesThatAreNoPowersOfTwoGiveBounds) {
   // 2^-25 / 0.75 lies within the bin of 0x1.2p-25 and 0x1.8p-25.
   make_run(folder(), {weights({0x1.2p-25, 0x1.8p-25, 1})});
   const ReplayedPolicy fixed = replayed({"fixed.initial_scale=0.75"}, "fixed");
-  EXPECT_EQ(fixed.lost_count.lower, 0);
+  EXPECT_NEAR(fixed.lost_count.lower, 1.0 / 3, 1e-15) << "the smallest value is known";
   EXPECT_NEAR(fixed.lost_count.upper, 2.0 / 3, 1e-15);
   EXPECT_TRUE(fixed.exact) << "its trace and skips are";
 }
@@ -176,9 +225,8 @@ TEST_F(Replay, StepsWithoutHistogramsHoldTheLastOnesOrAreLeftOut) {
   make_run(folder(), {weights({24}), {}, {}, weights({1})});
   const std::vector<std::string> settings{"torch.initial_scale=2^13", "torch.growth_interval=100"};
   const ReplayedPolicy held = replayed(settings);
-  EXPECT_THAT(held.skipped_lower, ElementsAre(1u, 2u))
-      << "24 * 2^13, 24 * 2^12 certain; 24 * 2^11 <= 2^16 perhaps";
-  EXPECT_THAT(held.skipped_upper, ElementsAre(1u, 2u, 3u));
+  EXPECT_THAT(held.skipped_lower, ElementsAre(1u, 2u)) << "24 * 2^13, 24 * 2^12; 24 * 2^11 = 49152 fits";
+  EXPECT_EQ(held.skipped_upper, held.skipped_lower);
   EXPECT_FALSE(held.exact);
   EXPECT_EQ(file_.total_steps, 4u);
   EXPECT_EQ(file_.observed_steps, 2u);
@@ -202,9 +250,9 @@ TEST_F(Replay, TheOracleIsTheLargestScaleThatNeverOverflows) {
   ASSERT_EQ(file.policies.size(), 2u);
   const ReplayedPolicy& oracle = file.policies[1];
   EXPECT_EQ(oracle.name, "oracle");
-  EXPECT_THAT(oracle.log2_scale_lower, testing::Each(8)) << "100 * 2^8 <= 2^15; 2^9 may be beyond by the bin";
+  EXPECT_THAT(oracle.log2_scale_lower, testing::Each(9)) << "100 * 2^9 = 51200";
   EXPECT_EQ(oracle.skips, (ReplayInterval{0, 0}));
-  EXPECT_THAT(file.band.log2_highest, ElementsAre(15, 8, 13));
+  EXPECT_THAT(file.band.log2_highest, ElementsAre(15, 9, 14));
   EXPECT_THAT(file.band.log2_lossless, ElementsAre(16, 16, 16))
       << "2^-40 * 2^16 = 2^-24; its bin ends at 2^-41";
 }
@@ -212,7 +260,7 @@ TEST_F(Replay, TheOracleIsTheLargestScaleThatNeverOverflows) {
 TEST_F(Replay, ManyStatesFallBackToTwoMachinesAndSaySo) {
   std::vector<MadeStep> steps;
   for (int i = 0; i < 12; ++i) steps.push_back(weights({20000.0 / (i % 3 + 1)}));
-  make_run(folder(), steps);
+  make_older_run(folder(), steps);
   ReplayOptions options;
   options.contestants = {.policies = {"torch"},
                          .settings = {"torch.initial_scale=2", "torch.growth_interval=2"},
@@ -299,6 +347,36 @@ TEST_F(Replay, SaysWhatIsWrongWithARun) {
   make_run(folder(), {weights({1}), weights({1})});
   append("{\"step\":2}");
   EXPECT_THAT(error(), HasSubstr("histograms.jsonl:3: the key 'tensor' is missing"));
+}
+
+// A suggestion that was made of one step, on the others. 32 * 2^12 is beyond 65520, 32 * 2^11 too, 32 * 2^10 is not.
+TEST_F(Replay, AFixedScaleIsTriedOnEveryRecordedStep) {
+  make_run(folder(), {weights({3, 0x1p-30}), weights({32, 0x1p-30}), MadeStep{}, weights({3, 0x1p-30})});
+  const RecordedRun run(folder());
+  const FixedScaleReplay high = replay_fixed_scale(run, 12), low = replay_fixed_scale(run, 10);
+  EXPECT_EQ(high.steps, 3u) << "one has no histograms";
+  EXPECT_EQ(high.overflows, 1u);
+  EXPECT_EQ(high.unknown, 0u);
+  EXPECT_EQ(high.first, 2u);
+  EXPECT_EQ(high.highest, 10);
+  EXPECT_FALSE(high.holds());
+  EXPECT_EQ(
+      sentence(high),
+      "Replayed over all 3 recorded steps: at 2^12 gradients overflow in 1 (the first is step 2). 2^10 is "
+      "the largest scale at which they surely overflow in none.");
+  EXPECT_TRUE(low.holds());
+  EXPECT_EQ(low.highest, 10);
+  EXPECT_EQ(sentence(low),
+            "Replayed over all 3 recorded steps: at 2^10 no gradient overflows in any of them.");
+}
+
+TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
+  make_run(folder(), {weights({3}), weights({infinity})});
+  const FixedScaleReplay replay = replay_fixed_scale(RecordedRun(folder()), -1);
+  EXPECT_EQ(replay.overflows, 0u);
+  EXPECT_EQ(replay.unknown, 1u) << "infinite at 1: at 1/2 it may be a number";
+  EXPECT_FALSE(replay.highest.has_value());
+  EXPECT_THAT(sentence(replay), HasSubstr("may overflow in 1 (the first is step 2). No scale down to 2^-24"));
 }
 
 }  // namespace

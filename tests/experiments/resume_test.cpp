@@ -241,6 +241,52 @@ TEST_F(Resume, LineFilesThatDoNotBelongToTheCheckpointAreRefused) {
   EXPECT_EQ(manifest("run").at("state"), "stopped") << "a refused resumption changes nothing";
 }
 
+/// Everything that was written before the checkpoint has to be there: a continued run would hide the hole for good.
+TEST_F(Resume, DamageBeforeTheCheckpointIsRefusedWithFileAndLine) {
+  begin_and_interrupt("run", {"observe.explain_overflow=true"});
+  const std::string manifest_before = read("run/manifest.json");
+  const std::uint64_t step = newest_step("run");
+  for (const std::string name :
+       {"histograms.jsonl", "overflows.jsonl", "culprits.jsonl", "evaluations.csv"}) {
+    const std::string file = "run/" + name, good = read(file);
+    const std::size_t first_end = good.find('\n') + 1;
+    if (good.size() == first_end && name == "evaluations.csv") continue;  // none before the interruption
+    const std::size_t header = name == "evaluations.csv" ? first_end : 0;
+    const std::size_t second = good.find('\n', header) + 1;
+    const auto expect_refused = [&](const std::string& content, const std::string& part) {
+      testing_support::write_bytes(folder_ / file, content);
+      const auto result = resume("run", {"--quiet"});
+      expect_one_line_error(result, 1, part);
+      EXPECT_THAT(result.err, HasSubstr("begin again with --force"));
+      EXPECT_EQ(read(file), content) << "a refused resumption changes nothing";
+    };
+    expect_refused(good.substr(0, good.rfind('\n', good.size() - 2) + 1), path(file) + ":");  // the last row
+    expect_refused(good.substr(0, good.size() - 5), path(file) + ":");                        // half of it
+    expect_refused(good.substr(0, header) + good.substr(second), path(file) + ":");           // the first row
+    const std::string line = header == 0 ? ":1: " : ":2: ";
+    expect_refused(good.substr(0, second - 4) + good.substr(second - 1),
+                   path(file) + line);  // some of its bytes
+    std::filesystem::remove(folder_ / file);
+    expect_one_line_error(resume("run", {"--quiet"}), 1, path(file) + ": No such file");
+    testing_support::write_bytes(folder_ / file, good);
+  }
+  EXPECT_EQ(read("run/manifest.json"), manifest_before);
+
+  // What came behind the checkpoint may be lost: the run repeats it.
+  for (const char* name : {"run/histograms.jsonl", "run/overflows.jsonl"})
+    testing_support::write_bytes(folder_ / name, read(name) + "{\"step\":" + std::to_string(step + 1));
+  const std::string last = std::to_string(step + 4);
+  ASSERT_EQ(resume("run", {"--set", "train.steps=" + last}).exit_code, 0);
+  ASSERT_EQ(begin("whole", {"train.steps=" + last, "observe.explain_overflow=true"}).exit_code, 0);
+  expect_same_files("whole", "run");
+  EXPECT_EQ(read("run/culprits.jsonl"), read("whole/culprits.jsonl"));
+
+  // Of a run that has ended, too, damage is no "nothing is left to do".
+  const std::string histograms = read("run/histograms.jsonl");
+  testing_support::write_bytes(folder_ / "run/histograms.jsonl", histograms.substr(0, histograms.size() / 2));
+  expect_one_line_error(resume("run", {"--quiet"}), 1, "histograms.jsonl has ");
+}
+
 TEST_F(Resume, WhatCannotBeResumedSaysWhatCan) {
   expect_one_line_error(resume("nothing", {"--quiet"}), 2, "holds no run; begin one with --config");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "nothing"));

@@ -37,8 +37,9 @@ inline void expect_parses(const std::string& command) {
   }
   const bool quick = !words.empty() && (words.front() == "inspect" || words.front() == "list");
   if (!quick) {
-    const bool sweep = !words.empty() && words.front() == "sweep";
-    if (!sweep && (!common.config.empty() || !common.set.empty())) {
+    const bool own_settings = !words.empty() && (words.front() == "sweep" || words.front() == "policy" ||
+                                                 words.front() == "replay");
+    if (!own_settings && (!common.config.empty() || !common.set.empty())) {
       EXPECT_NO_THROW(resolve_config(common)) << command;
     }
     words.emplace_back("--help");

@@ -33,6 +33,12 @@ class SmallRuns : public testing::Test {
   testing_support::Finished fp16lab(const std::vector<std::string>& arguments) const {
     return testing_support::run_program(fp16lab_binary, arguments, folder_);
   }
+  /// A program of the build, run with this test's folder as its working directory.
+  testing_support::Finished run_inside(const std::string& program, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"-c", "cd \"$0\" && exec \"$@\"", folder_.string(),
+                                         (std::filesystem::path(FP16LAB_BIN_DIR) / program).string()});
+    return testing_support::run_program("/bin/sh", arguments, folder_);
+  }
   testing_support::Finished train(const std::string& out, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments{"train", "-c", write_config().string(), "-o", path(out)};
     arguments.insert(arguments.end(), more.begin(), more.end());

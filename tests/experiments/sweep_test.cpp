@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "numerics/files/run_folder.hpp"
 #include "tests/experiments/small_runs.hpp"
 
 namespace fp16lab::experiments {
@@ -61,6 +62,9 @@ TEST_F(Sweep, RunsTheGridOnceAndSumsItUp) {
   EXPECT_NE(first.out.find("FP32"), std::string::npos) << first.out;
   EXPECT_NE(first.out.find("2^3"), std::string::npos) << first.out;
   EXPECT_EQ(first.out.find("error"), std::string::npos);
+  EXPECT_EQ(json::parse(written(all_runs[2])).at("name"), "fixed-2p3");
+  EXPECT_EQ(column("out/summary.csv", "configuration"),
+            (std::vector<std::string>{"\"FP32\"", "\"fixed-2p3: FP16 S=2^3\""}));
   EXPECT_EQ(column("out/summary.csv", "runs"), (std::vector<std::string>{"2", "2"}));
   const json summary = json::parse(read("out/summary.json"));
   ASSERT_EQ(summary.size(), 1u);
@@ -76,12 +80,131 @@ TEST_F(Sweep, RunsTheGridOnceAndSumsItUp) {
   EXPECT_NE(second.err.find("4 of 4 runs are already complete"), std::string::npos) << second.err;
   for (std::size_t i = 0; i < all_runs.size(); ++i) EXPECT_EQ(written(all_runs[i]), before[i]);
 
-  // Another configuration is another run.
-  const auto changed = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet"});
-  EXPECT_EQ(changed.exit_code, 0) << changed.err;
-  EXPECT_EQ(changed.err, "");
+  // Another configuration is another run, which takes the place of a finished one only if it is told to.
+  const std::vector<std::string> other{"--set", "train.steps=20", "--seed", "2", "--quiet"};
+  const auto dry = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet", "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 2);
+  EXPECT_NE(dry.out.find("small-fp32-seed2,small,fp32,2,another configuration"), std::string::npos)
+      << dry.out;
+  expect_one_line_error(
+      sweep(other), 2,
+      "holds 2 other runs that this sweep would replace (small-fp32-seed2: train.steps is 40 there "
+      "and 20 here); choose another folder with --out, or replace them with --force");
+  EXPECT_EQ(written("small-fp32-seed2"), before[1]);
+  const auto forced = sweep({"--set", "train.steps=20", "--seed", "2", "--quiet", "--force"});
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_EQ(forced.err, "");
   EXPECT_EQ(rows("small-fp32-seed1"), 41u);
   EXPECT_EQ(rows("small-fp32-seed2"), 21u);
+}
+
+TEST_F(Sweep, ARunWhoseManifestCannotBeReadIsNotReplacedEither) {
+  ASSERT_EQ(sweep({"--seed", "1"}).exit_code, 0);
+  testing_support::write_bytes(path("out/small-fp32-seed1/manifest.json"), "{");
+  expect_one_line_error(
+      sweep({"--seed", "1", "--quiet"}), 2,
+      "1 other run that this sweep would replace (small-fp32-seed1: its manifest cannot be read)");
+  EXPECT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
+  EXPECT_EQ(rows("small-fp32-seed1"), 41u);
+}
+
+TEST_F(Sweep, RunsOfAnotherBuildAreToldAndNotMixedUnasked) {
+  ASSERT_EQ(sweep().exit_code, 0);
+  const auto rebuild = [&](const std::string& run) {
+    std::string manifest = written(run);
+    const std::string key = "\"git_hash\": \"";
+    const std::size_t begin = manifest.find(key) + key.size();
+    manifest.replace(begin, manifest.find('"', begin) - begin, "0123456789ab-dirty-deadbeef");
+    testing_support::write_bytes(path("out/" + run + "/manifest.json"), manifest);
+  };
+  rebuild(all_runs[0]);
+  const std::string other = written(all_runs[0]);
+  const auto dry = sweep({"--dry-run"});
+  EXPECT_EQ(dry.exit_code, 2);
+  EXPECT_NE(dry.out.find("small-fp32-seed1,small,fp32,1,complete by another build\n"), std::string::npos)
+      << dry.out;
+  expect_one_line_error(sweep({"--quiet"}), 2,
+                        "1 of 4 runs were finished by another build (0123456789ab-dirty-deadbeef (");
+  expect_one_line_error(fp16lab({"report", path("out")}), 2, "these runs were made by 2 builds");
+  const auto compared = fp16lab({"compare", path("out/" + all_runs[0]), path("out/" + all_runs[1])});
+  EXPECT_EQ(compared.exit_code, 0) << "to compare builds is what it may be for";
+  EXPECT_NE(compared.out.find("the runs were made by different builds: A by 0123456789ab-dirty-deadbeef"),
+            std::string::npos)
+      << compared.out;
+  const auto mixed = sweep({"--mix-builds"});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_NE(mixed.err.find("first small-fp32-seed1"), std::string::npos) << mixed.err;
+  EXPECT_NE(mixed.out.find("note: these runs were made by 2 builds"), std::string::npos) << mixed.out;
+  EXPECT_EQ(written(all_runs[0]), other);
+  // All of one other build: nothing is mixed, but it is told.
+  for (const std::string& run : all_runs)
+    if (run != all_runs[0]) rebuild(run);
+  const auto all_other = sweep();
+  EXPECT_EQ(all_other.exit_code, 0) << all_other.err;
+  EXPECT_NE(all_other.err.find("4 of 4 runs were finished by another build"), std::string::npos)
+      << all_other.err;
+  EXPECT_EQ(sweep({"--force", "--quiet"}).exit_code, 0);
+  for (const std::string& run : all_runs)
+    EXPECT_EQ(written(run).find("deadbeef"), std::string::npos) << run << " was not made again";
+}
+
+TEST_F(Sweep, EveryRunIsCheckedBeforeTheFirstStarts) {
+  write_config();
+  const std::string workload = "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1, 2]\n";
+  const auto expect_error = [&](const std::string& setting, const std::string& part) {
+    testing_support::write_bytes(
+        folder_ / "bad.toml",
+        workload + "[[variant]]\nname = \"good\"\n[[variant]]\nname = \"bad\"\nset = [" + setting + "]\n");
+    for (const char* const last : {"--dry-run", "--quiet"}) {
+      expect_one_line_error(fp16lab({"sweep", "-c", path("bad.toml"), "-o", path("out"), last}), 2, part);
+      EXPECT_FALSE(std::filesystem::exists(path("out/small-good-seed1")));
+    }
+  };
+  expect_error("\"model.widths=[784, 11]\"", "small-bad-seed1: model.widths ends with 11");
+  expect_error("\"train.batch_size=401\"", "small-bad-seed1: ");
+  expect_error("\"amp.level=O1\", \"amp.excluded=FC1\"", "small-bad-seed1: amp.excluded = \"FC1\"");
+  expect_error("\"amp.level=O7\"", "bad.toml:7: amp.level");
+}
+
+TEST_F(Sweep, MissingRunsAreListed) {
+  write_sweep();
+  std::filesystem::create_directories(path("out"));
+  testing_support::write_bytes(path("out/small-fp32-seed2"), "in the way");
+  const auto result = sweep();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("note: small-fp32-seed2 is missing"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("1 of 2"), std::string::npos) << result.out;
+  EXPECT_EQ(column("out/summary.csv", "missing"), (std::vector<std::string>{"1", "0"}));
+  EXPECT_EQ(column("out/summary.csv", "runs"), (std::vector<std::string>{"2", "2"}));
+  const json rows_of = json::parse(read("out/summary.json")).at(0).at("configurations");
+  EXPECT_EQ(rows_of.at(0).at("missing"), json::array({"small-fp32-seed2"}));
+  EXPECT_EQ(rows_of.at(1).at("missing"), json::array());
+  // The page finds the plan beside the runs.
+  ASSERT_EQ(fp16lab({"report", path("out")}).exit_code, 0);
+  EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos);
+  // A later plan without it takes it off the list.
+  ASSERT_EQ(sweep({"--seed", "1", "--quiet"}).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(path("out/plan/small-fp32-seed2.toml")));
+}
+
+TEST_F(Sweep, ParametersThatNoRunHasAreRefused) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+    more.insert(more.begin(), {"sweep", "-c", write_sweep().string(), "-o", path("out"), "--dry-run"});
+    expect_one_line_error(fp16lab(more), 2, part);
+  };
+  refused({"--set", "scaler.hysteresis=2"},
+          "--set: scaler.hysteresis=2: policy fixed has no parameter 'hysteresis'");
+  // A setting for the whole sweep goes to the runs that have it.
+  const auto taken = sweep({"--dry-run", "--policies", "megatron", "--set", "scaler.hysteresis=2"});
+  EXPECT_EQ(taken.exit_code, 0) << taken.err;
+  write_config();
+  testing_support::write_bytes(folder_ / "bad.toml",
+                               "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\n[[variant]]\nname = "
+                               "\"a\"\nset = [\"scaler.policy=torch\", \"scaler.hysteresis=2\"]\n");
+  expect_one_line_error(fp16lab({"sweep", "-c", path("bad.toml"), "--dry-run"}), 2,
+                        "bad.toml:4: scaler.hysteresis=2: policy torch has no parameter 'hysteresis'");
+  // --set may put another policy in the place of the variant's.
+  EXPECT_EQ(sweep({"--dry-run", "--set", "scaler.policy=none"}).exit_code, 0);
 }
 
 TEST_F(Sweep, CarriesOnAfterARunAndAfterItselfWereKilled) {
@@ -121,6 +244,25 @@ TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
   EXPECT_EQ(sweep().exit_code, 0);
 }
 
+TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
+  // Two at a time: a long one, a short one, and behind it one whose configuration cannot be written.
+  write_config("20");
+  testing_support::write_bytes(folder_ / "sweep.toml",
+                               "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1]\n"
+                               "[[variant]]\nname = \"long\"\nset = [\"train.steps=1000000\"]\n"
+                               "[[variant]]\nname = \"short\"\nset = [\"train.steps=400\"]\n"
+                               "[[variant]]\nname = \"broken\"\nset = [\"train.steps=21\"]\n");
+  std::filesystem::create_directories(path("out/plan/small-broken-seed1.toml/in-the-way"));
+  const auto result =
+      fp16lab({"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_NE(result.err.find("small-broken-seed1.toml"), std::string::npos) << result.err;
+  EXPECT_NE(written("small-long-seed1").find("\"stopped\""), std::string::npos)
+      << written("small-long-seed1");
+  EXPECT_GT(rows("small-long-seed1"), 1u);
+  EXPECT_FALSE(std::filesystem::is_empty(path("out/small-long-seed1/checkpoints")));
+}
+
 TEST_F(Sweep, CtrlCStopsTheRunAndTheSweep) {
   const std::filesystem::path config = write_sweep("1000000");
   testing_support::Spawned child(fp16lab_binary,
@@ -150,7 +292,7 @@ TEST_F(Sweep, BadSweepFilesAreUsageErrors) {
   error_with(workload + variant + variant, "appears twice");
   error_with(workload + "[[variant]]\nname = \"../up\"\n", "letters, digits");
   error_with("[[workload]]\nname = \"x\"\nconfig = \"absent.toml\"\n" + variant, "absent.toml");
-  error_with("[model]\nname = \"classifier\"\n", "unknown key 'model' in a sweep");
+  error_with("[model]\nname = \"classifier\"\n", "this is the configuration of one run: fp16lab train -c");
   expect_one_line_error(fp16lab({"sweep"}), 2, "sweep needs a sweep file");
 }
 
@@ -290,6 +432,17 @@ TEST_F(Underflow, AClaimThatDoesNotHoldFails) {
             (std::vector<std::string>{"fp32", "none", "fixed-2p3", "fixed-2p7"}));
 }
 
+TEST_F(Underflow, FindsItsConfigurationFromAnyFolderAndSaysWhereItWrites) {
+  write_config();
+  const auto result = run_inside(
+      "exp_underflow", {"--seed", "1", "--set", "data.path=" + path("data"), "--set", "train.steps=1",
+                        "--set", "train.batch_size=20", "--set", "train.accumulate=1"});
+  EXPECT_NE(result.out.find("verdict: "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("exp_underflow: writes into results/exp_underflow\n"), std::string::npos)
+      << result.err;
+  EXPECT_FALSE(read("results/exp_underflow/exp_underflow.csv").empty());
+}
+
 TEST_F(Underflow, OneSeedDecidesNothingAboutSpread) {
   const auto result = run({"--seed", "1"});
   EXPECT_NE(result.out.find("verdict: UNDECIDED"), std::string::npos) << result.out;
@@ -305,6 +458,17 @@ TEST_F(Underflow, TheLossGradientsUnderflowLessAsTheScaleRises) {
   ASSERT_EQ(rates.size(), 4u);
   EXPECT_GT(std::stod(rates[1]), std::stod(rates[2]));
   EXPECT_GT(std::stod(rates[2]), std::stod(rates[3]));
+  // FP32 casts nothing; what FP16 would do is another column. The others' rates are what their folders counted.
+  EXPECT_EQ(rates[0], "");
+  EXPECT_GT(std::stod(column("out/exp_underflow.csv", "loss_gradient_underflow_in_fp16").at(0)), 0);
+  std::uint64_t lost = 0, values = 0;
+  for (const char* const run : {"autoencoder-none-seed1", "autoencoder-none-seed2"})
+    for_each_histogram(folder_ / "out" / run, [&](const HistogramRow& row) {
+      if (row.tensor != "loss.prediction") return;
+      lost += row.after.zero - row.before.zero;
+      values += row.before.finite_nonzero();
+    });
+  EXPECT_EQ(std::stod(rates[1]), static_cast<double>(lost) / static_cast<double>(values));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
 
 #include "engine/train/trainer.hpp"
 #include "experiments/exit_code.hpp"
@@ -53,13 +54,70 @@ TEST(Tutorials, LinearNineMovesInFp16OnlyWithMasterWeights) {
   EXPECT_LT(no_masters.loss_before - *no_masters.loss, 0.1 * (fp32.loss_before - *fp32.loss));
 }
 
-TEST(Tutorials, AGuardOnEightLayersLeavesTheNinthInFp32) {
+TEST(Tutorials, AGuardOnEightLayersLeavesTheFirstInFp32) {
   const TutorialRun guarded = linear9("o2-guard-8-of-9");
   const TutorialRun unguarded = linear9("o2-no-masters");
   EXPECT_NE(guarded.weights_digest, unguarded.weights_digest);
-  // The ninth layer is FP32 and moves whole: still is at most 8/9 of what it is without the guard, give or take nothing.
+  // The first layer is FP32 and moves whole: still is at most 8/9 of what it is without the guard, give or take nothing.
   EXPECT_LT(guarded.weights.still(), 8.0 / 9.0);
   EXPECT_GT(guarded.weights.still(), 0.95 * 8.0 / 9.0);
+}
+
+TEST(Tutorials, OnRandomLabelsNothingIsLearntAndTheFixedScaleChangesNoBit) {
+  const RunConfig config = shipped("mindspore_random_images", "as-written");
+  EXPECT_EQ(config.amp.level, "O0");
+  EXPECT_EQ(config.scaler.parameter("initial_scale"), 1024);
+  EXPECT_FALSE(config.scaler.drop_overflow_update);
+  TutorialTable table;
+  table.add(run_tutorial("mindspore_random_images", "as-written", config, 1));
+  const TutorialRun& run = *table.find("mindspore_random_images", "as-written");
+  EXPECT_EQ(run.steps, 320u);
+  ASSERT_EQ(run.epoch_losses.size(), 10u);
+  EXPECT_EQ(run.epoch_losses.back(), run.last_batch_loss);
+  EXPECT_EQ(run_shipped("mindspore_random_images", "fp32").weights_digest, run.weights_digest);
+  // The two expectations, by their own words.
+  std::size_t judged = 0;
+  for (const Expectation& expectation : judge(table)) {
+    if (expectation.holds == Holds::not_run) continue;
+    ++judged;
+    EXPECT_EQ(expectation.holds, Holds::yes) << expectation.claim << ": " << expectation.measured;
+  }
+  EXPECT_EQ(judged, 2u);
+}
+
+TEST(Expectations, OfRandomLabelsFailWhereSomethingIsLearnt) {
+  const auto verdicts = [](double loss, std::vector<double> epochs) {
+    TutorialRun run{.system = "mindspore_random_images", .variant = "as-written", .loss = loss};
+    run.label_entropy = 2.298;
+    run.epoch_losses = std::move(epochs);
+    TutorialTable table;
+    table.add(std::move(run));
+    std::vector<Holds> all;
+    for (const Expectation& expectation : judge(table))
+      if (expectation.holds != Holds::not_run) all.push_back(expectation.holds);
+    return all;
+  };
+  using enum Holds;
+  const std::vector<double> theirs(std::begin(mindspore_losses), std::end(mindspore_losses));
+  EXPECT_EQ(verdicts(2.3, theirs), (std::vector{yes, yes}));
+  EXPECT_EQ(verdicts(2.297, theirs), (std::vector{yes, no})) << "below the entropy";
+  std::vector<double> trained = theirs;
+  trained.back() = 2.23;  // ln 10 - 2.23 = 0.073, and twice the tutorial's farthest is 0.069
+  EXPECT_EQ(verdicts(2.3, trained), (std::vector{no, yes}));
+  trained.pop_back();
+  EXPECT_EQ(verdicts(2.3, trained), (std::vector{no, yes})) << "nine epochs";
+}
+
+TEST(Tutorials, WhereANetworkThatNeverMovesStays) {
+  RunConfig config = shipped("paddle_linear9", "fp32");
+  config.model.scale_down = 256;
+  config.optimizer.lr = 0;
+  const TutorialRun still = run_tutorial("x", "still", config, 1);
+  EXPECT_EQ(still.last_batch_unmoved, still.last_batch_loss);
+  config.optimizer.lr = 0.02;
+  const TutorialRun moved = run_tutorial("x", "moved", config, 1);
+  EXPECT_EQ(moved.last_batch_unmoved, still.last_batch_loss);
+  EXPECT_LT(moved.last_batch_loss, moved.last_batch_unmoved);
 }
 
 TEST(Tutorials, SummedAccumulationIsMeanAccumulationWithThatManyTimesTheLearningRate) {

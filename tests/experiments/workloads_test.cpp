@@ -159,6 +159,63 @@ TEST_F(Workloads, TextIsJudgedInBitsPerCharacterAndImagesByAccuracy) {
   EXPECT_GT(json::parse(images.out).at("evaluation_accuracy").get<double>(), 0.1) << "better than chance";
 }
 
+/// README's recipe with a text of the user's own: the shipped configuration and a file of 100 kB, nothing else.
+TEST_F(Workloads, AShippedConfigurationTakesASmallTextOfOnesOwn) {
+  std::string text;
+  while (text.size() < 100'000) text += read(std::filesystem::path(text_file()).filename().string());
+  testing_support::write_bytes(path("own.txt"), text.substr(0, 100'000));
+  for (const std::string name : {"charlm_lstm", "charlm_transformer"}) {
+    const std::vector<std::string> recipe{"train",
+                                          "-c",
+                                          configs + name + ".toml",
+                                          "-o",
+                                          path(name),
+                                          "--set",
+                                          "data.name=text",
+                                          "--set",
+                                          "data.path=" + path("own.txt"),
+                                          "--set",
+                                          "train.steps=1",
+                                          "--set",
+                                          "schedule.warmup_steps=0"};
+    const auto result = fp16lab(recipe);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err,
+                HasSubstr("note: data.test_subset = 65536, but the last tenth of this text is 10000 "
+                          "bytes: the test takes all of them"));
+    EXPECT_EQ(column(name + "/evaluations.csv", "step"), std::vector<std::string>{"1"});
+    // What is asked for on the command line is not less for that.
+    std::vector<std::string> asked = recipe;
+    asked[4] = path("asked");
+    asked.insert(asked.end(), {"--set", "data.test_subset=65536", "--quiet"});
+    expect_one_line_error(fp16lab(asked), 2,
+                          "data.test_subset = 65536: expected at most 10000, the bytes that there are");
+  }
+}
+
+TEST_F(Workloads, BitsPerCharacterCountCharactersNotBytes) {
+  // The same words in ASCII and with three bytes for every letter.
+  std::string chinese;
+  for (int i = 0; i < 40000; ++i) {
+    const int word = i * 7 % 50 + i / 800 % 9;
+    chinese += {'\xe4', static_cast<char>(0xb8 + word / 64), static_cast<char>(0x80 + word % 64)};
+  }
+  testing_support::write_bytes(path("chinese.txt"), chinese);
+  const std::vector<std::string> settings{"data.path=" + path("chinese.txt"), "train.steps=2"};
+  const auto result = small("charlm_lstm", "chinese", settings);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const double loss = number_in("chinese/evaluations.csv", "loss", 0);
+  const double bits = number_in("chinese/evaluations.csv", "bits_per_character", 0);
+  // 12,000 bytes of test text; 46 batches of 16 windows of 16, from the second byte on: a third of 11,776 rounds down to
+  // the characters that begin among them.
+  EXPECT_NEAR(bits, 3 * loss / std::numbers::ln2, 1e-3 * bits);
+
+  std::vector<std::string> loud{"train", "-c", configs + "charlm_lstm.toml", "-o", path("loud")};
+  for (const std::string& setting : settings) loud.insert(loud.end(), {"--set", setting});
+  loud.insert(loud.end(), {"--set", "data.name=text"});
+  EXPECT_THAT(fp16lab(loud).err, HasSubstr("40000 characters in 120000 bytes of UTF-8"));
+}
+
 TEST_F(Workloads, TheManifestNamesTheTextAndItsVocabulary) {
   ASSERT_EQ(small("charlm_lstm", "run", {"train.steps=1"}).exit_code, 0);
   const json data = json::parse(read("run/manifest.json")).at("data");
@@ -184,8 +241,8 @@ TEST_F(Workloads, TextThatDoesNotFitIsOneClearError) {
   };
   fails({"data.path=" + path("absent.txt")}, 1, "absent.txt (chosen by data.path)");
   fails({"data.path="}, 2, "needs data.path");
-  fails({"model.context=2880"}, 2, "a training text of 2880 characters (of 3200 in the file) is too short");
-  fails({"model.context=320"}, 2, "a test text of 320 characters");
+  fails({"model.context=2880"}, 2, "a training text of 2880 bytes (of 3200 in the file) is too short");
+  fails({"model.context=320"}, 2, "a test text of 320 bytes");
   fails({"train.batch_size=180"}, 2, "179 windows of 16: expected 1 to 179");
   fails({"data.subset=2881"}, 2, "data.subset = 2881: expected at most 2880");
   fails({"data.test_subset=321"}, 2, "data.test_subset = 321: expected at most 320");

@@ -55,6 +55,7 @@ CulpritRow some_row(std::uint64_t step) {
   row.black = "linear";
   row.excluded = "encoder.fc1";
   row.binades = 3;
+  row.finite_scale = 64;
   row.advice = "a \"lower\" scale";
   return row;
 }
@@ -69,6 +70,7 @@ TEST(CulpritRows, RoundTripKeepsEverything) {
   const TemporaryFolder folder;
   CulpritRow unknown = some_row(2);
   unknown.wide_value.reset();
+  unknown.finite_scale.reset();
   unknown.wide.reset();
   unknown.shape = {};
   unknown.element = 0;

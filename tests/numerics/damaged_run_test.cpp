@@ -28,7 +28,7 @@ TEST_F(DamagedRun, TheUndamagedOneIsRead) {
   EXPECT_EQ(read_histograms(folder).at(0).before.at(-28), 18446744073709551615u);
   EXPECT_EQ(read_overflows(folder).size(), 1u);
   EXPECT_EQ(read_culprits(folder).size(), 1u);
-  EXPECT_GT(find_cut(folder, 2, 0x0123456789abcdef).steps, 0u);
+  EXPECT_GT(find_cut(folder, 2, 0x0123456789abcdef).steps.bytes, 0u);
 }
 
 TEST_F(DamagedRun, NumbersBeyondFp64) {
@@ -56,7 +56,7 @@ TEST_F(DamagedRun, TheStepToCutAtNamesItsFile) {
             "1,2.5,65536,1,1,inf,0.1,,0123456789abcde0,0.25\n"
             "2,x,32768,0,0,1.5,0.1,0.125,0123456789abcdef,0.5\n");
   EXPECT_THAT(message_of([&] { find_cut(folder, 2, 0x0123456789abcdef); }),
-              ::testing::StartsWith(path("steps.csv") + ": step 2: "));
+              ::testing::StartsWith(path("steps.csv") + ":3: column loss: "));
 }
 
 }  // namespace

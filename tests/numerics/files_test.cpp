@@ -40,6 +40,34 @@ TEST_F(Files, AtomicWriteThatCannotRenameKeepsTheOldContentAndCleansUp) {
   EXPECT_THAT(names(), ElementsAre("target"));
 }
 
+/// A process id comes again, in containers at once: what lies under the temporary name is somebody else's, or a trap.
+TEST_F(Files, ATemporaryFileIsNeverOneThatIsThere) {
+  std::string own;
+  {
+    AtomicFile file(folder / "a");
+    ASSERT_EQ(names().size(), 1u);
+    own = names().front();
+  }
+  EXPECT_THAT(own, ::testing::MatchesRegex("a\\.tmp-[A-Za-z0-9._]+-" + std::to_string(::getpid())));
+  write_raw("treasure", "mine");
+  std::filesystem::create_symlink(folder / "treasure", folder / own);
+  write_file_atomically(folder / "a", "new");
+  EXPECT_EQ(read_file(folder / "a"), "new");
+  EXPECT_EQ(read_file(folder / "treasure"), "mine");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / own));
+  AtomicFile one(folder / "a"), two(folder / "a");
+  one.append("one");
+  two.append("two");
+  two.commit();
+  one.commit();
+  EXPECT_EQ(read_file(folder / "a"), "one");
+  for (const std::string& name : {own, own + "-1", std::string("a.tmp-4711")}) {
+    std::string_view whole;
+    EXPECT_TRUE(AtomicFile::is_temporary(name, whole)) << name;
+    EXPECT_EQ(whole, "a");
+  }
+}
+
 TEST_F(Files, ErrorsNameThePathAndTheSystemsReason) {
   const std::filesystem::path missing = folder / "no" / "such";
   for (const std::string& message :

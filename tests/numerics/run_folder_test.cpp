@@ -21,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing_support::message_of;
 
 using RunFolderTest = Files;
@@ -110,6 +111,7 @@ TEST_F(RunFolderTest, RunRoundTripKeepsEveryBit) {
   expected.message = "loss is NaN";
   expected.start = run.manifest.start;
   expected.end = run.manifest.end;
+  expected.rows = RunRows{.steps = 2, .evaluations = 2, .histograms = 1};
   EXPECT_EQ(run.manifest, expected);
   EXPECT_EQ(run.manifest.start.size(), 20u);
   EXPECT_TRUE(run.manifest.end.has_value());
@@ -330,6 +332,68 @@ TEST_F(RunFolderTest, DamageIsReportedWithFileLineAndReason) {
                   "{\"step\":1,\"tensor\":\"t\",\"kind\":\"weight\",\"dtype\":\"f16\",\"loss_scale\":1,"
                   "\"before\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":127,\"counts\":[1,2]}}\n"),
               HasSubstr("'before' has bins 127..128, outside -150..127"));
+}
+
+TEST_F(RunFolderTest, WhatARunWroteAndTheFolderLacksIsNamed) {
+  const auto write = [&](std::optional<ExitState> end) {
+    remove_run(folder / "run");
+    RunWriter writer(folder / "run", some_manifest());
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      writer.append(HistogramRow{.step = step});
+      if (step == 2) writer.append(OverflowRow{.step = step});
+      writer.append(StepRow{.step = step});
+    }
+    writer.append(EvaluationRow{.step = 4, .split = "test"});
+    if (end) writer.finish(*end);
+  };
+  const auto cut = [&](std::string_view name) {  // the last line
+    std::string text = read_file(folder / "run" / name);
+    text.resize(text.rfind('\n', text.size() - 2) + 1);
+    write_raw("run/" + std::string(name), text);
+  };
+  const auto damage = [&] { return read_run_folder(folder / "run").damage; };
+  const auto whole = [&] { return read_run_folder(folder / "run").finished(); };
+  write(ExitState::finished);
+  EXPECT_THAT(damage(), IsEmpty());
+  EXPECT_TRUE(whole());
+  cut(run_file::histograms);
+  EXPECT_THAT(damage(), ElementsAre("histograms.jsonl has 3 rows, but the run wrote 4"));
+  EXPECT_TRUE(whole()) << "how it ended is known";
+  std::filesystem::remove(folder / "run" / run_file::histograms);
+  EXPECT_THAT(damage(), ElementsAre("histograms.jsonl is missing, with 4 rows"));
+  cut(run_file::evaluations);
+  cut(run_file::steps);
+  std::filesystem::remove(folder / "run" / run_file::overflows);
+  EXPECT_THAT(damage(), ElementsAre("steps.csv has 3 rows, but the run wrote 4",
+                                    "evaluations.csv has 0 rows, but the run wrote 1",
+                                    "histograms.jsonl is missing, with 4 rows",
+                                    "overflows.jsonl is missing, with 1 rows"));
+  EXPECT_FALSE(whole());
+
+  // Of a run that was killed nobody counted the rows; but it made its files before its first step.
+  write(std::nullopt);
+  EXPECT_THAT(damage(), IsEmpty());
+  cut(run_file::histograms);
+  EXPECT_THAT(damage(), IsEmpty());
+  std::filesystem::remove(folder / "run" / run_file::overflows);
+  EXPECT_THAT(damage(), ElementsAre("overflows.jsonl is missing"));
+
+  // Older manifests count no rows, and older folders have no overflows.jsonl; a gap is one in any folder.
+  write(ExitState::finished);
+  std::string manifest = read_file(folder / "run" / run_file::manifest);
+  const std::size_t rows = manifest.find("  \"rows\": {");
+  ASSERT_NE(rows, std::string::npos);
+  manifest.erase(rows, manifest.find("},\n", rows) + 3 - rows);
+  write_raw("run/manifest.json", manifest);
+  std::filesystem::remove(folder / "run" / run_file::overflows);
+  cut(run_file::histograms);
+  EXPECT_THAT(damage(), IsEmpty());
+  std::string steps = read_file(folder / "run" / run_file::steps);
+  const std::size_t second = steps.find("\n2,") + 1;
+  steps.erase(second, steps.find('\n', second) + 1 - second);
+  write_raw("run/steps.csv", steps);
+  EXPECT_THAT(damage(), ElementsAre("steps.csv:3: step 3 follows step 1"));
+  EXPECT_FALSE(whole());
 }
 
 TEST_F(RunFolderTest, FoldersOfSchemaVersion1AreRead) {

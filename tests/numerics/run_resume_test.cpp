@@ -129,7 +129,7 @@ TEST_F(RunResume, WhatDoesNotBelongTogetherIsRefusedAndLeftAlone) {
   EXPECT_THAT(message_of([&] { RunWriter::resume(folder, read_manifest(folder), 13, 113); }),
               HasSubstr("steps.csv ends at step 12, before its checkpoint of step 13"));
   EXPECT_THAT(message_of([&] { RunWriter::resume(folder, read_manifest(folder), 5, 106); }),
-              HasSubstr("steps.csv: step 5 has the state_hash 0000000000000069"));
+              HasSubstr("steps.csv:6: step 5 has the state_hash 0000000000000069"));
   EXPECT_EQ(read_file(folder / run_file::steps) + read_file(folder / run_file::manifest), before);
 
   const auto with = [&](std::string_view name, const std::string& content) {
@@ -141,6 +141,53 @@ TEST_F(RunResume, WhatDoesNotBelongTogetherIsRefusedAndLeftAlone) {
   EXPECT_THAT(with(run_file::evaluations, ""), HasSubstr("evaluations.csv:1: the header must be"));
   EXPECT_THAT(with(run_file::evaluations, evaluations.substr(0, evaluations.find('\n') + 1) + "x\n"),
               HasSubstr("evaluations.csv:2: expected STEP,..."));
+}
+
+/// Every line before the checkpoint's step, of every file: without it, damaged, and twice.
+TEST_F(RunResume, RowsWrittenBeforeTheCheckpointAreAllThereOrTheirFileAndLineAreNamed) {
+  write_run("torn");
+  // Behind step 9: the evaluations up to step 8, two histograms a step, overflows of the steps 3, 6 and 9.
+  const RunRows written{.steps = 9, .evaluations = 8, .histograms = 18, .overflows = 3};
+  EXPECT_EQ(find_cut(folder, 9, 109, written).rows(), written);
+  EXPECT_EQ(parse_run_rows(to_json(written)), written);
+  struct File {
+    std::string_view name;
+    std::size_t header, rows;
+  };
+  for (const auto& [name, header, rows] : {File{run_file::evaluations, 1, 8},
+                                           {run_file::histograms, 0, 18},
+                                           {run_file::overflows, 0, 3},
+                                           {run_file::steps, 1, 9}}) {
+    const Lines whole = read_lines(folder / name);
+    const auto write = [&](const std::vector<std::string>& lines) {
+      std::ofstream file(folder / name, std::ios::binary);
+      for (const std::string& line : lines) file << line << '\n';
+    };
+    const auto error_with = [&](const std::vector<std::string>& lines) {
+      write(lines);
+      return message_of([&] { find_cut(folder, 9, 109, written); });
+    };
+    const std::string place = (folder / name).string() + (name == run_file::steps ? "" : ":");
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::vector<std::string> lines = whole.complete;
+      const auto at = static_cast<std::ptrdiff_t>(header + row);
+      lines.erase(lines.begin() + at);
+      EXPECT_THAT(error_with(lines), HasSubstr(place)) << name << ": row " << row << " is gone";
+      lines = whole.complete;
+      lines.insert(lines.begin() + at, lines[header + row]);
+      EXPECT_THAT(error_with(lines), HasSubstr(place)) << name << ": row " << row << " is there twice";
+      lines = whole.complete;
+      lines[header + row].resize(lines[header + row].size() / 2);
+      EXPECT_THAT(error_with(lines),
+                  HasSubstr((folder / name).string() + ":" + std::to_string(header + row + 1) + ": "))
+          << name << ": row " << row << " is cut";
+    }
+    std::filesystem::remove(folder / name);
+    EXPECT_THAT(message_of([&] { find_cut(folder, 9, 109, written); }),
+                HasSubstr("cannot read " + (folder / name).string() + ": No such file"));
+    write(whole.complete);
+    EXPECT_EQ(find_cut(folder, 9, 109, written).rows(), written);
+  }
 }
 
 TEST_F(RunResume, GapsAndForeignLinesAreErrorsWithTheirPlace) {
@@ -180,6 +227,9 @@ TEST_F(RunResume, CheckpointsHaveNamesInOrder) {
 TEST_F(RunResume, OnlyOwnTemporaryFilesGo) {
   for (const char* name :
        {"manifest.json.tmp-12", "config.toml.tmp-3", "checkpoints/step-000001.safetensors.tmp-4",
+        "manifest.json.tmp-node-7.cluster-12", "config.toml.tmp-host-3-1", "manifest.json.tmp-host-",
+        "checkpoints/step-000001.safetensors.tmp-host-4",
+
         "weights.safetensors.tmp-7", "op_stats.csv.tmp-8", "notes.txt.tmp-5", "manifest.json.tmp-",
         "manifest.json.tmp-5x", "steps.csv", "checkpoints/step-000001.safetensors",
         "checkpoints/other.tmp-6"})
@@ -188,9 +238,10 @@ TEST_F(RunResume, OnlyOwnTemporaryFilesGo) {
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
     if (entry.is_regular_file()) left.push_back(std::filesystem::relative(entry.path(), folder).string());
-  EXPECT_THAT(left, ::testing::UnorderedElementsAre(
-                        "notes.txt.tmp-5", "manifest.json.tmp-", "manifest.json.tmp-5x", "steps.csv",
-                        "checkpoints/step-000001.safetensors", "checkpoints/other.tmp-6"));
+  EXPECT_THAT(left, ::testing::UnorderedElementsAre("notes.txt.tmp-5", "manifest.json.tmp-",
+                                                    "manifest.json.tmp-host-", "manifest.json.tmp-5x",
+                                                    "steps.csv", "checkpoints/step-000001.safetensors",
+                                                    "checkpoints/other.tmp-6"));
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ TEST_F(Reports, ThinningKeepsFirstAndLastStepAndTheWholeReport) {
   EXPECT_EQ(gradients.snapshots.back().step, 200u);
   std::uint64_t total = 0;
   for (const HistogramRow& row : read_histograms(path)) total += row.before.total();
-  EXPECT_EQ(gradients.report.merged().at_scale(1.0).total, total);
+  EXPECT_EQ(gradients.at_scale(1.0).total, total);
 }
 
 /// The whole demonstration grid. With FP16LAB_REPORT_OUT=FOLDER the result stays there, figures drawn, to be

@@ -6,11 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/range_report.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/rate_text.hpp"
 #include "reports/report.hpp"
+#include "reports/report_input.hpp"
 #include "reports/run_gradients.hpp"
 #include "reports/series.hpp"
 #include "reports/summary.hpp"
@@ -66,6 +69,44 @@ TEST_F(Reports, GroupsBySeedAndOrdersConfigurations) {
   EXPECT_THAT(labels, ElementsAre("FP32", "FP16 no scaling", "FP16 torch"));
   EXPECT_TRUE(set.notes.empty());
   EXPECT_THAT(message_of([] { load_runs({}); }), HasSubstr("no run folders"));
+}
+
+TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
+  std::vector<std::filesystem::path> folders = small_set();
+  const std::filesystem::path lost = folders.back();
+  std::filesystem::create_directories(folder / sweep_plan);
+  for (const std::filesystem::path& run : folders)
+    write_file_atomically(folder / sweep_plan / (run.filename().string() + ".toml"),
+                          read_manifest(run).config);
+  std::filesystem::remove_all(lost);
+  folders.pop_back();
+
+  const ReportInput input = find_report_input(std::vector{folder});
+  EXPECT_EQ(input.runs.size(), folders.size());
+  ASSERT_EQ(input.missing.size(), 1u);
+  EXPECT_EQ(input.missing.front().stem(), lost.filename());
+  const RunSet set = load_runs(input.runs, input.missing);
+  EXPECT_EQ(set.missing(), 1u);
+  EXPECT_THAT(set.notes, ElementsAre(lost.filename().string() +
+                                     " is missing: the sweep planned it, but there is no such run"));
+  const std::string table = summary_table(set);
+  EXPECT_THAT(table, HasSubstr("1 of 2"));
+  EXPECT_THAT(table, HasSubstr("note: " + lost.filename().string() + " is missing"));
+  const std::vector<std::filesystem::path> all{folder};
+  const std::string html = read_file(write_report(all, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_THAT(html, HasSubstr(lost.filename().string() + " is missing"));
+  EXPECT_THAT(html, HasSubstr("5 runs of 1 workload"));
+}
+
+TEST_F(Reports, RunsOfSeveralBuildsAreTold) {
+  const std::vector<std::filesystem::path> folders = small_set();
+  EXPECT_EQ(load_runs(folders).builds.size(), 1u);
+  std::string manifest = read_file(folders[0] / run_file::manifest);
+  manifest.replace(manifest.find("0123456789abcdef"), 16, "fedcba9876543210");
+  write_file_atomically(folders[0] / run_file::manifest, manifest);
+  const RunSet set = load_runs(folders);
+  EXPECT_EQ(set.builds.size(), 2u);
+  EXPECT_THAT(set.notes, ElementsAre(HasSubstr("made by 2 builds, whose bits may differ: fedcba9876543210")));
 }
 
 TEST_F(Reports, NamesThatWouldClashSayWhereTheyDiffer) {
@@ -180,6 +221,28 @@ TEST(LineStyles, LinesThatCoincideLeaveEachOtherVisible) {
   EXPECT_EQ(line_spec({"#123456", 4, 18, 0}), "lw 4 dt 1 lc rgb \"#123456\"");
 }
 
+TEST_F(Reports, DamagedRunsAreNamedAndLeftOutOfTheVerdictsTheyNoLongerSupport) {
+  const std::vector<std::filesystem::path> folders = small_set();
+  const auto notes = [&] { return load_runs(folders).notes; };
+  const std::filesystem::path run = folders.front();
+  const std::string histograms = read_file(run / run_file::histograms);
+  write_file_atomically(run / run_file::histograms, "");
+  EXPECT_THAT(notes(), ::testing::Contains(
+                           HasSubstr(run.filename().string() + " is damaged: histograms.jsonl has 0 rows")));
+  const auto finished_values = [&](std::size_t row) {
+    const RunSet set = load_runs(folders);
+    return summarise(set, set.workloads[0]).rows.at(row).final_values.size();
+  };
+  EXPECT_EQ(finished_values(2), 2u);
+  write_file_atomically(run / run_file::histograms, histograms);
+  const std::string evaluations = read_file(run / run_file::evaluations);
+  write_file_atomically(run / run_file::evaluations,
+                        evaluations.substr(0, evaluations.rfind('\n', evaluations.size() - 2) + 1));
+  EXPECT_THAT(notes(), ::testing::Contains(::testing::AllOf(HasSubstr("is damaged: evaluations.csv has "),
+                                                            HasSubstr("; it is left out of the verdicts"))));
+  EXPECT_EQ(finished_values(2), 1u) << "the last evaluation left is not the last one";
+}
+
 // ---- series -------------------------------------------------------------------------------------
 
 TEST_F(Reports, BandsAverageStretchesPerSeedAndSpanTheSeeds) {
@@ -241,11 +304,72 @@ TEST_F(Reports, SummaryHasExactDifferencesAndVerdicts) {
       summary.words,
       AllOf(HasSubstr("FP16 no scaling ends at 0.31299, 24.95 % worse: more than three times the spread"),
             HasSubstr("FP16 torch is level with FP32"), HasSubstr("skipped 4 of 200 steps")));
-  const std::string table = summary_table(folders);
+  const std::string table = summary_table(load_runs(folders));
   EXPECT_THAT(table,
               ::testing::ContainsRegex(
                   "FP16 no scaling +2 +0.31299 +\\+24.95 % +\\[.24.*\\] % +0.00098 .*behind by more than 3 x spread\n"));
   EXPECT_THAT(table, ::testing::ContainsRegex("FP32 +2 +0.25049 .*reference\n"));
+}
+
+// What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of steps of different
+// sizes are pooled.
+TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
+  std::vector<std::filesystem::path> folders;
+  const auto write = [&](const std::string& level, const std::string& dtype) {
+    Manifest manifest;
+    manifest.config = "[model]\nname = \"m\"\n[amp]\nlevel = \"" + level + "\"\ndtype = \"" + dtype + "\"\n";
+    RunWriter writer(folder / (level + dtype), manifest);
+    for (std::uint64_t step = 1; step <= 2; ++step) {
+      writer.append(StepRow{.step = step, .loss = 1, .underflow_rate = 0.75});
+      HistogramRow row{.step = step, .tensor = "fc1.weight", .kind = "weight"};
+      row.dtype = level == "O0" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16;
+      const int small = step == 1 ? 3 : 1, large = step == 1 ? 1 : 11;
+      for (int i = 0; i < small; ++i) row.before.count(bits_of(0x1p-30f));
+      for (int i = 0; i < large; ++i) row.before.count(bits_of(1.0f));
+      row.after = row.before;
+      if (row.dtype == DType::f16) {  // stored: zeros in place of the small ones
+        row.after = {};
+        row.after.zero = static_cast<std::uint64_t>(small);
+        for (int i = 0; i < large; ++i) row.after.count(bits_of(1.0f));
+      }
+      writer.append(row);
+      row.tensor = "norm.weight";  // stays FP32 in all of them
+      row.dtype = DType::f32;
+      row.after = row.before;
+      writer.append(row);
+    }
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  };
+  write("O0", "f16");
+  write("O1", "f16");
+  write("O1", "bf16");
+  const RunSet set = load_runs(folders);
+  const WorkloadSummary summary = summarise(set, set.workloads[0]);
+  ASSERT_EQ(summary.rows.size(), 3u);
+  EXPECT_EQ(summary.rows[0].label, "FP32");
+  EXPECT_FALSE(summary.rows[0].casts.has_value());
+  EXPECT_EQ(summary.rows[1].label, "BF16 no scaling");
+  EXPECT_EQ(summary.rows[1].casts, (CastCounts{.values = 16}));
+  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4}))
+      << "not the mean of 3/4 and 1/12";
+  EXPECT_EQ(underflow_text(summary.rows[0]), "");
+  EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
+  EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
+  EXPECT_THAT(summary_table(folders), ::testing::ContainsRegex("FP32 .* -  +- +0 +- "));
+
+  // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would do.
+  const RunGradients bf16 = load_gradients(set.runs[2], 5), fp32 = load_gradients(set.runs[0], 5);
+  EXPECT_THAT(bf16.formats, ElementsAre(DType::bf16, DType::f32));
+  EXPECT_TRUE(bf16.rounded);
+  EXPECT_EQ(bf16.at_scale(1.0).lost, (CountInterval{0, 0}));
+  EXPECT_EQ(bf16.at_scale(0x1p-104).lost, (CountInterval{4, 4})) << "2^-30 * 2^-104 is BF16's tie";
+  EXPECT_EQ(bf16.at_scale(1.0).total, 16u) << "without the tensor that stayed FP32";
+  EXPECT_THAT(fp32.formats, ElementsAre(DType::f16, DType::f16));
+  EXPECT_FALSE(fp32.rounded);
+  EXPECT_EQ(fp32.at_scale(1.0).lost, (CountInterval{8, 8}));
+  EXPECT_EQ(bf16.snapshots[0].casts[0], (CastCounts{.values = 4}));
+  EXPECT_FALSE(bf16.snapshots[0].casts[1].has_value());
 }
 
 TEST_F(Reports, AccuracyIsTheMetricWhereEveryRunHasOne) {
@@ -284,7 +408,7 @@ TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
   EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
   EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
   EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 %");
-  EXPECT_THAT(summary_table(folders), HasSubstr("bits per character"));
+  EXPECT_THAT(summary_table(load_runs(folders)), HasSubstr("bits per character"));
 
   ReportOptions options;
   options.chart_js = folder / "chart.js";
@@ -319,7 +443,7 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("has not finished (or was killed) after 60 steps")));
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("diverged: loss non-finite")));
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("steps.csv: the last line is cut off")));
-  EXPECT_THAT(summary_table(folders), AllOf(HasSubstr("no finished run"), HasSubstr("diverged")));
+  EXPECT_THAT(summary_table(load_runs(folders)), AllOf(HasSubstr("no finished run"), HasSubstr("diverged")));
   // The page copes with all of it.
   EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
 }

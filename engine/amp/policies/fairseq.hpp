@@ -1,8 +1,9 @@
 // fairseq's DynamicLossScaler: an overflow backs off only where overflows are frequent.
 //
-// Their rate is counted over the steps since the scale last moved; with tolerance 0 every overflow backs off. A scale
-// that would fall to min_loss_scale or below stays, and the run ends (a FloatingPointError there). min_scale is its
-// `threshold`, a floor that the rule applies first. FP64. The peer judges overflow by the norm of all gradients.
+// Their rate is counted over the steps since the scale last moved; with tolerance 0 every overflow backs off. An overflow
+// behind which the scale is min_loss_scale or below leaves the scale and ends the run (a FloatingPointError there), also
+// where the overflow was tolerated: a run that begins there ends at its first one. min_scale is the peer's `threshold`, a
+// floor that the rule applies first. FP64. The peer judges overflow by the norm of all gradients.
 #pragma once
 
 #include <optional>
@@ -20,10 +21,8 @@ struct FairseqScaling {
   static constexpr std::string_view name = "fairseq";
   static constexpr std::string_view rule =
       "S /= growth_factor on an overflow if tolerance of the steps since the last change overflowed; the run "
-      "ends "
-      "where S would be min_loss_scale or less; S *= growth_factor whenever growth_interval divides the "
-      "number "
-      "of steps since the last overflow";
+      "ends at an overflow behind which S would be min_loss_scale or less; S *= growth_factor whenever "
+      "growth_interval divides the number of steps since the last overflow";
   static constexpr std::string_view source =
       "facebookresearch/fairseq fairseq/optim/dynamic_loss_scaler.py, DynamicLossScaler";
   static constexpr PolicyParameter end_parameter =
@@ -67,12 +66,14 @@ struct FairseqScaling {
       state.good_steps = 0;
       ++state.overflows_since_rescale;
       const double rate = double(state.overflows_since_rescale) / double(state.since_rescale);
-      if (!(rate >= params.tolerance)) return;
-      state.since_rescale = 0;
-      state.overflows_since_rescale = 0;
-      double lower = params.factors.backed_off(state.scale);
-      if (lower < params.min_scale) lower = params.min_scale;
-      if (lower <= params.min_loss_scale)
+      double lower = state.scale;
+      if (rate >= params.tolerance) {
+        state.since_rescale = 0;
+        state.overflows_since_rescale = 0;
+        lower = params.factors.backed_off(state.scale);
+        if (lower < params.min_scale) lower = params.min_scale;
+      }
+      if (lower <= params.min_loss_scale)  // asked of every overflow, also of one that is tolerated
         state.stopped = 1;
       else
         state.scale = lower;

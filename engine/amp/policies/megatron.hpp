@@ -26,8 +26,8 @@ struct ColossalAiScaling : MegatronScaling {
   static constexpr std::string_view source =
       "hpcaitech/ColossalAI colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py";
   static constexpr std::array parameters = {initial_scale_parameter(65536), growth_factor_parameter(2),
-                                            backoff_factor_parameter(0.5), growth_interval_parameter(1000),
-                                            hysteresis_parameter(2)};
+                                            backoff_factor_parameter(0.5),  growth_interval_parameter(1000),
+                                            hysteresis_parameter(2),        finite_guard_parameter(false)};
 };
 
 struct FastLlmScaling : HysteresisScaling<TwoFactors<double>, Refill::on_growth> {

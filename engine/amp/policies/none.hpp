@@ -17,6 +17,7 @@ struct NoScaling {
   static constexpr std::string_view source = "plain FP16 training";
   static constexpr std::array<PolicyParameter, 0> parameters{};
   static constexpr bool wants_statistics = false;
+  static constexpr bool constant = true;
 
   struct Params {
     std::uint64_t unused = 0;

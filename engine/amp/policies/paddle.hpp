@@ -30,4 +30,14 @@ struct PaddleAmpScaling : PaddleScaling {
                                             bad_steps_parameter(1),         finite_guard_parameter(false)};
 };
 
+/// GradScaler as Paddle 2.2 had it, and as the AMP guide still describes it: 2^15, 1000 steps, two overflows in a row.
+struct Paddle22Scaling : PaddleScaling {
+  static constexpr std::string_view name = "paddle-2.2";
+  static constexpr std::string_view source =
+      "PaddlePaddle/Paddle release/2.2 python/paddle/amp/grad_scaler.py, GradScaler";
+  static constexpr std::array parameters = {initial_scale_parameter(32768), growth_factor_parameter(2),
+                                            backoff_factor_parameter(0.5),  growth_interval_parameter(1000),
+                                            bad_steps_parameter(2),         finite_guard_parameter(false)};
+};
+
 }  // namespace fp16lab::engine::amp

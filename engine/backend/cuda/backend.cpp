@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/backend_impl.hpp"
 #include "engine/backend/cuda/library_cublaslt.hpp"
 #include "engine/backend/cuda/library_route.hpp"
+#include "engine/backend/cuda/no_device.hpp"
 #include "numerics/compute_capability.hpp"
 #if defined(FP16LAB_ON_HOST)
 #include "engine/backend/cuda/on_host/host_machine.hpp"
@@ -20,9 +21,15 @@ namespace {
 
 class DeviceMemory final : public MemoryResource {
  public:
-  std::byte* allocate(std::size_t bytes) noexcept override { return Runtime::allocate(bytes); }
-  void deallocate(std::byte* address, std::size_t /*bytes*/) noexcept override { Runtime::deallocate(address); }
+  explicit DeviceMemory(int ordinal) : ordinal_(ordinal) {}
+  std::byte* allocate(std::size_t bytes) noexcept override { return Runtime::allocate(ordinal_, bytes); }
+  void deallocate(std::byte* address, std::size_t /*bytes*/) noexcept override {
+    Runtime::deallocate(ordinal_, address);
+  }
   bool host_accessible() const override { return false; }
+
+ private:
+  int ordinal_;
 };
 
 std::string_view own_row(const CudaDevice& device) {
@@ -75,13 +82,9 @@ class RecordedGraph final : public Recording {
 
 #if !defined(FP16LAB_ON_HOST)
 void require_code_for_device(const CudaDevice& device) {
-  if (has_code_for_current_device()) return;
-  throw DeviceUnavailable(
-      fmt::format("{} has compute capability {}.{}, but this program was built for {}; configure with "
-                  "-DCMAKE_CUDA_ARCHITECTURES={}{}, or use backend.device = \"emulated\"{}",
-                  device.name, device.capability_major, device.capability_minor, FP16LAB_CUDA_ARCHITECTURES,
-                  device.capability_major, device.capability_minor,
-                  device.capability_major < 7 ? " (FP16 tensor cores begin with compute capability 7.0)" : ""));
+  const std::string why =
+      unusable_device_text(device, has_code_for_current_device(), FP16LAB_CUDA_ARCHITECTURES);
+  if (!why.empty()) throw DeviceUnavailable(why);
 }
 #endif
 
@@ -95,7 +98,7 @@ std::unique_ptr<LibraryRoute> make_route(Runtime& runtime, const CudaOptions& op
 
 CudaBackend::CudaBackend(const CudaOptions& options, const ProductLibraryFactory& make_library)
     : runtime_(options.device),
-      pool_(std::make_unique<DeviceMemory>()),
+      pool_(std::make_unique<DeviceMemory>(options.device)),
       model_(chosen_row(runtime_.device(), options)),
       library_(make_route(runtime_, options, model_, make_library)),
       fault_(empty({static_cast<std::int64_t>(sizeof(IndexFault))}, DType::u8)) {
@@ -159,7 +162,9 @@ std::unique_ptr<Backend> make_cuda_backend_on_host(const CudaOptions& options, S
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
   return std::make_unique<gpu::CudaBackend>(options, make_cublaslt);
 }
-std::unique_ptr<MemoryResource> make_cuda_memory() { return std::make_unique<gpu::DeviceMemory>(); }
+std::unique_ptr<MemoryResource> make_cuda_memory(int device) {
+  return std::make_unique<gpu::DeviceMemory>(device);
+}
 #endif
 
 }  // namespace fp16lab::engine

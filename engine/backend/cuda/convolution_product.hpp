@@ -1,9 +1,6 @@
-// Products whose operands are gathered. Gathering needs registers beside accumulators and fragments, and loads that are
-// waited for where they are made: so tiles are smaller than those of plain matrices, and more blocks share a multiprocessor.
+// Products whose operands are gathered: tile::gather_shapes for 16-bit operands, launch_product for FP32.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -12,12 +9,12 @@
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
 /// MmaTile with more registers for each thread.
-template <class Low, int m, int n, int warp_m, int warp_n>
-struct GatherTile : MmaTile<Low, m, n, warp_m, warp_n, 4> {};
+template <class Low, int m, int n, int warp_m, int warp_n, int stages>
+struct GatherTile : MmaTile<Low, m, n, warp_m, warp_n, stages> {};
 /// Of 128 threads: 168 registers each where a thread has 32 accumulators, 255 where it has 64 (64 K registers a
 /// multiprocessor). That is what ptxas needs to keep cursors and fragments in them.
-template <class Low, int m, int n, int warp_m, int warp_n>
-inline constexpr int resident_blocks<GatherTile<Low, m, n, warp_m, warp_n>> =
+template <class Low, int m, int n, int warp_m, int warp_n, int stages>
+inline constexpr int resident_blocks<GatherTile<Low, m, n, warp_m, warp_n, stages>> =
     warp_m* warp_n > 32 * 32 ? 2 : 3;
 
 /// As launch_product.
@@ -28,29 +25,21 @@ void launch_gathered(Runtime& runtime, const char* name, const tile::Outputs& ou
     launch_product<Low>(runtime, name, outputs, k, a, b, epilogue);
   } else {
     static_assert(std::is_trivially_copyable_v<SourceA> && std::is_trivially_copyable_v<SourceB>);
-    const auto launch_tile = [&](auto tile) {
-      using Tile = decltype(tile);
-      static_assert(Tile::threads == 128);
-      const tile::Raster raster =
-          tile::raster_of(outputs, {Tile::m, Tile::n, Tile::warp_m, Tile::warp_n, Tile::stages});
-      constexpr std::int64_t longest_row = std::int64_t{1} << 30;  // of the grid, whose x reaches to 2^31 - 1
-      const std::int64_t tiles = raster.tiles();
-      const LaunchShape shape{.x = static_cast<std::uint32_t>(std::min(tiles, longest_row)),
-                              .y = static_cast<std::uint32_t>((tiles + longest_row - 1) / longest_row),
-                              .threads = Tile::threads,
-                              .shared_bytes = Tile::shared_bytes};
-      launch(runtime, name, &multiply_tiles<Tile, SourceA, SourceB, Placement>, shape, a, b, epilogue, raster,
-             static_cast<int>(k));
+    const tile::Plan plan = tile::plan_gathered(outputs, runtime.device().multiprocessors);
+    const auto launch_size = [&](auto size) {
+      constexpr tile::Shape cut = tile::gather_shape(size.value);
+      using Tile = GatherTile<Low, cut.m, cut.n, cut.warp_m, cut.warp_n, cut.stages>;
+      static_assert(Tile::threads == 128 && Tile::shared_bytes == cut.shared_bytes());
+      const LaunchShape shape{
+          .x = plan.grid_x, .y = plan.grid_y, .threads = Tile::threads, .shared_bytes = Tile::shared_bytes};
+      launch(runtime, name, &multiply_tiles<Tile, SourceA, SourceB, Placement>, shape, a, b, epilogue,
+             plan.raster, static_cast<int>(k));
     };
-    // The large tile gathers half as much for each output, once it makes enough blocks for all multiprocessors.
-    using Large = GatherTile<Low, 128, 64, 64, 32>;
-    using Small = GatherTile<Low, 64, 64, 32, 32>;
-    const std::int64_t large_tiles =
-        ((outputs.m + Large::m - 1) / Large::m) * ((outputs.n + Large::n - 1) / Large::n);
-    if (outputs.m > Small::m && large_tiles >= 2 * runtime.device().multiprocessors)
-      launch_tile(Large{});
+    using tile::Size;
+    if (plan.size == Size::small)
+      launch_size(std::integral_constant<Size, Size::small>{});
     else
-      launch_tile(Small{});
+      launch_size(std::integral_constant<Size, Size::medium>{});
   }
 }
 

@@ -35,6 +35,6 @@ struct CudaOptions {
 /// DeviceUnavailable, one line with reason and remedy, where it cannot run.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 /// Device memory, for tensors that the back end did not make itself. DeviceUnavailable where there is none.
-std::unique_ptr<MemoryResource> make_cuda_memory();
+std::unique_ptr<MemoryResource> make_cuda_memory(int device = 0);
 
 }  // namespace fp16lab::engine

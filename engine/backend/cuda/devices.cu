@@ -7,14 +7,9 @@
 namespace fp16lab::engine {
 
 bool has_code_for(const CudaDevice& device) {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device.ordinal) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  const bool has_code = gpu::has_code_for_current_device();
-  cudaSetDevice(before);
-  return has_code;
+  if (cudaSetDevice(device.ordinal) == cudaSuccess) return gpu::has_code_for_current_device();
+  cudaGetLastError();  // the runtime keeps the error until it is asked for
+  return false;
 }
 
 CudaStatus cuda_status() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fp16lab::engine {
@@ -15,6 +16,10 @@ struct CudaDevice {
   std::size_t memory_bytes = 0;
   int multiprocessors = 0;
 };
+
+/// What the kernels need: mma.sync with BF16 operands and cp.async begin with it.
+inline constexpr std::string_view least_compute_capability = "8.0 (sm_80)";
+constexpr bool is_too_old(const CudaDevice& device) { return device.capability_major < 8; }
 
 struct CudaStatus {
   bool built = false;      ///< was this binary compiled with CUDA?

@@ -16,6 +16,8 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
   throw DeviceUnavailable("backend.device = \"cuda\": " + cuda_status().reason + "; use \"emulated\" or \"auto\"");
 }
 
-std::unique_ptr<MemoryResource> make_cuda_memory() { throw DeviceUnavailable("device memory: " + cuda_status().reason); }
+std::unique_ptr<MemoryResource> make_cuda_memory(int /*device*/) {
+  throw DeviceUnavailable("device memory: " + cuda_status().reason);
+}
 
 }  // namespace fp16lab::engine

@@ -84,6 +84,17 @@ __device__ __forceinline__ float fused_multiply_add(float a, float b, float c) {
 
 // ---- shared memory ----
 
+/// FP16LAB_SHARED(Type, name): `__shared__ Type name;`, where a kernel also has dynamic shared memory. CUDA limits the sum
+/// of both at a launch, so the host machine has to count the bytes of this one.
+#if defined(FP16LAB_ON_HOST)
+#define FP16LAB_SHARED(Type, name)          \
+  static const char name##_declaration = 0; \
+  Type& name =                              \
+      *reinterpret_cast<Type*>(static_shared_memory(&name##_declaration, sizeof(Type), alignof(Type)))
+#else
+#define FP16LAB_SHARED(Type, name) __shared__ Type name
+#endif
+
 /// The block's dynamic shared memory, 128-byte aligned.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {

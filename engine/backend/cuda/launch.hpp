@@ -42,6 +42,12 @@ constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block, s
   return static_cast<std::uint32_t>(blocks < most ? blocks : most);
 }
 
+/// Must a kernel of so much static shared memory be told of a launch's dynamic shared memory (cudaFuncSetAttribute) before
+/// the launch? Without that a block has 48 KiB of both together (CUDA C++ Programming Guide, "Shared Memory").
+constexpr bool needs_opt_in(std::size_t static_bytes, std::size_t dynamic_bytes) {
+  return static_bytes + dynamic_bytes > 48 * 1024;
+}
+
 /// launch(runtime, "name", kernel, shape, arguments...). DeviceFailure naming the kernel if the launch is refused.
 template <class... Parameters>
 void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
@@ -49,17 +55,23 @@ void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), c
   static_assert((sizeof(Parameters) + ... + 0) <= 4096, "kernel parameters take at most 4 KB");
   if (shape.x == 0 || shape.y == 0 || shape.z == 0) return;
 #if defined(FP16LAB_ON_HOST)
-  execute_or_record(runtime, {name, shape.x, shape.y, shape.z, shape.threads, shape.shared_bytes},
+  execute_or_record(runtime,
+                    {name, reinterpret_cast<const void*>(kernel), shape.x, shape.y, shape.z, shape.threads,
+                     shape.shared_bytes, &needs_opt_in},
                     [=] { kernel(arguments...); });
 #elif defined(__CUDACC__)
-  constexpr std::size_t default_shared_bytes = 48 * 1024;
+  void* const stream = runtime.stream();  // and its device is the thread's current one
   cudaError_t error = cudaSuccess;
-  if (shape.shared_bytes > default_shared_bytes)
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shape.shared_bytes));
+  if (shape.shared_bytes > 0) {
+    cudaFuncAttributes compiled{};
+    error = cudaFuncGetAttributes(&compiled, kernel);
+    if (error == cudaSuccess && needs_opt_in(compiled.sharedSizeBytes, shape.shared_bytes))
+      error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shape.shared_bytes));
+  }
   if (error == cudaSuccess) {
     kernel<<<dim3(shape.x, shape.y, shape.z), shape.threads, shape.shared_bytes,
-             static_cast<cudaStream_t>(runtime.stream())>>>(arguments...);
+             static_cast<cudaStream_t>(stream)>>>(arguments...);
     error = cudaGetLastError();
   }
   if (error != cudaSuccess)

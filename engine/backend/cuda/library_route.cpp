@@ -52,6 +52,7 @@ LibraryRoute::LibraryRoute(Runtime& runtime, const CudaOptions& options, const T
       store_(environment_of(runtime.device(), row, *library_),
              order_ == ProductOrder::any ? std::string() : options.pins_file) {
   store_.keep_accepted([this](const ProductProblem& problem, const ProductAlgorithm& algorithm) {
+    runtime_->make_current();
     return library_->accepts(problem, algorithm, order_, workspace_bytes);
   });
 }
@@ -66,6 +67,7 @@ bool LibraryRoute::asks(const ProductProblem& problem) const {
 
 PinOutcome LibraryRoute::outcome_of(const ProductProblem& problem,
                                     const std::function<std::unique_ptr<PinBench>()>& make_bench) {
+  runtime_->make_current();  // the library's heuristics are those of the current device
   const std::vector<ProductAlgorithm> algorithms = library_->algorithms(
       problem, order_, workspace_bytes, order_ == ProductOrder::any ? 1 : candidates_at_most);
   if (order_ == ProductOrder::any) {

@@ -21,4 +21,18 @@ std::string no_device_text(int driver_version, int runtime_version, std::string_
   return std::string(cuda_words);
 }
 
+std::string unusable_device_text(const CudaDevice& device, bool has_code, std::string_view architectures) {
+  const int major = device.capability_major, minor = device.capability_minor;
+  if (is_too_old(device))
+    return fmt::format(
+        "{} has compute capability {}.{}; the CUDA back end needs {} or newer: use backend.device = "
+        "\"emulated\"",
+        device.name, major, minor, least_compute_capability);
+  if (has_code) return "";
+  return fmt::format(
+      "{} has compute capability {}.{}, but this program was built for {}; configure with "
+      "-DCMAKE_CUDA_ARCHITECTURES={}{}, or use backend.device = \"emulated\"",
+      device.name, major, minor, architectures, major, minor);
+}
+
 }  // namespace fp16lab::engine

@@ -40,7 +40,7 @@ inline constexpr int resident_blocks = (Tile::m * Tile::n / Tile::threads < 64 ?
 template <class Tile, class SourceA, class SourceB, class Placement>
 __global__ void __launch_bounds__(Tile::threads, resident_blocks<Tile>)
     multiply_tiles(SourceA a, SourceB b, Epilogue<Placement> epilogue, tile::Raster raster, int k) {
-  __shared__ BlockCounts counts;
+  FP16LAB_SHARED(BlockCounts, counts);
   const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
   if (index >= raster.tiles()) return;
   BlockProbe probe(counts, epilogue.probe);

@@ -43,8 +43,13 @@ inline constexpr std::array<Shape, 3> mma_shapes{
 /// For the FP32 chain: 8 x 8 outputs a thread in both.
 inline constexpr std::array<Shape, 2> fma_shapes{{{64, 64, 32, 64, 4}, {128, 128, 32, 64, 4}}};
 
+/// For tensor cores where operands are gathered (convolutions). Gathering needs registers beside accumulators and fragments,
+/// and loads that are waited for where they are made: so tiles are smaller, and more blocks share a multiprocessor.
+inline constexpr std::array<Shape, 2> gather_shapes{{{64, 64, 32, 32, 4}, {128, 64, 64, 32, 4}}};
+
 constexpr const Shape& mma_shape(Size size) { return mma_shapes[static_cast<std::size_t>(size)]; }
 constexpr const Shape& fma_shape(Size size) { return fma_shapes[static_cast<std::size_t>(size)]; }
+constexpr const Shape& gather_shape(Size size) { return gather_shapes[static_cast<std::size_t>(size)]; }
 
 /// Of `batch` products m x n.
 struct Outputs {
@@ -65,6 +70,7 @@ struct Plan {
 /// on.
 Plan plan_mma(const Outputs& outputs, int multiprocessors, Size largest = Size::large);
 Plan plan_fma(const Outputs& outputs, int multiprocessors, Size largest = Size::large);
+Plan plan_gathered(const Outputs& outputs, int multiprocessors);
 
 /// `shape` cut out of the outputs.
 Raster raster_of(const Outputs& outputs, const Shape& shape);

@@ -65,10 +65,13 @@ struct Runtime::State {
   std::array<cudaEvent_t, 2> marks{};
   bool recording = false;
 
+  /// For what the thread asks of CUDA next.
+  void make_current() const { require(cudaSetDevice(device.ordinal), "cudaSetDevice"); }
   void require_waiting(const char* what) const {
     if (recording) throw std::logic_error(fmt::format("{}: waits for the device, which a recorded step cannot", what));
   }
   ~State() {
+    cudaSetDevice(device.ordinal);
     if (stream != nullptr) cudaStreamSynchronize(stream);
     for (const Staging& stage : staging) {
       if (stage.memory != nullptr) cudaFreeHost(stage.memory);
@@ -83,7 +86,7 @@ struct Runtime::State {
 Runtime::Runtime(int ordinal) : state_(std::make_unique<State>()) {
   State& state = *state_;
   state.device = found_device(ordinal);
-  require(cudaSetDevice(ordinal), "cudaSetDevice");
+  state.make_current();
   require(cudaStreamCreateWithFlags(&state.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   for (Staging& stage : state.staging) {
     require(cudaMallocHost(reinterpret_cast<void**>(&stage.memory), staging_bytes), "page-locked memory");
@@ -97,23 +100,29 @@ Runtime::~Runtime() = default;
 const CudaDevice& Runtime::device() const { return state_->device; }
 
 std::size_t Runtime::free_bytes() const {
+  state_->make_current();
   std::size_t free = 0, total = 0;
   require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return free;
 }
 
-std::byte* Runtime::allocate(std::size_t bytes) noexcept {
+std::byte* Runtime::allocate(int ordinal, std::size_t bytes) noexcept {
   void* address = nullptr;
-  if (cudaMalloc(&address, bytes) == cudaSuccess) return static_cast<std::byte*>(address);
+  if (cudaSetDevice(ordinal) == cudaSuccess && cudaMalloc(&address, bytes) == cudaSuccess)
+    return static_cast<std::byte*>(address);
   cudaGetLastError();
   return nullptr;
 }
 
-void Runtime::deallocate(std::byte* address) noexcept { cudaFree(address); }
+void Runtime::deallocate(int ordinal, std::byte* address) noexcept {
+  cudaSetDevice(ordinal);
+  cudaFree(address);
+}
 
 void Runtime::copy_to_device(std::byte* device, const std::byte* host, std::size_t bytes) {
   State& state = *state_;
   state.require_waiting("a copy from the host");
+  state.make_current();
   for (std::size_t begin = 0; begin < bytes; begin += staging_bytes) {
     Staging& stage = state.staging[state.next_staging];
     state.next_staging = (state.next_staging + 1) % state.staging.size();
@@ -128,25 +137,30 @@ void Runtime::copy_to_device(std::byte* device, const std::byte* host, std::size
 
 void Runtime::copy_to_host(std::byte* host, const std::byte* device, std::size_t bytes) {
   state_->require_waiting("a copy to the host");
+  state_->make_current();
   require(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, state_->stream), "a copy to the host");
   synchronize();
 }
 
 void Runtime::copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes) {
+  state_->make_current();
   require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, state_->stream), "a copy on the device");
 }
 
 void Runtime::set_bytes(std::byte* device, unsigned char value, std::size_t bytes) {
+  state_->make_current();
   require(cudaMemsetAsync(device, value, bytes, state_->stream), "setting bytes");
 }
 
 void Runtime::synchronize() {
   state_->require_waiting("synchronize");
+  state_->make_current();
   require(cudaStreamSynchronize(state_->stream), "waiting for the device (a kernel before it failed)");
 }
 
 void Runtime::begin_recording() {
   state_->require_waiting("begin_recording");
+  state_->make_current();
   // Relaxed: while a step is recorded for the first time, memory may still come from cudaMalloc.
   require(cudaStreamBeginCapture(state_->stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
   state_->recording = true;
@@ -154,6 +168,7 @@ void Runtime::begin_recording() {
 
 std::unique_ptr<Graph> Runtime::finish_recording() {
   state_->recording = false;
+  state_->make_current();
   cudaGraph_t graph = nullptr;
   require(cudaStreamEndCapture(state_->stream, &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
@@ -165,6 +180,7 @@ std::unique_ptr<Graph> Runtime::finish_recording() {
 
 void Runtime::abandon_recording() noexcept {
   state_->recording = false;
+  cudaSetDevice(state_->device.ordinal);
   cudaGraph_t graph = nullptr;
   if (cudaStreamEndCapture(state_->stream, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
   cudaGetLastError();
@@ -174,20 +190,27 @@ bool Runtime::recording() const { return state_->recording; }
 
 void Runtime::replay(Graph& graph) {
   state_->require_waiting("replay");
+  state_->make_current();
   require(cudaGraphLaunch(static_cast<CapturedGraph&>(graph).graph(), state_->stream), "cudaGraphLaunch");
 }
 
 void Runtime::mark(int moment) {
+  state_->make_current();
   require(cudaEventRecord(state_->marks[static_cast<std::size_t>(moment)], state_->stream), "cudaEventRecord");
 }
 
 double Runtime::milliseconds_between_marks() {
+  state_->make_current();
   float milliseconds = 0;
   require(cudaEventSynchronize(state_->marks[1]), "cudaEventSynchronize");
   require(cudaEventElapsedTime(&milliseconds, state_->marks[0], state_->marks[1]), "cudaEventElapsedTime");
   return static_cast<double>(milliseconds);
 }
 
-void* Runtime::stream() const { return state_->stream; }
+void Runtime::make_current() const { state_->make_current(); }
+void* Runtime::stream() const {
+  make_current();
+  return state_->stream;
+}
 
 }  // namespace fp16lab::engine::gpu

@@ -279,6 +279,7 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
 
 void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, Tensor& out, CastProbe* probe) {
+  const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d(x, weight, geometry, bias, out);
   with_element_type(x.dtype(), [&](auto tag) {
     forward<decltype(tag)>(plan, x, weight, bias, geometry.layout, out, probe);
@@ -287,6 +288,7 @@ void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2d
 
 void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
                                             const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, out);
   with_element_type(gradient.dtype(), [&](auto tag) {
     input_gradient<decltype(tag)>(plan, gradient, weight, geometry.layout, out, probe);
@@ -295,6 +297,7 @@ void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor
 
 void EmulatedBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d_weight_gradient(x, gradient, geometry, out);
   with_element_type(x.dtype(), [&](auto tag) {
     weight_gradient<decltype(tag)>(plan, x, gradient, geometry.layout, out, probe);

@@ -148,6 +148,7 @@ void scalar_all(const Workers& workers, BinaryOp op, const Tensor& x, float scal
 }  // namespace
 
 void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
+  const FloatingPointScope scope;
   checks::cast(x, out);
   if (x.dtype() == DType::f32) return store(x, out, probe);
   if (probe != nullptr) count(x, probe->before);
@@ -166,6 +167,7 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
 }
 
 void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
+  const FloatingPointScope scope;
   checks::unary(x, out);
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
@@ -178,16 +180,19 @@ void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
 }
 
 void EmulatedBackend::binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) {
+  const FloatingPointScope scope;
   const BroadcastPlan plan = checks::binary(a, b, out);
   with_element_type(out.dtype(), [&](auto tag) { binary_all<decltype(tag)>(workers_, op, plan, a, b, out); });
 }
 
 void EmulatedBackend::scale(const Tensor& x, float factor, Tensor& out) {
+  const FloatingPointScope scope;
   checks::scale_or_divide("scale", x, out);
   scalar_all(workers_, BinaryOp::multiply, x, factor, out);
 }
 
 void EmulatedBackend::divide(const Tensor& x, float divisor, Tensor& out) {
+  const FloatingPointScope scope;
   checks::scale_or_divide("divide", x, out);
   scalar_all(workers_, BinaryOp::divide, x, divisor, out);
 }

@@ -117,6 +117,7 @@ void EmulatedBackend::multiply_rounded(const GemmCall& call, const checks::GemmP
 }
 
 void EmulatedBackend::gemm(const GemmCall& call) {
+  const FloatingPointScope scope;
   const checks::GemmPlan plan = checks::gemm(call);
   if (call.a_format == Fp8Rounding::e4m3) return multiply_rounded<Float8E4M3>(call, plan);
   if (call.a_format == Fp8Rounding::e5m2) return multiply_rounded<Float8E5M2>(call, plan);

@@ -105,6 +105,7 @@ void EmulatedBackend::gather_rows(const Tensor& table, const Tensor& index, Tens
 }
 
 void EmulatedBackend::scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) {
+  const FloatingPointScope scope;
   const checks::MatrixExtents extents = checks::scatter_rows(x, index, out);
   const std::span<const std::int32_t> rows = index.host<std::int32_t>();
   checks::index_range("scatter_rows", rows, extents.rows);

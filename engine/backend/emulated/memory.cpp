@@ -57,6 +57,7 @@ void EmulatedBackend::copy(const Tensor& x, Tensor& out) {
 }
 
 void EmulatedBackend::fill(Tensor& out, double value) {
+  const FloatingPointScope scope;
   checks::fill(out);
   const std::uint64_t pattern = fill_pattern(value, out.dtype());
   switch (size_of(out.dtype())) {

@@ -145,6 +145,7 @@ bool is_skipped(const StepState& state, std::size_t optimizer) { return state.fo
 
 void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient,
                                Tensor& velocity, int optimizer, const Tensor& step) {
+  const FloatingPointScope scope;
   checks::step_state("sgd_step", step);
   checks::optimizer_index("sgd_step", optimizer);
   checks::sgd_step(options, weight, gradient, velocity);
@@ -164,6 +165,7 @@ void EmulatedBackend::sgd_step(const SgdOptions& options, Tensor& weight, const 
 void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
                                 Tensor& first_moment, Tensor& second_moment, int optimizer,
                                 const Tensor& step) {
+  const FloatingPointScope scope;
   checks::step_state("adam_step", step);
   checks::optimizer_index("adam_step", optimizer);
   checks::adam_step(options, weight, gradient, first_moment, second_moment);

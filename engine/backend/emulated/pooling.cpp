@@ -248,6 +248,7 @@ void pick_all(const Workers& workers, const PoolIndexPlan& plan, Layout layout, 
 
 void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
                                  Tensor& index) {
+  const FloatingPointScope scope;
   const Pool2dPlan plan = checks::max_pool2d(x, geometry, out, index);
   const Layout layout = geometry.layout;
   const std::int64_t depth = layout == Layout::nchw ? 1 : plan.channels;
@@ -274,6 +275,7 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
 }
 
 void EmulatedBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) {
+  const FloatingPointScope scope;
   const Pool2dPlan plan = checks::average_pool2d("average_pool2d", x, geometry, out, false);
   const Tensor wide = widened(x);
   const Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);
@@ -285,6 +287,7 @@ void EmulatedBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geom
 
 void EmulatedBackend::average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry,
                                                 Tensor& out) {
+  const FloatingPointScope scope;
   const Pool2dPlan plan = checks::average_pool2d("average_pool2d_transposed", out, geometry, x, true);
   const Tensor wide = widened(x);
   const Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);

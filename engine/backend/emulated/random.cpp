@@ -60,6 +60,7 @@ void bernoulli_strip(float keep, const std::uint32_t* words, BFloat16* out, std:
 }  // namespace
 
 void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
+  const FloatingPointScope scope;
   checks::fill_uniform(out, low, high);
   float* const values = out.host<float>().data();
   workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
@@ -71,6 +72,7 @@ void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, floa
 }
 
 void EmulatedBackend::fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) {
+  const FloatingPointScope scope;
   checks::fill_normal(out, mean, deviation);
   float* const values = out.host<float>().data();
   workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
@@ -83,6 +85,7 @@ void EmulatedBackend::fill_normal(Tensor& out, const PhiloxStream& stream, float
 
 void EmulatedBackend::fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep,
                                      const Tensor& step) {
+  const FloatingPointScope scope;
   checks::fill_bernoulli(out, keep, step);
   PhiloxStream current = stream;
   current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);

@@ -60,6 +60,7 @@ std::int64_t chunk_of(std::int64_t elements) {
 }  // namespace
 
 void EmulatedBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) {
+  const FloatingPointScope scope;
   const checks::ReducePlan plan = checks::reduce(op, x, axis, out);
   const Tensor wide = widened(x);
   Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);

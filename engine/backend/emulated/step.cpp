@@ -97,6 +97,7 @@ void EmulatedBackend::write_step_state(const StepState& state, Tensor& step) {
 }
 
 void EmulatedBackend::run(const ScalarProgram& program, Tensor& step) {
+  const FloatingPointScope scope;
   checks::step_state("run", step);
   checks::scalar_program(program);
   StepState state = read_step_state(step);
@@ -105,12 +106,14 @@ void EmulatedBackend::run(const ScalarProgram& program, Tensor& step) {
 }
 
 void EmulatedBackend::fill_scale(const Tensor& step, Tensor& out) {
+  const FloatingPointScope scope;
   checks::step_state("fill_scale", step);
   checks::fill_scale(out);
   out.host<float>()[0] = canonicalize(static_cast<float>(read_step_state(step).scale));
 }
 
 void EmulatedBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) {
+  const FloatingPointScope scope;
   checks::step_state("unscale", step);
   checks::gradients("unscale", gradients);
   checks::optimizer_index("unscale", optimizer);
@@ -148,6 +151,7 @@ double EmulatedBackend::sum_of_squares(const Tensor& x) {
 }
 
 void EmulatedBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {
+  const FloatingPointScope scope;
   checks::step_state("global_norm", step);
   checks::gradients("global_norm", gradients);
   double sum = 0.0;
@@ -158,6 +162,7 @@ void EmulatedBackend::global_norm(std::span<const Tensor> gradients, Tensor& ste
 }
 
 void EmulatedBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) {
+  const FloatingPointScope scope;
   checks::step_state("clip_by_norm", step);
   checks::gradients("clip_by_norm", gradients);
   checks::max_norm(max_norm);
@@ -168,6 +173,7 @@ void EmulatedBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm,
 }
 
 void EmulatedBackend::clip_by_value(std::span<Tensor> gradients, float max_value) {
+  const FloatingPointScope scope;
   checks::gradients("clip_by_value", gradients);
   checks::max_value(max_value);
   for (const Tensor& gradient : gradients)

@@ -5,42 +5,34 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace fp16lab::engine {
+#include "numerics/floating_point_scope.hpp"
 
-/// What is wrong with this thread's floating-point environment, as a set of bits; 0 is the IEEE default.
-/// Flushing of subnormals (FTZ, DAZ) or a directed rounding would change results silently; libraries built
-/// with fast-math set them.
-std::uint32_t floating_point_faults() noexcept;
-/// Throws std::runtime_error that says what `faults` (not 0) means.
-[[noreturn]] void throw_floating_point_faults(std::uint32_t faults);
+namespace fp16lab::engine {
 
 class Workers {
  public:
-  /// std::invalid_argument unless threads >= 1; std::runtime_error if a worker flushes subnormals or does not
-  /// round to nearest.
+  /// std::invalid_argument unless threads >= 1.
   explicit Workers(int threads);
 
   int threads() const { return threads_; }
 
   /// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk), ... up to `count`, in any order, on any thread.
-  /// `body` must not throw. Pieces small enough not to pay for waking a thread should be one chunk. Every
-  /// worker checks its floating-point environment first; a fault throws after all have finished.
+  /// `body` must not throw. Pieces small enough not to pay for waking a thread should be one chunk. Every worker has
+  /// a FloatingPointScope, whatever the environment of the caller or of the thread.
   template <class Body>
   void for_each_chunk(std::int64_t count, std::int64_t chunk, const Body& body) const {
     const std::int64_t chunks = (count + chunk - 1) / chunk;
-    std::uint32_t faults = 0;
     if (threads_ == 1 || chunks <= 1) {
-      faults = floating_point_faults();
+      const FloatingPointScope scope;
       for (std::int64_t i = 0; i < chunks; ++i) body(i * chunk, std::min(count, (i + 1) * chunk));
-    } else {
-#pragma omp parallel num_threads(threads_) reduction(| : faults)
-      {
-        faults |= floating_point_faults();
-#pragma omp for schedule(static)
-        for (std::int64_t i = 0; i < chunks; ++i) body(i * chunk, std::min(count, (i + 1) * chunk));
-      }
+      return;
     }
-    if (faults != 0) throw_floating_point_faults(faults);
+#pragma omp parallel num_threads(threads_)
+    {
+      const FloatingPointScope scope;
+#pragma omp for schedule(static)
+      for (std::int64_t i = 0; i < chunks; ++i) body(i * chunk, std::min(count, (i + 1) * chunk));
+    }
   }
 
   /// The same for a pass over `count` elements: chunks of elementwise_chunk, or one chunk where sharing would not

@@ -15,7 +15,10 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __shared__ static thread_local
+// Two statements: kernels that are launched with dynamic shared memory must say FP16LAB_SHARED (instructions.hpp).
+#define __shared__                                            \
+  ::fp16lab::engine::on_host::note_uncounted_shared_memory(); \
+  static thread_local
 #define __launch_bounds__(...)
 
 namespace fp16lab::engine::on_host {

@@ -11,10 +11,8 @@
 #include <utility>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
-
+#include "engine/backend/cuda/on_host/block_memory.hpp"
+#include "engine/backend/cuda/on_host/host_machine.hpp"
 #include "engine/backend/cuda/on_host/stack_switch.hpp"
 
 namespace fp16lab::engine::on_host {
@@ -29,8 +27,6 @@ constexpr std::size_t stack_bytes = 1024 * 1024;  // red zones make frames large
 constexpr std::size_t stack_bytes = 128 * 1024;
 #endif
 constexpr std::uint32_t warp_size = 32;
-constexpr std::size_t max_shared_bytes = 227 * 1024;  // of compute capability 9.0 (CUDA C++ Programming Guide)
-constexpr int shared_poison = 0xa0;  // FP32 -2.7e-19, FP16 -0.0094: wrong, but no NaN that everything would show
 
 enum class Waiting : std::uint8_t { no, for_block, for_warp, done };
 
@@ -92,9 +88,21 @@ class Machine {
   }
 
   const Place& place() const { return place_; }
-  std::byte* shared() { return shared_; }
+  std::byte* shared() { return memory_.dynamic(); }
+  std::byte* static_shared(const void* declaration, std::size_t bytes, std::size_t alignment) {
+    std::byte* const address = memory_.declared(*launch_, declaration, bytes, alignment);
+    if (address == nullptr) fail(memory_.refusal());
+    return address;
+  }
+  void note_uncounted() const {
+    if (launch_->shared_bytes > 0)
+      fail("a plain __shared__ beside dynamic shared memory, which nobody can count; expected FP16LAB_SHARED");
+  }
   bool copies_at_once() const { return schedule_ == Schedule::warp_by_warp; }
   Schedule default_schedule = Schedule::ascending;
+  int multiprocessors = 4;
+  std::function<bool(const Launch&)> watcher;
+  bool (*replaced_opt_in)(std::size_t, std::size_t) = nullptr;
 
   void block_barrier() { wait(Waiting::for_block); }
 
@@ -142,7 +150,7 @@ class Machine {
       threads_[i].uncommitted.clear();
     }
     for (Warp& warp : warps_) warp.arrived = 0;
-    take_shared_memory(launch_->shared_bytes);
+    memory_.begin(launch_->shared_bytes);
 
     std::uint32_t left = count;
     while (left > 0) {
@@ -169,21 +177,6 @@ class Machine {
       for (std::uint32_t i = 0; i < count; ++i)
         if (threads_[i].waiting == Waiting::for_block) threads_[i].waiting = Waiting::no;
     }
-  }
-
-  void take_shared_memory(std::size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(shared_storage_.data(), shared_storage_.size());
-#endif
-    if (shared_storage_.size() < bytes + 128) shared_storage_.resize(bytes + 128);
-    const auto address = reinterpret_cast<std::uintptr_t>(shared_storage_.data());
-    shared_ = shared_storage_.data() + (128 - address % 128) % 128;
-    std::memset(shared_, shared_poison, bytes);
-#if defined(__SANITIZE_ADDRESS__)
-    const std::byte* const behind = shared_ + bytes;
-    const std::byte* const end = shared_storage_.data() + shared_storage_.size();
-    ASAN_POISON_MEMORY_REGION(behind, static_cast<std::size_t>(end - behind));
-#endif
   }
 
   /// Of threads that wait too: their stacks are unwound.
@@ -313,8 +306,7 @@ class Machine {
   Place place_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<std::byte> shared_storage_;
-  std::byte* shared_ = nullptr;
+  BlockMemory memory_;
   fiber caller_;  // the scheduler, while a thread runs
   Stack scheduler_stack_;
   std::exception_ptr failure_;
@@ -338,23 +330,28 @@ void perform(const DelayedCopy& copy) {
 const Place& place() { return machine().place(); }
 int lane_of_thread() { return static_cast<int>(machine().place().thread.x % warp_size); }
 
-void execute(const Launch& launch, Schedule schedule, const std::function<void()>& thread_body) {
+void execute(const Launch& asked, Schedule schedule, const std::function<void()>& thread_body) {
+  Launch launch = asked;
+  if (machine().replaced_opt_in != nullptr) launch.opts_in = machine().replaced_opt_in;
   if (launch.threads == 0 || launch.threads > 1024)
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.threads) +
                            " threads in a block; from 1 to 1024 are possible");
-  if (launch.shared_bytes > max_shared_bytes)
+  if (const char* const refusal = refusal_of_shared_memory(launch, 0))
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.shared_bytes) +
-                           " bytes of dynamic shared memory; a block of sm_90 may have " +
-                           std::to_string(max_shared_bytes));
+                           " bytes of dynamic shared memory; " + refusal);
   if (launch.y > 65535 || launch.z > 65535)
     throw std::logic_error(std::string("kernel ") + launch.name + ": a grid of (" + std::to_string(launch.x) + ", " +
                            std::to_string(launch.y) + ", " + std::to_string(launch.z) +
                            ") blocks; y and z reach to 65535");
-  machine().execute(launch, schedule, thread_body);
+  if (!machine().watcher || machine().watcher(launch)) machine().execute(launch, schedule, thread_body);
 }
 
 void set_schedule(Schedule schedule) { machine().default_schedule = schedule; }
 Schedule current_schedule() { return machine().default_schedule; }
+void set_multiprocessors(int count) { machine().multiprocessors = count; }
+int multiprocessors() { return machine().multiprocessors; }
+void watch_launches(std::function<bool(const Launch&)> watcher) { machine().watcher = std::move(watcher); }
+void replace_opt_in(bool (*opts_in)(std::size_t, std::size_t)) { machine().replaced_opt_in = opts_in; }
 
 void block_barrier() { machine().block_barrier(); }
 void warp_barrier(std::uint32_t mask) { machine().meet(mask, nullptr, 0, nullptr); }
@@ -367,6 +364,10 @@ void warp_compute(const void* value, std::size_t bytes, WarpFunction compute, vo
   std::memcpy(result, results + static_cast<std::size_t>(lane_of_thread()) * warp_lane_bytes, result_bytes);
 }
 std::byte* dynamic_shared_memory() { return machine().shared(); }
+std::byte* static_shared_memory(const void* declaration, std::size_t bytes, std::size_t alignment) {
+  return machine().static_shared(declaration, bytes, alignment);
+}
+void note_uncounted_shared_memory() { machine().note_uncounted(); }
 
 void require_alignment(const void* address, std::size_t bytes) {
   const auto misplaced = reinterpret_cast<std::uintptr_t>(address) % bytes;

@@ -27,9 +27,13 @@ int lane_of_thread();
 
 struct Launch {
   const char* name = "";
+  const void* kernel = nullptr;
   std::uint32_t x = 1, y = 1, z = 1;
   std::uint32_t threads = 1;
   std::size_t shared_bytes = 0;
+  /// Is the kernel told beforehand (cudaFuncSetAttribute) that a block has so many bytes of static and of dynamic shared
+  /// memory? Null: never. Without it 48 KiB of both together are all that a block may have.
+  bool (*opts_in)(std::size_t static_bytes, std::size_t dynamic_bytes) = nullptr;
 };
 
 enum class Schedule : std::uint8_t {
@@ -48,6 +52,12 @@ void execute(const Launch& launch, Schedule schedule, const std::function<void()
 
 /// How the launches of this thread of the host are ordered from now on.
 void set_schedule(Schedule schedule);
+/// How many multiprocessors the devices say that they have, which this thread of the host opens from now on. 4 at first, so
+/// that small products are cut into tiles of every size.
+void set_multiprocessors(int count);
+int multiprocessors();
+/// Called before every launch of this thread that is executed now; false: the launch is left out. Empty: nobody watches.
+void watch_launches(std::function<bool(const Launch& launch)> watcher);
 
 // ---- what running threads call ----
 void block_barrier();
@@ -67,6 +77,11 @@ void warp_compute(const void* value, std::size_t bytes, WarpFunction compute, vo
 void require_alignment(const void* address, std::size_t bytes);
 /// The block's dynamic shared memory, 128-byte aligned; filled with a0 bytes when the block begins.
 std::byte* dynamic_shared_memory();
+/// The block's memory of one declaration of FP16LAB_SHARED (instructions.hpp), which `declaration` identifies; filled with
+/// a0 bytes when the first thread of the block comes to it. std::logic_error where it makes a launch one that CUDA refuses.
+std::byte* static_shared_memory(const void* declaration, std::size_t bytes, std::size_t alignment);
+/// Before a declaration whose bytes nobody counts: std::logic_error in a kernel that is launched with dynamic shared memory.
+void note_uncounted_shared_memory();
 
 /// A copy that is only seen after a wait, as cp.async may be late; under Schedule::warp_by_warp it is early. Groups as in
 /// PTX.

@@ -2,6 +2,7 @@
 // tests, and for rehearsing what a GPU is to do; slow, and no evidence about any GPU.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "engine/backend/backend.hpp"
@@ -18,6 +19,8 @@ namespace fp16lab::engine::on_host {
 std::unique_ptr<Backend> make_cuda_backend_on_host(const CudaOptions& options = {},
                                                    Schedule schedule = Schedule::ascending,
                                                    const ProductLibraryFactory& make_library = {});
+/// Launches of this thread of the host opt in to shared memory by this rule from now on; null: by their own (Launch::opts_in).
+void replace_opt_in(bool (*opts_in)(std::size_t static_bytes, std::size_t dynamic_bytes));
 /// Memory that tensors of that back end may lie in: host memory that says it is not, and that begins as garbage.
 std::unique_ptr<MemoryResource> make_pretended_device_memory();
 

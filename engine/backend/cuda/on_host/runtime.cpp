@@ -5,8 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,6 +33,40 @@ std::byte* allocate_poisoned(std::size_t bytes) noexcept {
   return static_cast<std::byte*>(address);
 }
 void free_poisoned(std::byte* address) noexcept { ::operator delete(address, std::align_val_t{256}); }
+
+/// Whose memory is whose: a device must not be given that of another one. Memory of no device at all is not in it.
+class Ownership {
+ public:
+  void take(const std::byte* address, std::size_t bytes, int ordinal) {
+    const std::lock_guard lock(mutex_);
+    blocks_[address] = {address + bytes, ordinal};
+  }
+  void give_back(const std::byte* address) {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(address);
+  }
+  void require(const std::byte* address, int ordinal) {
+    const std::lock_guard lock(mutex_);
+    auto block = blocks_.upper_bound(address);
+    if (block == blocks_.begin()) return;
+    const auto [end, owner] = (--block)->second;
+    if (address < end && owner != ordinal)
+      throw std::logic_error("the host machine: device " + std::to_string(ordinal) +
+                             " was given memory of device " + std::to_string(owner));
+  }
+
+ private:
+  struct Block {
+    const std::byte* end;
+    int ordinal;
+  };
+  std::mutex mutex_;
+  std::map<const std::byte*, Block> blocks_;
+};
+Ownership& ownership() {
+  static Ownership instance;
+  return instance;
+}
 
 class PretendedDeviceMemory final : public MemoryResource {
  public:
@@ -66,27 +103,39 @@ Runtime::Runtime(int ordinal) : state_(std::make_unique<State>()) {
                     .capability_major = 9,
                     .capability_minor = 0,
                     .memory_bytes = std::size_t{1} << 34,
-                    .multiprocessors = 4};
+                    .multiprocessors = multiprocessors()};
 }
 Runtime::~Runtime() = default;
 
 const CudaDevice& Runtime::device() const { return state_->device; }
 std::size_t Runtime::free_bytes() const { return state_->device.memory_bytes; }
-std::byte* Runtime::allocate(std::size_t bytes) noexcept { return allocate_poisoned(bytes); }
-void Runtime::deallocate(std::byte* address) noexcept { free_poisoned(address); }
+std::byte* Runtime::allocate(int ordinal, std::size_t bytes) noexcept {
+  std::byte* const address = allocate_poisoned(bytes);
+  if (address != nullptr) ownership().take(address, bytes, ordinal);
+  return address;
+}
+void Runtime::deallocate(int /*ordinal*/, std::byte* address) noexcept {
+  ownership().give_back(address);
+  free_poisoned(address);
+}
 
 void Runtime::copy_to_device(std::byte* device, const std::byte* host, std::size_t bytes) {
   state_->require_waiting("a copy from the host");
+  ownership().require(device, state_->device.ordinal);
   std::memcpy(device, host, bytes);
 }
 void Runtime::copy_to_host(std::byte* host, const std::byte* device, std::size_t bytes) {
   state_->require_waiting("a copy to the host");
+  ownership().require(device, state_->device.ordinal);
   std::memcpy(host, device, bytes);
 }
 void Runtime::copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes) {
+  ownership().require(to, state_->device.ordinal);
+  ownership().require(from, state_->device.ordinal);
   state_->perform([=] { std::memmove(to, from, bytes); });
 }
 void Runtime::set_bytes(std::byte* device, unsigned char value, std::size_t bytes) {
+  ownership().require(device, state_->device.ordinal);
   state_->perform([=] { std::memset(device, value, bytes); });
 }
 void Runtime::synchronize() { state_->require_waiting("synchronize"); }
@@ -107,6 +156,7 @@ void Runtime::mark(int moment) { state_->marks[moment] = std::chrono::steady_clo
 double Runtime::milliseconds_between_marks() {
   return std::chrono::duration<double, std::milli>(state_->marks[1] - state_->marks[0]).count();
 }
+void Runtime::make_current() const {}
 void* Runtime::stream() const { return nullptr; }
 
 void execute_or_record(Runtime& runtime, const Launch& launch, std::function<void()> thread_body) {

@@ -1,0 +1,40 @@
+// Products and convolutions that together are cut into every tile that the planner (engine/backend/cuda/product_plan.hpp)
+// can choose on a device of so many multiprocessors. Which tile a product takes depends on its extents and on the device,
+// so the extents are asked of the planner: fixed ones that take the large tile on one card take the small one on another.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/cuda/product_plan.hpp"
+#include "experiments/device_acceptance/verb_cases.hpp"
+
+namespace fp16lab::experiments::acceptance {
+
+/// C (m x n) = op(A) op(B), all transpositions of it: each has a kernel of its own.
+struct TiledProduct {
+  DType dtype = DType::f16;
+  engine::tile::Size size{};  ///< of tile::mma_shapes; FP32: of tile::fma_shapes
+  std::int64_t m = 0, n = 0;
+};
+/// For every operand type and every size that the planner can choose, the smallest one, nearly square.
+std::vector<TiledProduct> tiled_products(int multiprocessors);
+
+enum class ConvolutionPass : std::uint8_t { forward, input_gradient, weight_gradient };
+
+struct TiledConvolution {
+  DType dtype = DType::f16;
+  engine::tile::Size size{};  ///< of tile::gather_shapes; FP32: of tile::fma_shapes
+  ConvolutionPass pass{};
+  engine::Layout layout{};
+  std::int64_t kernel = 3;  ///< 3 x 3 with a padding of 1, or 1 x 1
+  std::int64_t images = 2, channels = 8, height = 4, width = 9, filters = 8;
+};
+/// The same for every kernel of the convolutions: three passes in two layouts, and the input gradient of a single tap.
+std::vector<TiledConvolution> tiled_convolutions(int multiprocessors);
+
+/// All of them as cases, products with each of these lengths of k. A case's verb names the tile: "gemm f16, 128x256 tiles".
+std::vector<VerbCase> tile_cases(int multiprocessors, const std::vector<std::int64_t>& product_depths);
+
+}  // namespace fp16lab::experiments::acceptance

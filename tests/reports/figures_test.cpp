@@ -1,0 +1,150 @@
+// reports/: what figures say in words: labels, titles that fit, curves that lie on one another, what a picture leaves out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "numerics/bits.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "reports/figure_style.hpp"
+#include "reports/report.hpp"
+#include "reports/text_fit.hpp"
+#include "tests/reports/report_fixture.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// ---- words that fit ---------------------------------------------------------------------------
+
+TEST(TextFit, BreaksAtSpacesAndKeepsEveryWord) {
+  EXPECT_THAT(wrapped("", 100, 12), ElementsAre(""));
+  EXPECT_THAT(wrapped("one two", 1000, 12), ElementsAre("one two"));
+  const std::string text =
+      "Training loss, a workload of many words: mean over seeds, band from lowest to highest seed";
+  for (const double pixels : {120.0, 200.0, 400.0}) {
+    std::string joined;
+    for (const std::string& line : wrapped(text, pixels, 14)) {
+      EXPECT_LE(text_width(line, 14), pixels) << line;
+      joined += (joined.empty() ? "" : " ") + line;
+    }
+    EXPECT_EQ(joined, text);
+  }
+  for (const std::string& line : wrapped(std::string(200, 'w'), 100, 12))
+    EXPECT_LE(text_width(line, 12), 100);
+}
+
+TEST(TextFit, ShortensFromTheFrontAndNeverInsideACharacter) {
+  EXPECT_EQ(shortened("fc1.weight", 500, 12), "fc1.weight");
+  const std::string end = shortened("encoder.layers.11.self_attention.weight", 120, 12);
+  EXPECT_THAT(end, AllOf(::testing::StartsWith("…"), ::testing::EndsWith(".weight")));
+  EXPECT_LE(text_width(end, 12), 120);
+  EXPECT_EQ(shortened("2⁻¹³", 1, 12), "…");
+}
+
+// ---- what configurations are called -----------------------------------------------------------
+
+TEST_F(Reports, LabelsBeginWithTheUsersNameAndSayTheDialect) {
+  std::vector<std::filesystem::path> folders;
+  const auto add = [&](const std::string& name, const std::string& amp, const std::string& policy) {
+    Manifest manifest;
+    manifest.name = name;
+    manifest.config = "[amp]\n" + amp + "\n[scaler]\npolicy = \"" + policy + "\"\n[model]\nname = \"m\"\n";
+    RunWriter writer(folder / std::to_string(folders.size()), manifest);
+    writer.append(StepRow{.step = 1, .loss = 1});
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  };
+  add("fp32", "level = \"O0\"", "none");
+  add("as written", "level = \"O2\"\ndialect = \"paddle\"", "paddle");
+  add("", "level = \"O1\"\ndialect = \"mindspore\"", "none");
+  add("torch's", "level = \"O1\"\ndialect = \"torch\"", "torch");
+  std::vector<std::string> labels;
+  const RunSet set = load_runs(folders);
+  for (const Configuration& configuration : set.workloads.at(0).configurations)
+    labels.push_back(configuration.label);
+  EXPECT_THAT(labels, ElementsAre("FP32", "FP16 mindspore O1 no scaling", "as written: FP16 paddle O2 paddle",
+                                  "torch's: FP16 torch"));
+}
+
+// ---- curves that coincide, pictures that leave something out -----------------------------------
+
+TEST(Coinciding, GroupsWhatIsTheSame) {
+  const std::vector<int> values{1, 2, 1, 3, 2, 1};
+  const auto groups =
+      coinciding(values.size(), [&](std::size_t a, std::size_t b) { return values[a] == values[b]; });
+  EXPECT_THAT(groups, ElementsAre(ElementsAre(0, 2, 5), ElementsAre(1, 4)));
+  EXPECT_EQ(coinciding_words(groups, {"a", "b", "c", "d", "e", "f"}), "Coincide: a = c = f; b = e.");
+  EXPECT_EQ(coinciding_words({}, {}), "");
+}
+
+/// Runs of one network whose scales follow `scales` by turns, one a policy.
+std::vector<std::filesystem::path> write_policies(const std::filesystem::path& root,
+                                                  const std::vector<std::string>& policies,
+                                                  const std::vector<std::vector<double>>& scales) {
+  std::vector<std::filesystem::path> folders;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    Manifest manifest;
+    manifest.config =
+        "[model]\nname = \"net\"\n[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" + policies[i] + "\"\n";
+    RunWriter writer(root / policies[i], manifest);
+    const std::vector<double>& own = scales[i % scales.size()];
+    for (std::uint64_t step = 1; step <= 12; ++step) {
+      const double scale = own[(step - 1) * own.size() / 12];
+      writer.append(StepRow{.step = step,
+                            .loss = 1.0 / static_cast<double>(step) + 0.125 * static_cast<double>(own.size()),
+                            .loss_scale = scale});
+      if (step % 4 != 0) continue;
+      HistogramRow row{
+          .step = step, .tensor = "fc1.weight", .kind = "weight", .dtype = DType::f16, .loss_scale = scale};
+      for (const float value : {1.0f, 0x1p-20f, 0x1p-30f}) {
+        row.before.count(bits_of(value));
+        row.after.count(bits_of(value > 0x1p-25f ? value : 0.0f));
+      }
+      writer.append(row);
+    }
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  }
+  return folders;
+}
+
+TEST_F(Reports, FiguresSayWhichCurvesCoincide) {
+  const std::vector<std::filesystem::path> folders =
+      write_policies(folder / "runs", {"torch", "flax", "jmp"}, {{8, 4}, {8, 4}, {2, 4, 8}});
+  write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"});
+  const std::string scale = read_file(folder / "out/figures/loss-scale-net.gp");
+  EXPECT_THAT(scale, HasSubstr("Coincide: FP16 flax = FP16 torch."));
+  EXPECT_THAT(scale, AllOf(HasSubstr("title \"FP16 flax = 1 other\""), HasSubstr("title \"FP16 jmp\""),
+                           Not(HasSubstr("title \"FP16 torch\""))));
+  EXPECT_THAT(read_file(folder / "out/figures/loss-net.gp"), HasSubstr("Coincide: FP16 flax = FP16 torch."));
+}
+
+TEST_F(Reports, TheHeatMapShowsEveryConfigurationOrSaysWhichOnesItLeavesOut) {
+  std::vector<std::string> policies;
+  for (int i = 1; i <= 15; ++i) policies.push_back("p" + std::to_string(100 + i));
+  std::vector<std::filesystem::path> folders = write_policies(folder / "runs", policies, {{8}});
+  write_report(std::span(folders).first(5), folder / "few", {.gnuplot = "no-such-gnuplot"});
+  const std::string few = read_file(folder / "few/figures/underflow-over-steps-net.gp");
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_THAT(few, HasSubstr("{/:Bold FP16 " + policies[i] + "}"));
+  EXPECT_THAT(few, Not(HasSubstr("Left out")));
+  write_report(folders, folder / "many", {.gnuplot = "no-such-gnuplot"});
+  const std::string many = read_file(folder / "many/figures/underflow-over-steps-net.gp");
+  EXPECT_THAT(many, HasSubstr("Left out for room: FP16 p113, FP16 p114, FP16 p115."));
+}
+
+TEST_F(Reports, TimeIsAgainstFp32WhichIsInTheTable) {
+  const std::string html = read_file(
+      write_report(write_synthetic_grid(folder / "runs"), folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  const std::string overview = html.substr(html.find("<section id=\"overview\">"));
+  // 0.03 seconds a step in FP32, 0.11 otherwise, in both workloads.
+  EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32<"), HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));
+  EXPECT_THAT(overview, ::testing::ContainsRegex("<tr class=\"reference\"><td class=\"text\">FP32</td>"));
+}
+
+}  // namespace
+}  // namespace fp16lab::reports
