@@ -378,7 +378,7 @@ TEST_F(Hist, ARunThatLostRowsSaysSo) {
 
 TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
   ASSERT_EQ(train("run", {"--set", "train.steps=4", "--set", "scaler.policy=fixed", "--set",
-                          "scaler.initial_scale=0.25"})
+                          "scaler.initial_scale=0.00006103515625"})
                 .exit_code,
             0);
   // What was zero only behind the cast, of all rows.
@@ -398,7 +398,7 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
   EXPECT_THAT(table.out, HasSubstr("Recorded over all " + std::to_string(steps.size()) +
                                    " recorded steps: the casts to FP16 rounded " + std::to_string(underflow) +
                                    " of " + std::to_string(values) + " finite non-zero values to zero ("));
-  EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-2: "));
+  EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
   const std::string note =
       "note: recorded behind rounding: what a cast had flushed to zero at the recorded scale";
   EXPECT_THAT(table.err, HasSubstr(note));
