@@ -72,15 +72,20 @@ std::string first_steps(const FixedScaleReplay& replay) {
                      replay.first_unknown, why);
 }
 
-/// What to take instead.
+/// What to take for the run, as far as it is known.
 std::string advice(const FixedScaleReplay& replay) {
   const std::optional<int>&sure = replay.highest, &likely = replay.highest_not_certain;
-  std::string text = sure ? fmt::format(
-                                "For the run take 2^{}, the largest scale at which surely none "
-                                "overflows (without head-room)",
-                                *sure)
-                          : fmt::format("No scale down to 2^{} is surely without one", lowest_fixed_exponent);
-  if (likely && likely != sure)
+  if (!likely) return fmt::format("No scale down to 2^{} is without one.", lowest_fixed_exponent);
+  std::string text = fmt::format("For the run take 2^{}", *replay.for_run());
+  if (sure)
+    text += ", the largest scale at which surely none overflows (without head-room)";
+  else if (*likely < replay.log2_scale)
+    text += ", the largest scale at which no step certainly overflows (without head-room)";
+  else
+    text += ": no step certainly overflows there";
+  if (!sure)
+    text += fmt::format("; no scale down to 2^{} is surely without one", lowest_fixed_exponent);
+  else if (likely != sure)
     text += fmt::format("; 2^{} is the largest at which none certainly does", *likely);
   return text + '.';
 }

@@ -28,8 +28,8 @@ struct FixedScaleReplay {
   bool rows_missing = false;  ///< the folder lacks rows that its run wrote
 
   bool holds() const { return overflows + unknown == 0; }
-  /// For the whole run, where some scale is surely right.
-  std::optional<int> for_run() const { return holds() ? std::optional(log2_scale) : highest; }
+  /// What to take for the whole run: a scale that is surely right, else one that is not certainly wrong.
+  std::optional<int> for_run() const { return highest ? highest : highest_not_certain; }
 };
 
 inline constexpr int lowest_fixed_exponent = -24;

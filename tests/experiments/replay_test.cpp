@@ -381,8 +381,8 @@ TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
   EXPECT_THAT(
       sentence(replay),
       HasSubstr("may overflow in 1 (the first is step 2: it held Inf or NaN at its own scale, so it is not "
-                "known). No scale down to 2^-24 is surely without one; 2^-1 is the largest at which none "
-                "certainly does."));
+                "known). For the run take 2^-1: no step certainly overflows there; no scale down to 2^-24 "
+                "is surely without one."));
   // A certain step is told apart from one that is not known.
   std::filesystem::remove_all(folder());
   MadeStep odd = weights({infinity});
@@ -395,8 +395,17 @@ TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
   EXPECT_THAT(
       sentence(mixed),
       HasSubstr("at 2^12 gradients overflow in 1 and may in 1 (the first certain one is step 3; step 1 held "
-                "Inf or NaN at its own scale, so it is not known). No scale"));
-  EXPECT_THAT(sentence(mixed), HasSubstr("2^10 is the largest at which none certainly does."));
+                "Inf or NaN at its own scale, so it is not known). For the run take 2^10, the largest "
+                "scale at which no step certainly overflows (without head-room); no scale down to 2^-24 is "
+                "surely without one."));
+  EXPECT_EQ(mixed.for_run(), 10);
+  // Nothing to take: the model's own NaN, which no scale cures.
+  std::filesystem::remove_all(folder());
+  make_run(folder(), {weights({std::nan("")})});
+  EXPECT_THAT(
+      sentence(replay_fixed_scale(RecordedRun(folder()), 3)),
+      HasSubstr("over the one recorded step: at 2^3 gradients overflow in 1 (the first is step 1). No scale "
+                "down to 2^-24 is without one."));
 }
 
 }  // namespace
