@@ -361,7 +361,8 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   show(command, tensors, subject, question, suggestions, additions);
   if (command.json) return;
   const bool selected = !command.include.empty() || !command.exclude.empty();
-  fmt::print("{}{}", pooled_sentence(all, selected), replay ? sentence(*replay) + '\n' : "");
+  fmt::print("{}{}", pooled_sentence(all, selected),
+             replay ? sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n") : "");
 }
 
 Json shape_json(const std::vector<std::uint64_t>& shape) {

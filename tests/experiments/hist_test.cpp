@@ -406,8 +406,9 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
   const json all = hist({path("run")}).at("all_steps");
   EXPECT_EQ(all.at("steps"), steps.size());
   EXPECT_EQ(all.at("casts")[0].at("underflow"), underflow);
-  EXPECT_THAT(fp16lab({"hist", path("run"), "--include", "fc1"}).out,
-              HasSubstr(", of the tensors shown: the"));
+  EXPECT_THAT(
+      fp16lab({"hist", path("run"), "--include", "fc1"}).out,
+      ::testing::AllOf(HasSubstr(", of the tensors shown: the"), HasSubstr(" This is of all tensors.\n")));
 }
 
 /// A line of histograms.jsonl as its own tensor carried it.
