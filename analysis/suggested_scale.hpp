@@ -13,8 +13,8 @@ struct ScaleTargets {
   int headroom_bits =
       max_headroom_bits;    ///< gradients may still grow by 2^headroom_bits before one overflows
   double lost_rate = 1e-3;  ///< of the finite non-zero gradients of all tensors together, strictly below
-  /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding to it may change anyway. The same
-  /// for all formats, so that they can be compared.
+  /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding to it may change anyway.
+  /// The same for all formats, so that they can be compared.
   double lost_l1 = 0x1p-11;
 };
 
@@ -32,8 +32,8 @@ struct SuggestedScale {
   std::optional<int> suggested;
   /// `suggested` is the last scale that was looked at: a larger one may fit as well.
   bool at_edge = false;
-  /// The answers and why, in plain words, a few sentences, the first of which says what they are of: a step, or only some
-  /// of the values.
+  /// The answers and why, in plain words, a few sentences. The first says what they are of, if that is one step of a
+  /// run or only some of the values.
   std::string reasoning;
 
   /// Is there a scale with head-room that loses few values?
