@@ -29,6 +29,11 @@ std::string percent(double lower_rate, double upper_rate) {
 }
 std::string percent(const RateInterval& rate) { return percent(rate.lower, rate.upper); }
 std::string percent(const MassInterval& share) { return percent(share.lower, share.upper); }
+/// "-" where there is nothing to be a part of.
+template <class Interval>
+std::string percent(bool any, const Interval& share) {
+  return any ? percent(share) : "-";
+}
 
 std::string scale_name(double scale) {
   const int k = std::ilogb(scale);
@@ -58,15 +63,27 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
 // ---- table ------------------------------------------------------------------------------------------------------
 
 /// "2^4 .. 2^18": from where little of L1 is lost to where head-room ends.
-std::string fitting_scales(const SuggestedScale& suggestion) {
-  const auto name = [](const std::optional<int>& k) {
-    return k ? fmt::format("2^{}", *k) : std::string("none");
-  };
-  if (suggestion.smallest_sufficient_l1 && suggestion.largest_safe &&
-      *suggestion.smallest_sufficient_l1 > *suggestion.largest_safe)
-    return fmt::format("none ({} > {})", name(suggestion.smallest_sufficient_l1),
-                       name(suggestion.largest_safe));
-  return name(suggestion.smallest_sufficient_l1) + " .. " + name(suggestion.largest_safe);
+std::string fitting_scales(const ScaledHistograms& gradients, DType format) {
+  const RangeCounts counts = gradients.at_scale(range_of(format), 1.0);
+  const bool odd = counts.infinite + counts.nan > 0;
+  if (gradients.empty()) return odd ? "unknown" : "any";
+  const SuggestedScale suggestion = suggest_scale(gradients, format);
+  const std::optional<int>&least = suggestion.smallest_sufficient_l1, &largest = suggestion.largest_safe;
+  std::string text;
+  if (!largest)
+    text = fmt::format("none: even 2^{} leaves less head-room", min_log2_scale);
+  else if (!least)
+    text = fmt::format("none: even 2^{} loses more", max_log2_scale);
+  else if (*least > *largest)
+    text = fmt::format("none: it takes 2^{} to lose little, 2^{} to have head-room", *least, *largest);
+  else
+    text = fmt::format("2^{} .. 2^{}", *least, *largest);
+  return odd ? text + " (by its finite values)" : text;
+}
+
+/// " (step 40 alone)" where all is of one step of a run.
+std::string step_alone(const RangeReport& report) {
+  return report.step() ? fmt::format(" (step {} alone)", *report.step()) : "";
 }
 
 /// The largest number of 6 decimals that is not above the bound.
@@ -99,9 +116,10 @@ void print_counts(std::ostream& out, const RangeReport& report, const RangeView&
   for_each_row(report, [&](const std::string& name, const ScaledHistograms& gradients) {
     const RangeCounts counts = gradients.at_scale(range_of(view.format), view.scale);
     const ZoneRates rates = rates_of(counts);
+    const bool any = !gradients.empty();
     out << fmt::format("{:<{}}  {:>13} {:>7}  {:>11} {:>11} {:>11} {:>11}", name, width, counts.total,
-                       percent(rates.zero), percent(rates.lost), percent(rates.subnormal),
-                       percent(rates.normal), percent(rates.overflow));
+                       percent(rates.zero), percent(any, rates.lost), percent(any, rates.subnormal),
+                       percent(any, rates.normal), percent(any, rates.overflow));
     if (!view.scale) out << "  " << scale_names(gradients.recorded_scales());
     if (counts.infinite + counts.nan > 0)
       out << fmt::format("  ({} Inf, {} NaN)", counts.infinite, counts.nan);
@@ -115,15 +133,23 @@ void print_masses(std::ostream& out, const RangeReport& report, const RangeView&
       "\nBy magnitude: percent of L1 and of the sum of squares{}; the cosine to what {} keeps\n",
       report.merged().exact_zones(range, view.scale) ? "" : ", as bounds", format_title(view.format));
   out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", "tensor", width, "lost L1",
-                     "lost squares", "subnormal L1", "overflow L1", "cosine >=", "scales that fit");
+                     "lost squares", "subnormal L1", "overflow L1",
+                     "cosine >=", "scales that fit" + step_alone(report));
   for_each_row(report, [&](const std::string& name, const ScaledHistograms& gradients) {
     const ZoneMass mass = gradients.mass_at(range, view.scale);
+    const bool any = !gradients.empty();
     out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", name, width,
-                       percent(mass.l1.lost.share()), percent(mass.l2_squared.lost.share()),
-                       percent(mass.l1.subnormal.share()), percent(mass.l1.overflow.share()),
+                       percent(any, mass.l1.lost.share()), percent(any, mass.l2_squared.lost.share()),
+                       percent(any, mass.l1.subnormal.share()), percent(any, mass.l1.overflow.share()),
                        cosine_text(gradients.cosine_at(range, view.scale)),
-                       fitting_scales(suggest_scale(gradients, view.format)));
+                       fitting_scales(gradients, view.format));
   });
+  const ScaleTargets targets;
+  out << fmt::format(
+      "Scales that fit lose less than {:.2g} % of L1 (2^-11, half a unit in the last place of FP16) and "
+      "leave "
+      "{} bits of head-room.\n",
+      100 * targets.lost_l1, targets.headroom_bits);
 }
 
 double share(double part, double total) { return total == 0 ? 0 : part / total; }
@@ -135,7 +161,9 @@ ExactMass total_of(const std::array<ExactMass, 4>& zones) {
 }
 
 void print_exact(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
-  out << "\nExactly, value by value: percent of the values, of L1 and of the sum of squares\n";
+  out << "\nExactly, value by value: what is lost in percent of the values, of L1 and of the sum of squares, "
+         "what "
+         "overflows in\npercent of the values, and L1 and L2 themselves\n";
   out << fmt::format("{:<{}}  {:>13} {:>13} {:>13} {:>13} {:>13} {:>13}\n", "tensor", width, "lost",
                      "lost L1", "lost squares", "overflow", "L1", "L2");
   for (const std::string& name : report.tensors()) {
@@ -224,7 +252,7 @@ Json casts_json(const RangeReport& report, const std::string* tensor) {
 }
 
 Json tensor_json(const std::string& name, const ScaledHistograms& gradients, const RangeView& view,
-                 Json casts) {
+                 const std::optional<std::uint64_t>& step, Json casts) {
   const FormatRange range = range_of(view.format);
   const RangeCounts counts = gradients.at_scale(range, view.scale);
   Json json = {{"tensor", name},
@@ -251,7 +279,7 @@ Json tensor_json(const std::string& name, const ScaledHistograms& gradients, con
     points.push_back(std::move(entry));
   }
   json["what_if"] = std::move(points);
-  json["suggestion"] = suggestion_json(suggest_scale(gradients, view.format));
+  json["suggestion"] = suggestion_json(suggest_scale(gradients, view.format, {}, step));
   return json;
 }
 
@@ -271,17 +299,21 @@ void print_formats(std::ostream& out, const RangeReport& report, std::span<const
   out << fmt::format("All tensors at {}, by format: percent of the finite non-zero values, and of L1\n",
                      at_scale_text(views.front().scale));
   out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", "format", "rounds to 0",
-                     "subnormal", "normal", "overflow", "lost L1", "cosine >=", "suggested scale");
+                     "subnormal", "normal", "overflow", "lost L1",
+                     "cosine >=", "suggested scale" + step_alone(report));
+  const bool any = !report.merged().empty();
   for (std::size_t i = 0; i < views.size(); ++i) {
     const FormatRange range = range_of(views[i].format);
     const ZoneRates rates = rates_of(report.merged().at_scale(range, views[i].scale));
     const std::optional<int>& suggested = suggestions[i].suggested;
-    out << fmt::format(
-        "{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", format_title(views[i].format),
-        percent(rates.lost), percent(rates.subnormal), percent(rates.normal), percent(rates.overflow),
-        percent(report.merged().mass_at(range, views[i].scale).l1.lost.share()),
-        cosine_text(report.merged().cosine_at(range, views[i].scale)),
-        suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "") : "none");
+    out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n",
+                       format_title(views[i].format), percent(any, rates.lost), percent(any, rates.subnormal),
+                       percent(any, rates.normal), percent(any, rates.overflow),
+                       percent(any, report.merged().mass_at(range, views[i].scale).l1.lost.share()),
+                       cosine_text(report.merged().cosine_at(range, views[i].scale)),
+                       suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "")
+                       : any     ? "none"
+                                 : "unknown");
   }
   out << '\n';
 }
@@ -290,8 +322,14 @@ void print_casts(std::ostream& out, const RangeReport& report) {
   if (report.casts().empty()) return;
   std::size_t width = name_width(report);
   for (const RecordedCast& cast : report.casts()) width = std::max(width, cast.tensor.size());
-  out << "\nThe casts as they were recorded: of the finite non-zero values, those that became zero, and Inf "
-         "or NaN\n";
+  const std::vector<double> scales(report.cast_scales().begin(), report.cast_scales().end());
+  out << fmt::format(
+      "\nThe casts{} as they were recorded, at {}: of the finite non-zero values, those that became zero, "
+      "and "
+      "Inf or NaN\n",
+      report.step() ? fmt::format(" of step {}", *report.step()) : "",
+      scales.size() == 1 ? fmt::format("loss scale {}", scale_name(scales.front()))
+                         : fmt::format("loss scales {}", scale_names(scales)));
   out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", "tensor", width, "format", "values",
                      "rounded to 0", "overflowed");
   const auto row = [&](const RecordedCast& cast) {
@@ -307,14 +345,15 @@ void write_json(std::ostream& out, const RangeReport& report, const RangeView& v
   Json tensors = Json::array(), exact = Json::array();
   for (const std::string& name : report.tensors()) {
     const ScaledHistograms& gradients = report.tensor(name);
-    tensors.push_back(tensor_json(name, gradients, view, casts_json(report, &name)));
+    tensors.push_back(tensor_json(name, gradients, view, report.step(), casts_json(report, &name)));
     if (view.exact_mass && gradients.exact_zones(range_of(view.format), view.scale))
       exact.push_back(exact_json(name, gradients, view));
   }
   Json json = {{"format", name_of(view.format)},
                {"scale", view.scale ? Json(*view.scale) : Json(nullptr)},
                {"tensors", std::move(tensors)},
-               {"merged", tensor_json("all tensors", report.merged(), view, casts_json(report, nullptr))},
+               {"merged", tensor_json("all tensors", report.merged(), view, report.step(),
+                                      casts_json(report, nullptr))},
                {"suggestion", suggestion_json(suggestion)}};
   if (view.exact_mass) json["exact"] = std::move(exact);
   out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';

@@ -19,9 +19,10 @@ struct RangeView {
 };
 
 /// Tables of one row a tensor and one for all together: by count (values, exact zeros before the cast, and the zones of
-/// the format at the scale in percent of the finite non-zero values, "12.3" or "12.1-12.5" where an edge cuts a bin), by
-/// magnitude (the same zones in percent of L1 and of the sum of squares, the least cosine or "unknown", the scales that
-/// fit), and of exact sums where asked for. Then the suggestion. Without a scale the first table names that of each tensor.
+/// the format at the scale in percent of the finite non-zero values, "12.3", "12.1-12.5" where an edge cuts a bin,
+/// or "-" where there are none), by magnitude (the same zones in percent of L1 and of the sum of squares, the least
+/// cosine or "unknown", the scales that fit), and of exact sums where asked for. Then the suggestion. Without a scale
+/// the first table names that of each tensor.
 void print_table(std::ostream& out, const RangeReport& report, const RangeView& view,
                  const SuggestedScale& suggestion);
 
@@ -29,7 +30,8 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
 void print_formats(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
                    std::span<const SuggestedScale> suggestions);
 
-/// What the casts of a run did, whatever formats are asked about; nothing if none were recorded.
+/// What the casts of a run did at the scales that it had, whatever formats and scales are asked about; nothing if
+/// none were recorded.
 void print_casts(std::ostream& out, const RangeReport& report);
 
 /// {"format": "f16", "scale" or null, "tensors": [{"tensor", "recorded_scales": [ascending], "total", "zero", "infinite",

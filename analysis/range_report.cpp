@@ -152,6 +152,16 @@ ScaledHistograms::Extent ScaledHistograms::extent() const {
   return extent;
 }
 
+std::optional<double> ScaledHistograms::greatest() const {
+  double greatest = 0;
+  for (const auto& [recorded, carried] : by_scale_) {
+    if (!carried.histogram.extremes_known()) return std::nullopt;
+    greatest = std::max(greatest, float_from_bits(carried.histogram.greatest) / recorded);
+    if (carried.values) greatest = std::max(greatest, carried.values->greatest() / recorded);
+  }
+  return greatest;
+}
+
 ScaledHistograms& RangeReport::named(std::string_view tensor) {
   const auto found = tensors_.find(tensor);
   if (found != tensors_.end()) return found->second;
@@ -170,9 +180,11 @@ void RangeReport::add(std::string_view tensor, const ValueHistogram& values, dou
 }
 
 void RangeReport::add(const HistogramRow& row) {
+  steps_.insert(row.step);
   if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2) add(row.tensor, row.before, row.loss_scale);
   const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
   if (!counts) return;
+  cast_scales_.insert(row.loss_scale);
   const auto found = std::find_if(casts_.begin(), casts_.end(), [&row](const RecordedCast& cast) {
     return cast.tensor == row.tensor && cast.dtype == row.dtype;
   });

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,6 +78,8 @@ class ScaledHistograms {
   };
   bool empty() const;  ///< no finite non-zero value
   Extent extent() const;
+  /// The greatest finite unscaled magnitude; none where counts do not say (ExponentHistogram::extremes_known).
+  std::optional<double> greatest() const;
 
  private:
   /// What carried one scale.
@@ -114,6 +117,12 @@ class RangeReport {
   const ScaledHistograms& merged() const { return merged_; }
   /// By tensor and dtype, in the order in which they came. Values without a cast, as those stored in FP32, have none.
   std::span<const RecordedCast> casts() const { return casts_; }
+  /// The loss scales that they were made at.
+  const std::set<double>& cast_scales() const { return cast_scales_; }
+  /// The step of a run that all rows are of; none: of several, or there are none.
+  std::optional<std::uint64_t> step() const {
+    return steps_.size() == 1 ? std::optional(*steps_.begin()) : std::nullopt;
+  }
 
  private:
   ScaledHistograms& named(std::string_view tensor);
@@ -122,6 +131,8 @@ class RangeReport {
   std::map<std::string, ScaledHistograms, std::less<>> tensors_;
   ScaledHistograms merged_;
   std::vector<RecordedCast> casts_;
+  std::set<double> cast_scales_;
+  std::set<std::uint64_t> steps_;
 };
 
 struct WhatIf {

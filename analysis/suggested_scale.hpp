@@ -1,6 +1,7 @@
 // Which power-of-two loss scale gradients ask for in a format.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -12,7 +13,8 @@ struct ScaleTargets {
   int headroom_bits =
       max_headroom_bits;    ///< gradients may still grow by 2^headroom_bits before one overflows
   double lost_rate = 1e-3;  ///< of the finite non-zero gradients of all tensors together, strictly below
-  /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding may change anyway.
+  /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding to it may change anyway.
+  /// The same for all formats, so that they can be compared.
   double lost_l1 = 0x1p-11;
 };
 
@@ -30,7 +32,8 @@ struct SuggestedScale {
   std::optional<int> suggested;
   /// `suggested` is the last scale that was looked at: a larger one may fit as well.
   bool at_edge = false;
-  /// The answers and why, in plain words, a few sentences.
+  /// The answers and why, in plain words, a few sentences. The first says what they are of, if that is one step of a
+  /// run or only some of the values.
   std::string reasoning;
 
   /// Is there a scale with head-room that loses few values?
@@ -40,9 +43,9 @@ struct SuggestedScale {
 /// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale in `format`: f32, f16, bf16, e4m3 or e5m2. `targets.lost_rate`
 /// and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at hand (std::invalid_argument).
 SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets = {});
-/// Of one tensor alone, as if it had a scale of its own.
+/// Of one tensor alone, as if it had a scale of its own. `step`: that of a run which it is of.
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
-                             const ScaleTargets& targets = {});
+                             const ScaleTargets& targets = {}, std::optional<std::uint64_t> step = {});
 
 /// "FP16", "BF16", "E4M3": the name of a format in sentences.
 std::string format_title(DType format);

@@ -63,7 +63,7 @@ struct HistCommand {
   std::string scale;                  ///< "2^15" or a number; empty: as recorded
   std::string recorded_scale;         ///< what the values of dumps carry; empty: what they say, else 1
   std::optional<std::uint64_t> step;  ///< default: the last recorded one
-  bool exact_mass = false;            ///< of dumps: also the sums of every zone
+  bool exact_mass = false;            ///< of dumps: also exact sums
   bool json = false;
 };
 ExitCode run_hist(const HistCommand& command);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "experiments/input_paths.hpp"
 #include "experiments/name_selection.hpp"
 #include "experiments/replay/fixed_scale.hpp"
+#include "numerics/cast_counts.hpp"
 #include "numerics/decimal.hpp"
 #include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_folder.hpp"
@@ -210,13 +212,57 @@ std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport
   return suggestions;
 }
 
-/// Steps in file order that have histograms.
-std::vector<std::uint64_t> recorded_steps(const std::filesystem::path& run) {
-  std::vector<std::uint64_t> steps;
-  for_each_histogram(run, [&steps](const HistogramRow& row) {
-    if (steps.empty() || steps.back() != row.step) steps.push_back(row.step);
+/// What is told of all steps of a run, beside the one that is shown.
+struct AllSteps {
+  std::vector<std::uint64_t> steps;   ///< in file order, that have histograms
+  std::map<DType, CastCounts> casts;  ///< of the tensors that are taken
+  bool rounded = false;               ///< a tensor is not FP32
+  std::vector<std::string> damage;    ///< what the folder lacks of what its run wrote
+  bool rows_missing = false;          ///< some of these histograms
+};
+
+AllSteps survey(const std::filesystem::path& run, NameSelection& selection) {
+  AllSteps all;
+  const std::size_t torn = for_each_histogram(run, [&](const HistogramRow& row) {
+    if (all.steps.empty() || all.steps.back() != row.step) all.steps.push_back(row.step);
+    all.rounded = all.rounded || row.dtype != DType::f32;
+    const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
+    if (counts && selection.takes(row.tensor)) all.casts[row.dtype] += *counts;
   });
-  return steps;
+  try {
+    const RunFolder folder = read_run_folder(run);
+    all.damage = folder.damage;
+    all.rows_missing = folder.damaged(run_file::histograms);
+  } catch (const std::runtime_error& error) {
+    all.damage.push_back(error.what());
+  }
+  if (torn > 0 && !all.rows_missing)
+    all.damage.push_back(
+        fmt::format("{}: the last line is cut off ({} bytes) and was left out", run_file::histograms, torn));
+  return all;
+}
+
+/// What the casts did in the whole run, a line each format; nothing without casts.
+std::string pooled_sentence(const AllSteps& all, bool selected) {
+  std::string text;
+  for (const auto& [dtype, counts] : all.casts)
+    text += fmt::format(
+        "Recorded {}{}: the casts to {} rounded {} of {} finite non-zero values to zero ({:.2g} %), {} "
+        "became Inf or NaN.\n",
+        over_steps(all.steps.size(), all.rows_missing), selected ? ", of the tensors shown" : "",
+        analysis::format_title(dtype), counts.underflow, counts.values, 100 * counts.underflow_rate(),
+        counts.overflow);
+  return text;
+}
+
+Json pooled_json(const AllSteps& all) {
+  Json casts = Json::array();
+  for (const auto& [dtype, counts] : all.casts)
+    casts.push_back({{"dtype", name_of(dtype)},
+                     {"values", counts.values},
+                     {"underflow", counts.underflow},
+                     {"overflow", counts.overflow}});
+  return {{"steps", all.steps.size()}, {"casts", std::move(casts)}};
 }
 
 /// In which most of the tensors were stored; FP16 if none was stored in 16 bits.
@@ -248,16 +294,22 @@ std::optional<FixedScaleReplay> replayed(const std::filesystem::path& run,
 }
 
 Json replay_json(const FixedScaleReplay& replay) {
-  return {{"log2_scale", replay.log2_scale},
-          {"steps", replay.steps},
-          {"overflows", replay.overflows},
-          {"unknown", replay.unknown},
-          {"first", replay.first == 0 ? Json(nullptr) : Json(replay.first)},
-          {"highest", replay.highest ? Json(*replay.highest) : Json(nullptr)}};
+  return {
+      {"log2_scale", replay.log2_scale},
+      {"steps", replay.steps},
+      {"overflows", replay.overflows},
+      {"unknown", replay.unknown},
+      {"first", replay.first == 0 ? Json(nullptr) : Json(replay.first)},
+      {"first_certain", replay.first_certain == 0 ? Json(nullptr) : Json(replay.first_certain)},
+      {"first_unknown", replay.first_unknown == 0 ? Json(nullptr) : Json(replay.first_unknown)},
+      {"highest", replay.highest ? Json(*replay.highest) : Json(nullptr)},
+      {"highest_not_certain", replay.highest_not_certain ? Json(*replay.highest_not_certain) : Json(nullptr)},
+      {"for_run", replay.for_run() ? Json(*replay.for_run()) : Json(nullptr)}};
 }
 
 void show_run(const HistCommand& command, const std::filesystem::path& run, NameSelection& selection) {
-  const std::vector<std::uint64_t> steps = recorded_steps(run);
+  const AllSteps all = survey(run, selection);
+  const std::vector<std::uint64_t>& steps = all.steps;
   if (steps.empty())
     throw CommandError(ExitCode::run_failed,
                        fmt::format("{}: no histograms recorded (observe.histograms_every was 0, or "
@@ -292,6 +344,8 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     fmt::print(stderr, "{}: step {}, recorded at {}, shown in {} at {}\n", run.string(), step, recorded,
                titles_of(question.formats),
                question.scale ? fmt::format("{}", *question.scale) : "each tensor's own");
+    for (const std::string& damage : all.damage) fmt::print(stderr, "note: {}\n", damage);
+    if (all.rounded) fmt::print(stderr, "note: {}\n", behind_rounding);
   }
   const std::string name = std::filesystem::absolute(run).lexically_normal().filename().string();
   const std::string subject = fmt::format(
@@ -302,9 +356,13 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   std::optional<FixedScaleReplay> replay;
   if (stored != question.formats.end())
     replay = replayed(run, suggestions[static_cast<std::size_t>(stored - question.formats.begin())]);
-  show(command, tensors, subject, question, suggestions,
-       replay ? Json{{"suggestion_replay", replay_json(*replay)}} : Json::object());
-  if (replay && !command.json) fmt::print("{}\n", sentence(*replay));
+  Json additions = {{"all_steps", pooled_json(all)}, {"damage", all.damage}};
+  if (replay) additions["suggestion_replay"] = replay_json(*replay);
+  show(command, tensors, subject, question, suggestions, additions);
+  if (command.json) return;
+  const bool selected = !command.include.empty() || !command.exclude.empty();
+  fmt::print("{}{}", pooled_sentence(all, selected),
+             replay ? sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n") : "");
 }
 
 Json shape_json(const std::vector<std::uint64_t>& shape) {

@@ -30,7 +30,7 @@ void add_hist_options(CLI::App& app, HistCommand& command) {
       ->type_name("N")
       ->check(at_least(0));
   app.add_flag("--exact-mass", command.exact_mass,
-               "Of dumps: also L1, L2 and the sums of every zone, exactly");
+               "Of dumps: also L1, L2 and what is lost and overflows, exactly (--json: every zone)");
   app.add_flag("--json", command.json, "JSON instead of a table");
 }
 

@@ -106,6 +106,7 @@ void ValueHistogram::add_block(std::span<const T> values) {
     } else if (magnitude >= Binary64::infinity) {
       ++(magnitude == Binary64::infinity ? infinite_ : nan_);
     } else {
+      greatest_ = std::max(greatest_, magnitude);
       const std::uint64_t significand = significand_of(magnitude, field_of(magnitude));
       Sums& sums = table[edges_->bin_of(magnitude)];
       ++sums.count;
@@ -177,13 +178,14 @@ ValueHistogram& ValueHistogram::operator+=(const ValueHistogram& other) {
   zero_ += other.zero_;
   infinite_ += other.infinite_;
   nan_ += other.nan_;
+  greatest_ = std::max(greatest_, other.greatest_);
   add_bins(other.bins_);
   return *this;
 }
 
 bool ValueHistogram::operator==(const ValueHistogram& other) const {
   return edges_ == other.edges_ && zero_ == other.zero_ && infinite_ == other.infinite_ &&
-         nan_ == other.nan_ && bins_ == other.bins_;
+         nan_ == other.nan_ && greatest_ == other.greatest_ && bins_ == other.bins_;
 }
 
 std::uint64_t ValueHistogram::finite_nonzero() const {

@@ -84,6 +84,8 @@ class ValueHistogram {
   /// FP64's subnormals are all in that of -1023.
   int smallest_exponent() const;
   int greatest_exponent() const;
+  /// The greatest finite magnitude; 0: there is no finite value.
+  double greatest() const { return double_from_bits(greatest_); }
   /// 0 < |x| < 2^-149, FP32's smallest number; and finite beyond its largest.
   std::uint64_t below_fp32() const;
   std::uint64_t above_fp32() const;
@@ -116,7 +118,8 @@ class ValueHistogram {
 
   std::shared_ptr<const ValueBins> edges_;
   std::uint64_t zero_ = 0, infinite_ = 0, nan_ = 0;
-  std::vector<Bin> bins_;  ///< those with values, ascending: memory follows the values, not the edges
+  std::uint64_t greatest_ = 0;  ///< FP64 bits
+  std::vector<Bin> bins_;       ///< those with values, ascending: memory follows the values, not the edges
 };
 
 /// range_counts.hpp and zone_mass.hpp of values, for the formats and scales of `zones`: counts are exact, and both ends of

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "numerics/exponent_histogram.hpp"
@@ -39,6 +40,11 @@ struct RecordedStep {
   bool observed = true;    ///< false: the histograms are those of the last observed step
   std::vector<RecordedGroup> groups{};
 };
+
+/// Of runs that rounded (RecordedRun::rounded), for readers.
+inline constexpr std::string_view behind_rounding =
+    "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
+    "other";
 
 class RecordedRun {
  public:

@@ -64,10 +64,8 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
     notes.push_back(fmt::format("growth intervals above {} are {}, not the policies' own (--interval)",
                                 *options.contestants.interval, *options.contestants.interval));
   if (run.rounded())
-    notes.push_back(
-        "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
-        "other; an "
-        "overflow at the recorded scale may be one at smaller scales too");
+    notes.push_back(std::string(behind_rounding) +
+                    "; an overflow at the recorded scale may be one at smaller scales too");
   if (!run.checked())
     notes.push_back(
         "the run checked no gradient (scaler.drop_overflow_update = false): overflows are told by counts");

@@ -214,6 +214,11 @@ void find_damage(RunFolder& run) {
 
 }  // namespace
 
+bool RunFolder::damaged(std::string_view file) const {
+  return std::any_of(damage.begin(), damage.end(),
+                     [file](const std::string& what) { return what.starts_with(file); });
+}
+
 RunFolder read_run_folder(const std::filesystem::path& folder) {
   RunFolder run;
   run.path = folder;

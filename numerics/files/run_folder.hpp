@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "numerics/files/atomic_file.hpp"
@@ -71,6 +72,8 @@ struct RunFolder {
   /// 40". Of runs that are going on or were killed it is known only in part, of older folders too.
   std::vector<std::string> damage;
   bool whole = true;  ///< none of it in `steps` and `evaluations`
+  /// Is some of it in this file?
+  bool damaged(std::string_view file) const;
 
   /// To its end, and nothing is lost of what tells how it ended.
   bool finished() const { return manifest.state == ExitState::finished && whole; }

@@ -181,7 +181,9 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   EXPECT_EQ(global.smallest_sufficient_l1, -10);  // nothing but those is lost there: 2^-12 * 2^-10 > 2^-25
   EXPECT_EQ(global.largest_safe, 24);             // the end of what is looked at
   EXPECT_EQ(global.suggested, 24);
-  EXPECT_THAT(global.reasoning, HasSubstr("By magnitude 2^-10 is enough"));
+  EXPECT_THAT(global.reasoning,
+              HasSubstr("By magnitude 2^-10 is enough: there what is lost is less than 0.049 % of their L1 "
+                        "(2^-11, half a unit in the last place of FP16); it is at most "));
   EXPECT_THAT(global.reasoning, HasSubstr("Suggested: 2^24"));
   // v alone asks for more by magnitude: all of it is lost below 2^-5.
   EXPECT_EQ(suggest_scale(report.tensor("v"), DType::f16).smallest_sufficient_l1, -5);
@@ -197,7 +199,7 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   const SuggestedScale both = suggest_scale(wide, DType::f16);
   EXPECT_EQ(both.suggested, 5);
   EXPECT_FALSE(both.both());
-  EXPECT_THAT(both.reasoning, HasSubstr("but what is lost at the largest one is small"));
+  EXPECT_THAT(both.reasoning, HasSubstr("but by magnitude what 2^5 loses is small"));
 }
 
 TEST(SuggestedScaleByMass, SaysWhenItStandsAtTheEdgeOfWhatItLookedAt) {
@@ -212,7 +214,7 @@ TEST(SuggestedScaleByMass, SaysWhenItStandsAtTheEdgeOfWhatItLookedAt) {
   const SuggestedScale inside = suggest_scale(middling, DType::f16);
   EXPECT_EQ(inside.suggested, 15);  // 1.5 * 2^-2 * 2^(15+2) is below 65520, twice it is not
   EXPECT_FALSE(inside.at_edge);
-  EXPECT_THAT(inside.reasoning, HasSubstr("Suggested: 2^15, the largest with head-room"));
+  EXPECT_THAT(inside.reasoning, HasSubstr("Suggested: 2^15, the largest with head-room; nothing is lost"));
   // Another format's edges: BF16 loses none of these at all, E4M3 almost all.
   EXPECT_THAT(suggest_scale(middling, DType::bf16).reasoning,
               HasSubstr("Without a loss scale (2^0) no value rounds to zero or overflows in BF16."));
@@ -330,7 +332,8 @@ TEST(RangeMassOutput, JsonOfHistogramsAndOfValues) {
   EXPECT_EQ(entry["lost"]["count"], 1);
   EXPECT_EQ(entry["lost"]["l1"].get<double>(), 0x1p-30);
   print_table(table, exact, {DType::f16, 1.0, true}, suggest_scale(exact, DType::f16));
-  EXPECT_THAT(table.str(), HasSubstr("Exactly, value by value"));
+  EXPECT_THAT(table.str(), HasSubstr("\npercent of the values, and L1 and L2 themselves\n"));
+  EXPECT_THAT(suggest_scale(exact, DType::f16).reasoning, HasSubstr("the greatest finite gradient is 1.5."));
   EXPECT_THAT(table.str(), HasSubstr("By magnitude: percent of L1 and of the sum of squares; the cosine"));
 }
 
@@ -342,9 +345,24 @@ TEST(RangeMassOutput, AnUnknownCosineSaysSo) {
   std::ostringstream table;
   print_table(table, report, {DType::f16, 1.0}, suggest_scale(report, DType::f16));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("\ninf +0 +0 +0 +0 +unknown "));
-  EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nzero +0 +0 +0 +0 +unknown "));
+  EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nzero +- +- +- +- +unknown  any\n"));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nfine +0 +0 +0 +0 +0\\.9[0-9]+ "));
   EXPECT_THAT(table.str(), HasSubstr("the cosine to the unrounded gradient is unknown"));
+}
+
+TEST(RangeMassOutput, SaysWhyNoScaleFits) {
+  RangeReport report;
+  // Nine tenths of L1 would be lost below 2^10 in E4M3 (up to 2^-10), and 1.5 has head-room up to 2^6.
+  report.add("many", histogram_of(std::vector<float>(1 << 20, 0x1.8p-20f)), 1.0);
+  report.add("one", histogram_of({1.5f}), 1.0);
+  std::ostringstream table;
+  print_table(table, report, {DType::e4m3, 1.0}, suggest_scale(report, DType::e4m3));
+  EXPECT_THAT(table.str(),
+              ::testing::ContainsRegex(
+                  "\nall tensors .*  none: it takes 2\\^10 to lose little, 2\\^6 to have head-room\n"));
+  EXPECT_THAT(table.str(),
+              HasSubstr("\nScales that fit lose less than 0.049 % of L1 (2^-11, half a unit in the last "
+                        "place of FP16) and leave 2 bits of head-room.\n"));
 }
 
 TEST(RangeMassOutput, FormatsSideBySide) {

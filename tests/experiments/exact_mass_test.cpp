@@ -65,7 +65,7 @@ TEST_F(ExactHist, RunFoldersHoldNoValues) {
                         "run folders hold counts, not values");
   // What their casts stored is shown beside what had been zero before.
   const auto table = fp16lab({"hist", path("run")});
-  EXPECT_THAT(table.out, HasSubstr("The casts as they were recorded"));
+  EXPECT_THAT(table.out, HasSubstr(" as they were recorded, at loss scale"));
   EXPECT_THAT(table.out, HasSubstr("By magnitude"));
 }
 

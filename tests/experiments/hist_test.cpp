@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -348,10 +349,66 @@ TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
   EXPECT_EQ(replay.at("highest"), 10);
   EXPECT_THAT(
       fp16lab({"hist", path("made")}).out,
-      HasSubstr("Replayed over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is step 1). "
-                "2^10 is the largest"));
+      HasSubstr("Replayed in FP16 over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is "
+                "step 1). For the run take 2^10, the largest"));
+  EXPECT_THAT(fp16lab({"hist", path("made")}).out, HasSubstr("Suggested for step 2 alone: 2^14"));
+  EXPECT_EQ(replay.at("for_run"), 10);
+  EXPECT_EQ(replay.at("first_certain"), 1);
+  EXPECT_TRUE(replay.at("first_unknown").is_null());
   EXPECT_THAT(fp16lab({"hist", path("made"), "--step", "1"}).out,
               HasSubstr("no gradient overflows in any of them"));
+}
+
+TEST_F(Hist, ARunThatLostRowsSaysSo) {
+  MadeStep step;
+  step.tensors.push_back({.values = {0.5, 0x1p-10}});
+  make_run(path("made"), {step, step, step});
+  EXPECT_TRUE(hist({path("made")}).at("damage").empty());
+  const std::string lines = read("made/histograms.jsonl");
+  write_bytes(path("made/histograms.jsonl"), lines.substr(0, 2 * lines.size() / 3));
+  const auto result = fp16lab({"hist", path("made")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("note: histograms.jsonl has 2 rows, but the run wrote 3\n"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("Replayed in FP16 over the 2 steps whose rows are there (rows are missing): at 2^14"));
+  EXPECT_THAT(result.out, Not(HasSubstr("over all")));
+  EXPECT_EQ(hist({path("made")}).at("damage"), json({"histograms.jsonl has 2 rows, but the run wrote 3"}));
+}
+
+TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
+  ASSERT_EQ(train("run", {"--set", "train.steps=4", "--set", "scaler.policy=fixed", "--set",
+                          "scaler.initial_scale=0.00006103515625"})
+                .exit_code,
+            0);
+  // What was zero only behind the cast, of all rows.
+  std::uint64_t values = 0, underflow = 0;
+  std::istringstream stream(read("run/histograms.jsonl"));
+  std::set<std::uint64_t> steps;
+  for (std::string line; std::getline(stream, line);) {
+    const json row = json::parse(line);
+    steps.insert(row.at("step").get<std::uint64_t>());
+    for (const json& count : row.at("before").at("counts")) values += count.get<std::uint64_t>();
+    underflow +=
+        row.at("after").at("zero").get<std::uint64_t>() - row.at("before").at("zero").get<std::uint64_t>();
+  }
+  ASSERT_GT(underflow, 0u);
+  ASSERT_GT(steps.size(), 1u);
+  const auto table = fp16lab({"hist", path("run"), "--scale", "2^9"});
+  EXPECT_THAT(table.out, HasSubstr("Recorded over all " + std::to_string(steps.size()) +
+                                   " recorded steps: the casts to FP16 rounded " + std::to_string(underflow) +
+                                   " of " + std::to_string(values) + " finite non-zero values to zero ("));
+  EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
+  const std::string note =
+      "note: recorded behind rounding: what a cast had flushed to zero at the recorded scale";
+  EXPECT_THAT(table.err, HasSubstr(note));
+  EXPECT_EQ(table.err.find(note), table.err.rfind(note));
+  const json all = hist({path("run")}).at("all_steps");
+  EXPECT_EQ(all.at("steps"), steps.size());
+  EXPECT_EQ(all.at("casts")[0].at("underflow"), underflow);
+  EXPECT_THAT(
+      fp16lab({"hist", path("run"), "--include", "fc1"}).out,
+      ::testing::AllOf(HasSubstr(", of the tensors shown: the"), HasSubstr(" This is of all tensors.\n")));
 }
 
 /// A line of histograms.jsonl as its own tensor carried it.

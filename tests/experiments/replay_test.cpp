@@ -360,14 +360,16 @@ TEST_F(Replay, AFixedScaleIsTriedOnEveryRecordedStep) {
   EXPECT_EQ(high.first, 2u);
   EXPECT_EQ(high.highest, 10);
   EXPECT_FALSE(high.holds());
-  EXPECT_EQ(
-      sentence(high),
-      "Replayed over all 3 recorded steps: at 2^12 gradients overflow in 1 (the first is step 2). 2^10 is "
-      "the largest scale at which they surely overflow in none.");
+  EXPECT_EQ(sentence(high),
+            "Replayed in FP16 over all 3 recorded steps: at 2^12 gradients overflow in 1 (the first is step "
+            "2). For "
+            "the run take 2^10, the largest scale at which surely none overflows (without head-room).");
+  EXPECT_EQ(high.for_run(), 10);
+  EXPECT_EQ(low.for_run(), 10);
   EXPECT_TRUE(low.holds());
   EXPECT_EQ(low.highest, 10);
   EXPECT_EQ(sentence(low),
-            "Replayed over all 3 recorded steps: at 2^10 no gradient overflows in any of them.");
+            "Replayed in FP16 over all 3 recorded steps: at 2^10 no gradient overflows in any of them.");
 }
 
 TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
@@ -376,7 +378,34 @@ TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
   EXPECT_EQ(replay.overflows, 0u);
   EXPECT_EQ(replay.unknown, 1u) << "infinite at 1: at 1/2 it may be a number";
   EXPECT_FALSE(replay.highest.has_value());
-  EXPECT_THAT(sentence(replay), HasSubstr("may overflow in 1 (the first is step 2). No scale down to 2^-24"));
+  EXPECT_THAT(
+      sentence(replay),
+      HasSubstr("may overflow in 1 (the first is step 2: it held Inf or NaN at its own scale, so it is not "
+                "known). For the run take 2^-1: no step certainly overflows there; no scale down to 2^-24 "
+                "is surely without one."));
+  // A certain step is told apart from one that is not known.
+  std::filesystem::remove_all(folder());
+  MadeStep odd = weights({infinity});
+  odd.loss_scale = 0x1p20;
+  make_run(folder(), {odd, weights({3}), weights({32})});
+  const FixedScaleReplay mixed = replay_fixed_scale(RecordedRun(folder()), 12);
+  EXPECT_EQ(mixed.first, 1u);
+  EXPECT_EQ(mixed.first_unknown, 1u);
+  EXPECT_EQ(mixed.first_certain, 3u);
+  EXPECT_THAT(
+      sentence(mixed),
+      HasSubstr("at 2^12 gradients overflow in 1 and may in 1 (the first certain one is step 3; step 1 held "
+                "Inf or NaN at its own scale, so it is not known). For the run take 2^10, the largest "
+                "scale at which no step certainly overflows (without head-room); no scale down to 2^-24 is "
+                "surely without one."));
+  EXPECT_EQ(mixed.for_run(), 10);
+  // Nothing to take: the model's own NaN, which no scale cures.
+  std::filesystem::remove_all(folder());
+  make_run(folder(), {weights({std::nan("")})});
+  EXPECT_THAT(
+      sentence(replay_fixed_scale(RecordedRun(folder()), 3)),
+      HasSubstr("over the one recorded step: at 2^3 gradients overflow in 1 (the first is step 1). No scale "
+                "down to 2^-24 is without one."));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ class ArrayDamage : public Files {
   void read_all(const std::string& name) const {
     const ArrayFile file(folder / name);
     for (const ArrayInfo& array : file.arrays())
-      if (array.type) (void)count_array(file, array, std::make_shared<const ValueBins>(std::span<const ScaledFormat>()));
+      if (array.type)
+        (void)count_array(file, array, std::make_shared<const ValueBins>(std::span<const ScaledFormat>()));
   }
   void expect_errors(const std::string& name, const std::vector<Damage>& rows) const {
     for (const Damage& row : rows) {

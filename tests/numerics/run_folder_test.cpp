@@ -365,6 +365,8 @@ TEST_F(RunFolderTest, WhatARunWroteAndTheFolderLacksIsNamed) {
   EXPECT_TRUE(whole());
   cut(run_file::histograms);
   EXPECT_THAT(damage(), ElementsAre("histograms.jsonl has 3 rows, but the run wrote 4"));
+  EXPECT_TRUE(read_run_folder(folder / "run").damaged(run_file::histograms));
+  EXPECT_FALSE(read_run_folder(folder / "run").damaged(run_file::steps));
   EXPECT_TRUE(whole()) << "how it ended is known";
   std::filesystem::remove(folder / "run" / run_file::histograms);
   EXPECT_THAT(damage(), ElementsAre("histograms.jsonl is missing, with 4 rows"));

@@ -272,6 +272,12 @@ TEST(ValueHistogram, NothingShowsHowTheValuesCame) {
   ExponentHistogram expected = histogram_of(values), found = whole.exponents();
   EXPECT_EQ(found.bins, expected.bins);
   EXPECT_EQ(found.total(), expected.total());
+  double greatest = 0;
+  for (const double value : wide)
+    if (std::isfinite(value)) greatest = std::max(greatest, std::abs(value));
+  for (const ValueHistogram* const counted : {&whole, &threads, &pieces, &backwards, &doubles})
+    EXPECT_EQ(counted->greatest(), greatest);
+  EXPECT_EQ(ValueHistogram(bins).greatest(), 0);
   EXPECT_THROW(whole.add(std::span<const float>(values), 0), std::invalid_argument);
 }
 
