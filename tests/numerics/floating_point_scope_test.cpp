@@ -117,10 +117,10 @@ std::vector<std::pair<std::string, std::function<Bytes(int)>>> computations() {
   for (const float value : values) doubles.push_back(static_cast<double>(value) * 0x1p-900);
   all.emplace_back("ValueHistogram", [=](int threads) {
     const ScaledFormat format{fp16_range, 0x1p900};
-    ValueHistogram values(std::make_shared<const ValueBins>(std::span(&format, 1)));
-    values.add(std::span<const double>(doubles), threads);
-    std::vector<std::uint64_t> counts{values.zero()};
-    for (const ExactMass& zone : values.zones(format)) counts.push_back(zone.count);
+    ValueHistogram counted(std::make_shared<const ValueBins>(std::span(&format, 1)));
+    counted.add(std::span<const double>(doubles), threads);
+    std::vector<std::uint64_t> counts{counted.zero()};
+    for (const ExactMass& zone : counted.zones(format)) counts.push_back(zone.count);
     return bytes_of(counts);
   });
   all.emplace_back("narrow_and_count", [=](int threads) {
