@@ -245,16 +245,24 @@ TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
 }
 
 TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
-  // Two at a time: a long one, a short one, and behind it one whose configuration cannot be written.
+  // Two at a time: a long one, a short one, and behind it one to be continued, whose manifest breaks meanwhile.
   write_config("20");
   testing_support::write_bytes(folder_ / "sweep.toml",
                                "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1]\n"
                                "[[variant]]\nname = \"long\"\nset = [\"train.steps=1000000\"]\n"
-                               "[[variant]]\nname = \"short\"\nset = [\"train.steps=400\"]\n"
+                               "[[variant]]\nname = \"short\"\nset = [\"train.steps=2000\"]\n"
                                "[[variant]]\nname = \"broken\"\nset = [\"train.steps=21\"]\n");
-  std::filesystem::create_directories(path("out/plan/small-broken-seed1.toml/in-the-way"));
-  const auto result =
-      fp16lab({"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"});
+  ASSERT_EQ(train("out/small-broken-seed1", {"--set", "train.steps=21"}).exit_code, 0);
+  const std::string manifest = path("out/small-broken-seed1/manifest.json");
+  std::string unfinished = testing_support::slurp(manifest);
+  unfinished.replace(unfinished.find("\"finished\""), 10, "\"failed\"");
+  testing_support::write_bytes(manifest, unfinished);
+  testing_support::Spawned child(
+      fp16lab_binary,
+      {"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"}, folder_);
+  ASSERT_TRUE(wait_for([&] { return rows("small-long-seed1") > 5; }));
+  testing_support::write_bytes(manifest, "{");
+  const auto result = child.wait();
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_NE(result.err.find("small-broken-seed1.toml"), std::string::npos) << result.err;
   EXPECT_NE(written("small-long-seed1").find("\"stopped\""), std::string::npos)
@@ -405,7 +413,7 @@ TEST_F(Sweep, ShippedSweepsAreValid) {
   };
   EXPECT_EQ(count("demo"), 2 * 4 * 2);
   EXPECT_EQ(count("full"), 2 * 7 * 2);
-  EXPECT_EQ(count("tutorials"), 10 + 6 + 6 + 2 + 9 + 5 * 2);
+  EXPECT_EQ(count("tutorials"), 11 + 6 + 3 + 6 + 2 + 9 + 5 * 2);
 }
 
 class Underflow : public SmallRuns {
