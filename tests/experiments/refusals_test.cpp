@@ -116,6 +116,20 @@ TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
   EXPECT_EQ(with_file("hysteresis = 3\n", {"--set", "scaler.policy=megatron"}).exit_code, 0);
 }
 
+TEST_F(Refusals, SchedulesThatDoNotFitTheRun) {
+  expect_refused(
+      {"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40"},
+      "train.steps = 40: schedule.name = \"cosine\" needs more steps than schedule.warmup_steps = 40 "
+      "where schedule.total_steps is not set");
+  expect_refused({"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40", "--set",
+                  "train.steps=0", "--set", "train.epochs=2"},
+                 "train.epochs = 2, of 40 steps: schedule.name");
+  expect_refused({"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40", "--set",
+                  "schedule.total_steps=30"},
+                 "schedule.total_steps = 30: must be above warmup_steps = 40");
+  expect_refused({"--set", "schedule.name=step"}, "schedule.step_interval = 0: must be >= 1");
+}
+
 TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
   write_config();
   expect_one_line_error(fp16lab({"train", "-c", ""}), 2, "--config: '': expected a file");

@@ -164,6 +164,10 @@ TEST_F(Sweep, EveryRunIsCheckedBeforeTheFirstStarts) {
   expect_error("\"train.batch_size=401\"", "small-bad-seed1: ");
   expect_error("\"amp.level=O1\", \"amp.excluded=FC1\"", "small-bad-seed1: amp.excluded = \"FC1\"");
   expect_error("\"amp.level=O7\"", "bad.toml:7: amp.level");
+  expect_error("\"schedule.name=cosine\", \"schedule.warmup_steps=50\"",
+               "small-bad-seed1: train.steps = 40: schedule.name = \"cosine\" needs more steps than "
+               "schedule.warmup_steps = 50");
+  expect_error("\"schedule.name=step\"", "small-bad-seed1: schedule.step_interval = 0: must be >= 1");
 }
 
 TEST_F(Sweep, MissingRunsAreListed) {
