@@ -186,9 +186,41 @@ TEST_F(Sweep, MissingRunsAreListed) {
   // The page finds the plan beside the runs.
   ASSERT_EQ(fp16lab({"report", path("out")}).exit_code, 0);
   EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos);
-  // A later plan without it takes it off the list.
-  ASSERT_EQ(sweep({"--seed", "1", "--quiet"}).exit_code, 0);
+  // A later sweep of other runs does not forget it; --force does.
+  for (const char* const other : {"1", "3"}) {
+    ASSERT_EQ(sweep({"--seed", other, "--quiet"}).exit_code, 0);
+    ASSERT_EQ(fp16lab({"report", path("out")}).exit_code, 0);
+    EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos) << other;
+  }
+  ASSERT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
   EXPECT_FALSE(std::filesystem::exists(path("out/plan/small-fp32-seed2.toml")));
+  EXPECT_TRUE(std::filesystem::exists(path("out/plan/small-fixed-2p3-seed2.toml"))) << "this run is there";
+}
+
+TEST_F(Sweep, DamagedRunsAreNotComplete) {
+  const std::vector<std::string> seed{"--seed", "1", "--quiet"};
+  ASSERT_EQ(sweep(seed).exit_code, 0);
+  const std::string whole = read("out/small-fp32-seed1/steps.csv");
+  const std::string other = written("small-fixed-2p3-seed1");
+  const auto refuse = [&](const std::string& part) {
+    expect_one_line_error(sweep(seed), 2, part);
+    const auto dry = sweep({"--seed", "1", "--quiet", "--dry-run"});
+    EXPECT_EQ(dry.exit_code, 2);
+    EXPECT_NE(dry.out.find("small-fp32-seed1,small,fp32,1,damaged\n"), std::string::npos) << dry.out;
+  };
+  const std::string cut = whole.substr(0, whole.rfind("\n3") + 1);
+  testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), cut);
+  refuse("1 of 2 runs were finished, but their records are damaged, first small-fp32-seed1: steps.csv has ");
+  EXPECT_EQ(read("out/small-fp32-seed1/steps.csv"), cut);
+  testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), whole);
+  EXPECT_EQ(sweep(seed).exit_code, 0);
+  std::filesystem::remove(path("out/small-fp32-seed1/histograms.jsonl"));
+  refuse("small-fp32-seed1: histograms.jsonl is missing, with ");
+  // Only what is damaged is made again.
+  EXPECT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
+  EXPECT_EQ(column("out/small-fp32-seed1/steps.csv", "state_hash").size(), 40u);
+  EXPECT_TRUE(std::filesystem::exists(path("out/small-fp32-seed1/histograms.jsonl")));
+  EXPECT_EQ(written("small-fixed-2p3-seed1"), other);
 }
 
 TEST_F(Sweep, ParametersThatNoRunHasAreRefused) {
@@ -268,7 +300,7 @@ TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
   testing_support::write_bytes(manifest, "{");
   const auto result = child.wait();
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  EXPECT_NE(result.err.find("small-broken-seed1.toml"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(manifest), std::string::npos) << result.err;
   EXPECT_NE(written("small-long-seed1").find("\"stopped\""), std::string::npos)
       << written("small-long-seed1");
   EXPECT_GT(rows("small-long-seed1"), 1u);
