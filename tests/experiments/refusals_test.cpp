@@ -93,6 +93,27 @@ TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
   }
 }
 
+TEST_F(Refusals, EntriesThatLaterOnesTakeAllNamesFrom) {
+  const std::string told = "later entries take all that it names, and the last match counts";
+  expect_refused({"--set", "amp.to_float=[\"fc1=f32\",\"fc1=f16\"]"}, "amp.to_float = \"fc1=f32\": " + told);
+  expect_refused({"--set", "amp.to_float=fc1=f32,fc2=f32,fc*=f16"}, told);
+  expect_taken({"--set", "amp.to_float=fc*=f16,fc1=f32"});
+}
+
+/// A sweep switches levels by one setting: lists that are then without effect are told, not refused.
+TEST_F(Refusals, ListsThatALevelDoesNotUseAreTold) {
+  const std::vector<std::string> lists{"--set", "amp.level=O0",      "--set", "amp.excluded=fc1",
+                                       "--set", "amp.white=softmax", "--set", "train.steps=1"};
+  const auto told = train("run", lists);
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_NE(told.err.find("note: amp.level = O0 casts nothing, so these have no effect: amp.white, "
+                          "amp.excluded\n"),
+            std::string::npos)
+      << told.err;
+  const auto used = train("run", {"--force", "--set", "amp.excluded=fc1", "--set", "train.steps=1"});
+  EXPECT_EQ(used.err.find("no effect"), std::string::npos) << used.err;
+}
+
 TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
   expect_refused({"--set", "scaler.policy=torch", "--set", "scaler.hysteresis=3"},
                  "--set: scaler.hysteresis=3: policy torch has no parameter 'hysteresis': known are ");
