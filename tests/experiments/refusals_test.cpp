@@ -170,7 +170,11 @@ TEST_F(Refusals, NumbersOutOfRange) {
   expect_refused({"--seed", "9007199254740992"},
                  "--seed: '9007199254740992': expected an integer from 0 to 9007199254740991");
   expect_refused({"--seed", "-1"}, "--seed: '-1': expected an integer, 0 or more");
-  expect_refused({"--set", "train.seed=9007199254740992"}, "train.seed");
+  for (const char* const key : {"train.seed", "train.steps"})
+    for (const char* const large : {"9007199254740992", "9007199254740993"})
+      expect_refused({"--set", std::string(key) + "=" + large},
+                     std::string(key) + " = " + large + ": expected integers up to 9007199254740991");
+  EXPECT_NE(fp16lab({"list"}).out.find("up to 9007199254740991"), std::string::npos);
   const auto compared = [&](const std::string& threshold) {
     return fp16lab({"compare", path("a"), path("b"), "--threshold", threshold});
   };
