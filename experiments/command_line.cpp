@@ -221,7 +221,8 @@ class Program {
           return run_report(report_);
         });
     command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
-        ->required();
+        ->required()
+        ->check(not_empty("a folder"));
     command->add_flag(
         "--mix-builds", report_.mix_builds,
         "Compare runs of several builds of the program (commit, compiler, flags) with each other");

@@ -158,6 +158,9 @@ TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
                         "--out: '': expected a folder");
   expect_one_line_error(fp16lab({"sweep", "-c", ""}), 2, "--config: '': expected a file");
   expect_one_line_error(fp16lab({"replay", path("run"), "-o", ""}), 2, "--out: '': expected a folder");
+  expect_one_line_error(fp16lab({"report", ""}), 2, "RUN: '': expected a folder");
+  expect_one_line_error(fp16lab({"replay", ""}), 2, "RUN: '': expected a folder");
+  expect_one_line_error(fp16lab({"compare", path("run"), ""}), 2, "B: '': expected a folder");
   expect_refused({"--tensorboard", ""}, "--tensorboard: '': expected a folder");
   expect_refused({"--dump-initial", ""}, "--dump-initial: '': expected a file");
   expect_refused({"--dump-gradients", "1", ""}, "--dump-gradients: '': expected a file");
