@@ -216,6 +216,10 @@ TEST_F(Sweep, DamagedRunsAreNotComplete) {
   EXPECT_EQ(sweep(seed).exit_code, 0);
   std::filesystem::remove(path("out/small-fp32-seed1/histograms.jsonl"));
   refuse("small-fp32-seed1: histograms.jsonl is missing, with ");
+  EXPECT_NE(
+      fp16lab({"report", path("out")}).err.find("small-fp32-seed1 is damaged: histograms.jsonl is missing"),
+      std::string::npos);
+  EXPECT_EQ(fp16lab({"report", path("out"), "--quiet"}).err, "");
   // Only what is damaged is made again.
   EXPECT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
   EXPECT_EQ(column("out/small-fp32-seed1/steps.csv", "state_hash").size(), 40u);
