@@ -53,14 +53,12 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
         ->check(not_empty("a folder"));
   if (!use.seed.empty())
     app.add_option("--seed", arguments.seed, use.seed)->type_name("N")->check(at_least(0));
-  CLI::Option* const threads =
-      app.add_option("--threads", arguments.threads,
-                     "Worker threads; results never depend on it (default: all processors)")
-          ->type_name("N")
-          ->check(at_least(1, most_threads));
-  CLI::Option* const quiet = app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
-  if (!use.threads) threads->group("");
-  if (!use.quiet) quiet->group("");
+  app.add_option("--threads", arguments.threads,
+                 use.threads ? "Worker threads; results never depend on it (default: all processors)"
+                             : "Without effect: this command works in one thread")
+      ->type_name("N")
+      ->check(at_least(1, most_threads));
+  app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
   app.allow_extras();  // so that unknown options can be answered with a suggestion
 }
 
@@ -71,8 +69,9 @@ void require_utf8(const std::vector<std::string>& arguments) {
     for (const char c : arguments[i])
       shown += static_cast<unsigned char>(c) < 0x80 ? std::string(1, c)
                                                     : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    usage_error(fmt::format("argument {}, '{}', is not UTF-8; rename the file or folder that it names", i,
-                            printable(shown)));
+    usage_error(fmt::format(
+        "argument {}, '{}', is not UTF-8: expected UTF-8; where it names a file or folder, rename that", i,
+        printable(shown)));
   }
 }
 

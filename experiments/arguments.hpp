@@ -25,15 +25,14 @@ struct CommonArguments {
 };
 
 /// Which of the common options a program has, and what help says of them; empty: it has no such option. --threads and
-/// --quiet change no result, so every program takes them, but help shows them only where they do something.
+/// --quiet change no result, so every program takes them.
 struct CommonUse {
   std::string config = {};
   std::string set = {};
   std::string set_type = "KEY=VALUE";
   std::string out = {};
   std::string seed = {};
-  bool threads = false;
-  bool quiet = false;
+  bool threads = false;  ///< does it work in several?
 };
 
 /// Adds them to `app`, which keeps pointers into `arguments`, and lets `app` keep what it does not know: call

@@ -57,25 +57,21 @@ const CommonUse train_uses{.config = "Configuration in TOML",
                            .set = set_help,
                            .out = "Run folder (default: results/CONFIG-seedN)",
                            .seed = "Seed of weights and shuffling, as train.seed",
-                           .threads = true,
-                           .quiet = true};
+                           .threads = true};
 const CommonUse sweep_uses{.config = "Sweep file in TOML",
                            .set = set_help,
                            .out = "Folder of the runs (default: results/SWEEP)",
                            .seed = "The one seed of all runs, in the place of the file's",
-                           .threads = true,
-                           .quiet = true};
+                           .threads = true};
 const CommonUse replay_uses{
     .set =
         "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for every policy that "
         "has it\n(repeatable)",
     .set_type = "POLICY.NAME=VALUE",
-    .out = "Folder for replay.json, the table as CSV and a figure",
-    .quiet = true};
+    .out = "Folder for replay.json, the table as CSV and a figure"};
 const CommonUse policy_uses{.config = "Configuration in TOML, whose policy and parameters are taken",
                             .set = "A parameter of the policy, such as --set growth_interval=4 (repeatable)",
-                            .set_type = "NAME=VALUE",
-                            .quiet = true};
+                            .set_type = "NAME=VALUE"};
 
 /// The fp16lab program's commands and what they were given.
 class Program {
@@ -183,7 +179,7 @@ class Program {
 
   void add_hist() {
     add_hist_options(*add("hist", hist_description, hist_examples,
-                          {.out = "Folder for the histogram as a figure", .threads = true, .quiet = true},
+                          {.out = "Folder for the histogram as a figure", .threads = true},
                           [this](const CommonOptions& common) {
                             hist_.common = common;
                             return run_hist(hist_);
@@ -221,7 +217,8 @@ class Program {
           return run_report(report_);
         });
     command->add_option("RUN", report_.runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
-        ->required();
+        ->required()
+        ->check(not_empty("a folder"));
     command->add_flag(
         "--mix-builds", report_.mix_builds,
         "Compare runs of several builds of the program (commit, compiler, flags) with each other");
@@ -299,7 +296,7 @@ class Program {
   }
 
   void add_mma() {
-    add_mma_options(*add("mma", mma_description, mma_examples, {.quiet = true},
+    add_mma_options(*add("mma", mma_description, mma_examples, {},
                          [this](const CommonOptions& common) {
                            mma_.common = common;
                            return run_mma(mma_);

@@ -5,8 +5,8 @@
 namespace fp16lab::experiments {
 
 void add_compare_options(CLI::App& app, CompareCommand& command) {
-  app.add_option("A", command.a, "Run folder")->required();
-  app.add_option("B", command.b, "Run folder")->required();
+  app.add_option("A", command.a, "Run folder")->required()->check(not_empty("a folder"));
+  app.add_option("B", command.b, "Run folder")->required()->check(not_empty("a folder"));
   app.add_option("--threshold", command.threshold,
                  "Relative difference of a step's loss, grad_norm, loss_scale or lr from which it is counted "
                  "as large "

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "engine/amp/policy.hpp"
+#include "experiments/arguments.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
 #include "experiments/workloads.hpp"
@@ -106,6 +107,8 @@ void assign(RunConfig& config, const ConfigKey& key, const toml::node& node, std
   };
   const auto integer_of = [&](const toml::node& item) {
     const auto value = item.value_exact<std::int64_t>();
+    if (value && *value > largest_count)
+      fail(where, fmt::format("{} = {}: expected integers up to {}", key.name, shown(), largest_count));
     if (!value || !in_range(static_cast<double>(*value), key.range)) fail_value(key, shown(), where);
     return *value;
   };

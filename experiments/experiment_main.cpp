@@ -12,7 +12,7 @@ namespace {
 
 CommonUse common_use(const ExperimentUses& uses) {
   const bool settings = uses.settings || !uses.config.empty();
-  CommonUse common{.threads = true, .quiet = true};
+  CommonUse common{.threads = true};
   common.out = uses.out.empty() ? "Folder for the results as CSV (default: none is written)"
                                 : fmt::format("Folder for the results (default: {})", uses.out);
   if (settings) {

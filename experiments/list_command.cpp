@@ -310,7 +310,8 @@ ExitCode run_devices(const ListCommand& command) {
   if (!gpus.empty()) json["gpus"] = std::move(gpus);
   json["cuda"] = Json::array({software});
   print_tables(json);
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  if (!command.common.quiet)
+    for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
   return ExitCode::ok;
 }

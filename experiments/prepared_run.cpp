@@ -1,10 +1,13 @@
 #include "experiments/prepared_run.hpp"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <utility>
 
 #include "engine/amp/layer_scaler.hpp"
 #include "engine/amp/level.hpp"
+#include "engine/optim/optimizer.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
 
@@ -29,6 +32,21 @@ void check_network(const PreparedRun& run) {
     engine::amp::make_layer_scaler(*run.backend, run.scaler, model.parameters());
 }
 
+/// Options and schedule as the run's own optimizers will have them.
+void check_optimizer(const RunConfig& config, const PreparedRun& run) {
+  const engine::optim::ScheduleOptions& schedule = run.optimizer.schedule;
+  if (schedule.name == "cosine" && config.schedule.total_steps == 0 &&
+      schedule.total_steps <= schedule.warmup_steps)
+    throw std::invalid_argument(
+        fmt::format("{}: schedule.name = \"cosine\" needs more steps than schedule.warmup_steps = {} where "
+                    "schedule.total_steps is not set",
+                    config.train.steps > 0
+                        ? fmt::format("train.steps = {}", config.train.steps)
+                        : fmt::format("train.epochs = {}, of {} steps", config.train.epochs, run.train.steps),
+                    schedule.warmup_steps));
+  engine::optim::make_optimizer(*run.backend, {}, run.optimizer, run.train.steps);
+}
+
 /// How the data and the network that `run` has are to be trained. std::invalid_argument where they cannot be.
 void set_options(const RunConfig& config, PreparedRun& run) {
   run.train = train_options(config, length_of(config, *run.data).steps);
@@ -37,6 +55,7 @@ void set_options(const RunConfig& config, PreparedRun& run) {
   run.optimizer = optimizer_options(config, run.train.steps);
   check_backend(config, run);
   check_network(run);
+  check_optimizer(config, run);
 }
 
 /// What data, batches and network are made from.

@@ -5,7 +5,7 @@
 namespace fp16lab::experiments {
 
 void add_replay_options(CLI::App& app, ReplayCommand& command) {
-  app.add_option("RUN", command.run, "Run folder")->required()->expected(1);
+  app.add_option("RUN", command.run, "Run folder")->required()->expected(1)->check(not_empty("a folder"));
   app.add_option("--policy", command.policies,
                  "Only this policy (repeatable; fp16lab policy --list shows them; default: all)")
       ->type_name("NAME")

@@ -51,7 +51,7 @@ ExitCode run_report(const ReportCommand& command) {
   if (!named.has_filename()) named = named.parent_path();
   reports::ReportOptions options;
   options.title = "fp16lab: " + named.filename().string();
-  options.messages = &std::cerr;
+  if (!command.common.quiet) options.messages = &std::cerr;
   const std::filesystem::path page = reports::write_report(command.runs, out, options);
   fmt::print("{}\n", page.string());
   return ExitCode::ok;

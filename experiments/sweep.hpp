@@ -66,6 +66,7 @@ enum class RunState {
   planned,      ///< nothing that would be lost
   unfinished,   ///< this run, begun
   complete,     ///< this run, done by this build of the program
+  damaged,      ///< this run, done, but its folder lacks some of what it wrote (RunFolder::damage)
   other_build,  ///< this run, done by another build: another commit, other changes to it, compiler or flags
   other_configuration,  ///< a run of another configuration that is complete or has checkpoints
   unreadable,           ///< a run whose manifest cannot be read
@@ -81,15 +82,15 @@ struct Survey {
 /// would, and looks into every folder. CommandError that begins with the run's name.
 Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common);
 
-/// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, or put runs of several
-/// builds beside each other, and `options` do not say so. Tells runs of another build on stderr.
+/// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, take a damaged one for
+/// complete, or put runs of several builds beside each other, and `options` do not say so. Tells runs of another build on stderr.
 void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
                   const CommonOptions& common);
 
 /// Is a run in this state left as it is?
 bool is_kept(RunState state, const SweepOptions& options);
 
-/// Is the run on disk, complete, and made from the same configuration?
+/// Is the run on disk, complete, undamaged, and made from the same configuration?
 bool is_done(const PlannedRun& run);
 
 /// --force and --mix-builds of the experiments that sweep.
@@ -104,7 +105,7 @@ struct SweepOutcome {
 
 /// Carries the plan out, some child processes (`fp16lab train`) at a time among which the threads are shared, so that
 /// a run that crashes or is killed takes nothing with it. Before the first one starts, every run is checked (survey,
-/// require_safe), and the plan is written beside the runs (fp16lab::sweep_plan). Complete runs with the same configuration
+/// require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those of earlier sweeps stay. Complete runs with the same configuration
 /// are skipped; those that this build of the program began with it are continued from their newest checkpoint; all others
 /// start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,

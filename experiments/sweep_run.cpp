@@ -70,21 +70,23 @@ bool can_continue(const PlannedRun& run, RunState state) {
   return state == RunState::unfinished && builds_of(read_manifest(run.folder)) == std::vector{build_name()};
 }
 
-/// The files beside the runs that say which runs were to be made. Those of an earlier plan go.
+/// The files beside the runs that say which runs were to be made. Those of earlier sweeps stay, so that a run of theirs
+/// that is gone is still known to be missing; with `forget`, those of runs that are not there go.
 class WrittenPlan {
  public:
-  explicit WrittenPlan(const SweepPlan& plan) : folder_(plan.folder / sweep_plan) {
+  WrittenPlan(const SweepPlan& plan, bool forget) : folder_(plan.folder / sweep_plan) {
     std::filesystem::create_directories(folder_);
     std::set<std::filesystem::path> written;
     for (const PlannedRun& run : plan.runs) {
       write_file_atomically(file_of(run), to_toml(run.config));
       written.insert(file_of(run));
     }
-    std::vector<std::filesystem::path> earlier;
+    std::vector<std::filesystem::path> gone;
     for (const auto& entry : std::filesystem::directory_iterator(folder_))
-      if (entry.path().extension() == ".toml" && !written.contains(entry.path()))
-        earlier.push_back(entry.path());
-    for (const std::filesystem::path& path : earlier) std::filesystem::remove(path);
+      if (forget && entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
+          !is_run_folder(plan.folder / entry.path().stem()))
+        gone.push_back(entry.path());
+    for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
   }
   std::filesystem::path file_of(const PlannedRun& run) const { return folder_ / (run.name + ".toml"); }
 
@@ -118,7 +120,7 @@ class SweepRunner {
   SweepOutcome run() {
     const Survey found = survey(*plan_, options_, *common_);
     require_safe(*plan_, found.states, options_, *common_);
-    written_.emplace(*plan_);
+    written_.emplace(*plan_, options_.force);
     for (std::size_t i = 0; i < plan_->runs.size(); ++i) {
       const RunState state = found.states[i];
       if (is_kept(state, options_))

@@ -24,6 +24,15 @@ std::optional<RunConfig> config_of(const Manifest& manifest) {
   }
 }
 
+/// What a run that says that it is complete lacks of what it wrote; empty: nothing.
+std::string damage_of(const std::filesystem::path& folder) {
+  try {
+    return fmt::format("{}", fmt::join(read_run_folder(folder).damage, "; "));
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
 struct FoundRun {
   RunState state = RunState::planned;
   std::optional<Manifest> manifest{};
@@ -43,6 +52,8 @@ FoundRun find_run(const PlannedRun& run) {
     found.state = worth ? RunState::other_configuration : RunState::planned;
   } else if (!complete) {
     found.state = RunState::unfinished;
+  } else if (!damage_of(run.folder).empty()) {
+    found.state = RunState::damaged;
   } else {
     const bool same = builds_of(*found.manifest) == std::vector{build_name()};
     found.state = same ? RunState::complete : RunState::other_build;
@@ -92,6 +103,17 @@ void require_no_loss(const SweepPlan& plan, const std::vector<RunState>& states)
           plan.folder.string(), counted(others.size() + unreadable.size(), "other run"), why));
 }
 
+void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& states) {
+  const auto damaged = runs_in(plan, states, RunState::damaged);
+  if (damaged.empty()) return;
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("{} of {} runs were finished, but their records are damaged, first {}: {}; restore them "
+                  "from a copy, or make them again with --force",
+                  damaged.size(), plan.runs.size(), damaged.front()->name,
+                  damage_of(damaged.front()->folder)));
+}
+
 }  // namespace
 
 std::string_view name_of(RunState state) {
@@ -102,6 +124,8 @@ std::string_view name_of(RunState state) {
       return "unfinished";
     case RunState::complete:
       return "complete";
+    case RunState::damaged:
+      return "damaged";
     case RunState::other_build:
       return "complete by another build";
     case RunState::other_configuration:
@@ -137,6 +161,7 @@ void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, co
                   const CommonOptions& common) {
   if (options.force) return;
   require_no_loss(plan, states);
+  require_undamaged(plan, states);
   const auto others = runs_in(plan, states, RunState::other_build);
   if (others.empty()) return;
   std::set<std::string> builds;
@@ -156,12 +181,14 @@ void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, co
 }
 
 std::vector<ExperimentFlag> sweep_flags(SweepOptions& options) {
-  return {{"--force",
-           "Replace runs in the output folder that have another configuration or were made by another build",
-           &options.force},
-          {"--mix-builds",
-           "Compare complete runs of other builds (commit, compiler, flags) with those of this one",
-           &options.mix_builds}};
+  return {
+      {"--force",
+       "Make runs in the output folder again that have another configuration, were made by another build or "
+       "are damaged, and forget planned runs of earlier sweeps that are not there; complete ones stay",
+       &options.force},
+      {"--mix-builds",
+       "Compare complete runs of other builds (commit, compiler, flags) with those of this one",
+       &options.mix_builds}};
 }
 
 bool is_kept(RunState state, const SweepOptions& options) {

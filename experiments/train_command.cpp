@@ -143,6 +143,20 @@ void note_division(const RunConfig& config) {
              divided, left / divided);
 }
 
+/// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is no error.
+void note_unused_lists(const RunConfig& config) {
+  if (engine::amp::resolve(amp_options(config)).acts()) return;
+  std::vector<std::string> unused;
+  for (const auto& [key, list] : {std::pair{"amp.white", &config.amp.white},
+                                  {"amp.black", &config.amp.black},
+                                  {"amp.excluded", &config.amp.excluded},
+                                  {"amp.guard", &config.amp.guard}})
+    if (!list->empty()) unused.emplace_back(key);
+  if (!unused.empty())
+    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n", config.amp.level,
+               fmt::join(unused, ", "));
+}
+
 /// Scales that are no powers of two round every gradient twice.
 void note_unscaling(const PreparedRun& run) {
   if (!run.scaler.enabled || run.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
@@ -337,6 +351,7 @@ ExitCode run_train(const TrainCommand& command) {
   const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
   if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
   if (!common.quiet) note_division(config);
+  if (!common.quiet) note_unused_lists(config);
   if (!common.quiet) note_unscaling(*run);
   if (!common.quiet) note_backend(config, *run);
   if (found) check_continuation(*found, *run, folder);

@@ -29,6 +29,28 @@ bool matches(std::string_view pattern, std::string_view path) {
   }
 }
 
+namespace {
+
+/// The last match counts: an entry must have a name that no later one takes.
+void check_used(const std::vector<ToFloat>& entries, const NetworkNames& names) {
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    const auto has_its_own = [&](const std::string& name) {
+      return matches(entry->pattern, name) &&
+             std::none_of(entry + 1, entries.end(),
+                          [&name](const ToFloat& later) { return matches(later.pattern, name); });
+    };
+    if (std::any_of(names.layers.begin(), names.layers.end(), has_its_own) ||
+        std::any_of(names.parameters.begin(), names.parameters.end(), has_its_own))
+      continue;
+    throw std::invalid_argument("amp.to_float = \"" + entry->pattern + "=" +
+                                std::string(fp16lab::name_of(entry->dtype)) +
+                                "\": later entries take all that it names, and the last match counts; leave "
+                                "it out, or put it behind them");
+  }
+}
+
+}  // namespace
+
 void check_patterns(const AmpPlan& plan, const NetworkNames& names) {
   const bool parameters_count = plan.rules.low_model || plan.level == Level::O0;
   const auto check = [&](std::string_view key, std::string_view pattern) {
@@ -48,6 +70,7 @@ void check_patterns(const AmpPlan& plan, const NetworkNames& names) {
   for (const std::string& pattern : plan.excluded) check("excluded", pattern);
   for (const std::string& pattern : plan.guard) check("guard", pattern);
   for (const ToFloat& entry : plan.to_float) check("to_float", entry.pattern);
+  check_used(plan.to_float, names);
 }
 
 bool matches_any(std::span<const std::string> patterns, std::string_view path) {

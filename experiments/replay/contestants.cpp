@@ -95,6 +95,13 @@ std::vector<Contestant> contestants(const ContestantOptions& options) {
     if (description != nullptr && !takes_part(*description))
       throw std::invalid_argument(
           fmt::format("--set {}: policy {} does not take part", setting.text, description->name));
+    const bool meant =
+        description != nullptr || std::any_of(chosen.begin(), chosen.end(), [&](const auto* candidate) {
+          return candidate->find(setting.parameter) != nullptr;
+        });
+    if (!meant)
+      throw std::invalid_argument(fmt::format("--set {}: no policy that takes part has the parameter '{}'",
+                                              setting.text, setting.parameter));
   }
 
   std::vector<Contestant> result;

@@ -32,23 +32,30 @@ TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
 }
 
 TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
-  const std::map<std::string, std::set<std::string>> own{
-      {"train", {"--config", "--set", "--out", "--seed", "--threads", "--quiet"}},
-      {"sweep", {"--config", "--set", "--out", "--seed", "--threads", "--quiet"}},
-      {"hist", {"--out", "--threads", "--quiet"}},
-      {"replay", {"--set", "--out", "--quiet"}},
-      {"compare", {"--out"}},
-      {"report", {"--out"}},
-      {"inspect", {}},
-      {"softfloat", {}},
-      {"mma", {"--quiet"}},
-      {"policy", {"--config", "--set", "--quiet"}},
-      {"list", {}},
-      {"devices", {}}};
+  const std::map<std::string, std::set<std::string>> own{{"train", {"--config", "--set", "--out", "--seed"}},
+                                                         {"sweep", {"--config", "--set", "--out", "--seed"}},
+                                                         {"hist", {"--out"}},
+                                                         {"replay", {"--set", "--out"}},
+                                                         {"compare", {"--out"}},
+                                                         {"report", {"--out"}},
+                                                         {"inspect", {}},
+                                                         {"softfloat", {}},
+                                                         {"mma", {}},
+                                                         {"policy", {"--config", "--set"}},
+                                                         {"list", {}},
+                                                         {"devices", {}}};
+  const std::set<std::string> threaded{"train", "sweep", "hist"};
   for (const auto& [command, options] : own) {
     const std::string help = fp16lab({command, "--help"}).out;
     const std::string before_examples = help.substr(0, help.find("Examples:"));
-    for (const char* const option : {"--config", "--set", "--out", "--seed", "--threads", "--quiet"})
+    // Every command takes these, and says what comes of them.
+    EXPECT_NE(before_examples.find("--quiet "), std::string::npos) << command;
+    const std::size_t threads = before_examples.find("--threads N");
+    ASSERT_NE(threads, std::string::npos) << command;
+    EXPECT_EQ(before_examples.find("Without effect", threads) == std::string::npos,
+              threaded.contains(command))
+        << command;
+    for (const char* const option : {"--config", "--set", "--out", "--seed"})
       EXPECT_EQ(before_examples.find(option + std::string(" ")) != std::string::npos,
                 options.contains(option))
           << command << " " << option;
@@ -60,7 +67,6 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
           << command << ": " << refused.err;
     }
   }
-  // They change nothing, so scripts may give them to every command.
   EXPECT_EQ(fp16lab({"list", "--threads", "1", "--quiet"}).exit_code, 0);
 }
 
@@ -90,6 +96,8 @@ TEST_F(CommandLine, ArgumentsThatAreNoUtf8AreOneErrorAndLeaveNothingBehind) {
     const auto result = fp16lab({command, "-c", write_config().string(), "-o", path("out\xff")});
     expect_one_line_error(result, 2, "out\\xff', is not UTF-8");
   }
+  expect_one_line_error(fp16lab({"train", "-c", write_config().string(), "--name", "a\xff"}), 2,
+                        "argument 5, 'a\\xff', is not UTF-8: expected UTF-8; where it names a file");
   expect_one_line_error(
       fp16lab({"train", "-c", write_config().string(), "--set", "data.path=\xc3", "-o", path("a")}), 2,
       "argument 5, 'data.path=\\xc3', is not UTF-8");
@@ -203,7 +211,7 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
   for (const auto& dialect : json.at("dialects")) {
     for (const auto& level : dialect.at("levels")) {
       EXPECT_FALSE(level.at("source").get<std::string>().empty()) << dialect.at("name") << level.at("level");
-      EXPECT_EQ(level.at("scaler") == "none" || level.at("scaler") == "dynamic", true);
+      EXPECT_TRUE(names("policies").contains(level.at("scaler").get<std::string>())) << level;
       EXPECT_EQ(level.contains("op_lists"), level.at("uses_lists").get<bool>());
     }
     EXPECT_EQ(dialect.at("levels").at(0).at("level"), "O0");
@@ -213,8 +221,8 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
   EXPECT_EQ(json.at("dialects").at(1).at("levels").at(2).at("op_lists").at("white").at(0).at("op"), "matmul");
   for (const char* policy : {"none", "fixed", "torch", "paddle", "megatron", "lost-mass"})
     EXPECT_TRUE(names("policies").contains(policy)) << policy;
-  EXPECT_EQ(names("datasets"),
-            (std::set<std::string>{"fashion-mnist", "bible-kjv", "text", "uniform", "normal"}));
+  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "random-images", "bible-kjv", "text",
+                                                      "uniform", "normal"}));
   EXPECT_TRUE(names("tensor_cores").contains("hopper"));
   EXPECT_TRUE(names("formats").contains("FP16"));
   EXPECT_TRUE(names("config_keys").contains("scaler.policy"));

@@ -104,10 +104,10 @@ TEST(LeagueClaims, ScalesRiseOnlyIfTheyDoInEverySeed) {
 TEST(LeagueClaims, APolicyBehindFp32IsNamed) {
   League league = made_league({{}});
   EXPECT_EQ(judge(league)[3].verdict, ClaimVerdict::holds);
-  league.rows.push_back({.workload = "w0", .policy = "sleepy", .trained = trained({2, 2.01}, {100, 100})});
+  league.rows.push_back({.workload = "w0", .policy = "apex", .trained = trained({2, 2.01}, {100, 100})});
   const LeagueClaim claim = judge(league)[3];
   EXPECT_EQ(claim.verdict, ClaimVerdict::fails);
-  EXPECT_THAT(claim.measured, HasSubstr("sleepy on w0"));
+  EXPECT_THAT(claim.measured, HasSubstr("apex on w0"));
   EXPECT_THAT(claim.measured, HasSubstr("1 of 3 pairs"));
 }
 

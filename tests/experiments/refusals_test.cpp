@@ -93,6 +93,27 @@ TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
   }
 }
 
+TEST_F(Refusals, EntriesThatLaterOnesTakeAllNamesFrom) {
+  const std::string told = "later entries take all that it names, and the last match counts";
+  expect_refused({"--set", "amp.to_float=[\"fc1=f32\",\"fc1=f16\"]"}, "amp.to_float = \"fc1=f32\": " + told);
+  expect_refused({"--set", "amp.to_float=fc1=f32,fc2=f32,fc*=f16"}, told);
+  expect_taken({"--set", "amp.to_float=fc*=f16,fc1=f32"});
+}
+
+/// A sweep switches levels by one setting: lists that are then without effect are told, not refused.
+TEST_F(Refusals, ListsThatALevelDoesNotUseAreTold) {
+  const std::vector<std::string> lists{"--set", "amp.level=O0",      "--set", "amp.excluded=fc1",
+                                       "--set", "amp.white=softmax", "--set", "train.steps=1"};
+  const auto told = train("run", lists);
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_NE(told.err.find("note: amp.level = O0 casts nothing, so these have no effect: amp.white, "
+                          "amp.excluded\n"),
+            std::string::npos)
+      << told.err;
+  const auto used = train("run", {"--force", "--set", "amp.excluded=fc1", "--set", "train.steps=1"});
+  EXPECT_EQ(used.err.find("no effect"), std::string::npos) << used.err;
+}
+
 TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
   expect_refused({"--set", "scaler.policy=torch", "--set", "scaler.hysteresis=3"},
                  "--set: scaler.hysteresis=3: policy torch has no parameter 'hysteresis': known are ");
@@ -116,6 +137,20 @@ TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
   EXPECT_EQ(with_file("hysteresis = 3\n", {"--set", "scaler.policy=megatron"}).exit_code, 0);
 }
 
+TEST_F(Refusals, SchedulesThatDoNotFitTheRun) {
+  expect_refused(
+      {"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40"},
+      "train.steps = 40: schedule.name = \"cosine\" needs more steps than schedule.warmup_steps = 40 "
+      "where schedule.total_steps is not set");
+  expect_refused({"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40", "--set",
+                  "train.steps=0", "--set", "train.epochs=2"},
+                 "train.epochs = 2, of 40 steps: schedule.name");
+  expect_refused({"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40", "--set",
+                  "schedule.total_steps=30"},
+                 "schedule.total_steps = 30: must be above warmup_steps = 40");
+  expect_refused({"--set", "schedule.name=step"}, "schedule.step_interval = 0: must be >= 1");
+}
+
 TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
   write_config();
   expect_one_line_error(fp16lab({"train", "-c", ""}), 2, "--config: '': expected a file");
@@ -123,6 +158,9 @@ TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
                         "--out: '': expected a folder");
   expect_one_line_error(fp16lab({"sweep", "-c", ""}), 2, "--config: '': expected a file");
   expect_one_line_error(fp16lab({"replay", path("run"), "-o", ""}), 2, "--out: '': expected a folder");
+  expect_one_line_error(fp16lab({"report", ""}), 2, "RUN: '': expected a folder");
+  expect_one_line_error(fp16lab({"replay", ""}), 2, "RUN: '': expected a folder");
+  expect_one_line_error(fp16lab({"compare", path("run"), ""}), 2, "B: '': expected a folder");
   expect_refused({"--tensorboard", ""}, "--tensorboard: '': expected a folder");
   expect_refused({"--dump-initial", ""}, "--dump-initial: '': expected a file");
   expect_refused({"--dump-gradients", "1", ""}, "--dump-gradients: '': expected a file");
@@ -135,7 +173,11 @@ TEST_F(Refusals, NumbersOutOfRange) {
   expect_refused({"--seed", "9007199254740992"},
                  "--seed: '9007199254740992': expected an integer from 0 to 9007199254740991");
   expect_refused({"--seed", "-1"}, "--seed: '-1': expected an integer, 0 or more");
-  expect_refused({"--set", "train.seed=9007199254740992"}, "train.seed");
+  for (const char* const key : {"train.seed", "train.steps"})
+    for (const char* const large : {"9007199254740992", "9007199254740993"})
+      expect_refused({"--set", std::string(key) + "=" + large},
+                     std::string(key) + " = " + large + ": expected integers up to 9007199254740991");
+  EXPECT_NE(fp16lab({"list"}).out.find("up to 9007199254740991"), std::string::npos);
   const auto compared = [&](const std::string& threshold) {
     return fp16lab({"compare", path("a"), path("b"), "--threshold", threshold});
   };

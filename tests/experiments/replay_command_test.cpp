@@ -158,6 +158,9 @@ TEST_F(ReplayCommandLine, BadInputIsOneLine) {
   expect_one_line_error(fp16lab({"replay", path("run"), "--steps", "some"}), 2, "expected all or recorded");
   expect_one_line_error(fp16lab({"replay", path("run"), "--set", "growth_interval=2"}), 2,
                         "POLICY.PARAMETER=VALUE");
+  expect_one_line_error(
+      fp16lab({"replay", path("run"), "--set", "scaler.hysteresis=3", "--policy", "torch"}), 2,
+      "--set scaler.hysteresis=3: no policy that takes part has the parameter 'hysteresis'");
   testing_support::write_bytes(folder_ / "run" / "histograms.jsonl", "{\"step\":1}\n");
   expect_one_line_error(fp16lab({"replay", path("run")}), 1,
                         "histograms.jsonl:1: the key 'tensor' is missing");

@@ -164,6 +164,10 @@ TEST_F(Sweep, EveryRunIsCheckedBeforeTheFirstStarts) {
   expect_error("\"train.batch_size=401\"", "small-bad-seed1: ");
   expect_error("\"amp.level=O1\", \"amp.excluded=FC1\"", "small-bad-seed1: amp.excluded = \"FC1\"");
   expect_error("\"amp.level=O7\"", "bad.toml:7: amp.level");
+  expect_error("\"schedule.name=cosine\", \"schedule.warmup_steps=50\"",
+               "small-bad-seed1: train.steps = 40: schedule.name = \"cosine\" needs more steps than "
+               "schedule.warmup_steps = 50");
+  expect_error("\"schedule.name=step\"", "small-bad-seed1: schedule.step_interval = 0: must be >= 1");
 }
 
 TEST_F(Sweep, MissingRunsAreListed) {
@@ -182,9 +186,45 @@ TEST_F(Sweep, MissingRunsAreListed) {
   // The page finds the plan beside the runs.
   ASSERT_EQ(fp16lab({"report", path("out")}).exit_code, 0);
   EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos);
-  // A later plan without it takes it off the list.
-  ASSERT_EQ(sweep({"--seed", "1", "--quiet"}).exit_code, 0);
+  // A later sweep of other runs does not forget it; --force does.
+  for (const char* const other : {"1", "3"}) {
+    ASSERT_EQ(sweep({"--seed", other, "--quiet"}).exit_code, 0);
+    ASSERT_EQ(fp16lab({"report", path("out")}).exit_code, 0);
+    EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos) << other;
+  }
+  ASSERT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
   EXPECT_FALSE(std::filesystem::exists(path("out/plan/small-fp32-seed2.toml")));
+  EXPECT_TRUE(std::filesystem::exists(path("out/plan/small-fixed-2p3-seed2.toml"))) << "this run is there";
+}
+
+TEST_F(Sweep, DamagedRunsAreNotComplete) {
+  const std::vector<std::string> seed{"--seed", "1", "--quiet"};
+  ASSERT_EQ(sweep(seed).exit_code, 0);
+  const std::string whole = read("out/small-fp32-seed1/steps.csv");
+  const std::string other = written("small-fixed-2p3-seed1");
+  const auto refuse = [&](const std::string& part) {
+    expect_one_line_error(sweep(seed), 2, part);
+    const auto dry = sweep({"--seed", "1", "--quiet", "--dry-run"});
+    EXPECT_EQ(dry.exit_code, 2);
+    EXPECT_NE(dry.out.find("small-fp32-seed1,small,fp32,1,damaged\n"), std::string::npos) << dry.out;
+  };
+  const std::string cut = whole.substr(0, whole.rfind("\n3") + 1);
+  testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), cut);
+  refuse("1 of 2 runs were finished, but their records are damaged, first small-fp32-seed1: steps.csv has ");
+  EXPECT_EQ(read("out/small-fp32-seed1/steps.csv"), cut);
+  testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), whole);
+  EXPECT_EQ(sweep(seed).exit_code, 0);
+  std::filesystem::remove(path("out/small-fp32-seed1/histograms.jsonl"));
+  refuse("small-fp32-seed1: histograms.jsonl is missing, with ");
+  EXPECT_NE(
+      fp16lab({"report", path("out")}).err.find("small-fp32-seed1 is damaged: histograms.jsonl is missing"),
+      std::string::npos);
+  EXPECT_EQ(fp16lab({"report", path("out"), "--quiet"}).err, "");
+  // Only what is damaged is made again.
+  EXPECT_EQ(sweep({"--seed", "1", "--quiet", "--force"}).exit_code, 0);
+  EXPECT_EQ(column("out/small-fp32-seed1/steps.csv", "state_hash").size(), 40u);
+  EXPECT_TRUE(std::filesystem::exists(path("out/small-fp32-seed1/histograms.jsonl")));
+  EXPECT_EQ(written("small-fixed-2p3-seed1"), other);
 }
 
 TEST_F(Sweep, ParametersThatNoRunHasAreRefused) {
@@ -245,18 +285,26 @@ TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
 }
 
 TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
-  // Two at a time: a long one, a short one, and behind it one whose configuration cannot be written.
+  // Two at a time: a long one, a short one, and behind it one to be continued, whose manifest breaks meanwhile.
   write_config("20");
   testing_support::write_bytes(folder_ / "sweep.toml",
                                "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1]\n"
                                "[[variant]]\nname = \"long\"\nset = [\"train.steps=1000000\"]\n"
-                               "[[variant]]\nname = \"short\"\nset = [\"train.steps=400\"]\n"
+                               "[[variant]]\nname = \"short\"\nset = [\"train.steps=2000\"]\n"
                                "[[variant]]\nname = \"broken\"\nset = [\"train.steps=21\"]\n");
-  std::filesystem::create_directories(path("out/plan/small-broken-seed1.toml/in-the-way"));
-  const auto result =
-      fp16lab({"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"});
+  ASSERT_EQ(train("out/small-broken-seed1", {"--set", "train.steps=21"}).exit_code, 0);
+  const std::string manifest = path("out/small-broken-seed1/manifest.json");
+  std::string unfinished = testing_support::slurp(manifest);
+  unfinished.replace(unfinished.find("\"finished\""), 10, "\"failed\"");
+  testing_support::write_bytes(manifest, unfinished);
+  testing_support::Spawned child(
+      fp16lab_binary,
+      {"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"}, folder_);
+  ASSERT_TRUE(wait_for([&] { return rows("small-long-seed1") > 5; }));
+  testing_support::write_bytes(manifest, "{");
+  const auto result = child.wait();
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  EXPECT_NE(result.err.find("small-broken-seed1.toml"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(manifest), std::string::npos) << result.err;
   EXPECT_NE(written("small-long-seed1").find("\"stopped\""), std::string::npos)
       << written("small-long-seed1");
   EXPECT_GT(rows("small-long-seed1"), 1u);
@@ -405,7 +453,7 @@ TEST_F(Sweep, ShippedSweepsAreValid) {
   };
   EXPECT_EQ(count("demo"), 2 * 4 * 2);
   EXPECT_EQ(count("full"), 2 * 7 * 2);
-  EXPECT_EQ(count("tutorials"), 10 + 6 + 6 + 2 + 9 + 5 * 2);
+  EXPECT_EQ(count("tutorials"), 11 + 6 + 3 + 6 + 2 + 9 + 5 * 2);
 }
 
 class Underflow : public SmallRuns {
