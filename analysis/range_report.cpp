@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <stdexcept>
 
 namespace fp16lab::analysis {
@@ -61,24 +62,21 @@ double checked(double loss_scale) {
 }  // namespace
 
 void ScaledHistograms::add(const ExponentHistogram& values, double loss_scale) {
-  by_scale_[checked(loss_scale)].histogram += values;
+  histograms_[checked(loss_scale)] += values;
 }
 
 void ScaledHistograms::add(const ValueHistogram& values, double loss_scale) {
-  std::optional<ValueHistogram>& sum = by_scale_[checked(loss_scale)].values;
-  if (sum)
-    *sum += values;
-  else
-    sum = values;
+  const auto [sum, added] = values_.try_emplace(checked(loss_scale), values);
+  if (!added) sum->second += values;
 }
 
 template <class Sum>
 void ScaledHistograms::for_each(std::optional<double> scale, const Sum& sum) const {
-  for (const auto& [recorded, carried] : by_scale_) {
-    const double factor = scale ? *scale / recorded : 1;
-    sum(carried.histogram, factor, recorded);
-    if (carried.values) sum(*carried.values, factor, recorded);
-  }
+  const auto add = [&](const auto& all) {
+    for (const auto& [recorded, gradients] : all) sum(gradients, scale ? *scale / recorded : 1, recorded);
+  };
+  add(histograms_);
+  add(values_);
 }
 
 RangeCounts ScaledHistograms::at_scale(const FormatRange& range, std::optional<double> scale) const {
@@ -109,21 +107,19 @@ std::optional<MassInterval> ScaledHistograms::cosine_at(const FormatRange& range
 
 std::optional<std::array<ExactMass, 4>> ScaledHistograms::exact_zones(const FormatRange& range,
                                                                       std::optional<double> scale) const {
+  if (values_.empty()) return std::nullopt;
   std::array<ExactMass, 4> sum;
-  bool any = false;
-  for (const auto& [recorded, carried] : by_scale_) {
-    if (!carried.values) continue;
-    any = true;
-    const auto zones = carried.values->zones({range, scale ? *scale / recorded : 1});
+  for (const auto& [recorded, values] : values_) {
+    const auto zones = values.zones({range, scale ? *scale / recorded : 1});
     for (std::size_t zone = 0; zone < sum.size(); ++zone) sum[zone] += zones[zone];
   }
-  return any ? std::optional(sum) : std::nullopt;
+  return sum;
 }
 
 std::vector<double> ScaledHistograms::recorded_scales() const {
-  std::vector<double> scales;
-  for (const auto& [recorded, carried] : by_scale_) scales.push_back(recorded);
-  return scales;
+  std::set<double> scales;
+  for_each(std::nullopt, [&](const auto&, double, double recorded) { scales.insert(recorded); });
+  return {scales.begin(), scales.end()};
 }
 
 bool ScaledHistograms::empty() const {
@@ -135,19 +131,20 @@ bool ScaledHistograms::empty() const {
 
 ScaledHistograms::Extent ScaledHistograms::extent() const {
   Extent extent{.smallest = std::numeric_limits<int>::max(), .largest = std::numeric_limits<int>::min()};
-  for (const auto& [scale, carried] : by_scale_) {
+  const auto include = [&extent](int e, double scale) {
     // scale is in [2^k, 2^(k+1)), so x / scale with x in (2^e, 2^(e+1)] lies in (2^(e-k-1), 2^(e+1-k)].
     const int k = std::ilogb(scale);
     const bool exact = std::scalbn(1.0, k) == scale;
-    const auto include = [&, k = k](int e) {
-      extent.smallest = std::min(extent.smallest, exact ? e - k : e - k - 1);
-      extent.largest = std::max(extent.largest, e + 1 - k);
-    };
+    extent.smallest = std::min(extent.smallest, exact ? e - k : e - k - 1);
+    extent.largest = std::max(extent.largest, e + 1 - k);
+  };
+  for (const auto& [scale, histogram] : histograms_)
     for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
-      if (carried.histogram.at(e) != 0) include(e);
-    if (!carried.values || carried.values->finite_nonzero() == 0) continue;
-    include(carried.values->smallest_exponent());
-    include(carried.values->greatest_exponent());
+      if (histogram.at(e) != 0) include(e, scale);
+  for (const auto& [scale, values] : values_) {
+    if (values.finite_nonzero() == 0) continue;
+    include(values.smallest_exponent(), scale);
+    include(values.greatest_exponent(), scale);
   }
   return extent;
 }

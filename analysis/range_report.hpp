@@ -82,16 +82,13 @@ class ScaledHistograms {
   std::optional<double> greatest() const;
 
  private:
-  /// What carried one scale.
-  struct Carried {
-    ExponentHistogram histogram;
-    std::optional<ValueHistogram> values;
-  };
   /// sum(what, factor, recorded) over all scales, `what` being values or a histogram, `factor` what they are multiplied by.
   template <class Sum>
   void for_each(std::optional<double> scale, const Sum& sum) const;
 
-  std::map<double, Carried> by_scale_;
+  // By the scale that they carried, and apart: a histogram has 2 kB, the values of a small tensor far less.
+  std::map<double, ExponentHistogram> histograms_;
+  std::map<double, ValueHistogram> values_;
 };
 
 /// What the casts of a run did to one tensor, or to all together.

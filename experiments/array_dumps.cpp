@@ -126,7 +126,9 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
   for (const Plan::Entry& entry : plan.entries) scales.insert(entry.recorded_scale);
   const auto bins = analysis::value_bins(question.ranges, std::vector<double>(scales.begin(), scales.end()),
                                          question.scale);
+  labels.clear();
   CountedDumps dumps{.arrays = {}, .skipped = std::move(plan.skipped), .empty = plan.empty};
+  dumps.arrays.reserve(plan.entries.size());
   std::optional<ArrayFile> file;
   std::size_t open = files.size();
   for (Plan::Entry& entry : plan.entries) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "reports/html.hpp"
 #include "reports/html_table.hpp"
@@ -74,15 +75,18 @@ std::string league_table(const ReplayFile& replay) {
       name += fmt::format("<br><span class=\"soft\">{}</span>", html_escape(policy.note));
     // Ends of intervals decide: what is certain. A yardstick made in hindsight competes with nobody.
     const bool judged = !is_yardstick(policy);
+    const auto known = [&policy](TableCell cell) {
+      return policy.any_applied ? std::move(cell) : TableCell{"–"};
+    };
     TableRow row{
         {{name},
          {count_text(policy.skips), policy.skips.upper},
          {count_text(policy.wasted_steps), policy.wasted_steps.upper},
          share(unused_share(policy, replay.total_steps)),
-         share(policy.lost_count),
-         share(policy.lost_l1),
-         share(policy.lost_l2),
-         {fmt::format("{:.2g}", 1 - policy.cosine.lower), 1 - policy.cosine.lower},
+         known(share(policy.lost_count)),
+         known(share(policy.lost_l1)),
+         known(share(policy.lost_l2)),
+         known({fmt::format("{:.2g}", 1 - policy.cosine.lower), 1 - policy.cosine.lower}),
          {log2_scale_text(policy),
           policy.log2_scale_upper.empty() ? std::optional<double>() : policy.log2_scale_upper.back()}},
         !judged};

@@ -80,6 +80,7 @@ std::vector<PolicyReplay::Node> PolicyReplay::successors(const Node& node, StepJ
       count(after.costs.skips, true, true);
       count(after.costs.wasted, true, true);
     } else {
+      count(after.costs.applied, true, true);
       count(after.costs.wasted, outcome.surely_empty, outcome.may_be_empty);
       after.costs.losses += outcome.losses;
     }
@@ -110,6 +111,7 @@ void PolicyReplay::step_set(StepJudge& judge, std::uint64_t step) {
     Costs& costs = states_.back().costs;
     hull(costs.skips, node.costs.skips);
     hull(costs.wasted, node.costs.wasted);
+    hull(costs.applied, node.costs.applied);
     costs.losses.widen_to(node.costs.losses);
   }
   if (states_.size() <= state_limit_) return;
@@ -168,12 +170,29 @@ void PolicyReplay::take(const RecordedStep& step, StepJudge& judge) {
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void PolicyReplay::note_losses(const Costs& costs) {
+  row_.any_applied = costs.applied.upper > 0;
+  if (!row_.any_applied) {
+    row_.lost_count = row_.lost_l1 = row_.lost_l2 = row_.cosine = {0, 1};
+    return;
+  }
+  const Losses& losses = costs.losses;
+  row_.lost_count = share(losses.lost, losses.kept);
+  row_.lost_l1 = share(losses.lost_l1, losses.kept_l1, steps_);
+  const ReplayInterval squared = share(losses.lost_l2_squared, losses.kept_l2_squared, steps_);
+  row_.lost_l2 = {std::sqrt(squared.lower) * (1 - 0x1p-52),
+                  std::min(1.0, std::sqrt(squared.upper) * (1 + 0x1p-52))};
+  const MassInterval cosine = losses.direction.cosine();
+  row_.cosine = {cosine.lower, cosine.upper};
+}
+
 ReplayedPolicy PolicyReplay::finish() {
   if (!bounded_) states_ = {only_certain_, every_possible_};
   Costs costs = states_.front().costs;
   for (const Node& node : states_) {
     hull(costs.skips, node.costs.skips);
     hull(costs.wasted, node.costs.wasted);
+    hull(costs.applied, node.costs.applied);
     costs.losses.widen_to(node.costs.losses);
   }
   // The scale behind the last step is nobody's; the trace ends with the last step itself.
@@ -184,14 +203,7 @@ ReplayedPolicy PolicyReplay::finish() {
   }
   row_.skips = interval(costs.skips);
   row_.wasted_steps = interval(costs.wasted);
-  const Losses& losses = costs.losses;
-  row_.lost_count = share(losses.lost, losses.kept);
-  row_.lost_l1 = share(losses.lost_l1, losses.kept_l1, steps_);
-  const ReplayInterval squared = share(losses.lost_l2_squared, losses.kept_l2_squared, steps_);
-  row_.lost_l2 = {std::sqrt(squared.lower) * (1 - 0x1p-52),
-                  std::min(1.0, std::sqrt(squared.upper) * (1 + 0x1p-52))};
-  const MassInterval cosine = losses.direction.cosine();
-  row_.cosine = {cosine.lower, cosine.upper};
+  note_losses(costs);
   row_.exact = bounded_ && !rounded_statistics_ && row_.skips.exact() &&
                row_.skipped_lower == row_.skipped_upper && row_.log2_scale_lower == row_.log2_scale_upper;
   if (!bounded_)

@@ -33,7 +33,7 @@ class PolicyReplay {
  private:
   /// What the ways into a state cost so far.
   struct Costs {
-    CountInterval skips, wasted;
+    CountInterval skips, wasted, applied;
     Losses losses;
   };
   struct Node {
@@ -48,6 +48,7 @@ class PolicyReplay {
   std::vector<Node> successors(const Node& node, StepJudge& judge, Answer possible);
   void step_set(StepJudge& judge, std::uint64_t step);
   void note_trace(std::uint64_t step, const std::vector<Node>& nodes);
+  void note_losses(const Costs& costs);
   void note_skips(std::uint64_t step, const std::vector<Node>& nodes, StepJudge& judge);
 
   engine::amp::ScalePolicy policy_;

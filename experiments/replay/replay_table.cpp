@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "experiments/replay/replay_output.hpp"
@@ -60,9 +61,10 @@ std::string replay_table(const ReplayFile& replay) {
       rows.push_back({policy.label, "-", "-", "-", "-", "-", "-", "-", "not replayable"});
       continue;
     }
+    const auto known = [&policy](std::string text) { return policy.any_applied ? std::move(text) : "-"; };
     rows.push_back({policy.label, interval_text(policy.skips), interval_text(policy.wasted_steps),
-                    percent_text(policy.lost_count), percent_text(policy.lost_l1),
-                    percent_text(policy.lost_l2), cosine_text(policy.cosine.lower),
+                    known(percent_text(policy.lost_count)), known(percent_text(policy.lost_l1)),
+                    known(percent_text(policy.lost_l2)), known(cosine_text(policy.cosine.lower)),
                     scale_text(policy.log2_scale_lower.back(), policy.log2_scale_upper.back()),
                     policy.exact ? "yes" : "bounds"});
   }

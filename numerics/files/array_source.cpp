@@ -154,6 +154,7 @@ class SafetensorsSourceOfArrays final : public ArrayFile::Source {
  public:
   explicit SafetensorsSourceOfArrays(const std::filesystem::path& path) : reader_(path) {
     metadata = reader_.metadata();
+    arrays.reserve(reader_.entries().size());
     for (const SafetensorsEntry& entry : reader_.entries()) {
       ArrayInfo info{.name = entry.name,
                      .dtype = std::string(name_of(entry.type)),

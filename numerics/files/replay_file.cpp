@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/printable_text.hpp"
@@ -36,6 +38,14 @@ Json numbers(const std::vector<double>& values) {
 
 Json interval(const ReplayInterval& value) { return Json::array({number(value.lower), number(value.upper)}); }
 
+constexpr ReplayInterval unknown_share{0, 1};
+/// What is lost, each with its key.
+constexpr std::array<std::pair<std::string_view, ReplayInterval ReplayedPolicy::*>, 4> losses{
+    {{"lost_count", &ReplayedPolicy::lost_count},
+     {"lost_l1", &ReplayedPolicy::lost_l1},
+     {"lost_l2", &ReplayedPolicy::lost_l2},
+     {"cosine", &ReplayedPolicy::cosine}}};
+
 /// Why the traces of a policy cannot be right, or an empty string.
 std::string trace_error(const ReplayedPolicy& policy) {
   if (policy.log2_scale_lower.size() != policy.steps.size() ||
@@ -63,26 +73,25 @@ std::string band_error(const ReplayBand& band) {
 Json policy_json(const ReplayedPolicy& policy) {
   Json parameters = Json::object();
   for (const auto& [name, value] : policy.parameters) parameters[name] = number(value);
-  return {{"name", policy.name},
-          {"label", policy.label},
-          {"parameters", std::move(parameters)},
-          {"source", policy.source},
-          {"per_layer", policy.per_layer},
-          {"note", policy.note},
-          {"replayed", policy.replayed},
-          {"exact", policy.exact},
-          {"steps", policy.steps},
-          {"log2_scale_lower", numbers(policy.log2_scale_lower)},
-          {"log2_scale_upper", numbers(policy.log2_scale_upper)},
-          {"skipped_lower", policy.skipped_lower},
-          {"skipped_upper", policy.skipped_upper},
-          {"skips", interval(policy.skips)},
-          {"wasted_steps", interval(policy.wasted_steps)},
-          {"lost_count", interval(policy.lost_count)},
-          {"lost_l1", interval(policy.lost_l1)},
-          {"lost_l2", interval(policy.lost_l2)},
-          {"cosine", interval(policy.cosine)},
-          {"seconds", number(policy.seconds)}};
+  Json json{{"name", policy.name},
+            {"label", policy.label},
+            {"parameters", std::move(parameters)},
+            {"source", policy.source},
+            {"per_layer", policy.per_layer},
+            {"note", policy.note},
+            {"replayed", policy.replayed},
+            {"exact", policy.exact},
+            {"steps", policy.steps},
+            {"log2_scale_lower", numbers(policy.log2_scale_lower)},
+            {"log2_scale_upper", numbers(policy.log2_scale_upper)},
+            {"skipped_lower", policy.skipped_lower},
+            {"skipped_upper", policy.skipped_upper},
+            {"skips", interval(policy.skips)},
+            {"wasted_steps", interval(policy.wasted_steps)},
+            {"seconds", number(policy.seconds)}};
+  for (const auto& [key, share] : losses)
+    json[key] = policy.any_applied ? interval(policy.*share) : Json(nullptr);
+  return json;
 }
 
 // Reading.
@@ -127,10 +136,14 @@ ReplayedPolicy policy_of(const Json& json) {
   policy.skipped_upper = get_counts(json, "skipped_upper");
   policy.skips = get_interval(json, "skips");
   policy.wasted_steps = get_interval(json, "wasted_steps");
-  policy.lost_count = get_interval(json, "lost_count");
-  policy.lost_l1 = get_interval(json, "lost_l1");
-  policy.lost_l2 = get_interval(json, "lost_l2");
-  policy.cosine = get_interval(json, "cosine");
+  policy.any_applied = !member(json, losses.front().first).is_null();
+  for (const auto& [key, share] : losses) {
+    const Json& value = member(json, key);
+    if (value.is_null() == policy.any_applied)
+      throw std::runtime_error(
+          fmt::format("policy '{}': '{}' must be null with 'lost_count', and only then", policy.label, key));
+    policy.*share = policy.any_applied ? get_interval(json, key) : unknown_share;
+  }
   policy.seconds = as_number(member(json, "seconds"), "seconds");
   if (const std::string error = trace_error(policy); !error.empty()) throw std::runtime_error(error);
   return policy;
@@ -233,10 +246,11 @@ std::string summary_csv(const ReplayFile& replay) {
       csv += std::string(columns - 1, ',') + '\n';
       continue;
     }
-    csv += fmt::format(",{},{},{},{},{},{},{},{},{},{}\n", policy.exact ? 1 : 0, csv_interval(policy.skips),
-                       csv_interval(policy.wasted_steps), csv_interval(policy.lost_count),
-                       csv_interval(policy.lost_l1), csv_interval(policy.lost_l2),
-                       csv_interval(policy.cosine), csv_number(policy.log2_scale_lower.back()),
+    csv += fmt::format(",{},{},{}", policy.exact ? 1 : 0, csv_interval(policy.skips),
+                       csv_interval(policy.wasted_steps));
+    for (const auto& [key, share] : losses)
+      csv += ',' + (policy.any_applied ? csv_interval(policy.*share) : ",");
+    csv += fmt::format(",{},{},{}\n", csv_number(policy.log2_scale_lower.back()),
                        csv_number(policy.log2_scale_upper.back()), csv_number(policy.seconds));
   }
   return csv;

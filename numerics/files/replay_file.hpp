@@ -50,6 +50,8 @@ struct ReplayedPolicy {
   ReplayInterval skips{};  ///< skipped steps
   ReplayInterval
       wasted_steps{};  ///< skipped, or left without any non-zero weight gradient, or behind the policy's stop
+  bool any_applied =
+      true;  ///< false: no step was, so nothing is known of what is lost: the next four are [0, 1]
   // Over all steps that are not skipped:
   ReplayInterval lost_count{};  ///< share of the finite non-zero gradient values that become zero
   ReplayInterval lost_l1{};     ///< the same of the sum of magnitudes, in the gradients' own units

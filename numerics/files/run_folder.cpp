@@ -84,9 +84,8 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
   } else {
     std::filesystem::remove(folder_ / run_file::culprits);  // of the run that begins again
   }
-  if (keep.steps.bytes > 0) return;
-  steps_.append(csv_header(step_columns));
-  evaluations_.append(csv_header(evaluation_columns));
+  if (keep.steps.bytes == 0) steps_.append(csv_header(step_columns));
+  if (keep.evaluations.bytes == 0) evaluations_.append(csv_header(evaluation_columns));
 }
 
 RunWriter RunWriter::resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,

@@ -2,6 +2,7 @@
 // verdicts, output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cmath>
 #include <limits>
@@ -80,6 +81,21 @@ std::vector<float> edge_values(std::uint64_t seed) {
 void expect_inside(std::uint64_t value, const CountInterval& interval, const char* zone, int k) {
   EXPECT_LE(interval.lower, value) << zone << " at 2^" << k;
   EXPECT_GE(interval.upper, value) << zone << " at 2^" << k;
+}
+
+/// The values of a tensor with one element take some hundred bytes, not the 2 kB of a histogram of counters.
+TEST(RangeReportTest, MemoryOfSmallTensorsFollowsTheirValues) {
+  constexpr std::size_t tensors = 20'000;
+  const std::vector<FormatRange> ranges{f16};
+  const std::vector<double> scales{8};
+  ValueHistogram values(value_bins(ranges, scales, std::nullopt));
+  const std::vector<float> one{0.25f};
+  values.add(std::span<const float>(one));
+  RangeReport report;
+  const std::size_t before = mallinfo2().uordblks;
+  for (std::size_t i = 0; i < tensors; ++i) report.add("tensor." + std::to_string(i), values, 8);
+  EXPECT_LT(mallinfo2().uordblks - before, tensors * 1000);
+  EXPECT_EQ(report.merged().at_scale(f16, 8).normal.lower, tensors);
 }
 
 TEST(RangeReportTest, AgreesWithBruteForceAtEveryScaleWhateverTheRecordedScale) {

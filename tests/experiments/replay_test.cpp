@@ -9,6 +9,7 @@
 #include <random>
 
 #include "experiments/replay/fixed_scale.hpp"
+#include "experiments/replay/replay_output.hpp"
 #include "tests/experiments/replay_folder.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -16,6 +17,7 @@
 namespace fp16lab::experiments {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -92,6 +94,18 @@ TEST_F(Replay, CountsWhatIsLostInTakenStepsOnly) {
   EXPECT_GT(fixed.cosine.lower, 0.999);
   EXPECT_LE(fixed.cosine.upper, 1.0);
   EXPECT_EQ(replayed({"fixed.initial_scale=2"}, "fixed").lost_count, (ReplayInterval{0.25, 0.25}));
+}
+
+TEST_F(Replay, WhereNoStepIsAppliedNothingIsKnownOfWhatIsLost) {
+  make_run(folder(), {weights({1, 0x1p-40}), weights({2, 0x1p-40})});
+  const ReplayedPolicy none = replayed({"fixed.initial_scale=2^30"}, "fixed");
+  EXPECT_EQ(none.skips, (ReplayInterval{2, 2}));
+  EXPECT_FALSE(none.any_applied);
+  for (const ReplayInterval& share : {none.lost_count, none.lost_l1, none.lost_l2, none.cosine})
+    EXPECT_EQ(share, (ReplayInterval{0, 1}));
+  const std::string table = replay_table(file_);
+  EXPECT_THAT(table, ContainsRegex("fixed +2 +2 +- +- +- +- +2\\^30 +yes"));
+  EXPECT_TRUE(replayed({"fixed.initial_scale=1"}, "fixed").any_applied);
 }
 
 TEST_F(Replay, AStepWithoutAnyGradientLeftIsWasted) {

@@ -287,6 +287,34 @@ TEST_F(Resume, DamageBeforeTheCheckpointIsRefusedWithFileAndLine) {
   expect_one_line_error(resume("run", {"--quiet"}), 1, "histograms.jsonl has ");
 }
 
+TEST_F(Resume, ARowThatIsJsonButContradictsItselfIsRefused) {
+  begin_and_interrupt("run");
+  std::string rows = read("run/histograms.jsonl");
+  const std::size_t second = rows.find('\n') + 1;
+  rows.insert(rows.find("\"counts\":[", second) + 10, "7,");
+  testing_support::write_bytes(folder_ / "run/histograms.jsonl", rows);
+  expect_one_line_error(resume("run", {"--quiet"}), 1, path("run/histograms.jsonl") + ":2: ");
+  EXPECT_EQ(read("run/histograms.jsonl"), rows) << "a refused resumption changes nothing";
+}
+
+TEST_F(Resume, EvaluationsThatWereNotYetWrittenMayBeMissing) {
+  begin_and_interrupt("run", {"train.evaluate_every=0"});
+  const std::string last = std::to_string(newest_step("run") + 4);
+  ASSERT_EQ(begin("whole", {"train.evaluate_every=0", "train.steps=" + last}).exit_code, 0);
+  std::filesystem::copy(folder_ / "run", folder_ / "empty", std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder_ / "run/evaluations.csv");
+  testing_support::write_bytes(folder_ / "empty/evaluations.csv", "");
+  for (const char* run : {"run", "empty"}) {
+    const auto result = resume(run, {"--set", "train.steps=" + last});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    expect_same_files("whole", run);
+  }
+  for (const char* run : {"run", "empty"}) {
+    const auto compared = fp16lab({"compare", path("whole"), path(run)});
+    EXPECT_EQ(compared.exit_code, 0) << compared.err;
+  }
+}
+
 TEST_F(Resume, WhatCannotBeResumedSaysWhatCan) {
   expect_one_line_error(resume("nothing", {"--quiet"}), 2, "holds no run; begin one with --config");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "nothing"));

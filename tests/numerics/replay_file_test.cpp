@@ -69,6 +69,20 @@ TEST(ReplayFileText, ReadsBackWhatItWrote) {
   EXPECT_EQ(parse_replay(to_json(ReplayFile{})), ReplayFile{});
 }
 
+TEST(ReplayFileText, LossesAreNullWhereNoStepWasApplied) {
+  ReplayFile replay = example();
+  ReplayedPolicy& policy = replay.policies[0];
+  policy.any_applied = false;
+  policy.lost_count = policy.lost_l1 = policy.lost_l2 = policy.cosine = {0, 1};
+  const std::string text = to_json(replay);
+  for (const char* key : {"lost_count", "lost_l1", "lost_l2", "cosine"})
+    EXPECT_THAT(text, HasSubstr(std::string("\"") + key + "\":null"));
+  EXPECT_EQ(parse_replay(text), replay);
+  EXPECT_THAT(summary_csv(replay), HasSubstr(",1,3,,,,,,,,,14,15,"));
+  EXPECT_THAT(message_of([] { parse_replay(changed("\"cosine\":[0.99,1.0]", "\"cosine\":null")); }),
+              HasSubstr("'cosine' must be null with 'lost_count', and only then"));
+}
+
 TEST(ReplayFileText, NamesWhatIsWrong) {
   const auto error = [](const std::string& text) { return message_of([&] { parse_replay(text); }); };
   EXPECT_THAT(error("{"), HasSubstr("not valid JSON at byte"));

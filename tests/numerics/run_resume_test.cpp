@@ -7,12 +7,14 @@
 #include <fstream>
 
 #include "numerics/files/run_folder.hpp"
+#include "numerics/files/run_text.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -187,6 +189,70 @@ TEST_F(RunResume, RowsWrittenBeforeTheCheckpointAreAllThereOrTheirFileAndLineAre
                 HasSubstr("cannot read " + (folder / name).string() + ": No such file"));
     write(whole.complete);
     EXPECT_EQ(find_cut(folder, 9, 109, written).rows(), written);
+  }
+}
+
+/// Rows of JSON are read as their readers read them: what is JSON but no such row does not stay.
+TEST_F(RunResume, RowsThatContradictThemselvesAreRefusedWithTheirPlace) {
+  write_run();
+  ExponentHistogram values;
+  values.count(bits_of(0.75f));
+  HistogramRow row{
+      .step = 5, .tensor = "conv1.weight", .kind = "weight", .dtype = DType::f16, .loss_scale = 8};
+  row.before = row.after = values;
+  const auto replace = [&](std::string_view name, std::size_t at, const std::string& line) {
+    std::vector<std::string> lines = read_lines(folder / name).complete;
+    lines[at] = line;
+    std::ofstream file(folder / name, std::ios::binary);
+    for (const std::string& text : lines) file << text << '\n';
+  };
+  const auto error = [&] { return message_of([&] { find_cut(folder, 9, 109); }); };
+  const std::string good = to_json_line(row);
+  replace(run_file::histograms, 8, good);
+  EXPECT_EQ(find_cut(folder, 9, 109).histograms.rows, 18u);
+  std::string more = good;
+  more.insert(more.find("\"counts\":[") + 10, "7,");
+  replace(run_file::histograms, 8, more);
+  EXPECT_THAT(error(), AllOf(HasSubstr("histograms.jsonl:9: "), HasSubstr("'greatest' is ")));
+  replace(run_file::histograms, 8, R"({"step":5,"tensor":1})");
+  EXPECT_THAT(error(), HasSubstr("histograms.jsonl:9: 'tensor' must be a string"));
+  replace(run_file::histograms, 8, good);
+  replace(run_file::overflows, 1, R"({"step":6,"kind":"none"})");
+  EXPECT_THAT(error(), HasSubstr("overflows.jsonl:2: "));
+}
+
+TEST_F(RunResume, AFileWithoutRowsBeginsAnewWithItsHeader) {
+  // Behind step 1 nothing was evaluated yet.
+  const RunRows written{.steps = 1, .evaluations = 0, .histograms = 2, .overflows = 0};
+  for (const bool missing : {true, false}) {
+    remove_run(folder);
+    write_run();
+    std::ofstream(folder / run_file::evaluations, std::ios::binary).flush();
+    if (missing) std::filesystem::remove(folder / run_file::evaluations);
+    {
+      RunWriter writer = RunWriter::resume(folder, read_manifest(folder), 1, 101, written);
+      EvaluationRow row;
+      row.step = 1;
+      row.split = "test";
+      writer.append(row);
+    }
+    ASSERT_EQ(read_run_folder(folder).evaluations.size(), 1u) << missing;
+    EXPECT_EQ(read_run_folder(folder).steps.size(), 1u) << missing;
+  }
+  // Rows were there: the file is not begun again.
+  remove_run(folder);
+  write_run();
+  const RunRows later{.steps = 5, .evaluations = 4, .histograms = 10, .overflows = 1};
+  for (const auto& [name, header] : {std::pair{run_file::evaluations, csv_header(evaluation_columns)},
+                                     {run_file::steps, csv_header(step_columns)}}) {
+    const std::string good = read_file(folder / name);
+    std::ofstream(folder / name, std::ios::binary).flush();
+    EXPECT_THAT(message_of([&] { find_cut(folder, 5, 105, later); }),
+                HasSubstr((folder / name).string() + ":1: the header must be '" + header));
+    std::filesystem::remove(folder / name);
+    EXPECT_THAT(message_of([&] { find_cut(folder, 5, 105, later); }),
+                HasSubstr("cannot read " + (folder / name).string()));
+    std::ofstream(folder / name, std::ios::binary) << good;
   }
 }
 
