@@ -10,6 +10,7 @@
 #include "numerics/files/replay_file.hpp"
 #include "reports/html_table.hpp"
 #include "reports/league.hpp"
+#include "reports/league_section.hpp"
 #include "reports/page_detail.hpp"
 #include "reports/replay_figures.hpp"
 #include "reports/replay_paths.hpp"
@@ -113,6 +114,13 @@ TEST(League, OrdersByWhatNoUpdateUsedAndKnowsTheFront) {
   EXPECT_THAT(league_order(replay), ElementsAre(4, 1, 2, 3, 0));
   // "many skips" loses nothing, but neither does "one skip"; the yardstick competes with nobody.
   EXPECT_THAT(league_front(replay), ElementsAre(false, true, true, false, false, false));
+  // Nothing is known of what "all" would lose, so it does not lead, and no update used anything.
+  ReplayedPolicy all = policy("all", 64, 0);
+  all.any_applied = false;
+  all.lost_count = all.lost_l1 = all.lost_l2 = all.cosine = {0, 1};
+  replay.policies = {all, policy("no skip", 0, 0.25)};
+  EXPECT_EQ(unused_share(all, 64), (ReplayInterval{1, 1}));
+  EXPECT_THAT(league_front(replay), ElementsAre(false, true));
 }
 
 TEST(ReplayPathsTest, AreChangesWithBoundsAndSkips) {
@@ -182,6 +190,20 @@ TEST_F(Reports, AReplayAloneMakesAPageWithTableTracesAndFigures) {
       EXPECT_GT(std::filesystem::file_size(folder / "out" / "figures" / (stem + ending)), 10'000u)
           << stem << ending;
   }
+}
+
+TEST_F(Reports, WhatIsLostIsADashWhereNoStepWasApplied) {
+  const auto dashes = [&](bool any_applied) {
+    ReplayFile replay = synthetic_replay("the-run", 20);
+    for (ReplayedPolicy& policy : replay.policies) policy.any_applied = any_applied;
+    const std::string html = league_sections(std::vector<ReplayFile>{replay});
+    std::size_t count = 0;
+    for (std::size_t at = html.find(">–</td>"); at != std::string::npos; at = html.find(">–</td>", at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(dashes(true), 0u);
+  EXPECT_EQ(dashes(false), 24u * 4);
 }
 
 TEST_F(Reports, ProvenanceTellsWhatComputedTheRuns) {

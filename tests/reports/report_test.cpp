@@ -359,7 +359,7 @@ TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
   EXPECT_EQ(underflow_text(summary.rows[0]), "");
   EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
   EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
-  EXPECT_THAT(summary_table(folders), ::testing::ContainsRegex("FP32 .* -  +- +0 +- "));
+  EXPECT_THAT(summary_table(set), ::testing::ContainsRegex("FP32 .* -  +- +0 +- "));
 
   // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would do.
   const RunGradients bf16 = load_gradients(set.runs[2], 5), fp32 = load_gradients(set.runs[0], 5);
