@@ -151,11 +151,11 @@ ScaledHistograms::Extent ScaledHistograms::extent() const {
 
 std::optional<double> ScaledHistograms::greatest() const {
   double greatest = 0;
-  for (const auto& [recorded, carried] : by_scale_) {
-    if (!carried.histogram.extremes_known()) return std::nullopt;
-    greatest = std::max(greatest, float_from_bits(carried.histogram.greatest) / recorded);
-    if (carried.values) greatest = std::max(greatest, carried.values->greatest() / recorded);
+  for (const auto& [recorded, histogram] : histograms_) {
+    if (!histogram.extremes_known()) return std::nullopt;
+    greatest = std::max(greatest, float_from_bits(histogram.greatest) / recorded);
   }
+  for (const auto& [recorded, values] : values_) greatest = std::max(greatest, values.greatest() / recorded);
   return greatest;
 }
 

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "analysis/range_output.hpp"
 #include "experiments/array_dumps.hpp"
@@ -64,11 +65,16 @@ std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& 
   return formats.empty() ? std::nullopt : std::optional(formats);
 }
 
-/// The counts of one tensor, at the scale that it carried, for figures.
+/// The counts of one tensor, at the scale that it carried, for figures. They belong to the row or the array that was read.
 struct Tensor {
   std::string name;
-  ExponentHistogram values;
+  std::variant<const ExponentHistogram*, const ValueHistogram*> counted;
   double recorded_scale = 1;
+
+  ExponentHistogram values() const {
+    if (const auto* const histogram = std::get_if<const ExponentHistogram*>(&counted)) return **histogram;
+    return std::get<const ValueHistogram*>(counted)->exponents();
+  }
 };
 
 /// What one report is made of, and its figures. Not empty.
@@ -117,7 +123,7 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
     const double ratio = factor_of(tensor, scale) / greatest;
     const int shift = std::ilogb(ratio);
     if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
-    all.values += times_power_of_two(tensor.values, shift);
+    all.values += times_power_of_two(tensor.values(), shift);
   }
   return all;
 }
@@ -125,16 +131,18 @@ std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
 /// All tensors together, then those that lose the largest share of their values, in their own order.
 std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std::optional<double>& scale,
                                                const FormatRange& range) {
-  std::vector<reports::HistogramPanel> all;
+  const auto panel = [&](const Tensor& tensor) -> reports::HistogramPanel {
+    return {tensor.name, tensor.values(), factor_of(tensor, scale), range,
+            tensors.report.tensor(tensor.name).at_scale(range, scale)};
+  };
+  if (tensors.list.size() == 1) return {panel(tensors.list.front())};
   std::vector<std::size_t> order;
   std::vector<double> rates;
   for (const Tensor& tensor : tensors.list) {
     order.push_back(order.size());
-    const RangeCounts counts = tensors.report.tensor(tensor.name).at_scale(range, scale);
-    all.push_back({tensor.name, tensor.values, factor_of(tensor, scale), range, counts});
-    rates.push_back(analysis::rates_of(counts).lost.middle());
+    rates.push_back(
+        analysis::rates_of(tensors.report.tensor(tensor.name).at_scale(range, scale)).lost.middle());
   }
-  if (all.size() == 1) return all;
   if (order.size() >= reports::max_histogram_panels) {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return rates[a] > rates[b]; });
@@ -144,7 +152,7 @@ std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std
   std::vector<reports::HistogramPanel> panels;
   if (std::optional<reports::HistogramPanel> merged = merged_panel(tensors, scale, range))
     panels.push_back(std::move(*merged));
-  for (const std::size_t i : order) panels.push_back(std::move(all[i]));
+  for (const std::size_t i : order) panels.push_back(panel(tensors.list[i]));
   return panels;
 }
 
@@ -328,7 +336,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   for (const HistogramRow& row : rows) {
     tensors.report.add(row);
     if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2)
-      tensors.list.push_back({row.tensor, row.before, row.loss_scale});
+      tensors.list.push_back({row.tensor, &row.before, row.loss_scale});
   }
   if (tensors.list.empty())
     throw CommandError(ExitCode::usage,
@@ -426,7 +434,7 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
   Tensors tensors;
   for (const CountedArray& array : dumps.arrays) {
-    tensors.list.push_back({array.label, array.values.exponents(), array.recorded_scale});
+    tensors.list.push_back({array.label, &array.values, array.recorded_scale});
     tensors.report.add(array.label, array.values, array.recorded_scale);
   }
   if (!command.common.quiet) print_notes(dumps);
@@ -434,7 +442,7 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
       files.size() == 1 ? files.front().filename().string() : fmt::format("{} files", files.size());
   const Question question{.formats = formats, .scale = asked.scale ? asked.scale : tensors.common_scale()};
   show(command, tensors, subject, question, suggestions_of(tensors.report, formats),
-       additions_of(dumps, tensors.common_scale()));
+       command.json ? additions_of(dumps, tensors.common_scale()) : Json::object());
 }
 
 }  // namespace

@@ -511,5 +511,23 @@ TEST_F(Hist, ManyEmptyTensorsTakeNoMoreMemoryThanTheFileIsLong) {
   EXPECT_LT(used.ru_maxrss, 600'000) << "kB, for a file of " << header.size() << " bytes";
 }
 
+/// ... nor do small ones: what is kept of a tensor follows its values.
+TEST_F(Hist, ManySmallTensorsTakeLittleMemory) {
+  constexpr int tensors = 60'000;
+  std::string header = "{", data;
+  for (int i = 0; i < tensors; ++i) {
+    header += (i > 0 ? ",\"t" : "\"t") + std::to_string(i) +
+              "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" + std::to_string(4 * i) + "," +
+              std::to_string(4 * i + 4) + "]}";
+    data += from_hex("0000803f");
+  }
+  write_bytes(path("small.safetensors"), safetensors(header + "}", data));
+  const auto result = fp16lab({"hist", path("small.safetensors")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // the greatest of all children so far
+  EXPECT_LT(used.ru_maxrss, 250'000) << "kB, for " << tensors << " tensors";
+}
+
 }  // namespace
 }  // namespace fp16lab::experiments
