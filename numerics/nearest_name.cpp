@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace fp16lab {
@@ -10,15 +12,16 @@ namespace {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// Levenshtein distance by dynamic programming, one row at a time. Capitals and small letters are the same.
-std::size_t edit_distance(std::string_view from, std::string_view to) {
+/// Levenshtein distance by dynamic programming, one row at a time.
+template <class Same>
+std::size_t edit_distance(std::string_view from, std::string_view to, const Same& same) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < from.size(); ++i) {
     std::size_t diagonal = row[0];
     row[0] = i + 1;
     for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t substituted = diagonal + (lower(from[i]) == lower(to[j]) ? 0 : 1);
+      const std::size_t substituted = diagonal + (same(from[i], to[j]) ? 0 : 1);
       diagonal = row[j + 1];
       row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
     }
@@ -30,10 +33,12 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
   std::string_view best;
-  std::size_t best_distance = 0;
+  std::pair<std::size_t, std::size_t> best_distance;  // capitals decide between names that are equally near
   for (const std::string_view candidate : known) {
-    const std::size_t distance = edit_distance(name, candidate);
-    const bool close = 2 * distance < std::max(name.size(), candidate.size());
+    const std::pair distance(
+        edit_distance(name, candidate, [](char a, char b) { return lower(a) == lower(b); }),
+        edit_distance(name, candidate, std::equal_to<char>()));
+    const bool close = 2 * distance.first < std::max(name.size(), candidate.size());
     if (close && (best.empty() || distance < best_distance)) {
       best = candidate;
       best_distance = distance;

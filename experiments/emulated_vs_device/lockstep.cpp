@@ -140,6 +140,8 @@ FirstDifference histogram_difference(const std::vector<SeenHistogram>& emulated,
       compare("zero", mine.zero, other.zero);
       compare("infinite", mine.infinite, other.infinite);
       compare("nan", mine.nan, other.nan);
+      compare("bits of the smallest", mine.smallest, other.smallest);
+      compare("bits of the greatest", mine.greatest, other.greatest);
     };
     look("before", ours.before, theirs.before);
     look("after", ours.after, theirs.after);

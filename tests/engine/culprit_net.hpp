@@ -28,6 +28,7 @@ class CulpritNet final : public nn::Module {
             backend, "fc1", nn::LinearOptions{.inputs = 6, .outputs = 5, .seed = 3}))),
         fc2_(add_child(std::make_unique<nn::Linear>(
             backend, "fc2", nn::LinearOptions{.inputs = 5, .outputs = 3, .seed = 3}))) {
+    if (options_.between) add_scope("act");
     std::vector<float> first(30, 0.0f);
     for (std::size_t o = 0; o < 5; ++o) first[o * 6] = options_.first;
     for (Parameter* parameter : parameters()) {

@@ -526,7 +526,7 @@ TEST_F(Hist, ManySmallTensorsTakeLittleMemory) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   rusage used{};
   ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // the greatest of all children so far
-  EXPECT_LT(used.ru_maxrss, 250'000) << "kB, for " << tensors << " tensors";
+  EXPECT_LT(used.ru_maxrss, 350'000) << "kB, for " << tensors << " tensors: 8 kB a tensor would be more";
 }
 
 }  // namespace

@@ -25,11 +25,16 @@ class Resume : public SmallRuns {
   /// three micro-batches a step, evaluations on the way.
   static std::vector<std::string> settings(const std::vector<std::string>& more = {}) {
     std::vector<std::string> all;
-    for (const char* setting :
-         {"train.accumulate=3", "optimizer.name=adam", "optimizer.lr=0.001", "scaler.policy=dynamic",
-          "scaler.initial_scale=2^24", "scaler.growth_interval=7", "scaler.growth_factor=16",
-          "checkpoint.every=2", "train.evaluate_every=5", "observe.histograms_every=3"})
+    for (const char* setting : {"train.accumulate=3", "optimizer.name=adam", "optimizer.lr=0.001",
+                                "scaler.policy=dynamic", "scaler.initial_scale=2^24", "checkpoint.every=2",
+                                "train.evaluate_every=5", "observe.histograms_every=3"})
       all.insert(all.end(), {"--set", setting});
+    // Policies that do not count good steps would refuse these.
+    const bool counts = std::none_of(more.begin(), more.end(), [](const std::string& setting) {
+      return setting == "scaler.policy=ada-loss" || setting == "scaler.policy=lost-mass";
+    });
+    if (counts)
+      all.insert(all.end(), {"--set", "scaler.growth_interval=7", "--set", "scaler.growth_factor=16"});
     for (const std::string& setting : more) all.insert(all.end(), {"--set", setting});
     return all;
   }

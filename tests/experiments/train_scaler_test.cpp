@@ -109,9 +109,8 @@ TEST_F(TrainScaler, EndsWithADiagnosis) {
          "bad scale: S stayed at 2^36");
   expect("beyond", {"scaler.policy=torch", "scaler.initial_scale=2^90", "train.skip_limit=3"},
          "scale_beyond_use", "scaler.max_scale");
-  // A learning rate beyond reason: the loss is not finite any more, or gradients are not.
-  expect("model", {"optimizer.lr=1e30", "scaler.policy=torch", "train.skip_limit=5"}, "loss_not_finite",
-         "bad model: ");
+  expect("rate", {"optimizer.lr=1e30", "scaler.policy=torch", "train.skip_limit=5"}, "learning_rate_too_high",
+         "bad learning rate: ");
   expect("policy", {"scaler.policy=fairseq", "scaler.initial_scale=2^36", "scaler.min_loss_scale=2^34"},
          "scale_began_too_high", "policy \"fairseq\" ends the run: ");
 }

@@ -262,12 +262,12 @@ TEST(TensorboardEvents, TheExtremeBinsHaveBuckets) {
   TensorboardWriter writer(folder.path(), 1);
   writer.exponents(1, 1.0, "x", counts);
   const Histogram histogram = events_of(writer.path()).at(2).histograms.at("x");
-  EXPECT_EQ(histogram.limits.front(), -127);
-  EXPECT_EQ(histogram.limits.at(1), -126);
+  EXPECT_EQ(histogram.limits.front(), -150);
+  EXPECT_EQ(histogram.limits.at(1), -149);
   EXPECT_EQ(histogram.limits.back(), 128);
   EXPECT_EQ(histogram.buckets.at(1), 1);
   EXPECT_EQ(histogram.buckets.back(), 1);
-  EXPECT_EQ(histogram.limits.size(), 256u);
+  EXPECT_EQ(histogram.limits.size(), 279u);
 }
 
 TEST(TensorboardEvents, AnotherWriterBeginsAnotherFileThatSortsBehind) {
