@@ -9,17 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/format.hpp"
+#include "numerics/format_range.hpp"
 
 namespace fp16lab::analysis {
 
 namespace {
-
-/// max_finite + ulp / 2 = 2^(emax + 1) - 2^(emax - precision): exact in FP64 for the three formats.
-template <class F>
-double threshold_of() {
-  return std::ldexp(1.0, F::emax + 1) - std::ldexp(1.0, F::emax - F::precision);
-}
 
 bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
@@ -165,19 +159,7 @@ void advise_operation(CulpritRow& row) {
 
 }  // namespace
 
-double overflow_threshold(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return threshold_of<Binary16>();
-    case DType::bf16:
-      return threshold_of<BrainFloat16>();
-    case DType::f32:
-      return threshold_of<Binary32>();
-    default:
-      throw std::invalid_argument(
-          fmt::format("overflow_threshold: {}; f16, bf16 or f32 is needed", name_of(dtype)));
-  }
-}
+double overflow_threshold(DType dtype) { return range_of(dtype).overflow_threshold(); }
 
 std::uint64_t binades_above(double magnitude, DType dtype) {
   if (!(magnitude >= 0) || std::isinf(magnitude))
