@@ -62,6 +62,19 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
   app.allow_extras();  // so that unknown options can be answered with a suggestion
 }
 
+void add_sweeping(CLI::App& app, SweepOptions& options) {
+  app.add_flag("--force", options.force,
+               "Make runs in the output folder again that have another configuration, were made by another "
+               "build or are damaged, and forget planned runs of earlier sweeps that are not there; complete "
+               "ones stay");
+  app.add_flag("--mix-builds", options.mix_builds,
+               "Compare complete runs of other builds (commit, compiler, flags) with those of this one");
+  app.add_option("--jobs", options.jobs,
+                 "Runs at a time, which share --threads (bits do not depend on it)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+}
+
 void require_utf8(const std::vector<std::string>& arguments) {
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (utf8_length(arguments[i])) continue;

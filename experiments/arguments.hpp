@@ -39,6 +39,9 @@ struct CommonUse {
 /// refuse_extras after parsing.
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use);
 
+/// --force, --mix-builds and --jobs of everything that sweeps.
+void add_sweeping(CLI::App& app, SweepOptions& options);
+
 /// A usage error for the first argument that is not UTF-8: what runs are told goes into JSON, which is.
 void require_utf8(const std::vector<std::string>& arguments);
 

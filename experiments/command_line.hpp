@@ -33,6 +33,7 @@ struct ExperimentInfo {
   std::string examples;                        ///< two lines
   std::vector<ExperimentOption> options = {};  ///< its own
   std::vector<ExperimentFlag> flags = {};
+  SweepOptions* sweep = nullptr;  ///< where --force, --mix-builds and --jobs go; null: it does not sweep
 };
 /// Which of the common options an experiment binary has, besides --out, --threads and --quiet.
 struct ExperimentUses {

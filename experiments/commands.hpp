@@ -51,6 +51,7 @@ struct SweepCommand {
   SweepOptions options;
   bool report = false;   ///< also write report.html
   bool dry_run = false;  ///< only check and print the plan
+  bool twin = false;     ///< add_twins
   std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
 };
 ExitCode run_sweep(const SweepCommand& command);

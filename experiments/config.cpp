@@ -38,10 +38,13 @@ std::vector<std::string> known_names() {
   return names;
 }
 
+/// What stands before a key's last point: "train", "report.margin".
+std::string section_of(const ConfigKey& key) { return key.name.substr(0, key.name.rfind('.')); }
+
 std::vector<std::string> known_sections() {
   std::vector<std::string> sections;
   for (const ConfigKey& key : config_keys()) {
-    std::string section = key.name.substr(0, key.name.find('.'));
+    std::string section = section_of(key);
     if (sections.empty() || sections.back() != section) sections.push_back(std::move(section));
   }
   return sections;
@@ -165,7 +168,10 @@ void read_table(RunConfig& config, const toml::table& table, const std::string& 
       assign(config, find_key(full, where), node, where);
     } else {
       const std::vector<std::string> sections = known_sections();
-      if (std::find(sections.begin(), sections.end(), full) == sections.end())
+      const bool known = std::any_of(sections.begin(), sections.end(), [&full](const std::string& section) {
+        return section == full || section.starts_with(full + ".");
+      });
+      if (!known)
         fail(where, fmt::format("unknown section '{}'{}", full, did_you_mean(full, sections)));
       read_table(config, *node.as_table(), full, source);
     }
@@ -432,13 +438,12 @@ std::string to_toml(const RunConfig& config) {
   std::string text;
   std::string section;
   for (const ConfigKey& key : config_keys()) {
-    const std::size_t point = key.name.find('.');
-    if (key.name.compare(0, point, section) != 0 || section.empty()) {
-      section = key.name.substr(0, point);
+    if (section_of(key) != section) {
+      section = section_of(key);
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }
     const std::string value = value_text(config, key);
-    if (!value.empty()) text += fmt::format("{} = {}\n", key.name.substr(point + 1), value);
+    if (!value.empty()) text += fmt::format("{} = {}\n", key.name.substr(section.size() + 1), value);
   }
   return text;
 }

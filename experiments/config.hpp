@@ -64,6 +64,7 @@ struct TrainConfig {
   std::int64_t seed = 1;
   std::int64_t evaluate_every = 0;
   std::int64_t skip_limit = 0;
+  std::int64_t perturb_ulps = 0;
   bool graph = false;
   bool operator==(const TrainConfig&) const = default;
 };
@@ -152,6 +153,13 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+/// The differences that count as none, fixed before a run and kept with it: percent of a loss, points of an accuracy.
+struct ReportConfig {
+  double margin_loss = 1;
+  double margin_accuracy = 0.5;
+  bool operator==(const ReportConfig&) const = default;
+};
+
 struct RunConfig {
   ModelConfig model;
   DataConfig data;
@@ -163,6 +171,7 @@ struct RunConfig {
   BackendConfig backend;
   ObserveConfig observe;
   CheckpointConfig checkpoint;
+  ReportConfig report;
   bool operator==(const RunConfig&) const = default;
 };
 

@@ -163,6 +163,12 @@ std::vector<ConfigKey> make_keys() {
        counts,
        {},
        "of weights and shuffling, up to 9007199254740991"},
+      {"train.perturb_ulps",
+       FP16LAB_FIELD(train.perturb_ulps),
+       {0, 4194304},
+       {},
+       "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: what training makes of "
+       "that by itself. 0: none"},
       {"train.evaluate_every", FP16LAB_FIELD(train.evaluate_every), counts, {}, "steps; 0: only at the end"},
       {"train.skip_limit",
        FP16LAB_FIELD(train.skip_limit),
@@ -356,6 +362,17 @@ std::vector<ConfigKey> make_keys() {
        counts,
        {},
        "newest checkpoints that stay in the run folder; 0: all"},
+
+      {"report.margin.loss",
+       FP16LAB_FIELD(report.margin_loss),
+       positive,
+       {},
+       "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal"},
+      {"report.margin.accuracy",
+       FP16LAB_FIELD(report.margin_accuracy),
+       positive,
+       {},
+       "the same of an accuracy, in points"},
   };
 }
 

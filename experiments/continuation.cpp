@@ -26,6 +26,7 @@ bool is_length(const ConfigKey& key) {
 
 bool is_free(const ConfigKey& key) {
   return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
+         key.name.starts_with("report.") ||
          key.name == "train.evaluate_every" || key.name == "train.graph" || key.name == "data.path" ||
          key.name == "amp.save_dtype" || key.name == "backend.ordinal" || key.name == "backend.pins";
 }

@@ -73,7 +73,8 @@ int main(int argc, char** argv) {
        "  exp_paper_miniature -o results/exp_paper_miniature\n"
        "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small",
        {},
-       sweep_flags(options)},
+       {},
+       &options},
       {.out = "results/exp_paper_miniature", .config = "paper_miniature.toml"},
       [&options](const CommonOptions& common) { return run_exp_paper_miniature(common, options); });
 }

@@ -55,9 +55,8 @@ int main(int argc, char** argv) {
   limit_openmp_spinning(argv);
   bool quick = false;
   SweepOptions options;
-  std::vector<ExperimentFlag> flags = sweep_flags(options);
-  flags.push_back(
-      {"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing", &quick});
+  std::vector<ExperimentFlag> flags = {
+      {"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing", &quick}};
   return experiment_main(
       argc, argv,
       {"exp_policy_league",
@@ -65,7 +64,8 @@ int main(int argc, char** argv) {
        "  exp_policy_league -o results/exp_policy_league --threads 2\n"
        "  exp_policy_league --quick -o results/league",
        {},
-       flags},
+       flags,
+       &options},
       {.out = "results/exp_policy_league", .config = "policy_league.toml"},
       [&](const CommonOptions& common) { return run_exp_policy_league(common, options, quick); });
 }

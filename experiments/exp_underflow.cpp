@@ -201,7 +201,8 @@ int main(int argc, char** argv) {
        "  exp_underflow -o results/exp_underflow\n"
        "  exp_underflow -o results/demo --quiet",
        {},
-       sweep_flags(options)},
+       {},
+       &options},
       {.out = "results/exp_underflow", .config = "autoencoder.toml"},
       [&options](const CommonOptions& common) { return run_exp_underflow(common, options); });
 }

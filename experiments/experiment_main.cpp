@@ -48,6 +48,7 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info, const Exp
         app.add_option(option.name, *option.value, option.description)->type_name(option.type);
     }
     for (const ExperimentFlag& flag : info.flags) app.add_flag(flag.name, *flag.value, flag.description);
+    if (info.sweep != nullptr) add_sweeping(app, *info.sweep);
     app.footer(footer(info.examples));
     try {
       app.parse(argc, argv);

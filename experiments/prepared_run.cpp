@@ -7,6 +7,7 @@
 
 #include "engine/amp/layer_scaler.hpp"
 #include "engine/amp/level.hpp"
+#include "engine/nn/perturbation.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/run_options.hpp"
@@ -91,6 +92,9 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend 
   run->data = load_data(config);
   try {
     run->workload.model = workload.make_model(*run->backend, config, run->data->shape());
+    engine::nn::perturb_parameters(*run->backend, *run->workload.model,
+                                   static_cast<std::uint64_t>(config.train.perturb_ulps),
+                                   static_cast<std::uint64_t>(config.train.seed));
     if (workload.make_method != nullptr) run->workload.method = workload.make_method(config);
     run->batches = make_batches(config, *run->data);
     run->workload.training = run->batches.training.get();

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/command_line.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/config.hpp"
 #include "experiments/run_data.hpp"
@@ -93,8 +92,9 @@ bool is_kept(RunState state, const SweepOptions& options);
 /// Is the run on disk, complete, undamaged, and made from the same configuration?
 bool is_done(const PlannedRun& run);
 
-/// --force and --mix-builds of the experiments that sweep.
-std::vector<ExperimentFlag> sweep_flags(SweepOptions& options);
+/// Beside every FP32 run of the plan its twin: the same run, every initial weight moved by one ulp (train.perturb_ulps).
+/// Variant "NAME-twin" of variant NAME, without histograms. CommandError(usage) where the plan has no FP32 run.
+void add_twins(SweepPlan& plan);
 
 struct SweepOutcome {
   std::size_t done_before = 0;

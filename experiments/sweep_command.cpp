@@ -43,7 +43,8 @@ ExitCode run_sweep(const SweepCommand& command) {
   CommonOptions common = command.common;
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();
-  const SweepPlan plan = load_sweep(common, false, command.policies);
+  SweepPlan plan = load_sweep(common, false, command.policies);
+  if (command.twin) add_twins(plan);
   if (command.dry_run) {
     const Survey found = survey(plan, command.options, common);
     print_plan(plan, found.states);

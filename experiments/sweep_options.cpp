@@ -2,18 +2,17 @@
 
 #include <CLI/CLI.hpp>
 
-#include "experiments/sweep.hpp"
+#include "experiments/arguments.hpp"
 
 namespace fp16lab::experiments {
 
 void add_sweep_options(CLI::App& app, SweepCommand& command) {
   app.add_flag("--report", command.report, "Also write figures and report.html into the output folder");
   app.add_flag("--dry-run", command.dry_run, "Only check every run, and print the runs as CSV");
-  for (const ExperimentFlag& flag : sweep_flags(command.options))
-    app.add_flag(flag.name, *flag.value, flag.description);
-  app.add_option("--jobs", command.options.jobs,
-                 "Runs at a time, which share --threads (bits do not depend on it)")
-      ->check(CLI::Range(1, 1024));
+  app.add_flag("--twin", command.twin,
+               "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what training makes of that "
+               "is what it does by itself");
+  add_sweeping(app, command.options);
   app.add_option(
          "--policies", command.policies,
          "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale policies; "

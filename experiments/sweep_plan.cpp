@@ -238,6 +238,29 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   return plan;
 }
 
+void add_twins(SweepPlan& plan) {
+  SweepPlan all{.folder = plan.folder, .runs = {}};
+  std::set<std::string> names;
+  for (const PlannedRun& run : plan.runs) names.insert(run.name);
+  bool any = false;
+  for (PlannedRun& run : plan.runs) {
+    PlannedRun twin = run;
+    all.runs.push_back(std::move(run));
+    const RunConfig& config = twin.config;
+    if (config.amp.level != "O0" || !config.amp.to_float.empty() || config.scaler.policy != "none") continue;
+    any = true;
+    if (config.train.perturb_ulps != 0) continue;
+    twin.variant += "-twin";
+    twin.name = fmt::format("{}-{}-seed{}", twin.workload, twin.variant, config.train.seed);
+    twin.folder = plan.folder / twin.name;
+    twin.config.train.perturb_ulps = 1;
+    twin.config.observe.histograms_every = 0;
+    if (names.insert(twin.name).second) all.runs.push_back(std::move(twin));
+  }
+  if (!any) fail("--twin", "no run of this sweep is in FP32 (amp.level = \"O0\" without a scaler), so none has a twin");
+  plan = std::move(all);
+}
+
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::vector<std::string>& policies) {
   if (common.config.empty())
     throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c experiments/configs/demo.toml");

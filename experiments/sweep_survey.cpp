@@ -24,6 +24,12 @@ std::optional<RunConfig> config_of(const Manifest& manifest) {
   }
 }
 
+/// By every key: a configuration that was read and one that was put together are the same run.
+bool made_from(const Manifest& manifest, const RunConfig& config) {
+  const std::optional<RunConfig> there = config_of(manifest);
+  return there && to_toml(*there) == to_toml(config);
+}
+
 /// What a run that says that it is complete lacks of what it wrote; empty: nothing.
 std::string damage_of(const std::filesystem::path& folder) {
   try {
@@ -47,7 +53,7 @@ FoundRun find_run(const PlannedRun& run) {
     return {.state = RunState::unreadable};
   }
   const bool complete = is_complete(found.manifest->state);
-  if (config_of(*found.manifest) != run.config) {
+  if (!made_from(*found.manifest, run.config)) {
     const bool worth = complete || !stored_checkpoints(run.folder).empty();
     found.state = worth ? RunState::other_configuration : RunState::planned;
   } else if (!complete) {
@@ -178,17 +184,6 @@ void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, co
                     "they are",
                     plan.folder.string(), what));
   if (!common.quiet) fmt::print(stderr, "sweep: note: {}\n", what);
-}
-
-std::vector<ExperimentFlag> sweep_flags(SweepOptions& options) {
-  return {
-      {"--force",
-       "Make runs in the output folder again that have another configuration, were made by another build or "
-       "are damaged, and forget planned runs of earlier sweeps that are not there; complete ones stay",
-       &options.force},
-      {"--mix-builds",
-       "Compare complete runs of other builds (commit, compiler, flags) with those of this one",
-       &options.mix_builds}};
 }
 
 bool is_kept(RunState state, const SweepOptions& options) {

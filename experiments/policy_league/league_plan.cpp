@@ -74,7 +74,9 @@ SweepPlan league_plan(const CommonOptions& common, bool quick) {
   for (SweepVariant& variant : variants)
     if (variant.name != league_reference)
       variant.set.push_back(fmt::format("observe.histograms_every={}", quick ? 4 : 40));
-  return make_plan(workloads, variants, common);
+  SweepPlan plan = make_plan(workloads, variants, common);
+  add_twins(plan);
+  return plan;
 }
 
 }  // namespace fp16lab::experiments
