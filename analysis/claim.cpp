@@ -1,0 +1,108 @@
+#include "analysis/claim.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace fp16lab::analysis {
+
+std::string_view name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::holds:
+      return "HOLDS";
+    case Verdict::fails:
+      return "FAILS";
+    case Verdict::cannot_tell:
+      return "CANNOT TELL";
+    case Verdict::rehearsed:
+      return "REHEARSED";
+    case Verdict::not_run:
+      return "NOT RUN";
+  }
+  return "?";
+}
+
+std::string verdict_text(const Claim& claim) {
+  const std::string name(name_of(claim.verdict));
+  if (!claim.decides && claim.verdict == Verdict::fails) return "BEHIND";
+  if (!claim.recorded || claim.verdict == Verdict::not_run) return name;
+  if (is_mismatch(claim)) return fmt::format("{}, RECORDED AS {}", name, name_of(*claim.recorded));
+  return claim.verdict == Verdict::holds ? name : name + ", as recorded";
+}
+
+bool is_mismatch(const Claim& claim) {
+  if (!claim.decides) return false;
+  if (claim.recorded) return claim.verdict != Verdict::not_run && claim.verdict != *claim.recorded;
+  return claim.verdict == Verdict::fails;
+}
+
+bool any_mismatch(std::span<const Claim> claims) { return std::any_of(claims.begin(), claims.end(), is_mismatch); }
+
+std::string claims_text(std::span<const Claim> claims) {
+  std::string text, topic;
+  int number = 0;
+  for (const Claim& claim : claims) {
+    if (claim.topic != topic) text += fmt::format("{}{}\n", text.empty() ? "" : "\n", claim.topic);
+    topic = claim.topic;
+    text += fmt::format("claim {}: {}\n  criterion: {}\n", ++number, claim.claim, claim.criterion);
+    if (!claim.measured.empty()) text += fmt::format("  measured: {}\n", claim.measured);
+    text += fmt::format("  verdict: {}\n", verdict_text(claim));
+    for (const std::string& note : claim.notes) text += fmt::format("    {}\n", note);
+  }
+  return text;
+}
+
+std::string claims_lines(std::span<const Claim> claims) {
+  std::string text, topic;
+  for (const Claim& claim : claims) {
+    if (claim.topic != topic) text += fmt::format("{}{}\n", text.empty() ? "" : "\n", claim.topic);
+    topic = claim.topic;
+    const bool expected = claim.verdict == Verdict::holds || claim.verdict == Verdict::rehearsed;
+    text += fmt::format("  {:<12} {}{}{}\n", verdict_text(claim), claim.claim,
+                        claim.measured.empty() ? "" : ": " + claim.measured,
+                        expected || claim.criterion.empty() ? "" : fmt::format(" (expected {})", claim.criterion));
+    for (const std::string& note : claim.notes) text += fmt::format("               {}\n", note);
+  }
+  return text;
+}
+
+std::string claims_count(std::span<const Claim> claims) {
+  const auto counted = [&](Verdict verdict, bool decides) {
+    return std::count_if(claims.begin(), claims.end(), [&](const Claim& claim) {
+      return claim.verdict == verdict && (claim.decides || verdict != Verdict::fails) == decides;
+    });
+  };
+  std::string text;
+  const auto add = [&text](std::ptrdiff_t count, std::string_view one, std::string_view several) {
+    if (count > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, count == 1 ? one : several);
+  };
+  add(counted(Verdict::holds, true), "holds", "hold");
+  add(counted(Verdict::fails, true), "fails", "fail");
+  add(counted(Verdict::fails, false), "is behind", "are behind");
+  add(counted(Verdict::cannot_tell, true), "cannot be told", "cannot be told");
+  add(counted(Verdict::rehearsed, true), "was rehearsed", "were rehearsed");
+  add(counted(Verdict::not_run, true), "was not run", "were not run");
+  return fmt::format("{} claim{}{}{}", claims.size(), claims.size() == 1 ? "" : "s", text.empty() ? "" : ": ", text);
+}
+
+std::string claims_json(std::string_view question, std::span<const Claim> claims) {
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const Claim& claim : claims) {
+    Json one = Json::object();
+    if (!claim.topic.empty()) one["topic"] = claim.topic;
+    one["claim"] = claim.claim;
+    one["criterion"] = claim.criterion;
+    one["measured"] = claim.measured;
+    one["verdict"] = name_of(claim.verdict);
+    if (claim.recorded) one["recorded"] = name_of(*claim.recorded);
+    if (!claim.decides) one["decides"] = false;
+    if (!claim.notes.empty()) one["notes"] = claim.notes;
+    list.push_back(std::move(one));
+  }
+  return Json{{"question", question}, {"claims", std::move(list)}}.dump(2) + "\n";
+}
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,52 @@
+// What was claimed, by which criterion, what was measured, and what follows: one form for every experiment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fp16lab::analysis {
+
+enum class Verdict : std::uint8_t {
+  holds,
+  fails,
+  cannot_tell,  ///< measured, and not enough to say: a result
+  rehearsed,    ///< it holds of a stand-in for the device that it is about: no evidence of that
+  not_run,      ///< nothing was measured
+};
+/// "HOLDS", "FAILS", "CANNOT TELL", "REHEARSED", "NOT RUN".
+std::string_view name_of(Verdict verdict);
+inline Verdict verdict_of(bool holds) { return holds ? Verdict::holds : Verdict::fails; }
+
+struct Claim {
+  std::string claim;
+  std::string criterion;      ///< written before the run: what must be measured for it to hold
+  std::string measured = {};  ///< empty: nothing
+  Verdict verdict = Verdict::not_run;
+  std::string topic = {};               ///< the heading under which it stands; empty: none
+  std::vector<std::string> notes = {};  ///< evidence, source, command: a line each
+  bool decides = true;  ///< false: a goal whose miss is said ("BEHIND") and changes no exit code
+  /// What we came to think of a claim that is not ours: then only another verdict is a mismatch.
+  std::optional<Verdict> recorded = {};
+};
+
+/// name_of, "BEHIND" for a goal that decides nothing, "FAILS, as recorded", "HOLDS, RECORDED AS FAILS".
+std::string verdict_text(const Claim& claim);
+/// Does it say that something is not as it must be? A claim that fails; one with a record: any other verdict than that,
+/// where something was measured.
+bool is_mismatch(const Claim& claim);
+bool any_mismatch(std::span<const Claim> claims);
+
+/// Numbered, criterion, measured and verdict on lines of their own, notes behind them, topics as headings.
+std::string claims_text(std::span<const Claim> claims);
+/// A line each, for long lists of single values: "  HOLDS        words: measured", with the criterion where it does not hold.
+std::string claims_lines(std::span<const Claim> claims);
+/// "12 claims: 10 hold, 1 fails, 1 cannot be told".
+std::string claims_count(std::span<const Claim> claims);
+/// {"question": ..., "claims": [{"topic"?, "claim", "criterion", "measured", "verdict", "recorded"?, "decides"?, "notes"?}]}
+std::string claims_json(std::string_view question, std::span<const Claim> claims);
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,79 @@
+// The course of every experiment: criteria are written down, something is measured, claims are judged.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/claim.hpp"
+#include "experiments/commands.hpp"
+#include "experiments/exit_code.hpp"
+#include "experiments/sweep.hpp"
+
+namespace fp16lab::experiments {
+
+using analysis::Claim;
+using analysis::Verdict;
+using analysis::verdict_of;
+
+/// The file beside an experiment's results, with every claim: before the run NOT RUN, behind it as judged.
+inline constexpr const char* claims_file = "claims.json";
+
+/// What a measurement says about one claim.
+struct Answer {
+  Verdict verdict = Verdict::not_run;
+  std::string measured{};
+  std::vector<std::string> notes{};
+};
+
+/// A claim with its criterion, fixed before anything is measured, and how to judge it.
+template <class Measured>
+struct Question {
+  std::string claim, criterion;
+  std::function<Answer(const Measured&)> judge;
+};
+
+/// Writes claims.json into the output folder, if there is one.
+void write_claims(const CommonOptions& common, const std::string& question, std::span<const Claim> claims);
+/// Writes and prints claims that were judged, and their count; mismatch where one is not as it must be, else ok.
+ExitCode conclude(const CommonOptions& common, const std::string& question, std::span<const Claim> claims);
+
+/// "question: ...", then the tables.
+void print_question(const std::string& question, const std::string& tables);
+
+template <class Measured>
+struct Study {
+  std::string question;  ///< in one line: "which loss-scale policy skips least, loses least and trains best?"
+  std::vector<Question<Measured>> questions;
+  std::function<Measured()> measure;
+  /// Writes files, and gives the tables that stdout shows before the claims.
+  std::function<std::string(const Measured&)> describe;
+  bool decides = true;  ///< false: too short to decide anything, so that every claim ends as CANNOT TELL
+};
+
+/// Criteria into claims.json, then measure, describe, judge, conclude.
+template <class Measured>
+ExitCode run_study(const CommonOptions& common, const Study<Measured>& study) {
+  std::vector<Claim> claims;
+  for (const Question<Measured>& asked : study.questions)
+    claims.push_back({.claim = asked.claim, .criterion = asked.criterion});
+  write_claims(common, study.question, claims);
+  const Measured measured = study.measure();
+  print_question(study.question, study.describe ? study.describe(measured) : std::string());
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    Answer answer = study.questions[i].judge(measured);
+    claims[i].verdict =
+        study.decides || answer.verdict == Verdict::not_run ? answer.verdict : Verdict::cannot_tell;
+    claims[i].measured = std::move(answer.measured);
+    claims[i].notes = std::move(answer.notes);
+  }
+  return conclude(common, study.question, claims);
+}
+
+/// Trains a plan's runs. CommandError(interrupted) where that was interrupted, (run_failed) where runs failed, naming them:
+/// the others are kept, and the same command carries on.
+void train_all(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,302 @@
+// Verdicts of paired runs: the rules one by one, and what they do over a thousand simulated leagues.
+#include "analysis/paired_verdict.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+namespace fp16lab::analysis {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+Judgement judge_one(PairedSample sample) { return judge(std::array{std::move(sample)}).front(); }
+
+// Intervals -----------------------------------------------------------------------------------------------------
+
+TEST(MeanInterval, OfStudentsOwnSleepDataIsTheOneInTheBooks) {
+  // Hours of extra sleep under two drugs, ten patients ("Student" 1908, page 20): mean difference 1.58. R's t.test(...,
+  // paired = TRUE) prints the interval 0.7001142 to 2.4598858.
+  const std::array<double, 10> hours = {1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4};
+  const auto interval = mean_interval(hours);
+  ASSERT_TRUE(interval);
+  EXPECT_NEAR(interval->lower, 0.7001142, 5e-8);  // half of the last printed digit
+  EXPECT_NEAR(interval->upper, 2.4598858, 5e-8);
+  // R prints t = 4.0621, p = 0.002833 with it.
+  const Judgement judgement = judge_one({.differences = {hours.begin(), hours.end()}, .margin = 0.1});
+  EXPECT_NEAR(*judgement.p_differs, 0.002833, 5e-7);
+  EXPECT_EQ(judgement.word, Word::worse);
+}
+
+TEST(MeanInterval, OfTwoUsesOneDegreeOfFreedomAndTurnsWithTheSign) {
+  // t(0.975, 1) = tan(0.475 pi) = 12.7062047; s / sqrt(2) = |d1 - d2| / 2.
+  const auto interval = mean_interval(std::array{1.0, 3.0});
+  ASSERT_TRUE(interval);
+  EXPECT_NEAR(interval->upper - 2.0, 12.7062047, 5e-8);
+  const auto turned = mean_interval(std::array{-1.0, -3.0});
+  EXPECT_EQ(turned->lower, -interval->upper);
+  EXPECT_EQ(turned->upper, -interval->lower);
+}
+
+TEST(MeanInterval, IsNotToldWithoutWhatItNeeds) {
+  EXPECT_FALSE(mean_interval({}));
+  EXPECT_FALSE(mean_interval(std::array{1.0}));
+  EXPECT_FALSE(mean_interval(std::array{1.0, 2.0, not_a_number}));
+  EXPECT_FALSE(mean_interval(std::array{1.0, std::numeric_limits<double>::infinity()}));
+  for (const double bad : {0.0, 1.0, -0.5, 95.0})
+    EXPECT_THROW(mean_interval(std::array{1.0, 2.0}, bad), std::invalid_argument) << bad;
+}
+
+TEST(SingleRunBand, IsWiderThanTheMeansBySqrtOfNPlusOne) {
+  const std::array values{0.3, -0.1, 0.4, 0.2, 0.9};
+  const auto mean = mean_interval(values), band = single_run_band(values);
+  ASSERT_TRUE(mean && band);
+  EXPECT_NEAR((band->upper - band->lower) / (mean->upper - mean->lower), std::sqrt(6.0), 1e-12);
+}
+
+// Differences ---------------------------------------------------------------------------------------------------
+
+TEST(Difference, IsPositiveWhereTheVariantIsWorse) {
+  EXPECT_EQ(loss_difference(2.0, 2.0), 0);
+  EXPECT_NEAR(loss_difference(2.0 * std::exp(0.01), 2.0), 1, 1e-12);
+  EXPECT_EQ(loss_difference(1.0, 2.0), -loss_difference(2.0, 1.0));
+  EXPECT_NEAR(accuracy_difference(0.89, 0.90), 1, 1e-12);
+  for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), not_a_number}) {
+    EXPECT_TRUE(std::isnan(loss_difference(bad, 1.0))) << bad;
+    EXPECT_TRUE(std::isnan(loss_difference(1.0, bad))) << bad;
+  }
+}
+
+// The words -----------------------------------------------------------------------------------------------------
+
+TEST(Judge, SaysWorseOfAnyRunThatDivergedHoweverFewPairsThereAre) {
+  const Judgement alone = judge_one({.differences = {}, .diverged = 1});
+  EXPECT_EQ(alone.word, Word::worse);
+  EXPECT_EQ(words_of(alone, "%"), "worse (1 of 1 diverged)");
+  const Judgement among = judge_one({.differences = {-5, -5.1, -4.9, -5}, .diverged = 1});
+  EXPECT_EQ(among.word, Word::worse);
+  EXPECT_FALSE(among.interval);
+  EXPECT_FALSE(among.p_differs);
+  EXPECT_EQ(words_of(among, "%"), "worse (1 of 5 diverged)");
+}
+
+TEST(Judge, CannotTellFromFewerThanThreePairs) {
+  for (const std::vector<double>& few : {std::vector<double>{}, {9.0}, {9.0, 9.1}}) {
+    const Judgement judgement = judge_one({.differences = few, .dropped = 2});
+    EXPECT_EQ(judgement.word, Word::cannot_tell);
+    EXPECT_FALSE(judgement.interval);
+    EXPECT_EQ(judgement.dropped, 2);
+  }
+  EXPECT_EQ(words_of(judge_one({.differences = {9.0}}), "%"), "cannot tell (1 pair; 3 are needed)");
+}
+
+TEST(Judge, OfOnePairIsEqualExactlyWhereTheNinetyPercentIntervalLiesWithinTheMargin) {
+  const std::array values{0.3, -0.1, 0.4, 0.2, 0.9};
+  const auto ninety = mean_interval(values, 0.9);
+  const double edge = std::max(-ninety->lower, ninety->upper);
+  EXPECT_EQ(judge_one({.differences = {values.begin(), values.end()}, .margin = edge * 1.0001}).word, Word::equal);
+  EXPECT_EQ(judge_one({.differences = {values.begin(), values.end()}, .margin = edge * 0.9999}).word,
+            Word::cannot_tell);
+}
+
+TEST(Judge, EqualWinsOverWorseAndSaysSo) {
+  const Judgement judgement = judge_one({.differences = {0.3, 0.31, 0.29, 0.3, 0.32}});
+  EXPECT_EQ(judgement.word, Word::equal);
+  EXPECT_TRUE(judgement.differs);
+  EXPECT_EQ(words_of(judgement, "%"), "equal within 1 % (measurably +0.3 %)");
+  EXPECT_TRUE(judgement.adjusted);
+  EXPECT_EQ(words_of(judge_one({.differences = {0.1, -0.2, 0.15, -0.1, 0.05}, .margin = 0.5}), "points"),
+            "equal within 0.5 points");
+}
+
+TEST(Judge, OfDifferencesThatAreAllTheSameHasNoTest) {
+  // Three times a tenth has a mean whose rounding must not look like a deviation.
+  for (const double same : {0.0, 0.1, 1.0, -1.0}) {
+    const Judgement judgement = judge_one({.differences = {same, same, same}});
+    EXPECT_EQ(judgement.word, Word::equal) << same;
+    EXPECT_FALSE(judgement.p_differs);
+    EXPECT_FALSE(judgement.interval);
+  }
+  const Judgement far = judge_one({.differences = {3, 3, 3}});
+  EXPECT_EQ(far.word, Word::cannot_tell);
+  EXPECT_THAT(words_of(far, "%"), HasSubstr("every pair differs by the same +3 %"));
+}
+
+TEST(Judge, CountsTheSameRunsOnce) {
+  // p = 0.0413 alone; with nineteen other tests of p near 1 it does not pass, with one merged group it does.
+  const std::vector<double> found{0.9, 1.4, 2.9, 0.4, 3.1, 0.1}, nothing{-5, 5.1, -4.9, 5, -5.2, 4.9};
+  const Judgement alone = judge_one({.differences = found, .margin = 0.1});
+  ASSERT_EQ(alone.word, Word::worse);
+  ASSERT_GT(*alone.p_differs, 0.05 / 20);
+  std::vector<PairedSample> family(19, {.differences = nothing, .margin = 0.1});
+  family.push_back({.differences = found, .margin = 0.1});
+  EXPECT_EQ(judge(family).back().word, Word::cannot_tell);
+  for (PairedSample& sample : family)
+    if (sample.differences == nothing) sample.bits = 7;
+  family.back().bits = 8;
+  // Two tests now: p <= 0.05 / 2 passes.
+  EXPECT_EQ(judge(family).back().word, *alone.p_differs <= 0.025 ? Word::worse : Word::cannot_tell);
+}
+
+TEST(Judge, StepsUpAsBenjaminiAndHochbergsOwnExampleDoes) {
+  // Table 1 of their paper: at q = 0.05 the four smallest of these fifteen p pass, not the three of Hochberg's procedure.
+  // Differences of three pairs with mean 1 and the deviation that gives each p: p = 2 P(T_2 > t), t = sqrt(3) / s, and of
+  // two degrees of freedom P(T > t) = (1 - t / sqrt(2 + t^2)) / 2.
+  const std::array p{.0001, .0004, .0019, .0095, .0201, .0278, .0298, .0344, .0459, .3240, .4262, .5719, .6528, .7590, 1.0};
+  std::vector<PairedSample> family;
+  for (const double value : p) {
+    const double share = 1 - value, t = share * std::sqrt(2 / (1 - share * share));
+    const double s = std::sqrt(3.0) / t;
+    family.push_back(value == 1.0 ? PairedSample{.differences = {-1, 0, 1}, .margin = 1e-9}
+                                  : PairedSample{.differences = {1 - s, 1, 1 + s}, .margin = 1e-9});
+  }
+  const std::vector<Judgement> judged = judge(family);
+  for (std::size_t i = 0; i < judged.size(); ++i) {
+    EXPECT_NEAR(*judged[i].p_differs, p[i], 1e-9);
+    EXPECT_EQ(judged[i].word, i < 4 ? Word::worse : Word::cannot_tell) << p[i];
+  }
+  // Selected ones show an interval of level 1 - 4 * 0.05 / 15.
+  const auto expected = mean_interval(family[3].differences, 1 - 4 * 0.05 / 15);
+  EXPECT_NEAR(judged[3].adjusted->lower, expected->lower, 1e-12);
+  EXPECT_GT(judged[3].adjusted->lower, 0);
+}
+
+TEST(Judge, RefusesWhatItsCallerHadToCount) {
+  EXPECT_THROW(judge_one({.differences = {1, 2, not_a_number}}), std::invalid_argument);
+  EXPECT_THROW(judge_one({.differences = {1, 2, 3}, .margin = 0}), std::invalid_argument);
+}
+
+// Power: against simulation, which shares nothing with the integrals ------------------------------------------------
+
+std::vector<double> normal_values(std::mt19937_64& random, int n, double mean, double deviation) {
+  std::normal_distribution<double> normal(mean, deviation);
+  std::vector<double> values;
+  for (int i = 0; i < n; ++i) values.push_back(normal(random));
+  return values;
+}
+
+TEST(Power, OfTheDetectableEffectIsFourFifths) {
+  // R: power.t.test(n = 10, power = .8, type = "paired")$delta is 0.9960, n = 20: 0.6604 (four digits).
+  EXPECT_NEAR(detectable_effect(10), 0.9960, 1e-3);
+  EXPECT_NEAR(detectable_effect(20), 0.6604, 1e-3);
+  std::mt19937_64 random(3);
+  for (const int n : {3, 6, 20}) {
+    int found = 0;
+    constexpr int trials = 4000;
+    for (int i = 0; i < trials; ++i) {
+      const auto interval = mean_interval(normal_values(random, n, detectable_effect(n), 1));
+      found += interval->contains(0) ? 0 : 1;
+    }
+    // Five deviations of a binomial share of 0.8.
+    EXPECT_NEAR(found / static_cast<double>(trials), 0.8, 5 * std::sqrt(0.16 / trials)) << n;
+  }
+}
+
+TEST(Power, OfEquivalenceIsWhatSimulationFinds) {
+  std::mt19937_64 random(4);
+  for (const int n : {3, 5, 12, 40})
+    for (const double ratio : {0.4, 0.8, 1.5, 4.0}) {
+      int equal = 0;
+      constexpr int trials = 3000;
+      for (int i = 0; i < trials; ++i) {
+        const auto ninety = mean_interval(normal_values(random, n, 0, 1), 0.9);
+        equal += -ratio < ninety->lower && ninety->upper < ratio ? 1 : 0;
+      }
+      const double power = equivalence_power(n, ratio);
+      EXPECT_NEAR(equal / static_cast<double>(trials), power, 5 * std::sqrt(0.25 / trials)) << n << " " << ratio;
+    }
+}
+
+TEST(Power, SeedsNeededIsTheFirstNumberThatReachesIt) {
+  const std::vector<double> values{2.1, -1.7, 1.4, -1.9, 0.8, -0.2};
+  const Judgement judgement = judge_one({.differences = values, .margin = 1});
+  ASSERT_EQ(judgement.word, Word::cannot_tell);
+  ASSERT_TRUE(judgement.seeds_needed);
+  // chi^2 of 5 degrees of freedom has 20 % below 2.3425 (any table).
+  const double upper = judgement.deviation * std::sqrt(5 / 2.3425);
+  EXPECT_GE(equivalence_power(*judgement.seeds_needed, 1 / upper), 0.8 - 1e-4);
+  EXPECT_LT(equivalence_power(*judgement.seeds_needed - 1, 1 / upper), 0.8);
+  EXPECT_THAT(words_of(judgement, "%"), HasSubstr("seeds would tell; both unadjusted"));
+  const Judgement hopeless = judge_one({.differences = {20, -20, 21, -19}, .margin = 1});
+  EXPECT_FALSE(hopeless.seeds_needed);
+  EXPECT_THAT(words_of(hopeless, "%"), HasSubstr("not at this margin"));
+}
+
+// A thousand leagues ------------------------------------------------------------------------------------------------
+
+/// Variants that share one reference, as a table's do: `effects` in deviations of one run.
+std::vector<PairedSample> league(std::mt19937_64& random, int seeds, const std::vector<double>& effects, double margin) {
+  const std::vector<double> reference = normal_values(random, seeds, 0, 1);
+  std::vector<PairedSample> family;
+  for (const double effect : effects) {
+    PairedSample sample{.differences = normal_values(random, seeds, effect, 1), .margin = margin};
+    for (int i = 0; i < seeds; ++i) sample.differences[static_cast<std::size_t>(i)] -= reference[static_cast<std::size_t>(i)];
+    family.push_back(std::move(sample));
+  }
+  return family;
+}
+
+TEST(Leagues, WithoutAnyDifferenceSeldomFindOne) {
+  // 5 % and two deviations of a binomial count of 1,000: 64.
+  std::mt19937_64 random(1);
+  for (const int seeds : {3, 6, 20}) {
+    int wrong = 0;
+    for (int i = 0; i < 1000; ++i) {
+      bool any = false;
+      for (const Judgement& one : judge(league(random, seeds, std::vector<double>(24, 0.0), 1e-9)))
+        any = any || one.word == Word::worse || one.word == Word::better;
+      wrong += any ? 1 : 0;
+    }
+    EXPECT_LE(wrong, 64) << seeds << " seeds";
+    EXPECT_GT(wrong, 0) << "a test that never fires is none";
+  }
+}
+
+TEST(Leagues, WithKnownEffectsFindThemAsOftenAsStated) {
+  // One pair a league: nothing to adjust. Its differences have deviation sqrt(2).
+  std::mt19937_64 random(2);
+  constexpr int seeds = 10;
+  const double effect = detectable_effect(seeds) * std::sqrt(2.0);
+  int found = 0, told_equal = 0;
+  for (int i = 0; i < 1000; ++i) {
+    found += judge(league(random, seeds, {effect}, 1e-9)).front().word == Word::worse ? 1 : 0;
+    // A margin at which ten seeds have four fifths: the ratio comes from the power itself.
+    double low = 0.1, high = 10;
+    while (i == 0 && high - low > 1e-6) (equivalence_power(seeds, (low + high) / 2) < 0.8 ? low : high) = (low + high) / 2;
+    static const double ratio = high;
+    told_equal += judge(league(random, seeds, {0}, ratio * std::sqrt(2.0))).front().word == Word::equal ? 1 : 0;
+  }
+  // Five deviations.
+  EXPECT_NEAR(found, 800, 5 * std::sqrt(160));
+  EXPECT_NEAR(told_equal, 800, 5 * std::sqrt(160));
+}
+
+TEST(Leagues, OfSomeRealEffectsKeepTheShareOfFalseOnesLow) {
+  // Half of the variants differ by far: of what is called worse or better, 5 % at most is not.
+  std::mt19937_64 random(5);
+  double share = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<double> effects(24, 0.0);
+    std::fill_n(effects.begin(), 12, 3.0);
+    const std::vector<Judgement> judged = judge(league(random, 10, effects, 1e-9));
+    int called = 0, wrong = 0;
+    for (std::size_t k = 0; k < judged.size(); ++k)
+      if (judged[k].word == Word::worse || judged[k].word == Word::better) {
+        ++called;
+        wrong += k < 12 ? 0 : 1;
+      }
+    share += called > 0 ? wrong / static_cast<double>(called) : 0;
+  }
+  EXPECT_LE(share / 1000, 0.05);
+}
+
+}  // namespace
+}  // namespace fp16lab::analysis
