@@ -197,7 +197,7 @@ Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction&
   const Calls calls = nan_calls(in.operation);
   Finding finding{{.claim = fmt::format("{}: every NaN result is {}", name_of(in),
                                         in.operation == HalfOperation::cvt_f32_f16 ? "7fffffff" : "7fff"),
-                   .criterion = fmt::format("so are the results of all {} calls", calls.size()),
+                   .criterion = fmt::format("that word from all of {} calls", calls.size()),
                    .topic = "P8"}};
   if (settings.only_criteria) return finding;
   Claim& claim = finding.claim;
@@ -217,7 +217,7 @@ Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction&
   }
   claim.verdict = analysis::verdict_of(agrees[0]);
   const auto holds = std::ranges::find(agrees, true);
-  claim.measured = agrees[0] ? fmt::format("{} results, all of them", calls.size())
+  claim.measured = agrees[0] ? fmt::format("that word from {} of {} calls", calls.size(), calls.size())
                    : holds == agrees.end()
                        ? "no known rule agrees; numerics/gpu_half.hpp needs the observed one"
                        : fmt::format("observed agrees with '{}'; numerics/gpu_half.hpp must say so",
