@@ -356,6 +356,15 @@ TEST_F(Program, SectionsAreChosenByNameAndEveryLineSaysThatItRehearses) {
   EXPECT_THAT(claims, HasSubstr("\"criterion\": \">= 40 %\""));
 }
 
+TEST_F(Program, ShapesHaveTheirCriteriaAndARehearsalTellsNothingOfThem) {
+  const testing_support::Finished result = run("exp_shapes", {"--rehearse"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("10 claims: 8 were rehearsed, 2 were not run\n"))
+      << "there is no library";
+  EXPECT_THAT(read_file(folder_.path() / "out" / "claims.json"),
+              HasSubstr("TFLOP/s at NHWC over TFLOP/s at NCHW is at least 1.1"));
+}
+
 TEST_F(Program, OfARehearsalNothingHolds) {
   const testing_support::Finished result =
       run("exp_device_acceptance", {"--rehearse", "--section", "probes", "--section", "products"});
