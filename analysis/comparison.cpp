@@ -6,6 +6,7 @@
 #include <vector>
 
 namespace fp16lab::analysis {
+inline namespace by_range {
 
 Quality quality_of(std::span<const double> final_values) {
   Quality quality;
@@ -62,4 +63,5 @@ Comparison compare(std::span<const double> reference, std::span<const double> ca
   return result;
 }
 
+}  // namespace by_range
 }  // namespace fp16lab::analysis
