@@ -5,25 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "experiments/study.hpp"
 #include "experiments/tutorials/tutorial_table.hpp"
 
 namespace fp16lab::experiments {
 
-enum class Holds {
-  yes,
-  no,
-  not_run,  ///< the runs that it is about are not in the table
-};
-
-struct Expectation {
-  std::string claim;
-  std::string criterion;
-  std::string measured = {};
-  Holds holds = Holds::not_run;
-};
-
-/// Largest relative difference of a final loss from FP32's that counts as none, and the share of the stored FP16 weights
-/// that SGD at 1e-4 must leave as they are for "does not move".
+/// Largest relative difference of a final loss from FP32's that the tutorials' system may have in its one run, and the share
+/// of the stored FP16 weights that SGD at 1e-4 must leave as they are for "does not move".
 inline constexpr double as_fp32 = 1e-3;
 inline constexpr double frozen_share = 0.95;
 /// The ten losses that MindSpore's tutorial prints, of the last batch of each epoch; its farthest from ln 10 is the last.
@@ -42,6 +30,7 @@ inline constexpr const char* after_dropped_window = "o1-accum10-after-drop";
 void add_special_runs(TutorialTable& table, int threads,
                       const std::function<void(const std::string&)>& progress);
 
-std::vector<Expectation> judge(const TutorialTable& table);
+/// Facts of single runs: bits, and losses of one seed. None says how well something trains.
+std::vector<Question<TutorialTable>> tutorial_questions();
 
 }  // namespace fp16lab::experiments

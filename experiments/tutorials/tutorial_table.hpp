@@ -1,4 +1,5 @@
-// The table of exp_tutorials: our runs beside what the tutorials printed.
+// The table of exp_tutorials: our runs beside what the tutorials printed. One run a variant, so nothing here says how well
+// one trains: losses, bits and what FP32's own seeds do are facts of these runs.
 #pragma once
 
 #include <optional>
@@ -39,9 +40,9 @@ class TutorialTable {
   std::optional<double> ratio_of(const TutorialRun& run) const;
   /// How much of the reference's decrease of the loss the run made; nothing without both.
   std::optional<double> progress_of(const TutorialRun& run) const;
-  /// Largest minus smallest final loss of the reference and its repetitions; nothing without repetitions.
-  std::optional<double> spread_of(const TutorialRun& run) const;
-  std::string verdict_of(const TutorialRun& run) const;
+  /// Largest minus smallest final loss of the reference and its repetitions, over the reference's; nothing without
+  /// repetitions.
+  std::optional<double> span_of(const TutorialRun& run) const;
 
   std::string text() const;
   std::string csv() const;
