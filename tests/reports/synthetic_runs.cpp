@@ -1,4 +1,4 @@
-#include "synthetic_runs.hpp"
+#include "tests/reports/synthetic_runs.hpp"
 
 #include <fmt/core.h>
 
@@ -9,6 +9,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/files/run_folder.hpp"
+#include "numerics/philox.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -80,6 +81,8 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   manifest.data = {{"/data/train-images-idx3-ubyte.gz", std::string(64, 'a')}};
   RunWriter writer(folder, manifest);
 
+  const std::uint64_t state =
+      stream_id(run.bits.empty() ? fmt::format("{} {} {}", run.level, run.policy, run.initial_scale) : run.bits);
   std::mt19937_64 random(run.seed * 7919 + static_cast<std::uint64_t>(std::abs(run.gradient_log2) * 100));
   std::normal_distribution<double> noise(0, 0.02);
   double scale = run.policy == "none" ? 1.0 : run.initial_scale;
@@ -92,7 +95,7 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
     row.loss = (run.final_loss + (start - run.final_loss) * std::exp(-6 * progress)) * (1 + noise(random));
     if (run.state == "diverged" && progress > 0.6) row.loss = NAN;
     row.grad_norm = row.found_inf ? INFINITY : 0.5 * std::exp(-2 * progress);
-    row.state_hash = random();
+    row.state_hash = random() ^ state;
     if (step == 1 || step % run.histograms_every == 0) {
       ExponentHistogram all;
       for (const TensorShape& tensor : tensors_of(run.model)) {

@@ -26,6 +26,7 @@ struct SyntheticRun {
   std::vector<std::uint64_t> skips{};  ///< steps with found_inf; a dynamic scale halves after each
   std::string state = "finished";
   std::string extra_config{};  ///< appended to the TOML text
+  std::string bits{};  ///< runs of one seed that agree in it have one state; empty: level, policy and scale
 };
 
 /// Writes the run and returns its folder, `root`/<model>-<policy...>-seed<seed>.
