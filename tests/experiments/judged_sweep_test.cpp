@@ -111,7 +111,7 @@ TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndCountWhatIsWorse
     const double jitter = 1e-4 * static_cast<double>(seed % 2);
     add("fp32", {.level = "O0"}, 0.25, 0.75);
     add("fp32-twin", {.level = "O0", .perturb_ulps = 1}, 0.25 + jitter, 0.75 + jitter);
-    add("bad", {.policy = "none"}, 0.5 + 2 * jitter, 0.5 + 2 * jitter);
+    add("bad", {.policy = "none"}, 0.5 + jitter, 0.5 + 2 * jitter);
     add("good", {.policy = "dynamic"}, 0.2 + jitter, 0.8 + jitter);
   }
   const JudgedSweep sweep(plan_);
