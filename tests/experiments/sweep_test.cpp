@@ -425,18 +425,19 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
   const json& rows_of = summary.at(0).at("configurations");
   ASSERT_EQ(rows_of.size(), 3u);
   for (const json& row : rows_of) {
-    // Two seeds: the mean difference is that of the two pairs, and the interval is around it.
-    if (!row.contains("paired_difference")) continue;
-    const json& paired = row.at("paired_difference");
-    EXPECT_EQ(paired.at("pairs"), 2);
-    EXPECT_LE(paired.at("lower"), paired.at("mean"));
-    EXPECT_GE(paired.at("upper"), paired.at("mean"));
+    // Two seeds: the mean difference is that of the two pairs, positive where accuracy was lost, and no verdict.
+    if (!row.contains("against_fp32")) continue;
+    const json& judged = row.at("against_fp32");
+    EXPECT_EQ(judged.at("pairs"), 2);
+    EXPECT_EQ(judged.at("word"), "cannot tell");
+    EXPECT_TRUE(judged.at("unadjusted_95_percent").is_null());
     const double reference = rows_of.at(0).at("mean"), mean = row.at("mean");
-    // Sums of two doubles in another order: a few ulps.
-    EXPECT_NEAR(paired.at("mean").get<double>(), mean - reference, 1e-14);
+    // Sums of two doubles in another order: a few ulps of 100.
+    EXPECT_NEAR(judged.at("difference").get<double>(), 100 * (reference - mean), 1e-12);
   }
-  EXPECT_TRUE(rows_of.at(1).contains("paired_difference"));
-  EXPECT_FALSE(rows_of.at(0).contains("paired_difference")) << "the reference has no partner but itself";
+  EXPECT_EQ(summary.at(0).at("difference_unit"), "points");
+  EXPECT_TRUE(rows_of.at(1).contains("against_fp32"));
+  EXPECT_FALSE(rows_of.at(0).contains("against_fp32")) << "the reference has no partner but itself";
 
   const auto unknown = with({"--policies", "tourch"});
   EXPECT_EQ(unknown.exit_code, 2);
@@ -451,8 +452,8 @@ TEST_F(Sweep, ShippedSweepsAreValid) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return std::count(result.out.begin(), result.out.end(), '\n') - 1;
   };
-  EXPECT_EQ(count("demo"), 2 * 4 * 2);
-  EXPECT_EQ(count("full"), 2 * 7 * 2);
+  EXPECT_EQ(count("demo"), 4 * (6 + 3));
+  EXPECT_EQ(count("full"), 7 * (6 + 3));
   EXPECT_EQ(count("tutorials"), 11 + 6 + 3 + 6 + 2 + 9 + 5 * 2);
 }
 
