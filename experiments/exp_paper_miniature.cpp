@@ -1,8 +1,10 @@
-// exp_paper_miniature: do the claims of "Mixed Precision Training" (Micikevicius et al., ICLR 2018) hold in miniature?
+// exp_paper_miniature: do the claims of "Mixed Precision Training" (Micikevicius et al., ICLR 2018) hold in
+// miniature?
 //
-// The grid of configs/paper_miniature.toml is trained with FP32's one-ulp twins (and not repeated where its runs are there),
-// two of its runs are repeated in this process to see every update of a weight, and six claims are judged by criteria that
-// were fixed before anything was measured (paper_miniature/miniature_claims.cpp).
+// The grid of configs/paper_miniature.toml is trained with FP32's one-ulp twins (and not repeated where its
+// runs are there), two of its runs are repeated in this process to see every update of a weight, and six
+// claims are judged by criteria that were fixed before anything was measured
+// (paper_miniature/miniature_claims.cpp).
 #include <fmt/format.h>
 
 #include <filesystem>

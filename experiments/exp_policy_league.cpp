@@ -1,9 +1,9 @@
 // exp_policy_league: which loss-scale policy skips least, loses least and trains best?
 //
-// Four networks are trained in FP32 and beside it as one-ulp twins, with every policy and with fixed scales, twenty seeds each
-// (runs that are there are not repeated). Every policy is also replayed on the gradients of the FP32 runs, so that all of
-// them see the same ones. Five claims are judged by criteria that were fixed before anything was measured
-// (policy_league/league_claims.cpp).
+// Four networks are trained in FP32 and beside it as one-ulp twins, with every policy and with fixed scales,
+// twenty seeds each (runs that are there are not repeated). Every policy is also replayed on the gradients of
+// the FP32 runs, so that all of them see the same ones. Five claims are judged by criteria that were fixed
+// before anything was measured (policy_league/league_claims.cpp).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // exp_tutorials: do the systems of the AMP tutorials behave as the tutorials say, and why?
 //
-// Every system and variant of configs/tutorials.toml runs in this process, so that the loss before the first step and the
-// bits of every stored weight after every step are known. A few runs that no configuration file can hold come on top. The
-// expectations (experiments/tutorials/expectations.hpp) were fixed before anything was measured.
+// Every system and variant of configs/tutorials.toml runs in this process, so that the loss before the first
+// step and the bits of every stored weight after every step are known. A few runs that no configuration file
+// can hold come on top. The expectations (experiments/tutorials/expectations.hpp) were fixed before anything
+// was measured.
 #include <fmt/format.h>
 
 #include <filesystem>

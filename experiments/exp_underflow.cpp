@@ -1,8 +1,9 @@
-// exp_underflow: do gradients that round to zero in FP16 hurt this regression, and does loss scaling bring it back?
+// exp_underflow: do gradients that round to zero in FP16 hurt this regression, and does loss scaling bring it
+// back?
 //
-// FP32 and its one-ulp twin, no scaling and two fixed scales, five seeds each; two claims, judged by criteria that were fixed
-// before anything was measured (underflow/underflow_questions.cpp). Beside them, as the reason: the share of the non-zero
-// loss gradients (dL/dy) that round to zero.
+// FP32 and its one-ulp twin, no scaling and two fixed scales, five seeds each; two claims, judged by criteria
+// that were fixed before anything was measured (underflow/underflow_questions.cpp). Beside them, as the
+// reason: the share of the non-zero loss gradients (dL/dy) that round to zero.
 #include "experiments/command_line.hpp"
 #include "experiments/study.hpp"
 #include "experiments/underflow/underflow.hpp"

@@ -1,5 +1,5 @@
-// The league of loss-scale policies: what each would have done on the same recorded gradients, and what came of it when
-// the networks were trained with it.
+// The league of loss-scale policies: what each would have done on the same recorded gradients, and what came
+// of it when the networks were trained with it.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ std::vector<int> league_scales(bool quick);
 std::string scale_variant(int log2_scale);              ///< "fixed-2p-8"
 std::string policy_variant(const std::string& policy);  ///< "policy-torch"
 
-/// FP32, every policy and the fixed scales on the workloads of a sweep file. `quick`: one seed, twelve steps and a few
-/// policies, for tests.
+/// FP32, every policy and the fixed scales on the workloads of a sweep file. `quick`: one seed, twelve steps
+/// and a few policies, for tests.
 SweepPlan league_plan(const CommonOptions& common, bool quick);
 /// The policies that take part, in the order of the table.
 std::vector<std::string> league_policies(bool quick);
@@ -36,7 +36,8 @@ std::vector<std::string> league_policies(bool quick);
 struct LeagueRow {
   std::string workload, policy;
   std::vector<ReplayedPolicy> replays{};  ///< one a seed
-  /// The same with every parameter as the policy has it, growth intervals too; of the two that claim 1 compares.
+  /// The same with every parameter as the policy has it, growth intervals too; of the two that claim 1
+  /// compares.
   std::vector<ReplayedPolicy> own_replays{};
   JudgedRow trained{};
 };
@@ -46,7 +47,8 @@ struct FixedScale {
   std::string workload;
   int log2_scale = 0;
   ReplayInterval lost_count{}, lost_l1{}, lost_l2{};  ///< mean over seeds
-  /// Of the final test loss to the FP32 run of the same seed, percent: analysis::loss_difference, one a finite pair.
+  /// Of the final test loss to the FP32 run of the same seed, percent: analysis::loss_difference, one a
+  /// finite pair.
   std::vector<double> differences{};
   std::uint64_t steps = 0, skipped = 0;
   int diverged = 0;
@@ -76,7 +78,8 @@ struct League {
 /// From what is on disk.
 League measure_league(const SweepPlan& plan, bool quick);
 
-/// workload, policy and its growth interval, exact, skips and lost L1 of the replays: sums and means over seeds.
+/// workload, policy and its growth interval, exact, skips and lost L1 of the replays: sums and means over
+/// seeds.
 std::string replays_csv(const League& league);
 std::string fixed_csv(const League& league);
 /// One table a workload of the replays; the sweep's table; which policies were the same runs.

@@ -1,5 +1,5 @@
-// A regression whose loss is a mean over millions of elements: what FP16 does to its gradients, and what becomes of the
-// training with and without loss scaling.
+// A regression whose loss is a mean over millions of elements: what FP16 does to its gradients, and what
+// becomes of the training with and without loss scaling.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ struct Underflow {
   const UnderflowVariant& variant(std::string_view name) const;
 };
 
-/// FP32 and its twin, no scaling and two fixed scales of autoencoder.toml, five seeds; names as in the demonstration's
-/// sweep, so that -o results/demo reuses its runs.
+/// FP32 and its twin, no scaling and two fixed scales of autoencoder.toml, five seeds; names as in the
+/// demonstration's sweep, so that -o results/demo reuses its runs.
 SweepPlan underflow_plan(const CommonOptions& common);
 /// From what is on disk.
 Underflow measure_underflow(const SweepPlan& plan);
@@ -37,7 +37,8 @@ std::vector<Question<Underflow>> underflow_questions();
 
 /// The sweep's table, and how much of dL/dy rounds to zero.
 std::string underflow_text(const Underflow& underflow);
-/// variant, loss_gradient_underflow (of the casts), loss_gradient_underflow_in_fp16 (of the values, whatever took them).
+/// variant, loss_gradient_underflow (of the casts), loss_gradient_underflow_in_fp16 (of the values, whatever
+/// took them).
 std::string loss_gradients_csv(const Underflow& underflow);
 
 }  // namespace fp16lab::experiments

@@ -1,4 +1,5 @@
-// From words to verdicts, and the claims of exp_underflow on made-up measurements: each verdict can be reached.
+// From words to verdicts, and the claims of exp_underflow on made-up measurements: each verdict can be
+// reached.
 #include "experiments/judged_rows.hpp"
 
 #include <gmock/gmock.h>

@@ -108,7 +108,8 @@ TEST(PredictorContest, FindsNoDifferenceWhereThereIsNoneAndOneWhereThereIs) {
     const auto [for_a, for_b] = decided(4, 3, 3, 1, told);
     EXPECT_LE(for_a + for_b, most) << told;
   }
-  // b is the cost itself, a has nothing to do with it across groups: twelve would nearly always tell, four seldom do.
+  // b is the cost itself, a has nothing to do with it across groups: twelve would nearly always tell, four
+  // seldom do.
   const auto [wrong, right] = decided(12, 20, 0, 0.1, true);
   EXPECT_EQ(wrong, 0);
   EXPECT_GE(right, 0.85 * contests);
@@ -161,7 +162,8 @@ TEST(LeagueClaims, LostMassCannotBeToldWhereBoundsOverlap) {
   EXPECT_THAT(open.measured, HasSubstr("in all, of 240 steps, lost-mass skips 5..9 and torch 11..16"));
   EXPECT_EQ(claim_of(made_league({good, loses_more, good, skips_more}), 2).verdict, Verdict::fails);
 
-  // The first claim is the same about the replays with each policy's own growth interval, and about nothing else.
+  // The first claim is the same about the replays with each policy's own growth interval, and about nothing
+  // else.
   League own = made_league({good, loses_more, good, skips_more});
   EXPECT_EQ(claim_of(own, 1).verdict, Verdict::not_run) << "there are none";
   EXPECT_THAT(claim_of(own, 1).claim, HasSubstr("torch's is 2000"));
