@@ -1,6 +1,10 @@
 #include "experiments/policy_league/league.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <stdexcept>
@@ -28,6 +32,18 @@ std::size_t tests_of(const JudgedSweep& sweep) {
       if (row.against_reference && row.against_reference->p_differs)
         tests += row.bits == 0 || bits.insert(row.bits).second ? 1 : 0;
   return tests;
+}
+
+/// "classifier, the same runs bit for bit: policy-torch, policy-paddle": a line for each such group.
+std::string same_runs(const reports::WorkloadSummary& workload) {
+  std::map<std::uint64_t, std::vector<std::string>> names;
+  for (const reports::SummaryRow& row : workload.rows)
+    if (row.bits != 0) names[row.bits].push_back(row.label);
+  std::string text;
+  for (const reports::SummaryRow& row : workload.rows)  // in the rows' order
+    if (const auto& same = names[row.bits]; same.size() > 1 && same.front() == row.label)
+      text += fmt::format("{}, the same runs bit for bit: {}\n", workload.name, fmt::join(same, ", "));
+  return text;
 }
 
 ReplayOptions replay_options(bool quick) {
@@ -63,6 +79,7 @@ League measure_league(const SweepPlan& plan, bool quick) {
   for (const reports::WorkloadSummary& summary : sweep.workloads()) {
     const std::string& workload = summary.name;
     league.workloads.push_back(workload);
+    league.table += same_runs(summary);
     const std::size_t first = league.rows.size();
     for (const std::string& policy : league_policies(quick))
       league.rows.push_back({.workload = workload,

@@ -71,7 +71,7 @@ struct League {
   std::vector<AllowedScales> allowed{};
   std::uint64_t replayed_steps = 0;  ///< of all FP32 runs
   std::size_t tests = 0;       ///< m: pairs with bits of their own that have a t test, of the whole sweep
-  std::string table{}, csv{};  ///< of the sweep
+  std::string table{}, csv{};  ///< of the sweep; the table with which variants were the same runs
   const LeagueRow& row(std::string_view workload, std::string_view policy) const;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
 
 #include "engine/amp/policy.hpp"
 #include "experiments/policy_league/league.hpp"
@@ -54,19 +53,6 @@ Cells cells_of(const std::string& policy, const Replays& replays) {
           percent_text(mean_lost_l1(replays)), scale_text(lower, upper)};
 }
 
-/// "the same runs, bit for bit: paddle, torch": of a workload, "" where there are none.
-std::string same_runs(const League& league, const std::string& workload) {
-  std::map<std::uint64_t, std::vector<std::string>> names;
-  for (const LeagueRow& row : league.rows)
-    if (row.workload == workload && row.trained.row.bits != 0)
-      names[row.trained.row.bits].push_back(row.policy);
-  std::string text;
-  for (const auto& [bits, policies] : names)
-    if (policies.size() > 1)
-      text += fmt::format("{}, the same runs bit for bit: {}\n", workload, fmt::join(policies, ", "));
-  return text;
-}
-
 std::string bounds(const ReplayInterval& interval) {
   return fmt::format("{},{}", interval.lower, interval.upper);
 }
@@ -96,9 +82,7 @@ std::string league_text(const League& league) {
     }
     text += '\n';
   }
-  text += "trained anew\n\n" + league.table;
-  for (const std::string& workload : league.workloads) text += same_runs(league, workload);
-  return text +
+  return text + "trained anew\n\n" + league.table +
          fmt::format("{} pairs of all that were trained have bits of their own and a test: the family\n",
                      league.tests);
 }
