@@ -66,6 +66,23 @@ struct Study {
   Printing printing = {};
 };
 
+/// The claims as a measurement decides them.
+template <class Measured>
+std::vector<Claim> judged(const std::vector<Question<Measured>>& questions, const Measured& measured,
+                          bool decides = true) {
+  std::vector<Claim> claims;
+  for (const Question<Measured>& asked : questions) {
+    Answer answer = asked.judge(measured);
+    const bool is_said = decides || answer.verdict == Verdict::not_run;
+    claims.push_back({.claim = asked.claim,
+                      .criterion = asked.criterion,
+                      .measured = std::move(answer.measured),
+                      .verdict = is_said ? answer.verdict : Verdict::cannot_tell,
+                      .notes = std::move(answer.notes)});
+  }
+  return claims;
+}
+
 /// Criteria into claims.json, then measure, describe, judge, conclude.
 template <class Measured>
 ExitCode run_study(const CommonOptions& common, const Study<Measured>& study) {
@@ -75,14 +92,7 @@ ExitCode run_study(const CommonOptions& common, const Study<Measured>& study) {
   write_claims(common, study.question, claims);
   const Measured measured = study.measure();
   print_question(study.question, study.describe ? study.describe(measured) : std::string(), study.printing);
-  for (std::size_t i = 0; i < claims.size(); ++i) {
-    Answer answer = study.questions[i].judge(measured);
-    claims[i].verdict =
-        study.decides || answer.verdict == Verdict::not_run ? answer.verdict : Verdict::cannot_tell;
-    claims[i].measured = std::move(answer.measured);
-    claims[i].notes = std::move(answer.notes);
-  }
-  return conclude(common, study.question, claims, study.printing);
+  return conclude(common, study.question, judged(study.questions, measured, study.decides), study.printing);
 }
 
 /// Trains a plan's runs. CommandError(interrupted) where that was interrupted, (run_failed) where runs failed, naming them:

@@ -14,6 +14,8 @@
 namespace fp16lab::reports {
 namespace {
 
+constexpr std::string_view perturbation = "train.perturb_ulps";
+
 void flatten(const toml::table& table, const std::string& prefix, FlatConfig& out) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
@@ -27,13 +29,6 @@ void flatten(const toml::table& table, const std::string& prefix, FlatConfig& ou
       out[name] = stream.str();
     }
   }
-}
-
-double number_or(const FlatConfig& config, std::string_view key, double fallback) {
-  const std::string text = value_or(config, key, "");
-  double value = fallback;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
 }
 
 bool starts_with_any(std::string_view key, std::initializer_list<std::string_view> prefixes) {
@@ -68,6 +63,13 @@ FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
 std::string value_or(const FlatConfig& config, std::string_view key, std::string_view fallback) {
   const auto found = config.find(key);
   return found == config.end() ? std::string(fallback) : found->second;
+}
+
+double number_or(const FlatConfig& config, std::string_view key, double fallback) {
+  const std::string text = value_or(config, key, "");
+  double value = fallback;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
 }
 
 std::string scale_text(double scale) {
@@ -107,6 +109,11 @@ ConfigurationId configuration_of(const FlatConfig& config) {
       id.label += " " + policy;
       break;
   }
+  id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
+  if (id.is_twin())
+    id.label += " twin";
+  else if (id.perturb_ulps != 0)
+    id.label += fmt::format(" +{} ulp{}", id.perturb_ulps, id.perturb_ulps == 1 ? "" : "s");
   return id;
 }
 
@@ -124,7 +131,8 @@ FlatConfig configuration_settings(const FlatConfig& config) {
         (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
     const bool machine =
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend."));
-    if (precision || scaling || division || machine)
+    const bool perturbed = key == perturbation && id.perturb_ulps != 0;
+    if (precision || scaling || division || machine || perturbed)
       settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);
   }
   return settings;
@@ -133,9 +141,9 @@ FlatConfig configuration_settings(const FlatConfig& config) {
 FlatConfig workload_settings(const FlatConfig& config) {
   FlatConfig settings;
   for (const auto& [key, value] : config) {
-    if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint."})) continue;
+    if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
     if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
-        key == "data.path" || key == "optimizer.loss_scale")
+        key == "data.path" || key == "optimizer.loss_scale" || key == perturbation)
       continue;
     settings.emplace(key, value);
   }
