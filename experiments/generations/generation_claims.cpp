@@ -224,7 +224,7 @@ std::vector<Question<Generations>> generation_questions() {
        "final test metric, by the four words: HOLDS if ada and hopper-wgmma (14 bits) are equal to hopper "
        "(25) in every workload; FAILS if one is worse",
        [](const Generations& measured) {
-         return by_words(measured, {{fp8_rows[0], fp8_rows[2]}, {fp8_rows[1], fp8_rows[2]}}, worse);
+         return by_words(measured, {{fp8_rows[2], fp8_rows[0]}, {fp8_rows[3], fp8_rows[0]}}, worse);
        }});
   const auto ask_spread = [&](std::string claim, const std::string& control_name,
                               std::span<const std::string_view> control) {

@@ -23,9 +23,9 @@ inline constexpr std::string_view fp32_variant = "fp32", twin_variant = "fp32-tw
 /// The three arithmetics of FP16 products with FP32 sums, and with FP16 sums.
 inline constexpr std::array<std::string_view, 3> f32_rows{"volta", "ampere", "hopper"};
 inline constexpr std::array<std::string_view, 3> f16_rows{"volta-f16", "ampere-f16", "hopper-f16"};
-/// The four of FP8 products: sums of 14 bits, 14, 25 and 25.
-inline constexpr std::array<std::string_view, 4> fp8_rows{"ada-fp8", "hopper-wgmma-fp8", "hopper-fp8",
-                                                          "blackwell-tcgen05-fp8"};
+/// The four of FP8 products: sums of 25 bits, 25, 14 and 14.
+inline constexpr std::array<std::string_view, 4> fp8_rows{"hopper-fp8", "blackwell-tcgen05-fp8", "ada-fp8",
+                                                          "hopper-wgmma-fp8"};
 
 // ---- generation_plan.cpp
 
