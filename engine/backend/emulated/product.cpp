@@ -32,8 +32,11 @@ void accumulate_in_f16(const TensorCoreModel& row, GemmShape shape, MatrixView<F
   if (c != nullptr)
     for (std::int64_t i = 0; i < shape.m; ++i) narrow(std::span(c + i * ldd, columns), sums_of(i));
   emulated_gemm(row, shape, a, b, c == nullptr ? nullptr : sums.get(), sums.get(), shape.n, threads);
-  for (std::int64_t i = 0; i < shape.m; ++i)
-    widen(std::span<const Float16>(sums_of(i)), std::span(d + i * ldd, columns));
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    const std::span row_of_d(d + i * ldd, columns);
+    widen(std::span<const Float16>(sums_of(i)), row_of_d);
+    for (float& x : row_of_d) x = x != x ? float_from_bits(0x7fffffffu) : x;  // NaNs are stored canonical
+  }
 }
 
 template <class Low>
