@@ -123,17 +123,17 @@ std::string summary_html(const WorkloadMaterial& material) {
   }
   const std::string band =
       summary.twin_band ? fmt::format(" One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 "
-                                      "(95 %): a single run inside that band differs by no more than chaos does.",
+                                      "(95 %): a single run inside that band differs by no more than that does by itself.",
                                       analysis::interval_text(summary.twin_band), summary.metric.unit())
                         : "";
   return fmt::format(
              "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is worse. "
-             "“Equal” means within {:g} {}, a margin that was fixed before the runs. All pairs of this page are one family of "
+             "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are one family of "
              "tests (Benjamini–Hochberg, 5 %); intervals are not adjusted for it, those of “worse” and "
              "“better” beneath the pointer are.{} Underflow is recorded: the share of non-zero gradients that "
              "the runs' own casts made zero, at the scale of each step, over the steps that were recorded; FP32 casts nothing. "
              "A click on a heading sorts.</p>\n",
-             html_escape(summary.metric.name), summary.metric.margin, summary.metric.unit(), band) +
+             html_escape(summary.metric.name), analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
          html_table(columns, rows) +
          fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(summary))));
 }

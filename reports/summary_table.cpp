@@ -100,7 +100,7 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
     text +=
         "vs FP32: mean difference to the FP32 run of the same seed, + is worse; then Student's interval of it, as if it were\n"
         "  the only pair. Verdicts take all pairs together (Benjamini-Hochberg, 5 %); what could be seen and how many seeds\n"
-        "  would tell (both with a power of 80 %) does not\n"
+        "  would tell (both with a power of 80 %) do not\n"
         "underflow: non-zero gradients that the run's own casts made zero, of those that they took\n";
   if (any_twin)
     text += "FP32's noise: worse than it is what is worse against FP32 and against its twin, whose weights were moved by one ulp\n";

@@ -90,7 +90,7 @@ std::string judged_words(const WorkloadSummary& summary) {
   };
   say("Worse than FP32", worse);
   say("Better than FP32", better);
-  say(fmt::format("Equal to FP32 within {:g} {}", summary.metric.margin, summary.metric.unit()), equal);
+  say("Equal to FP32 within " + analysis::with_unit(summary.metric.margin, summary.metric.unit()), equal);
   say("Cannot tell", open);
   say(fmt::format("Cannot tell with fewer than {} pairs", analysis::fewest_pairs), few);
   return words;
