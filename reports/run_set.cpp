@@ -229,7 +229,8 @@ std::size_t Workload::run_count() const {
 
 const Configuration* Workload::reference() const {
   for (const Configuration& configuration : configurations)
-    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0) return &configuration;
+    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0)
+      return &configuration;
   return nullptr;
 }
 
@@ -285,10 +286,12 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
     for (const Configuration& configuration : workload.configurations) {
       std::set<std::uint64_t> seeds, repeated;
       for (const std::size_t index : configuration.runs)
-        if (const std::uint64_t seed = set.runs[index].seed; !seeds.insert(seed).second) repeated.insert(seed);
+        if (const std::uint64_t seed = set.runs[index].seed; !seeds.insert(seed).second)
+          repeated.insert(seed);
       if (!repeated.empty())
-        set.notes.push_back(fmt::format("{}, {}: more than one run of seed {}; the first of each is judged in pairs",
-                                        workload.name, configuration.label, fmt::join(repeated, ", ")));
+        set.notes.push_back(
+            fmt::format("{}, {}: more than one run of seed {}; the first of each is judged in pairs",
+                        workload.name, configuration.label, fmt::join(repeated, ", ")));
     }
   return set;
 }
