@@ -135,6 +135,7 @@ struct ScalerConfig {
 struct BackendConfig {
   std::string device = "emulated";
   std::string tensor_core = "auto";
+  std::string accumulator = "f32";
   std::int64_t ordinal = 0;
   std::string gemm = "auto";
   std::string pins{};

@@ -48,6 +48,8 @@ JudgedSweep::JudgedSweep(const SweepPlan& plan) {
                                                          plan.folder.string(), plan.runs.size()));
   set_ = reports::load_runs(folders, missing);
   set_.workloads = grouped(plan, set_.runs);
+  // The plan's names tell apart what settings alone do not, so none of its seeds is there twice.
+  std::erase_if(set_.notes, [](const std::string& note) { return note.ends_with(" occurs more than once"); });
   summaries_ = reports::summarise(set_);
 }
 

@@ -18,6 +18,7 @@ namespace {
 /// What could only be asked once the back end was there. std::invalid_argument in the words of whoever knows.
 void check_backend(const RunConfig& config, const PreparedRun& run) {
   RunConfig resolved = config;
+  resolved.backend.device = run.chosen.record.device;
   resolved.backend.tensor_core = run.chosen.record.tensor_core;
   check_precision(resolved);
   const engine::Supervised supervised;

@@ -21,7 +21,8 @@ ChosenBackend emulated(const BackendConfig& config, int threads) {
   const std::string_view row =
       config.tensor_core == "auto" ? emulated_tensor_core : std::string_view(config.tensor_core);
   ChosenBackend chosen;
-  chosen.backend = engine::make_emulated_backend(tensor_core_model(row), threads);
+  chosen.backend = engine::make_emulated_backend(
+      tensor_core_model(row, OperandFormat::f16, accumulator_format(config.accumulator)), threads);
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = row;
   return chosen;
@@ -52,7 +53,8 @@ ChosenBackend cuda(const BackendConfig& config) {
 ChosenBackend choose_backend(const RunConfig& config, int threads) {
   const BackendConfig& asked = config.backend;
   if (asked.device == "emulated") return emulated(asked, threads);
-  std::string reason = needs_emulation(config) ? std::string(fp8_is_emulated) : engine::cuda_status().reason;
+  std::string reason(needs_emulation(config));
+  if (reason.empty()) reason = engine::cuda_status().reason;
   if (reason.empty() || asked.device == "cuda") {
     try {
       ChosenBackend chosen = cuda(asked);

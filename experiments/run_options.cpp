@@ -45,6 +45,36 @@ engine::amp::ToFloat to_float(const std::string& entry) {
       entry));
 }
 
+constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
+constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
+
+bool rounds_to_fp8(const engine::amp::AmpPlan& plan) {
+  return plan.product_formats.operands != engine::Fp8Rounding::none ||
+         plan.product_formats.gradients != engine::Fp8Rounding::none;
+}
+
+/// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them.
+void check_accumulator(const RunConfig& config, bool uses_bf16) {
+  if (config.backend.accumulator == name_of(AccumulatorFormat::f32)) return;
+  constexpr std::string_view key = "backend.accumulator = \"f16\"";
+  if (config.backend.device == "cuda")
+    throw std::invalid_argument(
+        fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
+                    f16_sums_are_emulated));
+  if (uses_bf16)
+    throw std::invalid_argument(fmt::format(
+        "{} with BF16: tensor cores sum products of BF16 in FP32 only; expected backend.accumulator = \"f32\", or "
+        "FP16 in amp.dtype and amp.to_float",
+        key));
+  const std::optional<std::string_view> row = configured_tensor_core(config.backend);
+  if (!row) return;
+  try {
+    tensor_core_model(*row, OperandFormat::f16, AccumulatorFormat::f16);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", key, error.what()));
+  }
+}
+
 /// Do these tensor cores have products of `format` with FP32 accumulation?
 bool multiplies(std::string_view tensor_core, OperandFormat format) {
   const std::span<const TensorCoreModel> rows = tensor_core_models();
@@ -166,8 +196,9 @@ void check_precision(const RunConfig& config) {
     return std::any_of(plan.to_float.begin(), plan.to_float.end(),
                        [dtype](const engine::amp::ToFloat& entry) { return entry.dtype == dtype; });
   };
-  if (plan.level != engine::amp::Level::O0 && plan.low == DType::bf16)
-    require(OperandFormat::bf16, "amp.dtype", config.amp.dtype);
+  const bool low_is_bf16 = plan.level != engine::amp::Level::O0 && plan.low == DType::bf16;
+  check_accumulator(config, low_is_bf16 || uses(DType::bf16));
+  if (low_is_bf16) require(OperandFormat::bf16, "amp.dtype", config.amp.dtype);
   if (uses(DType::bf16)) require(OperandFormat::bf16, "amp.to_float", "bf16");
   const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key, std::string_view value) {
     if (rounding != engine::Fp8Rounding::none && config.backend.device == "cuda")
@@ -181,10 +212,9 @@ void check_precision(const RunConfig& config) {
   check_fp8(plan.product_formats.gradients, "amp.fp8_gradients", config.amp.fp8_gradients);
 }
 
-bool needs_emulation(const RunConfig& config) {
-  const engine::amp::AmpPlan plan = engine::amp::resolve(amp_options(config));
-  return plan.product_formats.operands != engine::Fp8Rounding::none ||
-         plan.product_formats.gradients != engine::Fp8Rounding::none;
+std::string_view needs_emulation(const RunConfig& config) {
+  if (config.backend.accumulator == name_of(AccumulatorFormat::f16)) return f16_sums_are_emulated;
+  return rounds_to_fp8(engine::amp::resolve(amp_options(config))) ? fp8_is_emulated : std::string_view();
 }
 
 double scale_left_to_optimizer(const RunConfig& config) {

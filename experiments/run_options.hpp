@@ -26,11 +26,11 @@ engine::optim::OptimizerOptions optimizer_options(const RunConfig& config, std::
 /// amp.save_dtype; nothing where it is empty.
 std::optional<DType> save_dtype(const RunConfig& config);
 
-/// Why a configuration with products of FP8 needs the emulated back end.
-inline constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
-bool needs_emulation(const RunConfig& config);
+/// Why a configuration needs the emulated back end: products of FP8, or sums in FP16. Empty where it does not.
+std::string_view needs_emulation(const RunConfig& config);
 
-/// Checks amp.*, scaler.* and what they mean for train.* and backend.tensor_core, with the engine's own words.
+/// Checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and backend.accumulator, with the engine's
+/// own words.
 /// std::invalid_argument.
 void check_precision(const RunConfig& config);
 

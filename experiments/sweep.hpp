@@ -99,7 +99,8 @@ struct RunsOfPlan {
 RunsOfPlan runs_of(const SweepPlan& plan);
 
 /// Beside every FP32 run of the plan its twin: the same run, every initial weight moved by one ulp (train.perturb_ulps).
-/// Variant "NAME-twin" of variant NAME, without histograms. CommandError(usage) where the plan has no FP32 run.
+/// Variant "NAME-twin" of variant NAME, without histograms; one that the plan has stays. CommandError(usage)
+/// where the plan has no FP32 run, and where a run that is not perturbed has a twin's name.
 void add_twins(SweepPlan& plan);
 
 struct SweepOutcome {

@@ -37,6 +37,10 @@ bool starts_with_any(std::string_view key, std::initializer_list<std::string_vie
   return false;
 }
 
+bool sums_in_f16(const FlatConfig& config) {
+  return value_or(config, "backend.accumulator", "f32") == "f16";
+}
+
 std::string upper(std::string text) {
   for (char& c : text)
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
@@ -109,6 +113,7 @@ ConfigurationId configuration_of(const FlatConfig& config) {
       id.label += " " + policy;
       break;
   }
+  if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
   id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
   if (id.is_twin())
     id.label += " twin";
@@ -129,8 +134,10 @@ FlatConfig configuration_settings(const FlatConfig& config) {
     const bool division =
         (key == "scaler.drop_overflow_update" && value == "false" && id.scaling != Scaling::none) ||
         (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
+    // Older folders do not have the accumulator.
     const bool machine =
-        key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend."));
+        key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
+                                     (key != "backend.accumulator" || sums_in_f16(config)));
     const bool perturbed = key == perturbation && id.perturb_ulps != 0;
     if (precision || scaling || division || machine || perturbed)
       settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);

@@ -1,5 +1,6 @@
 // backend.* and train.graph: what is asked for, what there is, and how each answer is told. No test needs a GPU: where
 // there is one, it is hidden.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "experiments/arguments.hpp"
 #include "experiments/run_backend.hpp"
 #include "numerics/files/run_folder.hpp"
+#include "numerics/tensor_core_model.hpp"
 #include "tests/experiments/small_runs.hpp"
 #include "tests/experiments/usage_error.hpp"
 
@@ -105,6 +107,30 @@ TEST(BackendConfig, ProductsOfFp8AreEmulatedOnly) {
   EXPECT_THAT(chosen.record.note, HasSubstr("FP8"));
 }
 
+TEST(BackendConfig, SumsInFp16AreOfFp16AndEmulatedOnly) {
+  const auto with = [](std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"amp.level=O1", "backend.accumulator=f16"});
+    return settings;
+  };
+  for (const std::string_view row : fp16lab::tensor_core_names())
+    EXPECT_EQ(check(with({fmt::format("backend.tensor_core={}", row)})), "no error");
+  EXPECT_EQ(check(with({"backend.device=auto"})), "no error");
+  EXPECT_EQ(check(with({"backend.tensor_core=ada", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e5m2"})),
+            "no error");
+  EXPECT_THAT(check({"backend.accumulator=f8"}), HasSubstr("expected one of f32, f16"));
+  EXPECT_THAT(check(with({"backend.device=cuda"})),
+              AllOf(HasSubstr("backend.accumulator = \"f16\" with backend.device = \"cuda\""),
+                    HasSubstr("expected backend.device = \"emulated\"")));
+  for (const char* setting : {"amp.dtype=bf16", "amp.to_float=[\"fc1=bf16\"]"})
+    EXPECT_THAT(check(with({setting})), AllOf(HasSubstr("backend.accumulator = \"f16\" with BF16"),
+                                              HasSubstr("expected backend.accumulator = \"f32\"")));
+  RunConfig config;
+  for (const std::string& setting : with({"backend.device=auto"})) apply_setting(config, setting, "--set");
+  const ChosenBackend chosen = choose_backend(config, 1);
+  EXPECT_EQ(chosen.record.device, "emulated");
+  EXPECT_THAT(chosen.record.note, HasSubstr("FP16"));
+}
+
 TEST(ExitCodes, ADeviceThatIsMissingIsThreeAndOneThatFailsIsOne) {
   const auto ends = [](const std::function<void()>& body) {
     testing::internal::CaptureStderr();
@@ -160,6 +186,26 @@ TEST_F(BackendKeys, TheDefaultRowKeepsItsBits) {
   EXPECT_EQ(hashes("default"), hashes("hopper"));
   EXPECT_NE(hashes("default"), hashes("volta"));
   EXPECT_EQ(read_manifest(path("volta")).backend->tensor_core, "volta");
+}
+
+TEST_F(BackendKeys, SumsInFp16TrainOtherBitsAndResume) {
+  const std::string f16 = "backend.accumulator=f16";
+  ASSERT_EQ(train_on("f32", {"train.steps=6"}).exit_code, 0);
+  ASSERT_EQ(train_on("named", {"train.steps=6", "backend.accumulator=f32"}).exit_code, 0);
+  ASSERT_EQ(train_on("f16", {"train.steps=6", f16}).exit_code, 0);
+  EXPECT_EQ(hashes("f32"), hashes("named"));
+  EXPECT_NE(hashes("f32").front(), hashes("f16").front());
+  const std::vector<std::string> losses = column("f16/steps.csv", "loss");
+  EXPECT_LT(std::stod(losses.back()), std::stod(losses.front()));
+
+  ASSERT_EQ(train_on("part", {"train.steps=4", "checkpoint.every=2", f16}).exit_code, 0);
+  const std::vector<std::string> on{"train",   "--resume", "-o",           path("part"),
+                                    "--quiet", "--set",    "train.steps=6"};
+  std::vector<std::string> changed = on;
+  changed.insert(changed.end(), {"--set", "backend.accumulator=f32"});
+  expect_one_line_error(fp16lab(changed), 2, "backend.accumulator = ");
+  ASSERT_EQ(fp16lab(on).exit_code, 0);
+  EXPECT_EQ(hashes("part"), hashes("f16"));
 }
 
 TEST_F(BackendKeys, GraphsOnTheEmulatedBackEndAreUsageErrors) {

@@ -68,6 +68,17 @@ TEST(RunConfig, ATwinIsAConfigurationOfTheSameWorkloadAndAMarginIsNeither) {
   EXPECT_EQ(label("amp.level = \"O1\"\ntrain.perturb_ulps = 1"), "FP16 no scaling +1 ulp");
 }
 
+TEST(ConfigurationOf, SumsInFp16BelongToIt) {
+  const std::string f32 = "amp.level = \"O1\"\nbackend.tensor_core = \"volta\"\n";
+  const FlatConfig f16 = config_of(f32 + "backend.accumulator = \"f16\"");
+  EXPECT_EQ(configuration_of(f16).label, "FP16 no scaling, FP16 acc");
+  EXPECT_NE(configuration_settings(f16), configuration_settings(config_of(f32)));
+  // Folders from before there was the key are FP32 sums.
+  EXPECT_EQ(configuration_settings(config_of(f32 + "backend.accumulator = \"f32\"")),
+            configuration_settings(config_of(f32)));
+  EXPECT_EQ(configuration_of(config_of("amp.level = \"O0\"\nbackend.accumulator = \"f16\"")).label, "FP32");
+}
+
 TEST(RunConfig, ALayerMadeLowByHandIsNotFp32) {
   EXPECT_EQ(configuration_of(config_of("amp.level = \"O0\"\namp.to_float = []")).label, "FP32");
   const ConfigurationId id = configuration_of(config_of("amp.level = \"O0\"\namp.to_float = [\"fc1=f16\"]"));

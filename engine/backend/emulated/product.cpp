@@ -1,6 +1,7 @@
 #include "engine/backend/emulated/product.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <span>
 
 #include "engine/backend/elementwise_functions.hpp"
@@ -21,6 +22,21 @@ void add_to(float* t, float addend, std::int64_t n) {
   const functions::Add add;
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < n; ++i) t[i] = add(t[i], addend);
+}
+
+void accumulate_in_f16(const TensorCoreModel& row, GemmShape shape, MatrixView<Float16> a,
+                       MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads) {
+  const auto columns = static_cast<std::size_t>(shape.n);
+  const auto sums = std::make_unique_for_overwrite<Float16[]>(static_cast<std::size_t>(shape.m) * columns);
+  const auto sums_of = [&](std::int64_t i) { return std::span(sums.get() + i * shape.n, columns); };
+  if (c != nullptr)
+    for (std::int64_t i = 0; i < shape.m; ++i) narrow(std::span(c + i * ldd, columns), sums_of(i));
+  emulated_gemm(row, shape, a, b, c == nullptr ? nullptr : sums.get(), sums.get(), shape.n, threads);
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    const std::span row_of_d(d + i * ldd, columns);
+    widen(std::span<const Float16>(sums_of(i)), row_of_d);
+    for (float& x : row_of_d) x = x != x ? float_from_bits(0x7fffffffu) : x;  // NaNs are stored canonical
+  }
 }
 
 template <class Low>

@@ -1,0 +1,43 @@
+// How far apart two trainings are, step by step, in their weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "experiments/sweep.hpp"
+
+namespace fp16lab::experiments {
+
+/// ||a - b|| / ||a||, L2 norms summed in FP64 in order; NaN for an `a` of zeros.
+double relative_distance(std::span<const float> a, std::span<const float> b);
+
+/// A reference and a variant that is trained beside it.
+using VariantPair = std::pair<std::string_view, std::string_view>;
+
+struct DistanceCurve {
+  std::string workload, reference, variant;
+  std::int64_t seed = 0;
+  std::vector<double> distances;  ///< relative_distance of all weights after step i; 0: before the first one
+};
+
+/// Trains the variants of `pairs` side by side in this process: of each workload the first `seeds` seeds. Pairs of which
+/// the plan has only one are left out. CommandError(run_failed) if a training ends with another state_hash than that
+/// run has on disk, where it is there, CommandError(interrupted) on Ctrl-C.
+std::vector<DistanceCurve> measure_distances(const SweepPlan& plan, std::span<const VariantPair> pairs,
+                                             std::size_t seeds, int threads,
+                                             const std::function<void(const std::string&)>& progress);
+
+/// "workload,reference,variant,seed,step,distance".
+std::string distances_csv(const std::vector<DistanceCurve>& curves);
+
+/// Least-squares slope of ln(distance) over steps first to last, per step: of trainings that part exponentially their
+/// Lyapunov exponent. Nothing where the curve ends before, or a distance is 0 or not finite.
+std::optional<double> growth_rate(std::span<const double> distances, std::size_t first, std::size_t last);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,155 @@
+#include "experiments/generations/distance_figure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "experiments/generations/generations.hpp"
+#include "numerics/files/atomic_file.hpp"
+#include "reports/figure_style.hpp"
+#include "reports/gnuplot.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr std::array<VariantPair, 7> all_pairs{{{fp32_variant, twin_variant},
+                                                {"hopper", one_ulp_variant},
+                                                {"hopper", "volta"},
+                                                {"hopper", "ampere"},
+                                                {"ampere", "volta"},
+                                                {fp32_variant, "hopper"},
+                                                {"hopper", "hopper-f16"}}};
+
+/// How each looks; colours of Okabe and Ito (2008).
+struct Look {
+  const char *words, *color;
+  double width;
+  const char* dash;
+};
+constexpr std::array<Look, all_pairs.size()> looks{
+    {{"last bit of every weight, FP32", "#B5B5B5", 6, ""},
+     {"last bit of every weight, Hopper", "#000000", 1.8, ""},
+     {"Volta or Hopper", "#D55E00", 1.8, ""},
+     {"Ampere or Hopper", "#0072B2", 1.8, ""},
+     {"Volta or Ampere", "#009E73", 1.8, ""},
+     {"Hopper or FP32", "#A8457F", 1.6, "dt (8,4)"},
+     {"FP16 or FP32 sums, Hopper", "#C98A00", 1.6, "dt (2,3)"}}};
+
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+
+struct Range {
+  double low = nothing, high = nothing, mean = nothing;
+};
+/// Over seeds, of one pair after one step; zeros are not on a logarithmic axis.
+Range range_of(const std::vector<const DistanceCurve*>& curves, std::size_t step) {
+  Range range;
+  double logs = 0;
+  for (const DistanceCurve* curve : curves) {
+    if (step >= curve->distances.size() || !(curve->distances[step] > 0)) return {};
+    const double x = curve->distances[step];
+    logs += std::log(x);
+    range.low = std::fmin(range.low, x);
+    range.high = std::fmax(range.high, x);
+  }
+  if (!curves.empty()) range.mean = std::exp(logs / static_cast<double>(curves.size()));
+  return range;
+}
+
+constexpr int width = 800, height = 640;
+constexpr int legend_rows = 2, legend_columns = 4;
+
+/// Lines along the lower edge: what each curve is.
+std::string legend(const std::vector<std::size_t>& drawn) {
+  std::string body =
+      "  set label \"distance between two trainings that differ in one thing:\" at screen 0.03,0.108 "
+      "left font \",10\" tc rgb \"#555555\"\n";
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    const Look& look = looks.at(drawn[i]);
+    const double x = 0.03 + 0.245 * static_cast<double>(i % legend_columns),
+                 y = 0.072 - 0.038 * static_cast<double>(i / legend_columns);
+    body += fmt::format(
+        "  set arrow from screen {:.4f},{:.4f} to screen {:.4f},{:.4f} nohead lw {} {} lc rgb \"{}\"\n"
+        "  set label {} at screen {:.4f},{:.4f} left font \",9\" noenhanced\n",
+        x, y, x + 0.032, y, look.width, look.dash, look.color, reports::gnuplot_string(look.words), x + 0.038,
+        y);
+  }
+  return body;
+}
+
+}  // namespace
+
+std::span<const VariantPair> drawn_pairs() { return all_pairs; }
+
+std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::filesystem::path& folder) {
+  std::vector<std::string> workloads;
+  std::vector<std::int64_t> seeds;
+  for (const DistanceCurve& curve : curves) {
+    if (std::ranges::find(workloads, curve.workload) == workloads.end()) workloads.push_back(curve.workload);
+    if (std::ranges::find(seeds, curve.seed) == seeds.end()) seeds.push_back(curve.seed);
+  }
+  if (curves.empty()) return {};
+  std::string data =
+      "# step, FP32's twin: lowest, highest; then geometric means over seeds of ||a - b|| / ||a||; a block a "
+      "workload\n";
+  std::string panels;
+  std::vector<std::size_t> drawn;
+  const std::size_t rows = (workloads.size() + 1) / 2;
+  for (std::size_t block = 0; block < workloads.size(); ++block) {
+    std::vector<std::vector<const DistanceCurve*>> of_pairs(all_pairs.size());
+    std::size_t steps = 0;
+    for (const DistanceCurve& curve : curves) {
+      if (curve.workload != workloads[block]) continue;
+      const auto pair = std::ranges::find(all_pairs, VariantPair{curve.reference, curve.variant});
+      if (pair == all_pairs.end()) continue;
+      of_pairs[static_cast<std::size_t>(pair - all_pairs.begin())].push_back(&curve);
+      steps = std::max(steps, curve.distances.size());
+    }
+    data += fmt::format("# {}\n", workloads[block]);
+    for (std::size_t step = 0; step < steps; ++step) {
+      const Range twin = range_of(of_pairs[0], step);
+      data += fmt::format("{}\t{:.4g}\t{:.4g}", step, twin.low, twin.high);
+      for (const auto& pair : of_pairs) data += fmt::format("\t{:.4g}", range_of(pair, step).mean);
+      data += '\n';
+    }
+    data += "\n\n";
+    const bool left = block % 2 == 0, lowest = block / 2 + 1 == rows;
+    std::string plot = fmt::format(
+        "  plot \"distances.dat\" index {} using 1:2:3 with filledcurves fs solid 1 noborder lc "
+        "rgb \"#D9D9D9\" notitle",
+        block);
+    for (std::size_t i = 0; i < all_pairs.size(); ++i) {
+      if (of_pairs[i].empty()) continue;
+      if (std::ranges::find(drawn, i) == drawn.end()) drawn.push_back(i);
+      plot += fmt::format(
+          ", \\\n    \"distances.dat\" index {} using 1:{} with lines lw {} {} lc rgb \"{}\" notitle", block,
+          i + 4, i == 0 ? 3 : looks.at(i).width, looks.at(i).dash, looks.at(i).color);
+    }
+    panels += fmt::format(
+                  "  set title {} noenhanced offset 0,-0.6\n  set xlabel {}\n  set ylabel {} offset 1,0\n"
+                  "  set xrange [0:{}]\n",
+                  reports::gnuplot_string(workloads[block]), lowest ? "\"step\" offset 0,0.4" : "\"\"",
+                  left ? "\"relative distance of the weights\"" : "\"\"", steps - 1) +
+              plot + "\n  unset label\n  unset arrow\n";
+  }
+  std::ranges::sort(drawn);
+  const std::string title =
+      "Does the GPU's generation change training more than the last bit of every weight?";
+  const std::string body =
+      legend(drawn) +
+      fmt::format(
+          "  set multiplot layout {},2 margins 0.095,0.975,0.195,0.885 spacing 0.085,0.1 title "
+          "{} font \",13\"\n"
+          "  set logscale y\n  set format y \"10^{{%T}}\"\n  set yrange [2e-8:1]\n  set ytics 100\n",
+          rows, reports::gnuplot_bold(title)) +
+      panels + "  unset multiplot\n";
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "distances.dat", data);
+  write_file_atomically(folder / "distances.gp",
+                        reports::gnuplot_script("distances", title, width, height, body));
+  return reports::run_gnuplot("gnuplot", folder / "distances.gp");
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,128 @@
+// Six generations of tensor cores, one training: which runs there are, what came out of them, what follows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/paired_verdict.hpp"
+#include "experiments/commands.hpp"
+#include "experiments/config.hpp"
+#include "experiments/study.hpp"
+#include "experiments/sweep.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+
+/// Variants of configs/generations.toml that claims name.
+inline constexpr std::string_view fp32_variant = "fp32", twin_variant = "fp32-twin",
+                                  one_ulp_variant = "hopper-ulp";
+/// The three arithmetics of FP16 products with FP32 sums, and with FP16 sums.
+inline constexpr std::array<std::string_view, 3> f32_rows{"volta", "ampere", "hopper"};
+inline constexpr std::array<std::string_view, 3> f16_rows{"volta-f16", "ampere-f16", "hopper-f16"};
+/// The four of FP8 products: sums of 25 bits, 25, 14 and 14.
+inline constexpr std::array<std::string_view, 4> fp8_rows{"hopper-fp8", "blackwell-tcgen05-fp8", "ada-fp8",
+                                                          "hopper-wgmma-fp8"};
+
+// ---- generation_plan.cpp
+
+/// Do two rows compute the same function of the same operands? All numbers that the algorithm reads are equal; names,
+/// devices and sources are none of them.
+bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
+/// "blocks of 8, 24 bits, fp32_toward_zero, floor 2^-132": those numbers.
+std::string function_text(const TensorCoreModel& row);
+
+/// The rows that products of a run follow: FP16's, and FP8's where it has those. None for FP32.
+std::vector<const TensorCoreModel*> rows_of(const RunConfig& config);
+
+/// Variants that differ in their rows' names only, not in any function: the first of the plan, and the others.
+struct SameRows {
+  std::string variant;
+  std::vector<std::string> others;
+  std::string function;  ///< function_text of their rows
+};
+std::vector<SameRows> same_rows(const SweepPlan& plan);
+
+/// FP8 is the second panel.
+inline constexpr std::size_t fp8_seeds = 5;
+
+/// The file's runs with FP32's twins; of SameRows::others the first seed only, of FP8's variants the first fp8_seeds.
+/// `quick`: 12 steps, two seeds.
+SweepPlan generations_plan(const CommonOptions& common, bool quick);
+
+// ---- trained.cpp
+
+struct TrainedRun {
+  std::string workload, variant;
+  std::int64_t seed = 0;
+  std::vector<std::uint64_t> hashes;  ///< state_hash after every step
+  double loss = 0, metric = 0;        ///< of the final evaluation; NaN where the run diverged
+  std::uint64_t skipped = 0;
+};
+
+struct Generations {
+  std::vector<std::string> workloads;  ///< in the plan's order
+  std::vector<bool> accuracies;        ///< by workload: is its metric an accuracy, not bits of a character?
+  std::vector<TrainedRun> runs;
+  std::vector<SameRows> same;
+  double margin_loss = 1, margin_accuracy = 0.5;  ///< report.margin.*
+
+  const TrainedRun* find(std::string_view workload, std::string_view variant, std::int64_t seed) const;
+  /// Of the runs of a variant, in the plan's order.
+  std::vector<std::int64_t> seeds_of(std::string_view workload, std::string_view variant) const;
+};
+Generations read_generations(const SweepPlan& plan);
+
+/// The first step (from 1) whose state_hash differs; nothing where none does. Runs of other lengths differ behind the
+/// shorter one.
+std::optional<std::uint64_t> first_differing_step(const TrainedRun& a, const TrainedRun& b);
+
+// ---- generation_table.cpp
+
+/// A variant against a reference, by the final metric of one workload.
+struct JudgedPair {
+  std::string workload, variant, reference;
+  bool accuracy = false;
+  analysis::Judgement judgement;
+};
+/// Every variant against FP32 and against the twin, and generations against each other: one family.
+std::vector<JudgedPair> judged_pairs(const Generations& measured);
+const JudgedPair* find(const std::vector<JudgedPair>& pairs, std::string_view workload,
+                       std::string_view variant, std::string_view reference);
+std::string pairs_text(const std::vector<JudgedPair>& pairs);
+std::string pairs_csv(const std::vector<JudgedPair>& pairs);
+
+// ---- spread.cpp
+
+/// The scale of final test losses over a group of variants, as a multiple of their scale over another group.
+struct SpreadRatio {
+  double ratio = 1;
+  std::optional<analysis::Interval> interval{};  ///< 95 % where nothing else was asked for
+};
+/// Over seeds: losses[seed][variant] of both groups, all above 0. In each seed the variance of ln(loss) over the group's
+/// variants (unbiased, so that groups may differ in size); theta = 1/2 ln of the ratio of its means. The interval is
+/// Student's of theta's jackknife values, a seed left out at a time (Miller, Ann. Math. Stat. 39, 1968), which does not
+/// take losses for normal. No interval for fewer than three seeds, or where a variance is 0 or not finite.
+class Spread {
+ public:
+  Spread(const std::vector<std::vector<double>>& losses, const std::vector<std::vector<double>>& reference);
+  const std::vector<double>& jackknife_values() const { return values_; }  ///< one a seed; empty: no interval
+  SpreadRatio ratio(double confidence = 0.95) const;
+
+ private:
+  std::vector<double> values_;
+};
+/// The geometric mean of ratios over workloads that have equally many seeds.
+SpreadRatio mean_ratio(const std::vector<Spread>& spreads);
+
+// ---- generation_claims.cpp
+
+/// Fixed before any of the runs was made.
+inline constexpr double largest_spread_ratio = 1.5;
+
+std::vector<Question<Generations>> generation_questions();
+
+}  // namespace fp16lab::experiments
