@@ -158,13 +158,18 @@ std::string distances_csv(const std::vector<DistanceCurve>& curves) {
   return text;
 }
 
-std::optional<double> growth_rate(std::span<const double> distances, std::size_t first, std::size_t last) {
-  if (last >= distances.size() || last <= first) return std::nullopt;
-  const double middle = 0.5 * static_cast<double>(first + last);
+std::optional<double> growth_rate(std::span<const double> distances, double low, double high) {
+  const auto first_above = [&](double level) {
+    return std::ranges::find_if(distances, [level](double x) { return x >= level; });
+  };
+  const auto begin = first_above(low), end = first_above(high);
+  const std::span<const double> growing(begin, end == distances.end() ? end : end + 1);
+  if (begin >= end || growing.size() < fewest_growing_steps) return std::nullopt;
+  const double middle = 0.5 * static_cast<double>(growing.size() - 1);
   double products = 0, squares = 0;
-  for (std::size_t step = first; step <= last; ++step) {
-    const double x = static_cast<double>(step) - middle;
-    products += x * std::log(distances[step]);
+  for (std::size_t i = 0; i < growing.size(); ++i) {
+    const double x = static_cast<double>(i) - middle;
+    products += x * std::log(growing[i]);
     squares += x * x;
   }
   const double slope = products / squares;

@@ -36,8 +36,10 @@ std::vector<DistanceCurve> measure_distances(const SweepPlan& plan, std::span<co
 /// "workload,reference,variant,seed,step,distance".
 std::string distances_csv(const std::vector<DistanceCurve>& curves);
 
-/// Least-squares slope of ln(distance) over steps first to last, per step: of trainings that part exponentially their
-/// Lyapunov exponent. Nothing where the curve ends before, or a distance is 0 or not finite.
-std::optional<double> growth_rate(std::span<const double> distances, std::size_t first, std::size_t last);
+/// Least-squares slope of ln(distance), per step, from the first step with a distance of at least `low` to the first of at
+/// least `high`, or the last: of trainings that part exponentially their Lyapunov exponent. Nothing for fewer than
+/// fewest_growing_steps, or where a distance is 0 or not finite.
+std::optional<double> growth_rate(std::span<const double> distances, double low, double high);
+inline constexpr std::size_t fewest_growing_steps = 10;
 
 }  // namespace fp16lab::experiments

@@ -197,6 +197,17 @@ std::vector<Question<Generations>> generation_questions() {
                        "seed; FAILS if one pair never "
                        "parts",
                        part});
+  questions.push_back(
+      {"Once apart, generations part as fast as weights that are one ulp apart on one tensor core",
+       fmt::format("slope of ln(relative distance of all weights) over the steps from {} to {}; volta, "
+                   "ampere and hopper "
+                   "among each other as a multiple of hopper and itself from weights moved by one ulp, "
+                   "geometric mean over "
+                   "pairs and workloads: HOLDS if its 95 % interval over seeds lies between 1/{} and {}; "
+                   "FAILS if it lies "
+                   "outside; else CANNOT TELL",
+                   growth_low, growth_high, largest_growth_ratio, largest_growth_ratio),
+       [](const Generations& measured) { return judge_growth(measured.curves); }});
   std::vector<Compared> against_fp32;
   for (const std::string_view row : f32_rows) against_fp32.push_back({row, fp32_variant});
   questions.push_back(

@@ -11,6 +11,7 @@
 #include "analysis/paired_verdict.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/config.hpp"
+#include "experiments/generations/distance.hpp"
 #include "experiments/study.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/tensor_core_model.hpp"
@@ -69,6 +70,7 @@ struct Generations {
   std::vector<TrainedRun> runs;
   std::vector<SameRows> same;
   double margin_loss = 1, margin_accuracy = 0.5;  ///< report.margin.*
+  std::vector<DistanceCurve> curves;              ///< of drawn_pairs()
 
   const TrainedRun* find(std::string_view workload, std::string_view variant, std::int64_t seed) const;
   /// Of the runs of a variant, in the plan's order.
@@ -122,6 +124,12 @@ SpreadRatio mean_ratio(const std::vector<Spread>& spreads);
 
 /// Fixed before any of the runs was made.
 inline constexpr double largest_spread_ratio = 1.5;
+/// Fixed before any of the distances was measured, but for one seed that is none of theirs: where growth is measured, above
+/// what rounding to FP16 makes at once and below where distances saturate; and the ratio of rates that counts as none.
+inline constexpr double growth_low = 1e-3, growth_high = 1e-2, largest_growth_ratio = 1.25;
+
+/// Do generations part as fast as weights that are one ulp apart?
+Answer judge_growth(const std::vector<DistanceCurve>& curves);
 
 std::vector<Question<Generations>> generation_questions();
 
