@@ -55,14 +55,16 @@ std::string claims_text(std::span<const Claim> claims) {
 
 std::string claims_lines(std::span<const Claim> claims) {
   std::string text, topic;
+  std::size_t width = 12;
+  for (const Claim& claim : claims) width = std::max(width, verdict_text(claim).size());
   for (const Claim& claim : claims) {
     if (claim.topic != topic) text += fmt::format("{}{}\n", text.empty() ? "" : "\n", claim.topic);
     topic = claim.topic;
-    const bool expected = claim.verdict == Verdict::holds || claim.verdict == Verdict::rehearsed;
-    text += fmt::format("  {:<12} {}{}{}\n", verdict_text(claim), claim.claim,
-                        claim.measured.empty() ? "" : ": " + claim.measured,
-                        expected || claim.criterion.empty() ? "" : fmt::format(" (expected {})", claim.criterion));
-    for (const std::string& note : claim.notes) text += fmt::format("               {}\n", note);
+    text +=
+        fmt::format("  {:<{}} {}{}{}\n", verdict_text(claim), width, claim.claim,
+                    claim.measured.empty() ? "" : ": " + claim.measured,
+                    claim.measured == claim.criterion ? "" : fmt::format(" (expected {})", claim.criterion));
+    for (const std::string& note : claim.notes) text += fmt::format("{:<{}}{}\n", "", width + 3, note);
   }
   return text;
 }
@@ -84,6 +86,11 @@ std::string claims_count(std::span<const Claim> claims) {
   add(counted(Verdict::cannot_tell, true), "cannot be told", "cannot be told");
   add(counted(Verdict::rehearsed, true), "was rehearsed", "were rehearsed");
   add(counted(Verdict::not_run, true), "was not run", "were not run");
+  const auto recorded = std::count_if(claims.begin(), claims.end(),
+                                      [](const Claim& claim) { return claim.recorded.has_value(); });
+  const auto as_recorded = std::count_if(claims.begin(), claims.end(),
+                                         [](const Claim& claim) { return claim.recorded == claim.verdict; });
+  if (recorded > 0) text += fmt::format("; {} of {} as recorded", as_recorded, recorded);
   return fmt::format("{} claim{}{}{}", claims.size(), claims.size() == 1 ? "" : "s", text.empty() ? "" : ": ", text);
 }
 
@@ -102,7 +109,9 @@ std::string claims_json(std::string_view question, std::span<const Claim> claims
     if (!claim.notes.empty()) one["notes"] = claim.notes;
     list.push_back(std::move(one));
   }
-  return Json{{"question", question}, {"claims", std::move(list)}}.dump(2) + "\n";
+  return Json{{"question", question}, {"claims", std::move(list)}}.dump(2, ' ', false,
+                                                                        Json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace fp16lab::analysis

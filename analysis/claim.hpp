@@ -14,7 +14,7 @@ enum class Verdict : std::uint8_t {
   holds,
   fails,
   cannot_tell,  ///< measured, and not enough to say: a result
-  rehearsed,    ///< it holds of a stand-in for the device that it is about: no evidence of that
+  rehearsed,    ///< a stand-in for the device that it is about did not refute it: no evidence of that
   not_run,      ///< nothing was measured
 };
 /// "HOLDS", "FAILS", "CANNOT TELL", "REHEARSED", "NOT RUN".
@@ -24,7 +24,7 @@ inline Verdict verdict_of(bool holds) { return holds ? Verdict::holds : Verdict:
 struct Claim {
   std::string claim;
   std::string criterion;      ///< written before the run: what must be measured for it to hold
-  std::string measured = {};  ///< empty: nothing
+  std::string measured = {};  ///< or why there is nothing; empty: nothing
   Verdict verdict = Verdict::not_run;
   std::string topic = {};               ///< the heading under which it stands; empty: none
   std::vector<std::string> notes = {};  ///< evidence, source, command: a line each
@@ -42,9 +42,10 @@ bool any_mismatch(std::span<const Claim> claims);
 
 /// Numbered, criterion, measured and verdict on lines of their own, notes behind them, topics as headings.
 std::string claims_text(std::span<const Claim> claims);
-/// A line each, for long lists of single values: "  HOLDS        words: measured", with the criterion where it does not hold.
+/// A line each, for long lists of single values: "  HOLDS        words: measured (expected criterion)", without the
+/// criterion where that is what was measured.
 std::string claims_lines(std::span<const Claim> claims);
-/// "12 claims: 10 hold, 1 fails, 1 cannot be told".
+/// "12 claims: 10 hold, 1 fails, 1 cannot be told"; of claims with a record also "; 11 of 11 as recorded".
 std::string claims_count(std::span<const Claim> claims);
 /// {"question": ..., "claims": [{"topic"?, "claim", "criterion", "measured", "verdict", "recorded"?, "decides"?, "notes"?}]}
 std::string claims_json(std::string_view question, std::span<const Claim> claims);

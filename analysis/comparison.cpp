@@ -27,39 +27,4 @@ Quality quality_of(std::span<const double> final_values) {
   return quality;
 }
 
-std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::diverged:
-      return "diverged";
-    case Verdict::behind:
-      return "behind by more than 3 x spread";
-    case Verdict::ahead:
-      return "ahead by more than 3 x spread";
-    case Verdict::within_spread:
-      return "within 3 x spread";
-    case Verdict::undecided:
-      return "one seed: no spread";
-  }
-  return "?";
-}
-
-Comparison compare(std::span<const double> reference, std::span<const double> candidate, Better better) {
-  Comparison result{.reference = quality_of(reference), .candidate = quality_of(candidate)};
-  const double raw = result.candidate.mean - result.reference.mean;
-  const double worse = better == Better::lower ? raw : -raw;
-  result.difference_percent = worse == 0 ? 0 : 100 * worse / std::abs(result.reference.mean);
-  result.spread = std::max(result.reference.spread(), result.candidate.spread());
-  if (result.candidate.non_finite > 0)
-    result.verdict = Verdict::diverged;
-  else if (result.reference.seeds - result.reference.non_finite < 2 || result.candidate.seeds < 2)
-    result.verdict = Verdict::undecided;
-  else if (worse > spreads_to_differ * result.spread)
-    result.verdict = Verdict::behind;
-  else if (-worse > spreads_to_differ * result.spread)
-    result.verdict = Verdict::ahead;
-  else
-    result.verdict = Verdict::within_spread;
-  return result;
-}
-
 }  // namespace fp16lab::analysis

@@ -33,7 +33,7 @@ std::string step_text(const std::optional<std::uint64_t>& step) {
   return step ? fmt::format("{}", *step) : "-";
 }
 
-std::string verdict(const RunComparison& comparison) {
+std::string differences(const RunComparison& comparison) {
   const StepsComparison& steps = comparison.steps;
   if (steps.common.empty()) return "There is no step that both runs have: nothing to compare.";
   if (comparison.equal())
@@ -249,8 +249,20 @@ std::string csv_number(double value) {
 
 }  // namespace
 
+Claim claim_of(const RunComparison& comparison) {
+  const bool nothing = comparison.equal() && comparison.steps.common.empty();
+  return {
+      .claim = "A and B have the same bits",
+      .criterion =
+          "every step is in both with the same state, everything else recorded is the same, and no record "
+          "is missing",
+      .measured = differences(comparison),
+      .verdict = nothing ? Verdict::not_run : verdict_of(comparison.equal())};
+}
+
 void print_comparison(std::ostream& out, const RunComparison& comparison, std::size_t most_tensors) {
-  out << fmt::format("A: {}\nB: {}\n{}\n", comparison.name_a, comparison.name_b, verdict(comparison));
+  const Claim claims[] = {claim_of(comparison)};
+  out << fmt::format("A: {}\nB: {}\n{}", comparison.name_a, comparison.name_b, claims_text(claims));
   print_settings(out, comparison);
   if (!comparison.steps.common.empty()) print_columns(out, comparison);
   print_evaluations(out, comparison.evaluations);
@@ -262,12 +274,14 @@ void print_comparison(std::ostream& out, const RunComparison& comparison, std::s
 
 void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
   const StepsComparison& steps = comparison.steps;
+  const Claim claims[] = {claim_of(comparison)};
   Json settings = Json::array();
   for (const SettingDifference& one : comparison.settings)
     settings.push_back({{"key", one.key}, {"a", optional(one.a)}, {"b", optional(one.b)}});
   const Json json = {{"a", comparison.name_a},
                      {"b", comparison.name_b},
                      {"equal", comparison.equal()},
+                     {"claims", Json::parse(claims_json("", claims))["claims"]},
                      {"threshold", comparison.threshold},
                      {"settings", std::move(settings)},
                      {"steps",

@@ -3,16 +3,20 @@
 
 #include <iosfwd>
 
+#include "analysis/claim.hpp"
 #include "analysis/run_comparison.hpp"
 
 namespace fp16lab::analysis {
 
-/// The verdict first, then what differs: settings, columns of steps.csv, error growth, evaluations, tensors (the
+/// "A and B have the same bits": fails where anything differs or is missing, is not run where neither has a step.
+Claim claim_of(const RunComparison& comparison);
+
+/// The claim first, then what differs: settings, columns of steps.csv, error growth, evaluations, tensors (the
 /// `most_tensors` farthest ones; the rest is counted), notes.
 void print_comparison(std::ostream& out, const RunComparison& comparison, std::size_t most_tensors = 20);
 
-/// {"a", "b", "equal", "threshold", "settings": [{"key", "a", "b"}], "steps": {"common", "only_a", "only_b",
-/// "first_state_difference", "state_differences", "loss": {"differing", "first", "largest", "largest_step", "above",
+/// {"a", "b", "equal", "claims" (as in claims_json), "threshold", "settings": [{"key", "a", "b"}], "steps": {"common",
+/// "only_a", "only_b", "first_state_difference", "state_differences", "loss": {"differing", "first", "largest", "largest_step", "above",
 /// "first_above"}, "grad_norm", "loss_scale", "lr", "skips_a", "skips_b", "skip_differences"}, "growth": null or
 /// {"first_step", "last_step", "points", "log10_per_step", "log10_at_first", "doubling_steps", "r_squared"},
 /// "evaluations": {"common", "only_a", "only_b", "first_difference", "last": [{"step", "split", "loss_a", "loss_b",

@@ -126,7 +126,7 @@ ExitCode run_compare(const CompareCommand& command) {
     analysis::write_comparison_json(std::cout, comparison);
   else
     analysis::print_comparison(std::cout, comparison);
-  return command.strict && !comparison.equal() ? ExitCode::mismatch : ExitCode::ok;
+  return command.strict && is_mismatch(claim_of(comparison)) ? ExitCode::mismatch : ExitCode::ok;
 }
 
 }  // namespace fp16lab::experiments

@@ -50,13 +50,18 @@ std::vector<std::string> known_sections() {
   return sections;
 }
 
+/// "report" is one, too: its keys stand in [report.margin].
+bool is_section(std::string_view name) {
+  const std::string prefix = std::string(name) + ".";
+  const auto holds = [&prefix](const ConfigKey& key) { return key.name.starts_with(prefix); };
+  return std::any_of(config_keys().begin(), config_keys().end(), holds);
+}
+
 const ConfigKey& find_key(std::string_view name, std::string_view where) {
   for (const ConfigKey& key : config_keys())
     if (key.name == name) return key;
   // A section in the place of a key ("[train]" written as "train = 3") deserves its own words.
-  const std::vector<std::string> sections = known_sections();
-  if (std::find(sections.begin(), sections.end(), name) != sections.end())
-    fail(where, fmt::format("'{}' is a section, not a key", name));
+  if (is_section(name)) fail(where, fmt::format("'{}' is a section, not a key", name));
   fail(where, fmt::format("unknown key '{}'{}", name, did_you_mean(name, known_names())));
 }
 
@@ -167,12 +172,8 @@ void read_table(RunConfig& config, const toml::table& table, const std::string& 
     if (!node.is_table()) {
       assign(config, find_key(full, where), node, where);
     } else {
-      const std::vector<std::string> sections = known_sections();
-      const bool known = std::any_of(sections.begin(), sections.end(), [&full](const std::string& section) {
-        return section == full || section.starts_with(full + ".");
-      });
-      if (!known)
-        fail(where, fmt::format("unknown section '{}'{}", full, did_you_mean(full, sections)));
+      if (!is_section(full))
+        fail(where, fmt::format("unknown section '{}'{}", full, did_you_mean(full, known_sections())));
       read_table(config, *node.as_table(), full, source);
     }
   }

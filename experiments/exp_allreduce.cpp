@@ -2,7 +2,7 @@
 //
 // The ranks are emulated: the same network and weights, a micro-batch each, real gradients of the engine at level O1.
 // Every message of the all-reduce, and every rounding on the way, is carried out (experiments/allreduce/). Six claims,
-// each with its criterion fixed in allreduce/verdicts.cpp, before anything is measured; the yardstick is the mean in FP64.
+// each with its criterion fixed in allreduce_claims.cpp, before anything is measured; the yardstick is the mean in FP64.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "experiments/allreduce/allreduce_claims.hpp"
 #include "experiments/allreduce/rank_gradients.hpp"
-#include "experiments/allreduce/verdicts.hpp"
 #include "experiments/command_line.hpp"
 #include "experiments/openmp_waiting.hpp"
 #include "numerics/decimal.hpp"
@@ -130,24 +130,10 @@ OneOverflow overflow_on_rank_1(RankGradients& source, int ranks, double scale) {
   usage("no overflow on rank 1, however large its inputs: a larger --scale would give one");
 }
 
-ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings) {
-  RunConfig base;
-  base.amp.level = "O1";
-  base.train.batch_size = 32;
-  const RunConfig config = resolve_config(given, base);
-  const std::filesystem::path& out = given.out;
-  std::filesystem::create_directories(out);
-
-  const std::unique_ptr<PreparedRun> run = prepare_run(config, given.threads);
-  RankGradients source(*run, settings.steps);
+/// Trains the steps of settings.steps on `source`.
+Measured measured_of(RankGradients& source, const RunConfig& config, const Settings& settings) {
   const int most = settings.ranks.back();
   const double scale = settings.scale ? *settings.scale : largest_finite_scale(source, most);
-  fmt::print(
-      "question: what does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?\n"
-      "{}, {} gradients, level {}, batch {} a rank, {} steps, S = {}{}\n",
-      config.model.name, source.elements(), config.amp.level, config.train.batch_size, settings.steps, scale,
-      settings.scale ? "" : fmt::format(": the largest at which none of {} ranks overflows", most));
-
   // At the initial weights, before the steps below change them.
   const OneOverflow overflow = overflow_on_rank_1(source, std::min(most, 4), scale);
   const std::vector<float> weights = source.weights();
@@ -158,22 +144,42 @@ ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings)
   std::vector<Agreement> agreement;
   for (const Check check : all_checks)
     agreement.push_back({check, run_ranks(source.backend(), iteration, check)});
+  return {.rows = measure(source, settings, scale),
+          .agreement = std::move(agreement),
+          .ranks = settings.ranks,
+          .elements = source.elements(),
+          .scale = scale,
+          .scale_is_largest = !settings.scale,
+          .outlier = overflow.factor};
+}
 
-  const Measured measured{.rows = measure(source, settings, scale),
-                          .agreement = std::move(agreement),
-                          .ranks = settings.ranks,
-                          .elements = source.elements(),
-                          .scale = scale,
-                          .scale_is_largest = !settings.scale};
-  print_rows(measured.rows);
-  fmt::print(
-      "  error, bound: L2 relative to the mean in FP64, where finite; lost: zero although the mean is not;\n"
-      "  Inf born: not finite although every rank was\n");
-  print_agreement(measured.agreement, overflow.factor);
+/// Writes exp_allreduce.csv and found_inf.csv.
+std::string describe(const Measured& measured, const RunConfig& config, const Settings& settings,
+                     const std::filesystem::path& out) {
   write_file_atomically(out / "exp_allreduce.csv", csv_of(measured.rows));
   write_file_atomically(out / "found_inf.csv", csv_of(measured.agreement));
-  fmt::print("\n");
-  return print_verdicts(measured) ? ExitCode::ok : ExitCode::mismatch;
+  return fmt::format(
+      "{}, {} gradients, level {}, batch {} a rank, {} steps, S = {}{}\n{}{}", config.model.name,
+      measured.elements, config.amp.level, config.train.batch_size, settings.steps, measured.scale,
+      measured.scale_is_largest
+          ? fmt::format(": the largest at which none of {} ranks overflows", measured.ranks.back())
+          : "",
+      table_of(measured.rows), table_of(measured.agreement, measured.outlier));
+}
+
+ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings) {
+  RunConfig base;
+  base.amp.level = "O1";
+  base.train.batch_size = 32;
+  const RunConfig config = resolve_config(given, base);
+  const std::unique_ptr<PreparedRun> run = prepare_run(config, given.threads);
+  RankGradients source(*run, settings.steps);
+  return run_study<Measured>(
+      given, {.question = "what does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?",
+              .questions = questions(),
+              .measure = [&] { return measured_of(source, config, settings); },
+              .describe =
+                  [&](const Measured& measured) { return describe(measured, config, settings, given.out); }});
 }
 
 }  // namespace

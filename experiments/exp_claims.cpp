@@ -1,56 +1,39 @@
 // exp_claims: which of the numbers in mixed-precision tutorials are right?
 //
 // Every claim with the value that this project's numerics or engine computes for it, our verdict, and a command that
-// shows it. A computed value that contradicts the recorded verdict is a verification mismatch: exit code 5.
+// shows it. One that is right only to fewer digits, or in another reading, fails as "imprecise". A computed value that
+// contradicts the recorded verdict is a verification mismatch: exit code 5.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "experiments/claims/claim.hpp"
 #include "experiments/command_line.hpp"
 #include "experiments/openmp_waiting.hpp"
+#include "experiments/study.hpp"
 #include "numerics/files/atomic_file.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {
 
-std::vector<Claim> all_claims(int threads) {
-  std::vector<Claim> all = format_claims();
-  for (const std::vector<Claim>& more : {measurement_claims(), training_claims(), level_claims(threads)})
+std::vector<Said> all_claims(int threads) {
+  std::vector<Said> all = format_claims();
+  for (const std::vector<Said>& more : {measurement_claims(), training_claims(), level_claims(threads)})
     all.insert(all.end(), more.begin(), more.end());
   // What is said of one topic stands together, topics in the order of their first claims.
   std::vector<std::string> topics;
-  const auto place = [&topics](const Claim& claim) {
-    const auto found = std::ranges::find(topics, claim.topic);
-    if (found == topics.end()) topics.push_back(claim.topic);
-    return std::ranges::find(topics, claim.topic) - topics.begin();
+  const auto place = [&topics](const Said& said) {
+    const auto found = std::ranges::find(topics, said.topic);
+    if (found == topics.end()) topics.push_back(said.topic);
+    return std::ranges::find(topics, said.topic) - topics.begin();
   };
-  for (const Claim& claim : all) place(claim);
+  for (const Said& said : all) place(said);
   std::ranges::stable_sort(all, {}, place);
   return all;
-}
-
-bool stands(const Claim& claim) { return claim.recorded == claim.computed; }
-
-std::string verdict_of(const Claim& claim) {
-  return stands(claim) ? std::string(name_of(claim.recorded))
-                       : fmt::format("{}, RECORDED AS {}", name_of(claim.computed), name_of(claim.recorded));
-}
-
-void print_text(const std::vector<Claim>& all) {
-  std::string topic;
-  for (const Claim& claim : all) {
-    if (claim.topic != topic) fmt::print("{}{}\n", topic.empty() ? "" : "\n", claim.topic);
-    topic = claim.topic;
-    fmt::print("  {:<9} {}  [{}]\n", verdict_of(claim), claim.words, claim.source);
-    fmt::print("            claimed {}, computed {}\n", claim.claimed, claim.exact);
-    if (!claim.remark.empty()) fmt::print("            {}\n", claim.remark);
-    fmt::print("            $ {}\n", claim.command);
-  }
 }
 
 std::string quoted(const std::string& text) {
@@ -59,54 +42,34 @@ std::string quoted(const std::string& text) {
   return result + '"';
 }
 
-std::string csv_of(const std::vector<Claim>& all) {
+std::string csv_of(const std::vector<Said>& all) {
   std::string text = "topic,source,claim,claimed,computed,verdict,stands,command,remark\n";
-  for (const Claim& claim : all)
+  for (const Said& said : all) {
+    const Claim claim = claim_of(said);
     text +=
-        fmt::format("{},{},{},{},{},{},{},{},{}\n", quoted(claim.topic), quoted(claim.source),
-                    quoted(claim.words), quoted(claim.claimed), quoted(claim.exact), name_of(claim.recorded),
-                    stands(claim) ? 1 : 0, quoted(claim.command), quoted(claim.remark));
+        fmt::format("{},{},{},{},{},{},{},{},{}\n", quoted(said.topic), quoted(said.source),
+                    quoted(said.words), quoted(said.claimed), quoted(claim.measured), name_of(claim.verdict),
+                    is_mismatch(claim) ? 0 : 1, quoted(said.command), quoted(said.remark));
+  }
   return text;
 }
 
-std::string json_of(const std::vector<Claim>& all) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const Claim& claim : all)
-    json.push_back({{"topic", claim.topic},
-                    {"source", claim.source},
-                    {"claim", claim.words},
-                    {"claimed", claim.claimed},
-                    {"computed", claim.exact},
-                    {"verdict", name_of(claim.recorded)},
-                    {"stands", stands(claim)},
-                    {"command", claim.command},
-                    {"remark", claim.remark}});
-  return json.dump(2) + "\n";
-}
-
 ExitCode run_exp_claims(const CommonOptions& common, bool json) {
-  const std::vector<Claim> all = all_claims(common.threads);
+  const std::string question = "which of the numbers in mixed-precision tutorials are right?";
+  const std::vector<Said> all = all_claims(common.threads);
   if (!common.out.empty()) {
     std::filesystem::create_directories(common.out);
     write_file_atomically(common.out / "exp_claims.csv", csv_of(all));
   }
-  const auto standing = std::ranges::count_if(all, stands);
-  const bool all_stand = standing == static_cast<std::ptrdiff_t>(all.size());
-  const auto counted = [&all](Verdict verdict) {
-    return std::ranges::count_if(all, [verdict](const Claim& claim) { return claim.recorded == verdict; });
-  };
+  std::vector<Claim> claims;
+  std::ranges::transform(all, std::back_inserter(claims), claim_of);
   if (json) {
-    fmt::print("{}", json_of(all));
-  } else {
-    print_text(all);
-    fmt::print(
-        "\n{} claims: {} true, {} imprecise, {} false\nverdict: {}, {} of {} recorded verdicts follow from "
-        "what was "
-        "computed\n",
-        all.size(), counted(Verdict::holds), counted(Verdict::imprecise), counted(Verdict::fails),
-        all_stand ? "PASS" : "FAIL", standing, all.size());
+    write_claims(common, question, claims);
+    fmt::print("{}", analysis::claims_json(question, claims));
+    return exit_code_of(claims);
   }
-  return all_stand ? ExitCode::ok : ExitCode::mismatch;
+  print_question(question, "");
+  return conclude(common, question, claims, {.list = analysis::claims_lines});
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // exp_device_acceptance: does this GPU train with the bits of the emulator, how fast, and in how much memory?
 //
 // One command on a machine with a GPU judges the CUDA back end: sections run one after the other, a section that fails
-// is reported and the others go on, and every target of the project gets a measured value and a verdict. The report is
-// written anew after every section, so that an interrupt leaves what was measured.
+// is reported and the others go on, and every target of the project gets a measured value and a verdict. All targets are
+// written down before the first section, and the report anew after every section, so that an interrupt leaves what was
+// measured.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "experiments/interrupt.hpp"
 #include "experiments/openmp_waiting.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/study.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -81,27 +83,26 @@ ExitCode run_exp_device_acceptance(const CommonOptions& common, const Options& o
     if (progress.due()) progress.show(fmt::format("{}exp_device_acceptance: {}", mark, what));
   };
 
-  fmt::print("{}", marked(settings.side,
-                          fmt::format("question: does this GPU train with the emulator's bits, how fast, "
-                                      "and in how much memory?\ndevice: {}\n",
-                                      settings.side.description)));
+  const std::string question =
+      "does this GPU train with the emulator's bits, how fast, and in how much memory?";
+  const Printing printing{.mark = mark};
+  print_question(question, fmt::format("device: {}", settings.side.description), printing);
   std::vector<SectionReport> reports;
+  const auto write = [&] { write_claims(common, question, claims_of(settings, sections, reports)); };
+  write();
   for (const Section& section : sections) {
     if (interrupted()) break;
     progress.message(fmt::format("{}section {}: {}", mark, section.name, section.question));
     reports.push_back(acceptance::run_section(section, settings));
     acceptance::write_report(settings, reports);
-    fmt::print("{}", marked(settings.side, acceptance::goals_text({reports.back()})));
+    write();
+    fmt::print("{}", marked(mark, acceptance::text_of(reports.back())));
     std::fflush(stdout);
   }
-  const acceptance::Outcome outcome = acceptance::outcome_of(reports);
-  fmt::print("{}",
-             marked(settings.side, fmt::format("verdict: {}: {}, {} of {} sections failed to run; see {}\n",
-                                               acceptance::verdict_of(outcome, settings.rehearsal()),
-                                               acceptance::counts_text(outcome), outcome.failed_sections,
-                                               sections.size(), (settings.out / "acceptance.md").string())));
+  fmt::print("{}", marked(mark, fmt::format("{}; see {}\n", acceptance::outcome_text(reports),
+                                            (settings.out / "acceptance.md").string())));
   if (reports.size() < sections.size()) return ExitCode::interrupted;
-  return acceptance::exit_code_of(outcome);
+  return acceptance::exit_code_of(reports);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "experiments/openmp_waiting.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/run_backend.hpp"
+#include "experiments/study.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -48,17 +49,34 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& 
   lockstep.progress = [&](std::uint64_t step, std::uint64_t of) {
     if (progress.due()) progress.show(fmt::format("{}step {}/{}: equal", line_mark(side), step, of));
   };
-  const Lockstep result = run_lockstep(config, side.tensor_core, common.threads, side.make(device), lockstep);
-  write_records(common.out, result, side);
-  fmt::print("{}",
-             marked(side, fmt::format("question: does the emulated run have the bits of the device run?\n"
-                                      "device: {}\ntensor cores: {}\n{}verdict: {}\n",
-                                      side.description, result.tensor_core, text_of(result),
-                                      result.first         ? "DIFFERENT"
-                                      : result.interrupted ? "INTERRUPTED, equal so far"
-                                                           : "EQUAL")));
-  if (result.first) return ExitCode::mismatch;
-  return result.interrupted ? ExitCode::interrupted : ExitCode::ok;
+  const Question<Lockstep> same_bits{
+      .claim = "the emulated run has the bits of the device run",
+      .criterion = "loss, scale, found_inf, gradients, histograms and state have no other bit after any step",
+      .judge = [&](const Lockstep& run) -> Answer {
+        return {run.first           ? Verdict::fails
+                : run.interrupted   ? Verdict::cannot_tell
+                : run.steps.empty() ? Verdict::not_run
+                : side.rehearsal    ? Verdict::rehearsed
+                                    : Verdict::holds,
+                summary_of(run), differences_of(run)};
+      }};
+  bool stopped = false;
+  const ExitCode code = run_study<Lockstep>(
+      common, {.question = "does the emulated run have the bits of the device run?",
+               .questions = {same_bits},
+               .measure =
+                   [&] {
+                     return run_lockstep(config, side.tensor_core, common.threads, side.make(device),
+                                         lockstep);
+                   },
+               .describe =
+                   [&](const Lockstep& run) {
+                     write_records(common.out, run, side);
+                     stopped = run.interrupted;
+                     return fmt::format("device: {}\ntensor cores: {}", side.description, run.tensor_core);
+                   },
+               .printing = {.mark = line_mark(side)}});
+  return code == ExitCode::ok && stopped ? ExitCode::interrupted : code;
 }
 
 }  // namespace

@@ -1,62 +1,46 @@
-// exp_paper_miniature: do the claims of "Mixed Precision Training" (Micikevicius et al., ICLR 2018) hold in miniature?
+// exp_paper_miniature: do the claims of "Mixed Precision Training" (Micikevicius et al., ICLR 2018) hold in
+// miniature?
 //
-// The grid of configs/paper_miniature.toml is trained (and not repeated where its runs are there), two of its runs are
-// repeated in this process to see every update of a weight, and six claims are judged by criteria that were fixed before
-// anything was measured (paper_miniature/miniature_claims.cpp).
+// The grid of configs/paper_miniature.toml is trained with FP32's one-ulp twins (and not repeated where its
+// runs are there), two of its runs are repeated in this process to see every update of a weight, and six
+// claims are judged by criteria that were fixed before anything was measured
+// (paper_miniature/miniature_claims.cpp).
 #include <fmt/format.h>
 
 #include <filesystem>
 
 #include "experiments/command_line.hpp"
-#include "experiments/interrupt.hpp"
 #include "experiments/openmp_waiting.hpp"
 #include "experiments/paper_miniature/miniature.hpp"
 #include "experiments/progress.hpp"
-#include "experiments/sweep.hpp"
+#include "experiments/study.hpp"
 #include "numerics/files/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-constexpr std::uint64_t observed_every = 20;
-
-const char* name_of(ClaimState state) {
-  return state == ClaimState::holds ? "PASS" : state == ClaimState::fails ? "FAIL" : "UNDECIDED";
-}
-
-const RunConfig& config_of(const SweepPlan& plan, const std::string& variant) {
-  for (const PlannedRun& run : plan.runs)
-    if (run.workload == small_updates && run.variant == variant) return run.config;
-  throw CommandError(ExitCode::usage,
-                     fmt::format("the sweep has no variant '{}' of a workload '{}'", variant, small_updates));
-}
-
 ExitCode run_exp_paper_miniature(const CommonOptions& common, const SweepOptions& options) {
-  const SweepPlan plan = load_sweep(common);
-  const SweepOutcome sweep = execute_sweep(plan, common, options);
-  if (sweep.interrupted)
-    throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
-
-  Progress progress(common.quiet);
-  progress.show("exp_paper_miniature: every update of the small-updates runs");
-  Miniature miniature{
-      .runs = measure(plan),
-      .with_masters = study_updates(config_of(plan, "masters"), observed_every, common.threads),
-      .without_masters = study_updates(config_of(plan, "no-masters"), observed_every, common.threads)};
-  write_file_atomically(common.out / "exp_paper_miniature.csv", csv(miniature));
-  if (const auto failure = write_figures(miniature, common.out / "figures"))
-    fmt::print(stderr, "exp_paper_miniature: figures: {}\n", *failure);
-
-  fmt::print("question: do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?\n");
-  bool failed = false;
-  int number = 0;
-  for (const MiniatureClaim& claim : judge(miniature)) {
-    fmt::print("claim {}: {}\n  criterion: {}\n  measured: {}\n  verdict: {}\n", ++number, claim.claim,
-               claim.criterion, claim.measured, name_of(claim.state));
-    failed = failed || claim.state == ClaimState::fails;
-  }
-  if (!sweep.failed.empty()) return ExitCode::run_failed;
-  return failed ? ExitCode::mismatch : ExitCode::ok;
+  const SweepPlan plan = miniature_plan(common);
+  return run_study(
+      common, Study<Miniature>{
+                  .question = "do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
+                  .questions = miniature_questions(),
+                  .measure =
+                      [&] {
+                        train_all(plan, common, options);
+                        Progress progress(common.quiet);
+                        progress.show("exp_paper_miniature: every update of the small-updates runs");
+                        return measure_miniature(plan, common.threads);
+                      },
+                  .describe =
+                      [&](const Miniature& miniature) {
+                        write_file_atomically(common.out / "exp_paper_miniature.csv", miniature.csv);
+                        write_file_atomically(common.out / "lost_gradients.csv",
+                                              lost_gradients_csv(miniature));
+                        if (const auto failure = write_figures(miniature, common.out / "figures"))
+                          fmt::print(stderr, "exp_paper_miniature: figures: {}\n", *failure);
+                        return miniature.table;
+                      }});
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // exp_policy_league: which loss-scale policy skips least, loses least and trains best?
 //
-// Four networks are trained in FP32, with every policy and with fixed scales, three seeds each (runs that are there are
-// not repeated). Every policy is also replayed on the gradients of the FP32 runs, so that all of them see the same ones.
-// Four claims are judged by criteria that were fixed before anything was measured (policy_league/league_claims.cpp).
+// Four networks are trained in FP32 and beside it as one-ulp twins, with every policy and with fixed scales,
+// twenty seeds each (runs that are there are not repeated). Every policy is also replayed on the gradients of
+// the FP32 runs, so that all of them see the same ones. Five claims are judged by criteria that were fixed
+// before anything was measured (policy_league/league_claims.cpp).
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "experiments/command_line.hpp"
 #include "experiments/openmp_waiting.hpp"
@@ -15,36 +18,29 @@ namespace fp16lab::experiments {
 namespace {
 
 ExitCode run_exp_policy_league(const CommonOptions& common, SweepOptions options, bool quick) {
-  options.jobs = common.threads;  // one thread a run
+  options.jobs = std::max(options.jobs, common.threads);  // one thread a run
   const SweepPlan plan = league_plan(common, quick);
-  const SweepOutcome sweep = execute_sweep(plan, common, options);
-  if (sweep.interrupted)
-    throw CommandError(ExitCode::interrupted,
-                       "interrupted; the same command carries on with the runs that are left");
-
-  Progress progress(common.quiet);
-  progress.show("exp_policy_league: replaying the policies on the FP32 runs");
-  const League league = measure(plan, quick);
-  write_file_atomically(common.out / "exp_policy_league.csv", league_csv(league));
-  write_file_atomically(common.out / "fixed_scales.csv", fixed_csv(league));
-  if (const std::string problem = draw_league(league, common.out / "figures"); !problem.empty())
-    fmt::print(stderr, "exp_policy_league: figures: {}\n", problem);
-
-  fmt::print("question: which loss-scale policy skips least, loses least and trains best?\n{} runs\n\n{}\n",
-             plan.runs.size(), league_text(league));
-  bool failed = false;
-  int number = 0;
-  for (const LeagueClaim& claim : quick ? judge_quick(league) : judge(league)) {
-    fmt::print("claim {}: {}\n  criterion: {}\n  measured: {}\n  verdict: {}\n", ++number, claim.claim,
-               claim.criterion, claim.measured, name_of(claim.verdict));
-    failed = failed || claim.verdict == ClaimVerdict::fails;
-  }
-  if (!sweep.failed.empty()) {
-    fmt::print(stderr, "exp_policy_league: {} runs failed: {}\n", sweep.failed.size(),
-               fmt::join(sweep.failed, ", "));
-    return ExitCode::run_failed;
-  }
-  return failed ? ExitCode::mismatch : ExitCode::ok;
+  return run_study(
+      common, Study<League>{.question = "which loss-scale policy skips least, loses least and trains best?",
+                            .questions = league_questions(),
+                            .measure =
+                                [&] {
+                                  train_all(plan, common, options);
+                                  Progress progress(common.quiet);
+                                  progress.show("exp_policy_league: replaying the policies on the FP32 runs");
+                                  return measure_league(plan, quick);
+                                },
+                            .describe =
+                                [&](const League& league) {
+                                  write_file_atomically(common.out / "exp_policy_league.csv", league.csv);
+                                  write_file_atomically(common.out / "replays.csv", replays_csv(league));
+                                  write_file_atomically(common.out / "fixed_scales.csv", fixed_csv(league));
+                                  if (const std::string problem = draw_league(league, common.out / "figures");
+                                      !problem.empty())
+                                    fmt::print(stderr, "exp_policy_league: figures: {}\n", problem);
+                                  return fmt::format("{} runs\n\n{}", plan.runs.size(), league_text(league));
+                                },
+                            .decides = !quick});
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <string>
 
-#include "experiments/claim_ledger.hpp"
 #include "experiments/command_line.hpp"
+#include "experiments/study.hpp"
 #include "numerics/arithmetic.hpp"
 #include "numerics/comparison.hpp"
 #include "numerics/convert.hpp"
@@ -21,6 +21,36 @@ namespace fp16lab::experiments {
 namespace {
 
 using Float32 = SmallFloat<Binary32>;
+
+template <class F>
+std::string text_of(SmallFloat<F> x) {
+  return fmt::format("0x{:0{}x}", x.bits(), (F::width + 3) / 4);
+}
+std::string text_of(const std::string& text) { return text; }
+std::string text_of(std::uint64_t count) { return fmt::format("{}", count); }
+std::string text_of(const ExceptionFlags& flags) {
+  std::string text;
+  for (const auto& [raised, name] : {std::pair{flags.invalid, " invalid"},
+                                     {flags.divide_by_zero, " divide_by_zero"},
+                                     {flags.overflow, " overflow"},
+                                     {flags.underflow, " underflow"},
+                                     {flags.inexact, " inexact"}})
+    if (raised) text += name;
+  return text.empty() ? "none" : text.substr(1);
+}
+
+struct Ledger {
+  std::vector<Claim> claims;
+  std::string heading;
+
+  /// Heads the claims that follow; `source` is where their expected values come from.
+  void topic(const char* title, const char* source) { heading = fmt::format("{} [{}]", title, source); }
+  template <class Computed>
+  void claim(const char* words, const char* expected, const Computed& computed) {
+    const std::string text = text_of(computed);
+    claims.push_back({words, expected, text, verdict_of(text == expected), heading});
+  }
+};
 
 /// A typed number, rounded once.
 template <class F>
@@ -375,13 +405,17 @@ ExitCode run_exp_rounding_edges(const CommonOptions& common) {
        {ties, overflow, underflow, subnormals, tininess, double_rounding, harmless_double_rounding,
         integers_and_decimals, swamping, training, nans_and_zeros, other_formats})
     topic(ledger);
-  fmt::print("\nverdict: {}, {} of {} claims hold\n", ledger.failed() == 0 ? "PASS" : "FAIL", ledger.passed(),
-             ledger.passed() + ledger.failed());
   if (!common.out.empty()) {
+    std::string csv = "topic,claim,expected,computed,verdict\n";
+    for (const Claim& one : ledger.claims)
+      csv += fmt::format("\"{}\",\"{}\",{},{},{}\n", one.topic, one.claim, one.criterion, one.measured,
+                         name_of(one.verdict));
     std::filesystem::create_directories(common.out);
-    write_file_atomically(common.out / "exp_rounding_edges.csv", ledger.csv());
+    write_file_atomically(common.out / "exp_rounding_edges.csv", csv);
   }
-  return ledger.failed() == 0 ? ExitCode::ok : ExitCode::mismatch;
+  const std::string question = "what happens at every edge of FP16 rounding?";
+  print_question(question, "");
+  return conclude(common, question, ledger.claims, {.list = analysis::claims_lines});
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 // exp_shapes: what do the extents of a product or a convolution cost, and its layout?
 //
-// The tutorials and NVIDIA's guides say: make every extent a multiple of 8, pad three channels to four, prefer NHWC. Four
-// claims, each with its criterion fixed before anything is measured. Times are medians on the device's clock.
+// The tutorials and NVIDIA's guides say: make every extent a multiple of 8, pad three channels to four, prefer NHWC.
+// Claims, each with its criterion fixed before anything is measured. Times are medians on the device's clock.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "experiments/emulated_vs_device/device_side.hpp"
 #include "experiments/openmp_waiting.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/study.hpp"
 #include "numerics/files/atomic_file.hpp"
 
 namespace fp16lab::experiments {
@@ -40,14 +42,16 @@ struct Sizes {
 constexpr Sizes full{4096, 64, 56, 224, 64, 64, {.warm_up = 3, .repetitions = 9, .least_milliseconds = 20}};
 constexpr Sizes tiny{32, 1, 6, 9, 8, 8, {.warm_up = 1, .repetitions = 1}};
 
+constexpr const char* own = "own mma.sync";
+constexpr const char* library = "cuBLAS, any order";
+
 class Shapes {
  public:
+  /// Measures.
   Shapes(const DeviceSide& side, const Sizes& sizes, std::function<void(const std::string&)> progress)
-      : side_(&side), sizes_(sizes), progress_(std::move(progress)) {}
-
-  void measure() {
+      : side_(&side), sizes_(sizes), progress_(std::move(progress)) {
     const std::pair<const char*, engine::GemmRoute> routes[] = {
-        {"own mma.sync", engine::GemmRoute::mma}, {"cuBLAS, any order", engine::GemmRoute::cublas_any_order}};
+        {own, engine::GemmRoute::mma}, {library, engine::GemmRoute::cublas_any_order}};
     for (const auto& [by, route] : routes) {
       if (side_->rehearsal && route != engine::GemmRoute::mma) continue;  // there is no library
       const auto backend = side_->make({.gemm = route, .report = [this, by](std::string_view why) {
@@ -57,6 +61,7 @@ class Shapes {
       if (route == engine::GemmRoute::mma) convolutions(*backend, by);
     }
   }
+  bool rehearsal() const { return side_->rehearsal; }
   const std::vector<Measured>& all() const { return all_; }
   /// Products that the library did not compute, and why.
   const std::set<std::string>& refusals() const { return refusals_; }
@@ -141,81 +146,75 @@ class Shapes {
   std::set<std::string> refusals_;
 };
 
-struct Claim {
-  std::string words, criterion, measured;
-  bool measurable = false, holds = false;
-};
-
-Claim judge(std::string words, const char* better, const char* worse, double fast, double slow, double least,
-            double most) {
-  Claim claim{.words = std::move(words),
-              .criterion = fmt::format(
-                  "TFLOP/s at {} over TFLOP/s at {} is {}", better, worse,
-                  most > 100 ? fmt::format("at least {}", least) : fmt::format("from {} to {}", least, most)),
-              .measured = "nothing"};
-  claim.measurable = fast > 0 && slow > 0;
-  if (!claim.measurable) return claim;
-  const double ratio = fast / slow;
-  claim.measured = fmt::format("{:.4g} / {:.4g} = {:.3f}", fast, slow, ratio);
-  claim.holds = ratio >= least && ratio <= most;
-  return claim;
+/// `better` over `worse` in TFLOP/s, both of one `group` by one `by`.
+Question<Shapes> ratio_question(std::string claim, std::string group, std::string by, std::string better,
+                                std::string worse, double least, std::optional<double> most = {}) {
+  return {.claim = std::move(claim),
+          .criterion = fmt::format("TFLOP/s at {} over TFLOP/s at {} is {}", better, worse,
+                                   most ? fmt::format("from {:.3g} to {:.3g}", least, *most)
+                                        : fmt::format("at least {:.3g}", least)),
+          .judge = [=](const Shapes& shapes) -> Answer {
+            const double fast = shapes.tera(group, better, by), slow = shapes.tera(group, worse, by);
+            if (fast <= 0 || slow <= 0) return {};
+            const double ratio = fast / slow;
+            const bool holds = ratio >= least && (!most || ratio <= *most);
+            return {shapes.rehearsal() ? Verdict::rehearsed : verdict_of(holds),
+                    fmt::format("{:.4g} / {:.4g} = {:.3f}{}", fast, slow, ratio,
+                                shapes.rehearsal() ? ", meaningless" : "")};
+          }};
 }
 
-std::vector<Claim> claims(const Shapes& shapes) {
-  constexpr double clearly = 1.1, unlimited = 1e9;  // what a clock's swing does not explain
-  std::vector<Claim> all;
-  const std::string own = "own mma.sync";
-  for (const std::string& by : {own, std::string("cuBLAS, any order")}) {
-    const auto product = [&](const char* what) { return shapes.tera("product", what, by); };
-    all.push_back(judge(by + ": an odd extent is slower than a multiple of 8", "0 mod 8", "odd",
-                        product("0 mod 8"), product("odd"), clearly, unlimited));
-    all.push_back(judge(by + ": multiples of 8 are as good as multiples of 16", "0 mod 16", "0 mod 8",
-                        product("0 mod 16"), product("0 mod 8"), 1 / clearly, clearly));
+std::vector<Question<Shapes>> questions() {
+  constexpr double clearly = 1.1;  // what a clock's swing does not explain
+  std::vector<Question<Shapes>> all;
+  for (const char* by : {own, library}) {
+    all.push_back(ratio_question(fmt::format("{}: an odd extent is slower than a multiple of 8", by),
+                                 "product", by, "0 mod 8", "odd", clearly));
+    all.push_back(ratio_question(fmt::format("{}: multiples of 8 are as good as multiples of 16", by),
+                                 "product", by, "0 mod 16", "0 mod 8", 1 / clearly, clearly));
   }
   for (const char* group : {"convolution forward", "convolution dX", "convolution dW"}) {
-    all.push_back(judge(fmt::format("{}: NHWC is faster than NCHW", group), "NHWC", "NCHW",
-                        shapes.tera(group, "NHWC", own), shapes.tera(group, "NCHW", own), clearly,
-                        unlimited));
-    all.push_back(
-        judge(fmt::format("{}: four channels, one of them padding, are faster than three (NHWC)", group),
-              "C = 4", "C = 3", shapes.tera(group, "NHWC, C = 4", own),
-              shapes.tera(group, "NHWC, C = 3", own), clearly, unlimited));
+    all.push_back(ratio_question(fmt::format("{}: NHWC is faster than NCHW", group), group, own, "NHWC",
+                                 "NCHW", clearly));
+    all.push_back(ratio_question(
+        fmt::format("{}: four channels, one of them padding, are faster than three (NHWC)", group), group,
+        own, "NHWC, C = 4", "NHWC, C = 3", clearly));
   }
   return all;
 }
 
-ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
-  const DeviceSide side = rehearse ? open_rehearsal("auto") : open_gpu();
-  const std::filesystem::path& out = common.out;
-  std::filesystem::create_directories(out);
-  Progress progress(common.quiet);
-  Shapes shapes(side, rehearse ? tiny : full, [&](const std::string& what) {
-    if (progress.due()) progress.show(line_mark(side) + "exp_shapes: " + what);
-  });
-  shapes.measure();
-
-  std::string text = fmt::format("question: what do extents and layouts cost?\ndevice: {}\n{}\n",
-                                 side.description, rehearse ? "times are meaningless: rehearsal\n" : "");
+/// Writes exp_shapes.csv.
+std::string describe(const DeviceSide& side, const std::filesystem::path& out, const Shapes& shapes) {
+  std::string text = fmt::format("device: {}\n{}\n", side.description,
+                                 side.rehearsal ? "times are meaningless: rehearsal\n" : "");
   std::string csv = "machine,group,what,by,milliseconds,tflops\n";
   text += fmt::format("{:<20} {:<14} {:<20} {:>10} {:>10}\n", "group", "what", "by", "ms", "TFLOP/s");
   for (const Measured& one : shapes.all()) {
     text += fmt::format("{:<20} {:<14} {:<20} {:>10.4f} {:>10.2f}\n", one.group, one.what, one.by,
                         one.milliseconds, one.tera);
-    csv += fmt::format("{},{},\"{}\",\"{}\",{},{}\n", rehearse ? "rehearsal" : "gpu", one.group, one.what,
-                       one.by, one.milliseconds, one.tera);
+    csv += fmt::format("{},{},\"{}\",\"{}\",{},{}\n", side.rehearsal ? "rehearsal" : "gpu", one.group,
+                       one.what, one.by, one.milliseconds, one.tera);
   }
   for (const std::string& refusal : shapes.refusals()) text += fmt::format("note: {}\n", refusal);
   write_file_atomically(out / "exp_shapes.csv", csv);
-  int number = 0;
-  for (const Claim& claim : claims(shapes))
-    text += fmt::format("claim {}: {}\n  criterion: {}\n  measured: {}\n  verdict: {}\n", ++number,
-                        claim.words, claim.criterion, claim.measured,
-                        !claim.measurable ? "NOT RUN"
-                        : rehearse        ? "REHEARSED, meaningless"
-                        : claim.holds     ? "HOLDS"
-                                          : "DOES NOT HOLD");
-  fmt::print("{}", marked(side, text));
-  return ExitCode::ok;
+  return text;
+}
+
+ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
+  const DeviceSide side = rehearse ? open_rehearsal("auto") : open_gpu();
+  Progress progress(common.quiet);
+  run_study<Shapes>(common,
+                    {.question = "what do extents and layouts cost?",
+                     .questions = questions(),
+                     .measure =
+                         [&] {
+                           return Shapes(side, rehearse ? tiny : full, [&](const std::string& what) {
+                             if (progress.due()) progress.show(line_mark(side) + "exp_shapes: " + what);
+                           });
+                         },
+                     .describe = [&](const Shapes& shapes) { return describe(side, common.out, shapes); },
+                     .printing = {.mark = line_mark(side)}});
+  return ExitCode::ok;  // the claims are of guides, not ours
 }
 
 }  // namespace

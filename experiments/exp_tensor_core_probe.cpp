@@ -5,12 +5,12 @@
 // tensor_core_probe/). Then random operands of every kind go through every instruction and through the emulator.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "experiments/command_line.hpp"
+#include "experiments/study.hpp"
 #include "experiments/tensor_core_probe/device.hpp"
 #include "experiments/tensor_core_probe/record.hpp"
 
@@ -52,33 +52,23 @@ ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
         fmt::format("{}: no model claims to describe compute capability {}.{}; choose one with --model",
                     info.name, info.capability.major, info.capability.minor));
 
-  fmt::print("device: {}\nmodel: {}\n", probe::describe(info),
-             settings.generation.empty() ? probe::generation_of(info.capability) : settings.generation);
-  std::vector<probe::Finding> findings;
-  const auto show = [&](const char* what, std::vector<probe::Finding> more) {
-    for (probe::Finding& finding : more) {
-      fmt::print("{}", probe::text_of(finding));
-      findings.push_back(std::move(finding));
-    }
-    std::fflush(stdout);
-    if (!common.quiet) fmt::print(stderr, "{}: done\n", what);
-  };
-  show("questions to the tensor core", probe::ask_tensor_core(*device, settings));
-  show("plain FP16 instructions", probe::ask_half(*device, settings));
-  show("random operands against the emulator", probe::compare_with_emulator(*device, settings));
-
-  const std::filesystem::path& folder = common.out;
-  probe::write_records(folder, info, findings);
-  int confirmed = 0, refuted = 0, not_here = 0;
-  for (const probe::Finding& finding : findings)
-    ++(finding.verdict == probe::Verdict::confirmed ? confirmed
-       : finding.verdict == probe::Verdict::refuted ? refuted
-                                                    : not_here);
-  fmt::print("verdict: {} claims confirmed, {} refuted, {} not on this device\n", confirmed, refuted,
-             not_here);
+  probe::Settings before = settings;
+  before.only_criteria = true;
+  write_claims(common, probe::overall_question, probe::claims_of(probe::ask_everything(*device, before)));
+  const std::vector<probe::Finding> findings =
+      probe::ask_everything(*device, settings, [&](const char* what) {
+        if (!common.quiet) fmt::print(stderr, "{}\n", what);
+      });
+  probe::write_records(common.out, info, findings);
+  print_question(
+      probe::overall_question,
+      fmt::format("device: {}\nmodel: {}", probe::describe(info),
+                  settings.generation.empty() ? probe::generation_of(info.capability) : settings.generation));
+  const ExitCode code = conclude(common, probe::overall_question, probe::claims_of(findings));
   if (!common.quiet)
-    fmt::print(stderr, "wrote {}/probe.tsv, probe_fp16.tsv and report.md\n", folder.string());
-  return refuted == 0 ? ExitCode::ok : ExitCode::mismatch;
+    fmt::print(stderr, "wrote {}/probe.tsv, probe_fp16.tsv, report.md and {}\n", common.out.string(),
+               claims_file);
+  return code;
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // exp_tutorials: do the systems of the AMP tutorials behave as the tutorials say, and why?
 //
-// Every system and variant of configs/tutorials.toml runs in this process, so that the loss before the first step and the
-// bits of every stored weight after every step are known. A few runs that no configuration file can hold come on top. The
-// expectations (experiments/tutorials/expectations.hpp) were fixed before anything was measured.
+// Every system and variant of configs/tutorials.toml runs in this process, so that the loss before the first
+// step and the bits of every stored weight after every step are known. A few runs that no configuration file
+// can hold come on top. The expectations (experiments/tutorials/expectations.hpp) were fixed before anything
+// was measured.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -19,16 +20,8 @@
 namespace fp16lab::experiments {
 namespace {
 
-const char* name_of(Holds holds) {
-  return holds == Holds::yes ? "PASS" : holds == Holds::no ? "FAIL" : "NOT RUN";
-}
-
-ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
-  const SweepPlan plan = load_sweep(common, full);
-  catch_interrupts();
-  std::filesystem::create_directories(common.out);
+TutorialTable measure(const CommonOptions& common, const SweepPlan& plan) {
   const std::filesystem::path csv = common.out / "exp_tutorials.csv";
-
   Progress progress(common.quiet);
   TutorialTable table;
   for (const PlannedRun& planned : plan.runs) {
@@ -53,18 +46,18 @@ ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
   add_special_runs(table, common.threads,
                    [&](const std::string& name) { progress.show(fmt::format("exp_tutorials: {}", name)); });
   write_file_atomically(csv, table.csv());
+  return table;
+}
 
-  fmt::print("question: do the systems of the AMP tutorials behave as the tutorials say, and why?\n\n{}\n",
-             table.text());
-  bool failed = false;
-  int number = 0;
-  for (const Expectation& expectation : judge(table)) {
-    fmt::print("expectation {}: {}\n  criterion: {}\n", ++number, expectation.claim, expectation.criterion);
-    if (!expectation.measured.empty()) fmt::print("  measured: {}\n", expectation.measured);
-    fmt::print("  verdict: {}\n", name_of(expectation.holds));
-    failed = failed || expectation.holds == Holds::no;
-  }
-  return failed ? ExitCode::mismatch : ExitCode::ok;
+ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
+  const SweepPlan plan = load_sweep(common, full);
+  catch_interrupts();
+  return run_study(
+      common, Study<TutorialTable>{
+                  .question = "do the systems of the AMP tutorials behave as the tutorials say, and why?",
+                  .questions = tutorial_questions(),
+                  .measure = [&] { return measure(common, plan); },
+                  .describe = [](const TutorialTable& table) { return table.text(); }});
 }
 
 }  // namespace

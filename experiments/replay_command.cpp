@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "experiments/commands.hpp"
+#include "experiments/replay/own_policy.hpp"
 #include "experiments/replay/replay.hpp"
 #include "experiments/replay/replay_output.hpp"
+#include "experiments/study.hpp"
 #include "numerics/files/run_folder.hpp"
 
 namespace fp16lab::experiments {
@@ -42,8 +44,10 @@ ExitCode run_replay(const ReplayCommand& command) {
       .policies = command.policies, .settings = command.common.set, .interval = command.interval};
   options.recorded_only = command.recorded_only;
   ReplayFile replay;
+  std::vector<Claim> claims;
   try {
     replay = replay_run(command.run, options);
+    claims = {replay_own_policy(command.run)};
   } catch (const std::invalid_argument& error) {
     throw CommandError(ExitCode::usage, error.what());
   } catch (const std::runtime_error& error) {
@@ -55,11 +59,15 @@ ExitCode run_replay(const ReplayCommand& command) {
     print_notes(replay);
   }
   if (!command.common.out.empty()) {
+    write_claims(command.common, "what would every loss-scale policy have done on this run?", claims);
     write_replay(command.common.out, replay);
     const std::string problem = draw_replay(replay, command.common.out, "gnuplot");
     if (!problem.empty()) fmt::print(stderr, "replay: no figure: {}\n", problem);
   }
-  fmt::print("{}", command.json ? to_json(replay) : replay_table(replay));
+  if (command.json)
+    fmt::print("{}", to_json(replay));
+  else
+    fmt::print("{}\n{}", replay_table(replay), analysis::claims_text(claims));
   return ExitCode::ok;
 }
 

@@ -15,14 +15,32 @@ void write_claims(const CommonOptions& common, const std::string& question, std:
   write_file_atomically(common.out / claims_file, analysis::claims_json(question, claims));
 }
 
-void print_question(const std::string& question, const std::string& tables) {
-  fmt::print("question: {}\n{}", question, tables.empty() ? "" : tables + "\n");
+std::string marked(std::string_view mark, std::string_view text) {
+  std::string result;
+  bool begins = true;
+  for (const char c : text) {
+    if (begins) result += mark;
+    result += c;
+    begins = c == '\n';
+  }
+  return result;
 }
 
-ExitCode conclude(const CommonOptions& common, const std::string& question, std::span<const Claim> claims) {
-  write_claims(common, question, claims);
-  fmt::print("{}{}\n", analysis::claims_text(claims), analysis::claims_count(claims));
+void print_question(const std::string& question, const std::string& tables, const Printing& printing) {
+  fmt::print("{}", marked(printing.mark,
+                          fmt::format("question: {}\n{}", question, tables.empty() ? "" : tables + "\n")));
+}
+
+ExitCode exit_code_of(std::span<const Claim> claims) {
   return analysis::any_mismatch(claims) ? ExitCode::mismatch : ExitCode::ok;
+}
+
+ExitCode conclude(const CommonOptions& common, const std::string& question, std::span<const Claim> claims,
+                  const Printing& printing) {
+  write_claims(common, question, claims);
+  fmt::print("{}", marked(printing.mark,
+                          fmt::format("{}{}\n", printing.list(claims), analysis::claims_count(claims))));
+  return exit_code_of(claims);
 }
 
 void train_all(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {

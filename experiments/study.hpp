@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,11 +38,22 @@ struct Question {
 
 /// Writes claims.json into the output folder, if there is one.
 void write_claims(const CommonOptions& common, const std::string& question, std::span<const Claim> claims);
-/// Writes and prints claims that were judged, and their count; mismatch where one is not as it must be, else ok.
-ExitCode conclude(const CommonOptions& common, const std::string& question, std::span<const Claim> claims);
+/// How claims stand on stdout.
+struct Printing {
+  std::string (*list)(std::span<const Claim>) = analysis::claims_text;  ///< or claims_lines
+  std::string mark = {};  ///< before every line: that it is a rehearsal
+};
+/// `text` with `mark` before each of its lines.
+std::string marked(std::string_view mark, std::string_view text);
+
+/// mismatch where a claim is not as it must be, else ok.
+ExitCode exit_code_of(std::span<const Claim> claims);
+/// Writes and prints claims that were judged, and their count.
+ExitCode conclude(const CommonOptions& common, const std::string& question, std::span<const Claim> claims,
+                  const Printing& printing = {});
 
 /// "question: ...", then the tables.
-void print_question(const std::string& question, const std::string& tables);
+void print_question(const std::string& question, const std::string& tables, const Printing& printing = {});
 
 template <class Measured>
 struct Study {
@@ -51,7 +63,25 @@ struct Study {
   /// Writes files, and gives the tables that stdout shows before the claims.
   std::function<std::string(const Measured&)> describe;
   bool decides = true;  ///< false: too short to decide anything, so that every claim ends as CANNOT TELL
+  Printing printing = {};
 };
+
+/// The claims as a measurement decides them.
+template <class Measured>
+std::vector<Claim> judged(const std::vector<Question<Measured>>& questions, const Measured& measured,
+                          bool decides = true) {
+  std::vector<Claim> claims;
+  for (const Question<Measured>& asked : questions) {
+    Answer answer = asked.judge(measured);
+    const bool is_said = decides || answer.verdict == Verdict::not_run;
+    claims.push_back({.claim = asked.claim,
+                      .criterion = asked.criterion,
+                      .measured = std::move(answer.measured),
+                      .verdict = is_said ? answer.verdict : Verdict::cannot_tell,
+                      .notes = std::move(answer.notes)});
+  }
+  return claims;
+}
 
 /// Criteria into claims.json, then measure, describe, judge, conclude.
 template <class Measured>
@@ -61,15 +91,8 @@ ExitCode run_study(const CommonOptions& common, const Study<Measured>& study) {
     claims.push_back({.claim = asked.claim, .criterion = asked.criterion});
   write_claims(common, study.question, claims);
   const Measured measured = study.measure();
-  print_question(study.question, study.describe ? study.describe(measured) : std::string());
-  for (std::size_t i = 0; i < claims.size(); ++i) {
-    Answer answer = study.questions[i].judge(measured);
-    claims[i].verdict =
-        study.decides || answer.verdict == Verdict::not_run ? answer.verdict : Verdict::cannot_tell;
-    claims[i].measured = std::move(answer.measured);
-    claims[i].notes = std::move(answer.notes);
-  }
-  return conclude(common, study.question, claims);
+  print_question(study.question, study.describe ? study.describe(measured) : std::string(), study.printing);
+  return conclude(common, study.question, judged(study.questions, measured, study.decides), study.printing);
 }
 
 /// Trains a plan's runs. CommandError(interrupted) where that was interrupted, (run_failed) where runs failed, naming them:

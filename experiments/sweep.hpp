@@ -92,8 +92,15 @@ bool is_kept(RunState state, const SweepOptions& options);
 /// Is the run on disk, complete, undamaged, and made from the same configuration?
 bool is_done(const PlannedRun& run);
 
+/// The plan's runs: their folders, whatever came of them, and the planned configurations of those that left none.
+struct RunsOfPlan {
+  std::vector<std::filesystem::path> folders, missing;
+};
+RunsOfPlan runs_of(const SweepPlan& plan);
+
 /// Beside every FP32 run of the plan its twin: the same run, every initial weight moved by one ulp (train.perturb_ulps).
-/// Variant "NAME-twin" of variant NAME, without histograms. CommandError(usage) where the plan has no FP32 run.
+/// Variant "NAME-twin" of variant NAME, without histograms; one that the plan has stays. CommandError(usage)
+/// where the plan has no FP32 run, and where a run that is not perturbed has a twin's name.
 void add_twins(SweepPlan& plan);
 
 struct SweepOutcome {

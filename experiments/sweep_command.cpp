@@ -5,7 +5,6 @@
 #include "experiments/summary_output.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_folder.hpp"
 #include "reports/report.hpp"
 #include "reports/run_set.hpp"
 #include "reports/summary.hpp"
@@ -20,21 +19,6 @@ void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
     fmt::print("{},{},{},{},{}\n", run.name, run.workload, run.variant, run.config.train.seed,
                name_of(states[i]));
   }
-}
-
-/// The plan's runs: their folders, whatever came of them, and the planned configurations of those that left none.
-struct RunsOfPlan {
-  std::vector<std::filesystem::path> folders, missing;
-};
-RunsOfPlan runs_of(const SweepPlan& plan) {
-  RunsOfPlan runs;
-  for (const PlannedRun& run : plan.runs) {
-    if (is_run_folder(run.folder))
-      runs.folders.push_back(run.folder);
-    else
-      runs.missing.push_back(plan.folder / sweep_plan / (run.name + ".toml"));
-  }
-  return runs;
 }
 
 }  // namespace
@@ -60,12 +44,10 @@ ExitCode run_sweep(const SweepCommand& command) {
   const auto& [folders, missing] = runs_of(plan);
   if (!folders.empty()) {
     const reports::RunSet runs = reports::load_runs(folders, missing);
-    std::vector<reports::WorkloadSummary> summaries;
-    for (const reports::Workload& workload : runs.workloads)
-      summaries.push_back(reports::summarise(runs, workload));
+    const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
     write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
     write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
-    fmt::print("{}", reports::summary_table(runs));
+    fmt::print("{}", reports::summary_table(runs, summaries));
     if (command.report) {
       ReportCommand report{.common = common, .runs = folders, .mix_builds = true};  // asked about already
       report.runs.insert(report.runs.end(), missing.begin(), missing.end());

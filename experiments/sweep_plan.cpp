@@ -240,8 +240,8 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 
 void add_twins(SweepPlan& plan) {
   SweepPlan all{.folder = plan.folder, .runs = {}};
-  std::set<std::string> names;
-  for (const PlannedRun& run : plan.runs) names.insert(run.name);
+  std::map<std::string, std::int64_t> ulps;  // by name
+  for (const PlannedRun& run : plan.runs) ulps.emplace(run.name, run.config.train.perturb_ulps);
   bool any = false;
   for (PlannedRun& run : plan.runs) {
     PlannedRun twin = run;
@@ -255,7 +255,10 @@ void add_twins(SweepPlan& plan) {
     twin.folder = plan.folder / twin.name;
     twin.config.train.perturb_ulps = 1;
     twin.config.observe.histograms_every = 0;
-    if (names.insert(twin.name).second) all.runs.push_back(std::move(twin));
+    const auto [there, added] = ulps.emplace(twin.name, twin.config.train.perturb_ulps);
+    if (there->second == 0)
+      fail("--twin", fmt::format("the run {} of this sweep has the name of a twin and is none", twin.name));
+    if (added) all.runs.push_back(std::move(twin));
   }
   if (!any) fail("--twin", "no run of this sweep is in FP32 (amp.level = \"O0\" without a scaler), so none has a twin");
   plan = std::move(all);

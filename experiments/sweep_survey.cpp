@@ -195,4 +195,15 @@ bool is_done(const PlannedRun& run) {
   return state == RunState::complete || state == RunState::other_build;
 }
 
+RunsOfPlan runs_of(const SweepPlan& plan) {
+  RunsOfPlan runs;
+  for (const PlannedRun& run : plan.runs) {
+    if (is_run_folder(run.folder))
+      runs.folders.push_back(run.folder);
+    else
+      runs.missing.push_back(plan.folder / sweep_plan / (run.name + ".toml"));
+  }
+  return runs;
+}
+
 }  // namespace fp16lab::experiments

@@ -54,7 +54,8 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0, unscaled_seen = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.precision == Precision::fp32) {
-      styles.push_back({"#B4B4B4", 8});
+      const bool perturbed = configuration.id.perturb_ulps != 0;
+      styles.push_back(perturbed ? LineStyle{"#7A7A7A", 6} : LineStyle{"#B4B4B4", 8});
       continue;
     }
     LineStyle style = dashed > most_stacked ? round_style(adaptive_seen / others.size())

@@ -29,7 +29,7 @@ struct LineStyle {
   int gap = 0;        ///< 0: solid
 };
 
-/// One style a configuration: FP32 a broad grey line under the others, no scaling vermilion, fixed scales blues
+/// One style a configuration: FP32 a broad grey line under the others, on it its twin in darker grey, no scaling vermilion, fixed scales blues
 /// that darken as the scale grows, adaptive policies the other colours of Okabe and Ito in turn, green first.
 ///
 /// Curves of configurations that work coincide, so every style leaves room for the ones below it: drawn in

@@ -1,4 +1,4 @@
-// A table that readers can sort by any column, with the best of a column marked by a star.
+// A table that readers can sort by any column.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,18 @@
 
 namespace fp16lab::reports {
 
-enum class BestIs { none, lowest, highest };
-
 struct TableColumn {
   std::string title;  ///< HTML
   bool text = false;  ///< to the left
-  BestIs best = BestIs::none;
   std::string explanation{};  ///< shown for the heading; plain text
 };
 
 struct TableCell {
   std::string html;
-  std::optional<double> value{};  ///< what the column sorts and is judged by; absent: it stays at the bottom
-  bool judged = true;             ///< may be the best
+  std::optional<double> value{};  ///< what the column sorts by; absent: it stays at the bottom
   std::string css_class{};
+  std::string title{};   ///< shown for the cell; plain text
+  bool starred = false;  ///< in bold and with a star
 };
 
 struct TableRow {
@@ -28,8 +26,7 @@ struct TableRow {
   bool emphasised = false;  ///< the row that others are compared with
 };
 
-/// <table class="wide sortable">. A column's best value is marked in bold and with a star where it tells something: where
-/// at most half of its judged cells have it. Text columns sort by their text.
+/// <table class="wide sortable">. Text columns sort by their text.
 std::string html_table(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows);
 
 }  // namespace fp16lab::reports

@@ -51,16 +51,16 @@ TableCell share(const ReplayInterval& rate) {
 std::string league_table(const ReplayFile& replay) {
   std::vector<TableColumn> columns{
       {"policy", true},
-      {"skips", false, BestIs::lowest, "skipped steps"},
-      {"wasted", false, BestIs::lowest,
+      {"skips", false, "skipped steps"},
+      {"wasted", false,
        "steps skipped, or without any non-zero weight gradient, or behind the policy's stop"},
-      {"unused", false, BestIs::lowest,
+      {"unused", false,
        "share of the gradients' L1 mass that no update used, every step counting alike: a skipped step loses "
        "all of it, the others what rounds to zero"},
-      {"lost values", false, BestIs::lowest, "share of the non-zero gradients that round to zero"},
-      {"lost L1", false, BestIs::lowest, "the same of the sum of magnitudes"},
-      {"lost L2", false, BestIs::lowest, "the same of the root of the sum of squares"},
-      {"1 − cosine", false, BestIs::lowest,
+      {"lost values", false, "share of the non-zero gradients that round to zero"},
+      {"lost L1", false, "the same of the sum of magnitudes"},
+      {"lost L2", false, "the same of the root of the sum of squares"},
+      {"1 − cosine", false,
        "at most; of the angle between the gradients and what their formats keep of them"},
       {"last scale"}};
   const std::vector<bool> front = league_front(replay);
@@ -73,8 +73,6 @@ std::string league_table(const ReplayFile& replay) {
       name += " <span class=\"front\" title=\"nobody has both fewer skips and less lost L1\">◆</span>";
     if (!policy.note.empty())
       name += fmt::format("<br><span class=\"soft\">{}</span>", html_escape(policy.note));
-    // Ends of intervals decide: what is certain. A yardstick made in hindsight competes with nobody.
-    const bool judged = !is_yardstick(policy);
     const auto known = [&policy](TableCell cell) {
       return policy.any_applied ? std::move(cell) : TableCell{"–"};
     };
@@ -89,8 +87,7 @@ std::string league_table(const ReplayFile& replay) {
          known({fmt::format("{:.2g}", 1 - policy.cosine.lower), 1 - policy.cosine.lower}),
          {log2_scale_text(policy),
           policy.log2_scale_upper.empty() ? std::optional<double>() : policy.log2_scale_upper.back()}},
-        !judged};
-    for (TableCell& cell : row.cells) cell.judged = judged;
+        is_yardstick(policy)};
     rows.push_back(std::move(row));
   }
   return html_table(columns, rows);
@@ -108,9 +105,8 @@ std::string section(const ReplayFile& replay, std::size_t index) {
       replay.exact ? "All of it is exact." : "Where histograms leave something open, both ends are given.");
   html += league_table(replay);
   html +=
-      "<p class=\"soft\">★ best of its column, by the end of the interval that is certain; ◆ nobody has both "
-      "fewer skips "
-      "and less lost L1. Ordered by what no update used: skipped steps with all of their gradient, the "
+      "<p class=\"soft\">◆ nobody has both fewer skips and less lost L1, by the ends of the intervals that are "
+      "certain. Ordered by what no update used: skipped steps with all of their gradient, the "
       "others with what "
       "rounds to zero. A click on a heading sorts. Losses are means over the steps that are not skipped; "
       "names have "

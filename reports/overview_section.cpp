@@ -12,34 +12,31 @@
 namespace fp16lab::reports {
 namespace {
 
-using analysis::Verdict;
-
-/// Short enough for a column a workload; the words of the verdict stand in each workload's own table.
-TableCell difference_cell(const Metric& metric, const SummaryRow& row) {
+/// Short enough for a column a workload; margins, intervals and twins stand in each workload's own table.
+TableCell difference_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (row.is_reference) return {row.final_values.empty() ? "–" : "reference"};
   if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};
-  const Verdict verdict = row.against_reference->verdict;
-  if (verdict == Verdict::diverged) return {"diverged", {}, false, "diverged"};
-  TableCell cell{difference_text(metric, *row.against_reference), row.against_reference->difference_percent};
-  if (verdict == Verdict::behind) {
-    cell.html += " behind";
-    cell.css_class = "behind";
-  }
-  if (verdict == Verdict::ahead) cell.html += " ahead";
-  if (verdict == Verdict::undecided) cell.html += " (one seed)";
+  const analysis::Judgement& judgement = *row.against_reference;
+  TableCell cell{.html = std::string(analysis::name_of(judgement.word)),
+                 .css_class = std::string(css_class_of(judgement.word)),
+                 .title = verdict_text(summary, judgement)};
+  if (judgement.diverged > 0)
+    cell.html += ", diverged";
+  else if (judgement.pairs > 0)
+    cell.html = difference_text(summary.metric, judgement) + " " + cell.html;
+  if (judgement.pairs > 0) cell.value = judgement.mean;
   return cell;
 }
 
 struct Place {
   std::size_t workload = 0;
   const SummaryRow* row = nullptr;
-  bool fp32 = false;
 };
 
 TableRow league_row(const std::string& label, const std::vector<Place>& places,
                     const std::vector<WorkloadMaterial>& material) {
   TableRow cells{{{html_escape(pretty(label))}}, places.front().row->is_reference};
-  std::size_t judged = 0, failed = 0;
+  std::size_t judged = 0, worse = 0;
   std::uint64_t skipped = 0, steps = 0;
   double slowdown = 0;
   std::size_t timed = 0;
@@ -51,11 +48,10 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
       continue;
     }
     const SummaryRow& row = *found->row;
-    cells.cells.push_back(difference_cell(material[w].summary.metric, row));
-    if (row.against_reference && row.against_reference->verdict != Verdict::undecided) {
+    cells.cells.push_back(difference_cell(material[w].summary, row));
+    if (row.against_reference) {
       ++judged;
-      const Verdict verdict = row.against_reference->verdict;
-      failed += verdict == Verdict::behind || verdict == Verdict::diverged ? 1 : 0;
+      worse += row.against_reference->word == analysis::Word::worse ? 1 : 0;
     }
     skipped += row.skipped;
     steps += row.steps;
@@ -70,13 +66,12 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
   }
   cells.cells.push_back(
       judged == 0 ? TableCell{"–"}
-                  : TableCell{fmt::format("{} of {}", failed, judged), static_cast<double>(failed)});
+                  : TableCell{fmt::format("{} of {}", worse, judged), static_cast<double>(worse)});
   cells.cells.push_back(steps == 0 ? TableCell{"–"}
                                    : TableCell{fmt::format("{} of {}", skipped, steps),
                                                static_cast<double>(skipped) / static_cast<double>(steps)});
   const double mean = timed == 0 ? 0 : slowdown / static_cast<double>(timed);
   cells.cells.push_back(timed == 0 ? TableCell{"–"} : TableCell{fmt::format("{:.2f}×", mean), mean});
-  for (TableCell& cell : cells.cells) cell.judged = !places.front().fp32;
   return cells;
 }
 
@@ -90,27 +85,21 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
     for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
       const SummaryRow& row = material[w].summary.rows[i];
       if (places[row.label].empty()) labels.push_back(row.label);
-      places[row.label].push_back(
-          {w, &row, material[w].workload->configurations[i].id.precision == Precision::fp32});
+      places[row.label].push_back({w, &row});
     }
   std::vector<TableColumn> columns{{"configuration", true}};
   for (const WorkloadMaterial& item : material)
-    // Also of an accuracy: difference_percent rises with what is worse.
-    columns.push_back(
-        {html_escape(item.workload->name + ", " + item.summary.metric.name), false, BestIs::lowest});
-  columns.push_back({"behind or diverged", false, BestIs::lowest, "workloads, of those with a verdict"});
-  columns.push_back({"skipped", false, BestIs::lowest, "steps of all runs"});
-  columns.push_back({"time against FP32", false, BestIs::lowest,
-                     "a step's seconds over those of FP32, mean over workloads"});
+    columns.push_back({html_escape(item.workload->name + ", " + item.summary.metric.name)});
+  columns.push_back({"worse", false, "than FP32: in so many workloads of those with both"});
+  columns.push_back({"skipped", false, "steps of all runs"});
+  columns.push_back({"time against FP32", false, "a step's seconds over those of FP32, mean over workloads"});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
   if (rows.size() < 3) return "";  // FP32 and two that are compared
-  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Difference "
-         "of the final "
-         "metric to FP32, + or - as it is; “behind” where it is worse by more than three times the spread "
-         "over seeds. ★ "
-         "best of its column; a click on a heading sorts.</p>\n" +
+  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Mean paired "
+         "difference of the final metric to FP32, + is worse, and its verdict: equal (within the workload's margin), better, "
+         "worse, or cannot tell. A click on a heading sorts.</p>\n" +
          html_table(columns, rows) + "</section>\n";
 }
 

@@ -14,8 +14,6 @@
 namespace fp16lab::reports {
 namespace {
 
-using analysis::Verdict;
-
 std::string still_figure(const Figure& figure, const std::filesystem::path& folder, const PageDetail& detail,
                          std::string_view css_class) {
   if (!detail.still_figures)
@@ -36,59 +34,66 @@ const Figure* find_figure(const std::vector<Figure>& figures, const std::string&
   return found == figures.end() ? nullptr : &*found;
 }
 
-std::string_view css_class_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::diverged:
-      return "diverged";
-    case Verdict::behind:
-      return "behind";
-    case Verdict::ahead:
-      return "ahead";
-    case Verdict::within_spread:
-      return "within";
-    case Verdict::undecided:
-      return "soft";
-  }
-  return "";
+/// "cannot tell" with its details in smaller print behind it.
+TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
+  if (!row.against_reference)
+    return {row.is_reference && !row.final_values.empty() ? "reference"
+            : row.final_values.empty()                   ? "no finished run"
+                                                         : ""};
+  const analysis::Judgement& judgement = *row.against_reference;
+  const std::string text = verdict_text(summary, judgement);
+  const std::size_t word = std::min(text.find(" ("), text.size());
+  TableCell cell{html_escape(text.substr(0, word))};
+  if (word < text.size()) cell.html += fmt::format(" <small>{}</small>", html_escape(text.substr(word + 1)));
+  cell.css_class = fmt::format("verdict {}", css_class_of(judgement.word));
+  if (judgement.adjusted)
+    cell.title = fmt::format("adjusted for the selection among all pairs of this page: {} {}",
+                             analysis::interval_text(judgement.adjusted), summary.metric.unit());
+  return cell;
+}
+
+/// Is it worse than FP32's own noise?
+TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
+  const std::optional<bool> noise = row.worse_than_noise();
+  if (!noise) return {"–"};
+  const std::string interval = analysis::interval_text(row.against_twin->interval);
+  return {.html = *noise ? "worse" : "not worse",
+          .css_class = *noise ? "worse" : "",
+          .title = fmt::format("against the twin: {}{}{}, {}", difference_text(summary.metric, *row.against_twin),
+                               interval.empty() ? "" : " ", interval,
+                               analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
 std::string summary_html(const WorkloadMaterial& material) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<LineStyle> styles = styles_of(*material.workload);
-  const BestIs better = summary.metric.better == analysis::Better::higher ? BestIs::highest : BestIs::lowest;
   const bool loss_too = summary.metric.quantity != Quantity::loss;
+  const bool twins = material.workload->twin() != nullptr;
   std::vector<TableColumn> columns{
-      {"configuration", true}, {"seeds"}, {html_escape(summary.metric.name), false, better}};
-  if (loss_too) columns.push_back({"loss", false, BestIs::lowest});
+      {"configuration", true}, {"seeds"}, {html_escape(summary.metric.name), false, "mean over seeds"}};
+  if (loss_too) columns.push_back({"loss"});
   columns.insert(columns.end(),
-                 {{"against FP32"},
-                  {"95 % of pairs", false, BestIs::none,
-                   "Student's interval of the mean difference to the FP32 run of the same seed"},
-                  {"spread"},
-                  {"verdict", true},
-                  {"underflow", false, BestIs::lowest},
-                  {"skipped", false, BestIs::lowest},
-                  {"last scale"},
-                  {"s/step", false, BestIs::lowest, "seconds a step, mean over all runs"}});
+                 {{"against FP32", false, "mean over pairs of runs with the same seed; + is worse"},
+                  {"95 % of pairs, unadjusted", false,
+                   "Student's interval of the mean difference to the FP32 run of the same seed, as if it were the only one"},
+                  {"verdict", true}});
+  if (twins)
+    columns.push_back({"than FP32’s noise", true, "worse than it: worse against FP32 and against its twin"});
+  columns.insert(columns.end(), {{"underflow"},
+                                 {"skipped"},
+                                 {"last scale"},
+                                 {"s/step", false, "seconds a step, mean over all runs"}});
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
     const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
     const analysis::Quality quality = analysis::quality_of(row.final_values);
-    // What went on behind a diverged run is no merit.
-    const bool healthy = !fp32 && !row.final_values.empty() && quality.non_finite == 0;
-    TableCell difference{row.is_reference ? "reference" : "–"}, pairs{"–"}, spread{"–"}, verdict;
-    if (row.against_reference) {
-      difference = {difference_text(summary.metric, *row.against_reference),
-                    row.against_reference->difference_percent};
-      const std::string interval = paired_text(summary.metric, row);
-      if (row.paired && interval != "-") pairs = {interval, row.paired->upper};
-      spread = {spread_text(summary.metric, *row.against_reference), row.against_reference->spread};
-      verdict = {std::string(analysis::name_of(row.against_reference->verdict))};
-      verdict.css_class = css_class_of(row.against_reference->verdict);
-    } else if (row.final_values.empty()) {
-      verdict.html = "no finished run";
-    }
+    TableCell difference{row.is_reference ? "reference" : "–"}, pairs{"–"};
+    if (row.against_reference && row.against_reference->pairs > 0)
+      difference = {difference_text(summary.metric, *row.against_reference), row.against_reference->mean};
+    if (row.against_reference && row.against_reference->interval)
+      pairs = {fmt::format("{} {}", analysis::interval_text(row.against_reference->interval), summary.metric.unit()),
+               row.against_reference->interval->upper};
     const auto seen = [](bool known, double value) {
       return known ? std::optional<double>(value) : std::nullopt;
     };
@@ -97,37 +102,40 @@ std::string summary_html(const WorkloadMaterial& material) {
                       html_escape(pretty(row.label)))},
          {fmt::format("{}{}", quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : ""),
           quality.seeds},
-         {row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
-          seen(!row.final_values.empty(), quality.mean)}},
+         {.html = row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
+          .value = seen(!row.final_values.empty(), quality.mean),
+          .starred = summary.leader && summary.leader->leads() && summary.leader->row == i}},
         row.is_reference};
     if (loss_too) {
       const double loss = analysis::quality_of(row.final_losses).mean;
       cells.cells.push_back({fmt::format("{:.4g}", loss), loss});
     }
+    cells.cells.insert(cells.cells.end(), {difference, pairs, verdict_cell(summary, row)});
+    if (twins) cells.cells.push_back(noise_cell(summary, row));
     cells.cells.insert(cells.cells.end(),
-                       {difference,
-                        pairs,
-                        spread,
-                        verdict,
-                        {row.casts ? underflow_text(row) : "–",
+                       {{row.casts ? underflow_text(row) : "–",
                          seen(row.casts.has_value(), row.casts.value_or(CastCounts{}).underflow_rate())},
                         {row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
                          static_cast<double>(row.skipped)},
                         {fp32 ? "–" : pretty(scale_text(row.last_scale)), seen(!fp32, row.last_scale)},
                         {fmt::format("{:.3g}", row.seconds_per_step), row.seconds_per_step}});
-    for (TableCell& cell : cells.cells) cell.judged = healthy;
     rows.push_back(std::move(cells));
   }
+  const std::string band =
+      summary.twin_band ? fmt::format(" One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 "
+                                      "(95 %): a single run inside that band differs by no more than chaos does.",
+                                      analysis::interval_text(summary.twin_band), summary.metric.unit())
+                        : "";
   return fmt::format(
-             "<p class=\"soft\">At the end of training: {} against FP32. Spread is the largest minus the smallest seed, the "
-             "larger one "
-             "of the two groups. Underflow is recorded: the share of non-zero gradients that the runs' own "
-             "casts made "
-             "zero, at the scale of each step, over the steps that were recorded; FP32 casts nothing. ★ best of its column beside FP32; a click "
-             "on a "
-             "heading sorts.</p>\n",
-             html_escape(summary.metric.name)) +
-         html_table(columns, rows);
+             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is worse. "
+             "“Equal” means within {:g} {}, a margin that was fixed before the runs. All pairs of this page are one family of "
+             "tests (Benjamini–Hochberg, 5 %); intervals are not adjusted for it, those of “worse” and "
+             "“better” beneath the pointer are.{} Underflow is recorded: the share of non-zero gradients that "
+             "the runs' own casts made zero, at the scale of each step, over the steps that were recorded; FP32 casts nothing. "
+             "A click on a heading sorts.</p>\n",
+             html_escape(summary.metric.name), summary.metric.margin, summary.metric.unit(), band) +
+         html_table(columns, rows) +
+         fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(summary))));
 }
 
 /// At how many different steps the workload's runs were evaluated on `split`.
@@ -162,16 +170,22 @@ std::string overflow_words(const RunSet& set, const Workload& workload) {
 
 }  // namespace
 
+std::string_view css_class_of(analysis::Word word) {
+  return word == analysis::Word::cannot_tell ? "soft" : analysis::name_of(word);
+}
+
 std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
   std::string html = "<section id=\"summary\">\n";
   for (const WorkloadMaterial& item : material)
     html += fmt::format("<p class=\"lead\"><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
                         html_escape(pretty(item.summary.words)));
-  if (!set.notes.empty()) {
-    html += "<ul class=\"notes soft\">\n";
-    for (const std::string& note : set.notes) html += fmt::format("<li>{}</li>\n", html_escape(note));
-    html += "</ul>\n";
-  }
+  std::string notes;
+  const auto add = [&notes](const std::vector<std::string>& more) {
+    for (const std::string& note : more) notes += fmt::format("<li>{}</li>\n", html_escape(note));
+  };
+  add(set.notes);
+  for (const WorkloadMaterial& item : material) add(item.summary.notes);
+  if (!notes.empty()) html += "<ul class=\"notes soft\">\n" + notes + "</ul>\n";
   return html + "</section>\n";
 }
 

@@ -3,12 +3,16 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reports/figures.hpp"
 #include "reports/report_data.hpp"
 
 namespace fp16lab::reports {
+
+/// "worse", "better", "equal", "soft": how the page shows a word.
+std::string_view css_class_of(analysis::Word word);
 
 /// One paragraph a workload, and the notes about unfinished or damaged runs.
 std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);

@@ -64,9 +64,9 @@ std::string computed_by(const RunSet& set) {
   std::vector<TableColumn> columns{
       {"device", true},
       {"machine", true},
-      {"tensor-core row", true, BestIs::none, "the model that products of 16 bits follow"},
-      {"route of products", true, BestIs::none, "backend.gemm"},
-      {"vector target", true, BestIs::none, "that ran the products on the host"},
+      {"tensor-core row", true, "the model that products of 16 bits follow"},
+      {"route of products", true, "backend.gemm"},
+      {"vector target", true, "that ran the products on the host"},
       {"driver, libraries", true},
       {"chosen because", true},
       {"runs"}};

@@ -51,8 +51,10 @@ std::optional<std::string> read_chart_js(const ReportOptions& options) {
 
 std::vector<WorkloadMaterial> collect(const RunSet& set) {
   std::vector<WorkloadMaterial> material;
-  for (const Workload& workload : set.workloads) {
-    WorkloadMaterial item{&workload, summarise(set, workload), {}};
+  std::vector<WorkloadSummary> summaries = summarise(set);
+  for (std::size_t w = 0; w < set.workloads.size(); ++w) {
+    const Workload& workload = set.workloads[w];
+    WorkloadMaterial item{&workload, std::move(summaries[w]), {}};
     for (const Configuration& configuration : workload.configurations) {
       const Run* run = representative(set, configuration);
       item.gradients.push_back(run == nullptr ? RunGradients{}

@@ -28,8 +28,4 @@ struct ReportOptions {
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
                                    const std::filesystem::path& out, const ReportOptions& options = {});
 
-/// One aligned text table of final quality against FP32 for each workload, with the notes below: what a
-/// terminal shows.
-std::string summary_table(const RunSet& runs);
-
 }  // namespace fp16lab::reports

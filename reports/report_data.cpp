@@ -57,13 +57,11 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
                {"skipped", row.skipped},
                {"last_scale", json_number(row.last_scale)},
                {"underflow_rate", row.casts ? json_number(row.casts->underflow_rate()) : Json(nullptr)}};
+  json["mean"] = json_number(analysis::quality_of(row.final_values).mean);
   if (row.against_reference) {
-    json["mean"] = json_number(row.against_reference->candidate.mean);
-    json["difference_percent"] = json_number(row.against_reference->difference_percent);
-    json["spread"] = json_number(row.against_reference->spread);
-    json["verdict"] = analysis::name_of(row.against_reference->verdict);
-  } else {
-    json["mean"] = json_number(analysis::quality_of(row.final_values).mean);
+    json["difference"] = json_number(row.against_reference->mean);
+    json["diverged"] = row.against_reference->diverged;
+    json["word"] = analysis::name_of(row.against_reference->word);
   }
   json["curve"] = band_json(training_loss(set, configuration, detail.curve_points));
   if (!split.empty()) {

@@ -14,6 +14,8 @@
 namespace fp16lab::reports {
 namespace {
 
+constexpr std::string_view perturbation = "train.perturb_ulps";
+
 void flatten(const toml::table& table, const std::string& prefix, FlatConfig& out) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
@@ -27,13 +29,6 @@ void flatten(const toml::table& table, const std::string& prefix, FlatConfig& ou
       out[name] = stream.str();
     }
   }
-}
-
-double number_or(const FlatConfig& config, std::string_view key, double fallback) {
-  const std::string text = value_or(config, key, "");
-  double value = fallback;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
 }
 
 bool starts_with_any(std::string_view key, std::initializer_list<std::string_view> prefixes) {
@@ -74,6 +69,13 @@ std::string value_or(const FlatConfig& config, std::string_view key, std::string
   return found == config.end() ? std::string(fallback) : found->second;
 }
 
+double number_or(const FlatConfig& config, std::string_view key, double fallback) {
+  const std::string text = value_or(config, key, "");
+  double value = fallback;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
+}
+
 std::string scale_text(double scale) {
   const int k = scale > 0 && std::isfinite(scale) ? std::ilogb(scale) : 0;
   return std::scalbn(1.0, k) == scale ? fmt::format("2^{}", k) : fmt::format("{}", scale);
@@ -112,6 +114,11 @@ ConfigurationId configuration_of(const FlatConfig& config) {
       break;
   }
   if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
+  id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
+  if (id.is_twin())
+    id.label += " twin";
+  else if (id.perturb_ulps != 0)
+    id.label += fmt::format(" +{} ulp{}", id.perturb_ulps, id.perturb_ulps == 1 ? "" : "s");
   return id;
 }
 
@@ -130,8 +137,9 @@ FlatConfig configuration_settings(const FlatConfig& config) {
     // Older folders do not have the accumulator.
     const bool machine =
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
-                                    (key != "backend.accumulator" || sums_in_f16(config)));
-    if (precision || scaling || division || machine)
+                                     (key != "backend.accumulator" || sums_in_f16(config)));
+    const bool perturbed = key == perturbation && id.perturb_ulps != 0;
+    if (precision || scaling || division || machine || perturbed)
       settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);
   }
   return settings;
@@ -140,9 +148,9 @@ FlatConfig configuration_settings(const FlatConfig& config) {
 FlatConfig workload_settings(const FlatConfig& config) {
   FlatConfig settings;
   for (const auto& [key, value] : config) {
-    if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint."})) continue;
+    if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
     if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
-        key == "data.path" || key == "optimizer.loss_scale")
+        key == "data.path" || key == "optimizer.loss_scale" || key == perturbation)
       continue;
     settings.emplace(key, value);
   }

@@ -15,18 +15,24 @@ using FlatConfig = std::map<std::string, std::string, std::less<>>;
 /// `where` names the source in the std::runtime_error of bad TOML.
 FlatConfig flatten_toml(std::string_view toml, std::string_view where);
 
-/// The value of a key, or `fallback` where the configuration does not have it.
+/// The value of a key, or `fallback` where the configuration does not have it; of a number also where it is none.
 std::string value_or(const FlatConfig& config, std::string_view key, std::string_view fallback);
+double number_or(const FlatConfig& config, std::string_view key, double fallback);
 
 enum class Precision { fp32, low };
 enum class Scaling { none, fixed, adaptive };
 
-/// What distinguishes the runs of one workload: precision and loss scaling.
+/// What distinguishes the runs of one workload: precision, loss scaling, and whether the initial weights were moved.
 struct ConfigurationId {
   Precision precision = Precision::fp32;
   Scaling scaling = Scaling::none;
   double scale = 1;   ///< the fixed or initial loss scale; 1 without scaling
-  std::string label;  ///< "FP32", "FP16 no scaling", "FP16 S=2^3", "FP16 torch", "FP16 paddle O2 torch"
+  std::int64_t perturb_ulps = 0;  ///< by which every initial weight was moved
+  std::string label;  ///< "FP32", "FP32 twin", "FP16 no scaling", "FP16 S=2^3", "FP16 torch +1 ulp", "FP16 paddle O2 torch"
+  /// FP32 without scaling whose initial weights were moved by one ulp: what differs from FP32 is chaos alone.
+  bool is_twin() const {
+    return precision == Precision::fp32 && scaling == Scaling::none && perturb_ulps == 1;
+  }
 };
 ConfigurationId configuration_of(const FlatConfig& config);
 
@@ -38,7 +44,7 @@ std::string policy_of(const FlatConfig& config);
 /// scale of a run without scaling). Runs with equal settings differ in their seed only.
 FlatConfig configuration_settings(const FlatConfig& config);
 
-/// The settings that make the workload: all but those of the configuration, the seed, and what only observes.
+/// The settings that make the workload: all but those of the configuration, the seed, and what only observes or judges.
 FlatConfig workload_settings(const FlatConfig& config);
 
 /// "classifier on fashion-mnist": model.name and data.name.

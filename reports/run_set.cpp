@@ -129,16 +129,18 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
   }
 }
 
-/// "fp32" says what "FP32" says.
+/// "fp32-twin" says what "FP32 twin" says.
 bool same_words(std::string_view a, std::string_view b) {
+  const auto plain = [](unsigned char c) { return c == '-' ? ' ' : std::tolower(c); };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+                    [&](unsigned char x, unsigned char y) { return plain(x) == plain(y); });
 }
 
 int rank(const ConfigurationId& id) {
-  return (id.precision == Precision::fp32 ? 0 : 10) + (id.scaling == Scaling::none    ? 0
-                                                       : id.scaling == Scaling::fixed ? 1
-                                                                                      : 2);
+  return (id.precision == Precision::fp32 ? 0 : 10) + (id.perturb_ulps == 0 ? 0 : 5) +
+         (id.scaling == Scaling::none    ? 0
+          : id.scaling == Scaling::fixed ? 1
+                                         : 2);
 }
 
 std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
@@ -224,7 +226,13 @@ std::size_t Workload::run_count() const {
 
 const Configuration* Workload::reference() const {
   for (const Configuration& configuration : configurations)
-    if (configuration.id.precision == Precision::fp32) return &configuration;
+    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0) return &configuration;
+  return nullptr;
+}
+
+const Configuration* Workload::twin() const {
+  for (const Configuration& configuration : configurations)
+    if (configuration.id.is_twin()) return &configuration;
   return nullptr;
 }
 

@@ -1,19 +1,22 @@
 #include "reports/summary.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <set>
+#include <stdexcept>
 
 #include "reports/run_gradients.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
-using analysis::Better;
-using analysis::Verdict;
+using analysis::Judgement;
+using analysis::PairedSample;
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
@@ -51,12 +54,11 @@ Metric metric_of(const RunSet& set, const Workload& workload) {
       all_in_bits &= last != nullptr && last->bits_per_character.has_value();
       if (last != nullptr) split = last->split;
     }
-  if (!all_evaluated || split.empty()) return {"final training loss", Better::lower};
+  if (!all_evaluated || split.empty()) return {"final training loss"};
   const Quantity quantity = all_accurate  ? Quantity::accuracy
                             : all_in_bits ? Quantity::bits_per_character
                                           : Quantity::loss;
-  return {fmt::format("{} {}", split, name_of(quantity)),
-          quantity == Quantity::accuracy ? Better::higher : Better::lower, quantity};
+  return {fmt::format("{} {}", split, name_of(quantity)), quantity};
 }
 
 double final_loss(const Run& run, const Metric& metric) {
@@ -71,11 +73,33 @@ double final_value(const Run& run, const Metric& metric) {
   return value_of(*last_evaluation(run), metric.quantity).value_or(not_a_number);
 }
 
+/// Of what tells runs apart bit by bit.
+class Digest {
+ public:
+  void add(const Run& run, double final_value) {
+    fold(run.seed);
+    for (const StepRow& step : run.folder.steps) {
+      fold(step.state_hash);
+      any_state_ |= step.state_hash != 0;
+    }
+    fold(std::bit_cast<std::uint64_t>(final_value));
+  }
+  std::uint64_t value() const { return any_state_ ? std::max<std::uint64_t>(hash_, 1) : 0; }
+
+ private:
+  void fold(std::uint64_t word) {
+    for (int byte = 0; byte < 8; ++byte, word >>= 8) hash_ = (hash_ ^ (word & 0xff)) * 0x100000001b3u;  // FNV-1a
+  }
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+  bool any_state_ = false;
+};
+
 SummaryRow row_of(const RunSet& set, const Configuration& configuration, const Metric& metric) {
   SummaryRow row;
   row.label = configuration.label;
   row.runs = static_cast<int>(configuration.runs.size());
   double seconds = 0;
+  Digest bits;
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
     if (run.missing) row.missing.push_back(run.name);
@@ -83,6 +107,7 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
       row.final_values.push_back(final_value(run, metric));
       row.final_losses.push_back(final_loss(run, metric));
       row.seeds.push_back(run.seed);
+      bits.add(run, row.final_values.back());
     }
     for (const StepRow& step : run.folder.steps) {
       row.skipped += step.skipped ? 1 : 0;
@@ -94,193 +119,176 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
       *row.casts += *casts;
     }
   }
+  row.bits = bits.value();
   if (row.steps > 0) row.seconds_per_step = seconds / static_cast<double>(row.steps);
   if (const Run& first = set.runs[configuration.runs.front()]; !first.folder.steps.empty())
     row.last_scale = first.folder.steps.back().loss_scale;
   return row;
 }
 
-/// Runs of one seed share their weights and their batches.
-std::optional<analysis::PairedInterval> paired(const SummaryRow& reference, const SummaryRow& row) {
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < row.seeds.size(); ++i) {
-    const auto same = std::find(reference.seeds.begin(), reference.seeds.end(), row.seeds[i]);
-    if (same == reference.seeds.end()) continue;
-    const auto position = static_cast<std::size_t>(same - reference.seeds.begin());
-    differences.push_back(row.final_values[i] - reference.final_values[position]);
-  }
-  return analysis::paired_interval(differences);
-}
-
-double percent_worse(const SummaryRow& row) { return row.against_reference->difference_percent; }
-
-std::string difference_words(const Metric& metric, const SummaryRow& row) {
-  const std::string text = difference_text(metric, *row.against_reference);
-  if (text.starts_with("0")) return "the same to two digits";
-  return text.substr(1) + (percent_worse(row) > 0 ? " worse" : " better");
-}
-
-std::string underflow_words(const SummaryRow& row) {
-  if (!row.casts) return "";
-  return fmt::format("its casts made {:.3g} % of the non-zero gradients zero in the steps that were recorded",
-                     100 * row.casts->underflow_rate());
-}
-
-/// More names than these make no sentence.
-constexpr std::size_t most_named = 6;
-
-std::string join(std::vector<std::string> items) {
-  if (items.size() > most_named) {
-    const std::size_t others = items.size() - most_named + 1;
-    items.resize(most_named - 1);
-    items.push_back(fmt::format("{} others", others));
-  }
-  std::string text;
-  for (std::size_t i = 0; i < items.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
-  return text;
-}
-
-/// One sentence a policy; of many the two that skipped the least and the most.
-std::string skip_words(const WorkloadSummary& summary, const Workload& workload) {
-  std::vector<const SummaryRow*> adaptive;
-  for (std::size_t i = 0; i < summary.rows.size(); ++i)
-    if (workload.configurations[i].id.scaling == Scaling::adaptive && summary.rows[i].steps > 0)
-      adaptive.push_back(&summary.rows[i]);
-  std::string words;
-  const bool many = adaptive.size() > most_named;
-  if (many) {
-    const auto share = [](const SummaryRow* row) {
-      return static_cast<double>(row->skipped) / static_cast<double>(row->steps);
-    };
-    const auto [least, most] =
-        std::minmax_element(adaptive.begin(), adaptive.end(),
-                            [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
-    words = fmt::format("Of {} adaptive policies {} skipped the fewest steps, {} the most. ", adaptive.size(),
-                        (*least)->label, (*most)->label);
-    adaptive = {*least, *most};
-  }
-  for (const SummaryRow* row : adaptive)
-    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped,
-                         row->steps, scale_text(row->last_scale));
-  return words;
-}
-
-std::string plain_words(const WorkloadSummary& summary, const Workload& workload) {
-  const auto reference = std::find_if(summary.rows.begin(), summary.rows.end(),
-                                      [](const SummaryRow& row) { return row.is_reference; });
-  if (reference == summary.rows.end() || reference->final_values.empty())
-    return "There is no finished FP32 run to judge the others by.";
-  const analysis::Quality base = analysis::quality_of(reference->final_values);
-  const std::string& metric = summary.metric.name;
-  std::string words = fmt::format("In FP32 the {} ends at {}", metric, value_text(summary.metric, base.mean));
-  words += base.seeds > 1 ? fmt::format(" (mean of {} seeds). ", base.seeds) : " (one seed). ";
-
-  std::vector<std::string> close, behind, open;
-  const SummaryRow* best_scaled = nullptr;
-  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
-    const SummaryRow& row = summary.rows[i];
-    if (!row.against_reference || row.final_values.empty()) continue;
-    const bool unscaled = workload.configurations[i].id.scaling == Scaling::none;
-    const Verdict verdict = row.against_reference->verdict;
-    if (unscaled) {
-      const std::string why = underflow_words(row);
-      if (verdict == Verdict::diverged)
-        words += fmt::format("{} diverges", row.label);
-      else
-        words += fmt::format("{} ends at {}, {}", row.label,
-                             value_text(summary.metric, row.against_reference->candidate.mean),
-                             difference_words(summary.metric, row));
-      if (verdict == Verdict::behind) words += ": more than three times the spread over seeds";
-      if (verdict == Verdict::ahead) words += ", better by more than three times the spread over seeds";
-      if (verdict == Verdict::within_spread)
-        words += ", which the spread over seeds does not tell apart from FP32";
-      if (verdict == Verdict::undecided) words += "; with fewer than two seeds this is no verdict";
-      words += why.empty() ? ". " : "; " + why + ". ";
-      continue;
+/// The margin that the workload's runs were made with.
+void set_margin(const RunSet& set, const Workload& workload, WorkloadSummary& summary) {
+  const bool accuracy = summary.metric.quantity == Quantity::accuracy;
+  const std::string_view key = accuracy ? "report.margin.accuracy" : "report.margin.loss";
+  std::set<double> margins;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t index : configuration.runs) {
+      const Run& run = set.runs[index];
+      const double margin = number_or(run.config, key, accuracy ? 0.5 : 1.0);
+      if (!(margin > 0))
+        throw std::runtime_error(fmt::format("{}: {} = {} in its configuration: must be above 0", run.name, key, margin));
+      margins.insert(margin);
     }
-    if (verdict == Verdict::diverged || verdict == Verdict::behind)
-      behind.push_back(row.label);
-    else if (verdict == Verdict::undecided && std::abs(percent_worse(row)) > 1)
-      open.push_back(row.label);
-    else
-      close.push_back(row.label);
-    if (std::isfinite(percent_worse(row)) && row.against_reference->candidate.non_finite == 0 &&
-        (best_scaled == nullptr || std::abs(percent_worse(row)) < std::abs(percent_worse(*best_scaled))))
-      best_scaled = &row;
+  if (margins.empty()) return;
+  summary.metric.margin = *margins.begin();
+  if (margins.size() > 1)
+    summary.notes.push_back(fmt::format("{}: its runs disagree about {} ({}); the smallest, {} {}, judges",
+                                        summary.name, key, fmt::join(margins, ", "), summary.metric.margin,
+                                        summary.metric.unit()));
+}
+
+/// Pairs that are judged together, and where their judgements go.
+class Family {
+ public:
+  void add(PairedSample sample, std::optional<Judgement>& place) {
+    samples_.push_back(std::move(sample));
+    places_.push_back(&place);
   }
-  if (!close.empty())
-    words += fmt::format("With loss scaling, {} {} level with FP32. ", join(close),
-                         close.size() == 1 ? "is" : "are");
-  if (best_scaled != nullptr)
-    words += fmt::format(
-        "Nearest to FP32 is {}: {}{}. ", best_scaled->label, difference_words(summary.metric, *best_scaled),
-        best_scaled->casts
-            ? fmt::format(", {:.2g} % rounding to zero", 100 * best_scaled->casts->underflow_rate())
-            : "");
-  if (!behind.empty()) words += fmt::format("Scaled, but behind FP32 or diverged: {}. ", join(behind));
-  if (!open.empty()) words += fmt::format("Without a verdict for lack of seeds: {}. ", join(open));
-  words += skip_words(summary, workload);
-  while (!words.empty() && words.back() == ' ') words.pop_back();
-  return words;
+  void judge() const {
+    const std::vector<Judgement> judgements = analysis::judge(samples_);
+    for (std::size_t i = 0; i < judgements.size(); ++i) *places_[i] = judgements[i];
+  }
+
+ private:
+  std::vector<PairedSample> samples_;
+  std::vector<std::optional<Judgement>*> places_;
+};
+
+SummaryRow* find(WorkloadSummary& summary, bool SummaryRow::*is_it) {
+  const auto found = std::find_if(summary.rows.begin(), summary.rows.end(),
+                                  [is_it](const SummaryRow& row) { return row.*is_it; });
+  return found == summary.rows.end() || found->final_values.empty() ? nullptr : &*found;
+}
+
+PairedSample add_pairs(WorkloadSummary& summary, SummaryRow& row, const SummaryRow& reference,
+                       std::optional<Judgement>& place, Family& family) {
+  PairedSample sample = pairs_of(summary.metric, row, reference);
+  family.add(sample, place);
+  return sample;
+}
+
+/// Seeds in which what the others are judged against diverged itself.
+void note_diverged(WorkloadSummary& summary, const SummaryRow& reference) {
+  std::vector<std::uint64_t> seeds;
+  for (std::size_t i = 0; i < reference.seeds.size(); ++i)
+    if (!std::isfinite(reference.final_values[i])) seeds.push_back(reference.seeds[i]);
+  if (!seeds.empty())
+    summary.notes.push_back(fmt::format("{}: {} diverged in seed {}: no pair is judged against it there",
+                                        summary.name, reference.label, fmt::join(seeds, ", ")));
+}
+
+/// Losses that are not above 0 have no ratio.
+void note_without_ratio(WorkloadSummary& summary) {
+  if (summary.metric.quantity == Quantity::accuracy) return;
+  for (const SummaryRow& row : summary.rows)
+    for (std::size_t i = 0; i < row.seeds.size(); ++i)
+      if (std::isfinite(row.final_values[i]) && !(row.final_values[i] > 0))
+        summary.notes.push_back(fmt::format("{}: {} of {}, seed {}, is {:g}, and only losses above 0 have a difference in "
+                                            "percent: the pair is dropped",
+                                            summary.name, summary.metric.name, row.label, row.seeds[i],
+                                            row.final_values[i]));
+}
+
+std::optional<Leader> leader_of(const WorkloadSummary& summary, const Workload& workload) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
+    const analysis::Quality quality = analysis::quality_of(summary.rows[i].final_values);
+    if (workload.configurations[i].id.precision != Precision::fp32 && quality.seeds > 0 && quality.non_finite == 0)
+      order.push_back(i);
+  }
+  if (order.size() < 2) return {};
+  const double sign = summary.metric.higher_is_better() ? -1 : 1;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return sign * analysis::quality_of(summary.rows[a].final_values).mean <
+           sign * analysis::quality_of(summary.rows[b].final_values).mean;
+  });
+  return Leader{.row = order[0], .next = order[1], .against_next = {}};
 }
 
 }  // namespace
 
-std::string underflow_text(const SummaryRow& row) {
-  return row.casts ? fmt::format("{:.3g} %", 100 * row.casts->underflow_rate()) : "";
+double Metric::difference(double variant, double reference) const {
+  return higher_is_better() ? analysis::accuracy_difference(variant, reference)
+                            : analysis::loss_difference(variant, reference);
 }
 
-std::string value_text(const Metric& metric, double value) {
-  if (!std::isfinite(value)) return "diverged";
-  return metric.better == Better::higher ? fmt::format("{:.2f} %", 100 * value)
-                                         : fmt::format("{:.5g}", value);
+std::optional<bool> SummaryRow::worse_than_noise() const {
+  if (!against_reference || !against_twin) return {};
+  return against_reference->word == analysis::Word::worse && against_twin->word == analysis::Word::worse;
 }
 
-std::string difference_text(const Metric& metric, const analysis::Comparison& comparison) {
-  const bool accuracy = metric.better == Better::higher;
-  const double difference = accuracy ? 100 * (comparison.candidate.mean - comparison.reference.mean)
-                                     : comparison.difference_percent;
-  if (!std::isfinite(difference)) return "-";
-  const std::string text = fmt::format("{:+.2f}", difference);
-  const bool none = text.find_first_of("123456789") == std::string::npos;
-  return (none ? "0.00" : text) + (accuracy ? " pp" : " %");
-}
-
-std::string paired_text(const Metric& metric, const SummaryRow& row) {
-  if (!row.paired || !row.against_reference) return "-";
-  const bool accuracy = metric.better == Better::higher;
-  const double unit = accuracy ? 100 : 100 / std::abs(row.against_reference->reference.mean);
-  const double low = unit * row.paired->lower, high = unit * row.paired->upper;
-  if (!std::isfinite(low) || !std::isfinite(high)) return "-";
-  return fmt::format("[{:+.2f}, {:+.2f}] {}", low, high, accuracy ? "pp" : "%");
-}
-
-std::string spread_text(const Metric& metric, const analysis::Comparison& comparison) {
-  if (!std::isfinite(comparison.spread)) return "-";
-  return metric.better == Better::higher ? fmt::format("{:.2f} pp", 100 * comparison.spread)
-                                         : fmt::format("{:.2g}", comparison.spread);
-}
-
-WorkloadSummary summarise(const RunSet& set, const Workload& workload) {
-  WorkloadSummary summary;
-  summary.name = workload.name;
-  summary.metric = metric_of(set, workload);
-  for (const Configuration& configuration : workload.configurations)
-    summary.rows.push_back(row_of(set, configuration, summary.metric));
-  if (const Configuration* reference = workload.reference()) {
-    SummaryRow& base = summary.rows[static_cast<std::size_t>(reference - workload.configurations.data())];
-    base.is_reference = true;
-    if (!base.final_values.empty())
-      for (SummaryRow& row : summary.rows)
-        if (!row.is_reference && !row.final_values.empty()) {
-          row.against_reference =
-              analysis::compare(base.final_values, row.final_values, summary.metric.better);
-          row.paired = paired(base, row);
-        }
+PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference) {
+  PairedSample sample{.margin = metric.margin, .bits = variant.bits};
+  std::set<std::uint64_t> taken;
+  for (std::size_t i = 0; i < variant.seeds.size(); ++i) {
+    const auto same = std::find(reference.seeds.begin(), reference.seeds.end(), variant.seeds[i]);
+    if (same == reference.seeds.end() || !taken.insert(variant.seeds[i]).second) continue;
+    const double base = reference.final_values[static_cast<std::size_t>(same - reference.seeds.begin())];
+    const double value = variant.final_values[i], difference = metric.difference(value, base);
+    if (std::isfinite(base) && !std::isfinite(value))
+      ++sample.diverged;
+    else if (!std::isfinite(difference))
+      ++sample.dropped;
+    else
+      sample.differences.push_back(difference);
   }
-  summary.words = plain_words(summary, workload);
-  return summary;
+  return sample;
+}
+
+std::vector<WorkloadSummary> summarise(const RunSet& set) {
+  std::vector<WorkloadSummary> all;
+  all.reserve(set.workloads.size());  // the families point into it
+  Family against_reference, against_twin;
+  std::vector<PairedSample> leaders;
+  for (const Workload& workload : set.workloads) {
+    WorkloadSummary& summary = all.emplace_back();
+    summary.name = workload.name;
+    summary.metric = metric_of(set, workload);
+    for (const Configuration& configuration : workload.configurations) {
+      summary.rows.push_back(row_of(set, configuration, summary.metric));
+      summary.rows.back().is_reference = &configuration == workload.reference();
+      summary.rows.back().is_twin = &configuration == workload.twin();
+    }
+    set_margin(set, workload, summary);
+    const SummaryRow* reference = find(summary, &SummaryRow::is_reference);
+    const SummaryRow* twin = find(summary, &SummaryRow::is_twin);
+    for (SummaryRow& row : summary.rows) {
+      if (row.is_reference || row.final_values.empty()) continue;
+      if (reference != nullptr) {
+        const PairedSample pairs = add_pairs(summary, row, *reference, row.against_reference, against_reference);
+        if (row.is_twin && pairs.diverged == 0) summary.twin_band = analysis::single_run_band(pairs.differences);
+      }
+      if (twin != nullptr && !row.is_twin) add_pairs(summary, row, *twin, row.against_twin, against_twin);
+    }
+    for (const SummaryRow* base : {reference, twin})
+      if (base != nullptr) note_diverged(summary, *base);
+    note_without_ratio(summary);
+    summary.leader = leader_of(summary, workload);
+    if (summary.leader) {
+      const SummaryRow &first = summary.rows[summary.leader->row], &next = summary.rows[summary.leader->next];
+      leaders.push_back(pairs_of(summary.metric, first, next));
+      leaders.back().bits = 0;
+    }
+  }
+  against_reference.judge();
+  against_twin.judge();
+  const std::vector<Judgement> ahead = analysis::judge(leaders);
+  auto next = ahead.begin();
+  for (std::size_t w = 0; w < all.size(); ++w) {
+    if (all[w].leader) all[w].leader->against_next = *next++;
+    all[w].words = plain_words(all[w], set.workloads[w]);
+  }
+  return all;
 }
 
 }  // namespace fp16lab::reports

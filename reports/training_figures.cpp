@@ -159,7 +159,7 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
 std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
   const std::string stem = "quality-" + slug(input.workload.name);
   const Metric& metric = input.summary.metric;
-  const double factor = metric.better == analysis::Better::higher ? 100 : 1;  // accuracies in percent
+  const double factor = metric.higher_is_better() ? 100 : 1;  // accuracies in percent
   const std::vector<LineStyle> styles = styles_of(input.workload);
   std::string data = "# position\tvalue of one seed (block 0), mean (block 1)\tcolour\n", means, tics;
   std::vector<std::pair<int, std::string>> diverged_at;

@@ -42,6 +42,7 @@ void perturb_parameters(Backend& backend, Module& model, std::uint64_t ulps, std
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = moved_by_ulps(values[i], static_cast<std::uint32_t>(ulps), (stream.word(i) >> 31) != 0);
     backend.upload(std::as_bytes(std::span(values)), parameter->value);
+    ++parameter->version;
   }
 }
 

@@ -6,18 +6,23 @@
 
 namespace fp16lab::experiments::allreduce {
 
-void print_rows(const std::vector<Row>& rows) {
+std::string table_of(const std::vector<Row>& rows) {
+  std::string text;
   int ranks = 0;
   for (const Row& row : rows) {
     if (row.ranks != ranks) {
       ranks = row.ranks;
-      fmt::print("\n{} ranks{:<37}{:>14} {:>14} {:>12} {:>12} {:>9} {:>9}\n", ranks, "", "bytes/rank",
-                 "most bytes", "error", "bound", "lost", "Inf born");
+      text += fmt::format("\n{} ranks{:<37}{:>14} {:>14} {:>12} {:>12} {:>9} {:>9}\n", ranks, "",
+                          "bytes/rank", "most bytes", "error", "bound", "lost", "Inf born");
     }
-    fmt::print("  {:<42} {:>14} {:>14} {:>12.3e} {:>12.3e} {:>9} {:>9}\n", describe(row.variant),
-               row.sent_total / static_cast<std::uint64_t>(row.ranks), row.sent_largest, row.error(),
-               row.relative(row.bound_squares), row.lost, row.born);
+    text += fmt::format("  {:<42} {:>14} {:>14} {:>12.3e} {:>12.3e} {:>9} {:>9}\n", describe(row.variant),
+                        row.sent_total / static_cast<std::uint64_t>(row.ranks), row.sent_largest, row.error(),
+                        row.relative(row.bound_squares), row.lost, row.born);
   }
+  return text +
+         "  error, bound: L2 relative to the mean in FP64, where finite; lost: zero although the mean is "
+         "not;\n"
+         "  Inf born: not finite although every rank was\n";
 }
 
 std::string csv_of(const std::vector<Row>& rows) {
@@ -38,8 +43,8 @@ std::string csv_of(const std::vector<Row>& rows) {
   return text;
 }
 
-void print_agreement(const std::vector<Agreement>& all, float factor) {
-  fmt::print(
+std::string table_of(const std::vector<Agreement>& all, float factor) {
+  std::string text = fmt::format(
       "\nfound_inf after an overflow on rank 1 only (its inputs times {}); {} ranks, dynamic scale\n"
       "  {:<12} {:>7} {:>24} {:>23} {:>16}\n",
       factor, all.front().outcomes.size(), "checked", "skip", "next S", "non-finite weights",
@@ -53,11 +58,12 @@ void print_agreement(const std::vector<Agreement>& all, float factor) {
       least = std::min(least, outcome.scale);
       most = std::max(most, outcome.scale);
     }
-    fmt::print("  {:<12} {:>7} {:>24} {:>23} {:>16}\n", name_of(agreement.check),
-               fmt::format("{}/{}", skipped, agreement.outcomes.size()),
-               least == most ? fmt::format("{}", least) : fmt::format("{} or {}", least, most), nonfinite,
-               distinct_states(agreement.outcomes));
+    text += fmt::format("  {:<12} {:>7} {:>24} {:>23} {:>16}\n", name_of(agreement.check),
+                        fmt::format("{}/{}", skipped, agreement.outcomes.size()),
+                        least == most ? fmt::format("{}", least) : fmt::format("{} or {}", least, most),
+                        nonfinite, distinct_states(agreement.outcomes));
   }
+  return text;
 }
 
 std::string csv_of(const std::vector<Agreement>& all) {

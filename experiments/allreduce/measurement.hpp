@@ -29,9 +29,9 @@ struct Agreement {
   std::vector<RankOutcome> outcomes;
 };
 
-void print_rows(const std::vector<Row>& rows);
+std::string table_of(const std::vector<Row>& rows);
 /// `factor`: by which the inputs of rank 1 were multiplied.
-void print_agreement(const std::vector<Agreement>& all, float factor);
+std::string table_of(const std::vector<Agreement>& all, float factor);
 std::string csv_of(const std::vector<Row>& rows);
 std::string csv_of(const std::vector<Agreement>& all);
 

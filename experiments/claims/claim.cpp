@@ -21,24 +21,25 @@ int significant_digits(const std::string& text) {
 
 }  // namespace
 
-std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::holds:
-      return "true";
-    case Verdict::fails:
-      return "false";
-    case Verdict::imprecise:
-      return "imprecise";
-  }
-  return "";
+analysis::Claim claim_of(const Said& said) {
+  analysis::Claim claim{.claim = said.words,
+                        .criterion = said.claimed,
+                        .measured = (said.computed.imprecise ? "imprecise: " : "") + said.exact,
+                        .verdict = said.computed.verdict,
+                        .topic = said.topic,
+                        .notes = {"[" + said.source + "]"},
+                        .recorded = said.recorded};
+  if (!said.remark.empty()) claim.notes.push_back(said.remark);
+  claim.notes.push_back("$ " + said.command);
+  return claim;
 }
 
-Verdict judge_number(const std::string& claimed, double exact) {
+Judgement judge_number(const std::string& claimed, double exact) {
   const double value = parse_number(claimed).value.to_double();
   const int digits = std::max(1, significant_digits(claimed));
-  if (fmt::format("{:.{}e}", exact, digits - 1) == fmt::format("{:.{}e}", value, digits - 1))
-    return Verdict::holds;
-  return std::fabs(value - exact) <= 0.1 * std::fabs(exact) ? Verdict::imprecise : Verdict::fails;
+  return judge_statement(
+      fmt::format("{:.{}e}", exact, digits - 1) == fmt::format("{:.{}e}", value, digits - 1),
+      std::fabs(value - exact) <= 0.1 * std::fabs(exact));
 }
 
 }  // namespace fp16lab::experiments::claims

@@ -82,7 +82,7 @@ const char* const mindspore = "MindSpore r1.7 mixed-precision tutorial";
 const char* const guide = "Paddle AMP guide";
 const char* const paper = "Micikevicius et al., ICLR 2018";
 
-void limits(std::vector<Claim>& all) {
+void limits(std::vector<Said>& all) {
   const char* const topic = "The range of FP16";
   const Float16 largest = Float16::from_bits(Binary16::infinity - 1);
   const Float16 smallest_normal = Float16::from_bits(1u << Binary16::fraction_bits),
@@ -99,9 +99,9 @@ void limits(std::vector<Claim>& all) {
                  "fp16lab inspect 2^-14 --format FP16", "2^-14; -65504 is the most negative number"});
   all.push_back(
       {topic, mindspore, "positive FP16 numbers reach from 6.10e-5 to 65504", "6.10e-5", text_of(smallest),
-       Verdict::imprecise,
-       judge_readings(judge_number("6.10e-5", value_of(smallest)) == Verdict::holds,
-                      judge_number("6.10e-5", value_of(smallest_normal)) == Verdict::holds),
+       Verdict::fails,
+       judge_statement(judge_number("6.10e-5", value_of(smallest)).verdict == Verdict::holds,
+                       judge_number("6.10e-5", value_of(smallest_normal)).verdict == Verdict::holds),
        "fp16lab inspect 2^-24 2^-14 --format FP16",
        "6.10e-5 = 2^-14 is the smallest normal number; 1023 subnormal ones lie below it, down to 2^-24"});
   all.push_back({topic, "NVIDIA guide", "the smallest positive number is 2^-24 = 5.96e-8", "5.96e-8",
@@ -113,13 +113,13 @@ void limits(std::vector<Claim>& all) {
   const int precision = precision_of_binade(-20);
   all.push_back({topic, "NVIDIA guide",
                  "a subnormal number with exponent k has 25 - k significant bits (k = -20: 45)", "45",
-                 fmt::format("{}", precision), Verdict::imprecise,
-                 judge_readings(precision == 25 - -20, precision == 25 - 20),
+                 fmt::format("{}", precision), Verdict::fails,
+                 judge_statement(precision == 25 - -20, precision == 25 - 20),
                  "fp16lab inspect 2^-20 0x1.08p-20 0x1.1p-20 --format FP16",
                  "25 + k with k = -20; 25 - k is meant for the magnitude of k"});
 }
 
-void wide_limits(std::vector<Claim>& all) {
+void wide_limits(std::vector<Said>& all) {
   const char* const topic = "The range of FP32, BF16's as well";
   const float smallest = float_from_bits(1), largest = float_from_bits(Binary32::infinity - 1);
   all.push_back({topic, mindspore, "the smallest positive FP32 number is 1.4e-45", "1.4e-45",
@@ -142,40 +142,40 @@ void wide_limits(std::vector<Claim>& all) {
        "it has fewer digits, but FP32's exponents"});
 }
 
-void rounding(std::vector<Claim>& all) {
+void rounding(std::vector<Said>& all) {
   const char* const topic = "Rounding to FP16";
   const float lost = largest_lost(Rounding::nearest_even), cut = largest_lost(Rounding::toward_zero);
   const float two_24 = 0x1p-24f;
   all.push_back(
-      {topic, paper, "magnitudes below 2^-24 become zero", "2^-24", text_of(lost), Verdict::imprecise,
-       judge_readings(lost == predecessor(two_24), cut == predecessor(two_24)),
+      {topic, paper, "magnitudes below 2^-24 become zero", "2^-24", text_of(lost), Verdict::fails,
+       judge_statement(lost == predecessor(two_24), cut == predecessor(two_24)),
        "fp16lab inspect 2^-24 2^-25 0x1.000002p-25 --format FP16",
        "the largest magnitude that nearest-even loses is 2^-25; 2^-24 is right where digits are cut off"});
   const float lost_scaled = largest_lost(Rounding::nearest_even, 8);
   all.push_back({topic, paper, "a scale of 8 saves gradients from 2^-27 on", "2^-27", text_of(lost_scaled),
-                 Verdict::imprecise,
-                 judge_readings(lost_scaled == predecessor(0x1p-27f),
-                                largest_lost(Rounding::toward_zero, 8) == predecessor(0x1p-27f)),
+                 Verdict::fails,
+                 judge_statement(lost_scaled == predecessor(0x1p-27f),
+                                 largest_lost(Rounding::toward_zero, 8) == predecessor(0x1p-27f)),
                  "fp16lab inspect 2^-25 0x1.000002p-25 --format FP16",
                  "it saves everything above 2^-28: 8 x 2^-28 = 2^-25 is the tie that is lost"});
   const float infinite = first_single([](float x) { return narrow<Binary16>(x).is_infinite(); });
   all.push_back({topic, "usual wording", "values above 65504 overflow", "65504", text_of(infinite),
-                 Verdict::imprecise,
-                 judge_readings(infinite == float_from_bits(bits_of(65504.0f) + 1),
-                                narrow<Binary16>(65504.0f).is_infinite() == false && infinite > 65504.0f),
+                 Verdict::fails,
+                 judge_statement(infinite == float_from_bits(bits_of(65504.0f) + 1),
+                                 narrow<Binary16>(65504.0f).is_infinite() == false && infinite > 65504.0f),
                  "fp16lab inspect 65504.01 65519.99 65520 --format FP16",
                  "values up to 65519.99... round to 65504; 65520 is the first that becomes infinite"});
   const Float16 example = half("0.00006666666");
   all.push_back({topic, mindspore, "0.00006666666 becomes 0.000067", "0.000067", text_of(example),
-                 Verdict::imprecise,
-                 judge_readings(example.bits() == half("0.000067").bits(),
-                                judge_number("0.000067", value_of(example)) == Verdict::holds),
+                 Verdict::fails,
+                 judge_statement(example.bits() == half("0.000067").bits(),
+                                 judge_number("0.000067", value_of(example)).verdict == Verdict::holds),
                  "fp16lab inspect 0.00006666666 0.000067 --format FP16",
                  fmt::format("two digits are right, but the number stored is {} codes away from 0.000067",
                              half("0.000067").bits() - example.bits())});
 }
 
-void updates(std::vector<Claim>& all) {
+void updates(std::vector<Said>& all) {
   const char* const topic = "Updates lost in an FP16 weight";
   const LostUpdates found = lost_updates();
   all.push_back({topic, paper, "an update can be lost where the weight is at least 2048 times as large",
@@ -192,8 +192,8 @@ void updates(std::vector<Claim>& all) {
 
 }  // namespace
 
-std::vector<Claim> format_claims() {
-  std::vector<Claim> all;
+std::vector<Said> format_claims() {
+  std::vector<Said> all;
   limits(all);
   wide_limits(all);
   rounding(all);

@@ -74,7 +74,7 @@ class System {
 
 std::string percent(double fraction) { return fmt::format("{:+.2f} %", 100 * fraction); }
 
-void of_linear9(int threads, std::vector<Claim>& all) {
+void of_linear9(int threads, std::vector<Said>& all) {
   const char* const source = "Paddle AMP tutorial, nine Linear 8192";
   const System system("paddle_linear9", threads);
   const auto o1 = system.compare({"amp.level=O1", "amp.white=elementwise_add"});
@@ -86,8 +86,8 @@ void of_linear9(int threads, std::vector<Claim>& all) {
   all.push_back(
       {"Levels", source, "O2 ends higher than FP32: 0.6743 against 0.6486028", "+3.96 %",
        fmt::format("{} without master weights, {} with them", percent(bare.apart), percent(masters.apart)),
-       Verdict::imprecise,
-       judge_readings(masters.apart > 0.01, bare.apart > 0.01 && std::fabs(masters.apart) < same_loss),
+       Verdict::fails,
+       judge_statement(masters.apart > 0.01, bare.apart > 0.01 && std::fabs(masters.apart) < same_loss),
        bare.command,
        fmt::format(
            "not O2 does that, but updates that FP16 weights lose: {:.1f} % of them never changed. That "
@@ -104,14 +104,14 @@ void of_linear9(int threads, std::vector<Claim>& all) {
       {"Levels", source, "an accumulation of 10 ends at 0.6602017", "+1.79 %",
        fmt::format("{} after its second and last update, {} before it", percent(accumulated.apart),
                    percent(once.apart)),
-       Verdict::imprecise,
-       judge_readings(accumulated.apart > 0.01,
-                      once.apart > 0.01 && std::fabs(accumulated.apart) < same_loss),
+       Verdict::fails,
+       judge_statement(accumulated.apart > 0.01,
+                       once.apart > 0.01 && std::fabs(accumulated.apart) < same_loss),
        once.command,
        "a loss from before the last update: sums of ten gradients move the weights as far as ten steps"});
 }
 
-void of_mlp3(int threads, std::vector<Claim>& all) {
+void of_mlp3(int threads, std::vector<Said>& all) {
   const char* const source = "Paddle AMP tutorial, three Linear 4096";
   const System system("paddle_mlp3", threads);
   const auto o1 = system.compare({"amp.level=O1"});
@@ -127,8 +127,8 @@ void of_mlp3(int threads, std::vector<Claim>& all) {
       {"Levels", source, "O2 ends at 1.25423336", "+0.73 %",
        fmt::format("{} without master weights, {} with them, {} if no weight moved", percent(bare.apart),
                    percent(masters.apart), percent(system.unmoved())),
-       Verdict::imprecise,
-       judge_readings(bare.apart >= 0.0073, bare.apart > same_loss && std::fabs(masters.apart) < same_loss),
+       Verdict::fails,
+       judge_statement(bare.apart >= 0.0073, bare.apart > same_loss && std::fabs(masters.apart) < same_loss),
        bare.command,
        fmt::format(
            "shown: without master weights {:.1f} % of the weights never change, and the loss stays that of a "
@@ -142,7 +142,7 @@ void of_mlp3(int threads, std::vector<Claim>& all) {
 }
 
 /// MindSpore's LeNet-5, as it stands in its configuration.
-void of_random_images(int threads, std::vector<Claim>& all) {
+void of_random_images(int threads, std::vector<Said>& all) {
   const char* const system = "mindspore_random_images";
   const TutorialRun run = run_tutorial(system, "exp_claims", configured(system, {}), threads);
   const auto farthest = [](std::span<const double> losses) {
@@ -155,9 +155,9 @@ void of_random_images(int threads, std::vector<Claim>& all) {
       {"Losses", "MindSpore r1.7 mixed-precision tutorial",
        "LeNet-5's loss falls from 2.3019 to 2.2683 in ten epochs under a fixed scale of 1024", "2.2683",
        fmt::format("{:.7f} over all images, where one answer for all of them gives {:.7f}", loss, entropy),
-       Verdict::imprecise,
-       judge_readings(loss < entropy,
-                      farthest(run.epoch_losses) <= as_scattered * farthest(mindspore_losses)),
+       Verdict::fails,
+       judge_statement(loss < entropy,
+                       farthest(run.epoch_losses) <= as_scattered * farthest(mindspore_losses)),
        fmt::format("fp16lab train -c experiments/configs/{}.toml", system),
        "O0 on 1024 random images with random labels: each number is the loss of one batch of 32, which "
        "scatters "
@@ -166,8 +166,8 @@ void of_random_images(int threads, std::vector<Claim>& all) {
 
 }  // namespace
 
-std::vector<Claim> level_claims(int threads) {
-  std::vector<Claim> all;
+std::vector<Said> level_claims(int threads) {
+  std::vector<Said> all;
   of_random_images(threads, all);
   of_linear9(threads, all);
   of_mlp3(threads, all);

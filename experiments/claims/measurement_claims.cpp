@@ -23,12 +23,12 @@ struct Speedup {
   Verdict recorded;
 };
 
-void ratios(std::vector<Claim>& all) {
+void ratios(std::vector<Said>& all) {
   const char* const mlp = "experiments/configs/paddle_mlp3.toml";
   const char* const linear = "experiments/configs/paddle_linear9.toml";
   for (const Speedup& row :
-       {Speedup{three, "O1", "2.1", "2.926", "1.294", mlp, Verdict::imprecise},
-        Speedup{three, "O2", "3.0", "2.926", "0.890", mlp, Verdict::imprecise},
+       {Speedup{three, "O1", "2.1", "2.926", "1.294", mlp, Verdict::fails},
+        Speedup{three, "O2", "3.0", "2.926", "0.890", mlp, Verdict::fails},
         Speedup{nine, "O1", "4.5", "0.529", "0.118", linear, Verdict::holds},
         Speedup{nine, "O2", "5.2", "0.529", "0.102", linear, Verdict::holds},
         Speedup{nine, "O1, static graph,", "4.5", "0.531", "0.117", linear, Verdict::holds},
@@ -56,7 +56,7 @@ constexpr Peaks v100_sxm2{"V100 SXM2", 15.7e12, 125e12};
 constexpr Peaks v100s{"GPU of capability 7.0", 16.4e12, 130e12};
 constexpr Peaks a100{"A100", 19.5e12, 312e12};
 
-void eight_times(std::vector<Claim>& all) {
+void eight_times(std::vector<Said>& all) {
   const double volta = v100_sxm2.low / v100_sxm2.wide, ampere = a100.low / a100.wide;
   const char* const here = "exp_claims";
   all.push_back({"Times", "Paddle AMP guide", "FP16 products are up to 8 times as fast as FP32 on a V100",
@@ -64,14 +64,14 @@ void eight_times(std::vector<Claim>& all) {
                  "the ratio of the data sheet's peaks, 125 and 15.7 TFLOPS"});
   all.push_back({"Times", "Paddle AMP guide",
                  "on Volta, Turing and Ampere tensor cores give 8 times FP32's throughput", "8",
-                 fmt::format("{:.3f} on a V100, {:.3f} on an A100", volta, ampere), Verdict::imprecise,
-                 judge_readings(judge_number("8", ampere) == Verdict::holds,
-                                judge_number("8", volta) == Verdict::holds),
+                 fmt::format("{:.3f} on a V100, {:.3f} on an A100", volta, ampere), Verdict::fails,
+                 judge_statement(judge_number("8", ampere).verdict == Verdict::holds,
+                                 judge_number("8", volta).verdict == Verdict::holds),
                  here, "right of Volta; an A100's data sheet has 312 and 19.5 TFLOPS"});
 }
 
 /// Could the GPU have done the work in the time that they print?
-void peaks(std::vector<Claim>& all) {
+void peaks(std::vector<Said>& all) {
   struct Row {
     const char *words, *seconds;
     bool low;
@@ -131,7 +131,7 @@ double percent_between(int low, int high) {
   return sum;
 }
 
-void shares(std::vector<Claim>& all) {
+void shares(std::vector<Said>& all) {
   const char* const topic = "Gradients of Multibox SSD";
   const char* const guide = "NVIDIA guide";
   const char* const mindspore = "MindSpore r1.7 mixed-precision tutorial";
@@ -143,7 +143,7 @@ void shares(std::vector<Claim>& all) {
                  "the three cannot all hold"});
   const double zeros = 100 - percent_between(-60, -10);
   all.push_back(
-      {topic, mindspore, "68 % of them are zero", "68", fmt::format("{:.3g}", zeros), Verdict::imprecise,
+      {topic, mindspore, "68 % of them are zero", "68", fmt::format("{:.3g}", zeros), Verdict::fails,
        judge_number("68", zeros), here,
        "all that Figure 3 of the paper does not show as bars; the guide that it quotes says 66.8 %"});
   const double narrow_band = percent_between(-32, -30), wide_band = percent_between(-32, -20);
@@ -162,7 +162,7 @@ void shares(std::vector<Claim>& all) {
                  Verdict::holds, judge_number("0.1", lost_32k), here, "the figure's bars at or below 2^-40"});
 }
 
-void losses(std::vector<Claim>& all) {
+void losses(std::vector<Said>& all) {
   const float start = log_f32(10.0f);
   all.push_back({"Losses", "MindSpore r1.7 mixed-precision tutorial",
                  "training LeNet-5 on ten classes starts at a loss of 2.30", "2.30",
@@ -179,8 +179,8 @@ void losses(std::vector<Claim>& all) {
 
 }  // namespace
 
-std::vector<Claim> measurement_claims() {
-  std::vector<Claim> all;
+std::vector<Said> measurement_claims() {
+  std::vector<Said> all;
   ratios(all);
   eight_times(all);
   peaks(all);

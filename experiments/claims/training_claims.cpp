@@ -64,7 +64,7 @@ std::string scale_text(double scale) {
                                                             : fmt::format("{}", scale);
 }
 
-void dynamic_scales(Backend& backend, std::vector<Claim>& all) {
+void dynamic_scales(Backend& backend, std::vector<Said>& all) {
   const char* const topic = "Dynamic loss scale";
   const char* const train =
       "fp16lab train -c experiments/configs/mindspore_lenet5.toml --set train.steps=2000 "
@@ -175,7 +175,7 @@ std::size_t differing(const std::vector<float>& a, const std::vector<float>& b) 
   return count;
 }
 
-void gradients(Backend& backend, std::vector<Claim>& all) {
+void gradients(Backend& backend, std::vector<Said>& all) {
   Network network(backend);
   const std::vector<float> plain = network.gradient({});
   const std::size_t by_1024 = differing(plain, network.gradient({.scale = 1024}));
@@ -185,7 +185,7 @@ void gradients(Backend& backend, std::vector<Claim>& all) {
   all.push_back(
       {"Chain rule", "all of them", "scaling the loss and unscaling the gradients changes nothing (FP32)",
        "0", fmt::format("{} of {} elements at S = 1024, {} at S = 1000", by_1024, plain.size(), by_1000),
-       Verdict::imprecise, judge_readings(by_1024 == 0 && by_1000 == 0, by_1024 == 0 && by_1000 > 0),
+       Verdict::fails, judge_statement(by_1024 == 0 && by_1000 == 0, by_1024 == 0 && by_1000 > 0),
        fmt::format("{} --set scaler.initial_scale=1000", train),
        "bit for bit for powers of two, as long as nothing under- or overflows; else up to rounding"});
 
@@ -207,7 +207,7 @@ void gradients(Backend& backend, std::vector<Claim>& all) {
 }
 
 /// What a weight with momentum does in a step whose loss does not reach it.
-void clearing(Backend& backend, std::vector<Claim>& all) {
+void clearing(Backend& backend, std::vector<Said>& all) {
   const auto moved = [&backend](optim::ClearTo to, bool reached) {
     Tensor step = backend.make_step_state(StepState{});
     Parameter weight{"w", backend.empty({1}, DType::f32)}, other{"u", backend.empty({1}, DType::f32)};
@@ -228,21 +228,22 @@ void clearing(Backend& backend, std::vector<Claim>& all) {
   };
   using optim::ClearTo;
   const float to_none = moved(ClearTo::none, false), to_zero = moved(ClearTo::zero, false);
-  all.push_back({"Clearing gradients", "Paddle AMP guide",
-                 "clear_grad(set_to_zero=False) trains as clearing to zeros does", "alike",
-                 fmt::format("a weight that no loss reaches moves by {} after none, by {} after zeros",
-                             to_none, to_zero),
-                 Verdict::imprecise,
-                 judge_readings(to_none == to_zero, moved(ClearTo::none, true) == moved(ClearTo::zero, true)),
-                 "exp_claims",
-                 "alike where the loss reaches every weight, as in its networks; a gradient of zeros still "
-                 "lets momentum and "
-                 "weight decay act"});
+  all.push_back(
+      {"Clearing gradients", "Paddle AMP guide",
+       "clear_grad(set_to_zero=False) trains as clearing to zeros does", "alike",
+       fmt::format("a weight that no loss reaches moves by {} after none, by {} after zeros", to_none,
+                   to_zero),
+       Verdict::fails,
+       judge_statement(to_none == to_zero, moved(ClearTo::none, true) == moved(ClearTo::zero, true)),
+       "exp_claims",
+       "alike where the loss reaches every weight, as in its networks; a gradient of zeros still "
+       "lets momentum and "
+       "weight decay act"});
 }
 
 /// MindSpore's example of a Dense layer in FP16 takes one step on labels that are all zero. Norms of the gradient of the
 /// layer's output: by the formula -sum p log softmax(x), and as a fused kernel has it, softmax(x) - p.
-void zero_labels(Backend& backend, std::vector<Claim>& all) {
+void zero_labels(Backend& backend, std::vector<Said>& all) {
   nn::Linear dense(backend, "dense", {.inputs = 512, .outputs = 128, .seed = 1});
   const auto filled = [&backend](Shape shape, double value) {
     Tensor tensor = backend.empty(shape, DType::f32);
@@ -267,7 +268,7 @@ void zero_labels(Backend& backend, std::vector<Claim>& all) {
       {"Losses", mindspore, "a Dense layer, 512 to 128, takes a training step on labels of zero", "a step",
        fmt::format("gradients of norm {:g} by the formula, {:.4f} (of the output) as softmax less label",
                    formula, fused),
-       Verdict::imprecise, judge_readings(formula > 0, fused > 0),
+       Verdict::fails, judge_statement(formula > 0, fused > 0),
        "fp16lab train -c experiments/configs/mindspore_manual_dense.toml",
        "rows of zeros are no one-hot labels: the loss is 0 whatever the weights, and so is its gradient. "
        "Ours is "
@@ -282,7 +283,7 @@ struct WeightGradients final : GradientObserver {
   }
 };
 
-void autocast(Backend& backend, std::vector<Claim>& all) {
+void autocast(Backend& backend, std::vector<Said>& all) {
   Network network(backend);
   WeightGradients seen;
   network.gradient({.level = amp::Level::O1, .scale = 1024}, &seen);
@@ -304,9 +305,9 @@ void autocast(Backend& backend, std::vector<Claim>& all) {
 
 }  // namespace
 
-std::vector<Claim> training_claims() {
+std::vector<Said> training_claims() {
   const auto backend = make_machine();
-  std::vector<Claim> all;
+  std::vector<Said> all;
   dynamic_scales(*backend, all);
   gradients(*backend, all);
   zero_labels(*backend, all);

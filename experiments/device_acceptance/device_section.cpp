@@ -49,7 +49,7 @@ std::vector<std::pair<std::string, std::string>> asked_of_nvidia_smi(int ordinal
 
 }  // namespace
 
-SectionResult describe_device(const Settings& settings) {
+SectionResult describe_device(const Settings& settings, const Goals&) {
   Table table{.caption = "Machine", .columns = {"what", "value"}, .rows = {}};
   const auto add = [&](const std::string& what, const std::string& value) {
     table.rows.push_back({what, value});
@@ -68,7 +68,7 @@ SectionResult describe_device(const Settings& settings) {
   add("compiler", compiler_name() + " " + compiler_flags());
   add("processor", fmt::format("{}, {} threads used", cpu_name(), settings.threads));
   add("command", settings.command);
-  return {.tables = {std::move(table)}, .notes = {}, .goals = {}};
+  return {.tables = {std::move(table)}, .notes = {}, .claims = {}};
 }
 
 }  // namespace fp16lab::experiments::acceptance

@@ -64,11 +64,22 @@ std::string text(const Speed& speed) {
   return speed.refusals.empty() ? text(speed.tera) : text(speed.tera) + " (our own kernel)";
 }
 
+std::vector<std::int64_t> sizes_of(const Settings& settings) {
+  return settings.sized<std::vector<std::int64_t>>({1024, 2048, 4096, 8192}, {1024, 8192}, {16});
+}
+/// Where the goals stand: at the largest size.
+std::string at(const Settings& settings) { return fmt::format(" at {} cubed", sizes_of(settings).back()); }
+
 }  // namespace
 
-SectionResult time_products(const Settings& settings) {
-  const std::vector<std::int64_t> sizes =
-      settings.sized<std::vector<std::int64_t>>({1024, 2048, 4096, 8192}, {1024, 8192}, {16});
+Goals gemm_goals(const Settings& settings) {
+  return {at_least("own mma.sync GEMM against cuBLAS's best" + at(settings), 40, "%"),
+          at_least("own wgmma GEMM against cuBLAS's best" + at(settings), 60, "%"),
+          at_least("pinned cuBLASLt against cuBLAS's best" + at(settings), 95, "%")};
+}
+
+SectionResult time_products(const Settings& settings, const Goals& goals) {
+  const std::vector<std::int64_t> sizes = sizes_of(settings);
   const TimingPlan plan = settings.sized<TimingPlan>(
       {.warm_up = 3, .repetitions = 9, .least_milliseconds = 30},
       {.warm_up = 2, .repetitions = 5, .least_milliseconds = 15}, {.warm_up = 1, .repetitions = 1});
@@ -111,24 +122,19 @@ SectionResult time_products(const Settings& settings) {
     last = std::move(speeds);
   }
   result.tables.push_back(std::move(table));
-  const std::string at = fmt::format(" at {} cubed", sizes.back());
   const auto percent = [&](WayIndex way) -> std::optional<double> {
     const auto share = ratio(last[way].own(), last[best_f16].own());
     return share ? std::optional(100 * *share) : std::nullopt;
   };
-  result.goals.push_back(
-      at_least(settings, "own mma.sync GEMM against cuBLAS's best" + at, 40, percent(mma_f16), "%"));
-  result.goals.push_back({.name = "own wgmma GEMM against cuBLAS's best" + at,
-                          .target = ">= 60 %",
-                          .measured = "there is no wgmma GEMM in this version"});
-  result.goals.push_back(
-      at_least(settings, "pinned cuBLASLt against cuBLAS's best" + at, 95, percent(pinned_f16), "%"));
+  result.claims = {judged(settings, goals[0], percent(mma_f16)), goals[1].claim,
+                   judged(settings, goals[2], percent(pinned_f16))};
+  result.claims[1].measured = "there is no wgmma GEMM in this version";
   const auto eight = ratio(last[best_f16].own(), last[cublas_f32].own()),
              over_tf32 = ratio(last[best_f16].own(), last[tf32].own());
   result.notes.push_back(
       fmt::format("the tutorials claim that FP16 tensor cores are 8 x FP32: measured {} x cuBLAS's "
                   "FP32 and {} x TF32{}",
-                  text(eight), text(over_tf32), at));
+                  text(eight), text(over_tf32), at(settings)));
   return result;
 }
 

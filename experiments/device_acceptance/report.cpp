@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -24,11 +25,25 @@ Json json_of(const Table& table) {
   return {{"caption", table.caption}, {"rows", std::move(rows)}};
 }
 
-Json json_of(const Goal& goal) {
-  return {{"goal", goal.name},
-          {"target", goal.target},
-          {"measured", goal.measured},
-          {"verdict", name_of(goal.verdict)}};
+Json json_of(const std::string& question, const std::vector<Claim>& claims) {
+  return Json::parse(analysis::claims_json(question, claims))["claims"];
+}
+
+std::vector<Claim> before(const Section& section, const Settings& settings) {
+  std::vector<Claim> claims;
+  for (const Goal& goal : section.goals(settings)) claims.push_back(goal.claim);
+  return claims;
+}
+
+/// Of all sections that ran or failed, each under its section's name.
+std::vector<Claim> claims_of(const std::vector<SectionReport>& reports) {
+  std::vector<Claim> all;
+  for (const SectionReport& report : reports)
+    for (Claim claim : report.result.claims) {
+      claim.topic = report.name;
+      all.push_back(std::move(claim));
+    }
+  return all;
 }
 
 /// A bar in a cell would end it.
@@ -63,52 +78,45 @@ SectionReport run_section(const Section& section, const Settings& settings) {
                        .result = {},
                        .failure = {}};
   try {
-    report.result = section.run(settings);
+    report.result = section.run(settings, section.goals(settings));
   } catch (const std::exception& error) {
     report.failure = error.what();
+    report.result.claims = before(section, settings);
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }
 
-Outcome outcome_of(const std::vector<SectionReport>& sections) {
-  Outcome outcome;
-  for (const SectionReport& section : sections) {
-    outcome.failed_sections += section.failure.empty() ? 0 : 1;
-    for (const Goal& goal : section.result.goals)
-      ++(goal.verdict == Verdict::pass        ? outcome.passed
-         : goal.verdict == Verdict::missed    ? outcome.missed
-         : goal.verdict == Verdict::behind    ? outcome.behind
-         : goal.verdict == Verdict::rehearsed ? outcome.rehearsed
-                                              : outcome.not_measured);
+std::vector<Claim> claims_of(const Settings& settings, const std::vector<Section>& sections,
+                             const std::vector<SectionReport>& reports) {
+  std::vector<SectionReport> all = reports;
+  for (std::size_t i = reports.size(); i < sections.size(); ++i) {
+    SectionReport& report = all.emplace_back();
+    report.name = sections[i].name;
+    report.result.claims = before(sections[i], settings);
   }
-  return outcome;
+  return claims_of(all);
 }
 
-ExitCode exit_code_of(const Outcome& outcome) {
-  return outcome.missed > 0            ? ExitCode::mismatch
-         : outcome.failed_sections > 0 ? ExitCode::run_failed
-                                       : ExitCode::ok;
+std::size_t failed_sections(const std::vector<SectionReport>& reports) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(reports, [](const SectionReport& report) { return !report.failure.empty(); }));
 }
 
-std::string verdict_of(const Outcome& outcome, bool rehearsal) {
-  if (exit_code_of(outcome) != ExitCode::ok) return "FAIL";
-  if (rehearsal) return "REHEARSED";
-  const std::string pass = outcome.not_measured > 0 ? "PASS of what was measured" : "PASS";
-  return outcome.behind > 0 ? pass + ", BEHIND in speed or memory" : pass;
+ExitCode exit_code_of(const std::vector<SectionReport>& reports) {
+  return analysis::any_mismatch(claims_of(reports)) ? ExitCode::mismatch
+         : failed_sections(reports) > 0             ? ExitCode::run_failed
+                                                    : ExitCode::ok;
 }
 
-std::string counts_text(const Outcome& outcome) {
-  std::string text = fmt::format("{} goals passed, {} missed, {} behind, {} not measured", outcome.passed,
-                                 outcome.missed, outcome.behind, outcome.not_measured);
-  if (outcome.rehearsed > 0) text += fmt::format(", {} rehearsed", outcome.rehearsed);
-  return text;
+std::string outcome_text(const std::vector<SectionReport>& reports) {
+  return fmt::format("{}; {} of {} sections failed to run", analysis::claims_count(claims_of(reports)),
+                     failed_sections(reports), reports.size());
 }
 
 std::string json_of(const Settings& settings, const std::vector<SectionReport>& sections) {
-  const Outcome outcome = outcome_of(sections);
   Json json{{"format", "fp16lab-acceptance"},
-            {"version", 1},
+            {"version", 2},
             {"rehearsal", settings.rehearsal()},
             {"device", settings.side.description},
             {"tensor_core", settings.side.tensor_core},
@@ -118,12 +126,8 @@ std::string json_of(const Settings& settings, const std::vector<SectionReport>& 
             {"compiler", compiler_name()},
             {"cpu", cpu_name()},
             {"written", utc_now()},
-            {"goals_passed", outcome.passed},
-            {"goals_missed", outcome.missed},
-            {"goals_behind", outcome.behind},
-            {"goals_rehearsed", outcome.rehearsed},
-            {"goals_not_measured", outcome.not_measured},
-            {"sections_failed", outcome.failed_sections}};
+            {"outcome", outcome_text(sections)},
+            {"sections_failed", failed_sections(sections)}};
   Json all = Json::array();
   for (const SectionReport& section : sections) {
     Json one{{"name", section.name}, {"question", section.question}, {"seconds", section.seconds}};
@@ -132,8 +136,7 @@ std::string json_of(const Settings& settings, const std::vector<SectionReport>& 
     one["tables"] = Json::array();
     for (const Table& table : section.result.tables) one["tables"].push_back(json_of(table));
     one["notes"] = section.result.notes;
-    one["goals"] = Json::array();
-    for (const Goal& goal : section.result.goals) one["goals"].push_back(json_of(goal));
+    one["claims"] = json_of(section.question, section.result.claims);
     all.push_back(std::move(one));
   }
   json["sections"] = std::move(all);
@@ -141,7 +144,6 @@ std::string json_of(const Settings& settings, const std::vector<SectionReport>& 
 }
 
 std::string markdown_of(const Settings& settings, const std::vector<SectionReport>& sections) {
-  const Outcome outcome = outcome_of(sections);
   std::string text = "# Device acceptance\n\n";
   if (settings.rehearsal())
     text +=
@@ -151,14 +153,11 @@ std::string markdown_of(const Settings& settings, const std::vector<SectionRepor
   text += fmt::format("Device: {}  \nTensor cores: {}  \nVersion: {}  \nCommand: `{}`  \nWritten: {}\n\n",
                       settings.side.description, settings.side.tensor_core, git_hash(), settings.command,
                       utc_now());
-  text += fmt::format("Verdict: {}: {}; {} of {} sections failed to run.\n",
-                      verdict_of(outcome, settings.rehearsal()), counts_text(outcome),
-                      outcome.failed_sections, sections.size());
-  Table goals{.caption = "## Goals", .columns = {"goal", "target", "measured", "verdict"}, .rows = {}};
-  for (const SectionReport& section : sections)
-    for (const Goal& goal : section.result.goals)
-      goals.rows.push_back({goal.name, goal.target, goal.measured, name_of(goal.verdict)});
-  text += markdown_of(goals);
+  text += outcome_text(sections) + ".\n";
+  Table claims{.caption = "## Claims", .columns = {"claim", "criterion", "measured", "verdict"}, .rows = {}};
+  for (const Claim& claim : claims_of(sections))
+    claims.rows.push_back({claim.claim, claim.criterion, claim.measured, verdict_text(claim)});
+  text += markdown_of(claims);
   for (const SectionReport& section : sections) {
     text += fmt::format("\n## {}: {}\n", section.name, section.question);
     if (section.timing && settings.rehearsal()) text += "\n**rehearsal, meaningless**\n";
@@ -170,16 +169,10 @@ std::string markdown_of(const Settings& settings, const std::vector<SectionRepor
   return text;
 }
 
-std::string goals_text(const std::vector<SectionReport>& sections) {
-  std::string text;
-  for (const SectionReport& section : sections) {
-    text += fmt::format("{} ({:.1f} s): {}\n", section.name, section.seconds,
-                        section.failure.empty() ? "ran" : "FAILED to run: " + section.failure);
-    for (const Goal& goal : section.result.goals)
-      text += fmt::format("  {:<12}  {}: {} (target {})\n", name_of(goal.verdict), goal.name, goal.measured,
-                          goal.target);
-  }
-  return text;
+std::string text_of(const SectionReport& report) {
+  return fmt::format("{} ({:.1f} s): {}\n{}", report.name, report.seconds,
+                     report.failure.empty() ? "ran" : "FAILED to run: " + report.failure,
+                     analysis::claims_lines(report.result.claims));
 }
 
 void write_report(const Settings& settings, const std::vector<SectionReport>& sections) {

@@ -1,4 +1,4 @@
-// A section of the acceptance: what it is given, what it reports, and the goals that it judges.
+// A section of the acceptance: what it is given, its goals, and what it reports.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/claim.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
 
 namespace fp16lab::probe {
@@ -16,6 +17,9 @@ class Device;  // experiments/tensor_core_probe/device.hpp
 }
 
 namespace fp16lab::experiments::acceptance {
+
+using analysis::Claim;
+using analysis::Verdict;
 
 struct Settings {
   DeviceSide side;
@@ -35,37 +39,30 @@ struct Settings {
   }
 };
 
-enum class Verdict : std::uint8_t {
-  pass,
-  missed,     ///< bits differ, or could not be compared: the GPU is not accepted
-  behind,     ///< slower or larger than the goal: that is said, and decides nothing
-  rehearsed,  ///< it ran without a GPU: no evidence about any
-  not_measured,
-};
-std::string name_of(Verdict verdict);  ///< "PASS", "MISSED", "BEHIND", "REHEARSED", "not measured"
-
-/// A target of the project, and what was measured.
+/// What a section will be judged by, fixed before it runs.
 struct Goal {
-  std::string name;      ///< "paddle_linear9 O2, route cublas, against cuBLAS FP32 (TF32 off)"
-  std::string target;    ///< ">= 10 x"
-  std::string measured;  ///< "11.3 x", or why there is nothing
-  Verdict verdict = Verdict::not_measured;
+  Claim
+      claim;  ///< name and criterion, not run: "paddle_linear9 O2 against torch.amp eager", "<= 1 x its time"
+  double limit = 0;       ///< of speed and memory
+  bool lower = true;      ///< the limit is a lower one
+  std::string unit = {};  ///< behind the limit and what was measured
 };
+/// Speed and memory. Missed, a goal is behind: that is said, and decides nothing.
+Goal at_least(std::string name, double limit, std::string unit);
+Goal at_most(std::string name, double limit, std::string unit);
+/// Bits: missed, the GPU is not accepted.
+Goal no_difference(std::string name);
 
-/// Speed and memory: behind unless value >= limit (or <=); never judged in a rehearsal.
-Goal at_least(const Settings& settings, std::string name, double limit, std::optional<double> value,
-              const std::string& unit);
-Goal at_most(const Settings& settings, std::string name, double limit, std::optional<double> value,
-             const std::string& unit);
-/// Bits: missed unless it holds, in rehearsals too.
-Goal must_hold(const Settings& settings, std::string name, std::string target, std::string measured,
-               bool holds);
-/// The same of counts; missed where nothing was compared.
-Goal none_differ(const Settings& settings, std::string name, std::uint64_t differing, std::uint64_t of,
-                 const std::string& what);
+/// Of a limit; never judged in a rehearsal.
+Claim judged(const Settings& settings, const Goal& goal, std::optional<double> value);
+/// Fails unless it holds, in rehearsals too.
+Claim must_hold(const Settings& settings, const Goal& goal, std::string measured, bool holds);
+/// The same of counts; fails where nothing was compared.
+Claim none_differ(const Settings& settings, const Goal& goal, std::uint64_t differing, std::uint64_t of,
+                  const std::string& what);
 /// The same of what only a GPU has: in a rehearsal the emulator would be compared with itself.
-Goal none_differ_on_gpu(const Settings& settings, std::string name, std::uint64_t differing, std::uint64_t of,
-                        const std::string& what);
+Claim none_differ_on_gpu(const Settings& settings, const Goal& goal, std::uint64_t differing,
+                         std::uint64_t of, const std::string& what);
 
 /// A table of the report: rows of text, and the same in JSON.
 struct Table {
@@ -77,28 +74,40 @@ struct Table {
 struct SectionResult {
   std::vector<Table> tables;
   std::vector<std::string> notes;  ///< paragraphs; what differs is said here
-  std::vector<Goal> goals;
+  std::vector<Claim> claims;       ///< one for each goal, in their order
 };
+
+using Goals = std::vector<Goal>;
 
 struct Section {
   const char* name;      ///< as --section takes it: "verbs"
   const char* question;  ///< what it answers
   bool timing;           ///< its numbers mean nothing in a rehearsal
-  SectionResult (*run)(const Settings& settings);
+  Goals (*goals)(const Settings& settings);
+  SectionResult (*run)(const Settings& settings, const Goals& goals);
 };
 
-SectionResult describe_device(const Settings& settings);
-SectionResult probe_tensor_cores(const Settings& settings);
+SectionResult describe_device(const Settings& settings, const Goals& none);
+Goals probe_goals(const Settings& settings);
+SectionResult probe_tensor_cores(const Settings& settings, const Goals& goals);
 /// The GPU as a device of the probe; in a rehearsal the emulator in its place. std::runtime_error where there is none.
 std::unique_ptr<probe::Device> probed_device(const Settings& settings);
-SectionResult compare_products(const Settings& settings);
-SectionResult compare_all_verbs(const Settings& settings);
-SectionResult compare_all_tiles(const Settings& settings);
-SectionResult compare_training(const Settings& settings);
-SectionResult time_products(const Settings& settings);
-SectionResult time_steps(const Settings& settings);
-SectionResult time_histograms(const Settings& settings);
-SectionResult measure_memory(const Settings& settings);
+Goals product_goals(const Settings& settings);
+SectionResult compare_products(const Settings& settings, const Goals& goals);
+Goals verb_goals(const Settings& settings);
+SectionResult compare_all_verbs(const Settings& settings, const Goals& goals);
+Goals tile_goals(const Settings& settings);
+SectionResult compare_all_tiles(const Settings& settings, const Goals& goals);
+Goals training_goals(const Settings& settings);
+SectionResult compare_training(const Settings& settings, const Goals& goals);
+Goals gemm_goals(const Settings& settings);
+SectionResult time_products(const Settings& settings, const Goals& goals);
+Goals step_goals(const Settings& settings);
+SectionResult time_steps(const Settings& settings, const Goals& goals);
+Goals histogram_goals(const Settings& settings);
+SectionResult time_histograms(const Settings& settings, const Goals& goals);
+Goals memory_goals(const Settings& settings);
+SectionResult measure_memory(const Settings& settings, const Goals& goals);
 
 /// All of them, in the order of the report.
 const std::vector<Section>& all_sections();

@@ -163,9 +163,21 @@ void add_torch(const std::string& system, const std::map<std::string, double>& o
   result.tables.push_back(std::move(table));
 }
 
+/// Variants whose histograms are timed.
+bool is_looked_at(const Variant& variant) {
+  return (variant.set == &o1 || variant.set == &o2) && !variant.graph;
+}
+
 }  // namespace
 
-SectionResult time_steps(const Settings& settings) {
+Goals step_goals(const Settings&) {
+  return {at_least("paddle_linear9 O2, route cublas, against cuBLAS FP32 (TF32 off)", 10, "x"),
+          at_least("paddle_linear9 O2, route mma, against cuBLAS FP32 (TF32 off)", 7, "x"),
+          at_most("paddle_linear9 O2 against torch.amp eager", 1.0, "x its time"),
+          at_most("paddle_linear9 O2 against torch.amp with torch.compile", 1.1, "x its time")};
+}
+
+SectionResult time_steps(const Settings& settings, const Goals& goals) {
   SectionResult result;
   const TorchTimes torch = settings.torch.empty() ? TorchTimes{} : read_torch_times(settings.torch);
   std::map<std::string, double> linear9;
@@ -176,15 +188,11 @@ SectionResult time_steps(const Settings& settings) {
   }
   const auto fp32 = find(linear9, baseline), own = find(linear9, "O2, mma"),
              library = find(linear9, "O2, cublas");
-  result.goals.push_back(at_least(settings, "paddle_linear9 O2, route cublas, against cuBLAS FP32 (TF32 off)",
-                                  10, ratio(fp32, library), "x"));
-  result.goals.push_back(at_least(settings, "paddle_linear9 O2, route mma, against cuBLAS FP32 (TF32 off)", 7,
-                                  ratio(fp32, own), "x"));
   const auto amp = [&](const std::string& mode) { return torch.find("paddle_linear9", "amp", mode); };
-  result.goals.push_back(at_most(settings, "paddle_linear9 O2 against torch.amp eager", 1.0,
-                                 ratio(library, amp("eager")), "x its time"));
-  result.goals.push_back(at_most(settings, "paddle_linear9 O2 against torch.amp with torch.compile", 1.1,
-                                 ratio(library, amp("compile")), "x its time"));
+  result.claims = {judged(settings, goals[0], ratio(fp32, library)),
+                   judged(settings, goals[1], ratio(fp32, own)),
+                   judged(settings, goals[2], ratio(library, amp("eager"))),
+                   judged(settings, goals[3], ratio(library, amp("compile")))};
   if (settings.torch.empty())
     result.notes.emplace_back(
         "PyTorch: not measured; run experiments/bench/torch_amp.py on this card and give its output with "
@@ -192,7 +200,16 @@ SectionResult time_steps(const Settings& settings) {
   return result;
 }
 
-SectionResult time_histograms(const Settings& settings) {
+Goals histogram_goals(const Settings&) {
+  Goals goals;
+  for (const Variant& variant : variants)
+    if (is_looked_at(variant))
+      goals.push_back(at_most(fmt::format("histogram of every gradient, {}", variant.name),
+                              variant.route == engine::GemmRoute::mma ? 5 : 12, "% of a step"));
+  return goals;
+}
+
+SectionResult time_histograms(const Settings& settings, const Goals& goals) {
   SectionResult result;
   Table table{
       .caption =
@@ -200,8 +217,7 @@ SectionResult time_histograms(const Settings& settings) {
       .columns = {"variant", "without ms", "with ms", "cost"},
       .rows = {}};
   for (const Variant& variant : variants) {
-    const bool own = variant.route == engine::GemmRoute::mma;
-    if ((variant.set != &o1 && variant.set != &o2) || variant.graph) continue;
+    if (!is_looked_at(variant)) continue;
     if (settings.progress) settings.progress(variant.name);
     std::set<std::string> refusals;
     const double without = time_step(settings, "paddle_linear9", variant, false, refusals).median;
@@ -209,8 +225,7 @@ SectionResult time_histograms(const Settings& settings) {
     note_refusals(variant.name, refusals, result);
     const double percent = 100 * (with / without - 1);
     table.rows.push_back({variant.name, text(without), text(with), fmt::format("{:.1f} %", percent)});
-    result.goals.push_back(at_most(settings, fmt::format("histogram of every gradient, {}", variant.name),
-                                   own ? 5 : 12, percent, "% of a step"));
+    result.claims.push_back(judged(settings, goals[result.claims.size()], percent));
   }
   result.tables.push_back(std::move(table));
   return result;

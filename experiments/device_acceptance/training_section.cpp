@@ -123,7 +123,9 @@ std::string file_name(const std::string& run) {
 
 }  // namespace
 
-SectionResult compare_training(const Settings& settings) {
+Goals training_goals(const Settings&) { return {no_difference("training steps against the emulated run")}; }
+
+SectionResult compare_training(const Settings& settings, const Goals& goals) {
   SectionResult result;
   const Data data(settings);
   result.notes.push_back("images: " + data.images() + "; text: made up");
@@ -151,7 +153,7 @@ SectionResult compare_training(const Settings& settings) {
                             fmt::format("{:.2f}", lockstep.device_seconds)});
       write_file_atomically(settings.out / fmt::format("training-{}.json", file_name(run.name)),
                             json_of(lockstep, settings.side) + "\n");
-      if (lockstep.first) result.notes.push_back(run.name + ": " + text_of(lockstep));
+      for (const std::string& line : differences_of(lockstep)) result.notes.push_back(run.name + ": " + line);
       steps += asked;
       same_steps += same;
     } catch (const std::exception& error) {
@@ -162,8 +164,7 @@ SectionResult compare_training(const Settings& settings) {
     }
   }
   result.tables.push_back(std::move(table));
-  result.goals.push_back(
-      none_differ(settings, "training steps against the emulated run", steps - same_steps, steps, "steps"));
+  result.claims = {none_differ(settings, goals[0], steps - same_steps, steps, "steps")};
   return result;
 }
 

@@ -49,16 +49,4 @@ DeviceSide open_rehearsal(const std::string& row) {
 
 std::string line_mark(const DeviceSide& side) { return side.rehearsal ? "[rehearsal, no GPU] " : ""; }
 
-std::string marked(const DeviceSide& side, const std::string& text) {
-  const std::string mark = line_mark(side);
-  std::string result;
-  bool begins = true;
-  for (const char c : text) {
-    if (begins) result += mark;
-    result += c;
-    begins = c == '\n';
-  }
-  return result;
-}
-
 }  // namespace fp16lab::experiments

@@ -32,7 +32,5 @@ DeviceSide open_rehearsal(const std::string& row);
 
 /// What every line of output begins with: nothing, or that no GPU took part.
 std::string line_mark(const DeviceSide& side);
-/// `text` with line_mark before each of its lines.
-std::string marked(const DeviceSide& side, const std::string& text);
 
 }  // namespace fp16lab::experiments

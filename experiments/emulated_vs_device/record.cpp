@@ -46,11 +46,11 @@ std::string summary_of(const Lockstep& lockstep) {
                      lockstep.skipped_steps);
 }
 
-std::string text_of(const Lockstep& lockstep) {
-  std::string text = summary_of(lockstep) + "\n";
+std::vector<std::string> differences_of(const Lockstep& lockstep) {
+  std::vector<std::string> lines;
   if (lockstep.first)
-    for (const TensorDifference& tensor : lockstep.first->tensors) text += "  " + text_of(tensor) + "\n";
-  return text;
+    for (const TensorDifference& tensor : lockstep.first->tensors) lines.push_back(text_of(tensor));
+  return lines;
 }
 
 std::string json_of(const Lockstep& lockstep, const DeviceSide& side, int indent) {

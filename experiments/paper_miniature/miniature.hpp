@@ -2,11 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "analysis/comparison.hpp"
+#include "experiments/judged_rows.hpp"
 #include "experiments/paper_miniature/update_study.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/exponent_histogram.hpp"
@@ -19,38 +22,34 @@ inline constexpr const char* small_updates = "small-updates";
 /// The loss scales of the paper's networks: 1, 8 (SSD), 128 (bigLSTM), 1024 (translation), 32K (the guide).
 inline constexpr int paper_log2_scales[] = {0, 3, 7, 10, 15};
 
-/// The runs of one workload and variant, all seeds.
-struct MiniatureRuns {
-  std::string workload;
-  std::string variant;
-  std::vector<double> losses{};  ///< last evaluation's; infinite for a run that diverged
-  std::vector<double> accuracies{};
-  bool complete = true;
-  ExponentHistogram activation_gradients{};  ///< all observed steps and tensors, as they were before any cast
-  double recorded_scale = 1;               ///< that they carry
+/// One variant of one workload, all seeds.
+struct MiniatureRow {
+  std::string workload, variant;
+  JudgedRow judged{};
 };
-std::vector<MiniatureRuns> measure(const SweepPlan& plan);
-const MiniatureRuns& runs_of(const std::vector<MiniatureRuns>& all, const std::string& workload,
-                             const std::string& variant);
-
-/// Percent of the finite non-zero activation gradients that FP16 rounds to zero at 2^log2_scale.
-double lost_percent(const MiniatureRuns& runs, int log2_scale);
 
 struct Miniature {
-  std::vector<MiniatureRuns> runs;
-  UpdateStudy with_masters, without_masters;
+  std::vector<MiniatureRow> rows{};
+  /// Of FP32's runs, by workload: all observed steps and tensors, at a loss scale of 1.
+  std::map<std::string, ExponentHistogram, std::less<>> activation_gradients{};
+  UpdateStudy with_masters{}, without_masters{};
+  std::string table{}, csv{};  ///< of the sweep
+
+  /// std::out_of_range without one.
+  const JudgedRow& row(std::string_view workload, std::string_view variant) const;
+  /// Percent of the finite non-zero activation gradients that FP16 would round to zero at 2^log2_scale.
+  double lost_percent(std::string_view workload, int log2_scale) const;
 };
 
-enum class ClaimState { holds, fails, undecided };
-struct MiniatureClaim {
-  std::string claim;
-  std::string criterion;  ///< fixed before anything was measured
-  std::string measured;
-  ClaimState state = ClaimState::undecided;
-};
-std::vector<MiniatureClaim> judge(const Miniature& miniature);
-/// The numbers behind the claims and figures.
-std::string csv(const Miniature& miniature);
+/// A sweep file's runs and FP32's twins. CommandError(usage) where it lacks what the claims are about.
+SweepPlan miniature_plan(const CommonOptions& common);
+/// From what is on disk, but the updates of weights: two of the runs are repeated in this process.
+Miniature measure_miniature(const SweepPlan& plan, int threads);
+/// Criteria fixed before anything was measured.
+std::vector<Question<Miniature>> miniature_questions();
+
+/// workload, log2_scale, lost_percent: of FP32's activation gradients.
+std::string lost_gradients_csv(const Miniature& miniature);
 
 /// Scripts and data, and the pictures where gnuplot is there; returns what failed, or nothing.
 std::optional<std::string> write_figures(const Miniature& miniature, const std::filesystem::path& folder);

@@ -95,8 +95,8 @@ Drawing updates(const Miniature& miniature) {
 }
 
 Drawing activation_gradients(const Miniature& miniature) {
-  const ExponentHistogram& needs = runs_of(miniature.runs, needs_scaling, "fp32").activation_gradients;
-  const ExponentHistogram& other = runs_of(miniature.runs, no_scaling, "fp32").activation_gradients;
+  const ExponentHistogram& needs = miniature.activation_gradients.at(needs_scaling);
+  const ExponentHistogram& other = miniature.activation_gradients.at(no_scaling);
   Drawing drawing{.stem = "activation-gradients",
                   .title = "Activation gradients of FP32 training, before any cast (the paper's figure 3)"};
   drawing.data =
@@ -135,9 +135,8 @@ Drawing lost_against_scale(const Miniature& miniature) {
                   .title = "Non-zero activation gradients that round to zero, against the loss scale"};
   drawing.data = "# log2 scale\tpercent lost: needs scaling\tdoes not\tSSD's bars, threshold 2^-24\n";
   for (int k = 0; k <= 16; ++k)
-    drawing.data += fmt::format(
-        "{}\t{:.6g}\t{:.6g}\t{:.6g}\n", k, lost_percent(runs_of(miniature.runs, needs_scaling, "fp32"), k),
-        lost_percent(runs_of(miniature.runs, no_scaling, "fp32"), k), ssd_lost_percent(k, -24));
+    drawing.data += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", k, miniature.lost_percent(needs_scaling, k),
+                                miniature.lost_percent(no_scaling, k), ssd_lost_percent(k, -24));
   drawing.body = fmt::format(
       "  set title {0} noenhanced\n  set xlabel \"loss scale\"\n  set ylabel \"percent of the non-zero "
       "values\"\n"

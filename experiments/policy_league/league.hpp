@@ -1,5 +1,5 @@
-// The league of loss-scale policies: what each would have done on the same recorded gradients, and what came of it when
-// the networks were trained with it.
+// The league of loss-scale policies: what each would have done on the same recorded gradients, and what came
+// of it when the networks were trained with it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/paired_interval.hpp"
+#include "experiments/judged_rows.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/files/replay_file.hpp"
 
@@ -27,38 +27,34 @@ std::vector<int> league_scales(bool quick);
 std::string scale_variant(int log2_scale);              ///< "fixed-2p-8"
 std::string policy_variant(const std::string& policy);  ///< "policy-torch"
 
-/// FP32, every policy and the fixed scales on the workloads of a sweep file. `quick`: one seed, twelve steps and a few
-/// policies, for tests.
+/// FP32, every policy and the fixed scales on the workloads of a sweep file. `quick`: one seed, twelve steps
+/// and a few policies, for tests.
 SweepPlan league_plan(const CommonOptions& common, bool quick);
 /// The policies that take part, in the order of the table.
 std::vector<std::string> league_policies(bool quick);
 
-/// A variant's runs on a workload.
-struct TrainedRuns {
-  int complete = 0, planned = 0;
-  std::vector<double> final_losses{};  ///< test loss, one a complete run; infinite where it diverged
-  std::vector<double> differences{};   ///< to the FP32 run of the same seed, percent of its loss
-  std::optional<analysis::PairedInterval> paired{};  ///< of the differences
-  std::uint64_t steps = 0, skipped = 0;
-  /// Of the gradients that the runs' casts took: recorded, and of their mass the middle of the bounds. None in FP32.
-  std::optional<double> underflow{}, lost_l1{};
-  double seconds_per_step = 0;
-};
-
 struct LeagueRow {
   std::string workload, policy;
   std::vector<ReplayedPolicy> replays{};  ///< one a seed
-  /// The same with every parameter as the policy has it, growth intervals too; of the two that claim 1 compares.
+  /// The same with every parameter as the policy has it, growth intervals too; of the two that claim 1
+  /// compares.
   std::vector<ReplayedPolicy> own_replays{};
-  TrainedRuns trained{};
+  JudgedRow trained{};
 };
 
-/// A fixed scale: what the FP32 run of the same seed says that it loses, and what training with it lost.
+/// A fixed scale: what the FP32 run of the same seed says that it loses, and what training with it cost.
 struct FixedScale {
   std::string workload;
   int log2_scale = 0;
   ReplayInterval lost_count{}, lost_l1{}, lost_l2{};  ///< mean over seeds
-  TrainedRuns trained{};
+  /// Of the final test loss to the FP32 run of the same seed, percent: analysis::loss_difference, one a
+  /// finite pair.
+  std::vector<double> differences{};
+  std::uint64_t steps = 0, skipped = 0;
+  int diverged = 0;
+  std::optional<double> excess() const;  ///< their mean; nothing without any, or where a run diverged
+  /// Is it overflow that it costs, more than underflow? A tenth of the steps or more were skipped.
+  bool overflows() const { return 10 * skipped >= steps; }
 };
 
 /// The scales that an FP32 run allowed.
@@ -70,31 +66,27 @@ struct AllowedScales {
 
 struct League {
   std::vector<std::string> workloads{};
-  std::vector<LeagueRow> rows{};  ///< workload by workload; the first of each is FP32's
+  std::vector<LeagueRow> rows{};  ///< workload by workload
   std::vector<FixedScale> fixed{};
   std::vector<AllowedScales> allowed{};
+  std::uint64_t replayed_steps = 0;  ///< of all FP32 runs
+  std::size_t tests = 0;       ///< m: pairs with bits of their own that have a t test, of the whole sweep
+  std::string table{}, csv{};  ///< of the sweep; the table with which variants were the same runs
   const LeagueRow& row(std::string_view workload, std::string_view policy) const;
 };
 
 /// From what is on disk.
-League measure(const SweepPlan& plan, bool quick);
+League measure_league(const SweepPlan& plan, bool quick);
 
-std::string league_csv(const League& league);
+/// workload, policy and its growth interval, exact, skips and lost L1 of the replays: sums and means over
+/// seeds.
+std::string replays_csv(const League& league);
 std::string fixed_csv(const League& league);
-/// One table a workload.
+/// One table a workload of the replays; the sweep's table; which policies were the same runs.
 std::string league_text(const League& league);
 
-enum class ClaimVerdict { holds, fails, undecided };
-std::string_view name_of(ClaimVerdict verdict);
-struct LeagueClaim {
-  std::string claim, criterion;
-  std::string measured{};
-  ClaimVerdict verdict = ClaimVerdict::undecided;
-};
 /// Criteria fixed before anything was measured.
-std::vector<LeagueClaim> judge(const League& league);
-/// The same of a quick league, whose runs are too short to decide anything.
-std::vector<LeagueClaim> judge_quick(const League& league);
+std::vector<Question<League>> league_questions();
 
 /// Writes and draws the figures; returns why gnuplot drew nothing, or an empty string.
 std::string draw_league(const League& league, const std::filesystem::path& folder);

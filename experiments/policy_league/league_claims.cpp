@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <limits>
 #include <optional>
+#include <set>
 
-#include "analysis/comparison.hpp"
 #include "engine/amp/policy.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "experiments/policy_league/rank_correlation.hpp"
@@ -13,22 +14,26 @@
 namespace fp16lab::experiments {
 namespace {
 
+using analysis::Interval;
+using analysis::Word;
+using Asked = Question<League>;
+using Replays = std::vector<ReplayedPolicy>;
+
 constexpr int workloads_needed = 3;
 constexpr double rise_in_binades = 1;
-constexpr double overflowing_share = 0.1;
 
-/// a <= b for certain, not for certain, or as their middles have it.
-struct Order {
-  bool holds = false;
-  bool certain = false;
-};
-Order at_most(const ReplayInterval& a, const ReplayInterval& b) {
-  if (a.upper <= b.lower) return {true, true};
-  if (a.lower > b.upper) return {false, true};
-  return {a.lower + a.upper <= b.lower + b.upper, false};
+/// a <= b? Not told where bounds overlap.
+Verdict at_most(const ReplayInterval& a, const ReplayInterval& b) {
+  return a.upper <= b.lower ? Verdict::holds : a.lower > b.upper ? Verdict::fails : Verdict::cannot_tell;
 }
 
-using Replays = std::vector<ReplayedPolicy>;
+/// Of "on at least workloads_needed workloads": `yes` and `open` count those of which it holds and cannot be
+/// told.
+Verdict on_enough(int yes, int open) {
+  return yes >= workloads_needed         ? Verdict::holds
+         : yes + open < workloads_needed ? Verdict::fails
+                                         : Verdict::cannot_tell;
+}
 
 ReplayInterval sum(const Replays& replays, ReplayInterval ReplayedPolicy::*member) {
   ReplayInterval total;
@@ -39,49 +44,59 @@ ReplayInterval sum(const Replays& replays, ReplayInterval ReplayedPolicy::*membe
   return total;
 }
 
-ClaimVerdict verdict_of(bool holds) { return holds ? ClaimVerdict::holds : ClaimVerdict::fails; }
-
 void append(std::string& text, const std::string& more) { text += (text.empty() ? "" : "; ") + more; }
 
 /// `replays`: which of a row's.
-LeagueClaim judge_lost_mass(const League& league, Replays LeagueRow::*replays, const std::string& interval) {
-  LeagueClaim claim{
+Answer judge_lost_mass(const League& league, Replays LeagueRow::*replays) {
+  Answer answer;
+  int yes = 0, open = 0;
+  double most = 0;
+  ReplayInterval all_ours, all_theirs;
+  for (const std::string& workload : league.workloads) {
+    const Replays& a = league.row(workload, league_ours).*replays;
+    const Replays& b = league.row(workload, league_peer).*replays;
+    if (a.empty() || b.empty()) return {};
+    const ReplayInterval skips_a = sum(a, &ReplayedPolicy::skips), skips_b = sum(b, &ReplayedPolicy::skips);
+    const ReplayInterval lost_a = sum(a, &ReplayedPolicy::lost_l1), lost_b = sum(b, &ReplayedPolicy::lost_l1);
+    const Verdict verdict = all_of(std::array{at_most(skips_a, skips_b), at_most(lost_a, lost_b)});
+    yes += verdict == Verdict::holds ? 1 : 0;
+    open += verdict == Verdict::cannot_tell ? 1 : 0;
+    for (const Replays* const side : {&a, &b})
+      for (const ReplayedPolicy& replay : *side) most = std::max(most, replay.lost_l1.upper);
+    for (auto [total, skips] : {std::pair(&all_ours, &skips_a), std::pair(&all_theirs, &skips_b)}) {
+      total->lower += skips->lower;
+      total->upper += skips->upper;
+    }
+    const auto mean = [](ReplayInterval total, std::size_t n) {
+      return percent_text({total.lower / static_cast<double>(n), total.upper / static_cast<double>(n)});
+    };
+    append(answer.measured, fmt::format("{}: skips {} against {}, lost L1 {} % against {} %: {}", workload,
+                                        interval_text(skips_a), interval_text(skips_b),
+                                        mean(lost_a, a.size()), mean(lost_b, b.size()),
+                                        verdict == Verdict::holds   ? "yes"
+                                        : verdict == Verdict::fails ? "no"
+                                                                    : "the bounds overlap"));
+  }
+  append(answer.measured,
+         fmt::format("in all, of {} steps, {} skips {} and {} {}", league.replayed_steps, league_ours,
+                     interval_text(all_ours), league_peer, interval_text(all_theirs)));
+  append(answer.measured,
+         fmt::format(
+             "both lose at most {} % of L1 anywhere, where rounding to FP16 moves every value by up to {} %",
+             percent_text({most, most}), percent_text({0x1p-11, 0x1p-11})));
+  answer.verdict = on_enough(yes, open);
+  return answer;
+}
+
+Asked lost_mass(Replays LeagueRow::*replays, const std::string& interval) {
+  return {
       .claim = fmt::format("{} loses no more of the gradients than {}'s rule, and skips no more steps ({})",
                            league_ours, league_peer, interval),
       .criterion =
           fmt::format("replayed on the FP32 runs: no more skips and no more lost L1, over all seeds, on at "
-                      "least {} of {} workloads; overlapping bounds are judged by their middles",
-                      workloads_needed, league.workloads.size())};
-  int good = 0;
-  double most = 0;
-  bool any = true;
-  for (const std::string& workload : league.workloads) {
-    const Replays& a = league.row(workload, league_ours).*replays;
-    const Replays& b = league.row(workload, league_peer).*replays;
-    any = any && !a.empty() && !b.empty();
-    if (!any) break;
-    const ReplayInterval skips_a = sum(a, &ReplayedPolicy::skips), skips_b = sum(b, &ReplayedPolicy::skips);
-    const ReplayInterval lost_a = sum(a, &ReplayedPolicy::lost_l1), lost_b = sum(b, &ReplayedPolicy::lost_l1);
-    const Order skips = at_most(skips_a, skips_b), lost = at_most(lost_a, lost_b);
-    good += skips.holds && lost.holds ? 1 : 0;
-    for (const Replays* const side : {&a, &b})
-      for (const ReplayedPolicy& replay : *side) most = std::max(most, replay.lost_l1.upper);
-    const auto mean = [](ReplayInterval total, std::size_t n) {
-      return percent_text({total.lower / static_cast<double>(n), total.upper / static_cast<double>(n)});
-    };
-    append(claim.measured, fmt::format("{}: skips {} against {}, lost L1 {} % against {} %: {}{}", workload,
-                                       interval_text(skips_a), interval_text(skips_b), mean(lost_a, a.size()),
-                                       mean(lost_b, b.size()), skips.holds && lost.holds ? "yes" : "no",
-                                       skips.certain && lost.certain ? "" : " by the middles"));
-  }
-  if (any)
-    append(
-        claim.measured,
-        fmt::format(
-            "both lose at most {} % of L1 anywhere, where rounding to FP16 moves every value by up to {} %",
-            percent_text({most, most}), percent_text({0x1p-11, 0x1p-11})));
-  claim.verdict = any ? verdict_of(good >= workloads_needed) : ClaimVerdict::undecided;
-  return claim;
+                      "least {} workloads; where the bounds of a replay overlap it cannot be told",
+                      workloads_needed),
+      .judge = [replays](const League& league) { return judge_lost_mass(league, replays); }};
 }
 
 double mean_over(const std::vector<double>& values, std::size_t begin, std::size_t end) {
@@ -90,121 +105,160 @@ double mean_over(const std::vector<double>& values, std::size_t begin, std::size
   return total / static_cast<double>(end - begin);
 }
 
-LeagueClaim judge_rise(const League& league) {
-  LeagueClaim claim{.claim = "the highest scale without overflow rises late in training, as tutorials say",
-                    .criterion = fmt::format("its log2 averaged over the last quarter of the steps is above "
-                                             "the second quarter's by more than {} in every "
-                                             "seed, on at least {} of {} workloads (FP32 runs)",
-                                             rise_in_binades, workloads_needed, league.workloads.size())};
-  int rising = 0;
-  bool any = !league.allowed.empty();
+Answer judge_rise(const League& league) {
+  Answer answer;
+  int rising = 0, open = 0;
+  std::size_t steps = 0;
   for (const std::string& workload : league.workloads) {
-    bool all = true;
-    std::string rises;
+    std::vector<double> rises;  // a seed each
     for (const AllowedScales& allowed : league.allowed) {
-      if (allowed.workload != workload) continue;
       const std::vector<double>& highest = allowed.band.log2_highest;
       const std::size_t n = highest.size();
-      if (n < 8) {
-        any = false;
-        continue;
-      }
-      const double rise = mean_over(highest, n - n / 4, n) - mean_over(highest, n / 4, n / 2);
-      all = all && rise > rise_in_binades;
-      rises += fmt::format("{}{:+.2f}", rises.empty() ? "" : ", ", rise);
+      if (allowed.workload != workload || n < 8) continue;
+      steps = std::max(steps, n);
+      rises.push_back(mean_over(highest, n - n / 4, n) - mean_over(highest, n / 4, n / 2));
     }
-    rising += all ? 1 : 0;
-    append(claim.measured, fmt::format("{}: {} binades", workload, rises));
+    if (rises.empty()) return {};
+    const std::optional<Interval> interval =
+        rises.size() < analysis::fewest_pairs ? std::nullopt : analysis::mean_interval(rises);
+    rising += interval && interval->lower > rise_in_binades ? 1 : 0;
+    open += !interval || interval->contains(rise_in_binades) ? 1 : 0;
+    append(answer.measured,
+           fmt::format("{}: {:+.2f} binades {}({} seeds)", workload, mean_over(rises, 0, rises.size()),
+                       interval ? analysis::interval_text(interval) + " " : "", rises.size()));
   }
-  claim.verdict = any ? verdict_of(rising >= workloads_needed) : ClaimVerdict::undecided;
-  return claim;
+  append(answer.measured, fmt::format("{} steps", steps));
+  answer.verdict = league.workloads.empty() ? Verdict::not_run : on_enough(rising, open);
+  return answer;
 }
 
-LeagueClaim judge_convergence(const League& league) {
-  LeagueClaim claim{.claim = "every policy that moves its scale trains as well as FP32",
-                    .criterion =
-                        "its final test loss is not above FP32's by more than 3 x the larger spread over "
-                        "seeds, on no workload"};
-  std::size_t behind = 0, judged = 0;
+Asked rise() {
+  return {.claim = "the highest scale without overflow rises late in training, as tutorials say",
+          .criterion =
+              fmt::format("its log2 averaged over the last quarter of these (few) steps is above the second "
+                          "quarter's by more than {} "
+                          "(the unadjusted 95 % interval over seeds), on at least {} workloads (FP32 runs)",
+                          rise_in_binades, workloads_needed),
+          .judge = judge_rise};
+}
+
+/// "megatron on autoencoder (30 skipped steps): +5.43 % ..."
+std::string named(const LeagueRow& row) {
+  return fmt::format("{} on {} ({} of {} steps skipped): {}", row.policy, row.workload,
+                     row.trained.row.skipped, row.trained.row.steps, words_of(row.trained));
+}
+
+Answer judge_convergence(const League& league) {
+  int pairs = 0, equal = 0, better = 0, worse = 0, worse_than_noise = 0, open = 0;
+  std::set<std::uint64_t> bits;
+  const LeagueRow* worst = nullptr;
+  const auto size = [](const LeagueRow& row) {
+    const analysis::Judgement& judgement = *row.trained.row.against_reference;
+    return judgement.diverged > 0 ? std::numeric_limits<double>::infinity()
+                                  : judgement.mean / judgement.margin;
+  };
   for (const LeagueRow& row : league.rows) {
-    if (row.policy == league_reference || engine::amp::scale_policy(row.policy).constant) continue;
-    const LeagueRow& reference = league.row(row.workload, league_reference);
-    if (row.trained.complete < 2 || reference.trained.complete < 2) continue;
-    ++judged;
-    const analysis::Comparison comparison =
-        analysis::compare(reference.trained.final_losses, row.trained.final_losses, analysis::Better::lower);
-    if (comparison.verdict != analysis::Verdict::behind && comparison.verdict != analysis::Verdict::diverged)
-      continue;
-    ++behind;
-    append(claim.measured, fmt::format("{} on {} {} ({} skipped steps)", row.policy, row.workload,
-                                       comparison.verdict == analysis::Verdict::diverged
-                                           ? std::string("diverged")
-                                           : fmt::format("{:+.2f} %", comparison.difference_percent),
-                                       row.trained.skipped));
+    if (engine::amp::scale_policy(row.policy).constant || !row.trained.row.against_reference) continue;
+    ++pairs;
+    if (row.trained.row.bits != 0) bits.insert(row.trained.row.bits);
+    const Word word = row.trained.row.against_reference->word;
+    equal += word == Word::equal ? 1 : 0;
+    better += word == Word::better ? 1 : 0;
+    worse += word == Word::worse ? 1 : 0;
+    open += word == Word::cannot_tell ? 1 : 0;
+    worse_than_noise += is_worse(row.trained) == Verdict::holds ? 1 : 0;
+    if (row.trained.row.against_reference->pairs + row.trained.row.against_reference->diverged == 0) continue;
+    if (worst == nullptr || size(row) > size(*worst)) worst = &row;
   }
-  append(claim.measured, fmt::format("{} of {} pairs of policy and workload are behind", behind, judged));
-  claim.verdict = judged == 0 ? ClaimVerdict::undecided : verdict_of(behind == 0);
-  return claim;
+  if (pairs == 0) return {};
+  std::string measured = fmt::format(
+      "of {} pairs of policy and workload ({} with bits of their own) {} are equal, {} better, {} worse ({} "
+      "of them also "
+      "than FP32's one-ulp twin), and of {} it cannot be told; m = {} tests in the sweep's family",
+      pairs, bits.size(), equal, better, worse, worse_than_noise, open, league.tests);
+  if (worst != nullptr) append(measured, "farthest to the worse, in margins: " + named(*worst));
+  return {worse_than_noise > 0 ? Verdict::fails
+          : equal == pairs     ? Verdict::holds
+                               : Verdict::cannot_tell,
+          std::move(measured)};
 }
 
-LeagueClaim judge_prediction(const League& league) {
-  LeagueClaim claim{
-      .claim = "lost mass says better than the underflow rate what a scale costs",
-      .criterion = fmt::format(
-          "over fixed scales x workloads with fewer than {:.0f} % skipped steps, the rank correlation "
-          "(Spearman) with "
-          "the final test loss above FP32's is larger for lost L1 than for the share of lost values",
-          100 * overflowing_share)};
-  std::vector<double> counts, masses, squares, excess;
+Asked convergence() {
+  return {.claim = "every policy that moves its scale trains as well as FP32",
+          .criterion =
+              "every pair of policy and workload is equal within its margin (holds), none is worse than FP32 "
+              "and than "
+              "FP32's one-ulp twin (else it fails); paired over seeds, all pairs of the sweep one family",
+          .judge = judge_convergence};
+}
+
+Answer judge_prediction(const League& league) {
+  std::vector<PredictedPoint> points;
   std::size_t without = 0;
   for (const FixedScale& fixed : league.fixed) {
-    const TrainedRuns& trained = fixed.trained;
-    if (trained.complete == 0 || trained.differences.empty()) continue;
-    const analysis::Quality difference = analysis::quality_of(trained.differences);
-    if (static_cast<double>(trained.skipped) >= overflowing_share * static_cast<double>(trained.steps) ||
-        difference.non_finite > 0) {
+    if (fixed.differences.empty() && fixed.diverged == 0) continue;
+    if (fixed.overflows() || !fixed.excess()) {
       ++without;
       continue;
     }
     const auto middle = [](const ReplayInterval& interval) {
       return 0.5 * (interval.lower + interval.upper);
     };
-    counts.push_back(middle(fixed.lost_count));
-    masses.push_back(middle(fixed.lost_l1));
-    squares.push_back(middle(fixed.lost_l2));
-    excess.push_back(difference.mean);
+    const auto group = std::find(league.workloads.begin(), league.workloads.end(), fixed.workload);
+    points.push_back({.group = static_cast<std::size_t>(group - league.workloads.begin()),
+                      .a = middle(fixed.lost_count),
+                      .b = middle(fixed.lost_l1),
+                      .outcome = *fixed.excess()});
   }
-  const std::optional<double> by_count = rank_correlation(counts, excess);
-  const std::optional<double> by_mass = rank_correlation(masses, excess);
-  const std::optional<double> by_square = rank_correlation(squares, excess);
-  if (!by_count || !by_mass || !by_square) {
-    claim.measured = fmt::format("{} points, too few to rank", excess.size());
-    return claim;
-  }
-  claim.measured = fmt::format(
-      "{} points ({} left out): {:+.3f} for the share of lost values, {:+.3f} for lost L1, {:+.3f} for lost "
-      "L2",
-      excess.size(), without, *by_count, *by_mass, *by_square);
-  claim.verdict = verdict_of(*by_mass > *by_count);
-  return claim;
+  const PredictorContest contest = experiments::contest(points);
+  if (!contest.by_a || !contest.by_b)
+    return {points.empty() ? Verdict::not_run : Verdict::cannot_tell,
+            fmt::format("{} points, too few to rank", points.size())};
+  const std::optional<Interval>& interval = contest.difference;
+  return {
+      !interval             ? Verdict::cannot_tell
+      : interval->lower > 0 ? Verdict::holds
+      : interval->upper < 0 ? Verdict::fails
+                            : Verdict::cannot_tell,
+      fmt::format(
+          "{} points of {} workloads, not independent ({} left out): rank correlation {:+.2f} for the share "
+          "of "
+          "lost values, {:+.2f} for lost L1, difference {:+.2f} {}",
+          points.size(), contest.groups, without, *contest.by_a, *contest.by_b, *contest.by_b - *contest.by_a,
+          interval ? analysis::interval_text(interval) : "without an interval (fewer than three workloads)")};
+}
+
+Asked prediction() {
+  return {
+      .claim = "lost mass says better than the underflow rate what a scale costs",
+      .criterion =
+          "over fixed scales x workloads with fewer than 10 % skipped steps, the rank correlation (Spearman) "
+          "with the final test loss above FP32's is larger for lost L1 than for the share of lost values; "
+          "the "
+          "scales of a workload depend on each other, so the difference has the 95 % interval of the "
+          "jackknife "
+          "over workloads, which must lie above 0 (holds) or below (fails)",
+      .judge = judge_prediction};
+}
+
+/// "torch 2000, lost-mass 1".
+std::string own_intervals() {
+  std::string text;
+  for (const std::string_view policy : {league_peer, league_ours})
+    if (const auto* const interval = engine::amp::scale_policy(policy).find("growth_interval"))
+      text += fmt::format("{}{}'s is {:g}", text.empty() ? "" : ", ", policy, interval->fallback);
+  return text;
 }
 
 }  // namespace
 
-std::string_view name_of(ClaimVerdict verdict) {
-  return verdict == ClaimVerdict::holds ? "PASS" : verdict == ClaimVerdict::fails ? "FAIL" : "UNDECIDED";
-}
-
-std::vector<LeagueClaim> judge(const League& league) {
-  return {judge_lost_mass(league, &LeagueRow::own_replays, "each with its own growth interval"),
-          judge_lost_mass(league, &LeagueRow::replays, fmt::format("growth interval {}", league_interval)),
-          judge_rise(league), judge_convergence(league), judge_prediction(league)};
-}
-
-std::vector<LeagueClaim> judge_quick(const League& league) {
-  std::vector<LeagueClaim> claims = judge(league);
-  for (LeagueClaim& claim : claims) claim.verdict = ClaimVerdict::undecided;
-  return claims;
+std::vector<Asked> league_questions() {
+  return {
+      lost_mass(&LeagueRow::own_replays,
+                fmt::format("each with its own growth interval; {}", own_intervals())),
+      lost_mass(&LeagueRow::replays,
+                fmt::format("growth interval {}, where torch's own is longer: see claim 1", league_interval)),
+      rise(), convergence(), prediction()};
 }
 
 }  // namespace fp16lab::experiments

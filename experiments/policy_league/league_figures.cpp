@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <system_error>
 
-#include "analysis/comparison.hpp"
+#include "analysis/paired_verdict.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
@@ -26,45 +27,58 @@ std::string draw(const std::filesystem::path& folder, const std::string& stem, c
 std::string draw_highest_scales(const League& league, const std::filesystem::path& folder) {
   const std::string stem = "highest-scale", file = "\"highest-scale.dat\"";
   std::string data =
-      "# step, log2 of the largest scale without overflow, smallest that loses at most 1 % of L1; a block a "
-      "run\n";
+      "# step, log2 of the largest scale without overflow: smallest, mean and largest over seeds; a block a "
+      "workload\n";
   std::string panels;
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  int block = 0, shown = 0;
+  int shown = 0;
   for (const std::string& workload : league.workloads) {
-    std::string plot;
-    std::size_t seed = 0;
+    struct OverSeeds {
+      double least, sum, most;
+      int seeds;
+    };
+    std::map<std::uint64_t, OverSeeds> steps;
+    std::size_t seeds = 0;
     for (const AllowedScales& allowed : league.allowed) {
       if (allowed.workload != workload || allowed.band.steps.empty()) continue;
-      data += fmt::format("# {} seed {}\n", workload, allowed.seed);
+      ++seeds;
       for (std::size_t i = 0; i < allowed.band.steps.size(); ++i) {
-        data += fmt::format("{}\t{}\t{}\n", allowed.band.steps[i], allowed.band.log2_highest[i],
-                            allowed.band.log2_one_percent[i]);
-        low = std::min(low, allowed.band.log2_highest[i]);
-        high = std::max(high, allowed.band.log2_highest[i]);
+        const double scale = allowed.band.log2_highest[i];
+        OverSeeds& step =
+            steps.try_emplace(allowed.band.steps[i], OverSeeds{scale, 0, scale, 0}).first->second;
+        step.least = std::min(step.least, scale);
+        step.most = std::max(step.most, scale);
+        step.sum += scale;
+        ++step.seeds;
       }
-      data += "\n\n";
-      // Seeds mostly agree: each lies narrower on the ones before it, so that all are to be seen.
-      const double width = std::max(1.0, 5.4 - 2.2 * static_cast<double>(seed));
-      plot +=
-          fmt::format("{}{} index {} using 1:2 with fsteps lw {:.1f} lc rgb \"{}\" {}",
-                      plot.empty() ? "  plot " : ", \\\n    ", file, block, width, reports::layer_color(seed),
-                      shown == 0 ? fmt::format("title \"seed {}\"", allowed.seed) : std::string("notitle"));
-      ++block;
-      ++seed;
     }
-    if (plot.empty()) continue;
+    if (steps.empty()) continue;
+    data += fmt::format("# {}, {} seeds\n", workload, seeds);
+    for (const auto& [step, over] : steps) {
+      data += fmt::format("{}\t{}\t{:.6g}\t{}\n", step, over.least, over.sum / over.seeds, over.most);
+      low = std::min(low, over.least);
+      high = std::max(high, over.most);
+    }
+    data += "\n\n";
+    const auto title = [&](std::string_view words) {
+      return shown == 0 ? fmt::format("title \"{}\"", words) : std::string("notitle");
+    };
+    panels += fmt::format(
+        "  set title {0} noenhanced\n  plot {1} index {2} using 1:2:4 with filledcurves fs solid 0.22 "
+        "noborder lc rgb "
+        "\"{3}\" {4}, \\\n    {1} index {2} using 1:3 with lines lw 2 lc rgb \"{3}\" {5}\n",
+        reports::gnuplot_string(fmt::format("{} ({} seeds)", workload, seeds)), file, shown,
+        reports::layer_color(0), title("smallest to largest of the seeds"), title("their mean"));
     ++shown;
-    panels += fmt::format("  set title {} noenhanced\n", reports::gnuplot_string(workload)) + plot + '\n';
   }
-  if (block == 0) return {};
+  if (shown == 0) return {};
   const int columns = std::min(shown, 2), rows = (shown + 1) / 2;
   const std::string body = fmt::format(
                                "  set multiplot layout {},{} title \"Largest power of two without overflow, "
                                "step by step (FP32 runs)\" font "
                                "\",12\"\n  set xlabel \"step\"\n  set ylabel \"log2 of scale\"\n  set yrange "
                                "[{}:{}]\n  set ytics {}\n"
-                               "  set key bottom left horizontal\n",
+                               "  set key bottom left\n",
                                rows, columns, low - 2, high + 1, high - low > 8 ? 2 : 1) +
                            panels + "  unset multiplot\n";
   return draw(folder, stem, "Largest scale without overflow", 450 * columns + (columns == 1 ? 150 : 0),
@@ -79,26 +93,28 @@ std::string draw_prediction(const League& league, const std::filesystem::path& f
     return std::max(floor, 50 * (interval.lower + interval.upper));
   };
   std::string data =
-      "# lost values %, lost L1 %, final test loss above FP32 %, log2 of scale; a block a workload\n";
+      "# lost values %, lost L1 %, final test loss above FP32 %: mean, 95 % over seeds (lower, upper); log2 "
+      "of scale; a "
+      "block a workload\n";
   std::string left, right;
   int block = 0;
   for (const std::string& workload : league.workloads) {
     std::string points;
     for (const FixedScale& fixed : league.fixed) {
-      const TrainedRuns& trained = fixed.trained;
-      if (fixed.workload != workload || trained.differences.empty() || 10 * trained.skipped >= trained.steps)
-        continue;
-      const double mean = analysis::quality_of(trained.differences).mean;
-      if (std::isfinite(mean))
-        points += fmt::format("{}\t{}\t{}\t{}\n", percent(fixed.lost_count), percent(fixed.lost_l1), mean,
-                              fixed.log2_scale);
+      if (fixed.workload != workload || !fixed.excess() || fixed.overflows()) continue;
+      // Without an interval (fewer than two seeds) the bar has no length.
+      const analysis::Interval interval = analysis::mean_interval(fixed.differences)
+                                              .value_or(analysis::Interval{*fixed.excess(), *fixed.excess()});
+      points += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", percent(fixed.lost_count), percent(fixed.lost_l1),
+                            *fixed.excess(), interval.lower, interval.upper, fixed.log2_scale);
     }
     if (points.empty()) continue;
     data += fmt::format("# {}\n{}\n\n", workload, points);
     const auto curve = [&](int column, bool titled) {
-      return fmt::format("{} index {} using {}:3 with linespoints pt {} ps 0.9 lw 1.3 lc rgb \"{}\" {}", file,
-                         block, column, 4 + 2 * block, reports::layer_color(static_cast<std::size_t>(block)),
-                         titled ? "title " + reports::gnuplot_string(workload) : std::string("notitle"));
+      return fmt::format(
+          "{0} index {1} using {2}:3:4:5 with yerrorlines pt {3} ps 0.9 lw 1.3 lc rgb \"{4}\" {5}", file,
+          block, column, 4 + 2 * block, reports::layer_color(static_cast<std::size_t>(block)),
+          titled ? "title " + reports::gnuplot_string(workload) : std::string("notitle"));
     };
     left += (left.empty() ? "  plot " : ", \\\n    ") + curve(1, true);
     right += (right.empty() ? "  plot " : ", \\\n    ") + curve(2, false);
@@ -106,7 +122,8 @@ std::string draw_prediction(const League& league, const std::filesystem::path& f
   }
   if (block == 0) return {};
   const std::string body = fmt::format(
-      "  set multiplot layout 1,2 title \"Fixed scales: what was lost against what it cost\" font \",12\"\n"
+      "  set multiplot layout 1,2 title \"Fixed scales: what was lost against what it cost (bars: 95 % over "
+      "seeds)\" font \",12\"\n"
       "  set logscale x\n  set format x \"10^{{%T}}\"\n  set xrange [{}:100]\n"
       "  set ylabel \"final test loss above FP32, %\"\n  set key top left\n"
       "  set xlabel \"share of non-zero gradients that become zero, %\"\n{}\n"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 namespace fp16lab::experiments {
@@ -38,6 +39,43 @@ std::optional<double> rank_correlation(std::span<const double> x, std::span<cons
   }
   if (aa == 0 || bb == 0) return std::nullopt;
   return ab / std::sqrt(aa * bb);
+}
+
+namespace {
+
+struct Correlations {
+  std::optional<double> a, b;
+  std::optional<double> difference() const { return a && b ? std::optional(*b - *a) : std::nullopt; }
+};
+
+Correlations correlations(std::span<const PredictedPoint> points, std::optional<std::size_t> without = {}) {
+  std::vector<double> a, b, outcome;
+  for (const PredictedPoint& point : points) {
+    if (point.group == without) continue;
+    a.push_back(point.a);
+    b.push_back(point.b);
+    outcome.push_back(point.outcome);
+  }
+  return {rank_correlation(a, outcome), rank_correlation(b, outcome)};
+}
+
+}  // namespace
+
+PredictorContest contest(std::span<const PredictedPoint> points) {
+  std::set<std::size_t> groups;
+  for (const PredictedPoint& point : points) groups.insert(point.group);
+  const Correlations all = correlations(points);
+  PredictorContest result{.groups = groups.size(), .by_a = all.a, .by_b = all.b};
+  if (!all.difference() || groups.size() < analysis::fewest_pairs) return result;
+  const auto n = static_cast<double>(groups.size());
+  std::vector<double> pseudo_values;
+  for (const std::size_t group : groups) {
+    const std::optional<double> others = correlations(points, group).difference();
+    if (!others) return result;
+    pseudo_values.push_back(n * *all.difference() - (n - 1) * *others);
+  }
+  result.difference = analysis::mean_interval(pseudo_values);
+  return result;
 }
 
 }  // namespace fp16lab::experiments

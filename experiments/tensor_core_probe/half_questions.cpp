@@ -193,32 +193,35 @@ std::vector<NanRule> nan_rules() {
           {"first NaN operand, made quiet", first_nan}};
 }
 
-Finding ask_nan(Device& device, const HalfInstruction& in) {
+Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction& in) {
   const Calls calls = nan_calls(in.operation);
+  Finding finding{{.claim = fmt::format("{}: every NaN result is {}", name_of(in),
+                                        in.operation == HalfOperation::cvt_f32_f16 ? "7fffffff" : "7fff"),
+                   .criterion = fmt::format("that word from all of {} calls", calls.size()),
+                   .topic = "P8"}};
+  if (settings.only_criteria) return finding;
+  Claim& claim = finding.claim;
   const Words observed = run(device, in, calls);
   const auto arity = static_cast<std::size_t>(operands_of(in.operation));
   const std::vector<NanRule> rules = nan_rules();
-  Finding finding{.probe = "P8",
-                  .claim = fmt::format("{}: every NaN result is {}", name_of(in),
-                                       in.operation == HalfOperation::cvt_f32_f16 ? "7fffffff" : "7fff")};
   std::vector<bool> agrees(rules.size(), true);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     Words operands;
     for (std::size_t operand = 0; operand < arity; ++operand) operands.push_back(calls.operands[operand][i]);
     for (std::size_t rule = 0; rule < rules.size(); ++rule)
       agrees[rule] = agrees[rule] && rules[rule].predict(in, operands) == observed[i];
-    finding.evidence.push_back(
+    claim.notes.push_back(
         fmt::format("{} {} -> {}", name_of(in), operands_text(in, calls, i), result_text(in, observed[i])));
     finding.half_observations.push_back(
         {name_of(in), operands_text(in, calls, i), result_text(in, observed[i])});
   }
-  finding.verdict = agrees[0] ? Verdict::confirmed : Verdict::refuted;
-  if (agrees[0]) return finding;
+  claim.verdict = analysis::verdict_of(agrees[0]);
   const auto holds = std::ranges::find(agrees, true);
-  finding.conclusion = holds == agrees.end()
-                           ? "no known rule agrees; numerics/gpu_half.hpp needs the observed one"
-                           : fmt::format("observed agrees with '{}'; numerics/gpu_half.hpp must say so",
-                                         rules[static_cast<std::size_t>(holds - agrees.begin())].name);
+  claim.measured = agrees[0] ? fmt::format("that word from {} of {} calls", calls.size(), calls.size())
+                   : holds == agrees.end()
+                       ? "no known rule agrees; numerics/gpu_half.hpp needs the observed one"
+                       : fmt::format("observed agrees with '{}'; numerics/gpu_half.hpp must say so",
+                                     rules[static_cast<std::size_t>(holds - agrees.begin())].name);
   return finding;
 }
 
@@ -246,9 +249,10 @@ class Sweep {
   }
 
   std::uint64_t differing() const { return differing_; }
-  void report(Finding& finding) const {
-    finding.evidence.push_back(fmt::format("{}: {} of {} results differ", name_of(in_), differing_, total_));
-    finding.evidence.insert(finding.evidence.end(), first_.begin(), first_.end());
+  std::uint64_t total() const { return total_; }
+  void report(Claim& claim) const {
+    claim.notes.push_back(fmt::format("{}: {} of {} results differ", name_of(in_), differing_, total_));
+    claim.notes.insert(claim.notes.end(), first_.begin(), first_.end());
   }
 
  private:
@@ -260,11 +264,28 @@ class Sweep {
   std::vector<std::string> first_;
 };
 
-Finding concluded(Finding finding, std::uint64_t differing) {
-  finding.verdict = differing == 0 ? Verdict::confirmed : Verdict::refuted;
-  if (differing > 0) finding.conclusion = "numerics/gpu_half.hpp must say what the first differences show";
-  return finding;
-}
+/// A claim that every bit is as emulated, and the sweeps that judge it.
+class EmulatedClaim {
+ public:
+  explicit EmulatedClaim(std::string words)
+      : claim_{.claim = std::move(words) + ": every bit as emulated",
+               .criterion = "0 results differ",
+               .topic = "P8"} {}
+
+  void add(const Sweep& sweep) {
+    sweep.report(claim_);
+    differing_ += sweep.differing();
+    total_ += sweep.total();
+    claim_.verdict = analysis::verdict_of(differing_ == 0);
+    claim_.measured = fmt::format("{} of {} results differ", differing_, total_);
+    if (differing_ > 0) claim_.measured += "; numerics/gpu_half.hpp must say what the first differences show";
+  }
+  Finding finding() const { return {claim_}; }
+
+ private:
+  Claim claim_;
+  std::uint64_t differing_ = 0, total_ = 0;
+};
 
 /// Every edge of FP16, with its neighbours and both signs.
 Words corners() {
@@ -297,20 +318,17 @@ Calls arithmetic_calls(HalfOperation operation, const Settings& settings) {
 }
 
 Finding ask_arithmetic(Device& device, const Settings& settings, HalfOperation operation) {
-  const std::string name = name_of(HalfInstruction{operation, {}});
-  Finding finding{.probe = "P8",
-                  .claim = fmt::format("{} with .ftz, .sat, .f16x2: every bit as emulated", name)};
+  EmulatedClaim claim(name_of(HalfInstruction{operation, {}}) + " with .ftz, .sat, .f16x2");
+  if (settings.only_criteria) return claim.finding();
   const Calls calls = arithmetic_calls(operation, settings);
-  std::uint64_t differing = 0;
   for (const bool packed : {false, true})
     for (const bool ftz : {false, true})
       for (const bool sat : {false, true}) {
         Sweep sweep(device, {operation, {ftz, sat}, packed}, settings.threads);
         sweep.compare(calls);
-        sweep.report(finding);
-        differing += sweep.differing();
+        claim.add(sweep);
       }
-  return concluded(std::move(finding), differing);
+  return claim.finding();
 }
 
 /// FP32 patterns 0, stride, 2 * stride ...
@@ -328,21 +346,17 @@ void sweep_singles(Sweep& sweep, std::uint64_t stride) {
 }
 
 Finding ask_conversions(Device& device, const Settings& settings) {
-  Finding finding{.probe = "P8", .claim = "cvt between FP32 and FP16: every bit as emulated"};
-  std::uint64_t differing = 0;
-  const auto done = [&](const Sweep& sweep) {
-    sweep.report(finding);
-    differing += sweep.differing();
-  };
+  EmulatedClaim claim("cvt between FP32 and FP16");
+  if (settings.only_criteria) return claim.finding();
   Sweep widening(device, {HalfOperation::cvt_f32_f16, {}}, settings.threads);
   Calls all_halves;
   for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) all_halves.add(bits);
   widening.compare(all_halves);
-  done(widening);
+  claim.add(widening);
 
   Sweep nearest(device, {HalfOperation::cvt_f16_f32, {}}, settings.threads);
   sweep_singles(nearest, settings.conversion_stride);
-  done(nearest);
+  claim.add(nearest);
   const std::uint64_t coarse = 257 * settings.conversion_stride;
   for (const Rounding rounding :
        {Rounding::nearest_even, Rounding::toward_zero, Rounding::downward, Rounding::upward})
@@ -350,9 +364,9 @@ Finding ask_conversions(Device& device, const Settings& settings) {
       for (const bool sat : {false, true}) {
         Sweep sweep(device, {HalfOperation::cvt_f16_f32, {ftz, sat}, false, rounding}, settings.threads);
         sweep_singles(sweep, coarse);
-        done(sweep);
+        claim.add(sweep);
       }
-  return concluded(std::move(finding), differing);
+  return claim.finding();
 }
 
 }  // namespace
@@ -361,9 +375,10 @@ std::vector<Finding> ask_half(Device& device, const Settings& settings) {
   std::vector<Finding> findings;
   constexpr std::array arithmetic{HalfOperation::add, HalfOperation::mul, HalfOperation::fma};
   for (const HalfOperation operation : arithmetic)
-    for (const bool packed : {false, true}) findings.push_back(ask_nan(device, {operation, {}, packed}));
-  findings.push_back(ask_nan(device, {HalfOperation::cvt_f16_f32, {}}));
-  findings.push_back(ask_nan(device, {HalfOperation::cvt_f32_f16, {}}));
+    for (const bool packed : {false, true})
+      findings.push_back(ask_nan(device, settings, {operation, {}, packed}));
+  findings.push_back(ask_nan(device, settings, {HalfOperation::cvt_f16_f32, {}}));
+  findings.push_back(ask_nan(device, settings, {HalfOperation::cvt_f32_f16, {}}));
   for (const HalfOperation operation : arithmetic)
     findings.push_back(ask_arithmetic(device, settings, operation));
   findings.push_back(ask_conversions(device, settings));

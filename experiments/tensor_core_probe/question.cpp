@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
+#include <utility>
 
 namespace fp16lab::probe {
 namespace {
@@ -52,6 +54,18 @@ std::string products(const Vector& vector, OperandFormat format) {
   return text.empty() ? " no products" : text;
 }
 
+std::string criterion_of(const Question& question) {
+  std::string text = fmt::format("all {} words, in every place of the tile, as '{}' predicts them",
+                                 question.vectors.size(), question.hypotheses.front().name);
+  if (question.random_outputs > 0)
+    text += fmt::format(", and {} or more of random wide-range operands", question.random_outputs);
+  return text;
+}
+
+std::string not_here(const Instruction& in) {
+  return fmt::format("{} is not on this device, or not in this build", in.name);
+}
+
 /// The name of the row that the question is about; the generation asked for where the table has none.
 std::string model_name(const Question& question, const Device& device, const Settings& settings) {
   const auto row = row_for(question.instruction, device.info().capability, settings.generation);
@@ -59,13 +73,6 @@ std::string model_name(const Question& question, const Device& device, const Set
 }
 
 }  // namespace
-
-const char* name_of(Verdict verdict) {
-  return verdict == Verdict::confirmed   ? "CONFIRMED"
-         : verdict == Verdict::refuted   ? "REFUTED"
-         : verdict == Verdict::rehearsed ? "REHEARSED"
-                                         : "NOT HERE";
-}
 
 std::string hex(const std::vector<std::uint32_t>& words, OperandFormat format) {
   std::string text;
@@ -88,7 +95,8 @@ DotProduct dot_product_of(const TensorCoreModel& row, OperandFormat format) {
 
 Finding ask(Device& device, const Settings& settings, const Question& question) {
   const Instruction& in = question.instruction;
-  Finding finding{.probe = question.probe, .claim = question.claim};
+  Finding finding{{.claim = question.claim, .criterion = criterion_of(question), .topic = question.probe}};
+  Claim& claim = finding.claim;
   std::vector<std::vector<std::uint32_t>> predicted;
   for (const Hypothesis& hypothesis : question.hypotheses) {
     predicted.push_back(predictions(question, hypothesis));
@@ -98,8 +106,8 @@ Finding ask(Device& device, const Settings& settings, const Question& question) 
           "{} ({}): '{}' and '{}' predict the same words", question.probe, question.claim, hypothesis.name,
           question.hypotheses[static_cast<std::size_t>(same - predicted.begin())].name));
   }
-  if (!device.has(in)) {
-    finding.conclusion = fmt::format("{} is not on this device, or not in this build", in.name);
+  if (settings.only_criteria || !device.has(in)) {
+    if (!settings.only_criteria) claim.measured = not_here(in);
     return finding;
   }
 
@@ -109,7 +117,7 @@ Finding ask(Device& device, const Settings& settings, const Question& question) 
   std::string candidates;
   for (const Hypothesis& hypothesis : question.hypotheses)
     candidates += (candidates.empty() ? "candidates: " : " | ") + hypothesis.name;
-  finding.evidence.push_back(candidates);
+  claim.notes.push_back(candidates);
   std::size_t as_claimed_count = 0;
   bool uniform = true;
   for (std::size_t i = 0; i < question.vectors.size(); ++i) {
@@ -121,16 +129,15 @@ Finding ask(Device& device, const Settings& settings, const Question& question) 
     const bool as_claimed = tile[0] == predicted[0][i];
     as_claimed_count += as_claimed ? 1 : 0;
     if (!as_claimed || question.vectors.size() <= evidence_in_full)
-      finding.evidence.push_back(fmt::format(
-          "{}:{} c {} -> {}, claimed {}", vector.id, products(vector, in.operands),
-          hex(vector.c, in.accumulator), hex(tile[0], in.accumulator), hex(predicted[0][i], in.accumulator)));
+      claim.notes.push_back(fmt::format("{}:{} c {} -> {}, claimed {}", vector.id,
+                                        products(vector, in.operands), hex(vector.c, in.accumulator),
+                                        hex(tile[0], in.accumulator), hex(predicted[0][i], in.accumulator)));
     finding.observations.push_back({vector.id, model_name(question, device, settings), in.operands,
                                     in.accumulator, padded(vector.a, in.k), padded(vector.b, in.k),
                                     question.scale_d ? vector.c : 0, tile[0], std::string(in.name)});
   }
 
-  finding.evidence.push_back(
-      fmt::format("{} of {} words as claimed", as_claimed_count, question.vectors.size()));
+  claim.measured = fmt::format("{} of {} words as claimed", as_claimed_count, question.vectors.size());
 
   // The golden files know no scale-d: a C that was not read is +0 there, and one that was read has no place in them.
   if (!question.scale_d && observed != predicted[0]) finding.observations.clear();
@@ -143,24 +150,23 @@ Finding ask(Device& device, const Settings& settings, const Question& question) 
       const Comparison random =
           compare_random(device, in, Distribution::wide, settings.seed, question.random_outputs,
                          settings.threads, question.hypotheses[h].predict);
-      finding.evidence.push_back(fmt::format("random wide-range outputs: {} differs in {} of {}",
-                                             question.hypotheses[h].name, random.differing, random.outputs));
+      claim.notes.push_back(fmt::format("random wide-range outputs: {} differs in {} of {}",
+                                        question.hypotheses[h].name, random.differing, random.outputs));
       agrees[h] = agrees[h] && random.differing == 0;
     }
   }
 
-  finding.verdict = agrees[0] ? Verdict::confirmed : Verdict::refuted;
+  claim.verdict = analysis::verdict_of(agrees[0]);
   if (agrees[0]) return finding;
   const auto holds = std::ranges::find(agrees, true);
   if (!uniform) {
-    finding.conclusion =
-        "outputs of one instruction with equal operands differ by their position in the tile";
+    claim.measured += "; outputs of one instruction with equal operands differ by their position in the tile";
   } else if (holds == agrees.end()) {
-    finding.conclusion = "no hypothesis agrees with the observed words; the row needs a new one";
+    claim.measured += "; no hypothesis agrees with the observed words; the row needs a new one";
   } else {
     const Hypothesis& right = question.hypotheses[static_cast<std::size_t>(holds - agrees.begin())];
-    finding.conclusion =
-        fmt::format("observed agrees with '{}'; the table must change: {}", right.name, right.change);
+    claim.measured +=
+        fmt::format("; observed agrees with '{}'; the table must change: {}", right.name, right.change);
   }
   return finding;
 }
@@ -174,38 +180,63 @@ std::vector<Finding> ask_tensor_core(Device& device, const Settings& settings) {
 
 std::vector<Finding> compare_with_emulator(Device& device, const Settings& settings) {
   std::vector<Finding> findings;
+  const std::uint64_t share = settings.random_outputs / std::size(all_distributions) + 1;
   for (const Instruction& in : instructions()) {
     const std::optional<TensorCoreModel> row = row_for(in, device.info().capability, settings.generation);
     if (!row) continue;
-    Finding finding{.probe = "R", .claim = fmt::format("{}: every bit as '{}'", in.name, row->name)};
+    Claim& claim =
+        findings
+            .emplace_back(
+                Finding{{.claim = fmt::format("{}: every bit as '{}'", in.name, row->name),
+                         .criterion = fmt::format("none of {} or more outputs differs for each of {} kinds "
+                                                  "of random operands",
+                                                  share, std::size(all_distributions)),
+                         .topic = "R"}})
+            .claim;
+    if (settings.only_criteria) continue;
     if (!device.has(in)) {
-      finding.conclusion = fmt::format("{} is not on this device, or not in this build", in.name);
-      findings.push_back(std::move(finding));
+      claim.measured = not_here(in);
       continue;
     }
     std::uint64_t differing = 0;
     std::uint64_t outputs = 0;
     for (const Distribution distribution : all_distributions) {
-      const std::uint64_t share = settings.random_outputs / std::size(all_distributions) + 1;
       const Comparison comparison = compare_random(device, in, distribution, settings.seed, share,
                                                    settings.threads, dot_product_of(*row, in.operands));
-      finding.evidence.push_back(fmt::format("{}: {} of {} outputs differ", name_of(distribution),
-                                             comparison.differing, comparison.outputs));
+      claim.notes.push_back(fmt::format("{}: {} of {} outputs differ", name_of(distribution),
+                                        comparison.differing, comparison.outputs));
       for (const Difference& difference : comparison.first)
-        finding.evidence.push_back(
+        claim.notes.push_back(
             fmt::format("  a {} b {} c {} -> {}, emulated {}", hex(difference.a, in.operands),
                         hex(difference.b, in.operands), hex(difference.c, in.accumulator),
                         hex(difference.device, in.accumulator), hex(difference.expected, in.accumulator)));
       differing += comparison.differing;
       outputs += comparison.outputs;
     }
-    finding.verdict = differing == 0 ? Verdict::confirmed : Verdict::refuted;
-    finding.conclusion = fmt::format("{} of {} outputs differ", differing, outputs);
+    claim.verdict = analysis::verdict_of(differing == 0);
+    claim.measured = fmt::format("{} of {} outputs differ", differing, outputs);
     if (differing > 0)
-      finding.conclusion += "; the row describes the hardware only once the differences above are explained";
-    findings.push_back(std::move(finding));
+      claim.measured += "; the row describes the hardware only once the differences above are explained";
   }
   return findings;
+}
+
+std::vector<Finding> ask_everything(Device& device, const Settings& settings,
+                                    const std::function<void(const char*)>& begin) {
+  std::vector<Finding> findings;
+  for (const auto& [what, part] : {std::pair{"questions to the tensor core", &ask_tensor_core},
+                                   {"plain FP16 instructions", &ask_half},
+                                   {"random operands against the emulator", &compare_with_emulator}}) {
+    if (begin) begin(what);
+    std::ranges::move(part(device, settings), std::back_inserter(findings));
+  }
+  return findings;
+}
+
+std::vector<Claim> claims_of(std::span<const Finding> findings) {
+  std::vector<Claim> claims;
+  std::ranges::transform(findings, std::back_inserter(claims), &Finding::claim);
+  return claims;
 }
 
 }  // namespace fp16lab::probe

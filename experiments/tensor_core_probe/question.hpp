@@ -6,13 +6,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "analysis/claim.hpp"
 #include "experiments/tensor_core_probe/device.hpp"
 #include "experiments/tensor_core_probe/random_blocks.hpp"
 
 namespace fp16lab::probe {
+
+using analysis::Claim;
+using analysis::Verdict;
+
+/// What all of them ask together.
+inline constexpr const char* overall_question = "does this GPU compute what the table of tensor cores says?";
 
 /// One dot product: shorter a and b are continued with +0.
 struct Vector {
@@ -53,17 +62,11 @@ struct HalfObservation {
   std::string operation, operands, result;
 };
 
-/// rehearsed: the claim holds of the emulator, which was asked in a GPU's place.
-enum class Verdict : std::uint8_t { confirmed, refuted, not_here, rehearsed };
-const char* name_of(Verdict verdict);  ///< "CONFIRMED", "REFUTED", "NOT HERE", "REHEARSED"
-
-/// What is printed.
+/// What the device said of a claim. Topic: the probe, "P1", or "R" of random operands. What was measured ends with how the
+/// table must change if the claim fails; of an instruction that the device lacks it says so, and nothing was run. Notes:
+/// candidates and observed words, a line each.
 struct Finding {
-  std::string probe;
-  std::string claim;
-  Verdict verdict = Verdict::not_here;
-  std::vector<std::string> evidence = {};  ///< candidates and observed words, a line each
-  std::string conclusion = {};             ///< what follows; how the table must change if refuted
+  Claim claim;
   std::vector<Observation> observations = {};
   std::vector<HalfObservation> half_observations = {};
 };
@@ -74,6 +77,7 @@ struct Settings {
   std::uint64_t random_outputs = 10'000'000;  ///< of each instruction, shared by the distributions
   std::uint64_t conversion_stride = 1;        ///< every n-th FP32 pattern through cvt; odd
   int threads = 1;
+  bool only_criteria = false;  ///< nothing is run: the claims as they stand before the run
 };
 
 /// Asks. std::logic_error if two hypotheses predict the same words.
@@ -91,6 +95,11 @@ std::vector<Finding> ask_half(Device& device, const Settings& settings);
 
 /// Random operands of every distribution through every instruction, against its row of the table.
 std::vector<Finding> compare_with_emulator(Device& device, const Settings& settings);
+
+/// All of these, one after the other. `begin` hears what comes next.
+std::vector<Finding> ask_everything(Device& device, const Settings& settings,
+                                    const std::function<void(const char*)>& begin = {});
+std::vector<Claim> claims_of(std::span<const Finding> findings);
 
 /// The words in the width of their format: "0c00 0800".
 std::string hex(const std::vector<std::uint32_t>& words, OperandFormat format);

@@ -21,13 +21,6 @@ std::string describe(const DeviceInfo& info) {
                      cuda_version(info.runtime_version));
 }
 
-std::string text_of(const Finding& finding) {
-  std::string text = fmt::format("{} {}: {}\n", finding.probe, finding.claim, name_of(finding.verdict));
-  for (const std::string& line : finding.evidence) text += "    " + line + '\n';
-  if (!finding.conclusion.empty()) text += "    => " + finding.conclusion + '\n';
-  return text;
-}
-
 std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> findings) {
   std::string text = fmt::format(
       "# Tensor-core vectors that decide open points, captured by exp_tensor_core_probe on {}. All words are "
@@ -64,10 +57,9 @@ std::string markdown(const DeviceInfo& info, std::span<const Finding> findings) 
   std::string text = fmt::format(
       "# Tensor-core probe\n\nDevice: {}\n\n| probe | claim | verdict |\n|---|---|---|\n", describe(info));
   for (const Finding& finding : findings)
-    text += fmt::format("| {} | {} | {} |\n", finding.probe, finding.claim, name_of(finding.verdict));
-  text += "\n## Evidence\n\n```\n";
-  for (const Finding& finding : findings) text += text_of(finding) + '\n';
-  return text + "```\n";
+    text += fmt::format("| {} | {} | {} |\n", finding.claim.topic, finding.claim.claim,
+                        verdict_text(finding.claim));
+  return text + "\n## Evidence\n\n```\n" + analysis::claims_text(claims_of(findings)) + "```\n";
 }
 
 void write_records(const std::filesystem::path& folder, const DeviceInfo& info,

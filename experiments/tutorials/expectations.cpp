@@ -22,46 +22,42 @@ constexpr float far_away = 1e10f;
 /// Where it stands in the first window of ten.
 constexpr std::uint64_t overflowing_micro_batch = 3;
 
-Holds holds_if(bool condition) { return condition ? Holds::yes : Holds::no; }
+using Asked = Question<TutorialTable>;
 
-Expectation near_fp32(const TutorialTable& table, std::string claim, std::string_view variant) {
-  Expectation expectation{
-      .claim = std::move(claim),
-      .criterion = fmt::format("|loss({}) - loss(fp32)| < {} loss(fp32)", variant, as_fp32)};
-  const TutorialRun* const run = table.find(linear9, variant);
-  if (run == nullptr || table.reference_of(*run) == nullptr) return expectation;
-  const std::optional<double> ratio = table.ratio_of(*run);
-  if (!ratio) {
-    expectation.measured = "a run diverged";
-    expectation.holds = Holds::no;
-    return expectation;
-  }
-  expectation.measured = fmt::format("{:.7f} against {:.7f}, off by {:.2e}", *run->loss,
-                                     *table.reference_of(*run)->loss, std::abs(*ratio - 1));
-  expectation.holds = holds_if(std::abs(*ratio - 1) < as_fp32);
-  return expectation;
+Asked near_fp32(std::string_view what, std::string_view variant) {
+  return {
+      .claim = fmt::format("{} ends at FP32's loss, but for a thousandth, in its one run", what),
+      .criterion = fmt::format(
+          "|loss({}) - loss(fp32)| < {} loss(fp32); one seed, so a fact of these two runs", variant, as_fp32),
+      .judge = [variant](const TutorialTable& table) -> Answer {
+        const TutorialRun* const run = table.find(linear9, variant);
+        if (run == nullptr || table.reference_of(*run) == nullptr) return {};
+        const std::optional<double> ratio = table.ratio_of(*run);
+        if (!ratio) return {Verdict::fails, "a run diverged"};
+        return {verdict_of(std::abs(*ratio - 1) < as_fp32),
+                fmt::format("{:.7f} against {:.7f}, off by {:.2e}", *run->loss,
+                            *table.reference_of(*run)->loss, std::abs(*ratio - 1))};
+      }};
 }
 
-Expectation frozen_weights(const TutorialTable& table) {
-  Expectation expectation{
-      .claim =
-          "without master weights, O2 does not move: SGD at 1e-4 is below half a spacing of most FP16 "
-          "weights",
-      .criterion =
-          fmt::format("more than {:.0f} % of the stored FP16 weights keep their 16 bits through every step",
-                      100 * frozen_share)};
-  const TutorialRun* const run = table.find(linear9, "o2-no-masters");
-  if (run == nullptr) return expectation;
-  const auto percent_of = [](const std::optional<double>& share) {
-    return share ? fmt::format("{:.2f} %", 100 * *share) : "an unknown part";
-  };
-  expectation.measured = fmt::format(
-      "{:.2f} % of {} weights ({:.2f} % of {} biases, which begin at 0); the loss makes {} "
-      "of FP32's way",
-      100 * run->weights.still(), run->weights.elements, 100 * run->biases.still(), run->biases.elements,
-      percent_of(table.progress_of(*run)));
-  expectation.holds = holds_if(run->weights.still() > frozen_share);
-  return expectation;
+Asked frozen_weights() {
+  return {.claim =
+              "without master weights, O2 does not move: SGD at 1e-4 is below half a spacing of most FP16 "
+              "weights",
+          .criterion = fmt::format(
+              "more than {:.0f} % of the stored FP16 weights keep their 16 bits through every step",
+              100 * frozen_share),
+          .judge = [](const TutorialTable& table) -> Answer {
+            const TutorialRun* const run = table.find(linear9, "o2-no-masters");
+            if (run == nullptr) return {};
+            const std::optional<double> progress = table.progress_of(*run);
+            return {verdict_of(run->weights.still() > frozen_share),
+                    fmt::format("{:.2f} % of {} weights ({:.2f} % of {} biases, which begin at 0); the loss "
+                                "makes {} of FP32's way",
+                                100 * run->weights.still(), run->weights.elements, 100 * run->biases.still(),
+                                run->biases.elements,
+                                progress ? fmt::format("{:.2f} %", 100 * *progress) : "an unknown part")};
+          }};
 }
 
 std::string loss_text(const TutorialRun& run) {
@@ -74,83 +70,85 @@ double farthest_from_chance(std::span<const double> losses) {
   return farthest;
 }
 
-Expectation scattered_losses(const TutorialTable& table) {
+Asked scattered_losses() {
   const double theirs = farthest_from_chance(mindspore_losses);
-  Expectation expectation{
-      .claim =
-          "LeNet-5 at O0 on random images and labels: the losses of the ten epochs are as the tutorial's",
-      .criterion = fmt::format("no epoch's last batch is farther from ln 10 = {:.4f} than {} times the "
-                               "tutorial's farthest, {:.4f}",
-                               std::log(10.0), as_scattered, theirs)};
-  const TutorialRun* const run = table.find(random_images, "as-written");
-  if (run == nullptr || run->epoch_losses.empty()) return expectation;
-  const double ours = farthest_from_chance(run->epoch_losses);
-  expectation.measured =
-      fmt::format("{} losses, from {:.4f} to {:.4f}; the farthest is {:.4f} away", run->epoch_losses.size(),
-                  run->epoch_losses.front(), run->epoch_losses.back(), ours);
-  expectation.holds =
-      holds_if(run->epoch_losses.size() == std::size(mindspore_losses) && ours <= as_scattered * theirs);
-  return expectation;
+  return {.claim =
+              "LeNet-5 at O0 on random images and labels: the losses of the ten epochs are as the tutorial's",
+          .criterion = fmt::format("no epoch's last batch is farther from ln 10 = {:.4f} than {} times the "
+                                   "tutorial's farthest, {:.4f}",
+                                   std::log(10.0), as_scattered, theirs),
+          .judge = [theirs](const TutorialTable& table) -> Answer {
+            const TutorialRun* const run = table.find(random_images, "as-written");
+            if (run == nullptr || run->epoch_losses.empty()) return {};
+            const double ours = farthest_from_chance(run->epoch_losses);
+            return {verdict_of(run->epoch_losses.size() == std::size(mindspore_losses) &&
+                               ours <= as_scattered * theirs),
+                    fmt::format("{} losses, from {:.4f} to {:.4f}; the farthest is {:.4f} away",
+                                run->epoch_losses.size(), run->epoch_losses.front(), run->epoch_losses.back(),
+                                ours)};
+          }};
 }
 
-Expectation nothing_learnt(const TutorialTable& table) {
-  Expectation expectation{
-      .claim = "nothing is learnt in 320 steps but how often each label occurs",
-      .criterion =
-          "after them the loss over all images is not below the entropy of their labels, the least "
-          "loss of one answer for all"};
-  const TutorialRun* const run = table.find(random_images, "as-written");
-  if (run == nullptr) return expectation;
-  expectation.measured = fmt::format("{} after {} steps, {:.7f} before them; entropy {:.7f}", loss_text(*run),
-                                     run->steps, run->loss_before, run->label_entropy.value_or(0));
-  expectation.holds = holds_if(run->loss && run->label_entropy && *run->loss >= *run->label_entropy);
-  return expectation;
+Asked nothing_learnt() {
+  return {.claim = "nothing is learnt in 320 steps but how often each label occurs",
+          .criterion =
+              "after them the loss over all images is not below the entropy of their labels, the least "
+              "loss of one answer for all",
+          .judge = [](const TutorialTable& table) -> Answer {
+            const TutorialRun* const run = table.find(random_images, "as-written");
+            if (run == nullptr) return {};
+            return {verdict_of(run->loss && run->label_entropy && *run->loss >= *run->label_entropy),
+                    fmt::format("{} after {} steps, {:.7f} before them; entropy {:.7f}", loss_text(*run),
+                                run->steps, run->loss_before, run->label_entropy.value_or(0))};
+          }};
 }
 
-Expectation same_division(const TutorialTable& table) {
-  Expectation expectation{
-      .claim = "it does not matter who divides by the loss scale: the step, the optimizer or the scaler",
-      .criterion = "equal bits in every weight after the last step"};
-  const TutorialRun* const optimizer = table.find(custom_step, "as-written");
-  const TutorialRun* const scaler = table.find(custom_step, "scaler-divides");
-  const TutorialRun* const step = table.find(custom_step, divides_in_the_step);
-  if (optimizer == nullptr || scaler == nullptr || step == nullptr) return expectation;
-  expectation.measured =
-      fmt::format("digests {:016x} (step), {:016x} (optimizer), {:016x} (scaler); {}", step->weights_digest,
-                  optimizer->weights_digest, scaler->weights_digest, loss_text(*optimizer));
-  expectation.holds = holds_if(step->weights_digest == optimizer->weights_digest &&
-                               scaler->weights_digest == optimizer->weights_digest);
-  return expectation;
+Asked same_division() {
+  return {.claim = "it does not matter who divides by the loss scale: the step, the optimizer or the scaler",
+          .criterion = "equal bits in every weight after the last step",
+          .judge = [](const TutorialTable& table) -> Answer {
+            const TutorialRun* const optimizer = table.find(custom_step, "as-written");
+            const TutorialRun* const scaler = table.find(custom_step, "scaler-divides");
+            const TutorialRun* const step = table.find(custom_step, divides_in_the_step);
+            if (optimizer == nullptr || scaler == nullptr || step == nullptr) return {};
+            return {verdict_of(step->weights_digest == optimizer->weights_digest &&
+                               scaler->weights_digest == optimizer->weights_digest),
+                    fmt::format("digests {:016x} (step), {:016x} (optimizer), {:016x} (scaler); {}",
+                                step->weights_digest, optimizer->weights_digest, scaler->weights_digest,
+                                loss_text(*optimizer))};
+          }};
 }
 
-Expectation other_result(const TutorialTable& table, std::string claim, std::string_view right,
-                         std::string_view wrong) {
-  Expectation expectation{.claim = std::move(claim), .criterion = "other bits than with one division"};
-  const TutorialRun* const right_run = table.find(custom_step, right);
-  const TutorialRun* const wrong_run = table.find(custom_step, wrong);
-  if (right_run == nullptr || wrong_run == nullptr) return expectation;
-  expectation.measured = fmt::format("{}; divided once: {}", loss_text(*wrong_run), loss_text(*right_run));
-  expectation.holds = holds_if(right_run->weights_digest != wrong_run->weights_digest);
-  return expectation;
+Asked other_result(std::string claim, std::string_view right, std::string_view wrong) {
+  return {.claim = std::move(claim),
+          .criterion = "other bits than with one division",
+          .judge = [right, wrong](const TutorialTable& table) -> Answer {
+            const TutorialRun* const right_run = table.find(custom_step, right);
+            const TutorialRun* const wrong_run = table.find(custom_step, wrong);
+            if (right_run == nullptr || wrong_run == nullptr) return {};
+            return {verdict_of(right_run->weights_digest != wrong_run->weights_digest),
+                    fmt::format("{}; divided once: {}", loss_text(*wrong_run), loss_text(*right_run))};
+          }};
 }
 
-Expectation dropped_window(const TutorialTable& table) {
-  Expectation expectation{
-      .claim = "one micro-batch that overflows drops its whole window, and the scale backs off once",
-      .criterion =
-          "1 of 2 steps skipped, no weight moved by it, and then the bits of a run that began with half the "
-          "scale"};
-  const TutorialRun* const run = table.find(linear9, overflow_in_window);
-  const TutorialRun* const clean = table.find(linear9, after_dropped_window);
-  if (run == nullptr || clean == nullptr) return expectation;
-  const bool untouched = run->digest_after_first_step == run->digest_before;
-  const bool equal = run->weights_digest == clean->weights_digest;
-  expectation.measured = fmt::format(
-      "{} of {} steps skipped, weights {} after the first, scale {} at the end, then {} bits", run->skipped,
-      run->steps, untouched ? "untouched" : "moved", run->final_scale, equal ? "equal" : "other");
-  expectation.holds =
-      holds_if(run->skipped == 1 && untouched && equal && run->final_scale == clean->final_scale);
-  return expectation;
+Asked dropped_window() {
+  return {.claim = "one micro-batch that overflows drops its whole window, and the scale backs off once",
+          .criterion =
+              "1 of 2 steps skipped, no weight moved by it, and then the bits of a run that began with half "
+              "the scale",
+          .judge = [](const TutorialTable& table) -> Answer {
+            const TutorialRun* const run = table.find(linear9, overflow_in_window);
+            const TutorialRun* const clean = table.find(linear9, after_dropped_window);
+            if (run == nullptr || clean == nullptr) return {};
+            const bool untouched = run->digest_after_first_step == run->digest_before;
+            const bool equal = run->weights_digest == clean->weights_digest;
+            return {
+                verdict_of(run->skipped == 1 && untouched && equal && run->final_scale == clean->final_scale),
+                fmt::format(
+                    "{} of {} steps skipped, weights {} after the first, scale {} at the end, then {} bits",
+                    run->skipped, run->steps, untouched ? "untouched" : "moved", run->final_scale,
+                    equal ? "equal" : "other")};
+          }};
 }
 
 }  // namespace
@@ -185,23 +183,24 @@ void add_special_runs(TutorialTable& table, int threads,
   }
 }
 
-std::vector<Expectation> judge(const TutorialTable& table) {
+std::vector<Question<TutorialTable>> tutorial_questions() {
   return {
-      near_fp32(table, "O1 trains as FP32 does", "o1"),
-      near_fp32(table, "O2 with master weights trains as FP32 does", "o2-masters"),
-      frozen_weights(table),
-      same_division(table),
-      other_result(table,
-                   "a forgotten division changes the result even under AdamW, which nearly hides it: only "
-                   "epsilon knows the size of a gradient",
-                   "as-written", "division-forgotten"),
-      other_result(table, "so does a doubled one", "as-written", "division-doubled"),
-      other_result(table, "under SGD a forgotten division multiplies the learning rate by the loss scale",
+      near_fp32("O1", "o1"),
+      near_fp32("O2 with master weights", "o2-masters"),
+      frozen_weights(),
+      same_division(),
+      other_result(
+          "a forgotten division changes the bits even under AdamW, whose steps know the size of a gradient "
+          "by epsilon only",
+          "as-written", "division-forgotten"),
+      other_result("so does a doubled one", "as-written", "division-doubled"),
+      other_result("under SGD a forgotten division changes the bits: it multiplies the learning rate by the "
+                   "loss scale",
                    "sgd-optimizer-divides", "sgd-division-forgotten"),
-      other_result(table, "and a doubled one divides it", "sgd-optimizer-divides", "sgd-division-doubled"),
-      dropped_window(table),
-      scattered_losses(table),
-      nothing_learnt(table)};
+      other_result("and a doubled one divides it", "sgd-optimizer-divides", "sgd-division-doubled"),
+      dropped_window(),
+      scattered_losses(),
+      nothing_learnt()};
 }
 
 }  // namespace fp16lab::experiments

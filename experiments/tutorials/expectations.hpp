@@ -5,28 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "experiments/study.hpp"
 #include "experiments/tutorials/tutorial_table.hpp"
 
 namespace fp16lab::experiments {
 
-enum class Holds {
-  yes,
-  no,
-  not_run,  ///< the runs that it is about are not in the table
-};
-
-struct Expectation {
-  std::string claim;
-  std::string criterion;
-  std::string measured = {};
-  Holds holds = Holds::not_run;
-};
-
-/// Largest relative difference of a final loss from FP32's that counts as none, and the share of the stored FP16 weights
-/// that SGD at 1e-4 must leave as they are for "does not move".
+/// Largest relative difference of a final loss from FP32's that the tutorials' system may have in its one
+/// run, and the share of the stored FP16 weights that SGD at 1e-4 must leave as they are for "does not move".
 inline constexpr double as_fp32 = 1e-3;
 inline constexpr double frozen_share = 0.95;
-/// The ten losses that MindSpore's tutorial prints, of the last batch of each epoch; its farthest from ln 10 is the last.
+/// The ten losses that MindSpore's tutorial prints, of the last batch of each epoch; its farthest from ln 10
+/// is the last.
 inline constexpr double mindspore_losses[] = {2.3018966, 2.2965345, 2.3021417, 2.2995133, 2.3040886,
                                               2.3131478, 2.2919555, 2.311748,  2.304955,  2.2682834};
 /// "As the tutorial's": no epoch's last batch is farther from ln 10 than this many times that.
@@ -37,11 +26,12 @@ inline constexpr const char* divides_in_the_step = "divides-in-the-step";
 inline constexpr const char* overflow_in_window = "o1-accum10-overflow";
 inline constexpr const char* after_dropped_window = "o1-accum10-after-drop";
 
-/// Adds those runs, made from "as-written" of mindspore_custom_step and "o1-accumulate10" of paddle_linear9 (nothing where
-/// the table lacks them). `progress` is told the name of each.
+/// Adds those runs, made from "as-written" of mindspore_custom_step and "o1-accumulate10" of paddle_linear9
+/// (nothing where the table lacks them). `progress` is told the name of each.
 void add_special_runs(TutorialTable& table, int threads,
                       const std::function<void(const std::string&)>& progress);
 
-std::vector<Expectation> judge(const TutorialTable& table);
+/// Facts of single runs: bits, and losses of one seed. None says how well something trains.
+std::vector<Question<TutorialTable>> tutorial_questions();
 
 }  // namespace fp16lab::experiments

@@ -1,4 +1,5 @@
-// The table of exp_tutorials: our runs beside what the tutorials printed.
+// The table of exp_tutorials: our runs beside what the tutorials printed. One run a variant, so nothing here
+// says how well one trains: losses, bits and what FP32's own seeds do are facts of these runs.
 #pragma once
 
 #include <optional>
@@ -11,8 +12,8 @@
 
 namespace fp16lab::experiments {
 
-/// What a tutorial printed for one of its systems: on its own machine, at its own size and with its own random numbers.
-/// Beside ours for orientation, never a target.
+/// What a tutorial printed for one of its systems: on its own machine, at its own size and with its own
+/// random numbers. Beside ours for orientation, never a target.
 struct TheirResult {
   std::string_view system, variant;
   double loss = 0;                     ///< of the last batch, before its step
@@ -29,8 +30,8 @@ class TutorialTable {
   std::span<const TutorialRun> runs() const { return runs_; }
   /// Null where there is no such run.
   const TutorialRun* find(std::string_view system, std::string_view variant) const;
-  /// The FP32 run that `run` is compared with: of the same system, optimizer and accumulation. Null where there is none;
-  /// `run` itself where it is one.
+  /// The FP32 run that `run` is compared with: of the same system, optimizer and accumulation. Null where
+  /// there is none; `run` itself where it is one.
   const TutorialRun* reference_of(const TutorialRun& run) const;
   /// Is it one?
   static bool is_reference(const RunConfig& config);
@@ -39,9 +40,9 @@ class TutorialTable {
   std::optional<double> ratio_of(const TutorialRun& run) const;
   /// How much of the reference's decrease of the loss the run made; nothing without both.
   std::optional<double> progress_of(const TutorialRun& run) const;
-  /// Largest minus smallest final loss of the reference and its repetitions; nothing without repetitions.
-  std::optional<double> spread_of(const TutorialRun& run) const;
-  std::string verdict_of(const TutorialRun& run) const;
+  /// Largest minus smallest final loss of the reference and its repetitions, over the reference's; nothing
+  /// without repetitions.
+  std::optional<double> span_of(const TutorialRun& run) const;
 
   std::string text() const;
   std::string csv() const;

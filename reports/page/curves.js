@@ -81,7 +81,7 @@ function drawCurves(index) {
 // More than eight curves in one chart show nothing: then FP32, what went worst and what went best, until others are chosen.
 const mostCurves = 8;
 function chooseCurves(workload) {
-  const all = workload.configurations, badness = c => c.reference ? -Infinity : c.verdict === 'diverged' ? Infinity : c.difference_percent ?? 0;
+  const all = workload.configurations, badness = c => c.reference ? -Infinity : c.diverged ? Infinity : c.difference ?? 0;
   for (const c of all) c.shown = all.length <= mostCurves;
   if (all.length <= mostCurves) return;
   const ordered = all.filter(c => !c.fp32).sort((a, b) => badness(b) - badness(a));

@@ -82,7 +82,7 @@ function worstRun() {
   const harm = r => {
     if (r.fp32) return -1;
     const c = data.workloads.find(w => w.name === r.workload).configurations.find(other => other.label === r.label);
-    return (/^(behind|diverged)/.test(c?.verdict ?? '') ? 2 : 0) + (c?.underflow_rate ?? 0);
+    return (c?.word === 'worse' ? 2 : 0) + (c?.underflow_rate ?? 0);
   };
   return data.runs.reduce((worst, r, i) => harm(r) > harm(data.runs[worst]) ? i : worst, 0);
 }

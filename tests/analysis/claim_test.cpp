@@ -43,10 +43,14 @@ TEST(Claims, ReadTheSameEverywhere) {
             "claim 5: new\n  criterion: 1\n  measured: 1\n  verdict: HOLDS, RECORDED AS FAILS\n"
             "claim 6: later\n  criterion: 1\n  verdict: NOT RUN\n");
   const std::vector<Claim> all = every_kind();
-  EXPECT_EQ(claims_lines(std::span(all).first(2)),
-            "  HOLDS        one: 0.5\n\nlimits\n  FAILS        two: 2 (expected at most 1)\n               seen in step "
-            "3\n");
-  EXPECT_EQ(claims_count(all), "6 claims: 2 hold, 2 fail, 1 is behind, 1 was not run");
+  EXPECT_EQ(
+      claims_lines(std::span(all).first(2)),
+      "  HOLDS        one: 0.5 (expected at most 1)\n\nlimits\n  FAILS        two: 2 (expected at most 1)\n"
+      "               seen in step 3\n");
+  EXPECT_EQ(claims_lines(std::span(all).subspan(3, 2)),
+            "  FAILS, as recorded       theirs: 0.0671 (expected 0.067)\n  HOLDS, RECORDED AS FAILS new: 1\n")
+      << "what was measured need not be said twice";
+  EXPECT_EQ(claims_count(all), "6 claims: 2 hold, 2 fail, 1 is behind, 1 was not run; 1 of 2 as recorded");
 }
 
 TEST(Claims, AsJsonHaveWhatTheyHave) {

@@ -1,5 +1,5 @@
-// analysis/: range reports against brute force over the values themselves, suggested scales, comparison
-// verdicts, output.
+// analysis/: range reports against brute force over the values themselves, suggested scales, final
+// values, output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -316,39 +316,9 @@ TEST(SuggestedScaleTest, NamesTheStepThatItIsOf) {
   EXPECT_THAT(suggest_scale(report, DType::f16).reasoning, Not(HasSubstr("alone")));
 }
 
-// ---- comparison ---------------------------------------------------------------------------------
+// ---- quality ------------------------------------------------------------------------------------
 
-TEST(ComparisonTest, Verdicts) {
-  const std::vector<double> reference{1.0, 1.125};  // mean 1.0625, spread 0.125: all sums below are exact
-  const auto verdict = [&](const std::vector<double>& candidate, Better better = Better::lower) {
-    return compare(reference, candidate, better).verdict;
-  };
-  EXPECT_EQ(verdict({1.0, 1.125}), Verdict::within_spread);
-  EXPECT_EQ(compare(reference, reference, Better::lower).difference_percent, 0.0);
-  // Difference of means exactly 3 x spread is not more than 3 x spread; one ulp-sized step further is.
-  EXPECT_EQ(verdict({1.375, 1.5}), Verdict::within_spread);
-  EXPECT_EQ(verdict({1.375 + 0x1p-20, 1.5 + 0x1p-20}), Verdict::behind);
-  EXPECT_EQ(verdict({0.625, 0.75}), Verdict::within_spread);
-  EXPECT_EQ(verdict({0.5, 0.625}), Verdict::ahead);
-  // An accuracy: more is better.
-  EXPECT_EQ(verdict({0.5, 0.625}, Better::higher), Verdict::behind);
-  EXPECT_EQ(verdict({1.5, 1.625}, Better::higher), Verdict::ahead);
-  // The larger spread of the two groups counts: a noisy candidate proves nothing.
-  EXPECT_EQ(verdict({1.5, 2.5}), Verdict::within_spread);
-  EXPECT_EQ(compare(reference, std::vector<double>{1.5, 2.5}, Better::lower).spread, 1.0);
-  EXPECT_EQ(verdict({NAN, 1.0}), Verdict::diverged);
-  EXPECT_EQ(verdict({INFINITY, INFINITY}), Verdict::diverged);
-  EXPECT_EQ(verdict({5.0}), Verdict::undecided);
-  EXPECT_EQ(compare(std::vector<double>{1.0}, std::vector<double>{5.0, 5.0}, Better::lower).verdict,
-            Verdict::undecided);
-  EXPECT_EQ(compare(std::vector<double>{1.0, NAN}, std::vector<double>{5.0, 5.0}, Better::lower).verdict,
-            Verdict::undecided);
-}
-
-TEST(ComparisonTest, DifferenceIsPositiveForWorse) {
-  const std::vector<double> reference{0.5}, candidate{0.625};
-  EXPECT_EQ(compare(reference, candidate, Better::lower).difference_percent, 25.0);
-  EXPECT_EQ(compare(reference, candidate, Better::higher).difference_percent, -25.0);
+TEST(Quality, LeavesOutWhatIsNotFiniteAndCountsIt) {
   const Quality quality = quality_of(std::vector<double>{2.0, NAN, 4.0});
   EXPECT_EQ(quality.seeds, 3);
   EXPECT_EQ(quality.non_finite, 1);

@@ -343,6 +343,8 @@ TEST(ComparisonOutput, WordsJsonAndCsv) {
   RunComparison same{.name_a = "x", .name_b = "y", .threshold = 0.01};
   same.steps = compare_steps(a, b, 0.01);
   EXPECT_TRUE(same.equal());
+  EXPECT_EQ(claim_of(same).verdict, Verdict::holds);
+  EXPECT_EQ(claim_of({.name_a = "x", .name_b = "y"}).verdict, Verdict::not_run) << "neither has a step";
   std::ostringstream text;
   print_comparison(text, same);
   EXPECT_THAT(text.str(), HasSubstr("The runs are the same, bit for bit: the states of all 10 steps"));
@@ -367,6 +369,8 @@ TEST(ComparisonOutput, WordsJsonAndCsv) {
   EXPECT_EQ(json["steps"]["loss"]["largest"], "Infinity");
   EXPECT_EQ(json["growth"], nullptr);
   EXPECT_EQ(json["settings"][0]["b"], "O1");
+  EXPECT_EQ(json["claims"][0]["verdict"], "FAILS");
+  EXPECT_EQ(json["claims"][0]["measured"], claim_of(other).measured);
   write_comparison_csv(csv, other);
   EXPECT_THAT(csv.str(), HasSubstr("\n1,2,2,0,1,1,1024,1024,0,0,1\n"));
   EXPECT_THAT(csv.str(), HasSubstr(",nan,nan,"));
@@ -377,6 +381,7 @@ TEST(ComparisonOutput, WordsJsonAndCsv) {
   print_comparison(text, apart);
   EXPECT_THAT(text.str(), HasSubstr("There is no step that both runs have"));
   EXPECT_FALSE(apart.equal());
+  EXPECT_EQ(claim_of(apart).verdict, Verdict::fails);
   a.pop_back();
   RunComparison shorter{.name_a = "x", .name_b = "y"};
   shorter.steps = compare_steps(a, run_of(10), 0);

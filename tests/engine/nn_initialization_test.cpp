@@ -1,13 +1,18 @@
-// Initial values: the stated distributions, from streams of seed and path.
+// Initial values: the stated distributions, from streams of seed and path; and the smallest change to them.
 #include "engine/nn/initialization.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "engine/nn/linear.hpp"
-#include "tests/engine/autograd_support.hpp"
+#include "engine/nn/mlp.hpp"
+#include "engine/nn/perturbation.hpp"
+#include "tests/engine/nn_support.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
@@ -159,6 +164,135 @@ TEST(Initialization, ImpossibleFansAreNamed) {
   EXPECT_THROW(nn::initial_bias(*backend, {3}, Initialization::torch_linear, 0, seed, "b"),
                std::invalid_argument);
   EXPECT_THROW(nn::normal_parameter(*backend, {3}, seed, "w", -0.5f), std::invalid_argument);
+}
+
+TEST(Perturbation, AnElementMovesInMagnitudeAndChangesNoSign) {
+  using nn::moved_by_ulps;
+  constexpr float smallest = std::numeric_limits<float>::denorm_min(),
+                  largest = std::numeric_limits<float>::max();
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(moved_by_ulps(1.0f, 1, true), 1.0f + 0x1p-23f);
+  EXPECT_EQ(moved_by_ulps(1.0f, 1, false), 1.0f - 0x1p-24f) << "below a power of two an ulp is half as wide";
+  EXPECT_EQ(moved_by_ulps(-1.0f, 1, true), -1.0f - 0x1p-23f);
+  EXPECT_EQ(moved_by_ulps(-1.0f, 3, false), -1.0f + 0x3p-24f);
+  for (const float sign : {1.0f, -1.0f}) {
+    for (const bool up : {true, false}) {
+      // Nothing becomes zero or infinite: such an element goes the other way.
+      EXPECT_EQ(moved_by_ulps(sign * smallest, 1, up), sign * 2 * smallest);
+      EXPECT_EQ(moved_by_ulps(sign * largest, 1, up), sign * std::nextafter(largest, 0.0f));
+      EXPECT_EQ(moved_by_ulps(sign * 4 * smallest, 4, up), sign * 8 * smallest);
+      EXPECT_EQ(moved_by_ulps(sign * infinity, 1, up), sign * infinity);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(moved_by_ulps(sign * 0.0f, 1, up)),
+                std::bit_cast<std::uint32_t>(sign * 0.0f));
+      EXPECT_EQ(moved_by_ulps(sign, 0, up), sign);
+    }
+  }
+  EXPECT_EQ(moved_by_ulps(2 * smallest, 1, false), smallest);
+  EXPECT_EQ(moved_by_ulps(std::nextafter(largest, 0.0f), 1, true), largest);
+  EXPECT_EQ(moved_by_ulps(0x1p-126f, 1, false), std::nextafter(0x1p-126f, 0.0f)) << "into the subnormals";
+  // A NaN keeps its bits.
+  const float nan = std::bit_cast<float>(0xffc00123u);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(moved_by_ulps(nan, 1, true)), 0xffc00123u);
+}
+
+/// fc of 96 x 64, with values of many exponents and some that must stay.
+class PerturbedLayer : public testing::Test {
+ protected:
+  std::vector<float> values() {
+    std::vector<float> all = uniform_values(inputs * outputs, 3, 0.25f);
+    for (std::size_t i = 0; i < all.size(); i += 7) all[i] = std::ldexp(all[i], -static_cast<int>(i % 140));
+    all[0] = 0.0f;
+    all[1] = -0.0f;
+    all[2] = std::numeric_limits<float>::infinity();
+    all[3] = -std::numeric_limits<float>::infinity();
+    all[4] = std::numeric_limits<float>::quiet_NaN();
+    return all;
+  }
+  /// The weight after `ulps`, as bits; other parameters and seeds by argument.
+  std::vector<std::uint32_t> perturbed(std::uint64_t ulps, std::uint64_t of_seed,
+                                       const std::string& path = "fc") {
+    nn::Linear layer(*backend_, path, {.inputs = inputs, .outputs = outputs, .seed = seed});
+    Parameter& weight = *layer.parameters()[0];
+    weight.value = tensor_of(*backend_, weight.value.shape(), values());
+    nn::perturb_parameters(*backend_, layer, ulps, of_seed);
+    return bits_of(values_of(*backend_, weight.value));
+  }
+  static std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
+    std::vector<std::uint32_t> bits;
+    for (const float value : values) bits.push_back(std::bit_cast<std::uint32_t>(value));
+    return bits;
+  }
+  const std::unique_ptr<Backend> backend_ = hopper_backend();
+};
+
+TEST_F(PerturbedLayer, EveryElementButZerosMovesByOneUlpByItsPhiloxWord) {
+  const std::vector<std::uint32_t> before = bits_of(values()), after = perturbed(1, 9);
+  const PhiloxStream stream{.seed = 9, .stream = stream_id("perturb.fc.weight")};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(after[i], before[i]) << i;
+  std::size_t moved = 0, up = 0;
+  for (std::size_t i = 5; i < before.size(); ++i) {
+    if (values()[i] == 0.0f) continue;
+    const bool away = (stream.word(i) >> 31) != 0;
+    EXPECT_EQ(after[i], away ? before[i] + 1 : before[i] - 1) << i;
+    ++moved;
+    up += after[i] > before[i] ? 1 : 0;
+  }
+  // Five deviations of a fair coin.
+  const auto n = static_cast<double>(moved);
+  EXPECT_GT(n, 6000);
+  EXPECT_NEAR(static_cast<double>(up), n / 2, 5 * std::sqrt(n) / 2);
+}
+
+TEST_F(PerturbedLayer, SeedAndNameDecideAndNothingElse) {
+  EXPECT_EQ(perturbed(0, 9), bits_of(values())) << "no ulps, no change";
+  EXPECT_EQ(perturbed(1, 9), perturbed(1, 9));
+  EXPECT_NE(perturbed(1, 9), perturbed(1, 10));
+  EXPECT_NE(perturbed(1, 9), perturbed(1, 9, "fc2"));
+  const auto one = perturbed(1, 9), many = perturbed(1000, 9);
+  const std::vector<std::uint32_t> before = bits_of(values());
+  std::size_t same_way = 0;
+  for (std::size_t i = 5; i < before.size(); ++i) {
+    if (before[i] == one[i]) continue;
+    ASSERT_EQ(std::max(many[i], before[i]) - std::min(many[i], before[i]), 1000u) << i;
+    same_way += (one[i] > before[i]) == (many[i] > before[i]) ? 1 : 0;
+  }
+  EXPECT_GT(same_way, 6000u) << "the same signs; but next to zero";
+
+  // In a network a parameter moves as it does alone.
+  nn::Mlp network(*backend_, {.widths = {5, 4, 3}, .seed = seed});
+  const std::vector<Parameter*> parameters = network.parameters();
+  const auto copies = [&] {
+    std::vector<std::vector<std::uint32_t>> all;
+    for (const Parameter* parameter : parameters)
+      all.push_back(bits_of(values_of(*backend_, parameter->value)));
+    return all;
+  };
+  const auto initial = copies();
+  nn::perturb_parameters(*backend_, network, 1, 9);
+  const auto moved = copies();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const PhiloxStream stream{.seed = 9, .stream = stream_id("perturb." + parameters[p]->name)};
+    for (std::size_t i = 0; i < initial[p].size(); ++i)
+      EXPECT_EQ(moved[p][i], initial[p][i] + ((stream.word(i) >> 31) != 0 ? 1u : ~0u)) << parameters[p]->name;
+  }
+}
+
+TEST_F(PerturbedLayer, CastsOfTheValuesAreMadeAgain) {
+  nn::Linear layer(*backend_, "fc", {.inputs = 2, .outputs = 2, .seed = seed});
+  const std::uint64_t before = layer.parameters()[0]->version;
+  nn::perturb_parameters(*backend_, layer, 1, 9);
+  EXPECT_GT(layer.parameters()[0]->version, before);
+}
+
+TEST_F(PerturbedLayer, OtherFormatsAndHugeStepsAreRefused) {
+  nn::Linear layer(*backend_, "fc", {.inputs = 2, .outputs = 2, .seed = seed});
+  EXPECT_NO_THROW(nn::perturb_parameters(*backend_, layer, 1u << 22, 9));
+  EXPECT_EQ(message_of([&] { nn::perturb_parameters(*backend_, layer, (1u << 22) + 1, 9); }),
+            "a perturbation of 4194305 ulps: expected at most 4194304");
+  layer.parameters()[1]->value = halves_of(*backend_, {2}, {1, 2});
+  EXPECT_EQ(message_of([&] { nn::perturb_parameters(*backend_, layer, 1, 9); }),
+            "a perturbation of fc.bias: expected f32, not f16");
+  EXPECT_NO_THROW(nn::perturb_parameters(*backend_, layer, 0, 9)) << "nothing is asked";
 }
 
 }  // namespace

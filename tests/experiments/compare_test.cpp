@@ -27,6 +27,7 @@ TEST_F(Compare, TheSameRunTwiceHasTheSameBits) {
   const testing_support::Finished result = compare("first", "second", {"--strict", "-o", path("both")});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("The runs are the same, bit for bit: the states of all 40 steps"));
+  EXPECT_THAT(result.out, HasSubstr("verdict: HOLDS\n"));
   EXPECT_THAT(result.out, HasSubstr("Configuration: the same"));
   for (const char* file : {"both/compare.json", "both/compare.csv", "both/compare.dat", "both/compare.gp"})
     EXPECT_TRUE(std::filesystem::exists(path(file))) << file;
@@ -60,6 +61,8 @@ TEST_F(Compare, OtherSettingsLengthsAndHistograms) {
   const testing_support::Finished text = compare("long", "short", {"--json", "--threshold", "0.5"});
   const nlohmann::json json = nlohmann::json::parse(text.out);
   EXPECT_EQ(json["equal"], false);
+  EXPECT_EQ(json["claims"][0]["verdict"], "FAILS");
+  EXPECT_EQ(json["claims"][0]["claim"], "A and B have the same bits");
   EXPECT_EQ(json["threshold"], 0.5);
   EXPECT_EQ(json["steps"]["common"], 30);
   EXPECT_EQ(json["steps"]["only_a"], 10);

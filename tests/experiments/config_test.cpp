@@ -197,6 +197,52 @@ TEST(Config, SettingsNeedNoQuotesAndKnowPowersOfTwo) {
   EXPECT_EQ(with("optimizer.nesterov = true").optimizer.nesterov, true);
 }
 
+/// [report.margin] is a section inside a section.
+TEST(Config, MarginsAreReadFromEverywhereAndWrittenAsATable) {
+  const RunConfig defaults;
+  EXPECT_EQ(defaults.report.margin_loss, 1.0);
+  EXPECT_EQ(defaults.report.margin_accuracy, 0.5);
+  ReportConfig expected{.margin_loss = 2.5, .margin_accuracy = 1};
+  for (const char* text :
+       {"[report.margin]\nloss = 2.5\naccuracy = 1\n", "[report]\nmargin.loss = 2.5\nmargin.accuracy = 1\n",
+        "[report]\nmargin = { loss = 2.5, accuracy = 1.0 }\n",
+        "report.margin.loss = 2.5\nreport.margin.accuracy = 1\n[train]\nseed = 1\n"}) {
+    const RunConfig config = parse_config(text, "x.toml");
+    EXPECT_EQ(config.report, expected) << text;
+    EXPECT_THAT(to_toml(config), HasSubstr("\n[report.margin]\nloss = 2.5\naccuracy = 1")) << text;
+    EXPECT_EQ(parse_config(to_toml(config), "resolved"), config);
+  }
+  RunConfig config = with("report.margin.loss=2.5");
+  apply_setting(config, "report.margin.accuracy = 1", "--set");
+  EXPECT_EQ(config.report, expected);
+}
+
+TEST(Config, WrongMarginsSayWhatIsRight) {
+  for (const char* key : {"report.margin.loss", "report.margin.accuracy"})
+    for (const char* value : {"0", "-1", "nan", "inf", "often", ""})
+      EXPECT_THAT(set_error(std::string(key) + "=" + value),
+                  AllOf(HasSubstr(key), HasSubstr("expected a number")))
+          << key << "=" << value;
+  EXPECT_THAT(toml_error("[report.margin]\n\nloss = true\n"),
+              AllOf(StartsWith("x.toml:3: report.margin.loss"), HasSubstr("expected a number")));
+  EXPECT_EQ(toml_error("[report.margin]\nlos = 1\n"),
+            "x.toml:2: unknown key 'report.margin.los'; did you mean 'report.margin.loss'?");
+  EXPECT_EQ(toml_error("[report.margn]\nloss = 1\n"),
+            "x.toml:1: unknown section 'report.margn'; did you mean 'report.margin'?");
+  EXPECT_THAT(toml_error("[report]\nmargin = 1\n"), HasSubstr("'report.margin' is a section, not a key"));
+  EXPECT_THAT(set_error("report.margin=1"), HasSubstr("'report.margin' is a section, not a key"));
+  EXPECT_THAT(toml_error("report = 1\n"), HasSubstr("'report' is a section, not a key"));
+}
+
+TEST(Config, UlpsAreCounts) {
+  EXPECT_EQ(RunConfig{}.train.perturb_ulps, 0);
+  EXPECT_EQ(with("train.perturb_ulps=1").train.perturb_ulps, 1);
+  EXPECT_EQ(with("train.perturb_ulps=4194304").train.perturb_ulps, 4194304);
+  for (const char* setting :
+       {"train.perturb_ulps=-1", "train.perturb_ulps=4194305", "train.perturb_ulps=0.5"})
+    EXPECT_THAT(set_error(setting), HasSubstr("expected an integer, from 0 to 4194304")) << setting;
+}
+
 TEST(Config, KeysThatMustAgreeAreChecked) {
   const auto check = [](const std::string& setting) {
     const RunConfig config = with(setting);
@@ -335,7 +381,8 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
                             "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",
                             "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
                             "recipe_gradient_penalty", "recipe_two_models", "recipe_gan"}));
-  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "networks", "paper_miniature", "policy_league", "tutorials"}));
+  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "networks", "paper_miniature", "policy_league",
+                                          "scaling_matters", "tutorials"}));
 }
 
 }  // namespace

@@ -142,76 +142,106 @@ Settings settings(bool rehearsal) {
 }
 
 TEST(Goals, SpeedIsJudgedByItsLimitAndNeverInARehearsal) {
-  EXPECT_EQ(at_least(settings(false), "g", 10, 10.0, "x").verdict, Verdict::pass);
-  EXPECT_EQ(at_least(settings(false), "g", 10, 9.9, "x").verdict, Verdict::behind);
-  EXPECT_EQ(at_most(settings(false), "g", 5, 5.0, "%").verdict, Verdict::pass);
-  EXPECT_EQ(at_most(settings(false), "g", 5, 5.1, "%").verdict, Verdict::behind);
-  EXPECT_EQ(at_most(settings(false), "g", 5, std::nullopt, "%").verdict, Verdict::not_measured);
-  EXPECT_EQ(at_most(settings(false), "g", 5, std::nan(""), "%").verdict, Verdict::not_measured);
-  const Goal rehearsed = at_least(settings(true), "g", 10, 11.0, "x");
+  const Goal fast = at_least("g", 10, "x"), small = at_most("g", 5, "%");
+  EXPECT_EQ(fast.claim.criterion, ">= 10 x");
+  EXPECT_EQ(small.claim.criterion, "<= 5 %");
+  EXPECT_EQ(judged(settings(false), fast, 10.0).verdict, Verdict::holds);
+  EXPECT_EQ(verdict_text(judged(settings(false), fast, 9.9)), "BEHIND");
+  EXPECT_EQ(judged(settings(false), small, 5.0).verdict, Verdict::holds);
+  EXPECT_EQ(verdict_text(judged(settings(false), small, 5.1)), "BEHIND");
+  EXPECT_EQ(judged(settings(false), small, std::nullopt).verdict, Verdict::not_run);
+  EXPECT_EQ(judged(settings(false), small, std::nan("")).verdict, Verdict::not_run);
+  const Claim rehearsed = judged(settings(true), fast, 11.0);
   EXPECT_EQ(rehearsed.verdict, Verdict::rehearsed);
   EXPECT_THAT(rehearsed.measured, HasSubstr("meaningless"));
 }
 
-TEST(Goals, BitsPassOnlyIfSomethingWasCompared) {
-  EXPECT_EQ(none_differ(settings(false), "g", 0, 5, "words").verdict, Verdict::pass);
-  EXPECT_EQ(none_differ(settings(false), "g", 1, 5, "words").verdict, Verdict::missed);
-  EXPECT_EQ(none_differ(settings(false), "g", 0, 0, "words").verdict, Verdict::missed);
-  EXPECT_EQ(none_differ(settings(true), "g", 0, 5, "words").verdict, Verdict::rehearsed)
+const Goal bits = no_difference("bits");
+
+TEST(Goals, BitsHoldOnlyIfSomethingWasCompared) {
+  EXPECT_EQ(none_differ(settings(false), bits, 0, 5, "words").verdict, Verdict::holds);
+  EXPECT_EQ(none_differ(settings(false), bits, 1, 5, "words").verdict, Verdict::fails);
+  EXPECT_EQ(none_differ(settings(false), bits, 0, 0, "words").verdict, Verdict::fails);
+  EXPECT_EQ(none_differ(settings(true), bits, 0, 5, "words").verdict, Verdict::rehearsed)
       << "it is no evidence";
-  EXPECT_EQ(none_differ(settings(true), "g", 1, 5, "words").verdict, Verdict::missed) << "but it may fail";
+  EXPECT_EQ(none_differ(settings(true), bits, 1, 5, "words").verdict, Verdict::fails) << "but it may fail";
+  EXPECT_EQ(none_differ_on_gpu(settings(true), bits, 0, 0, "words").verdict, Verdict::not_run);
+  EXPECT_EQ(none_differ_on_gpu(settings(true), bits, 1, 5, "words").verdict, Verdict::rehearsed);
+  EXPECT_EQ(none_differ_on_gpu(settings(false), bits, 1, 5, "words").verdict, Verdict::fails);
 }
 
 TEST(Goals, OnlyBitsDecideTheExitCode) {
-  const auto outcome = [](std::initializer_list<Goal> goals, const std::string& failure = "") {
+  const auto report = [](std::vector<Claim> claims, const std::string& failure = "") {
     SectionReport section;
-    section.result.goals = goals;
+    section.result.claims = std::move(claims);
     section.failure = failure;
-    return outcome_of({section});
+    return std::vector{section};
   };
-  const Goal same = none_differ(settings(false), "bits", 0, 5, "words"),
-             other = none_differ(settings(false), "bits", 1, 5, "words"),
-             slow = at_least(settings(false), "speed", 10, 9.9, "x"),
-             unknown = at_least(settings(false), "speed", 10, std::nullopt, "x");
-  const Outcome behind = outcome({same, slow});
-  EXPECT_EQ(exit_code_of(behind), ExitCode::ok);
-  EXPECT_EQ(verdict_of(behind, false), "PASS, BEHIND in speed or memory");
-  EXPECT_EQ(counts_text(behind), "1 goals passed, 0 missed, 1 behind, 0 not measured");
-  EXPECT_EQ(exit_code_of(outcome({other, slow})), ExitCode::mismatch);
-  EXPECT_EQ(verdict_of(outcome({other}), false), "FAIL");
-  EXPECT_EQ(exit_code_of(outcome({same}, "it broke")), ExitCode::run_failed);
-  EXPECT_EQ(exit_code_of(outcome({other}, "it broke")), ExitCode::mismatch);
-  EXPECT_EQ(verdict_of(outcome({same}), false), "PASS");
-  EXPECT_EQ(verdict_of(outcome({same, unknown}), false), "PASS of what was measured");
-  EXPECT_EQ(verdict_of(outcome({same}), true), "REHEARSED");
+  const Goal speed = at_least("speed", 10, "x");
+  const Claim same = none_differ(settings(false), bits, 0, 5, "words"),
+              other = none_differ(settings(false), bits, 1, 5, "words"),
+              slow = judged(settings(false), speed, 9.9),
+              unknown = judged(settings(false), speed, std::nullopt);
+  EXPECT_EQ(exit_code_of(report({same, slow})), ExitCode::ok);
+  EXPECT_EQ(outcome_text(report({same, slow})),
+            "2 claims: 1 holds, 1 is behind; 0 of 1 sections failed to run");
+  EXPECT_EQ(exit_code_of(report({other, slow})), ExitCode::mismatch);
+  EXPECT_EQ(exit_code_of(report({same, unknown})), ExitCode::ok);
+  EXPECT_EQ(exit_code_of(report({same}, "it broke")), ExitCode::run_failed);
+  EXPECT_EQ(exit_code_of(report({other}, "it broke")), ExitCode::mismatch);
 }
 
 TEST(Report, AFailingSectionIsReportedAndCounts) {
-  const Section failing{"verbs", "why", false,
-                        [](const Settings&) -> SectionResult { throw std::runtime_error("broke"); }};
-  const Section good{"gemm", "how", true, [](const Settings& given) -> SectionResult {
+  const Section failing{
+      "verbs", "why", false, [](const Settings&) { return Goals{no_difference("bits")}; },
+      [](const Settings&, const Goals&) -> SectionResult { throw std::runtime_error("broke"); }};
+  const Section good{"gemm", "how", true, [](const Settings&) { return Goals{at_least("speed", 1, "x")}; },
+                     [](const Settings& given, const Goals& goals) -> SectionResult {
                        return {
                            .tables = {{.caption = "speeds", .columns = {"n", "x"}, .rows = {{"1|2", "3"}}}},
                            .notes = {"a note"},
-                           .goals = {at_least(given, "speed", 1, 2.0, "x")}};
+                           .claims = {judged(given, goals[0], 2.0)}};
                      }};
   const testing_support::TemporaryFolder folder;
   Settings given = settings(false);
   given.out = folder.path() / "report";
   const std::vector<SectionReport> sections{run_section(failing, given), run_section(good, given)};
   EXPECT_EQ(sections[0].failure, "broke");
-  EXPECT_EQ(exit_code_of(outcome_of(sections)), ExitCode::run_failed);
-  EXPECT_EQ(exit_code_of(outcome_of({sections[1]})), ExitCode::ok);
+  EXPECT_EQ(exit_code_of(sections), ExitCode::run_failed);
+  EXPECT_EQ(exit_code_of({sections[1]}), ExitCode::ok);
   write_report(given, sections);
   const std::string markdown = read_file(given.out / "acceptance.md");
   EXPECT_THAT(markdown, HasSubstr("**FAILED to run:** broke"));
-  EXPECT_THAT(markdown, HasSubstr("| speed | >= 1 x | 2 x | PASS |"));
+  EXPECT_THAT(markdown, HasSubstr("| speed | >= 1 x | 2 x | HOLDS |"));
+  EXPECT_THAT(markdown, HasSubstr("| bits | 0 differ |  | NOT RUN |")) << "the section failed";
   EXPECT_THAT(markdown, HasSubstr("| 1\\|2 | 3 |"));
   EXPECT_THAT(markdown, Not(HasSubstr("REHEARSAL")));
   EXPECT_THAT(read_file(given.out / "acceptance.json"), HasSubstr("\"failure\": \"broke\""));
   given.side.rehearsal = true;
   EXPECT_THAT(markdown_of(given, sections), HasSubstr("REHEARSAL: no GPU took part"));
   EXPECT_THAT(json_of(given, sections), HasSubstr("rehearsal, meaningless"));
+}
+
+TEST(Report, HasEveryClaimBeforeTheSectionsRun) {
+  const Settings given = settings(false);
+  const std::vector<Claim> before = claims_of(given, all_sections(), {});
+  EXPECT_EQ(before.size(), 26u);
+  for (const Claim& claim : before) {
+    EXPECT_EQ(claim.verdict, Verdict::not_run) << claim.claim;
+    EXPECT_NE(claim.criterion, "") << claim.claim;
+    EXPECT_NE(claim.topic, "") << claim.claim;
+  }
+  const Section stands_in{
+      "probes", "why", false, all_sections()[1].goals,
+      [](const Settings& with, const Goals& goals) -> SectionResult {
+        return {.tables = {}, .notes = {}, .claims = {none_differ(with, goals[0], 0, 1, "words")}};
+      }};
+  const std::vector<Claim> later = claims_of(
+      given, all_sections(), {run_section(all_sections()[0], given), run_section(stands_in, given)});
+  ASSERT_EQ(later.size(), before.size());
+  EXPECT_EQ(later[0].verdict, Verdict::holds);
+  EXPECT_EQ(later[0].claim, before[0].claim);
+  EXPECT_EQ(later[1].verdict, Verdict::not_run);
 }
 
 TEST(TimeOf, IsTheMedianOfSoManyRepetitions) {
@@ -266,11 +296,14 @@ TEST(TimingSections, SayWhichProductsRanOnOurOwnKernelInTheLibrarysPlace) {
   Settings given;
   given.side = open_rehearsal("auto");
   given.side.library = [] { return std::make_unique<RefusingLibrary>(); };
-  for (const auto section : {&time_products, &time_steps, &time_histograms}) {
-    const SectionResult result = section(given);
-    EXPECT_THAT(result.notes, Contains(HasSubstr("runs on our own kernel: ")));
+  for (const Section& section : all_sections()) {
+    if (!section.timing) continue;
+    const SectionReport report = run_section(section, given);
+    EXPECT_EQ(report.failure, "");
+    EXPECT_THAT(report.result.notes, Contains(HasSubstr("runs on our own kernel: ")));
+    EXPECT_EQ(report.result.claims.size(), section.goals(given).size()) << section.name;
   }
-  const Table speeds = time_products(given).tables.at(0);
+  const Table speeds = time_products(given, gemm_goals(given)).tables.at(0);
   for (std::size_t i = 0; i < speeds.columns.size(); ++i) {
     const bool library = speeds.columns[i].find("cuBLAS") != std::string::npos;
     EXPECT_EQ(speeds.rows.at(0).at(i).find("our own kernel") != std::string::npos, library)
@@ -319,18 +352,29 @@ TEST_F(Program, SectionsAreChosenByNameAndEveryLineSaysThatItRehearses) {
   EXPECT_THAT(markdown, HasSubstr("## device"));
   EXPECT_THAT(markdown, HasSubstr("## gemm"));
   EXPECT_THAT(markdown, Not(HasSubstr("## verbs")));
+  const std::string claims = read_file(folder_.path() / "out" / "claims.json");
+  EXPECT_THAT(claims, HasSubstr("\"criterion\": \">= 40 %\""));
 }
 
-TEST_F(Program, ARehearsalConfirmsAndPassesNothing) {
+TEST_F(Program, ShapesHaveTheirCriteriaAndARehearsalTellsNothingOfThem) {
+  const testing_support::Finished result = run("exp_shapes", {"--rehearse"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("10 claims: 8 were rehearsed, 2 were not run\n"))
+      << "there is no library";
+  EXPECT_THAT(read_file(folder_.path() / "out" / "claims.json"),
+              HasSubstr("TFLOP/s at NHWC over TFLOP/s at NCHW is at least 1.1"));
+}
+
+TEST_F(Program, OfARehearsalNothingHolds) {
   const testing_support::Finished result =
       run("exp_device_acceptance", {"--rehearse", "--section", "probes", "--section", "products"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("REHEARSED"));
-  for (const char* file : {"acceptance.md", "acceptance.json", "probe/report.md"}) {
+  for (const char* file :
+       {"acceptance.md", "acceptance.json", "claims.json", "probe/report.md", "probe/claims.json"}) {
     const std::string text = read_file(folder_.path() / "out" / file);
     EXPECT_THAT(text, HasSubstr("REHEARSED")) << file;
-    EXPECT_THAT(text, Not(HasSubstr("CONFIRMED"))) << file;
-    EXPECT_THAT(text, Not(HasSubstr("PASS"))) << file;
+    EXPECT_THAT(text, Not(HasSubstr("HOLDS"))) << file;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,11 @@ class ExpAllreduce : public SmallRuns {
 TEST_F(ExpAllreduce, ItsClaimsHoldAndItsTablesAreComplete) {
   const testing_support::Finished result = run("first", {"--threads", "1"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_EQ(result.out.find("verdict: FAIL"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("verdict: PASS"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("verdict: FAILS"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("verdict: HOLDS"), std::string::npos) << result.out;
+  const nlohmann::json claims = nlohmann::json::parse(read("first/claims.json"))["claims"];
+  EXPECT_EQ(claims.size(), 6u);
+  EXPECT_EQ(claims[0]["verdict"], "HOLDS");
   EXPECT_EQ(column("first/exp_allreduce.csv", "ranks").size(), 48u) << "24 variants for each number of ranks";
   EXPECT_EQ(column("first/found_inf.csv", "rank").size(), 15u) << "five checks on three ranks";
   const std::uint64_t elements = 784 * 16 + 16 + 16 * 10 + 10;

@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <random>
 
 #include "engine/amp/policy.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "experiments/policy_league/rank_correlation.hpp"
+#include "tests/experiments/judged_row.hpp"
 #include "tests/experiments/small_runs.hpp"
 
 namespace fp16lab::experiments {
@@ -30,13 +33,94 @@ TEST(RankCorrelation, IsSpearmans) {
   EXPECT_THROW(ranks(std::vector<double>{1, NAN}), std::invalid_argument);
 }
 
-TrainedRuns trained(std::vector<double> losses, std::vector<double> differences) {
-  TrainedRuns runs;
-  runs.complete = runs.planned = static_cast<int>(losses.size());
-  runs.final_losses = std::move(losses);
-  runs.differences = std::move(differences);
-  runs.steps = 300;
-  return runs;
+// The jackknife, worked out beside it: without ties Spearman's is 1 - 6 sum(d^2) / (n (n^2 - 1)).
+double spearman(const std::vector<double>& x, const std::vector<double>& y) {
+  double squares = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double rank = 0;
+    for (std::size_t j = 0; j < x.size(); ++j) rank += (x[j] < x[i] ? 1 : 0) - (y[j] < y[i] ? 1 : 0);
+    squares += rank * rank;
+  }
+  const auto n = static_cast<double>(x.size());
+  return 1 - 6 * squares / (n * (n * n - 1));
+}
+double gain(const std::vector<PredictedPoint>& points, std::size_t without) {
+  std::vector<double> a, b, outcome;
+  for (const PredictedPoint& point : points) {
+    if (point.group == without) continue;
+    a.push_back(point.a);
+    b.push_back(point.b);
+    outcome.push_back(point.outcome);
+  }
+  return spearman(b, outcome) - spearman(a, outcome);
+}
+
+/// Seven scales a group; the lower the scale, the larger both quantities, each with an offset of its group.
+std::vector<PredictedPoint> simulated(std::mt19937_64& random, std::size_t groups, double off_a, double off_b,
+                                      double noise, bool told) {
+  std::normal_distribution<double> normal;
+  std::vector<PredictedPoint> points;
+  for (std::size_t group = 0; group < groups; ++group) {
+    const double cost = 3 * normal(random), a = cost + off_a * normal(random),
+                 b = cost + off_b * normal(random);
+    for (int scale = 0; scale < 7; ++scale)
+      points.push_back({.group = group,
+                        .a = a - scale,
+                        .b = b - scale,
+                        .outcome = (told ? cost - scale : 0) + noise * normal(random)});
+  }
+  return points;
+}
+
+TEST(PredictorContest, HasTheJackknifesInterval) {
+  std::mt19937_64 random(7);
+  const std::vector<PredictedPoint> points = simulated(random, 4, 2, 2, 1, true);
+  const PredictorContest found = contest(points);
+  ASSERT_TRUE(found.difference && found.by_a && found.by_b);
+  EXPECT_EQ(found.groups, 4u);
+  const double all = gain(points, 99);
+  EXPECT_NEAR(*found.by_b - *found.by_a, all, 1e-12);
+  std::vector<double> pseudo;
+  double mean = 0, squares = 0;
+  for (std::size_t group = 0; group < 4; ++group) pseudo.push_back(4 * all - 3 * gain(points, group));
+  for (const double value : pseudo) mean += value / 4;
+  for (const double value : pseudo) squares += (value - mean) * (value - mean);
+  const double half = 3.182446305284263 * std::sqrt(squares / 3) / 2;  // t(0.975, 3)
+  EXPECT_NEAR(found.difference->lower, mean - half, 1e-9);
+  EXPECT_NEAR(found.difference->upper, mean + half, 1e-9);
+}
+
+TEST(PredictorContest, FindsNoDifferenceWhereThereIsNoneAndOneWhereThereIs) {
+  constexpr int contests = 1000;
+  const auto decided = [](std::size_t groups, double off_a, double off_b, double noise, bool told) {
+    std::mt19937_64 random(11);
+    int for_a = 0, for_b = 0;
+    for (int i = 0; i < contests; ++i) {
+      const PredictorContest found = contest(simulated(random, groups, off_a, off_b, noise, told));
+      for_b += found.difference && found.difference->lower > 0 ? 1 : 0;
+      for_a += found.difference && found.difference->upper < 0 ? 1 : 0;
+    }
+    return std::pair(for_a, for_b);
+  };
+  // The level is 5 %; two standard deviations of a count above it.
+  const double most = contests * 0.05 + 2 * std::sqrt(contests * 0.05 * 0.95);
+  for (const bool told : {true, false}) {
+    const auto [for_a, for_b] = decided(4, 3, 3, 1, told);
+    EXPECT_LE(for_a + for_b, most) << told;
+  }
+  // b is the cost itself, a has nothing to do with it across groups: twelve would nearly always tell, four
+  // seldom do.
+  const auto [wrong, right] = decided(12, 20, 0, 0.1, true);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GE(right, 0.85 * contests);
+  EXPECT_LE(decided(4, 20, 0, 0.1, true).second, 0.5 * contests);
+}
+
+TEST(PredictorContest, SaysNothingOfTwoGroups) {
+  std::mt19937_64 random(3);
+  EXPECT_FALSE(contest(simulated(random, 2, 1, 1, 1, true)).difference);
+  EXPECT_TRUE(contest(simulated(random, 2, 1, 1, 1, true)).by_a);
+  EXPECT_FALSE(contest({}).by_a);
 }
 
 /// lost-mass against torch: a workload each of `skips` and `lost` of both.
@@ -45,89 +129,128 @@ League made_league(const std::vector<std::array<ReplayInterval, 4>>& cases) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string workload = "w" + std::to_string(i);
     league.workloads.push_back(workload);
-    league.rows.push_back({.workload = workload, .policy = "fp32", .trained = trained({1, 1.01}, {0, 0})});
     ReplayedPolicy ours, peer;
     ours.skips = cases[i][0];
     peer.skips = cases[i][1];
     ours.lost_l1 = cases[i][2];
     peer.lost_l1 = cases[i][3];
-    league.rows.push_back({.workload = workload,
-                           .policy = "lost-mass",
-                           .replays = {ours},
-                           .trained = trained({1, 1.02}, {0, 1})});
     league.rows.push_back(
-        {.workload = workload, .policy = "torch", .replays = {peer}, .trained = trained({1, 1.02}, {0, 1})});
+        {.workload = workload, .policy = "lost-mass", .replays = {ours}, .trained = equal_row()});
+    league.rows.push_back(
+        {.workload = workload, .policy = "torch", .replays = {peer}, .trained = equal_row()});
   }
+  league.replayed_steps = 240;
   return league;
 }
 
-TEST(LeagueClaims, LostMassIsJudgedByTheMiddlesWhereBoundsOverlap) {
+Claim claim_of(const League& league, std::size_t number) {
+  return judged(std::vector{league_questions().at(number - 1)}, league).front();
+}
+
+TEST(LeagueClaims, LostMassCannotBeToldWhereBoundsOverlap) {
   const std::array<ReplayInterval, 4> good{{{0, 0}, {3, 4}, {0.1, 0.1}, {0.2, 0.2}}};
-  const std::array<ReplayInterval, 4> by_middle{{{0, 4}, {2, 4}, {0.1, 0.2}, {0.1, 0.3}}};
+  const std::array<ReplayInterval, 4> overlaps{{{0, 4}, {2, 4}, {0.1, 0.2}, {0.1, 0.3}}};
   const std::array<ReplayInterval, 4> skips_more{{{5, 5}, {3, 4}, {0, 0}, {0.2, 0.2}}};
   const std::array<ReplayInterval, 4> loses_more{{{0, 0}, {3, 4}, {0.3, 0.3}, {0.1, 0.2}}};
-  const LeagueClaim three = judge(made_league({good, by_middle, good, skips_more}))[1];
-  EXPECT_EQ(three.verdict, ClaimVerdict::holds);
+  EXPECT_EQ(claim_of(made_league({good, good, good, skips_more}), 2).verdict, Verdict::holds);
+  const Claim open = claim_of(made_league({good, overlaps, good, skips_more}), 2);
+  EXPECT_EQ(open.verdict, Verdict::cannot_tell);
   EXPECT_THAT(
-      three.measured,
-      HasSubstr("w1: skips 0..4 against 2..4, lost L1 10..20 % against 10..30 %: yes by the middles"));
-  EXPECT_THAT(three.measured, HasSubstr("w3: skips 5 against 3..4, lost L1 0 % against 20 %: no"));
-  EXPECT_EQ(judge(made_league({good, loses_more, good, skips_more}))[1].verdict, ClaimVerdict::fails);
+      open.measured,
+      HasSubstr("w1: skips 0..4 against 2..4, lost L1 10..20 % against 10..30 %: the bounds overlap"));
+  EXPECT_THAT(open.measured, HasSubstr("w3: skips 5 against 3..4, lost L1 0 % against 20 %: no"));
+  EXPECT_THAT(open.measured, HasSubstr("in all, of 240 steps, lost-mass skips 5..9 and torch 11..16"));
+  EXPECT_EQ(claim_of(made_league({good, loses_more, good, skips_more}), 2).verdict, Verdict::fails);
 
-  // The first claim is the same about the replays with each policy's own growth interval, and about nothing else.
+  // The first claim is the same about the replays with each policy's own growth interval, and about nothing
+  // else.
   League own = made_league({good, loses_more, good, skips_more});
-  EXPECT_EQ(judge(own)[0].verdict, ClaimVerdict::undecided) << "there are none";
+  EXPECT_EQ(claim_of(own, 1).verdict, Verdict::not_run) << "there are none";
+  EXPECT_THAT(claim_of(own, 1).claim, HasSubstr("torch's is 2000"));
   for (LeagueRow& row : own.rows) row.own_replays = own.row("w0", row.policy).replays;
-  EXPECT_EQ(judge(own)[0].verdict, ClaimVerdict::holds);
-  EXPECT_EQ(judge(own)[1].verdict, ClaimVerdict::fails);
+  EXPECT_EQ(claim_of(own, 1).verdict, Verdict::holds);
+  EXPECT_EQ(claim_of(own, 2).verdict, Verdict::fails);
 }
 
-TEST(LeagueClaims, ScalesRiseOnlyIfTheyDoInEverySeed) {
-  League league = made_league({{}, {}, {}});
-  const auto add = [&](const std::string& workload, std::int64_t seed, double late) {
-    AllowedScales allowed{.workload = workload, .seed = seed};
-    for (std::uint64_t step = 1; step <= 40; ++step) {
-      allowed.band.steps.push_back(step);
-      allowed.band.log2_highest.push_back(step > 30 ? 12 + late : 12);
+TEST(LeagueClaims, ScalesRiseIfTheIntervalOverSeedsSaysSo) {
+  const auto league_of = [](std::vector<double> late, double last) {
+    League league = made_league({{}, {}, {}});
+    for (const std::string& workload : league.workloads) {
+      if (workload == "w2") late.back() = last;
+      for (std::size_t seed = 0; seed < late.size(); ++seed) {
+        AllowedScales allowed{.workload = workload, .seed = static_cast<std::int64_t>(seed)};
+        for (std::uint64_t step = 1; step <= 40; ++step) {
+          allowed.band.steps.push_back(step);
+          allowed.band.log2_highest.push_back(step > 30 ? 12 + late[seed] : 12);
+        }
+        league.allowed.push_back(allowed);
+      }
     }
-    league.allowed.push_back(allowed);
+    return league;
   };
-  for (const char* const workload : {"w0", "w1", "w2"}) {
-    add(workload, 1, 2);
-    add(workload, 2, 1.5);
-  }
-  EXPECT_EQ(judge(league)[2].verdict, ClaimVerdict::holds);
-  add("w2", 3, 1);
-  EXPECT_EQ(judge(league)[2].verdict, ClaimVerdict::fails) << "one binade is not more than one";
+  const Claim rises = claim_of(league_of({2, 1.9, 2.1}, 2.1), 3);
+  EXPECT_EQ(rises.verdict, Verdict::holds);
+  EXPECT_THAT(rises.measured, HasSubstr("w0: +2.00 binades [+1.75, +2.25] (3 seeds)"));
+  EXPECT_THAT(rises.measured, HasSubstr("40 steps"));
+  EXPECT_EQ(claim_of(league_of({2, 1.9, 2.1}, -2), 3).verdict, Verdict::cannot_tell)
+      << "one workload is open";
+  EXPECT_EQ(claim_of(league_of({0.2, 0.1, 0.3}, 0.3), 3).verdict, Verdict::fails);
+  EXPECT_EQ(claim_of(league_of({2, 2.1}, 2.1), 3).verdict, Verdict::cannot_tell) << "two seeds";
+  EXPECT_EQ(claim_of(made_league({{}}), 3).verdict, Verdict::not_run);
 }
 
-TEST(LeagueClaims, APolicyBehindFp32IsNamed) {
+TEST(LeagueClaims, EveryPolicyIsAsGoodOnlyIfAllAreEqual) {
   League league = made_league({{}});
-  EXPECT_EQ(judge(league)[3].verdict, ClaimVerdict::holds);
-  league.rows.push_back({.workload = "w0", .policy = "apex", .trained = trained({2, 2.01}, {100, 100})});
-  const LeagueClaim claim = judge(league)[3];
-  EXPECT_EQ(claim.verdict, ClaimVerdict::fails);
-  EXPECT_THAT(claim.measured, HasSubstr("apex on w0"));
-  EXPECT_THAT(claim.measured, HasSubstr("1 of 3 pairs"));
+  EXPECT_EQ(claim_of(league, 4).verdict, Verdict::holds);
+  league.rows.push_back({.workload = "w0", .policy = "megatron", .trained = open_row()});
+  EXPECT_EQ(claim_of(league, 4).verdict, Verdict::cannot_tell);
+  league.rows.push_back(
+      {.workload = "w0", .policy = "flax", .trained = judged_row(clearly_worse, scattered)});
+  EXPECT_EQ(claim_of(league, 4).verdict, Verdict::cannot_tell)
+      << "worse than FP32, but FP32's twin may be too";
+  league.rows.push_back({.workload = "w0", .policy = "none", .trained = worse_row()});
+  EXPECT_EQ(claim_of(league, 4).verdict, Verdict::cannot_tell) << "it does not move its scale";
+  league.rows.push_back(
+      {.workload = "w0", .policy = "apex", .trained = judged_row(clearly_worse, clearly_worse)});
+  league.rows.back().trained.row.skipped = 7;
+  const Claim claim = claim_of(league, 4);
+  EXPECT_EQ(claim.verdict, Verdict::fails);
+  EXPECT_THAT(claim.measured, HasSubstr("of 5 pairs"));
+  EXPECT_THAT(
+      claim.measured,
+      HasSubstr("2 are equal, 0 better, 2 worse (1 of them also than FP32's one-ulp twin), and of 1"));
+  EXPECT_THAT(claim.measured, HasSubstr("+7.24 % [+6.55, +7.93], worse"));
+  EXPECT_EQ(claim_of(League{}, 4).verdict, Verdict::not_run);
 }
 
-TEST(LeagueClaims, LostMassAgainstLostValuesAsPredictors) {
-  League league = made_league({{}});
-  const auto add = [&](double lost, double mass, double cost, std::uint64_t skipped) {
-    FixedScale fixed{
-        .workload = "w0", .lost_count = {lost, lost}, .lost_l1 = {mass, mass}, .lost_l2 = {mass, mass}};
-    fixed.trained = trained({1, 1}, {cost, cost});
-    fixed.trained.skipped = skipped;
-    league.fixed.push_back(fixed);
+TEST(LeagueClaims, LostMassAgainstLostValuesNeedsMoreThanAFewWorkloads) {
+  const auto league_of = [](int workloads, bool by_mass) {
+    League league;
+    for (int w = 0; w < workloads; ++w) {
+      league.workloads.push_back("w" + std::to_string(w));
+      // Across workloads one quantity tells the cost and the other is the wrong way round.
+      for (int scale = 0; scale < 4; ++scale) {
+        const double cost = 10 * w - scale, opposite = 10 * (workloads - w) - scale;
+        const double lost = by_mass ? opposite : cost, mass = by_mass ? cost : opposite;
+        league.fixed.push_back({.workload = league.workloads.back(),
+                                .log2_scale = scale,
+                                .lost_count = {lost, lost},
+                                .lost_l1 = {mass, mass},
+                                .differences = {cost, cost + 0.1},
+                                .steps = 300});
+      }
+    }
+    return league;
   };
-  add(0.5, 0.001, 0, 0);
-  add(0.4, 0.01, 1, 0);
-  add(0.6, 0.1, 2, 0);
-  add(0.9, 0.9, -50, 200);  // mostly skipped: not underflow's fault
-  const LeagueClaim claim = judge(league)[4];
-  EXPECT_EQ(claim.verdict, ClaimVerdict::holds);
-  EXPECT_THAT(claim.measured,
-              HasSubstr("3 points (1 left out): +0.500 for the share of lost values, +1.000 for lost L1"));
+  EXPECT_EQ(claim_of(league_of(6, true), 5).verdict, Verdict::holds);
+  EXPECT_EQ(claim_of(league_of(6, false), 5).verdict, Verdict::fails);
+  League two = league_of(2, true);
+  EXPECT_EQ(claim_of(two, 5).verdict, Verdict::cannot_tell) << "two workloads have no interval";
+  EXPECT_THAT(claim_of(two, 5).measured, HasSubstr("8 points of 2 workloads, not independent (0 left out)"));
+  two.fixed[0].skipped = 30;  // a tenth of the steps: overflow
+  two.fixed[1].diverged = 1;
+  EXPECT_THAT(claim_of(two, 5).measured, HasSubstr("6 points of 2 workloads, not independent (2 left out)"));
+  EXPECT_EQ(claim_of(League{}, 5).verdict, Verdict::not_run);
 }
 
 class PolicyLeague : public SmallRuns {};
@@ -142,7 +265,7 @@ TEST_F(PolicyLeague, PlansEveryPolicyOnEveryWorkload) {
   common.config = file;
   common.out = folder_ / "out";
   const SweepPlan plan = league_plan(common, false);
-  EXPECT_EQ(plan.runs.size(), 2 * (1 + engine::amp::scale_policies().size() + league_scales(false).size()));
+  EXPECT_EQ(plan.runs.size(), 2 * (2 + engine::amp::scale_policies().size() + league_scales(false).size()));
   for (const PlannedRun& run : plan.runs) {
     const auto interval = run.config.scaler.parameter("growth_interval");
     if (interval) {
@@ -161,19 +284,25 @@ TEST_F(PolicyLeague, RunsRepeatsNothingAndDecidesNothingWhenQuick) {
   const std::string program = std::string(FP16LAB_BIN_DIR) + "/exp_policy_league";
   const testing_support::Finished first = testing_support::run_program(program, arguments, folder_);
   ASSERT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("6 runs"));
-  EXPECT_THAT(first.out, HasSubstr("\nlost-mass "));
+  EXPECT_THAT(first.out, HasSubstr("7 runs"));
+  EXPECT_THAT(first.out, HasSubstr("\n  lost-mass "));
+  EXPECT_THAT(first.out, HasSubstr("\n  policy-torch "));
   EXPECT_THAT(first.out, HasSubstr("claim 5: "));
-  EXPECT_THAT(first.out, HasSubstr("verdict: UNDECIDED"));
-  EXPECT_EQ(first.out.find("verdict: PASS"), std::string::npos);
-  EXPECT_EQ(column("out/exp_policy_league.csv", "policy").size(), 4u);
+  EXPECT_THAT(first.out, HasSubstr("verdict: CANNOT TELL"));
+  for (const char* const decided : {"verdict: HOLDS", "verdict: FAILS"})
+    EXPECT_EQ(first.out.find(decided), std::string::npos) << decided;
+  EXPECT_THAT(read("out/claims.json"), HasSubstr("CANNOT TELL"));
+  EXPECT_EQ(column("out/exp_policy_league.csv", "configuration").size(), 7u);
+  EXPECT_EQ(column("out/replays.csv", "growth_interval"),
+            (std::vector<std::string>{"", "20", "2000", "", ""}))
+      << "torch's own interval too";
   EXPECT_EQ(column("out/fixed_scales.csv", "log2_scale").size(), 2u);
-  const std::vector<std::string> underflow = column("out/exp_policy_league.csv", "underflow");
+  const std::vector<std::string> underflow = column("out/exp_policy_league.csv", "underflow_rate");
   EXPECT_EQ(underflow[0], "") << "FP32 casts nothing";
-  for (std::size_t i = 1; i < underflow.size(); ++i) EXPECT_GE(std::stod(underflow[i]), 0);
+  for (std::size_t i = 2; i < underflow.size(); ++i) EXPECT_GE(std::stod(underflow[i]), 0);
   const testing_support::Finished second = testing_support::run_program(program, arguments, folder_);
   EXPECT_EQ(second.exit_code, 0);
-  EXPECT_THAT(second.err, HasSubstr("6 of 6 runs are already complete"));
+  EXPECT_THAT(second.err, HasSubstr("7 of 7 runs are already complete"));
   EXPECT_EQ(second.out, first.out);
 }
 

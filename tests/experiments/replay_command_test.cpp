@@ -1,4 +1,5 @@
 // fp16lab replay through the real program, on runs that it really trained.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,6 +62,26 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   EXPECT_EQ(torch.skipped_upper, skipped);
   EXPECT_GE(skipped.size(), 6u) << "2^24 is far too high for this network";
   EXPECT_GT(run.steps.back().loss_scale, 1.0);
+
+  // So says the command itself, from the run's own configuration.
+  const std::string good = read("own/steps.csv");
+  const auto claim = [&] {
+    const testing_support::Finished result = fp16lab({"replay", path("own"), "--policy", "fixed", "--quiet"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(claim(),
+              HasSubstr("measured: torch: the scales and skips of all 40 steps\n  verdict: HOLDS\n"));
+  const StepRow& taken = run.steps.back();
+  ASSERT_FALSE(taken.skipped);
+  const std::size_t last = good.rfind('\n', good.size() - 2) + 1;
+  const std::string scale = fmt::format(",{},", taken.loss_scale);
+  ASSERT_NE(good.find(scale, last), std::string::npos) << good.substr(last);
+  std::string other = good;
+  testing_support::write_bytes(path("own/steps.csv"),
+                               other.replace(good.find(scale, last), scale.size(), ",3,"));
+  EXPECT_THAT(claim(), HasSubstr("measured: torch: step 40 has the scale 2^1.58496, replayed 2^"));
+  EXPECT_THAT(claim(), HasSubstr("verdict: FAILS\n"));
 }
 
 // Paddle's linear layer rounds the gradient of its product on the way to the layer's own gradients: a row of its own, which
@@ -135,6 +156,8 @@ TEST_F(ReplayCommandLine, WritesTableFilesAndFigure) {
   EXPECT_THAT(result.out, HasSubstr("policy"));
   EXPECT_THAT(result.out, HasSubstr("\ntorch "));
   EXPECT_THAT(result.out, HasSubstr("\noracle (fixed 2^"));
+  EXPECT_THAT(result.out, HasSubstr("measured: the run rounded no gradient\n  verdict: NOT RUN\n"));
+  EXPECT_THAT(read("replay/claims.json"), HasSubstr("NOT RUN"));
   EXPECT_THAT(result.err, HasSubstr("growth intervals above 4 are 4"));
   EXPECT_THAT(result.err, HasSubstr("the run rounded no gradient: each is judged as if FP16 held it"));
   const ReplayFile replay = read_replay(path("replay"));

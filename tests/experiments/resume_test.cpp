@@ -155,10 +155,12 @@ TEST_F(Resume, SettingsThatCannotChangeBitsMayChange) {
   begin_and_interrupt("run");
   const std::string last = std::to_string(newest_step("run") + 5);
   std::filesystem::rename(folder_ / "data", folder_ / "moved");
-  const auto result = resume("run", {"--set", "train.steps=" + last, "--set", "data.path=" + path("moved"),
-                                     "--set", "checkpoint.every=0", "--set", "observe.histograms_every=0",
-                                     "--set", "train.evaluate_every=0"});
+  const auto result = resume(
+      "run", {"--set", "train.steps=" + last, "--set", "data.path=" + path("moved"), "--set",
+              "checkpoint.every=0", "--set", "observe.histograms_every=0", "--set", "train.evaluate_every=0",
+              "--set", "report.margin.loss=3", "--set", "report.margin.accuracy=2"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(read("run/config.toml"), HasSubstr("[report.margin]\nloss = 3.0\naccuracy = 2.0\n"));
   std::filesystem::rename(folder_ / "moved", folder_ / "data");
   ASSERT_EQ(begin("whole", {"train.steps=" + last}).exit_code, 0);
   EXPECT_EQ(column("run/steps.csv", "state_hash"), column("whole/steps.csv", "state_hash"));
@@ -169,9 +171,9 @@ TEST_F(Resume, SettingsThatWouldChangeBitsAreRefusedByName) {
   const std::string before = read("run/manifest.json") + read("run/steps.csv") + read("run/config.toml");
   for (const char* setting :
        {"train.batch_size=10", "train.accumulate=2", "train.clip_norm=1", "train.clip_value=1",
-        "train.seed=9", "train.skip_limit=5", "optimizer.lr=0.002", "optimizer.name=sgd", "amp.level=O0",
-        "scaler.policy=fixed", "scaler.growth_interval=8", "model.widths=[784, 8, 10]", "data.subset=100",
-        "backend.tensor_core=volta", "schedule.name=step"}) {
+        "train.seed=9", "train.skip_limit=5", "train.perturb_ulps=1", "optimizer.lr=0.002",
+        "optimizer.name=sgd", "amp.level=O0", "scaler.policy=fixed", "scaler.growth_interval=8",
+        "model.widths=[784, 8, 10]", "data.subset=100", "backend.tensor_core=volta", "schedule.name=step"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     std::vector<std::string> more{"--set", setting, "--quiet"};
     if (std::string_view(setting) == "schedule.name=step")
@@ -187,6 +189,19 @@ TEST_F(Resume, SettingsThatWouldChangeBitsAreRefusedByName) {
   // Other data behind the same path.
   testing_support::write_small_fashion(folder_ / "data", 399, 100);
   expect_one_line_error(resume("run", {"--quiet"}), 2, "the data have changed");
+}
+
+TEST_F(Resume, ATwinIsContinuedFromItsCheckpointNotPerturbedAgain) {
+  begin_and_interrupt("run", {"train.perturb_ulps=1"});
+  const std::string last = std::to_string(newest_step("run") + 5);
+  for (const char* ulps : {"0", "2"})
+    expect_one_line_error(resume("run", {"--set", std::string("train.perturb_ulps=") + ulps, "--quiet"}), 2,
+                          std::string("train.perturb_ulps = ") + ulps + ", but the run in ");
+  ASSERT_EQ(resume("run", {"--set", "train.steps=" + last}).exit_code, 0);
+  ASSERT_EQ(begin("whole", {"train.perturb_ulps=1", "train.steps=" + last}).exit_code, 0);
+  expect_same_files("whole", "run");
+  ASSERT_EQ(begin("other", {"train.steps=1"}).exit_code, 0);
+  EXPECT_NE(column("other/steps.csv", "state_hash").front(), column("whole/steps.csv", "state_hash").front());
 }
 
 TEST_F(Resume, ACosineThatEndsWithTheRunFixesItsLength) {

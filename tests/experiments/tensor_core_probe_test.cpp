@@ -23,6 +23,8 @@ namespace {
 
 using testing::HasSubstr;
 
+std::string text_of(const Finding& finding) { return analysis::claims_text({&finding.claim, 1}); }
+
 constexpr Capability ampere{8, 0}, ada{8, 9}, hopper{9, 0}, blackwell{10, 0}, blackwell_120{12, 0};
 
 Settings small() {
@@ -88,14 +90,14 @@ TEST(FragmentLayout, IsThatOfThePtxManual) {
   EXPECT_EQ(seen.size(), 128U);
 }
 
-TEST(Probe, ConfirmsEveryClaimOnTheEmulatorItself) {
+TEST(Probe, EveryClaimHoldsOfTheEmulatorItself) {
   for (const Capability capability : {ampere, ada, hopper, blackwell, blackwell_120}) {
     EmulatedDevice device(capability);
     std::map<std::string, int> asked;
     for (const Finding& finding : ask_tensor_core(device, small())) {
-      ++asked[finding.probe];
-      const bool here = finding.conclusion.find("not on this device") == std::string::npos;
-      EXPECT_EQ(finding.verdict, here ? Verdict::confirmed : Verdict::not_here) << text_of(finding);
+      ++asked[finding.claim.topic];
+      const bool here = finding.claim.measured.find("not on this device") == std::string::npos;
+      EXPECT_EQ(finding.claim.verdict, here ? Verdict::holds : Verdict::not_run) << text_of(finding);
       EXPECT_EQ(finding.observations.empty(), !here);
     }
     if (capability.major == hopper.major) {
@@ -103,19 +105,19 @@ TEST(Probe, ConfirmsEveryClaimOnTheEmulatorItself) {
         EXPECT_GT(asked[probe], 0) << probe;
     }
     for (const Finding& finding : compare_with_emulator(device, small()))
-      EXPECT_NE(finding.verdict, Verdict::refuted) << text_of(finding);
+      EXPECT_NE(finding.claim.verdict, Verdict::fails) << text_of(finding);
   }
   EmulatedDevice device(hopper);
   for (const Finding& finding : ask_half(device, small()))
-    EXPECT_EQ(finding.verdict, Verdict::confirmed) << text_of(finding);
+    EXPECT_EQ(finding.claim.verdict, Verdict::holds) << text_of(finding);
 }
 
 /// Refuted findings of one probe, each of which must name the hypothesis.
 int refuted(EmulatedDevice& device, const std::string& probe, const std::string& hypothesis) {
   int count = 0;
   for (const Finding& finding : ask_tensor_core(device, small())) {
-    if (finding.probe != probe || finding.verdict != Verdict::refuted) continue;
-    EXPECT_THAT(finding.conclusion, HasSubstr(hypothesis)) << text_of(finding);
+    if (finding.claim.topic != probe || finding.claim.verdict != Verdict::fails) continue;
+    EXPECT_THAT(finding.claim.measured, HasSubstr(hypothesis)) << text_of(finding);
     ++count;
   }
   return count;
@@ -205,13 +207,13 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
   EmulatedDevice off(hopper);
   off.change_word = [](std::uint32_t word) { return word + 1; };
   for (const Finding& finding : ask_tensor_core(off, small())) {
-    EXPECT_EQ(finding.verdict, Verdict::refuted) << text_of(finding);
-    EXPECT_THAT(finding.conclusion, HasSubstr("no hypothesis agrees")) << text_of(finding);
+    EXPECT_EQ(finding.claim.verdict, Verdict::fails) << text_of(finding);
+    EXPECT_THAT(finding.claim.measured, HasSubstr("no hypothesis agrees")) << text_of(finding);
   }
   EmulatedDevice uneven(hopper);
   uneven.one_output_wrong = true;
   for (const Finding& finding : ask_tensor_core(uneven, small()))
-    EXPECT_THAT(finding.conclusion, HasSubstr("differ by their position")) << text_of(finding);
+    EXPECT_THAT(finding.claim.measured, HasSubstr("differ by their position")) << text_of(finding);
 }
 
 // Each rival on its own, also those that no row of the table can say: whoever computes it must be named.
@@ -242,10 +244,10 @@ TEST(Probe, EveryHypothesisIsRecognised) {
         Truthful device(capability, truth);
         const Finding finding = ask(device, small(), asked);
         const bool claimed = &truth == &question.hypotheses.front();
-        EXPECT_EQ(finding.verdict, claimed ? Verdict::confirmed : Verdict::refuted)
+        EXPECT_EQ(finding.claim.verdict, claimed ? Verdict::holds : Verdict::fails)
             << truth.name << text_of(finding);
         if (!claimed) {
-          EXPECT_THAT(finding.conclusion, HasSubstr("agrees with '" + truth.name + "'"));
+          EXPECT_THAT(finding.claim.measured, HasSubstr("agrees with '" + truth.name + "'"));
           EXPECT_FALSE(truth.change.empty());
         }
       }
@@ -256,12 +258,12 @@ TEST(Probe, PlainFp16IsRefutedByOtherNaNsAndOneWrongBit) {
   device.change_half = [](std::uint32_t word) { return word == 0x7fff ? 0x7e00U : word; };
   int count = 0;
   for (const Finding& finding : ask_half(device, small())) {
-    if (finding.claim.find("every NaN result is 7fff:") == std::string::npos &&
-        finding.claim.find("is 7fffffff") != std::string::npos)
+    if (finding.claim.claim.find("every NaN result is 7fff:") == std::string::npos &&
+        finding.claim.claim.find("is 7fffffff") != std::string::npos)
       continue;  // cvt.f32.f16, whose NaN is another word
-    EXPECT_EQ(finding.verdict, Verdict::refuted) << text_of(finding);
-    if (finding.claim.find("NaN") != std::string::npos) {
-      EXPECT_THAT(finding.conclusion, HasSubstr("'default: quiet bit alone'")) << text_of(finding);
+    EXPECT_EQ(finding.claim.verdict, Verdict::fails) << text_of(finding);
+    if (finding.claim.claim.find("NaN") != std::string::npos) {
+      EXPECT_THAT(finding.claim.measured, HasSubstr("'default: quiet bit alone'")) << text_of(finding);
       ++count;
     }
   }
@@ -269,8 +271,8 @@ TEST(Probe, PlainFp16IsRefutedByOtherNaNsAndOneWrongBit) {
 
   device.change_half = [](std::uint32_t word) { return word == 0x3c00 ? 0x3c01U : word; };
   for (const Finding& finding : ask_half(device, small()))
-    EXPECT_EQ(finding.verdict,
-              finding.claim.find("NaN") != std::string::npos ? Verdict::confirmed : Verdict::refuted)
+    EXPECT_EQ(finding.claim.verdict,
+              finding.claim.claim.find("NaN") != std::string::npos ? Verdict::holds : Verdict::fails)
         << text_of(finding);
 }
 
@@ -340,7 +342,7 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
       ASSERT_TRUE(row);
       const Finding& finding = findings.at(i++);
       if (change.concerns(in, *row)) {
-        EXPECT_EQ(finding.verdict, Verdict::refuted) << change.name << '\n' << text_of(finding);
+        EXPECT_EQ(finding.claim.verdict, Verdict::fails) << change.name << '\n' << text_of(finding);
       }
     }
   }
@@ -349,7 +351,23 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
     return word == 0x7fffffff ? 0x7fc00000U : word == 0x7fff ? 0x7e00U : word;
   };
   for (const Finding& finding : compare_with_emulator(device, settings))
-    EXPECT_EQ(finding.verdict, Verdict::refuted) << "NaN\n" << text_of(finding);
+    EXPECT_EQ(finding.claim.verdict, Verdict::fails) << "NaN\n" << text_of(finding);
+}
+
+TEST(Probe, ClaimsAndCriteriaStandBeforeTheRun) {
+  EmulatedDevice device(hopper);
+  Settings before = small();
+  before.only_criteria = true;
+  const std::vector<Claim> criteria = claims_of(ask_everything(device, before)),
+                           judged = claims_of(ask_everything(device, small()));
+  ASSERT_EQ(criteria.size(), judged.size());
+  for (std::size_t i = 0; i < judged.size(); ++i) {
+    EXPECT_EQ(criteria[i].claim, judged[i].claim);
+    EXPECT_EQ(criteria[i].criterion, judged[i].criterion);
+    EXPECT_EQ(criteria[i].verdict, Verdict::not_run) << judged[i].claim;
+    EXPECT_EQ(criteria[i].measured, "");
+    EXPECT_NE(judged[i].measured, "") << judged[i].claim;
+  }
 }
 
 TEST(Probe, ComparisonsDoNotDependOnThreads) {
@@ -436,7 +454,7 @@ TEST(Probe, RecordsCanBeReadBack) {
   EXPECT_THAT(half, HasSubstr("add.rn.f16\t7e00 3c00\t7fff\n"));
   EXPECT_THAT(half, HasSubstr("cvt.rn.f16.f32\tffc00000\t7fff\n"));
   EXPECT_THAT(testing_support::slurp(folder.path() / "new/report.md"),
-              HasSubstr("| P5 | mma.m16n8k8.f32.tf32: 8 products in a fused block | CONFIRMED |"));
+              HasSubstr("| P5 | mma.m16n8k8.f32.tf32: 8 products in a fused block | HOLDS |"));
 }
 
 TEST(Program, SaysThatThereIsNoGpu) {

@@ -93,6 +93,32 @@ TEST_F(Train, SameBitsForAnyNumberOfThreadsAndOtherBitsForAnotherSeed) {
   }
 }
 
+TEST_F(Train, ATwinPartsFromItsRunInTheFirstStepAndIsARunLikeAnyOther) {
+  const std::vector<std::string> fp32{"--set", "amp.level=O0", "--seed", "2"};
+  const auto twin = [&](const std::string& run, std::vector<std::string> more) {
+    more.insert(more.end(), fp32.begin(), fp32.end());
+    more.insert(more.end(), {"--set", "train.perturb_ulps=1"});
+    ASSERT_EQ(train(run, more).exit_code, 0);
+  };
+  ASSERT_EQ(train("run", fp32).exit_code, 0);
+  twin("one", {"--threads", "1"});
+  twin("two", {"--threads", "2"});
+  const auto hashes = column("run/steps.csv", "state_hash"), moved = column("one/steps.csv", "state_hash");
+  EXPECT_EQ(moved.size(), hashes.size());
+  for (std::size_t i = 0; i < std::min(hashes.size(), moved.size()); ++i) EXPECT_NE(moved[i], hashes[i]) << i;
+  EXPECT_EQ(column("two/steps.csv", "state_hash"), moved);
+  // One ulp is nothing yet: the first loss agrees as far as FP32 sums of 20 losses do.
+  const double loss = std::stod(column("run/steps.csv", "loss").front());
+  EXPECT_NEAR(std::stod(column("one/steps.csv", "loss").front()), loss, 1e-5 * loss);
+
+  EXPECT_NE(read("one/config.toml").find("\nperturb_ulps = 1\n"), std::string::npos);
+  EXPECT_NE(read("run/config.toml").find("\nperturb_ulps = 0\n"), std::string::npos);
+  EXPECT_EQ(manifest("one").at("config"), read("one/config.toml"));
+  const auto again = fp16lab({"train", "-c", path("one/config.toml"), "-o", path("again"), "--quiet"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(column("again/steps.csv", "state_hash"), moved);
+}
+
 TEST_F(Train, WatchingGradientsChangesNoBit) {
   ASSERT_EQ(train("watched", {"--set", "observe.histograms_every=1"}).exit_code, 0);
   ASSERT_EQ(train("unwatched", {"--set", "observe.histograms_every=0"}).exit_code, 0);

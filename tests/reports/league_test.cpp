@@ -1,4 +1,4 @@
-// reports/: what a report is given, tables that mark their best, the league of replayed policies, and pages that stay small.
+// reports/: what a report is given, sortable tables, the league of replayed policies, and pages that stay small.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,21 +72,17 @@ TEST_F(Reports, ADamagedReplayIsOneError) {
 
 // ---- tables -------------------------------------------------------------------------------------
 
-TEST(HtmlTable, MarksTheBestWhereItTellsSomethingAndSaysWhatToSortBy) {
-  const std::vector<TableColumn> columns{{"name", true},
-                                         {"loss", false, BestIs::lowest},
-                                         {"skips", false, BestIs::lowest},
-                                         {"accuracy", false, BestIs::highest}};
-  const std::string html = html_table(columns, {{{{"a"}, {"0.5", 0.5}, {"0", 0.0}, {"1 %", 0.01}}},
-                                                {{{"b"}, {"0.25", 0.25}, {"0", 0.0}, {"3 %", 0.03}}},
-                                                {{{"c"}, {"0.125", 0.125, false}, {"0", 0.0}, {"–"}}}});
-  const std::string star = "<span class=\"star\" title=\"best of the column\">★</span> ";
-  EXPECT_THAT(html, HasSubstr("<td class=\"best\" data-sort=\"0.25\">" + star + "0.25</td>"));
-  EXPECT_THAT(html, HasSubstr("<td data-sort=\"0.125\">0.125</td>")) << "not judged, not best";
-  EXPECT_THAT(html, HasSubstr("<td class=\"best\" data-sort=\"0.03\">" + star + "3 %</td>"));
-  EXPECT_THAT(html, Not(HasSubstr(star + "0<"))) << "a value that all have is no merit";
+TEST(HtmlTable, SaysWhatToSortByAndMarksWhatItIsTold) {
+  const std::vector<TableColumn> columns{{"name", true}, {"loss", false, "of <the> test"}};
+  const std::string html =
+      html_table(columns, {{{{"a"}, {"0.5", 0.5}}},
+                           {{{"b"}, {.html = "0.25", .value = 0.25, .css_class = "x", .title = "a \"b\"", .starred = true}}},
+                           {{{"c"}, {"–"}}}});
+  EXPECT_THAT(html, HasSubstr("<td data-sort=\"0.5\">0.5</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"x best\" title=\"a &quot;b&quot;\" data-sort=\"0.25\">"
+                              "<span class=\"star\">★</span> 0.25</td>"));
   EXPECT_THAT(html, HasSubstr("<td data-sort=\"\">–</td>"));
-  EXPECT_THAT(html, AllOf(HasSubstr("class=\"wide sortable\""),
+  EXPECT_THAT(html, AllOf(HasSubstr("class=\"wide sortable\""), HasSubstr("title=\"of &lt;the&gt; test\">loss</th>"),
                           HasSubstr("<th scope=\"col\" class=\"text\">name</th>")));
 }
 

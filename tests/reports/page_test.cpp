@@ -39,7 +39,7 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
 
   EXPECT_THAT(html, HasSubstr("<h1>Title &lt;with&gt; &amp; &quot;signs&quot;"));
   EXPECT_THAT(html, HasSubstr("<script>var Chart;</script>"));
-  EXPECT_THAT(html, HasSubstr("behind by more than 3 x spread"));
+  EXPECT_THAT(html, HasSubstr("cannot tell <small>(2 pairs; 3 are needed)</small>"));
   for (const char* forbidden :
        {"src=\"http", "href=\"h", "href=\"/", "@import", "url(http", "fetch(", "XMLHttpRequest", "<link"})
     EXPECT_THAT(html, Not(HasSubstr(forbidden)));
@@ -57,7 +57,7 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   ASSERT_EQ(configurations.size(), 3u);
   EXPECT_EQ(configurations[1].at("label"), "FP16 no scaling");
   EXPECT_EQ(configurations[1].at("final_values"), Json({0.3125, 0.3125 + 1.0 / 1024}));
-  EXPECT_EQ(configurations[1].at("verdict"), "behind by more than 3 x spread");
+  EXPECT_EQ(configurations[1].at("word"), "cannot tell");
   EXPECT_EQ(configurations[2].at("trace").at("skipped"), Json({{3, 4096.0}, {50, 2048.0}}));
   ASSERT_EQ(data.at("runs").size(), 3u);
 
@@ -214,12 +214,14 @@ TEST_F(Reports, FullGrid) {
   const Json data = embedded_data(html);
   EXPECT_EQ(data.at("workloads").size(), 2u);
   EXPECT_EQ(data.at("runs").size(), 14u);
-  // What both workloads have in common, side by side: 0.0681 against 0.0583 and 85.2 % against 85.3 %.
+  // What both workloads have in common, side by side: 0.0681 against 0.0583 is 100 ln 1.168, and 85.2 % against 85.3 %.
   EXPECT_THAT(
       html,
       ::testing::ContainsRegex(
-          "<td class=\"text\">FP16 no scaling</td><td class=\"behind\" data-sort=\"16.8[0-9]*\">.16.81 % "
-          "behind</td><td data-sort=\"0.11[0-9]*\">-0.10 pp</td><td data-sort=\"1\">1 of 2</td>"));
+          "<td class=\"text\">FP16 no scaling</td><td class=\"worse\" title=\"worse\" data-sort=\"15.5[0-9]*\">.15.54 % "
+          "worse</td><td class=\"equal\" title=\"equal within 0.5 points[^\"]*\" data-sort=\"0.1[0-9]*\">.0.10 points "
+          "equal</td><td data-sort=\"1\">1 of 2</td>"));
+  EXPECT_THAT(html, HasSubstr("One FP32 run whose initial weights were moved by one ulp ends within ["));
   EXPECT_LT(html.size(), largest_page);
 }
 

@@ -1,4 +1,4 @@
-// reports/: grouping, labels, series and the verdict table, from synthetic run folders.
+// reports/: grouping, labels and series, from synthetic run folders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
   EXPECT_EQ(set.missing(), 1u);
   EXPECT_THAT(set.notes, ElementsAre(lost.filename().string() +
                                      " is missing: the sweep planned it, but there is no such run"));
-  const std::string table = summary_table(set);
+  const std::string table = summary_table(set, summarise(set));
   EXPECT_THAT(table, HasSubstr("1 of 2"));
   EXPECT_THAT(table, HasSubstr("note: " + lost.filename().string() + " is missing"));
   const std::vector<std::filesystem::path> all{folder};
@@ -231,7 +231,7 @@ TEST_F(Reports, DamagedRunsAreNamedAndLeftOutOfTheVerdictsTheyNoLongerSupport) {
                            HasSubstr(run.filename().string() + " is damaged: histograms.jsonl has 0 rows")));
   const auto finished_values = [&](std::size_t row) {
     const RunSet set = load_runs(folders);
-    return summarise(set, set.workloads[0]).rows.at(row).final_values.size();
+    return summarise(set).at(0).rows.at(row).final_values.size();
   };
   EXPECT_EQ(finished_values(2), 2u);
   write_file_atomically(run / run_file::histograms, histograms);
@@ -283,172 +283,6 @@ TEST(ScaleTraceTest, KeepsChangesAndSkips) {
   EXPECT_EQ(trace.skipped[0].step, 2u);
   EXPECT_EQ(trace.skipped[0].scale, 8.0);
   EXPECT_TRUE(scale_trace({}).changes.empty());
-}
-
-// ---- summary ------------------------------------------------------------------------------------
-
-TEST_F(Reports, SummaryHasExactDifferencesAndVerdicts) {
-  const std::vector<std::filesystem::path> folders = small_set();
-  const RunSet set = load_runs(folders);
-  const WorkloadSummary summary = summarise(set, set.workloads[0]);
-  EXPECT_EQ(summary.metric.name, "test loss");
-  ASSERT_EQ(summary.rows.size(), 3u);
-  EXPECT_TRUE(summary.rows[0].is_reference);
-  EXPECT_THAT(summary.rows[1].final_values, ElementsAre(0.3125, 0.3125 + 1.0 / 1024));
-  ASSERT_TRUE(summary.rows[1].against_reference.has_value());
-  EXPECT_EQ(summary.rows[1].against_reference->verdict, analysis::Verdict::behind);
-  EXPECT_EQ(summary.rows[1].against_reference->difference_percent, 100 * 0.0625 / (0.25 + 1.0 / 2048));
-  EXPECT_EQ(summary.rows[1].against_reference->spread, 1.0 / 1024);
-  EXPECT_EQ(summary.rows[2].against_reference->verdict, analysis::Verdict::within_spread);
-  EXPECT_EQ(summary.rows[2].against_reference->difference_percent, 0.0);
-  EXPECT_EQ(summary.rows[2].skipped, 4u);
-  EXPECT_EQ(summary.rows[2].last_scale, 1024.0);
-  EXPECT_THAT(
-      summary.words,
-      AllOf(HasSubstr("FP16 no scaling ends at 0.31299, 24.95 % worse: more than three times the spread"),
-            HasSubstr("FP16 torch is level with FP32"), HasSubstr("skipped 4 of 200 steps")));
-  const std::string table = summary_table(load_runs(folders));
-  EXPECT_THAT(table,
-              ::testing::ContainsRegex(
-                  "FP16 no scaling +2 +0.31299 +\\+24.95 % +\\[.24.*\\] % +0.00098 .*behind by more than 3 x spread\n"));
-  EXPECT_THAT(table, ::testing::ContainsRegex("FP32 +2 +0.25049 .*reference\n"));
-}
-
-// What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of steps of different
-// sizes are pooled.
-TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
-  std::vector<std::filesystem::path> folders;
-  const auto write = [&](const std::string& level, const std::string& dtype) {
-    Manifest manifest;
-    manifest.config = "[model]\nname = \"m\"\n[amp]\nlevel = \"" + level + "\"\ndtype = \"" + dtype + "\"\n";
-    RunWriter writer(folder / (level + dtype), manifest);
-    for (std::uint64_t step = 1; step <= 2; ++step) {
-      writer.append(StepRow{.step = step, .loss = 1, .underflow_rate = 0.75});
-      HistogramRow row{.step = step, .tensor = "fc1.weight", .kind = "weight"};
-      row.dtype = level == "O0" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16;
-      const int small = step == 1 ? 3 : 1, large = step == 1 ? 1 : 11;
-      for (int i = 0; i < small; ++i) row.before.count(bits_of(0x1p-30f));
-      for (int i = 0; i < large; ++i) row.before.count(bits_of(1.0f));
-      row.after = row.before;
-      if (row.dtype == DType::f16) {  // stored: zeros in place of the small ones
-        row.after = {};
-        row.after.zero = static_cast<std::uint64_t>(small);
-        for (int i = 0; i < large; ++i) row.after.count(bits_of(1.0f));
-      }
-      writer.append(row);
-      row.tensor = "norm.weight";  // stays FP32 in all of them
-      row.dtype = DType::f32;
-      row.after = row.before;
-      writer.append(row);
-    }
-    writer.finish(ExitState::finished);
-    folders.push_back(writer.folder());
-  };
-  write("O0", "f16");
-  write("O1", "f16");
-  write("O1", "bf16");
-  const RunSet set = load_runs(folders);
-  const WorkloadSummary summary = summarise(set, set.workloads[0]);
-  ASSERT_EQ(summary.rows.size(), 3u);
-  EXPECT_EQ(summary.rows[0].label, "FP32");
-  EXPECT_FALSE(summary.rows[0].casts.has_value());
-  EXPECT_EQ(summary.rows[1].label, "BF16 no scaling");
-  EXPECT_EQ(summary.rows[1].casts, (CastCounts{.values = 16}));
-  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4}))
-      << "not the mean of 3/4 and 1/12";
-  EXPECT_EQ(underflow_text(summary.rows[0]), "");
-  EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
-  EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
-  EXPECT_THAT(summary_table(set), ::testing::ContainsRegex("FP32 .* -  +- +0 +- "));
-
-  // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would do.
-  const RunGradients bf16 = load_gradients(set.runs[2], 5), fp32 = load_gradients(set.runs[0], 5);
-  EXPECT_THAT(bf16.formats, ElementsAre(DType::bf16, DType::f32));
-  EXPECT_TRUE(bf16.rounded);
-  EXPECT_EQ(bf16.at_scale(1.0).lost, (CountInterval{0, 0}));
-  EXPECT_EQ(bf16.at_scale(0x1p-104).lost, (CountInterval{4, 4})) << "2^-30 * 2^-104 is BF16's tie";
-  EXPECT_EQ(bf16.at_scale(1.0).total, 16u) << "without the tensor that stayed FP32";
-  EXPECT_THAT(fp32.formats, ElementsAre(DType::f16, DType::f16));
-  EXPECT_FALSE(fp32.rounded);
-  EXPECT_EQ(fp32.at_scale(1.0).lost, (CountInterval{8, 8}));
-  EXPECT_EQ(bf16.snapshots[0].casts[0], (CastCounts{.values = 4}));
-  EXPECT_FALSE(bf16.snapshots[0].casts[1].has_value());
-}
-
-TEST_F(Reports, AccuracyIsTheMetricWhereEveryRunHasOne) {
-  std::vector<std::filesystem::path> folders;
-  for (const std::uint64_t seed : {1, 2})
-    for (const std::string level : {"O0", "O1"}) {
-      SyntheticRun run{.model = "classifier", .seed = seed, .level = level, .steps = 20};
-      run.final_accuracy = level == "O0" ? 0.75 : 0.5;
-      folders.push_back(write_synthetic_run(folder, run));
-    }
-  const RunSet set = load_runs(folders);
-  const WorkloadSummary summary = summarise(set, set.workloads[0]);
-  EXPECT_EQ(summary.metric.name, "test accuracy");
-  EXPECT_EQ(summary.rows[1].against_reference->verdict, analysis::Verdict::behind);
-  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "-25.00 pp");
-  EXPECT_EQ(value_text(summary.metric, 0.5), "50.00 %");
-}
-
-TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
-  std::vector<std::filesystem::path> folders;
-  for (const std::uint64_t seed : {1, 2})
-    for (const std::string level : {"O0", "O1"})
-      folders.push_back(
-          write_synthetic_run(folder, {.model = "charlm_lstm",
-                                       .seed = seed,
-                                       .level = level,
-                                       .final_loss = (level == "O0" ? 2.0 : 2.5) * std::log(2.0),
-                                       .bits_per_character = true,
-                                       .steps = 20,
-                                       .evaluate_every = 5}));
-  const RunSet set = load_runs(folders);
-  const WorkloadSummary summary = summarise(set, set.workloads[0]);
-  EXPECT_EQ(summary.metric.name, "test bits per character");
-  EXPECT_EQ(summary.metric.better, analysis::Better::lower);
-  // 2.0 ln 2 / ln 2: one product and one quotient, each off by at most half an ulp.
-  EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
-  EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
-  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 %");
-  EXPECT_THAT(summary_table(load_runs(folders)), HasSubstr("bits per character"));
-
-  ReportOptions options;
-  options.chart_js = folder / "chart.js";
-  std::ofstream(options.chart_js) << "var Chart;";
-  options.gnuplot = "no-such-gnuplot";
-  const std::string html = read_file(write_report(folders, folder / "out", options));
-  EXPECT_THAT(html, HasSubstr("<h3>Loss and bits per character on the test set</h3>"));
-  EXPECT_THAT(html, HasSubstr("data-chart=\"quality\""));
-  EXPECT_THAT(html, HasSubstr("<th scope=\"col\">test bits per character</th><th scope=\"col\">loss</th>"));
-  const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("quality");
-  EXPECT_EQ(curve.at("step").get<std::vector<double>>(), (std::vector<double>{5, 10, 15, 20}));
-  EXPECT_NEAR(curve.at("mean").back().get<double>(), 2.5, 1e-5) << "six digits are drawn";
-}
-
-TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
-  SyntheticRun run{.level = "O0", .final_loss = 0.25, .steps = 60};
-  std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
-  run.seed = 2;
-  folders.push_back(write_synthetic_run(folder, run));
-  run.level = "O1";
-  run.state = "diverged";
-  folders.push_back(write_synthetic_run(folder, run));
-  run.policy = "dynamic";
-  run.state = "running";
-  folders.push_back(write_synthetic_run(folder, run));
-  std::ofstream(folders.back() / run_file::steps, std::ios::app) << "61,0.1";
-  const RunSet set = load_runs(folders);
-  const WorkloadSummary summary = summarise(set, set.workloads[0]);
-  EXPECT_EQ(summary.rows[1].against_reference->verdict, analysis::Verdict::diverged);
-  EXPECT_TRUE(summary.rows[2].final_values.empty());
-  EXPECT_FALSE(summary.rows[2].against_reference.has_value());
-  EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("has not finished (or was killed) after 60 steps")));
-  EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("diverged: loss non-finite")));
-  EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("steps.csv: the last line is cut off")));
-  EXPECT_THAT(summary_table(load_runs(folders)), AllOf(HasSubstr("no finished run"), HasSubstr("diverged")));
-  // The page copes with all of it.
-  EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
 }
 
 }  // namespace

@@ -47,6 +47,25 @@ TEST(RunConfig, APolicyHasOneNameAndEveryOtherOneIsAdaptive) {
   EXPECT_EQ(off.scaling, Scaling::none);
 }
 
+TEST(RunConfig, ATwinIsAConfigurationOfTheSameWorkloadAndAMarginIsNeither) {
+  const FlatConfig plain = config_of("amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.steps = 5");
+  const FlatConfig twin = config_of(
+      "amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.steps = 5\ntrain.perturb_ulps = 1\nreport.margin.loss = 2.0");
+  EXPECT_EQ(workload_settings(plain), workload_settings(twin));
+  EXPECT_NE(configuration_settings(plain), configuration_settings(twin));
+  EXPECT_EQ(configuration_settings(plain),
+            configuration_settings(config_of("amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.perturb_ulps = 0")))
+      << "runs of earlier versions do not have the key";
+  EXPECT_FALSE(configuration_settings(twin).contains("report.margin.loss"));
+  const auto label = [](const char* more) {
+    return configuration_of(config_of(std::string("scaler.policy = \"none\"\n") + more)).label;
+  };
+  EXPECT_EQ(configuration_of(twin).label, "FP32 twin");
+  EXPECT_TRUE(configuration_of(twin).is_twin());
+  EXPECT_EQ(label("train.perturb_ulps = 4"), "FP32 +4 ulps");
+  EXPECT_EQ(label("amp.level = \"O1\"\ntrain.perturb_ulps = 1"), "FP16 no scaling +1 ulp");
+}
+
 TEST(ConfigurationOf, SumsInFp16BelongToIt) {
   const std::string f32 = "amp.level = \"O1\"\nbackend.tensor_core = \"volta\"\n";
   const FlatConfig f16 = config_of(f32 + "backend.accumulator = \"f16\"");

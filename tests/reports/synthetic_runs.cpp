@@ -1,4 +1,4 @@
-#include "synthetic_runs.hpp"
+#include "tests/reports/synthetic_runs.hpp"
 
 #include <fmt/core.h>
 
@@ -9,6 +9,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/files/run_folder.hpp"
+#include "numerics/philox.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -59,17 +60,18 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   const bool low_precision = run.level != "O0";
   const std::string scale_part = run.policy == "fixed" ? fmt::format("-s{}", run.initial_scale) : "";
   std::filesystem::path folder =
-      root / fmt::format("{}-{}-{}{}-seed{}", run.model, run.level, run.policy, scale_part, run.seed);
+      root / fmt::format("{}-{}-{}{}{}-seed{}", run.model, run.level, run.policy, scale_part,
+                         run.perturb_ulps == 0 ? "" : "-twin", run.seed);
 
   Manifest manifest;
   manifest.argv = {"fp16lab", "sweep", "-c", "demo.toml"};
   manifest.config = fmt::format(
       "[model]\nname = \"{}\"\nwidths = [784, 64, 784]\n\n[data]\nname = \"fashion-mnist\"\npath = "
       "\"/data\"\n\n"
-      "[train]\nsteps = {}\nseed = {}\n\n[amp]\nlevel = \"{}\"\ndtype = \"f16\"\n\n"
+      "[train]\nsteps = {}\nseed = {}\nperturb_ulps = {}\n\n[amp]\nlevel = \"{}\"\ndtype = \"f16\"\n\n"
       "[scaler]\npolicy = \"{}\"\ninitial_scale = {:.1f}\ngrowth_interval = 200\n\n"
       "[backend]\ndevice = \"emulated\"\ntensor_core = \"hopper\"\n{}",
-      run.model, run.steps, run.seed, run.level, run.policy, run.initial_scale, run.extra_config);
+      run.model, run.steps, run.seed, run.perturb_ulps, run.level, run.policy, run.initial_scale, run.extra_config);
   manifest.git_hash = "0123456789abcdef0123456789abcdef01234567";
   manifest.seeds = {{"train", run.seed}};
   manifest.cpu = "Synthetic CPU";
@@ -80,6 +82,8 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   manifest.data = {{"/data/train-images-idx3-ubyte.gz", std::string(64, 'a')}};
   RunWriter writer(folder, manifest);
 
+  const std::uint64_t state =
+      stream_id(run.bits.empty() ? fmt::format("{} {} {} {}", run.level, run.policy, run.initial_scale, run.perturb_ulps) : run.bits);
   std::mt19937_64 random(run.seed * 7919 + static_cast<std::uint64_t>(std::abs(run.gradient_log2) * 100));
   std::normal_distribution<double> noise(0, 0.02);
   double scale = run.policy == "none" ? 1.0 : run.initial_scale;
@@ -92,8 +96,8 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
     row.loss = (run.final_loss + (start - run.final_loss) * std::exp(-6 * progress)) * (1 + noise(random));
     if (run.state == "diverged" && progress > 0.6) row.loss = NAN;
     row.grad_norm = row.found_inf ? INFINITY : 0.5 * std::exp(-2 * progress);
-    row.state_hash = random();
-    if (step == 1 || step % run.histograms_every == 0) {
+    row.state_hash = random() ^ state;
+    if (run.histograms_every != 0 && (step == 1 || step % run.histograms_every == 0)) {
       ExponentHistogram all;
       for (const TensorShape& tensor : tensors_of(run.model)) {
         const double center = run.gradient_log2 - 3.0 * progress;
@@ -140,9 +144,9 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
 std::vector<std::filesystem::path> write_synthetic_grid(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> folders;
   for (const std::string model : {"autoencoder", "classifier"})
-    for (const std::uint64_t seed : {1, 2}) {
+    for (const std::uint64_t seed : {1, 2, 3}) {
       const bool classifier = model == "classifier";
-      const double shift = static_cast<double>(seed) - 1.5;
+      const double shift = static_cast<double>(seed) - 2;
       SyntheticRun run{
           .model = model, .seed = seed, .gradient_log2 = classifier ? -15.0 : -23.0, .steps = 600};
       const auto add = [&](const std::string& level, const std::string& policy, double scale, double loss,
@@ -159,6 +163,11 @@ std::vector<std::filesystem::path> write_synthetic_grid(const std::filesystem::p
       };
       const double base = classifier ? 0.42 : 0.0583;
       add("O0", "none", 65536, base, 0.853);
+      run.perturb_ulps = 1;
+      run.histograms_every = 0;
+      add("O0", "none", 65536, base * (1 + 0.0005 * shift * shift), 0.853 - 0.001 * shift * shift);
+      run.perturb_ulps = 0;
+      run.histograms_every = 20;
       add("O1", "none", 65536, classifier ? 0.422 : 0.0681, 0.852);
       add("O1", "fixed", 8, base * 1.003, 0.853);
       add("O1", "fixed", 128, base * 1.001, 0.854);

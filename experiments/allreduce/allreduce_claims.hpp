@@ -1,10 +1,11 @@
-// The claims of exp_allreduce, judged.
+// The claims of exp_allreduce.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
 #include "experiments/allreduce/measurement.hpp"
+#include "experiments/study.hpp"
 
 namespace fp16lab::experiments::allreduce {
 
@@ -15,8 +16,8 @@ struct Measured {
   std::size_t elements = 0;
   double scale = 1;
   bool scale_is_largest = false;  ///< the largest power of two at which no rank overflows
+  float outlier = 1;              ///< what the inputs of rank 1 were multiplied by, for `agreement`
 };
-/// Prints each claim with its criterion, what was measured, and PASS, FAIL or UNDECIDED. Did none fail?
-bool print_verdicts(const Measured& measured);
+std::vector<Question<Measured>> questions();
 
 }  // namespace fp16lab::experiments::allreduce

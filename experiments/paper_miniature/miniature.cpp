@@ -1,0 +1,93 @@
+#include "experiments/paper_miniature/miniature.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "experiments/judged_sweep.hpp"
+#include "experiments/summary_output.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "numerics/range_counts.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr std::uint64_t observed_every = 20;
+
+/// The first seed's run.
+const PlannedRun* find(const SweepPlan& plan, std::string_view workload, std::string_view variant) {
+  const auto found = std::find_if(plan.runs.begin(), plan.runs.end(), [&](const PlannedRun& run) {
+    return run.workload == workload && run.variant == variant;
+  });
+  return found == plan.runs.end() ? nullptr : &*found;
+}
+
+void require(const SweepPlan& plan, const char* workload, std::initializer_list<const char*> variants) {
+  for (const char* const variant : variants)
+    if (find(plan, workload, variant) == nullptr)
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("the sweep has no variant '{}' of a workload '{}'; exp_paper_miniature needs those of "
+                      "experiments/configs/paper_miniature.toml",
+                      variant, workload));
+}
+
+}  // namespace
+
+const JudgedRow& Miniature::row(std::string_view workload, std::string_view variant) const {
+  for (const MiniatureRow& one : rows)
+    if (one.workload == workload && one.variant == variant) return one.judged;
+  throw std::out_of_range(fmt::format("no variant '{}' of '{}' was measured", variant, workload));
+}
+
+double Miniature::lost_percent(std::string_view workload, int log2_scale) const {
+  const auto found = activation_gradients.find(workload);
+  if (found == activation_gradients.end()) return 0;
+  return 100 * underflow_rate(found->second, fp16_range, std::exp2(log2_scale));
+}
+
+SweepPlan miniature_plan(const CommonOptions& common) {
+  SweepPlan plan = load_sweep(common);
+  for (const char* const workload : {needs_scaling, no_scaling})
+    require(plan, workload, {"fp32", "s1", "s8", "s128", "s1024", "s32768"});
+  require(plan, small_updates, {"fp32", "masters", "no-masters"});
+  add_twins(plan);
+  return plan;
+}
+
+Miniature measure_miniature(const SweepPlan& plan, int threads) {
+  const JudgedSweep sweep(plan);
+  Miniature miniature{.table = sweep.table(), .csv = summary_csv(sweep.workloads())};
+  for (const PlannedRun& planned : plan.runs) {
+    const auto same = [&](const MiniatureRow& row) {
+      return row.workload == planned.workload && row.variant == planned.variant;
+    };
+    if (std::none_of(miniature.rows.begin(), miniature.rows.end(), same))
+      miniature.rows.push_back(
+          {planned.workload,
+           planned.variant,
+           {sweep.workload(planned.workload).metric, sweep.row(planned.workload, planned.variant)}});
+    if (planned.variant != "fp32" || !is_done(planned)) continue;
+    ExponentHistogram& gradients = miniature.activation_gradients[planned.workload];
+    for_each_histogram(planned.folder, [&gradients](const HistogramRow& row) {
+      if (row.kind == "activation") gradients += row.before;  // FP32 without scaling: at a scale of 1
+    });
+  }
+  miniature.with_masters =
+      study_updates(find(plan, small_updates, "masters")->config, observed_every, threads);
+  miniature.without_masters =
+      study_updates(find(plan, small_updates, "no-masters")->config, observed_every, threads);
+  return miniature;
+}
+
+std::string lost_gradients_csv(const Miniature& miniature) {
+  std::string text = "workload,log2_scale,lost_percent\n";
+  for (const auto& [workload, gradients] : miniature.activation_gradients)
+    for (const int scale : paper_log2_scales)
+      text += fmt::format("{},{},{:.6g}\n", workload, scale, miniature.lost_percent(workload, scale));
+  return text;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,393 @@
+// reports/: final quality against FP32 and its twin in the four words, from synthetic run folders.
+#include "reports/summary.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "numerics/bits.hpp"
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "reports/report.hpp"
+#include "reports/run_gradients.hpp"
+#include "tests/reports/report_fixture.hpp"
+#include "tests/support/message_of.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using analysis::Word;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+/// Losses that differ from FP32's 0.25 by so many percent, seed by seed from 1 on; NaN diverged.
+using Percents = std::vector<double>;
+
+class Summary : public Reports {
+ protected:
+  void write(SyntheticRun run, const Percents& percents) {
+    run.steps = 20;
+    run.histograms_every = 0;
+    for (std::size_t i = 0; i < percents.size(); ++i) {
+      run.seed = i + 1;
+      run.final_loss = 0.25 * std::exp(percents[i] / 100);
+      run.state = std::isfinite(percents[i]) ? "finished" : "diverged";
+      if (!std::isfinite(percents[i])) run.final_loss = 0.25;
+      folders.push_back(write_synthetic_run(folder, run));
+    }
+  }
+  void fp32(const Percents& percents) { write({.level = "O0"}, percents); }
+  void twin(const Percents& percents) { write({.level = "O0", .perturb_ulps = 1}, percents); }
+  /// FP16 at a fixed scale of 2^k.
+  void fixed(int k, const Percents& percents, const std::string& bits = "") {
+    write({.policy = "fixed", .initial_scale = std::exp2(k), .bits = bits}, percents);
+  }
+
+  void forget() {
+    for (const std::filesystem::path& run : folders) std::filesystem::remove_all(run);
+    folders.clear();
+  }
+
+  RunSet set() const { return load_runs(folders); }
+  WorkloadSummary only() const { return summarise(set()).at(0); }
+  static const SummaryRow& row(const WorkloadSummary& summary, const std::string& label) {
+    for (const SummaryRow& one : summary.rows)
+      if (one.label == label) return one;
+    throw std::out_of_range("no row " + label);
+  }
+  std::string page() const {
+    return read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  }
+
+  std::vector<std::filesystem::path> folders;
+};
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+TEST_F(Summary, DifferencesAreThoseOfThePairsInPercentOfTheRatiosLogarithm) {
+  fp32({0, 10, 20});
+  fixed(3, {5, 14.9, 25.2});
+  fixed(4, {0.1, 10.05, 19.9});
+  fixed(5, {1, 9, 22});
+  const WorkloadSummary summary = only();
+  EXPECT_EQ(summary.metric.name, "test loss");
+  EXPECT_TRUE(summary.rows[0].is_reference);
+  const analysis::Judgement& worse = *row(summary, "FP16 S=2^3").against_reference;
+  EXPECT_EQ(worse.word, Word::worse);
+  EXPECT_NEAR(worse.mean, (5 + 4.9 + 5.2) / 3, 1e-9) << "100 ln of a ratio of doubles: far from an ulp of 1e-14";
+  ASSERT_TRUE(worse.interval && worse.adjusted);
+  EXPECT_EQ(row(summary, "FP16 S=2^4").against_reference->word, Word::equal);
+  EXPECT_EQ(row(summary, "FP16 S=2^5").against_reference->word, Word::cannot_tell);
+  EXPECT_FALSE(row(summary, "FP16 S=2^3").worse_than_noise().has_value()) << "there is no twin";
+  EXPECT_THAT(summary.words, AllOf(HasSubstr("(mean of 3 seeds)"), HasSubstr("Worse than FP32: FP16 S=2^3 (+5.03 %)."),
+                                   HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."),
+                                   HasSubstr("Cannot tell: FP16 S=2^5."), Not(HasSubstr("level"))));
+  const std::string table = summary_table(set(), {summary});
+  EXPECT_THAT(table, AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
+                           ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.03 % +\\[.4.65, .5.41\\] .*  worse\n"),
+                           HasSubstr("cannot tell (a difference of ")));
+  const std::string html = page();
+  EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\" title=\"adjusted for the selection"),
+                          HasSubstr("equal within 1 %"), HasSubstr("cannot tell <small>(a difference of"),
+                          Not(HasSubstr("noise"))));
+}
+
+TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndLosingIsPositive) {
+  for (const std::uint64_t seed : {1, 2, 3})
+    for (const std::string level : {"O0", "O1"}) {
+      SyntheticRun run{.model = "classifier", .seed = seed, .level = level, .steps = 20};
+      run.final_accuracy = (level == "O0" ? 0.75 : 0.5) + (seed == 2 && level == "O1" ? 0.01 : 0);
+      folders.push_back(write_synthetic_run(folder, run));
+    }
+  const WorkloadSummary summary = only();
+  EXPECT_EQ(summary.metric.name, "test accuracy");
+  EXPECT_EQ(summary.metric.margin, 0.5);
+  EXPECT_EQ(summary.rows[1].against_reference->word, Word::worse);
+  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+24.67 points");
+  EXPECT_EQ(value_text(summary.metric, 0.5), "50.00 %");
+}
+
+TEST_F(Summary, VariantsOfTheSameBitsAreOneTest) {
+  // p of the first is 0.029: Benjamini-Hochberg asks 0.025 of the smaller of two, and 0.033 of both of the smallest two of
+  // three.
+  const Percents off{4.2, 6, 7.8}, open{-5, 0, 5.5};
+  fp32({0, 0, 0});
+  fixed(3, off, "same");
+  fixed(4, off, "same");
+  fixed(5, open);
+  WorkloadSummary summary = only();
+  EXPECT_EQ(row(summary, "FP16 S=2^3").bits, row(summary, "FP16 S=2^4").bits);
+  EXPECT_EQ(row(summary, "FP16 S=2^3").against_reference->word, Word::cannot_tell);
+  EXPECT_EQ(row(summary, "FP16 S=2^4").against_reference->word, Word::cannot_tell);
+  forget();
+  fp32({0, 0, 0});
+  fixed(3, off, "one");
+  fixed(4, off, "other");
+  fixed(5, open);
+  summary = only();
+  EXPECT_NE(row(summary, "FP16 S=2^3").bits, row(summary, "FP16 S=2^4").bits);
+  EXPECT_EQ(row(summary, "FP16 S=2^3").against_reference->word, Word::worse);
+}
+
+TEST_F(Summary, TheWorkloadsOfASetAreOneFamily) {
+  const auto write_other = [&] {
+    write({.model = "deep", .level = "O0"}, {0, 0, 0});
+    write({.model = "deep", .policy = "none"}, {-5, 0, 5.5});
+  };
+  fp32({0, 0, 0});
+  fixed(3, {4.2, 6, 7.8});
+  EXPECT_EQ(only().rows[1].against_reference->word, Word::worse) << "alone, 0.029 passes";
+  write_other();
+  const std::vector<WorkloadSummary> both = summarise(set());
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].rows[1].against_reference->word, Word::cannot_tell);
+}
+
+TEST_F(Summary, ADivergedReferenceIsDroppedAndSaidAndADivergedVariantIsWorse) {
+  fp32({0, nan, 0, 0});
+  fixed(3, {0.1, 0, 0.2, 0.1});
+  fixed(4, {0.1, nan, 0.2, 0.1});
+  fixed(5, {0.1, 0, nan, 0.1});
+  const WorkloadSummary summary = only();
+  for (const char* const label : {"FP16 S=2^3", "FP16 S=2^4"}) {
+    const analysis::Judgement& judgement = *row(summary, label).against_reference;
+    EXPECT_EQ(judgement.pairs, 3) << label;
+    EXPECT_EQ(judgement.dropped, 1) << label;
+    EXPECT_EQ(judgement.diverged, 0) << label;
+    EXPECT_EQ(judgement.word, Word::equal) << label;
+  }
+  const analysis::Judgement& diverged = *row(summary, "FP16 S=2^5").against_reference;
+  EXPECT_EQ(diverged.word, Word::worse);
+  EXPECT_EQ(diverged.diverged, 1);
+  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("FP32 diverged in seed 2: no pair is judged against it there")));
+  EXPECT_THAT(summary_table(set(), {summary}),
+              AllOf(HasSubstr("note: autoencoder on fashion-mnist: FP32 diverged in seed 2"), HasSubstr("worse (1 of 3 diverged)")));
+  EXPECT_THAT(page(), HasSubstr("FP32 diverged in seed 2"));
+}
+
+TEST_F(Summary, WorseThanFp32sOwnNoiseIsWorseThanItsTwinToo) {
+  fp32({0, 0, 0, 0});
+  twin({2.0, 2.2, 1.9, 2.1});  // a twin that is off by itself
+  fixed(3, {2.1, 2.0, 2.2, 1.9});
+  fixed(4, {9, 9.1, 8.9, 9.2});
+  const WorkloadSummary summary = only();
+  ASSERT_EQ(summary.rows.size(), 4u);
+  EXPECT_EQ(summary.rows[0].label, "FP32");
+  EXPECT_TRUE(summary.rows[0].is_reference);
+  EXPECT_EQ(summary.rows[1].label, "FP32 twin");
+  EXPECT_TRUE(summary.rows[1].is_twin);
+  EXPECT_FALSE(summary.rows[1].against_twin.has_value());
+  const SummaryRow &within = row(summary, "FP16 S=2^3"), &beyond = row(summary, "FP16 S=2^4");
+  EXPECT_EQ(within.against_reference->word, Word::worse);
+  EXPECT_EQ(within.worse_than_noise(), false);
+  EXPECT_EQ(beyond.against_reference->word, Word::worse);
+  EXPECT_EQ(beyond.against_twin->word, Word::worse);
+  EXPECT_NEAR(beyond.against_twin->mean, 7, 1e-9);
+  EXPECT_EQ(beyond.worse_than_noise(), true);
+
+  ASSERT_TRUE(summary.twin_band.has_value());
+  const analysis::Interval band = *analysis::single_run_band(std::vector<double>{2.0, 2.2, 1.9, 2.1});
+  EXPECT_NEAR(summary.twin_band->lower, band.lower, 1e-9);
+  EXPECT_NEAR(summary.twin_band->upper, band.upper, 1e-9);
+  EXPECT_THAT(summary.words, AllOf(HasSubstr("FP16 S=2^3 (+2.05 %, not worse than FP32's twin)"),
+                                   HasSubstr("FP16 S=2^4 (+9.05 %, worse than FP32's own noise)"),
+                                   HasSubstr("one such run ends within ")));
+  EXPECT_THAT(summary_table(set(), {summary}), AllOf(HasSubstr("FP32's noise  verdict"), HasSubstr("not worse  worse\n")));
+  EXPECT_THAT(page(), AllOf(HasSubstr(">than FP32’s noise</th>"), HasSubstr("against the twin: +7.00 %")));
+}
+
+TEST_F(Summary, ASingleRunIsHeldAgainstTheTwinsBand) {
+  fp32({0, 0, 0});
+  twin({0.2, -0.2, 0.1});
+  fixed(3, {0.3});
+  fixed(4, {3});
+  const WorkloadSummary summary = only();
+  const auto said = [&](const char* label) { return verdict_text(summary, *row(summary, label).against_reference); };
+  EXPECT_EQ(said("FP16 S=2^3"), "cannot tell (1 pair; 3 are needed); inside FP32's twin band");
+  EXPECT_EQ(said("FP16 S=2^4"), "cannot tell (1 pair; 3 are needed); outside FP32's twin band");
+  EXPECT_THAT(summary.words, HasSubstr("Cannot tell with fewer than 3 pairs: FP16 S=2^3 and FP16 S=2^4."));
+}
+
+TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
+  fp32({0, 0, 0});
+  fixed(3, {-5, -5.1, -4.9});
+  fixed(4, {0.1, 0.2, 0});
+  WorkloadSummary summary = only();
+  ASSERT_TRUE(summary.leader.has_value());
+  EXPECT_TRUE(summary.leader->leads());
+  EXPECT_EQ(summary.rows[summary.leader->row].label, "FP16 S=2^3");
+  EXPECT_THAT(page(), AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"), HasSubstr("★: FP16 S=2³, the best beside FP32")));
+
+  const auto starless = [&](const Percents& best, const std::string& bits, const std::string& why) {
+    forget();
+    fp32({0, 0, 0});
+    fixed(3, best, bits);
+    fixed(4, Percents(best.size(), 0.1), bits);
+    EXPECT_FALSE(only().leader->leads()) << why;
+    EXPECT_THAT(page(), AllOf(Not(HasSubstr("class=\"star\"")), HasSubstr("No ★: "), HasSubstr(why)));
+  };
+  starless({-0.1, 0.1, 0.05}, "", "equal within 1 %");
+  starless({-9, 5, -3}, "", "cannot tell (a difference of");
+  starless({-9}, "", "cannot tell (1 pair; 3 are needed)");
+  starless({0.1, 0.1, 0.1}, "same", "are the same bit for bit");
+}
+
+TEST_F(Summary, MarginsAreThoseOfTheRunsAndTheSmallestWhereTheyDisagree) {
+  const auto margin = [](const std::string& value) { return "\n[report.margin]\nloss = " + value + "\n"; };
+  write({.level = "O0", .extra_config = margin("3.0")}, {0, 0, 0});
+  write({.policy = "fixed", .initial_scale = 8, .extra_config = margin("3.0")}, {2, 2.1, 1.9});
+  WorkloadSummary summary = only();
+  EXPECT_EQ(summary.metric.margin, 3);
+  EXPECT_TRUE(summary.notes.empty());
+  EXPECT_EQ(analysis::words_of(*summary.rows.at(1).against_reference, "%"), "equal within 3 % (measurably +2 %)");
+  fixed(4, {2, 2.1, 1.9});  // says nothing: 1 %
+  summary = only();
+  ASSERT_EQ(summary.rows.size(), 3u) << "a margin makes no workload and no configuration of its own";
+  EXPECT_EQ(summary.metric.margin, 1);
+  EXPECT_EQ(summary.rows[1].against_reference->word, Word::worse);
+  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("its runs disagree about report.margin.loss (1, 3); the smallest, 1 %, judges")));
+  write({.policy = "none", .extra_config = margin("-1.0")}, {0});
+  EXPECT_THAT(testing_support::message_of([&] { only(); }), HasSubstr("report.margin.loss = -1 in its configuration: must be above 0"));
+}
+
+TEST_F(Summary, LossesThatAreNotAboveZeroHaveNoRatioAndAreDropped) {
+  for (const std::uint64_t seed : {1, 2, 3})
+    for (const std::string level : {"O0", "O1"})
+      folders.push_back(write_synthetic_run(
+          folder, {.seed = seed, .level = level, .final_loss = seed == 2 && level == "O1" ? -0.25 : 0.25, .steps = 20}));
+  const WorkloadSummary summary = only();
+  EXPECT_EQ(summary.rows[1].against_reference->dropped, 1);
+  EXPECT_EQ(summary.rows[1].against_reference->pairs, 2);
+  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("seed 2, is -0.25, and only losses above 0 have a difference")));
+}
+
+// What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of steps of different
+// sizes are pooled.
+TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
+  std::vector<std::filesystem::path> folders;
+  const auto write = [&](const std::string& level, const std::string& dtype) {
+    Manifest manifest;
+    manifest.config = "[model]\nname = \"m\"\n[amp]\nlevel = \"" + level + "\"\ndtype = \"" + dtype + "\"\n";
+    RunWriter writer(folder / (level + dtype), manifest);
+    for (std::uint64_t step = 1; step <= 2; ++step) {
+      writer.append(StepRow{.step = step, .loss = 1, .underflow_rate = 0.75});
+      HistogramRow row{.step = step, .tensor = "fc1.weight", .kind = "weight"};
+      row.dtype = level == "O0" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16;
+      const int small = step == 1 ? 3 : 1, large = step == 1 ? 1 : 11;
+      for (int i = 0; i < small; ++i) row.before.count(bits_of(0x1p-30f));
+      for (int i = 0; i < large; ++i) row.before.count(bits_of(1.0f));
+      row.after = row.before;
+      if (row.dtype == DType::f16) {  // stored: zeros in place of the small ones
+        row.after = {};
+        row.after.zero = static_cast<std::uint64_t>(small);
+        for (int i = 0; i < large; ++i) row.after.count(bits_of(1.0f));
+      }
+      writer.append(row);
+      row.tensor = "norm.weight";  // stays FP32 in all of them
+      row.dtype = DType::f32;
+      row.after = row.before;
+      writer.append(row);
+    }
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  };
+  write("O0", "f16");
+  write("O1", "f16");
+  write("O1", "bf16");
+  const RunSet set = load_runs(folders);
+  const WorkloadSummary summary = summarise(set).at(0);
+  ASSERT_EQ(summary.rows.size(), 3u);
+  EXPECT_EQ(summary.rows[0].label, "FP32");
+  EXPECT_FALSE(summary.rows[0].casts.has_value());
+  EXPECT_EQ(summary.rows[1].label, "BF16 no scaling");
+  EXPECT_EQ(summary.rows[1].casts, (CastCounts{.values = 16}));
+  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4}))
+      << "not the mean of 3/4 and 1/12";
+  EXPECT_EQ(underflow_text(summary.rows[0]), "");
+  EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
+  EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
+  EXPECT_THAT(summary_table(set, summarise(set)), ::testing::ContainsRegex("FP32 .* -  +- +- +0 +- "));
+
+  // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would do.
+  const RunGradients bf16 = load_gradients(set.runs[2], 5), fp32 = load_gradients(set.runs[0], 5);
+  EXPECT_THAT(bf16.formats, ElementsAre(DType::bf16, DType::f32));
+  EXPECT_TRUE(bf16.rounded);
+  EXPECT_EQ(bf16.at_scale(1.0).lost, (CountInterval{0, 0}));
+  EXPECT_EQ(bf16.at_scale(0x1p-104).lost, (CountInterval{4, 4})) << "2^-30 * 2^-104 is BF16's tie";
+  EXPECT_EQ(bf16.at_scale(1.0).total, 16u) << "without the tensor that stayed FP32";
+  EXPECT_THAT(fp32.formats, ElementsAre(DType::f16, DType::f16));
+  EXPECT_FALSE(fp32.rounded);
+  EXPECT_EQ(fp32.at_scale(1.0).lost, (CountInterval{8, 8}));
+  EXPECT_EQ(bf16.snapshots[0].casts[0], (CastCounts{.values = 4}));
+  EXPECT_FALSE(bf16.snapshots[0].casts[1].has_value());
+}
+
+TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
+  std::vector<std::filesystem::path> folders;
+  for (const std::uint64_t seed : {1, 2})
+    for (const std::string level : {"O0", "O1"})
+      folders.push_back(
+          write_synthetic_run(folder, {.model = "charlm_lstm",
+                                       .seed = seed,
+                                       .level = level,
+                                       .final_loss = (level == "O0" ? 2.0 : 2.5) * std::log(2.0),
+                                       .bits_per_character = true,
+                                       .steps = 20,
+                                       .evaluate_every = 5}));
+  const RunSet set = load_runs(folders);
+  const WorkloadSummary summary = summarise(set).at(0);
+  EXPECT_EQ(summary.metric.name, "test bits per character");
+  EXPECT_FALSE(summary.metric.higher_is_better());
+  // 2.0 ln 2 / ln 2: one product and one quotient, each off by at most half an ulp.
+  EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
+  EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
+  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+22.31 %") << "100 ln 1.25";
+  EXPECT_THAT(summary_table(set, {summary}), HasSubstr("bits per character"));
+
+  ReportOptions options;
+  options.chart_js = folder / "chart.js";
+  std::ofstream(options.chart_js) << "var Chart;";
+  options.gnuplot = "no-such-gnuplot";
+  const std::string html = read_file(write_report(folders, folder / "out", options));
+  EXPECT_THAT(html, HasSubstr("<h3>Loss and bits per character on the test set</h3>"));
+  EXPECT_THAT(html, HasSubstr("data-chart=\"quality\""));
+  EXPECT_THAT(html, HasSubstr("test bits per character</th><th scope=\"col\">loss</th>"));
+  const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("quality");
+  EXPECT_EQ(curve.at("step").get<std::vector<double>>(), (std::vector<double>{5, 10, 15, 20}));
+  EXPECT_NEAR(curve.at("mean").back().get<double>(), 2.5, 1e-5) << "six digits are drawn";
+}
+
+TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
+  SyntheticRun run{.level = "O0", .final_loss = 0.25, .steps = 60};
+  std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
+  run.seed = 2;
+  folders.push_back(write_synthetic_run(folder, run));
+  run.level = "O1";
+  run.state = "diverged";
+  folders.push_back(write_synthetic_run(folder, run));
+  run.policy = "dynamic";
+  run.state = "running";
+  folders.push_back(write_synthetic_run(folder, run));
+  std::ofstream(folders.back() / run_file::steps, std::ios::app) << "61,0.1";
+  const RunSet set = load_runs(folders);
+  const WorkloadSummary summary = summarise(set).at(0);
+  EXPECT_EQ(summary.rows[1].against_reference->word, Word::worse);
+  EXPECT_EQ(summary.rows[1].against_reference->diverged, 1);
+  EXPECT_TRUE(summary.rows[2].final_values.empty());
+  EXPECT_FALSE(summary.rows[2].against_reference.has_value());
+  EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("has not finished (or was killed) after 60 steps")));
+  EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("diverged: loss non-finite")));
+  EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("steps.csv: the last line is cut off")));
+  EXPECT_THAT(summary_table(set, {summary}), AllOf(HasSubstr("no finished run"), HasSubstr("worse (1 of 1 diverged)")));
+  // The page copes with all of it.
+  EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+}
+
+}  // namespace
+}  // namespace fp16lab::reports
