@@ -52,7 +52,7 @@ ExitCode run_exp_generations(const CommonOptions& common, const SweepOptions& op
             if (const std::string problem = draw_distances(measured.curves, common.out / "figures");
                 !problem.empty())
               fmt::print(stderr, "exp_generations: figures: {}\n", problem);
-            return pairs_text(pairs);
+            return measured.final_values + "\n" + pairs_text(pairs);
           },
       .decides = !quick};
   return run_study(common, study);

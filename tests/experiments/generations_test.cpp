@@ -105,10 +105,7 @@ TEST(GenerationSpread, FindsAKnownRatioAndWantsThreeSeeds) {
 /// Made-up results of one workload.
 class Results {
  public:
-  explicit Results(int seeds) : seeds_(seeds) {
-    measured_.workloads = {"made-up"};
-    measured_.accuracies = {false};
-  }
+  explicit Results(int seeds) : seeds_(seeds) { measured_.workloads = {{.name = "made-up"}}; }
   /// Final values: `mean` percent off 1, and by seed `scatter` percent more or less, in a pattern of the variant's own.
   Results& add(std::string_view variant, double mean, double scatter, int pattern,
                std::vector<std::uint64_t> hashes = {}) {
