@@ -38,17 +38,23 @@ ExitCode run_exp_generations(const CommonOptions& common, const SweepOptions& op
             train_all(plan, common, options);
             Generations measured = read_generations(plan);
             Progress progress(common.quiet);
-            measured.curves =
-                measure_distances(plan, drawn_pairs(), seeds, common.threads, [&](const std::string& line) {
-                  if (progress.due()) progress.show("exp_generations: " + line);
-                });
+            const std::filesystem::path file = common.out / "distances.csv";
+            measured.curves = measure_distances(
+                plan, drawn_pairs(),
+                {.seeds = seeds,
+                 .threads = common.threads,
+                 .known = read_distances(file),
+                 .keep = [&](const auto& curves) { write_file_atomically(file, distances_csv(curves)); },
+                 .progress =
+                     [&](const std::string& line) {
+                       if (progress.due()) progress.show("exp_generations: " + line);
+                     }});
             return measured;
           },
       .describe =
           [&](const Generations& measured) {
             const std::vector<JudgedPair> pairs = judged_pairs(measured);
             write_file_atomically(common.out / "exp_generations.csv", pairs_csv(pairs));
-            write_file_atomically(common.out / "distances.csv", distances_csv(measured.curves));
             if (const std::string problem = draw_distances(measured.curves, common.out / "figures");
                 !problem.empty())
               fmt::print(stderr, "exp_generations: figures: {}\n", problem);

@@ -271,6 +271,23 @@ TEST_F(SmallGenerations, TrainJudgeAndDraw) {
   EXPECT_TRUE(std::filesystem::exists(path("out/figures/distances.png")));
   EXPECT_THAT(read("out/distances.csv"), HasSubstr("small,fp32,fp32-twin,1,8,"));
   EXPECT_THAT(read("out/exp_generations.csv"), HasSubstr("small,hopper,volta,points,2,"));
+
+  // Known distances of these very runs are taken; of others they are measured again.
+  const std::string start = "small,fp32,fp32-twin,1,8,", measured = read("out/distances.csv");
+  std::string known = measured;
+  const std::size_t begin = known.find(start) + start.size();
+  known.replace(begin, known.find(',', begin) - begin, "0.5");
+  const auto distances_after = [&](const std::string& before) {
+    testing_support::write_bytes(folder_ / "out/distances.csv", before);
+    run_inside("exp_generations", {"-c", path("sweep.toml"), "-o", path("out"), "--distance-seeds", "1",
+                                   "--threads", "1", "--quiet"});
+    return read("out/distances.csv");
+  };
+  EXPECT_EQ(distances_after(known), known);
+  const std::string hash = known.substr(known.rfind(',') + 1, 16);
+  for (std::size_t at = known.find(hash); at != std::string::npos; at = known.find(hash, at))
+    known.replace(at, 16, "0123456789abcdef");
+  EXPECT_EQ(distances_after(known), measured);
   expect_one_line_error(
       run_inside("exp_generations", {"--distance-seeds", "-1", "--quiet", "-o", path("other")}), 2,
       "--distance-seeds");
@@ -280,7 +297,7 @@ TEST_F(SmallGenerations, DistancesOfEqualRowsAreZeroAndOfOthersNot) {
   const SweepPlan plan = generations_plan(common_, false);
   constexpr std::array<VariantPair, 4> pairs{
       {{"ampere", "turing"}, {"ampere", "volta"}, {"fp32", "fp32-twin"}, {"ampere", "nothing"}}};
-  const std::vector<DistanceCurve> curves = measure_distances(plan, pairs, 1, 1, [](const std::string&) {});
+  const std::vector<DistanceCurve> curves = measure_distances(plan, pairs, {.seeds = 1});
   ASSERT_EQ(curves.size(), 3u);
   for (const DistanceCurve& curve : curves) ASSERT_EQ(curve.distances.size(), 9u);
   EXPECT_THAT(curves[0].distances, testing::Each(0.0));
@@ -289,6 +306,16 @@ TEST_F(SmallGenerations, DistancesOfEqualRowsAreZeroAndOfOthersNot) {
   // One ulp is between 2^-24 and 2^-23 of a weight.
   EXPECT_GT(curves[2].distances.front(), std::ldexp(1.0, -24));
   EXPECT_LT(curves[2].distances.front(), std::ldexp(1.0, -23));
+
+  testing_support::write_bytes(folder_ / "distances.csv", distances_csv(curves));
+  const std::vector<DistanceCurve> read = read_distances(folder_ / "distances.csv");
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read[1].variant, "volta");
+  EXPECT_EQ(read[1].variant_hash, curves[1].variant_hash);
+  EXPECT_NEAR(read[2].distances[3], curves[2].distances[3], 1e-15);
+  EXPECT_THAT(read_distances(folder_ / "nowhere.csv"), IsEmpty());
+  testing_support::write_bytes(folder_ / "torn.csv", "small,fp32,volta,1,1,0,0,0\n");
+  EXPECT_THROW(read_distances(folder_ / "torn.csv"), std::runtime_error);
 }
 
 }  // namespace
