@@ -15,13 +15,14 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr std::array<VariantPair, 7> all_pairs{{{fp32_variant, twin_variant},
+constexpr std::array<VariantPair, 8> all_pairs{{{fp32_variant, twin_variant},
                                                 {"hopper", one_ulp_variant},
                                                 {"hopper", "volta"},
                                                 {"hopper", "ampere"},
                                                 {"ampere", "volta"},
                                                 {fp32_variant, "hopper"},
-                                                {"hopper", "hopper-f16"}}};
+                                                {"hopper", "hopper-f16"},
+                                                {"hopper-fp8", "hopper-wgmma-fp8"}}};
 
 /// How each looks; colours of Okabe and Ito (2008). The first two have bands over the seeds behind all lines.
 struct Look {
@@ -30,13 +31,14 @@ struct Look {
   const char* dash;
 };
 constexpr std::array<Look, all_pairs.size()> looks{
-    {{"the last bit of weights, FP32", "#A0A0A0", 2.2, ""},
-     {"the last bit of weights, Hopper", "#000000", 2.2, ""},
+    {{"last bit flipped, FP32", "#A0A0A0", 2.2, ""},
+     {"last bit flipped, Hopper", "#000000", 2.2, ""},
      {"Volta / Hopper", "#D55E00", 1.5, ""},
      {"Ampere / Hopper", "#0072B2", 1.5, ""},
      {"Volta / Ampere", "#009E73", 1.5, ""},
      {"FP32 / Hopper", "#A8457F", 1.5, "dt (8,4)"},
-     {"FP16 / FP32 sums, Hopper", "#C98A00", 1.5, "dt (2,3)"}}};
+     {"FP16 / FP32 sums, Hopper", "#C98A00", 1.5, "dt (2,3)"},
+     {"FP8: 14 / 25 bits, Hopper", "#3A9BD6", 1.5, "dt (1,3,6,3)"}}};
 constexpr std::array band_colors{"#E2E2E2", "#BDBDBD"};
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
@@ -89,7 +91,7 @@ std::string twin_label(const std::vector<const DistanceCurve*>& twin, std::size_
   const double at = range_of(twin, step).low;
   if (!std::isfinite(at)) return {};
   return fmt::format(
-      "  set label \"the last bit, in FP32\" at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
+      "  set label \"last bit flipped, FP32\" at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
       step, at / 5);
 }
 
