@@ -98,7 +98,8 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsInPercentOfTheRatiosLogarithm) {
   const std::string html = page();
   EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\" title=\"adjusted for the selection"),
                           HasSubstr("equal within 1 %"), HasSubstr("cannot tell <small>(a difference of"),
-                          HasSubstr("No FP32 twin (sweep --twin) is beside it"), Not(HasSubstr("than FP32’s noise"))));
+                          HasSubstr("No FP32 twin (sweep --twin) is beside it"),
+                          Not(HasSubstr("than FP32’s noise"))));
 }
 
 TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndLosingIsPositive) {
