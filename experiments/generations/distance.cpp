@@ -3,20 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
-#include <set>
+#include <sstream>
+#include <stdexcept>
 
 #include "engine/train/trainer.hpp"
 #include "experiments/exit_code.hpp"
 #include "experiments/interrupt.hpp"
 #include "experiments/prepared_run.hpp"
+#include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+constexpr std::string_view csv_header =
+    "workload,reference,variant,seed,step,distance,reference_hash,variant_hash";
 
 class NoObserver final : public engine::TrainObserver {
  public:
@@ -26,6 +31,14 @@ class NoObserver final : public engine::TrainObserver {
   void on_evaluation(const engine::EvaluationRecord&) override {}
   bool stop_requested() override { return false; }
 };
+
+/// Of the run's last step on disk; nothing where there is none.
+std::optional<std::uint64_t> recorded_hash(const PlannedRun& planned) {
+  if (!is_run_folder(planned.folder)) return std::nullopt;
+  const RunFolder folder = read_run_folder(planned.folder);
+  if (!folder.finished() || folder.steps.empty()) return std::nullopt;
+  return folder.steps.back().state_hash;
+}
 
 /// One of the trainings, with its weights after the latest step.
 class Training {
@@ -45,11 +58,12 @@ class Training {
     look();
   }
 
+  std::uint64_t hash() const { return hash_; }
+
   /// Is it the training whose final test value is judged?
   void require_recorded() const {
-    if (!is_run_folder(planned_->folder)) return;
-    const RunFolder folder = read_run_folder(planned_->folder);
-    if (folder.steps.empty() || folder.steps.back().state_hash != hash_)
+    const std::optional<std::uint64_t> recorded = recorded_hash(*planned_);
+    if (recorded && *recorded != hash_)
       throw CommandError(
           ExitCode::run_failed,
           fmt::format("{}: trained again it ends with another state_hash than {} has; remove that folder",
@@ -76,43 +90,58 @@ class Training {
   std::uint64_t hash_ = 0;
 };
 
-/// Of one workload and seed: `runs` by variant.
-void measure_block(const std::map<std::string_view, const PlannedRun*>& runs,
-                   std::span<const VariantPair> pairs, int threads,
-                   const std::function<void(const std::string&)>& progress,
-                   std::vector<DistanceCurve>& curves) {
-  std::vector<DistanceCurve> block;
+/// The runs of one workload and seed, by variant.
+using Block = std::map<std::string_view, const PlannedRun*>;
+
+std::vector<DistanceCurve> curves_of(const Block& runs, std::span<const VariantPair> pairs) {
+  std::vector<DistanceCurve> curves;
+  for (const auto& [reference, variant] : pairs)
+    if (runs.contains(reference) && runs.contains(variant))
+      curves.push_back({.workload = runs.at(variant)->workload,
+                        .reference = std::string(reference),
+                        .variant = std::string(variant),
+                        .seed = runs.at(variant)->config.train.seed});
+  return curves;
+}
+
+/// Fills `curves` from those that are known; false where one is not, or is of other runs than those on disk.
+bool recall(const Block& runs, const std::vector<DistanceCurve>& known, std::vector<DistanceCurve>& curves) {
+  return std::ranges::all_of(curves, [&](DistanceCurve& curve) {
+    const auto found = std::ranges::find_if(known, [&](const DistanceCurve& old) {
+      return old.workload == curve.workload && old.seed == curve.seed && old.reference == curve.reference &&
+             old.variant == curve.variant && recorded_hash(*runs.at(old.reference)) == old.reference_hash &&
+             recorded_hash(*runs.at(old.variant)) == old.variant_hash;
+    });
+    if (found != known.end()) curve = *found;
+    return found != known.end();
+  });
+}
+
+void measure(const Block& runs, const DistanceOptions& options, std::vector<DistanceCurve>& curves) {
   std::map<std::string_view, std::unique_ptr<Training>> trainings;
-  std::vector<std::pair<const Training*, const Training*>> compared;
-  const auto training = [&](std::string_view variant) {
-    std::unique_ptr<Training>& made = trainings[variant];
-    if (made == nullptr) made = std::make_unique<Training>(*runs.at(variant), threads);
-    return made.get();
-  };
-  for (const auto& [reference, variant] : pairs) {
-    if (!runs.contains(reference) || !runs.contains(variant)) continue;
-    compared.emplace_back(training(reference), training(variant));
-    const PlannedRun& run = *runs.at(variant);
-    block.push_back({.workload = run.workload,
-                     .reference = std::string(reference),
-                     .variant = std::string(variant),
-                     .seed = run.config.train.seed,
-                     .distances = {}});
+  for (DistanceCurve& curve : curves) {
+    curve.distances.clear();
+    for (const std::string& variant : {curve.reference, curve.variant})
+      if (const PlannedRun* run = runs.at(variant); !trainings.contains(run->variant))
+        trainings.emplace(run->variant, std::make_unique<Training>(*run, options.threads));
   }
-  if (block.empty()) return;
-  const std::uint64_t steps = compared.front().first->steps();
+  const std::uint64_t steps = trainings.begin()->second->steps();
   for (std::uint64_t step = 0; step <= steps; ++step) {
     if (interrupted()) throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
     if (step > 0)
       for (const auto& [variant, one] : trainings) one->step();
-    for (std::size_t i = 0; i < block.size(); ++i)
-      block[i].distances.push_back(
-          relative_distance(compared[i].first->weights(), compared[i].second->weights()));
-    progress(fmt::format("distances: {} seed {}, step {}/{}", block.front().workload, block.front().seed,
-                         step, steps));
+    for (DistanceCurve& curve : curves)
+      curve.distances.push_back(relative_distance(trainings.at(curve.reference)->weights(),
+                                                  trainings.at(curve.variant)->weights()));
+    if (options.progress)
+      options.progress(fmt::format("distances: {} seed {}, step {}/{}", curves.front().workload,
+                                   curves.front().seed, step, steps));
   }
   for (const auto& [variant, one] : trainings) one->require_recorded();
-  curves.insert(curves.end(), std::make_move_iterator(block.begin()), std::make_move_iterator(block.end()));
+  for (DistanceCurve& curve : curves) {
+    curve.reference_hash = trainings.at(curve.reference)->hash();
+    curve.variant_hash = trainings.at(curve.variant)->hash();
+  }
 }
 
 }  // namespace
@@ -128,43 +157,83 @@ double relative_distance(std::span<const float> a, std::span<const float> b) {
 }
 
 std::vector<DistanceCurve> measure_distances(const SweepPlan& plan, std::span<const VariantPair> pairs,
-                                             std::size_t seeds, int threads,
-                                             const std::function<void(const std::string&)>& progress) {
-  std::vector<DistanceCurve> curves;
+                                             const DistanceOptions& options) {
   std::vector<std::string> workloads;
-  for (const PlannedRun& run : plan.runs)
-    if (std::ranges::find(workloads, run.workload) == workloads.end()) workloads.push_back(run.workload);
-  for (const std::string& workload : workloads) {
-    std::map<std::int64_t, std::map<std::string_view, const PlannedRun*>> blocks;
-    std::vector<std::int64_t> order;
-    for (const PlannedRun& run : plan.runs) {
-      if (run.workload != workload) continue;
-      auto& block = blocks[run.config.train.seed];
-      if (block.empty()) order.push_back(run.config.train.seed);
-      block.emplace(run.variant, &run);
+  std::map<std::string, std::vector<Block>> blocks;  // by seed, in the plan's order
+  for (const PlannedRun& run : plan.runs) {
+    if (!blocks.contains(run.workload)) workloads.push_back(run.workload);
+    std::vector<Block>& of_workload = blocks[run.workload];
+    const auto same_seed = std::ranges::find_if(of_workload, [&](const Block& block) {
+      return block.begin()->second->config.train.seed == run.config.train.seed;
+    });
+    Block& block = same_seed == of_workload.end() ? of_workload.emplace_back() : *same_seed;
+    block.emplace(run.variant, &run);
+  }
+  std::vector<DistanceCurve> all;
+  for (std::size_t seed = 0; seed < options.seeds; ++seed)
+    for (const std::string& workload : workloads) {
+      if (seed >= blocks.at(workload).size()) continue;
+      const Block& block = blocks.at(workload)[seed];
+      std::vector<DistanceCurve> curves = curves_of(block, pairs);
+      if (curves.empty()) continue;
+      if (!recall(block, options.known, curves)) measure(block, options, curves);
+      all.insert(all.end(), curves.begin(), curves.end());
+      if (options.keep) options.keep(all);
     }
-    for (std::size_t i = 0; i < std::min(seeds, order.size()); ++i)
-      measure_block(blocks.at(order[i]), pairs, threads, progress, curves);
+  return all;
+}
+
+std::string distances_csv(const std::vector<DistanceCurve>& curves) {
+  std::string text = fmt::format("{}\n", csv_header);
+  for (const DistanceCurve& curve : curves)
+    for (std::size_t step = 0; step < curve.distances.size(); ++step)
+      text += fmt::format("{},{},{},{},{},{:.9g},{:016x},{:016x}\n", curve.workload, curve.reference,
+                          curve.variant, curve.seed, step, curve.distances[step], curve.reference_hash,
+                          curve.variant_hash);
+  return text;
+}
+
+std::vector<DistanceCurve> read_distances(const std::filesystem::path& file) {
+  std::vector<DistanceCurve> curves;
+  if (!std::filesystem::exists(file)) return curves;
+  std::istringstream lines(read_file(file));
+  std::string line;
+  for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    if (number == 1 && line == csv_header) continue;
+    std::istringstream words(line);
+    std::array<std::string, 8> field;
+    for (std::string& word : field) std::getline(words, word, ',');
+    try {
+      DistanceCurve curve{
+          .workload = field[0], .reference = field[1], .variant = field[2], .seed = std::stoll(field[3])};
+      curve.reference_hash = std::stoull(field[6], nullptr, 16);
+      curve.variant_hash = std::stoull(field[7], nullptr, 16);
+      const std::size_t step = std::stoul(field[4]);
+      if (step == 0) curves.push_back(std::move(curve));
+      if (curves.empty() || curves.back().distances.size() != step)
+        throw std::invalid_argument("a step is missing");
+      curves.back().distances.push_back(std::stod(field[5]));
+    } catch (const std::logic_error&) {
+      throw std::runtime_error(
+          fmt::format("{}:{}: expected the next step's {}; remove this file to measure again", file.string(),
+                      number, csv_header));
+    }
   }
   return curves;
 }
 
-std::string distances_csv(const std::vector<DistanceCurve>& curves) {
-  std::string text = "workload,reference,variant,seed,step,distance\n";
-  for (const DistanceCurve& curve : curves)
-    for (std::size_t step = 0; step < curve.distances.size(); ++step)
-      text += fmt::format("{},{},{},{},{},{:.6g}\n", curve.workload, curve.reference, curve.variant,
-                          curve.seed, step, curve.distances[step]);
-  return text;
-}
-
-std::optional<double> growth_rate(std::span<const double> distances, std::size_t first, std::size_t last) {
-  if (last >= distances.size() || last <= first) return std::nullopt;
-  const double middle = 0.5 * static_cast<double>(first + last);
+std::optional<double> growth_rate(std::span<const double> distances, double low, double high) {
+  const auto first_above = [&](double level) {
+    return std::ranges::find_if(distances, [level](double x) { return x >= level; });
+  };
+  const auto begin = first_above(low), end = first_above(high);
+  const std::span<const double> growing(begin, end == distances.end() ? end : end + 1);
+  if (begin >= end || growing.size() < fewest_growing_steps) return std::nullopt;
+  const double middle = 0.5 * static_cast<double>(growing.size() - 1);
   double products = 0, squares = 0;
-  for (std::size_t step = first; step <= last; ++step) {
-    const double x = static_cast<double>(step) - middle;
-    products += x * std::log(distances[step]);
+  for (std::size_t i = 0; i < growing.size(); ++i) {
+    const double x = static_cast<double>(i) - middle;
+    products += x * std::log(growing[i]);
     squares += x * x;
   }
   const double slope = products / squares;

@@ -15,28 +15,31 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr std::array<VariantPair, 7> all_pairs{{{fp32_variant, twin_variant},
+constexpr std::array<VariantPair, 8> all_pairs{{{fp32_variant, twin_variant},
                                                 {"hopper", one_ulp_variant},
                                                 {"hopper", "volta"},
                                                 {"hopper", "ampere"},
                                                 {"ampere", "volta"},
                                                 {fp32_variant, "hopper"},
-                                                {"hopper", "hopper-f16"}}};
+                                                {"hopper", "hopper-f16"},
+                                                {"hopper-fp8", "hopper-wgmma-fp8"}}};
 
-/// How each looks; colours of Okabe and Ito (2008).
+/// How each looks; colours of Okabe and Ito (2008). The first two have bands over the seeds behind all lines.
 struct Look {
   const char *words, *color;
   double width;
   const char* dash;
 };
 constexpr std::array<Look, all_pairs.size()> looks{
-    {{"last bit of every weight, FP32", "#B5B5B5", 6, ""},
-     {"last bit of every weight, Hopper", "#000000", 1.8, ""},
-     {"Volta or Hopper", "#D55E00", 1.8, ""},
-     {"Ampere or Hopper", "#0072B2", 1.8, ""},
-     {"Volta or Ampere", "#009E73", 1.8, ""},
-     {"Hopper or FP32", "#A8457F", 1.6, "dt (8,4)"},
-     {"FP16 or FP32 sums, Hopper", "#C98A00", 1.6, "dt (2,3)"}}};
+    {{"last bit flipped, FP32", "#A0A0A0", 2.2, ""},
+     {"last bit flipped, Hopper", "#000000", 2.2, ""},
+     {"Volta / Hopper", "#D55E00", 1.5, ""},
+     {"Ampere / Hopper", "#0072B2", 1.5, ""},
+     {"Volta / Ampere", "#009E73", 1.5, ""},
+     {"FP32 / Hopper", "#A8457F", 1.5, "dt (8,4)"},
+     {"FP16 / FP32 sums, Hopper", "#C98A00", 1.5, "dt (2,3)"},
+     {"FP8: 14 / 25 bits, Hopper", "#3A9BD6", 1.5, "dt (1,3,6,3)"}}};
+constexpr std::array band_colors{"#E2E2E2", "#BDBDBD"};
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
@@ -59,24 +62,37 @@ Range range_of(const std::vector<const DistanceCurve*>& curves, std::size_t step
 }
 
 constexpr int width = 800, height = 640;
-constexpr int legend_rows = 2, legend_columns = 4;
+constexpr std::size_t legend_columns = 4;
 
-/// Lines along the lower edge: what each curve is.
+/// Along the lower edge: what each curve is.
 std::string legend(const std::vector<std::size_t>& drawn) {
-  std::string body =
-      "  set label \"distance between two trainings that differ in one thing:\" at screen 0.03,0.108 "
-      "left font \",10\" tc rgb \"#555555\"\n";
+  std::string body;
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     const Look& look = looks.at(drawn[i]);
-    const double x = 0.03 + 0.245 * static_cast<double>(i % legend_columns),
-                 y = 0.072 - 0.038 * static_cast<double>(i / legend_columns);
+    const double x = 0.03 + 0.24 * static_cast<double>(i % legend_columns),
+                 y = 0.064 - 0.036 * static_cast<double>(i / legend_columns);
+    if (drawn[i] < band_colors.size())
+      body += fmt::format(
+          "  set object rectangle from screen {:.4f},{:.4f} to screen {:.4f},{:.4f} fc rgb \"{}\" fs solid 1 "
+          "noborder\n",
+          x, y - 0.012, x + 0.036, y + 0.012, band_colors.at(drawn[i]));
     body += fmt::format(
-        "  set arrow from screen {:.4f},{:.4f} to screen {:.4f},{:.4f} nohead lw {} {} lc rgb \"{}\"\n"
-        "  set label {} at screen {:.4f},{:.4f} left font \",9\" noenhanced\n",
-        x, y, x + 0.032, y, look.width, look.dash, look.color, reports::gnuplot_string(look.words), x + 0.038,
-        y);
+        "  set arrow from screen {0:.4f},{1:.4f} to screen {2:.4f},{1:.4f} nohead lw {3} {4} lc rgb \"{5}\" "
+        "front\n"
+        "  set label {6} at screen {7:.4f},{1:.4f} left font \",10\" noenhanced\n",
+        x, y, x + 0.036, look.width, look.dash, look.color, reports::gnuplot_string(look.words), x + 0.044);
   }
   return body;
+}
+
+/// Beside FP32's twin, which lies apart from the others until late.
+std::string twin_label(const std::vector<const DistanceCurve*>& twin, std::size_t steps) {
+  const std::size_t step = steps * 3 / 4;
+  const double at = range_of(twin, step).low;
+  if (!std::isfinite(at)) return {};
+  return fmt::format(
+      "  set label \"last bit flipped, FP32\" at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
+      step, at / 5);
 }
 
 }  // namespace
@@ -92,8 +108,9 @@ std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::
   }
   if (curves.empty()) return {};
   std::string data =
-      "# step, FP32's twin: lowest, highest; then geometric means over seeds of ||a - b|| / ||a||; a block a "
-      "workload\n";
+      "# step; lowest and highest of one ulp in FP32 and on hopper; geometric means over seeds of every "
+      "pair: ||a - b|| / "
+      "||a||; a block a workload\n";
   std::string panels;
   std::vector<std::size_t> drawn;
   const std::size_t rows = (workloads.size() + 1) / 2;
@@ -109,39 +126,53 @@ std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::
     }
     data += fmt::format("# {}\n", workloads[block]);
     for (std::size_t step = 0; step < steps; ++step) {
-      const Range twin = range_of(of_pairs[0], step);
-      data += fmt::format("{}\t{:.4g}\t{:.4g}", step, twin.low, twin.high);
+      data += fmt::format("{}", step);
+      for (std::size_t i = 0; i < band_colors.size(); ++i) {
+        const Range band = range_of(of_pairs[i], step);
+        data += fmt::format("\t{:.4g}\t{:.4g}", band.low, band.high);
+      }
       for (const auto& pair : of_pairs) data += fmt::format("\t{:.4g}", range_of(pair, step).mean);
       data += '\n';
     }
     data += "\n\n";
     const bool left = block % 2 == 0, lowest = block / 2 + 1 == rows;
-    std::string plot = fmt::format(
-        "  plot \"distances.dat\" index {} using 1:2:3 with filledcurves fs solid 1 noborder lc "
-        "rgb \"#D9D9D9\" notitle",
-        block);
+    std::string plot;
+    const auto add = [&](const std::string& curve) {
+      plot += fmt::format("{}\"distances.dat\" index {} using {} notitle",
+                          plot.empty() ? "  plot " : ", \\\n    ", block, curve);
+    };
+    for (std::size_t i = 0; i < band_colors.size(); ++i)
+      if (!of_pairs[i].empty())
+        add(fmt::format("1:{}:{} with filledcurves fs solid 1 noborder lc rgb \"{}\"", 2 + 2 * i, 3 + 2 * i,
+                        band_colors.at(i)));
     for (std::size_t i = 0; i < all_pairs.size(); ++i) {
       if (of_pairs[i].empty()) continue;
       if (std::ranges::find(drawn, i) == drawn.end()) drawn.push_back(i);
-      plot += fmt::format(
-          ", \\\n    \"distances.dat\" index {} using 1:{} with lines lw {} {} lc rgb \"{}\" notitle", block,
-          i + 4, i == 0 ? 3 : looks.at(i).width, looks.at(i).dash, looks.at(i).color);
+      const Look& look = looks.at(i);
+      add(fmt::format("1:{} with lines lw {} {} lc rgb \"{}\"", 2 + 2 * band_colors.size() + i, look.width,
+                      look.dash, look.color));
     }
     panels += fmt::format(
                   "  set title {} noenhanced offset 0,-0.6\n  set xlabel {}\n  set ylabel {} offset 1,0\n"
                   "  set xrange [0:{}]\n",
                   reports::gnuplot_string(workloads[block]), lowest ? "\"step\" offset 0,0.4" : "\"\"",
                   left ? "\"relative distance of the weights\"" : "\"\"", steps - 1) +
-              plot + "\n  unset label\n  unset arrow\n";
+              twin_label(of_pairs[0], steps) + plot + "\n  unset object\n  unset label\n  unset arrow\n";
   }
   std::ranges::sort(drawn);
   const std::string title =
       "Does the GPU's generation change training more than the last bit of every weight?";
+  const std::string words = fmt::format(
+      "Relative distance of the weights of two trainings that differ in one thing only (mean and band of {} "
+      "seed{})",
+      seeds.size(), seeds.size() == 1 ? "" : "s");
   const std::string body =
+      fmt::format("  set label {} at screen 0.5,0.938 center font \",11\" tc rgb \"#444444\" noenhanced\n",
+                  reports::gnuplot_string(words)) +
       legend(drawn) +
       fmt::format(
-          "  set multiplot layout {},2 margins 0.095,0.975,0.195,0.885 spacing 0.085,0.1 title "
-          "{} font \",13\"\n"
+          "  set multiplot layout {},2 margins 0.095,0.975,0.165,0.865 spacing 0.085,0.1 title {} font "
+          "\",13\"\n"
           "  set logscale y\n  set format y \"10^{{%T}}\"\n  set yrange [2e-8:1]\n  set ytics 100\n",
           rows, reports::gnuplot_bold(title)) +
       panels + "  unset multiplot\n";

@@ -10,7 +10,8 @@
 
 namespace fp16lab::experiments {
 
-/// The pairs that are measured and drawn: one ulp of the weights in FP32 and on hopper, generations, FP16 itself, FP16 sums.
+/// The pairs that are measured and drawn: one ulp of the weights in FP32 and on hopper, generations, FP16 itself, FP16 sums,
+/// FP8's sums of 14 bits (wgmma) and of 25 (mma).
 std::span<const VariantPair> drawn_pairs();
 
 /// Writes distances.dat, .gp, .svg and .png into `folder`: a panel a workload, geometric means over the seeds, FP32's twin

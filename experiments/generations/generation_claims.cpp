@@ -56,7 +56,7 @@ Answer part(const Generations& measured) {
   std::uint64_t latest = 0;
   std::string latest_pair;
   std::vector<std::string> equal;
-  for (const std::string& workload : measured.workloads)
+  for (const auto& [workload, metric] : measured.workloads)
     for (const auto& [a, b] : pairs)
       for (const std::int64_t seed : measured.seeds_of(workload, a)) {
         const TrainedRun *const one = measured.find(workload, a, seed), *const two =
@@ -96,7 +96,7 @@ Answer by_words(const Generations& measured, const std::vector<Compared>& compar
   const std::vector<JudgedPair> pairs = judged_pairs(measured);
   Answer answer;
   std::size_t count = 0, equal = 0, failed = 0;
-  for (const std::string& workload : measured.workloads)
+  for (const auto& [workload, metric] : measured.workloads)
     for (const Compared& names : compared) {
       const JudgedPair* const pair = find(pairs, workload, names.variant, names.reference);
       if (pair == nullptr) continue;
@@ -107,10 +107,10 @@ Answer by_words(const Generations& measured, const std::vector<Compared>& compar
       }
       const bool fatal = fails(pairs, *pair);
       failed += fatal ? 1 : 0;
-      answer.notes.push_back(fmt::format(
-          "{} {} against {}: {:+.2f} {} {}{}", workload, names.variant, names.reference, pair->judgement.mean,
-          analysis::interval_text(pair->judgement.interval),
-          words_of(pair->judgement, pair->accuracy ? "points" : "%"), fatal ? ": this makes it fail" : ""));
+      answer.notes.push_back(
+          fmt::format("{} {} against {}: {:+.2f} {} {}{}", workload, names.variant, names.reference,
+                      pair->judgement.mean, analysis::interval_text(pair->judgement.interval),
+                      words_of(pair->judgement, pair->unit), fatal ? ": this makes it fail" : ""));
     }
   if (count == 0) return answer;
   answer.verdict = failed > 0 ? Verdict::fails : equal == count ? Verdict::holds : Verdict::cannot_tell;
@@ -158,7 +158,7 @@ Answer spread_against(const Generations& measured, std::span<const std::string_v
   std::vector<Spread> spreads;
   Answer answer;
   bool more = false;
-  for (const std::string& workload : measured.workloads) {
+  for (const auto& [workload, metric] : measured.workloads) {
     const auto losses = losses_of(measured, workload, rows),
                reference = losses_of(measured, workload, control);
     if (losses.empty() || reference.empty()) return {};
@@ -197,6 +197,17 @@ std::vector<Question<Generations>> generation_questions() {
                        "seed; FAILS if one pair never "
                        "parts",
                        part});
+  questions.push_back(
+      {"Once apart, generations part as fast as weights that are one ulp apart on one tensor core",
+       fmt::format("slope of ln(relative distance of all weights) over the steps from {} to {}; volta, "
+                   "ampere and hopper "
+                   "among each other as a multiple of hopper and itself from weights moved by one ulp, "
+                   "geometric mean over "
+                   "pairs and workloads: HOLDS if its 95 % interval over seeds lies between 1/{} and {}; "
+                   "FAILS if it lies "
+                   "outside; else CANNOT TELL",
+                   growth_low, growth_high, largest_growth_ratio, largest_growth_ratio),
+       [](const Generations& measured) { return judge_growth(measured.curves); }});
   std::vector<Compared> against_fp32;
   for (const std::string_view row : f32_rows) against_fp32.push_back({row, fp32_variant});
   questions.push_back(

@@ -31,26 +31,23 @@ std::vector<Names> pairs_of(const std::vector<std::string>& variants) {
   return pairs;
 }
 
-analysis::PairedSample sample_of(const Generations& measured, const std::string& workload, const Names& names,
-                                 bool accuracy) {
+analysis::PairedSample sample_of(const Generations& measured, const TrainedWorkload& workload,
+                                 const Names& names) {
   analysis::PairedSample sample;
-  sample.margin = accuracy ? measured.margin_accuracy : measured.margin_loss;
-  for (const std::int64_t seed : measured.seeds_of(workload, names.first)) {
-    const TrainedRun* const run = measured.find(workload, names.first, seed);
-    const TrainedRun* const reference = measured.find(workload, names.second, seed);
+  sample.margin = workload.metric.margin;
+  for (const std::int64_t seed : measured.seeds_of(workload.name, names.first)) {
+    const TrainedRun* const run = measured.find(workload.name, names.first, seed);
+    const TrainedRun* const reference = measured.find(workload.name, names.second, seed);
     if (reference == nullptr) continue;
     if (!std::isfinite(reference->metric))
       ++sample.dropped;
     else if (!std::isfinite(run->metric))
       ++sample.diverged;
     else
-      sample.differences.push_back(accuracy ? analysis::accuracy_difference(run->metric, reference->metric)
-                                            : analysis::loss_difference(run->metric, reference->metric));
+      sample.differences.push_back(workload.metric.difference(run->metric, reference->metric));
   }
   return sample;
 }
-
-const char* unit_of(const JudgedPair& pair) { return pair.accuracy ? "points" : "%"; }
 
 }  // namespace
 
@@ -62,20 +59,19 @@ std::vector<JudgedPair> judged_pairs(const Generations& measured) {
       return std::ranges::find(same.others, variant) != same.others.end();
     });
   };
-  for (std::size_t i = 0; i < measured.workloads.size(); ++i) {
-    const std::string& workload = measured.workloads[i];
+  for (const TrainedWorkload& workload : measured.workloads) {
     std::vector<std::string> variants;
     for (const TrainedRun& run : measured.runs)
-      if (run.workload == workload && !is_copy(run.variant) &&
+      if (run.workload == workload.name && !is_copy(run.variant) &&
           std::ranges::find(variants, run.variant) == variants.end())
         variants.push_back(run.variant);
     for (const Names& names : pairs_of(variants)) {
-      analysis::PairedSample sample = sample_of(measured, workload, names, measured.accuracies[i]);
+      analysis::PairedSample sample = sample_of(measured, workload, names);
       if (sample.differences.empty() && sample.diverged == 0 && sample.dropped == 0) continue;
-      pairs.push_back({.workload = workload,
+      pairs.push_back({.workload = workload.name,
                        .variant = names.first,
                        .reference = names.second,
-                       .accuracy = measured.accuracies[i],
+                       .unit = workload.metric.unit(),
                        .judgement = {}});
       family.push_back(std::move(sample));
     }
@@ -101,10 +97,10 @@ std::string pairs_text(const std::vector<JudgedPair>& pairs) {
   text += fmt::format("{:<11} {:<22} {:<14} {:>5} {:>8} {:<18} {}\n", "workload", "variant", "against",
                       "pairs", "mean", "interval", "in words");
   for (const JudgedPair& pair : pairs)
-    text += fmt::format("{:<11} {:<22} {:<14} {:>5} {:>+8.2f} {:<18} {}\n", pair.workload, pair.variant,
-                        pair.reference, pair.judgement.pairs, pair.judgement.mean,
-                        analysis::interval_text(pair.judgement.interval),
-                        words_of(pair.judgement, unit_of(pair)));
+    text +=
+        fmt::format("{:<11} {:<22} {:<14} {:>5} {:>+8.2f} {:<18} {}\n", pair.workload, pair.variant,
+                    pair.reference, pair.judgement.pairs, pair.judgement.mean,
+                    analysis::interval_text(pair.judgement.interval), words_of(pair.judgement, pair.unit));
   return text;
 }
 
@@ -114,7 +110,7 @@ std::string pairs_csv(const std::vector<JudgedPair>& pairs) {
   for (const JudgedPair& pair : pairs) {
     const analysis::Judgement& judged = pair.judgement;
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", pair.workload, pair.variant, pair.reference,
-                        unit_of(pair), judged.pairs, judged.diverged, judged.mean, judged.deviation,
+                        pair.unit, judged.pairs, judged.diverged, judged.mean, judged.deviation,
                         judged.interval ? fmt::format("{}", judged.interval->lower) : "",
                         judged.interval ? fmt::format("{}", judged.interval->upper) : "", judged.margin,
                         name_of(judged.word));

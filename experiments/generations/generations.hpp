@@ -11,9 +11,11 @@
 #include "analysis/paired_verdict.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/config.hpp"
+#include "experiments/generations/distance.hpp"
 #include "experiments/study.hpp"
 #include "experiments/sweep.hpp"
 #include "numerics/tensor_core_model.hpp"
+#include "reports/summary.hpp"
 
 namespace fp16lab::experiments {
 
@@ -60,15 +62,19 @@ struct TrainedRun {
   std::int64_t seed = 0;
   std::vector<std::uint64_t> hashes;  ///< state_hash after every step
   double loss = 0, metric = 0;        ///< of the final evaluation; NaN where the run diverged
-  std::uint64_t skipped = 0;
+};
+
+struct TrainedWorkload {
+  std::string name;
+  reports::Metric metric{};
 };
 
 struct Generations {
-  std::vector<std::string> workloads;  ///< in the plan's order
-  std::vector<bool> accuracies;        ///< by workload: is its metric an accuracy, not bits of a character?
+  std::vector<TrainedWorkload> workloads;  ///< in the plan's order
   std::vector<TrainedRun> runs;
   std::vector<SameRows> same;
-  double margin_loss = 1, margin_accuracy = 0.5;  ///< report.margin.*
+  std::string final_values;           ///< the sweep's own tables
+  std::vector<DistanceCurve> curves;  ///< of drawn_pairs()
 
   const TrainedRun* find(std::string_view workload, std::string_view variant, std::int64_t seed) const;
   /// Of the runs of a variant, in the plan's order.
@@ -85,7 +91,7 @@ std::optional<std::uint64_t> first_differing_step(const TrainedRun& a, const Tra
 /// A variant against a reference, by the final metric of one workload.
 struct JudgedPair {
   std::string workload, variant, reference;
-  bool accuracy = false;
+  std::string_view unit;  ///< of differences
   analysis::Judgement judgement;
 };
 /// Every variant against FP32 and against the twin, and generations against each other: one family.
@@ -122,6 +128,12 @@ SpreadRatio mean_ratio(const std::vector<Spread>& spreads);
 
 /// Fixed before any of the runs was made.
 inline constexpr double largest_spread_ratio = 1.5;
+/// Fixed before any of the distances was measured, but for one seed that is none of theirs: where growth is measured, above
+/// what rounding to FP16 makes at once and below where distances saturate; and the ratio of rates that counts as none.
+inline constexpr double growth_low = 1e-3, growth_high = 1e-2, largest_growth_ratio = 1.25;
+
+/// Do generations part as fast as weights that are one ulp apart?
+Answer judge_growth(const std::vector<DistanceCurve>& curves);
 
 std::vector<Question<Generations>> generation_questions();
 

@@ -2,33 +2,9 @@
 #include <limits>
 
 #include "experiments/generations/generations.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "experiments/judged_sweep.hpp"
 
 namespace fp16lab::experiments {
-namespace {
-
-TrainedRun read_run(const PlannedRun& planned, bool& accuracy) {
-  const RunFolder folder = read_run_folder(planned.folder);
-  TrainedRun run{.workload = planned.workload,
-                 .variant = planned.variant,
-                 .seed = planned.config.train.seed,
-                 .hashes = {},
-                 .loss = std::numeric_limits<double>::quiet_NaN(),
-                 .metric = std::numeric_limits<double>::quiet_NaN()};
-  run.hashes.reserve(folder.steps.size());
-  for (const StepRow& step : folder.steps) {
-    run.hashes.push_back(step.state_hash);
-    run.skipped += step.skipped ? 1 : 0;
-  }
-  if (!folder.finished() || folder.evaluations.empty()) return run;
-  const EvaluationRow& last = folder.evaluations.back();
-  accuracy = last.accuracy.has_value();
-  run.loss = last.loss;
-  run.metric = accuracy ? *last.accuracy : last.bits_per_character.value_or(last.loss);
-  return run;
-}
-
-}  // namespace
 
 const TrainedRun* Generations::find(std::string_view workload, std::string_view variant,
                                     std::int64_t seed) const {
@@ -46,18 +22,32 @@ std::vector<std::int64_t> Generations::seeds_of(std::string_view workload, std::
 }
 
 Generations read_generations(const SweepPlan& plan) {
+  const JudgedSweep sweep(plan);
   Generations measured;
   measured.same = same_rows(plan);
+  measured.final_values = sweep.table();
   for (const PlannedRun& planned : plan.runs) {
-    if (measured.workloads.empty() || measured.workloads.back() != planned.workload) {
-      measured.workloads.push_back(planned.workload);
-      measured.accuracies.push_back(false);
+    if (measured.workloads.empty() || measured.workloads.back().name != planned.workload)
+      measured.workloads.push_back(
+          {.name = planned.workload, .metric = sweep.workload(planned.workload).metric});
+    constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+    TrainedRun run{.workload = planned.workload,
+                   .variant = planned.variant,
+                   .seed = planned.config.train.seed,
+                   .hashes = {},
+                   .loss = nothing,
+                   .metric = nothing};
+    const auto seed = static_cast<std::uint64_t>(run.seed);
+    const reports::SummaryRow& row = sweep.row(run.workload, run.variant);
+    const auto judged = std::ranges::find(row.seeds, seed) - row.seeds.begin();
+    if (static_cast<std::size_t>(judged) < row.seeds.size()) {
+      run.loss = row.final_losses.at(static_cast<std::size_t>(judged));
+      run.metric = row.final_values.at(static_cast<std::size_t>(judged));
     }
-    measured.margin_loss = planned.config.report.margin_loss;
-    measured.margin_accuracy = planned.config.report.margin_accuracy;
-    bool accuracy = measured.accuracies.back();
-    measured.runs.push_back(read_run(planned, accuracy));
-    measured.accuracies.back() = accuracy;
+    for (const reports::Run* on_disk : sweep.runs_of(run.workload, run.variant))
+      if (on_disk->seed == seed)
+        for (const StepRow& step : on_disk->folder.steps) run.hashes.push_back(step.state_hash);
+    measured.runs.push_back(std::move(run));
   }
   return measured;
 }
