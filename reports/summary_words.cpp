@@ -107,7 +107,11 @@ std::string twin_words(const WorkloadSummary& summary) {
                              analysis::interval_text(summary.twin_band), summary.metric.unit());
       return words + ". ";
     }
-  return "";
+  const bool off = std::any_of(summary.rows.begin(), summary.rows.end(), [](const SummaryRow& row) {
+    return row.against_reference &&
+           (row.against_reference->word == Word::worse || row.against_reference->word == Word::better);
+  });
+  return off ? "No FP32 twin (sweep --twin) is beside it to tell this from FP32's own noise. " : "";
 }
 
 std::string underflow_words(const WorkloadSummary& summary, const Workload& workload) {

@@ -8,11 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "numerics/bits.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "reports/report.hpp"
-#include "reports/run_gradients.hpp"
 #include "tests/reports/report_fixture.hpp"
 #include "tests/support/message_of.hpp"
 
@@ -98,7 +96,8 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsInPercentOfTheRatiosLogarithm) {
   const std::string html = page();
   EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\" title=\"adjusted for the selection"),
                           HasSubstr("equal within 1 %"), HasSubstr("cannot tell <small>(a difference of"),
-                          Not(HasSubstr("noise"))));
+                          HasSubstr("No FP32 twin (sweep --twin) is beside it"),
+                          Not(HasSubstr("than FP32’s noise"))));
 }
 
 TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndLosingIsPositive) {
@@ -281,67 +280,6 @@ TEST_F(Summary, LossesThatAreNotAboveZeroHaveNoRatioAndAreDropped) {
   EXPECT_EQ(summary.rows[1].against_reference->pairs, 2);
   EXPECT_THAT(summary.notes,
               ElementsAre(HasSubstr("seed 2, is -0.25, and only losses above 0 have a difference")));
-}
-
-// What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of steps of different
-// sizes are pooled.
-TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
-  std::vector<std::filesystem::path> folders;
-  const auto write = [&](const std::string& level, const std::string& dtype) {
-    Manifest manifest;
-    manifest.config = "[model]\nname = \"m\"\n[amp]\nlevel = \"" + level + "\"\ndtype = \"" + dtype + "\"\n";
-    RunWriter writer(folder / (level + dtype), manifest);
-    for (std::uint64_t step = 1; step <= 2; ++step) {
-      writer.append(StepRow{.step = step, .loss = 1, .underflow_rate = 0.75});
-      HistogramRow row{.step = step, .tensor = "fc1.weight", .kind = "weight"};
-      row.dtype = level == "O0" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16;
-      const int small = step == 1 ? 3 : 1, large = step == 1 ? 1 : 11;
-      for (int i = 0; i < small; ++i) row.before.count(bits_of(0x1p-30f));
-      for (int i = 0; i < large; ++i) row.before.count(bits_of(1.0f));
-      row.after = row.before;
-      if (row.dtype == DType::f16) {  // stored: zeros in place of the small ones
-        row.after = {};
-        row.after.zero = static_cast<std::uint64_t>(small);
-        for (int i = 0; i < large; ++i) row.after.count(bits_of(1.0f));
-      }
-      writer.append(row);
-      row.tensor = "norm.weight";  // stays FP32 in all of them
-      row.dtype = DType::f32;
-      row.after = row.before;
-      writer.append(row);
-    }
-    writer.finish(ExitState::finished);
-    folders.push_back(writer.folder());
-  };
-  write("O0", "f16");
-  write("O1", "f16");
-  write("O1", "bf16");
-  const RunSet set = load_runs(folders);
-  const WorkloadSummary summary = summarise(set).at(0);
-  ASSERT_EQ(summary.rows.size(), 3u);
-  EXPECT_EQ(summary.rows[0].label, "FP32");
-  EXPECT_FALSE(summary.rows[0].casts.has_value());
-  EXPECT_EQ(summary.rows[1].label, "BF16 no scaling");
-  EXPECT_EQ(summary.rows[1].casts, (CastCounts{.values = 16}));
-  EXPECT_EQ(summary.rows[2].casts, (CastCounts{.values = 16, .underflow = 4}))
-      << "not the mean of 3/4 and 1/12";
-  EXPECT_EQ(underflow_text(summary.rows[0]), "");
-  EXPECT_EQ(underflow_text(summary.rows[1]), "0 %");
-  EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
-  EXPECT_THAT(summary_table(set, summarise(set)), ::testing::ContainsRegex("FP32 .* -  +- +- +0 +- "));
-
-  // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would do.
-  const RunGradients bf16 = load_gradients(set.runs[2], 5), fp32 = load_gradients(set.runs[0], 5);
-  EXPECT_THAT(bf16.formats, ElementsAre(DType::bf16, DType::f32));
-  EXPECT_TRUE(bf16.rounded);
-  EXPECT_EQ(bf16.at_scale(1.0).lost, (CountInterval{0, 0}));
-  EXPECT_EQ(bf16.at_scale(0x1p-104).lost, (CountInterval{4, 4})) << "2^-30 * 2^-104 is BF16's tie";
-  EXPECT_EQ(bf16.at_scale(1.0).total, 16u) << "without the tensor that stayed FP32";
-  EXPECT_THAT(fp32.formats, ElementsAre(DType::f16, DType::f16));
-  EXPECT_FALSE(fp32.rounded);
-  EXPECT_EQ(fp32.at_scale(1.0).lost, (CountInterval{8, 8}));
-  EXPECT_EQ(bf16.snapshots[0].casts[0], (CastCounts{.values = 4}));
-  EXPECT_FALSE(bf16.snapshots[0].casts[1].has_value());
 }
 
 TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
