@@ -186,14 +186,24 @@ std::vector<Judgement> judge(std::span<const PairedSample> family) {
 }
 
 std::string interval_text(const std::optional<Interval>& interval) {
-  return interval ? fmt::format("[{:+.2f}, {:+.2f}]", interval->lower, interval->upper) : "";
+  if (!interval) return "";
+  const double far = std::max(std::abs(interval->lower), std::abs(interval->upper));
+  const int digits =
+      far > 0 && far < 0.1 ? std::min(1 - static_cast<int>(std::floor(std::log10(far))), 6) : 2;
+  return fmt::format("[{:+.{}f}, {:+.{}f}]", interval->lower, digits, interval->upper, digits);
+}
+
+std::string with_unit(double value, std::string_view unit) {
+  const std::string text = fmt::format("{:g}", value);
+  return fmt::format("{} {}", text, text == "1" && unit == "points" ? "point" : unit);
 }
 
 std::string words_of(const Judgement& judgement, std::string_view unit) {
   switch (judgement.word) {
     case Word::equal:
-      return fmt::format("equal within {:g} {}{}", judgement.margin, unit,
-                         judgement.differs ? fmt::format(" (measurably {:+.2g} {})", judgement.mean, unit) : "");
+      return fmt::format(
+          "equal within {}{}", with_unit(judgement.margin, unit),
+          judgement.differs ? fmt::format(" (measurably {:+.2g} {})", judgement.mean, unit) : "");
     case Word::better:
       return "better";
     case Word::worse:

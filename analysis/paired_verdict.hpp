@@ -77,7 +77,9 @@ std::vector<Judgement> judge(std::span<const PairedSample> family);
 /// In words, with the differences' unit ("%" or "points"): "equal within 1 % (measurably +0.30 %)", "worse", "worse (1 of 5
 /// diverged)", "cannot tell (a difference of 1.3 % would have been seen; 14 seeds would tell; both unadjusted)".
 std::string words_of(const Judgement& judgement, std::string_view unit);
-/// "[-0.12, +0.30]", "" without an interval.
+/// "0.5 points", "1 point", "1 %".
+std::string with_unit(double value, std::string_view unit);
+/// "[-0.12, +0.30]", "[-0.0041, +0.0038]", "" without an interval: two digits, more where both ends are small.
 std::string interval_text(const std::optional<Interval>& interval);
 
 /// Power of the equivalence test of n >= 2 pairs at a true difference of 0, for margin / true deviation = `ratio`.

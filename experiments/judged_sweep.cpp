@@ -12,7 +12,8 @@ namespace {
 /// The element called `name`, made behind the others where there is none.
 template <class Named>
 Named& named(std::vector<Named>& all, std::string Named::*member, const std::string& name) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Named& one) { return one.*member == name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Named& one) { return one.*member == name; });
   if (found != all.end()) return *found;
   all.emplace_back().*member = name;
   return all.back();
@@ -43,8 +44,8 @@ std::vector<reports::Workload> grouped(const SweepPlan& plan, const std::vector<
 JudgedSweep::JudgedSweep(const SweepPlan& plan) {
   const auto& [folders, missing] = experiments::runs_of(plan);
   if (folders.empty())
-    throw CommandError(ExitCode::run_failed, fmt::format("{}: none of its {} runs is there", plan.folder.string(),
-                                                         plan.runs.size()));
+    throw CommandError(ExitCode::run_failed, fmt::format("{}: none of its {} runs is there",
+                                                         plan.folder.string(), plan.runs.size()));
   set_ = reports::load_runs(folders, missing);
   set_.workloads = grouped(plan, set_.runs);
   // The plan's names tell apart what settings alone do not, so none of its seeds is there twice.
@@ -61,7 +62,8 @@ const reports::SummaryRow& JudgedSweep::row(std::string_view workload, std::stri
   return summaries_[w].rows[index_of(w, variant)];
 }
 
-std::vector<const reports::Run*> JudgedSweep::runs_of(std::string_view workload, std::string_view variant) const {
+std::vector<const reports::Run*> JudgedSweep::runs_of(std::string_view workload,
+                                                      std::string_view variant) const {
   const std::size_t w = index_of(workload);
   std::vector<const reports::Run*> runs;
   for (const std::size_t run : set_.workloads[w].configurations[index_of(w, variant)].runs)
@@ -84,8 +86,8 @@ std::size_t JudgedSweep::index_of(std::size_t workload, std::string_view variant
   const std::vector<reports::Configuration>& all = set_.workloads[workload].configurations;
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].label == variant) return i;
-  throw std::out_of_range(fmt::format("workload '{}' of the sweep has no variant '{}'", set_.workloads[workload].name,
-                                      variant));
+  throw std::out_of_range(
+      fmt::format("workload '{}' of the sweep has no variant '{}'", set_.workloads[workload].name, variant));
 }
 
 }  // namespace fp16lab::experiments

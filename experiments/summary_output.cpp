@@ -5,7 +5,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-
 namespace fp16lab::experiments {
 namespace {
 
@@ -24,8 +23,10 @@ Json json_number(double x) {
 
 /// From `difference` to `detectable` in `unit`, positive is worse, against FP32.
 constexpr const char* csv_head =
-    "workload,configuration,runs,metric,mean,min,max,unit,difference,lower,upper,adjusted_lower,adjusted_upper,p_equal,"
-    "p_differs,word,margin,detectable,seeds_needed,pairs,diverged,dropped,twin_word,twin_difference,worse_than_noise,"
+    "workload,configuration,runs,metric,mean,min,max,unit,difference,lower,upper,adjusted_lower,adjusted_"
+    "upper,p_equal,"
+    "p_differs,word,margin,detectable,seeds_needed,pairs,diverged,dropped,twin_word,twin_difference,worse_"
+    "than_noise,"
     "underflow_rate,steps,skipped,last_scale,seconds_per_step,missing\n";
 
 std::string judgement_csv(const Judgement& judgement) {
@@ -35,8 +36,9 @@ std::string judgement_csv(const Judgement& judgement) {
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", judgement.pairs > 0 ? number(judgement.mean) : "",
                      ends(judgement.interval), ends(judgement.adjusted), number(judgement.p_equal),
                      number(judgement.p_differs), analysis::name_of(judgement.word), judgement.margin,
-                     number(judgement.detectable), judgement.seeds_needed ? fmt::format("{}", *judgement.seeds_needed) : "", judgement.pairs,
-                     judgement.diverged, judgement.dropped);
+                     number(judgement.detectable),
+                     judgement.seeds_needed ? fmt::format("{}", *judgement.seeds_needed) : "",
+                     judgement.pairs, judgement.diverged, judgement.dropped);
 }
 constexpr const char* no_judgement_csv = ",,,,,,,,,,,,,";
 
@@ -67,15 +69,18 @@ std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
       const analysis::Quality quality = analysis::quality_of(row.final_values);
       const std::optional<bool> noise = row.worse_than_noise();
       // Names hold commas where configurations had to be told apart, so they are quoted.
-      text += fmt::format(
-          "\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name, row.label, row.runs,
-          summary.metric.name, quality.mean, quality.minimum, quality.maximum, summary.metric.unit(),
-          row.against_reference ? judgement_csv(*row.against_reference) : no_judgement_csv,
-          row.against_twin ? analysis::name_of(row.against_twin->word) : "",
-          row.against_twin && row.against_twin->pairs > 0 ? number(row.against_twin->mean) : "",
-          !noise ? "" : *noise ? "true" : "false",
-          row.casts ? fmt::format("{}", row.casts->underflow_rate()) : "", row.steps, row.skipped,
-          row.last_scale, row.seconds_per_step, row.missing.size());
+      text +=
+          fmt::format("\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name,
+                      row.label, row.runs, summary.metric.name, quality.mean, quality.minimum,
+                      quality.maximum, summary.metric.unit(),
+                      row.against_reference ? judgement_csv(*row.against_reference) : no_judgement_csv,
+                      row.against_twin ? analysis::name_of(row.against_twin->word) : "",
+                      row.against_twin && row.against_twin->pairs > 0 ? number(row.against_twin->mean) : "",
+                      !noise   ? ""
+                      : *noise ? "true"
+                               : "false",
+                      row.casts ? fmt::format("{}", row.casts->underflow_rate()) : "", row.steps, row.skipped,
+                      row.last_scale, row.seconds_per_step, row.missing.size());
     }
   }
   return text;
@@ -88,7 +93,8 @@ std::string summary_json(const std::vector<WorkloadSummary>& summaries) {
     for (const SummaryRow& row : summary.rows) {
       Json values = Json::array();
       for (const double value : row.final_values) values.push_back(json_number(value));
-      Json entry = {{"configuration", row.label}, {"runs", row.runs}, {"final_values", values}, {"seeds", row.seeds}};
+      Json entry = {
+          {"configuration", row.label}, {"runs", row.runs}, {"final_values", values}, {"seeds", row.seeds}};
       entry["mean"] = json_number(analysis::quality_of(row.final_values).mean);
       if (row.against_reference) entry["against_fp32"] = judgement_json(*row.against_reference);
       if (row.against_twin) entry["against_twin"] = judgement_json(*row.against_twin);

@@ -54,6 +54,12 @@ std::string run_gnuplot(const std::string& program, const std::filesystem::path&
   return fmt::format("gnuplot failed on {}; its messages are in {}", script.string(), log_path.string());
 }
 
+void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
+                const std::string& script) {
+  write_file_atomically(folder / (stem + ".dat"), data);
+  write_file_atomically(folder / (stem + ".gp"), script);
+}
+
 std::string gnuplot_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

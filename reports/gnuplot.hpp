@@ -13,6 +13,13 @@ namespace fp16lab::reports {
 /// installed ...").
 std::string run_gnuplot(const std::string& program, const std::filesystem::path& script);
 
+/// Between the blocks of a data file, which scripts find by "index".
+inline constexpr std::string_view block_end = "\n\n";
+
+/// STEM.dat and STEM.gp, from which a figure is drawn.
+void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
+                const std::string& script);
+
 /// A text as a gnuplot string constant, quotes included.
 std::string gnuplot_string(std::string_view text);
 

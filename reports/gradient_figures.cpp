@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/figures.hpp"
 #include "reports/gnuplot.hpp"
@@ -15,14 +14,6 @@
 
 namespace fp16lab::reports {
 namespace {
-
-constexpr std::string_view block_end = "\n\n";
-
-void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
-                const std::string& script) {
-  write_file_atomically(folder / (stem + ".dat"), data);
-  write_file_atomically(folder / (stem + ".gp"), script);
-}
 
 /// Which tensors get a panel: all if they fit, else without biases, else the first ones.
 std::vector<std::size_t> panel_tensors(const RunGradients& gradients) {

@@ -105,7 +105,8 @@ std::string section(const ReplayFile& replay, std::size_t index) {
       replay.exact ? "All of it is exact." : "Where histograms leave something open, both ends are given.");
   html += league_table(replay);
   html +=
-      "<p class=\"soft\">◆ nobody has both fewer skips and less lost L1, by the ends of the intervals that are "
+      "<p class=\"soft\">◆ nobody has both fewer skips and less lost L1, by the ends of the intervals that "
+      "are "
       "certain. Ordered by what no update used: skipped steps with all of their gradient, the "
       "others with what "
       "rounds to zero. A click on a heading sorts. Losses are means over the steps that are not skipped; "

@@ -64,9 +64,9 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
       ++timed;
     }
   }
-  cells.cells.push_back(
-      judged == 0 ? TableCell{"–"}
-                  : TableCell{fmt::format("{} of {}", worse, judged), static_cast<double>(worse)});
+  cells.cells.push_back(judged == 0
+                            ? TableCell{"–"}
+                            : TableCell{fmt::format("{} of {}", worse, judged), static_cast<double>(worse)});
   cells.cells.push_back(steps == 0 ? TableCell{"–"}
                                    : TableCell{fmt::format("{} of {}", skipped, steps),
                                                static_cast<double>(skipped) / static_cast<double>(steps)});
@@ -97,8 +97,10 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
   if (rows.size() < 3) return "";  // FP32 and two that are compared
-  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Mean paired "
-         "difference of the final metric to FP32, + is worse, and its verdict: equal (within the workload's margin), better, "
+  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Mean "
+         "paired "
+         "difference of the final metric to FP32, + is worse, and its verdict: equal (within the workload's "
+         "margin), better, "
          "worse, or cannot tell. A click on a heading sorts.</p>\n" +
          html_table(columns, rows) + "</section>\n";
 }

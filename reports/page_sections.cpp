@@ -38,8 +38,8 @@ const Figure* find_figure(const std::vector<Figure>& figures, const std::string&
 TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (!row.against_reference)
     return {row.is_reference && !row.final_values.empty() ? "reference"
-            : row.final_values.empty()                   ? "no finished run"
-                                                         : ""};
+            : row.final_values.empty()                    ? "no finished run"
+                                                          : ""};
   const analysis::Judgement& judgement = *row.against_reference;
   const std::string text = verdict_text(summary, judgement);
   const std::size_t word = std::min(text.find(" ("), text.size());
@@ -57,11 +57,12 @@ TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   const std::optional<bool> noise = row.worse_than_noise();
   if (!noise) return {"–"};
   const std::string interval = analysis::interval_text(row.against_twin->interval);
-  return {.html = *noise ? "worse" : "not worse",
-          .css_class = *noise ? "worse" : "",
-          .title = fmt::format("against the twin: {}{}{}, {}", difference_text(summary.metric, *row.against_twin),
-                               interval.empty() ? "" : " ", interval,
-                               analysis::words_of(*row.against_twin, summary.metric.unit()))};
+  return {
+      .html = *noise ? "worse" : "not worse",
+      .css_class = *noise ? "worse" : "",
+      .title = fmt::format("against the twin: {}{}{}, {}", difference_text(summary.metric, *row.against_twin),
+                           interval.empty() ? "" : " ", interval,
+                           analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
 std::string summary_html(const WorkloadMaterial& material) {
@@ -75,14 +76,14 @@ std::string summary_html(const WorkloadMaterial& material) {
   columns.insert(columns.end(),
                  {{"against FP32", false, "mean over pairs of runs with the same seed; + is worse"},
                   {"95 % of pairs, unadjusted", false,
-                   "Student's interval of the mean difference to the FP32 run of the same seed, as if it were the only one"},
+                   "Student's interval of the mean difference to the FP32 run of the same seed, as if it "
+                   "were the only one"},
                   {"verdict", true}});
   if (twins)
     columns.push_back({"than FP32’s noise", true, "worse than it: worse against FP32 and against its twin"});
-  columns.insert(columns.end(), {{"underflow"},
-                                 {"skipped"},
-                                 {"last scale"},
-                                 {"s/step", false, "seconds a step, mean over all runs"}});
+  columns.insert(
+      columns.end(),
+      {{"underflow"}, {"skipped"}, {"last scale"}, {"s/step", false, "seconds a step, mean over all runs"}});
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
@@ -92,7 +93,8 @@ std::string summary_html(const WorkloadMaterial& material) {
     if (row.against_reference && row.against_reference->pairs > 0)
       difference = {difference_text(summary.metric, *row.against_reference), row.against_reference->mean};
     if (row.against_reference && row.against_reference->interval)
-      pairs = {fmt::format("{} {}", analysis::interval_text(row.against_reference->interval), summary.metric.unit()),
+      pairs = {fmt::format("{} {}", analysis::interval_text(row.against_reference->interval),
+                           summary.metric.unit()),
                row.against_reference->interval->upper};
     const auto seen = [](bool known, double value) {
       return known ? std::optional<double>(value) : std::nullopt;
@@ -122,18 +124,25 @@ std::string summary_html(const WorkloadMaterial& material) {
     rows.push_back(std::move(cells));
   }
   const std::string band =
-      summary.twin_band ? fmt::format(" One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 "
-                                      "(95 %): a single run inside that band differs by no more than chaos does.",
-                                      analysis::interval_text(summary.twin_band), summary.metric.unit())
-                        : "";
+      summary.twin_band
+          ? fmt::format(
+                " One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 "
+                "(95 %): a single run inside that band differs by no more than that does by itself.",
+                analysis::interval_text(summary.twin_band), summary.metric.unit())
+          : "";
   return fmt::format(
-             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is worse. "
-             "“Equal” means within {:g} {}, a margin that was fixed before the runs. All pairs of this page are one family of "
+             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is "
+             "worse. "
+             "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are "
+             "one family of "
              "tests (Benjamini–Hochberg, 5 %); intervals are not adjusted for it, those of “worse” and "
-             "“better” beneath the pointer are.{} Underflow is recorded: the share of non-zero gradients that "
-             "the runs' own casts made zero, at the scale of each step, over the steps that were recorded; FP32 casts nothing. "
+             "“better” beneath the pointer are.{} Underflow is recorded: the share of non-zero gradients "
+             "that "
+             "the runs' own casts made zero, at the scale of each step, over the steps that were recorded; "
+             "FP32 casts nothing. "
              "A click on a heading sorts.</p>\n",
-             html_escape(summary.metric.name), summary.metric.margin, summary.metric.unit(), band) +
+             html_escape(summary.metric.name),
+             analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
          html_table(columns, rows) +
          fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(summary))));
 }

@@ -61,15 +61,14 @@ std::string computed_by(const RunSet& set) {
     else
       ++found->runs;
   }
-  std::vector<TableColumn> columns{
-      {"device", true},
-      {"machine", true},
-      {"tensor-core row", true, "the model that products of 16 bits follow"},
-      {"route of products", true, "backend.gemm"},
-      {"vector target", true, "that ran the products on the host"},
-      {"driver, libraries", true},
-      {"chosen because", true},
-      {"runs"}};
+  std::vector<TableColumn> columns{{"device", true},
+                                   {"machine", true},
+                                   {"tensor-core row", true, "the model that products of 16 bits follow"},
+                                   {"route of products", true, "backend.gemm"},
+                                   {"vector target", true, "that ran the products on the host"},
+                                   {"driver, libraries", true},
+                                   {"chosen because", true},
+                                   {"runs"}};
   std::vector<TableRow> rows;
   for (const Machine& machine : machines) {
     TableRow row;

@@ -16,7 +16,6 @@
 namespace fp16lab::reports {
 namespace {
 
-constexpr std::string_view block_end = "\n\n";
 constexpr std::size_t trace_points = 400;
 constexpr std::string_view line_color = "#0072B2", band_color = "#E6E6E6", edge_color = "#777777";
 

@@ -162,7 +162,10 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     const std::string& name = runs[group.runs.front()].folder.manifest.name;
     const bool of_all = std::all_of(group.runs.begin(), group.runs.end(),
                                     [&](std::size_t run) { return runs[run].folder.manifest.name == name; });
-    if (of_all && !name.empty() && !same_words(name, group.label)) group.label = name + ": " + group.label;
+    // "policy-torch" of "FP16 torch" says as little as "fp32" of "FP32".
+    const std::string_view said = std::string_view(group.label).substr(group.label.find(' ') + 1);
+    const bool says_more = !same_words(name, group.label) && !same_words(name, "policy-" + std::string(said));
+    if (of_all && !name.empty() && says_more) group.label = name + ": " + group.label;
   }
   std::vector<std::string> variants;
   for (const Configuration& group : groups) {
@@ -226,7 +229,8 @@ std::size_t Workload::run_count() const {
 
 const Configuration* Workload::reference() const {
   for (const Configuration& configuration : configurations)
-    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0) return &configuration;
+    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0)
+      return &configuration;
   return nullptr;
 }
 
@@ -280,11 +284,14 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
                                     set.builds.size(), fmt::join(set.builds, "; ")));
   for (const Workload& workload : set.workloads)
     for (const Configuration& configuration : workload.configurations) {
-      std::set<std::uint64_t> seeds;
+      std::set<std::uint64_t> seeds, repeated;
       for (const std::size_t index : configuration.runs)
-        if (!seeds.insert(set.runs[index].seed).second)
-          set.notes.push_back(fmt::format("{}, {}: seed {} occurs more than once", workload.name,
-                                          configuration.label, set.runs[index].seed));
+        if (const std::uint64_t seed = set.runs[index].seed; !seeds.insert(seed).second)
+          repeated.insert(seed);
+      if (!repeated.empty())
+        set.notes.push_back(
+            fmt::format("{}, {}: more than one run of seed {}; the first of each is judged in pairs",
+                        workload.name, configuration.label, fmt::join(repeated, ", ")));
     }
   return set;
 }

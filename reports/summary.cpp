@@ -88,7 +88,8 @@ class Digest {
 
  private:
   void fold(std::uint64_t word) {
-    for (int byte = 0; byte < 8; ++byte, word >>= 8) hash_ = (hash_ ^ (word & 0xff)) * 0x100000001b3u;  // FNV-1a
+    for (int byte = 0; byte < 8; ++byte, word >>= 8)
+      hash_ = (hash_ ^ (word & 0xff)) * 0x100000001b3u;  // FNV-1a
   }
   std::uint64_t hash_ = 0xcbf29ce484222325u;
   bool any_state_ = false;
@@ -136,15 +137,16 @@ void set_margin(const RunSet& set, const Workload& workload, WorkloadSummary& su
       const Run& run = set.runs[index];
       const double margin = number_or(run.config, key, accuracy ? 0.5 : 1.0);
       if (!(margin > 0))
-        throw std::runtime_error(fmt::format("{}: {} = {} in its configuration: must be above 0", run.name, key, margin));
+        throw std::runtime_error(
+            fmt::format("{}: {} = {} in its configuration: must be above 0", run.name, key, margin));
       margins.insert(margin);
     }
   if (margins.empty()) return;
   summary.metric.margin = *margins.begin();
   if (margins.size() > 1)
-    summary.notes.push_back(fmt::format("{}: its runs disagree about {} ({}); the smallest, {} {}, judges",
-                                        summary.name, key, fmt::join(margins, ", "), summary.metric.margin,
-                                        summary.metric.unit()));
+    summary.notes.push_back(fmt::format("{}: its runs disagree about {} ({}); the smallest, {}, judges",
+                                        summary.name, key, fmt::join(margins, ", "),
+                                        analysis::with_unit(summary.metric.margin, summary.metric.unit())));
 }
 
 /// Pairs that are judged together, and where their judgements go.
@@ -193,17 +195,18 @@ void note_without_ratio(WorkloadSummary& summary) {
   for (const SummaryRow& row : summary.rows)
     for (std::size_t i = 0; i < row.seeds.size(); ++i)
       if (std::isfinite(row.final_values[i]) && !(row.final_values[i] > 0))
-        summary.notes.push_back(fmt::format("{}: {} of {}, seed {}, is {:g}, and only losses above 0 have a difference in "
-                                            "percent: the pair is dropped",
-                                            summary.name, summary.metric.name, row.label, row.seeds[i],
-                                            row.final_values[i]));
+        summary.notes.push_back(
+            fmt::format("{}: {} of {}, seed {}, is {:g}, and only losses above 0 have a difference in "
+                        "percent: the pair is dropped",
+                        summary.name, summary.metric.name, row.label, row.seeds[i], row.final_values[i]));
 }
 
 std::optional<Leader> leader_of(const WorkloadSummary& summary, const Workload& workload) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const analysis::Quality quality = analysis::quality_of(summary.rows[i].final_values);
-    if (workload.configurations[i].id.precision != Precision::fp32 && quality.seeds > 0 && quality.non_finite == 0)
+    if (workload.configurations[i].id.precision != Precision::fp32 && quality.seeds > 0 &&
+        quality.non_finite == 0)
       order.push_back(i);
   }
   if (order.size() < 2) return {};
@@ -265,8 +268,10 @@ std::vector<WorkloadSummary> summarise(const RunSet& set) {
     for (SummaryRow& row : summary.rows) {
       if (row.is_reference || row.final_values.empty()) continue;
       if (reference != nullptr) {
-        const PairedSample pairs = add_pairs(summary, row, *reference, row.against_reference, against_reference);
-        if (row.is_twin && pairs.diverged == 0) summary.twin_band = analysis::single_run_band(pairs.differences);
+        const PairedSample pairs =
+            add_pairs(summary, row, *reference, row.against_reference, against_reference);
+        if (row.is_twin && pairs.diverged == 0)
+          summary.twin_band = analysis::single_run_band(pairs.differences);
       }
       if (twin != nullptr && !row.is_twin) add_pairs(summary, row, *twin, row.against_twin, against_twin);
     }

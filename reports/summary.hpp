@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/comparison.hpp"
+#include "analysis/quality.hpp"
 #include "analysis/paired_verdict.hpp"
 #include "numerics/cast_counts.hpp"
 #include "reports/quantity.hpp"

@@ -34,7 +34,8 @@ std::string aligned(const std::vector<Cells>& rows) {
   for (const Cells& row : rows) {
     std::string line = "  ";
     for (std::size_t c = 0; c + 1 < row.size(); ++c)
-      line += (c == 0 ? fmt::format("{:<{}}", row[c], widths[c]) : fmt::format("{:>{}}", row[c], widths[c])) + "  ";
+      line += (c == 0 ? fmt::format("{:<{}}", row[c], widths[c]) : fmt::format("{:>{}}", row[c], widths[c])) +
+              "  ";
     const std::string indent(line.size(), ' ');
     for (const std::string& part : wrapped(row.back(), widest_verdict)) {
       line += part;
@@ -83,8 +84,9 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
     const Workload& workload = set.workloads[w];
     const bool twins = workload.twin() != nullptr;
     any_twin |= twins;
-    std::vector<Cells> rows{{"configuration", "seeds", summary.metric.name, "vs FP32", "95 % of pairs, unadjusted",
-                             "underflow", "skipped", "last scale", "s/step", "verdict"}};
+    std::vector<Cells> rows{{"configuration", "seeds", summary.metric.name, "vs FP32",
+                             "95 % of pairs, unadjusted", "underflow", "skipped", "last scale", "s/step",
+                             "verdict"}};
     if (twins) rows.front().insert(rows.front().end() - 1, "FP32's noise");
     for (std::size_t i = 0; i < summary.rows.size(); ++i)
       rows.push_back(cells_of(summary, summary.rows[i],
@@ -98,12 +100,16 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
   }
   if (!text.empty())
     text +=
-        "vs FP32: mean difference to the FP32 run of the same seed, + is worse; then Student's interval of it, as if it were\n"
-        "  the only pair. Verdicts take all pairs together (Benjamini-Hochberg, 5 %); what could be seen and how many seeds\n"
-        "  would tell (both with a power of 80 %) does not\n"
+        "vs FP32: mean difference to the FP32 run of the same seed, + is worse; then Student's interval of "
+        "it, as if it were\n"
+        "  the only pair. Verdicts take all pairs together (Benjamini-Hochberg, 5 %); what could be seen and "
+        "how many seeds\n"
+        "  would tell (both with a power of 80 %) do not\n"
         "underflow: non-zero gradients that the run's own casts made zero, of those that they took\n";
   if (any_twin)
-    text += "FP32's noise: worse than it is what is worse against FP32 and against its twin, whose weights were moved by one ulp\n";
+    text +=
+        "FP32's noise: worse than it is what is worse against FP32 and against its twin, whose weights were "
+        "moved by one ulp\n";
   for (const std::string& note : set.notes) text += "note: " + note + "\n";
   return text + notes;
 }

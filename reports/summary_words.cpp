@@ -55,9 +55,9 @@ std::string skip_words(const WorkloadSummary& summary, const Workload& workload)
 /// "+16.80 %, worse than FP32's own noise", "1 of 3 diverged".
 std::string how_worse(const Metric& metric, const SummaryRow& row) {
   const Judgement& judgement = *row.against_reference;
-  std::string text = judgement.diverged > 0
-                         ? fmt::format("{} of {} diverged", judgement.diverged, judgement.diverged + judgement.pairs)
-                         : difference_text(metric, judgement);
+  std::string text = judgement.diverged > 0 ? fmt::format("{} of {} diverged", judgement.diverged,
+                                                          judgement.diverged + judgement.pairs)
+                                            : difference_text(metric, judgement);
   if (const std::optional<bool> noise = row.worse_than_noise())
     text += *noise ? ", worse than FP32's own noise" : ", not worse than FP32's twin";
   return text;
@@ -90,7 +90,7 @@ std::string judged_words(const WorkloadSummary& summary) {
   };
   say("Worse than FP32", worse);
   say("Better than FP32", better);
-  say(fmt::format("Equal to FP32 within {:g} {}", summary.metric.margin, summary.metric.unit()), equal);
+  say("Equal to FP32 within " + analysis::with_unit(summary.metric.margin, summary.metric.unit()), equal);
   say("Cannot tell", open);
   say(fmt::format("Cannot tell with fewer than {} pairs", analysis::fewest_pairs), few);
   return words;
@@ -115,8 +115,9 @@ std::string underflow_words(const WorkloadSummary& summary, const Workload& work
   for (std::size_t i = 0; i < summary.rows.size(); ++i)
     if (const SummaryRow& row = summary.rows[i];
         row.casts && workload.configurations[i].id.scaling == Scaling::none)
-      words += fmt::format("{}: its casts made {} of the non-zero gradients zero in the steps that were recorded. ",
-                           row.label, underflow_text(row));
+      words += fmt::format(
+          "{}: its casts made {} of the non-zero gradients zero in the steps that were recorded. ", row.label,
+          underflow_text(row));
   return words;
 }
 

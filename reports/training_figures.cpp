@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "numerics/files/atomic_file.hpp"
 #include "reports/figure_style.hpp"
 #include "reports/figures.hpp"
 #include "reports/gnuplot.hpp"
@@ -13,14 +12,6 @@
 
 namespace fp16lab::reports {
 namespace {
-
-constexpr std::string_view block_end = "\n\n";
-
-void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
-                const std::string& script) {
-  write_file_atomically(folder / (stem + ".dat"), data);
-  write_file_atomically(folder / (stem + ".gp"), script);
-}
 
 /// Round values between `low` and `high` for a logarithmic axis that spans less than gnuplot's powers of ten
 /// are made for: the more decades, the fewer in each.
@@ -152,103 +143,6 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
       1 - (above + 4.0) / height, labels.size());
   body += fmt::format("  set xrange [{}:{}]\n", axes.zoomed_from, last);
   body += plot + "  unset multiplot\n";
-  write_pair(folder, stem, data, gnuplot_script(stem, text, width, height, body));
-  return {{stem, input.workload.name, text}};
-}
-
-std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
-  const std::string stem = "quality-" + slug(input.workload.name);
-  const Metric& metric = input.summary.metric;
-  const double factor = metric.higher_is_better() ? 100 : 1;  // accuracies in percent
-  const std::vector<LineStyle> styles = styles_of(input.workload);
-  std::string data = "# position\tvalue of one seed (block 0), mean (block 1)\tcolour\n", means, tics;
-  std::vector<std::pair<int, std::string>> diverged_at;
-  const analysis::Quality* base = nullptr;
-  analysis::Quality reference;
-  int position = 0, shown = 0;
-  for (std::size_t i = 0; i < input.summary.rows.size(); ++i) {
-    const SummaryRow& row = input.summary.rows[i];
-    if (row.final_values.empty()) continue;
-    ++position;
-    const analysis::Quality quality = analysis::quality_of(row.final_values);
-    if (row.is_reference && quality.non_finite < quality.seeds) {
-      reference = quality;
-      base = &reference;
-    }
-    // FP32's pale grey is for broad lines; dots need more contrast.
-    const std::string color = row.is_reference ? "0x555555" : "0x" + styles[i].color.substr(1);
-    for (const double value : row.final_values)
-      if (std::isfinite(value)) {
-        data += fmt::format("{}\t{}\t{}\n", position, factor * value, color);
-        ++shown;
-      }
-    if (std::isfinite(quality.mean))
-      means += fmt::format("{}\t{}\t{}\n", position, factor * quality.mean, color);
-    if (quality.non_finite > 0)
-      diverged_at.emplace_back(position, quality.non_finite == quality.seeds
-                                             ? "all"
-                                             : fmt::format("{} of {}", quality.non_finite, quality.seeds));
-    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(pretty(row.label)), position);
-  }
-  if (shown == 0) return {};
-  data += std::string(block_end) + means;
-  const std::string text = fmt::format("At the end of training: {}, {}; one dot a seed, bar at the mean",
-                                       metric.name, input.workload.name);
-  // Many or long names would lie on one another below the axis.
-  constexpr int most_upright = 8;
-  constexpr double longest_upright = 150;
-  double longest = 0;
-  for (const SummaryRow& row : input.summary.rows)
-    longest = std::max(longest, text_width(pretty(row.label), 12));
-  const bool lying = position > most_upright || longest > longest_upright;
-  const int names = static_cast<int>(longest) + 24;
-  const int width = lying ? names + 620 : 860;
-  const FigureTitle title = figure_title(text, width);
-  const int height = (lying ? 130 + 21 * position : 460) + title.extra_height;
-  std::string body = title.commands(height) + fmt::format("  set key off\n  set tmargin at screen {:.4f}\n",
-                                                          1 - (44.0 + title.extra_height) / height);
-  const std::string axis = gnuplot_string(metric.name + (factor == 100 ? " (%)" : ""));
-  if (lying) {
-    body += fmt::format(
-        "  set xlabel {}\n  set yrange [{}:0.4]\n  set offsets graph 0.04,graph 0.04,0,0\n  set ytics "
-        "noenhanced ({})\n"
-        "  set grid xtics ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n  set lmargin at screen {:.4f}\n  set "
-        "rmargin 10\n",
-        axis, position + 0.6, tics, static_cast<double>(names) / width);
-  } else {
-    body += fmt::format("  set ylabel {}\n  set xrange [0.4:{}]\n  set offsets 0,0,graph 0.08,graph 0.08\n",
-                        axis, position + 0.6);
-    body +=
-        fmt::format("  set xtics noenhanced rotate by -25 ({})\n  set rmargin 12\n  set bmargin 6\n", tics);
-  }
-  if (base != nullptr) {
-    const auto at = [lying](double value, int end) {
-      return lying ? fmt::format("first {},graph {}", value, end)
-                   : fmt::format("graph {},first {}", end, value);
-    };
-    body += fmt::format(
-        "  set object 1 rectangle from {} to {} behind fc rgb \"#E4E4E4\" fs solid noborder\n"
-        "  set arrow 1 from {} to {} nohead back lc rgb \"#777777\" dt 2\n",
-        at(factor * base->minimum, 0), at(factor * base->maximum, 1), at(factor * base->mean, 0),
-        at(factor * base->mean, 1));
-    if (!lying)
-      body += fmt::format(
-          "  set label 1 \"FP32 mean\\nand seeds\" at graph 1.01,first {} left tc rgb \"#555555\"\n",
-          factor * base->mean);
-  }
-  for (const auto& [place, seeds] : diverged_at)
-    body += fmt::format(
-        "  set label \"{} diverged\" at {} tc rgb \"{}\"\n", seeds,
-        lying ? fmt::format("graph 0.98,first {} right", place) : fmt::format("{},graph 0.96 center", place),
-        lost_color);
-  const std::string file = gnuplot_string(stem) + ".\".dat\"";
-  const auto half_bar = [&](std::string_view length) {
-    return fmt::format("{} index 1 using {}:3 with vectors nohead lw 4 lc rgb variable", file,
-                       lying ? fmt::format("2:1:(0):({})", length) : fmt::format("1:2:({}):(0)", length));
-  };
-  body += fmt::format(
-      "  plot {}, \\\n    {}, \\\n    {} index 0 using {}:3 with points pt 7 ps {} lc rgb variable\n",
-      half_bar("0.28"), half_bar("-0.28"), file, lying ? "2:1" : "1:2", lying ? "0.8" : "1.1");
   write_pair(folder, stem, data, gnuplot_script(stem, text, width, height, body));
   return {{stem, input.workload.name, text}};
 }

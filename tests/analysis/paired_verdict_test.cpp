@@ -298,5 +298,15 @@ TEST(Leagues, OfSomeRealEffectsKeepTheShareOfFalseOnesLow) {
   EXPECT_LE(share / 1000, 0.05);
 }
 
+TEST(PairedVerdict, IntervalsShowDigitsWhereBothEndsAreSmall) {
+  EXPECT_EQ(interval_text(Interval{-0.124, 3.2}), "[-0.12, +3.20]");
+  EXPECT_EQ(interval_text(Interval{-0.0041, 0.00382}), "[-0.0041, +0.0038]");
+  EXPECT_EQ(interval_text(Interval{0, 0}), "[+0.00, +0.00]");
+  EXPECT_EQ(interval_text({}), "");
+  EXPECT_EQ(with_unit(1, "points"), "1 point");
+  EXPECT_EQ(with_unit(0.5, "points"), "0.5 points");
+  EXPECT_EQ(with_unit(1, "%"), "1 %");
+}
+
 }  // namespace
 }  // namespace fp16lab::analysis

@@ -45,14 +45,16 @@ class JudgedSweepTest : public testing::Test {
 TEST_F(JudgedSweepTest, FindsRowsByThePlansNamesWhateverTheirConfigurationsAreCalled) {
   for (const std::uint64_t seed : {1, 2, 3}) {
     const double luck = 1 + 0.001 * static_cast<double>(seed);
-    reports::SyntheticRun run{.seed = seed, .level = "O0", .final_loss = 0.25 * luck, .steps = 20, .skips = {}};
+    reports::SyntheticRun run{
+        .seed = seed, .level = "O0", .final_loss = 0.25 * luck, .steps = 20, .skips = {}};
     plan_run("deep", "fp32", run);
     run.extra_config = "\n[train.extra]\nlayers = 3\n";  // another workload, were it not for the plan
     run.final_loss = 0.26 * luck * luck;
     run.level = "O1";
     run.skips = {3};
     plan_run("deep", "odd", run);
-    plan_run("deep", "same", {.seed = seed, .level = "O1", .final_loss = 0.25 * luck, .steps = 20}, seed != 3);
+    plan_run("deep", "same", {.seed = seed, .level = "O1", .final_loss = 0.25 * luck, .steps = 20},
+             seed != 3);
   }
   const JudgedSweep sweep(plan_);
   ASSERT_EQ(sweep.workloads().size(), 1u);
@@ -92,14 +94,16 @@ std::vector<std::map<std::string, std::string>> rows_of(const std::string& csv) 
   while (std::getline(lines, line)) {
     const std::vector<std::string> cells = cells_of(line);
     EXPECT_EQ(cells.size(), names.size()) << line;
-    for (std::size_t i = 0; i < names.size(); ++i) (i == 0 ? rows.emplace_back() : rows.back())[names[i]] = cells.at(i);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      (i == 0 ? rows.emplace_back() : rows.back())[names[i]] = cells.at(i);
   }
   return rows;
 }
 
 TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndCountWhatIsWorseAsPositive) {
   for (const std::uint64_t seed : {1, 2, 3, 4}) {
-    const auto add = [&](const std::string& variant, reports::SyntheticRun run, double loss, double accuracy) {
+    const auto add = [&](const std::string& variant, reports::SyntheticRun run, double loss,
+                         double accuracy) {
       run.seed = seed;
       run.steps = 20;
       run.final_loss = loss * (1 + 0.001 * static_cast<double>(seed));
@@ -118,7 +122,8 @@ TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndCountWhatIsWorse
   const auto rows = rows_of(summary_csv(sweep.workloads()));
   ASSERT_EQ(rows.size(), 8u);
   for (std::size_t w = 0; w < 2; ++w) {
-    const auto &reference = rows[4 * w], &twin = rows[4 * w + 1], &bad = rows[4 * w + 2], &good = rows[4 * w + 3];
+    const auto &reference = rows[4 * w], &twin = rows[4 * w + 1], &bad = rows[4 * w + 2],
+               &good = rows[4 * w + 3];
     EXPECT_EQ(bad.at("unit"), w == 0 ? "%" : "points");
     EXPECT_EQ(bad.at("margin"), w == 0 ? "1" : "0.5");
     EXPECT_EQ(bad.at("word"), "worse");
@@ -140,7 +145,8 @@ TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndCountWhatIsWorse
 
 TEST_F(JudgedSweepTest, OfNoRunAtAllSaysSo) {
   plan_run("deep", "fp32", {.level = "O0", .steps = 20}, false);
-  EXPECT_THAT(testing_support::message_of([&] { JudgedSweep{plan_}; }), HasSubstr("none of its 1 runs is there"));
+  EXPECT_THAT(testing_support::message_of([&] { JudgedSweep{plan_}; }),
+              HasSubstr("none of its 1 runs is there"));
 }
 
 }  // namespace

@@ -202,6 +202,9 @@ TEST(LeagueClaims, ScalesRiseIfTheIntervalOverSeedsSaysSo) {
 TEST(LeagueClaims, EveryPolicyIsAsGoodOnlyIfAllAreEqual) {
   League league = made_league({{}});
   EXPECT_EQ(claim_of(league, 4).verdict, Verdict::holds);
+  league.rows.front().trained = better_row();
+  EXPECT_EQ(claim_of(league, 4).verdict, Verdict::holds) << "better is as well as";
+  league.rows.front().trained = equal_row();
   league.rows.push_back({.workload = "w0", .policy = "megatron", .trained = open_row()});
   EXPECT_EQ(claim_of(league, 4).verdict, Verdict::cannot_tell);
   league.rows.push_back(
@@ -215,11 +218,17 @@ TEST(LeagueClaims, EveryPolicyIsAsGoodOnlyIfAllAreEqual) {
   league.rows.back().trained.row.skipped = 7;
   const Claim claim = claim_of(league, 4);
   EXPECT_EQ(claim.verdict, Verdict::fails);
-  EXPECT_THAT(claim.measured, HasSubstr("of 5 pairs"));
-  EXPECT_THAT(
-      claim.measured,
-      HasSubstr("2 are equal, 0 better, 2 worse (1 of them also than FP32's one-ulp twin), and of 1"));
+  EXPECT_THAT(claim.measured,
+              HasSubstr("5 pairs of policy and workload are 5 with bits of their own: 2 equal, 0 "
+                        "better, 2 worse (1 of them also than FP32's one-ulp twin), 1 that cannot"));
   EXPECT_THAT(claim.measured, HasSubstr("+7.24 % [+6.55, +7.93], worse"));
+  // The same runs under another name are no second pair.
+  league.rows.push_back(league.rows.back());
+  for (std::size_t i = league.rows.size() - 2; i < league.rows.size(); ++i)
+    league.rows[i].trained.row.bits = 42;
+  EXPECT_THAT(
+      claim_of(league, 4).measured,
+      HasSubstr("6 pairs of policy and workload are 5 with bits of their own: 2 equal, 0 better, 2 worse"));
   EXPECT_EQ(claim_of(League{}, 4).verdict, Verdict::not_run);
 }
 

@@ -74,16 +74,18 @@ TEST_F(Reports, ADamagedReplayIsOneError) {
 
 TEST(HtmlTable, SaysWhatToSortByAndMarksWhatItIsTold) {
   const std::vector<TableColumn> columns{{"name", true}, {"loss", false, "of <the> test"}};
-  const std::string html =
-      html_table(columns, {{{{"a"}, {"0.5", 0.5}}},
-                           {{{"b"}, {.html = "0.25", .value = 0.25, .css_class = "x", .title = "a \"b\"", .starred = true}}},
-                           {{{"c"}, {"–"}}}});
+  const std::string html = html_table(
+      columns,
+      {{{{"a"}, {"0.5", 0.5}}},
+       {{{"b"}, {.html = "0.25", .value = 0.25, .css_class = "x", .title = "a \"b\"", .starred = true}}},
+       {{{"c"}, {"–"}}}});
   EXPECT_THAT(html, HasSubstr("<td data-sort=\"0.5\">0.5</td>"));
   EXPECT_THAT(html, HasSubstr("<td class=\"x best\" title=\"a &quot;b&quot;\" data-sort=\"0.25\">"
                               "<span class=\"star\">★</span> 0.25</td>"));
   EXPECT_THAT(html, HasSubstr("<td data-sort=\"\">–</td>"));
-  EXPECT_THAT(html, AllOf(HasSubstr("class=\"wide sortable\""), HasSubstr("title=\"of &lt;the&gt; test\">loss</th>"),
-                          HasSubstr("<th scope=\"col\" class=\"text\">name</th>")));
+  EXPECT_THAT(
+      html, AllOf(HasSubstr("class=\"wide sortable\""), HasSubstr("title=\"of &lt;the&gt; test\">loss</th>"),
+                  HasSubstr("<th scope=\"col\" class=\"text\">name</th>")));
 }
 
 // ---- league -------------------------------------------------------------------------------------

@@ -126,6 +126,17 @@ TEST_F(Reports, NamesThatWouldClashSayWhereTheyDiffer) {
   EXPECT_EQ(set.workloads[0].configurations[1].label, "FP16 torch (initial_scale=65536.0)");
 }
 
+TEST_F(Reports, SeedsThatOccurMoreThanOnceAreOneNote) {
+  std::vector<std::filesystem::path> folders = small_set();
+  for (const std::uint64_t seed : {1, 2})
+    folders.push_back(write_synthetic_run(folder / "again", {.seed = seed, .level = "O0", .steps = 100}));
+  EXPECT_THAT(
+      load_runs(folders).notes,
+      ElementsAre(
+          "autoencoder on fashion-mnist, FP32: more than one run of seed 1, 2; the first of each is judged "
+          "in pairs"));
+}
+
 /// A sweep over workloads and variants that differ in many keys: its folders' names are shorter than the differences.
 TEST_F(Reports, ManyDifferencesGiveWayToWhatTheSweepCallsThem) {
   std::vector<std::filesystem::path> folders;

@@ -50,11 +50,13 @@ TEST(RunConfig, APolicyHasOneNameAndEveryOtherOneIsAdaptive) {
 TEST(RunConfig, ATwinIsAConfigurationOfTheSameWorkloadAndAMarginIsNeither) {
   const FlatConfig plain = config_of("amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.steps = 5");
   const FlatConfig twin = config_of(
-      "amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.steps = 5\ntrain.perturb_ulps = 1\nreport.margin.loss = 2.0");
+      "amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.steps = 5\ntrain.perturb_ulps = "
+      "1\nreport.margin.loss = 2.0");
   EXPECT_EQ(workload_settings(plain), workload_settings(twin));
   EXPECT_NE(configuration_settings(plain), configuration_settings(twin));
   EXPECT_EQ(configuration_settings(plain),
-            configuration_settings(config_of("amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.perturb_ulps = 0")))
+            configuration_settings(
+                config_of("amp.level = \"O0\"\nscaler.policy = \"none\"\ntrain.perturb_ulps = 0")))
       << "runs of earlier versions do not have the key";
   EXPECT_FALSE(configuration_settings(twin).contains("report.margin.loss"));
   const auto label = [](const char* more) {

@@ -80,18 +80,21 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsInPercentOfTheRatiosLogarithm) {
   EXPECT_TRUE(summary.rows[0].is_reference);
   const analysis::Judgement& worse = *row(summary, "FP16 S=2^3").against_reference;
   EXPECT_EQ(worse.word, Word::worse);
-  EXPECT_NEAR(worse.mean, (5 + 4.9 + 5.2) / 3, 1e-9) << "100 ln of a ratio of doubles: far from an ulp of 1e-14";
+  EXPECT_NEAR(worse.mean, (5 + 4.9 + 5.2) / 3, 1e-9)
+      << "100 ln of a ratio of doubles: far from an ulp of 1e-14";
   ASSERT_TRUE(worse.interval && worse.adjusted);
   EXPECT_EQ(row(summary, "FP16 S=2^4").against_reference->word, Word::equal);
   EXPECT_EQ(row(summary, "FP16 S=2^5").against_reference->word, Word::cannot_tell);
   EXPECT_FALSE(row(summary, "FP16 S=2^3").worse_than_noise().has_value()) << "there is no twin";
-  EXPECT_THAT(summary.words, AllOf(HasSubstr("(mean of 3 seeds)"), HasSubstr("Worse than FP32: FP16 S=2^3 (+5.03 %)."),
-                                   HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."),
-                                   HasSubstr("Cannot tell: FP16 S=2^5."), Not(HasSubstr("level"))));
+  EXPECT_THAT(summary.words,
+              AllOf(HasSubstr("(mean of 3 seeds)"), HasSubstr("Worse than FP32: FP16 S=2^3 (+5.03 %)."),
+                    HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."), HasSubstr("Cannot tell: FP16 S=2^5."),
+                    Not(HasSubstr("level"))));
   const std::string table = summary_table(set(), {summary});
-  EXPECT_THAT(table, AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
-                           ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.03 % +\\[.4.65, .5.41\\] .*  worse\n"),
-                           HasSubstr("cannot tell (a difference of ")));
+  EXPECT_THAT(table,
+              AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
+                    ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.03 % +\\[.4.65, .5.41\\] .*  worse\n"),
+                    HasSubstr("cannot tell (a difference of ")));
   const std::string html = page();
   EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\" title=\"adjusted for the selection"),
                           HasSubstr("equal within 1 %"), HasSubstr("cannot tell <small>(a difference of"),
@@ -165,9 +168,11 @@ TEST_F(Summary, ADivergedReferenceIsDroppedAndSaidAndADivergedVariantIsWorse) {
   const analysis::Judgement& diverged = *row(summary, "FP16 S=2^5").against_reference;
   EXPECT_EQ(diverged.word, Word::worse);
   EXPECT_EQ(diverged.diverged, 1);
-  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("FP32 diverged in seed 2: no pair is judged against it there")));
+  EXPECT_THAT(summary.notes,
+              ElementsAre(HasSubstr("FP32 diverged in seed 2: no pair is judged against it there")));
   EXPECT_THAT(summary_table(set(), {summary}),
-              AllOf(HasSubstr("note: autoencoder on fashion-mnist: FP32 diverged in seed 2"), HasSubstr("worse (1 of 3 diverged)")));
+              AllOf(HasSubstr("note: autoencoder on fashion-mnist: FP32 diverged in seed 2"),
+                    HasSubstr("worse (1 of 3 diverged)")));
   EXPECT_THAT(page(), HasSubstr("FP32 diverged in seed 2"));
 }
 
@@ -198,7 +203,8 @@ TEST_F(Summary, WorseThanFp32sOwnNoiseIsWorseThanItsTwinToo) {
   EXPECT_THAT(summary.words, AllOf(HasSubstr("FP16 S=2^3 (+2.05 %, not worse than FP32's twin)"),
                                    HasSubstr("FP16 S=2^4 (+9.05 %, worse than FP32's own noise)"),
                                    HasSubstr("one such run ends within ")));
-  EXPECT_THAT(summary_table(set(), {summary}), AllOf(HasSubstr("FP32's noise  verdict"), HasSubstr("not worse  worse\n")));
+  EXPECT_THAT(summary_table(set(), {summary}),
+              AllOf(HasSubstr("FP32's noise  verdict"), HasSubstr("not worse  worse\n")));
   EXPECT_THAT(page(), AllOf(HasSubstr(">than FP32’s noise</th>"), HasSubstr("against the twin: +7.00 %")));
 }
 
@@ -208,7 +214,9 @@ TEST_F(Summary, ASingleRunIsHeldAgainstTheTwinsBand) {
   fixed(3, {0.3});
   fixed(4, {3});
   const WorkloadSummary summary = only();
-  const auto said = [&](const char* label) { return verdict_text(summary, *row(summary, label).against_reference); };
+  const auto said = [&](const char* label) {
+    return verdict_text(summary, *row(summary, label).against_reference);
+  };
   EXPECT_EQ(said("FP16 S=2^3"), "cannot tell (1 pair; 3 are needed); inside FP32's twin band");
   EXPECT_EQ(said("FP16 S=2^4"), "cannot tell (1 pair; 3 are needed); outside FP32's twin band");
   EXPECT_THAT(summary.words, HasSubstr("Cannot tell with fewer than 3 pairs: FP16 S=2^3 and FP16 S=2^4."));
@@ -222,7 +230,8 @@ TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
   ASSERT_TRUE(summary.leader.has_value());
   EXPECT_TRUE(summary.leader->leads());
   EXPECT_EQ(summary.rows[summary.leader->row].label, "FP16 S=2^3");
-  EXPECT_THAT(page(), AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"), HasSubstr("★: FP16 S=2³, the best beside FP32")));
+  EXPECT_THAT(page(), AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"),
+                            HasSubstr("★: FP16 S=2³, the best beside FP32")));
 
   const auto starless = [&](const Percents& best, const std::string& bits, const std::string& why) {
     forget();
@@ -245,26 +254,33 @@ TEST_F(Summary, MarginsAreThoseOfTheRunsAndTheSmallestWhereTheyDisagree) {
   WorkloadSummary summary = only();
   EXPECT_EQ(summary.metric.margin, 3);
   EXPECT_TRUE(summary.notes.empty());
-  EXPECT_EQ(analysis::words_of(*summary.rows.at(1).against_reference, "%"), "equal within 3 % (measurably +2 %)");
+  EXPECT_EQ(analysis::words_of(*summary.rows.at(1).against_reference, "%"),
+            "equal within 3 % (measurably +2 %)");
   fixed(4, {2, 2.1, 1.9});  // says nothing: 1 %
   summary = only();
   ASSERT_EQ(summary.rows.size(), 3u) << "a margin makes no workload and no configuration of its own";
   EXPECT_EQ(summary.metric.margin, 1);
   EXPECT_EQ(summary.rows[1].against_reference->word, Word::worse);
-  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("its runs disagree about report.margin.loss (1, 3); the smallest, 1 %, judges")));
+  EXPECT_THAT(
+      summary.notes,
+      ElementsAre(HasSubstr("its runs disagree about report.margin.loss (1, 3); the smallest, 1 %, judges")));
   write({.policy = "none", .extra_config = margin("-1.0")}, {0});
-  EXPECT_THAT(testing_support::message_of([&] { only(); }), HasSubstr("report.margin.loss = -1 in its configuration: must be above 0"));
+  EXPECT_THAT(testing_support::message_of([&] { only(); }),
+              HasSubstr("report.margin.loss = -1 in its configuration: must be above 0"));
 }
 
 TEST_F(Summary, LossesThatAreNotAboveZeroHaveNoRatioAndAreDropped) {
   for (const std::uint64_t seed : {1, 2, 3})
     for (const std::string level : {"O0", "O1"})
-      folders.push_back(write_synthetic_run(
-          folder, {.seed = seed, .level = level, .final_loss = seed == 2 && level == "O1" ? -0.25 : 0.25, .steps = 20}));
+      folders.push_back(write_synthetic_run(folder, {.seed = seed,
+                                                     .level = level,
+                                                     .final_loss = seed == 2 && level == "O1" ? -0.25 : 0.25,
+                                                     .steps = 20}));
   const WorkloadSummary summary = only();
   EXPECT_EQ(summary.rows[1].against_reference->dropped, 1);
   EXPECT_EQ(summary.rows[1].against_reference->pairs, 2);
-  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("seed 2, is -0.25, and only losses above 0 have a difference")));
+  EXPECT_THAT(summary.notes,
+              ElementsAre(HasSubstr("seed 2, is -0.25, and only losses above 0 have a difference")));
 }
 
 // What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of steps of different
@@ -384,7 +400,8 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("has not finished (or was killed) after 60 steps")));
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("diverged: loss non-finite")));
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("steps.csv: the last line is cut off")));
-  EXPECT_THAT(summary_table(set, {summary}), AllOf(HasSubstr("no finished run"), HasSubstr("worse (1 of 1 diverged)")));
+  EXPECT_THAT(summary_table(set, {summary}),
+              AllOf(HasSubstr("no finished run"), HasSubstr("worse (1 of 1 diverged)")));
   // The page copes with all of it.
   EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
 }

@@ -71,7 +71,8 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
       "[train]\nsteps = {}\nseed = {}\nperturb_ulps = {}\n\n[amp]\nlevel = \"{}\"\ndtype = \"f16\"\n\n"
       "[scaler]\npolicy = \"{}\"\ninitial_scale = {:.1f}\ngrowth_interval = 200\n\n"
       "[backend]\ndevice = \"emulated\"\ntensor_core = \"hopper\"\n{}",
-      run.model, run.steps, run.seed, run.perturb_ulps, run.level, run.policy, run.initial_scale, run.extra_config);
+      run.model, run.steps, run.seed, run.perturb_ulps, run.level, run.policy, run.initial_scale,
+      run.extra_config);
   manifest.git_hash = "0123456789abcdef0123456789abcdef01234567";
   manifest.seeds = {{"train", run.seed}};
   manifest.cpu = "Synthetic CPU";
@@ -82,8 +83,9 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   manifest.data = {{"/data/train-images-idx3-ubyte.gz", std::string(64, 'a')}};
   RunWriter writer(folder, manifest);
 
-  const std::uint64_t state =
-      stream_id(run.bits.empty() ? fmt::format("{} {} {} {}", run.level, run.policy, run.initial_scale, run.perturb_ulps) : run.bits);
+  const std::uint64_t state = stream_id(run.bits.empty() ? fmt::format("{} {} {} {}", run.level, run.policy,
+                                                                       run.initial_scale, run.perturb_ulps)
+                                                         : run.bits);
   std::mt19937_64 random(run.seed * 7919 + static_cast<std::uint64_t>(std::abs(run.gradient_log2) * 100));
   std::normal_distribution<double> noise(0, 0.02);
   double scale = run.policy == "none" ? 1.0 : run.initial_scale;

@@ -21,7 +21,7 @@ struct SyntheticRun {
   bool bits_per_character = false;         ///< loss / ln 2 in its evaluations
   double gradient_log2 = -22;              ///< typical magnitude of unscaled gradients
   std::uint64_t steps = 300;
-  std::uint64_t histograms_every = 20;     ///< 0: none
+  std::uint64_t histograms_every = 20;  ///< 0: none
   std::uint64_t evaluate_every = 50;   ///< and after the last step
   std::vector<std::uint64_t> skips{};  ///< steps with found_inf; a dynamic scale halves after each
   int perturb_ulps = 0;

@@ -12,7 +12,6 @@ struct Quality {
   double mean = 0;     ///< NaN where no finite value is left
   double minimum = 0;
   double maximum = 0;
-  double spread() const { return maximum - minimum; }
 };
 Quality quality_of(std::span<const double> final_values);
 

@@ -1,4 +1,4 @@
-#include "analysis/comparison.hpp"
+#include "analysis/quality.hpp"
 
 #include <algorithm>
 #include <cmath>
