@@ -1,9 +1,10 @@
-// exp_generations: does the generation of your GPU change training more than flipping the last bit of your weights?
+// exp_generations: does the generation of your GPU change training more than flipping the last bit of your
+// weights?
 //
-// Four networks are trained on the emulated tensor cores of six generations, with FP32 and FP16 sums and with products
-// of FP8, beside FP32 and its one-ulp twin (configs/generations.toml); some of them once more side by side, to see how far
-// apart their weights are after every step. Claims are judged by criteria that were fixed before the runs
-// (generations/generation_claims.cpp).
+// Four networks are trained on the emulated tensor cores of six generations, with FP32 and FP16 sums and with
+// products of FP8, beside FP32 and its one-ulp twin (configs/generations.toml); some of them once more side
+// by side, to see how far apart their weights are after every step. Claims are judged by criteria that were
+// fixed before the runs (generations/generation_claims.cpp).
 #include <fmt/format.h>
 
 #include "experiments/command_line.hpp"

@@ -63,8 +63,8 @@ void check_accumulator(const RunConfig& config, bool uses_bf16) {
                     f16_sums_are_emulated));
   if (uses_bf16)
     throw std::invalid_argument(fmt::format(
-        "{} with BF16: tensor cores sum products of BF16 in FP32 only; expected backend.accumulator = \"f32\", or "
-        "FP16 in amp.dtype and amp.to_float",
+        "{} with BF16: tensor cores sum products of BF16 in FP32 only; expected backend.accumulator = "
+        "\"f32\", or FP16 in amp.dtype and amp.to_float",
         key));
   const std::optional<std::string_view> row = configured_tensor_core(config.backend);
   if (!row) return;

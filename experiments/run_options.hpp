@@ -29,8 +29,8 @@ std::optional<DType> save_dtype(const RunConfig& config);
 /// Why a configuration needs the emulated back end: products of FP8, or sums in FP16. Empty where it does not.
 std::string_view needs_emulation(const RunConfig& config);
 
-/// Checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and backend.accumulator, with the engine's
-/// own words.
+/// Checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and backend.accumulator, with the
+/// engine's own words.
 /// std::invalid_argument.
 void check_precision(const RunConfig& config);
 

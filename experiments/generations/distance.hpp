@@ -39,9 +39,9 @@ struct DistanceOptions {
   std::function<void(const std::string&)> progress = {};
 };
 
-/// Trains the variants of `pairs` side by side in this process, seed by seed. Pairs of which the plan has only one are left
-/// out. CommandError(run_failed) if a training ends with another state_hash than that run has on disk, where it is there;
-/// CommandError(interrupted) on Ctrl-C.
+/// Trains the variants of `pairs` side by side in this process, seed by seed. Pairs of which the plan has
+/// only one are left out. CommandError(run_failed) if a training ends with another state_hash than that run
+/// has on disk, where it is there; CommandError(interrupted) on Ctrl-C.
 std::vector<DistanceCurve> measure_distances(const SweepPlan& plan, std::span<const VariantPair> pairs,
                                              const DistanceOptions& options);
 
@@ -50,9 +50,9 @@ std::string distances_csv(const std::vector<DistanceCurve>& curves);
 /// The inverse; no curves without the file. std::runtime_error "FILE:LINE: ..." for anything else.
 std::vector<DistanceCurve> read_distances(const std::filesystem::path& file);
 
-/// Least-squares slope of ln(distance), per step, from the first step with a distance of at least `low` to the first of at
-/// least `high`, or the last: of trainings that part exponentially their Lyapunov exponent. Nothing for fewer than
-/// fewest_growing_steps, or where a distance is 0 or not finite.
+/// Least-squares slope of ln(distance), per step, from the first step with a distance of at least `low` to
+/// the first of at least `high`, or the last: of trainings that part exponentially their Lyapunov exponent.
+/// Nothing for fewer than fewest_growing_steps, or where a distance is 0 or not finite.
 std::optional<double> growth_rate(std::span<const double> distances, double low, double high);
 inline constexpr std::size_t fewest_growing_steps = 10;
 

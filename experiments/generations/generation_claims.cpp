@@ -90,7 +90,8 @@ std::vector<Compared> each_other(std::span<const std::string_view> rows) {
   return pairs;
 }
 
-/// Holds where all are equal; fails where `fails` says so of one; else cannot tell. Notes are those that are not equal.
+/// Holds where all are equal; fails where `fails` says so of one; else cannot tell. Notes are those that are
+/// not equal.
 Answer by_words(const Generations& measured, const std::vector<Compared>& compared,
                 const std::function<bool(const std::vector<JudgedPair>&, const JudgedPair&)>& fails) {
   const std::vector<JudgedPair> pairs = judged_pairs(measured);

@@ -31,8 +31,8 @@ inline constexpr std::array<std::string_view, 4> fp8_rows{"hopper-fp8", "blackwe
 
 // ---- generation_plan.cpp
 
-/// Do two rows compute the same function of the same operands? All numbers that the algorithm reads are equal; names,
-/// devices and sources are none of them.
+/// Do two rows compute the same function of the same operands? All numbers that the algorithm reads are
+/// equal; names, devices and sources are none of them.
 bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
 /// "blocks of 8, 24 bits, fp32_toward_zero, floor 2^-132": those numbers.
 std::string function_text(const TensorCoreModel& row);
@@ -40,7 +40,8 @@ std::string function_text(const TensorCoreModel& row);
 /// The rows that products of a run follow: FP16's, and FP8's where it has those. None for FP32.
 std::vector<const TensorCoreModel*> rows_of(const RunConfig& config);
 
-/// Variants that differ in their rows' names only, not in any function: the first of the plan, and the others.
+/// Variants that differ in their rows' names only, not in any function: the first of the plan, and the
+/// others.
 struct SameRows {
   std::string variant;
   std::vector<std::string> others;
@@ -51,8 +52,8 @@ std::vector<SameRows> same_rows(const SweepPlan& plan);
 /// FP8 is the second panel.
 inline constexpr std::size_t fp8_seeds = 5;
 
-/// The file's runs with FP32's twins; of SameRows::others the first seed only, of FP8's variants the first fp8_seeds.
-/// `quick`: 12 steps, two seeds.
+/// The file's runs with FP32's twins; of SameRows::others the first seed only, of FP8's variants the first
+/// fp8_seeds. `quick`: 12 steps, two seeds.
 SweepPlan generations_plan(const CommonOptions& common, bool quick);
 
 // ---- trained.cpp
@@ -82,8 +83,8 @@ struct Generations {
 };
 Generations read_generations(const SweepPlan& plan);
 
-/// The first step (from 1) whose state_hash differs; nothing where none does. Runs of other lengths differ behind the
-/// shorter one.
+/// The first step (from 1) whose state_hash differs; nothing where none does. Runs of other lengths differ
+/// behind the shorter one.
 std::optional<std::uint64_t> first_differing_step(const TrainedRun& a, const TrainedRun& b);
 
 // ---- generation_table.cpp
@@ -108,10 +109,11 @@ struct SpreadRatio {
   double ratio = 1;
   std::optional<analysis::Interval> interval{};  ///< 95 % where nothing else was asked for
 };
-/// Over seeds: losses[seed][variant] of both groups, all above 0. In each seed the variance of ln(loss) over the group's
-/// variants (unbiased, so that groups may differ in size); theta = 1/2 ln of the ratio of its means. The interval is
-/// Student's of theta's jackknife values, a seed left out at a time (Miller, Ann. Math. Stat. 39, 1968), which does not
-/// take losses for normal. No interval for fewer than three seeds, or where a variance is 0 or not finite.
+/// Over seeds: losses[seed][variant] of both groups, all above 0. In each seed the variance of ln(loss) over
+/// the group's variants (unbiased, so that groups may differ in size); theta = 1/2 ln of the ratio of its
+/// means. The interval is Student's of theta's jackknife values, a seed left out at a time (Miller, Ann.
+/// Math. Stat. 39, 1968), which does not take losses for normal. No interval for fewer than three seeds, or
+/// where a variance is 0 or not finite.
 class Spread {
  public:
   Spread(const std::vector<std::vector<double>>& losses, const std::vector<std::vector<double>>& reference);
@@ -128,8 +130,9 @@ SpreadRatio mean_ratio(const std::vector<Spread>& spreads);
 
 /// Fixed before any of the runs was made.
 inline constexpr double largest_spread_ratio = 1.5;
-/// Fixed before any of the distances was measured, but for one seed that is none of theirs: where growth is measured, above
-/// what rounding to FP16 makes at once and below where distances saturate; and the ratio of rates that counts as none.
+/// Fixed before any of the distances was measured, but for one seed that is none of theirs: where growth is
+/// measured, above what rounding to FP16 makes at once and below where distances saturate; and the ratio of
+/// rates that counts as none.
 inline constexpr double growth_low = 1e-3, growth_high = 1e-2, largest_growth_ratio = 1.25;
 
 /// Do generations part as fast as weights that are one ulp apart?

@@ -381,8 +381,8 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
                             "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",
                             "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
                             "recipe_gradient_penalty", "recipe_two_models", "recipe_gan"}));
-  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "networks", "paper_miniature", "policy_league",
-                                          "scaling_matters", "tutorials"}));
+  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
+                                          "policy_league", "scaling_matters", "tutorials"}));
 }
 
 }  // namespace

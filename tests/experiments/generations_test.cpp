@@ -1,4 +1,5 @@
-// exp_generations: which rows are one function, which runs follow, distances, growth, and every verdict of its claims.
+// exp_generations: which rows are one function, which runs follow, distances, growth, and every verdict of
+// its claims.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -106,7 +107,8 @@ TEST(GenerationSpread, FindsAKnownRatioAndWantsThreeSeeds) {
 class Results {
  public:
   explicit Results(int seeds) : seeds_(seeds) { measured_.workloads = {{.name = "made-up"}}; }
-  /// Final values: `mean` percent off 1, and by seed `scatter` percent more or less, in a pattern of the variant's own.
+  /// Final values: `mean` percent off 1, and by seed `scatter` percent more or less, in a pattern of the
+  /// variant's own.
   Results& add(std::string_view variant, double mean, double scatter, int pattern,
                std::vector<std::uint64_t> hashes = {}) {
     for (int seed = 1; seed <= seeds_; ++seed) {

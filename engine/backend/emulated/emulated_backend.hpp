@@ -8,9 +8,10 @@
 
 namespace fp16lab::engine {
 
-/// FP16 products follow `model` (copied): where it accumulates in FP16, their sums are FP16 numbers, to which biases are
-/// added as to all sums, in FP32; other operands have the row of the same name with FP32 sums. `threads` >= 1 changes speed, never bits. Tensors live in host
-/// memory. std::invalid_argument for threads < 1; std::runtime_error if a worker thread flushes subnormals.
+/// FP16 products follow `model` (copied): where it accumulates in FP16, their sums are FP16 numbers, to which
+/// biases are added as to all sums, in FP32; other operands have the row of the same name with FP32 sums.
+/// `threads` >= 1 changes speed, never bits. Tensors live in host memory. std::invalid_argument for
+/// threads < 1; std::runtime_error if a worker thread flushes subnormals.
 std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads);
 
 }  // namespace fp16lab::engine

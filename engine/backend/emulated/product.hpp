@@ -13,12 +13,13 @@
 
 namespace fp16lab::engine {
 
-/// d = c (+) a * b by the row, which accumulates in FP16: d gets the FP16 sums, widened. c holds such sums, or is null.
+/// d = c (+) a * b by the row, which accumulates in FP16: d gets the FP16 sums, widened. c holds such sums,
+/// or is null.
 void accumulate_in_f16(const TensorCoreModel& row, GemmShape shape, MatrixView<Float16> a,
                        MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads);
 
-/// d = c (+) a * b by the tensor-core row, which must have these operands; c null: from +0. Where the row accumulates in
-/// FP16, c and d hold its sums widened, which is exact.
+/// d = c (+) a * b by the tensor-core row, which must have these operands; c null: from +0. Where the row
+/// accumulates in FP16, c and d hold its sums widened, which is exact.
 template <class A, class B>
 void accumulate(const TensorCoreModel& row, GemmShape shape, MatrixView<A> a, MatrixView<B> b, const float* c,
                 float* d, std::int64_t ldd, int threads) {
