@@ -3,6 +3,7 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend_conformance.hpp"
+#include "tests/engine/on_backend.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -20,20 +21,6 @@ float chain(const TensorCoreModel& row, const std::vector<Float16>& a, const std
   for (const Float16 x : b) b_words.push_back(x.bits());
   const std::uint32_t sum = fused_dot_add(row, OperandFormat::f16, a_words, OperandFormat::f16, b_words, 0);
   return canonical(wide(Float16::from_bits(static_cast<std::uint16_t>(sum))));
-}
-
-template <class T>
-Tensor uploaded(Backend& backend, const Shape& shape, const std::vector<T>& values) {
-  Tensor result = backend.empty(shape, DTypeOf<T>::value);
-  backend.upload(std::as_bytes(std::span(values)), result);
-  return result;
-}
-
-template <class T>
-std::vector<T> downloaded(Backend& backend, const Tensor& x) {
-  std::vector<T> values(static_cast<std::size_t>(x.element_count()), T{});
-  backend.download(x, std::as_writable_bytes(std::span(values)));
-  return values;
 }
 
 TEST(SumsInF16, ProductsFollowTheRowAndBiasesAreAddedInFp32) {

@@ -3,6 +3,7 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend_conformance.hpp"
+#include "tests/engine/on_backend.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
@@ -56,20 +57,6 @@ std::vector<const TensorCoreModel*> fp8_rows() {
     if (row.operands.contains(OperandFormat::e4m3) && row.accumulator() == AccumulatorFormat::f32)
       rows.push_back(&row);
   return rows;
-}
-
-Tensor uploaded(Backend& backend, const Shape& shape, const auto& values) {
-  using T = typename std::decay_t<decltype(values)>::value_type;
-  Tensor result = backend.empty(shape, DTypeOf<T>::value);
-  backend.upload(std::as_bytes(std::span(values)), result);
-  return result;
-}
-
-template <class T>
-std::vector<T> downloaded(Backend& backend, const Tensor& x) {
-  std::vector<T> values(static_cast<std::size_t>(x.element_count()), T{});
-  backend.download(x, std::as_writable_bytes(std::span(values)));
-  return values;
 }
 
 TEST(Fp8Gemm, FollowsEveryRowForAllPairsOfFormats) {

@@ -11,6 +11,7 @@
 #include "engine/backend/cuda/product_plan.hpp"
 #include "numerics/gemm.hpp"
 #include "tests/engine/backend_conformance.hpp"
+#include "tests/engine/on_backend.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -38,13 +39,6 @@ struct Product {
     return fmt::format("{} x {} x {}, {}{}", m, n, k, transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N');
   }
 };
-
-template <class T>
-Tensor uploaded(Backend& backend, const Shape& shape, const std::vector<T>& values) {
-  Tensor result = backend.empty(shape, DTypeOf<T>::value);
-  backend.upload(std::as_bytes(std::span(values)), result);
-  return result;
-}
 
 /// The FP32 result of the back end under test.
 template <class T>

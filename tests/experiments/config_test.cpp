@@ -282,7 +282,8 @@ TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
       check("charlm_lstm", "fashion-mnist"),
       "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
   EXPECT_EQ(check("lenet5", "bible-kjv"),
-            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist or random-images");
+            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist or "
+            "random-images");
   EXPECT_EQ(check("regression", "text"),
             "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
   for (const Workload& workload : known_workloads()) {
@@ -381,8 +382,9 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
                             "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",
                             "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
                             "recipe_gradient_penalty", "recipe_two_models", "recipe_gan"}));
-  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
-                                          "policy_league", "scaling_matters", "tutorials"}));
+  EXPECT_EQ(swept,
+            (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
+                                   "policy_league", "scaling_candidates", "scaling_matters", "tutorials"}));
 }
 
 }  // namespace
