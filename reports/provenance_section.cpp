@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <span>
 
 #include "reports/html.hpp"
 #include "reports/html_table.hpp"
@@ -9,6 +10,9 @@
 
 namespace fp16lab::reports {
 namespace {
+
+/// Rows of runs in a group: one takes half a kilobyte, and a page is to stay below a megabyte.
+constexpr std::size_t most_listed = 300;
 
 std::string fact(std::string_view name, std::string_view value) {
   return fmt::format("<dt>{}</dt><dd>{}</dd>", name, value);
@@ -128,7 +132,8 @@ std::string provenance_section(const RunSet& set) {
         "<thead><tr><th>run</th><th class=\"text\">state</th><th>seed</th><th>steps</th><th "
         "class=\"text\">start</th><th class=\"text\">end</th>"
         "<th class=\"text\">last state_hash</th></tr></thead>\n<tbody>\n";
-    for (const Run* run : group.runs) {
+    const std::size_t listed = std::min(group.runs.size(), most_listed);
+    for (const Run* run : std::span(group.runs).first(listed)) {
       const Manifest& m = run->folder.manifest;
       html += fmt::format(
           "<tr><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td><td "
@@ -138,6 +143,12 @@ std::string provenance_section(const RunSet& set) {
           run->folder.steps.empty() ? "–" : fmt::format("{:016x}", run->folder.steps.back().state_hash));
     }
     html += "</tbody></table></div>\n";
+    if (listed < group.runs.size())
+      html += fmt::format(
+          "<p class=\"soft\">And {} more: start and end stand in the manifest.json of each, its state_hash "
+          "in "
+          "steps.csv.</p>\n",
+          group.runs.size() - listed);
     if (commands.size() > 1) {
       html += "<p class=\"soft\">Commands:</p>\n<pre>";
       for (const std::string& line : commands) html += line + "\n";

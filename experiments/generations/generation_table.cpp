@@ -94,12 +94,12 @@ std::string pairs_text(const std::vector<JudgedPair>& pairs) {
       "Final test metric against the reference of the same seed, mean and unadjusted 95 % interval; positive "
       "is worse "
       "(accuracy in points, bits per character in percent):\n";
-  text += fmt::format("{:<11} {:<22} {:<14} {:>5} {:>8} {:<18} {}\n", "workload", "variant", "against",
+  text += fmt::format("{:<11} {:<22} {:<22} {:>5} {:>8} {:<18} {}\n", "workload", "variant", "against",
                       "pairs", "mean", "interval", "in words");
   for (const JudgedPair& pair : pairs)
     text +=
-        fmt::format("{:<11} {:<22} {:<14} {:>5} {:>+8.2f} {:<18} {}\n", pair.workload, pair.variant,
-                    pair.reference, pair.judgement.pairs, pair.judgement.mean,
+        fmt::format("{:<11} {:<22} {:<22} {:>5} {:>+8.2f} {:<18} {}\n", pair.workload, pair.variant,
+                    pair.reference, pair.judgement.pairs, std::round(100 * pair.judgement.mean) / 100 + 0.0,
                     analysis::interval_text(pair.judgement.interval), words_of(pair.judgement, pair.unit));
   return text;
 }

@@ -12,6 +12,7 @@
 #include "reports/league.hpp"
 #include "reports/league_section.hpp"
 #include "reports/page_detail.hpp"
+#include "reports/page_sections.hpp"
 #include "reports/replay_figures.hpp"
 #include "reports/replay_paths.hpp"
 #include "reports/report.hpp"
@@ -229,6 +230,23 @@ TEST_F(Reports, ProvenanceTellsWhatComputedTheRuns) {
   EXPECT_THAT(html, AllOf(HasSubstr("What computed the runs"), HasSubstr("Some GPU, compute capability 9.0"),
                           HasSubstr("driver 580, CUDA 13.0"), HasSubstr("fma-chain &lt;fast&gt;"),
                           HasSubstr(">exact<"), HasSubstr(">hopper<"), HasSubstr(">no device<")));
+}
+
+TEST(Provenance, ListsThreeHundredRunsOfABuildAndCountsTheOthers) {
+  RunSet set;
+  for (int i = 0; i < 320; ++i) {
+    auto& run = set.runs.emplace_back();
+    run.name = "the-run-" + std::to_string(i);
+    run.folder.manifest.git_hash = i < 310 ? "one" : "another";
+  }
+  const std::string html = provenance_section(set);
+  std::size_t rows = 0;
+  for (std::size_t at = html.find("<td>the-run-"); at != std::string::npos;
+       at = html.find("<td>the-run-", at + 1))
+    ++rows;
+  EXPECT_EQ(rows, 310u);
+  EXPECT_THAT(html, AllOf(HasSubstr("310 runs"), HasSubstr("And 10 more: "), HasSubstr("10 runs"),
+                          Not(HasSubstr("the-run-300<")), HasSubstr("the-run-310<")));
 }
 
 /// Many runs of many tensors, each observed often: the page stays below its limit and says what it left out.
