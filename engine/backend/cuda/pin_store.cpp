@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -58,6 +59,17 @@ Json outcome_of(const PinOutcome& outcome) {
 
 std::string checksum(const Json& line) { return fmt::format("{:016x}", stream_id(line.dump())); }
 
+/// A whole number that T holds: nlohmann's own conversion of 1e64 to an int is undefined behaviour.
+template <class T>
+T whole(const Json& value) {
+  if (value.is_number_unsigned() && std::in_range<T>(value.get<std::uint64_t>()))
+    return static_cast<T>(value.get<std::uint64_t>());
+  if (value.is_number_integer() && !value.is_number_unsigned() && std::in_range<T>(value.get<std::int64_t>()))
+    return static_cast<T>(value.get<std::int64_t>());
+  throw std::runtime_error(fmt::format("{} is no whole number from {} to {}", value.dump(),
+                                       std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+}
+
 DType dtype_called(const std::string& name) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32})
     if (name == name_of(dtype)) return dtype;
@@ -84,7 +96,7 @@ PinOutcome read_outcome(const Json& json) {
     throw std::runtime_error("\"algorithm\" must be 128 hexadecimal digits");
   for (std::size_t i = 0; i < outcome.algorithm.words.size(); ++i)
     outcome.algorithm.words[i] = std::stoull(words.substr(16 * i, 16), nullptr, 16);
-  outcome.algorithm.workspace_bytes = json.at("algorithm_workspace_bytes").get<std::size_t>();
+  outcome.algorithm.workspace_bytes = whole<std::size_t>(json.at("algorithm_workspace_bytes"));
   outcome.algorithm.description = json.at("description").get<std::string>();
   return outcome;
 }
@@ -96,32 +108,32 @@ Line read_line(const std::string& text) {
   json.erase("checksum");
   if (noted != checksum(json)) throw std::runtime_error("the checksum is not that of the line");
   Line line;
-  line.current = json.at("comparison").get<int>() == comparison_version;
+  line.current = whole<int>(json.at("comparison")) == comparison_version;
   line.environment = {.library = json.at("library").get<std::string>(),
                       .device = json.at("device").get<std::string>(),
-                      .capability_major = json.at("capability").at(0).get<int>(),
-                      .capability_minor = json.at("capability").at(1).get<int>(),
-                      .multiprocessors = json.at("multiprocessors").get<int>(),
-                      .driver = json.at("driver").get<int>(),
+                      .capability_major = whole<int>(json.at("capability").at(0)),
+                      .capability_minor = whole<int>(json.at("capability").at(1)),
+                      .multiprocessors = whole<int>(json.at("multiprocessors")),
+                      .driver = whole<int>(json.at("driver")),
                       .tensor_core = json.at("tensor_core").get<std::string>(),
-                      .workspace_bytes = json.at("workspace_bytes").get<std::size_t>()};
+                      .workspace_bytes = whole<std::size_t>(json.at("workspace_bytes"))};
   if (json.at("epilogue").get<std::string>() != "none") line.current = false;
   const Json& ld = json.at("leading_dimensions");
   const Json& alignments = json.at("alignments");
-  line.problem = {.m = json.at("m").get<std::int64_t>(),
-                  .n = json.at("n").get<std::int64_t>(),
-                  .k = json.at("k").get<std::int64_t>(),
-                  .batch = json.at("batch").get<std::int64_t>(),
+  line.problem = {.m = whole<std::int64_t>(json.at("m")),
+                  .n = whole<std::int64_t>(json.at("n")),
+                  .k = whole<std::int64_t>(json.at("k")),
+                  .batch = whole<std::int64_t>(json.at("batch")),
                   .operands = dtype_called(json.at("operands").get<std::string>()),
                   .out = dtype_called(json.at("out").get<std::string>()),
                   .transpose_a = json.at("transpose_a").get<bool>(),
                   .transpose_b = json.at("transpose_b").get<bool>(),
-                  .lda = ld.at(0).get<std::int64_t>(),
-                  .ldb = ld.at(1).get<std::int64_t>(),
-                  .ldd = ld.at(2).get<std::int64_t>(),
-                  .alignment_a = alignments.at(0).get<std::uint32_t>(),
-                  .alignment_b = alignments.at(1).get<std::uint32_t>(),
-                  .alignment_d = alignments.at(2).get<std::uint32_t>()};
+                  .lda = whole<std::int64_t>(ld.at(0)),
+                  .ldb = whole<std::int64_t>(ld.at(1)),
+                  .ldd = whole<std::int64_t>(ld.at(2)),
+                  .alignment_a = whole<std::uint32_t>(alignments.at(0)),
+                  .alignment_b = whole<std::uint32_t>(alignments.at(1)),
+                  .alignment_d = whole<std::uint32_t>(alignments.at(2))};
   line.outcome = read_outcome(json);
   return line;
 }
@@ -146,7 +158,7 @@ PinFile read_pins(const std::filesystem::path& path) {
     const Json header = Json::parse(lines.complete.front());
     if (header.at("format").get<std::string>() != format_name)
       throw std::runtime_error(fmt::format("\"format\" is not \"{}\"", format_name));
-    if (const int version = header.at("version").get<int>(); version != format_version)
+    if (const int version = whole<int>(header.at("version")); version != format_version)
       throw std::runtime_error(
           fmt::format("version {}, this program reads version {}", version, format_version));
     for (const std::string& text : std::span(lines.complete).subspan(1)) {
