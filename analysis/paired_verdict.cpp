@@ -21,8 +21,8 @@ using boost::math::complement;
 using boost::math::quantile;
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-constexpr double level = 0.05;        // of the unadjusted tests whose power is told
-constexpr double bound_share = 0.8;   // of the deviation's upper bound
+constexpr double level = 0.05;       // of the unadjusted tests whose power is told
+constexpr double bound_share = 0.8;  // of the deviation's upper bound
 
 double mean_of(std::span<const double> values) {
   double sum = 0;
@@ -71,12 +71,14 @@ double passing_p(std::vector<double> p) {
   std::sort(p.begin(), p.end());
   double passes = -1;
   for (std::size_t k = 0; k < p.size(); ++k)
-    if (p[k] <= false_discovery_rate * static_cast<double>(k + 1) / static_cast<double>(p.size())) passes = p[k];
+    if (p[k] <= false_discovery_rate * static_cast<double>(k + 1) / static_cast<double>(p.size()))
+      passes = p[k];
   return passes;
 }
 
 Judgement described(const PairedSample& sample) {
-  if (!(sample.margin > 0)) throw std::invalid_argument(fmt::format("margin {}: must be above 0", sample.margin));
+  if (!(sample.margin > 0))
+    throw std::invalid_argument(fmt::format("margin {}: must be above 0", sample.margin));
   const auto finite = [](double x) { return std::isfinite(x); };
   if (!std::all_of(sample.differences.begin(), sample.differences.end(), finite))
     throw std::invalid_argument("a paired difference is not finite: count it as diverged or dropped");
@@ -92,7 +94,9 @@ Judgement described(const PairedSample& sample) {
 }
 
 /// Has it a t test?
-bool is_tested(const Judgement& of) { return of.diverged == 0 && of.pairs >= fewest_pairs && of.deviation > 0; }
+bool is_tested(const Judgement& of) {
+  return of.diverged == 0 && of.pairs >= fewest_pairs && of.deviation > 0;
+}
 
 std::optional<int> seeds_to_tell(const Judgement& of) {
   const double freedom = of.pairs - 1;
@@ -122,6 +126,9 @@ std::optional<Interval> mean_interval(std::span<const double> values, double con
 }
 
 std::optional<Interval> single_run_band(std::span<const double> values) {
+  if (values.size() < fewest_pairs ||
+      std::ranges::all_of(values, [&](double x) { return x == values.front(); }))
+    return std::nullopt;
   return around_mean(values, 0.95, std::sqrt(1 + 1 / static_cast<double>(values.size())));
 }
 
@@ -171,8 +178,8 @@ std::vector<Judgement> judge(std::span<const PairedSample> family) {
     }
     one.differs = *one.p_differs <= most_differs;
     if (one.differs)
-      one.adjusted = mean_interval(family[i].differences, 1 - selected * false_discovery_rate /
-                                                                  static_cast<double>(differs.size()));
+      one.adjusted = mean_interval(family[i].differences,
+                                   1 - selected * false_discovery_rate / static_cast<double>(differs.size()));
     if (*one.p_equal <= most_equal) {
       one.word = Word::equal;
     } else if (one.differs) {
@@ -214,12 +221,12 @@ std::string words_of(const Judgement& judgement, std::string_view unit) {
       break;
   }
   if (judgement.pairs < fewest_pairs)
-    return fmt::format("cannot tell ({} pair{}; {} are needed)", judgement.pairs, judgement.pairs == 1 ? "" : "s",
-                       fewest_pairs);
+    return fmt::format("cannot tell ({} pair{}; {} are needed)", judgement.pairs,
+                       judgement.pairs == 1 ? "" : "s", fewest_pairs);
   if (!judgement.detectable)
     return fmt::format("cannot tell (every pair differs by the same {:+.2g} {})", judgement.mean, unit);
   const std::string seeds =
-      !judgement.seeds_needed ? "not at this margin"
+      !judgement.seeds_needed ? fmt::format("not at this margin, with up to {} seeds", most_seeds)
       : *judgement.seeds_needed > judgement.pairs
           ? fmt::format("{} seeds would tell", *judgement.seeds_needed)
           : fmt::format("{} seeds tell where there is no difference", *judgement.seeds_needed);

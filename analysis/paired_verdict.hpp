@@ -38,7 +38,8 @@ struct Interval {
 /// Student's interval of a mean: mean -+ t(confidence, n - 1) s / sqrt(n) (Biometrika 6, 1908). Nothing for fewer than two
 /// values, and where one is not finite. std::invalid_argument for a confidence that is not between 0 and 1.
 std::optional<Interval> mean_interval(std::span<const double> values, double confidence = 0.95);
-/// Where one more value would lie with 95 %: mean -+ t s sqrt(1 + 1/n).
+/// Where one more value would lie with 95 %: mean -+ t s sqrt(1 + 1/n). Nothing for fewer than three values, and where all
+/// are the same.
 std::optional<Interval> single_run_band(std::span<const double> values);
 
 /// A variant against its reference: one member of a family.

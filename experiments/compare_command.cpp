@@ -4,6 +4,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "analysis/paired_verdict.hpp"
 #include "analysis/run_comparison_output.hpp"
 #include "experiments/commands.hpp"
 #include "experiments/compare_figure.hpp"
@@ -99,6 +100,15 @@ analysis::RunComparison compare(const CompareCommand& command) {
   add_notes('A', a, result.notes);
   add_notes('B', b, result.notes);
   add_histogram_notes(result.histograms, a, b, result.notes);
+  if (!result.evaluations.last.empty() && !result.evaluations.equal)
+    result.notes.push_back(fmt::format(
+        "the last evaluations are one pair, which cannot tell what matters: {} seeds or more can, beside "
+        "FP32's twin (fp16lab sweep --twin)",
+        analysis::fewest_pairs));
+  for (const analysis::SettingDifference& setting : result.settings)
+    if (setting.key == "train.seed")
+      result.notes.push_back(
+          "train.seed differs: other initial weights and batches part the runs by themselves");
   if (const auto builds_a = builds_of(a.manifest), builds_b = builds_of(b.manifest); builds_a != builds_b)
     result.notes.push_back(fmt::format("the runs were made by different builds: A by {}, B by {}",
                                        fmt::join(builds_a, ", "), fmt::join(builds_b, ", ")));

@@ -31,6 +31,10 @@ void print_question(const std::string& question, const std::string& tables, cons
                           fmt::format("question: {}\n{}", question, tables.empty() ? "" : tables + "\n")));
 }
 
+void print_rehearsal(const Printing& printing) {
+  fmt::print("{}", marked(printing.mark, "a short run that shows the form: it decides nothing\n"));
+}
+
 ExitCode exit_code_of(std::span<const Claim> claims) {
   return analysis::any_mismatch(claims) ? ExitCode::mismatch : ExitCode::ok;
 }

@@ -55,6 +55,9 @@ ExitCode conclude(const CommonOptions& common, const std::string& question, std:
 /// "question: ...", then the tables.
 void print_question(const std::string& question, const std::string& tables, const Printing& printing = {});
 
+/// That the run was too short to decide anything.
+void print_rehearsal(const Printing& printing = {});
+
 template <class Measured>
 struct Study {
   std::string question;  ///< in one line: "which loss-scale policy skips least, loses least and trains best?"
@@ -62,7 +65,7 @@ struct Study {
   std::function<Measured()> measure;
   /// Writes files, and gives the tables that stdout shows before the claims.
   std::function<std::string(const Measured&)> describe;
-  bool decides = true;  ///< false: too short to decide anything, so that every claim ends as CANNOT TELL
+  bool decides = true;  ///< false: too short to decide anything, so that every claim ends as REHEARSED
   Printing printing = {};
 };
 
@@ -77,7 +80,7 @@ std::vector<Claim> judged(const std::vector<Question<Measured>>& questions, cons
     claims.push_back({.claim = asked.claim,
                       .criterion = asked.criterion,
                       .measured = std::move(answer.measured),
-                      .verdict = is_said ? answer.verdict : Verdict::cannot_tell,
+                      .verdict = is_said ? answer.verdict : Verdict::rehearsed,
                       .notes = std::move(answer.notes)});
   }
   return claims;
@@ -92,7 +95,10 @@ ExitCode run_study(const CommonOptions& common, const Study<Measured>& study) {
   write_claims(common, study.question, claims);
   const Measured measured = study.measure();
   print_question(study.question, study.describe ? study.describe(measured) : std::string(), study.printing);
-  return conclude(common, study.question, judged(study.questions, measured, study.decides), study.printing);
+  const ExitCode code =
+      conclude(common, study.question, judged(study.questions, measured, study.decides), study.printing);
+  if (!study.decides) print_rehearsal(study.printing);
+  return code;
 }
 
 /// Trains a plan's runs. CommandError(interrupted) where that was interrupted, (run_failed) where runs failed, naming them:

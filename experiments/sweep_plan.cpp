@@ -242,7 +242,7 @@ void add_twins(SweepPlan& plan) {
   SweepPlan all{.folder = plan.folder, .runs = {}};
   std::map<std::string, std::int64_t> ulps;  // by name
   for (const PlannedRun& run : plan.runs) ulps.emplace(run.name, run.config.train.perturb_ulps);
-  bool any = false;
+  bool any = false, any_unmoved = false;
   for (PlannedRun& run : plan.runs) {
     PlannedRun twin = run;
     all.runs.push_back(std::move(run));
@@ -250,6 +250,7 @@ void add_twins(SweepPlan& plan) {
     if (config.amp.level != "O0" || !config.amp.to_float.empty() || config.scaler.policy != "none") continue;
     any = true;
     if (config.train.perturb_ulps != 0) continue;
+    any_unmoved = true;
     twin.variant += "-twin";
     twin.name = fmt::format("{}-{}-seed{}", twin.workload, twin.variant, config.train.seed);
     twin.folder = plan.folder / twin.name;
@@ -260,7 +261,13 @@ void add_twins(SweepPlan& plan) {
       fail("--twin", fmt::format("the run {} of this sweep has the name of a twin and is none", twin.name));
     if (added) all.runs.push_back(std::move(twin));
   }
-  if (!any) fail("--twin", "no run of this sweep is in FP32 (amp.level = \"O0\" without a scaler), so none has a twin");
+  if (!any)
+    fail("--twin",
+         "no run of this sweep is in FP32 (amp.level = \"O0\" without a scaler), so none has a twin");
+  if (!any_unmoved)
+    fail("--twin",
+         "train.perturb_ulps moves the weights of every FP32 run of this sweep, so they are twins of none: "
+         "leave it at 0");
   plan = std::move(all);
 }
 

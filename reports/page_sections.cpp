@@ -55,11 +55,13 @@ TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
 /// Is it worse than FP32's own noise?
 TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   const std::optional<bool> noise = row.worse_than_noise();
-  if (!noise) return {"–"};
+  if (!row.against_twin) return {"–"};
   const std::string interval = analysis::interval_text(row.against_twin->interval);
   return {
-      .html = *noise ? "worse" : "not worse",
-      .css_class = *noise ? "worse" : "",
+      .html = !noise   ? "cannot tell"
+              : *noise ? "worse"
+                       : "not worse",
+      .css_class = noise.value_or(false) ? "worse" : "",
       .title = fmt::format("against the twin: {}{}{}, {}", difference_text(summary.metric, *row.against_twin),
                            interval.empty() ? "" : " ", interval,
                            analysis::words_of(*row.against_twin, summary.metric.unit()))};

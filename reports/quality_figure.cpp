@@ -64,7 +64,7 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
 
   std::string data =
       "# position\tvalue of one seed (block 0), mean (block 1), ends of the 95 % interval (block "
-      "2)\tcolour\n";
+      "2), margin (block 3)\tcolour\n";
   std::string means, intervals = "nan\tnan\tnan\t0x000000\n", tics;
   double low = reference != nullptr ? -metric.margin : INFINITY,
          high = reference != nullptr ? metric.margin : -INFINITY;
@@ -93,6 +93,10 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   }
   if (shown == 0) return {};
   data += std::string(block_end) + means + std::string(block_end) + intervals;
+  // The margin: lines, because gnuplot 5.4 draws dashed arrows solid in SVG.
+  const double last = static_cast<double>(columns.size()) + 0.6;
+  if (reference != nullptr)
+    data += fmt::format("{0}0.4\t{1}\n{2}\t{1}\n\n0.4\t-{1}\n{2}\t-{1}\n", block_end, metric.margin, last);
 
   const std::string text =
       reference != nullptr
@@ -107,7 +111,7 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   std::string explained = "One dot a seed, bar at the mean";
   explained += reference == nullptr ? "." : ", line: 95 % of pairs, unadjusted.";
   if (reference != nullptr) {
-    explained += fmt::format(" Dotted: a mean that is certainly between them counts as equal (within {}).",
+    explained += fmt::format(" Dashed: the margin, {}; equal needs the line of 90 % inside.",
                              analysis::with_unit(metric.margin, metric.unit()));
     if (summary.twin_band) {
       explained += " Grey: where one more FP32 run whose weights were moved by one ulp ends (95 %).";
@@ -126,7 +130,6 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   const std::string axis =
       gnuplot_string(reference != nullptr ? fmt::format("difference to FP32 ({}), + is worse", metric.unit())
                                           : metric.name + (metric.higher_is_better() ? " (%)" : ""));
-  const double last = static_cast<double>(columns.size()) + 0.6;
   if (lying) {
     body += fmt::format(
         "  set xlabel {}\n  set xrange [{}:{}]\n  set yrange [{}:0.4]\n  set ytics noenhanced ({})\n"
@@ -147,10 +150,7 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
       body +=
           fmt::format("  set object 1 rectangle from {} to {} behind fc rgb \"#E4E4E4\" fs solid noborder\n",
                       at(summary.twin_band->lower, 0), at(summary.twin_band->upper, 1));
-    int arrow = 0;
-    for (const double value : {0.0, -metric.margin, metric.margin})
-      body += fmt::format("  set arrow {} from {} to {} nohead back lc rgb \"#777777\" dt {}\n", ++arrow,
-                          at(value, 0), at(value, 1), value == 0 ? 1 : 3);
+    body += fmt::format("  set arrow 1 from {} to {} nohead back lc rgb \"#777777\"\n", at(0, 0), at(0, 1));
     if (!lying) body += "  set label 1 \"FP32\" at graph 1.01,first 0 left tc rgb \"#555555\"\n";
   }
   for (std::size_t c = 0; c < columns.size(); ++c)
@@ -166,10 +166,16 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
     return fmt::format("{} index 1 using {}:3 with vectors nohead lw 4 lc rgb variable", file,
                        lying ? fmt::format("2:1:(0):({})", length) : fmt::format("1:2:({}):(0)", length));
   };
+  const std::string margin =
+      reference == nullptr
+          ? ""
+          : fmt::format("{} index 3 using {} with lines lw 0.8 dt (3,4) lc rgb \"#777777\", \\\n    ", file,
+                        lying ? "2:1" : "1:2");
   body += fmt::format(
-      "  plot {}, \\\n    {}, \\\n    {} index 2 using {}:4 with vectors nohead lw 1.5 lc rgb variable, \\\n"
+      "  plot {}{}, \\\n    {}, \\\n    {} index 2 using {}:4 with vectors nohead lw 1.5 lc rgb variable, "
+      "\\\n"
       "    {} index 0 using {}:3 with points pt 7 ps {} lc rgb variable\n",
-      half_bar("0.28"), half_bar("-0.28"), file, lying ? "2:1:($3-$2):(0)" : "1:2:(0):($3-$2)", file,
+      margin, half_bar("0.28"), half_bar("-0.28"), file, lying ? "2:1:($3-$2):(0)" : "1:2:(0):($3-$2)", file,
       lying ? "2:1" : "1:2", lying ? "0.8" : "1.1");
   write_pair(folder, stem, data, gnuplot_script(stem, text, width, height, body));
   return {{stem, input.workload.name, text}};

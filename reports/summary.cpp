@@ -227,7 +227,11 @@ double Metric::difference(double variant, double reference) const {
 
 std::optional<bool> SummaryRow::worse_than_noise() const {
   if (!against_reference || !against_twin) return {};
-  return against_reference->word == analysis::Word::worse && against_twin->word == analysis::Word::worse;
+  using analysis::Word;
+  const auto is = [&](Word word) { return against_reference->word == word || against_twin->word == word; };
+  if (is(Word::equal) || is(Word::better)) return false;
+  if (is(Word::cannot_tell)) return {};
+  return true;
 }
 
 PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference) {

@@ -50,7 +50,8 @@ struct SummaryRow {
   double last_scale = 1;                 ///< of the first run
   double seconds_per_step = 0;           ///< mean over all runs
 
-  /// Worse than FP32's own noise: worse against FP32 and against its twin. Nothing where there is no twin to judge by.
+  /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two says equal or better;
+  /// nothing where that cannot be told, and where there is no twin to judge by.
   std::optional<bool> worse_than_noise() const;
 };
 

@@ -68,7 +68,7 @@ Cells cells_of(const WorkloadSummary& summary, const SummaryRow& row, bool fp32,
               fmt::format("{:.3g}", row.seconds_per_step)};
   if (twins) {
     const std::optional<bool> noise = row.worse_than_noise();
-    cells.emplace_back(!noise ? "-" : *noise ? "worse" : "not worse");
+    cells.emplace_back(noise ? *noise ? "worse" : "not worse" : row.against_twin ? "cannot tell" : "-");
   }
   cells.push_back(verdict);
   return cells;

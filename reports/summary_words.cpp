@@ -60,6 +60,8 @@ std::string how_worse(const Metric& metric, const SummaryRow& row) {
                                             : difference_text(metric, judgement);
   if (const std::optional<bool> noise = row.worse_than_noise())
     text += *noise ? ", worse than FP32's own noise" : ", not worse than FP32's twin";
+  else if (row.against_twin)
+    text += ", against FP32's twin it cannot be told";
   return text;
 }
 

@@ -92,7 +92,7 @@ std::string twin_label(const std::vector<const DistanceCurve*>& twin, std::size_
   if (!std::isfinite(at)) return {};
   return fmt::format(
       "  set label \"last bit flipped, FP32\" at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
-      step, at / 5);
+      step, std::max(at / 5, 5e-8));
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ std::vector<SameRows> same_rows(const SweepPlan& plan) {
 SweepPlan generations_plan(const CommonOptions& common, bool quick) {
   CommonOptions asked = common;
   if (quick)
-    for (const char* set : {"train.steps=12", "data.test_subset=512"})
+    for (const char* set : {"train.steps=12", "schedule.warmup_steps=2", "data.test_subset=512"})
       asked.set.insert(asked.set.begin(), set);
   SweepPlan plan = load_sweep(asked);
   add_twins(plan);

@@ -62,6 +62,12 @@ TEST(SingleRunBand, IsWiderThanTheMeansBySqrtOfNPlusOne) {
   EXPECT_NEAR((band->upper - band->lower) / (mean->upper - mean->lower), std::sqrt(6.0), 1e-12);
 }
 
+TEST(SingleRunBand, NeedsThreeValuesThatAreNotAllTheSame) {
+  EXPECT_FALSE(single_run_band(std::array{0.3, 0.4}));
+  EXPECT_FALSE(single_run_band(std::array{0.0, 0.0, 0.0})) << "no run is told by a band without width";
+  EXPECT_TRUE(single_run_band(std::array{0.0, 0.0, 0.1}));
+}
+
 // Differences ---------------------------------------------------------------------------------------------------
 
 TEST(Difference, IsPositiveWhereTheVariantIsWorse) {
@@ -102,7 +108,8 @@ TEST(Judge, OfOnePairIsEqualExactlyWhereTheNinetyPercentIntervalLiesWithinTheMar
   const std::array values{0.3, -0.1, 0.4, 0.2, 0.9};
   const auto ninety = mean_interval(values, 0.9);
   const double edge = std::max(-ninety->lower, ninety->upper);
-  EXPECT_EQ(judge_one({.differences = {values.begin(), values.end()}, .margin = edge * 1.0001}).word, Word::equal);
+  EXPECT_EQ(judge_one({.differences = {values.begin(), values.end()}, .margin = edge * 1.0001}).word,
+            Word::equal);
   EXPECT_EQ(judge_one({.differences = {values.begin(), values.end()}, .margin = edge * 0.9999}).word,
             Word::cannot_tell);
 }
@@ -150,7 +157,8 @@ TEST(Judge, StepsUpAsBenjaminiAndHochbergsOwnExampleDoes) {
   // Table 1 of their paper: at q = 0.05 the four smallest of these fifteen p pass, not the three of Hochberg's procedure.
   // Differences of three pairs with mean 1 and the deviation that gives each p: p = 2 P(T_2 > t), t = sqrt(3) / s, and of
   // two degrees of freedom P(T > t) = (1 - t / sqrt(2 + t^2)) / 2.
-  const std::array p{.0001, .0004, .0019, .0095, .0201, .0278, .0298, .0344, .0459, .3240, .4262, .5719, .6528, .7590, 1.0};
+  const std::array p{.0001, .0004, .0019, .0095, .0201, .0278, .0298, .0344,
+                     .0459, .3240, .4262, .5719, .6528, .7590, 1.0};
   std::vector<PairedSample> family;
   for (const double value : p) {
     const double share = 1 - value, t = share * std::sqrt(2 / (1 - share * share));
@@ -211,7 +219,8 @@ TEST(Power, OfEquivalenceIsWhatSimulationFinds) {
         equal += -ratio < ninety->lower && ninety->upper < ratio ? 1 : 0;
       }
       const double power = equivalence_power(n, ratio);
-      EXPECT_NEAR(equal / static_cast<double>(trials), power, 5 * std::sqrt(0.25 / trials)) << n << " " << ratio;
+      EXPECT_NEAR(equal / static_cast<double>(trials), power, 5 * std::sqrt(0.25 / trials))
+          << n << " " << ratio;
     }
 }
 
@@ -233,12 +242,14 @@ TEST(Power, SeedsNeededIsTheFirstNumberThatReachesIt) {
 // A thousand leagues ------------------------------------------------------------------------------------------------
 
 /// Variants that share one reference, as a table's do: `effects` in deviations of one run.
-std::vector<PairedSample> league(std::mt19937_64& random, int seeds, const std::vector<double>& effects, double margin) {
+std::vector<PairedSample> league(std::mt19937_64& random, int seeds, const std::vector<double>& effects,
+                                 double margin) {
   const std::vector<double> reference = normal_values(random, seeds, 0, 1);
   std::vector<PairedSample> family;
   for (const double effect : effects) {
     PairedSample sample{.differences = normal_values(random, seeds, effect, 1), .margin = margin};
-    for (int i = 0; i < seeds; ++i) sample.differences[static_cast<std::size_t>(i)] -= reference[static_cast<std::size_t>(i)];
+    for (int i = 0; i < seeds; ++i)
+      sample.differences[static_cast<std::size_t>(i)] -= reference[static_cast<std::size_t>(i)];
     family.push_back(std::move(sample));
   }
   return family;
@@ -270,9 +281,11 @@ TEST(Leagues, WithKnownEffectsFindThemAsOftenAsStated) {
     found += judge(league(random, seeds, {effect}, 1e-9)).front().word == Word::worse ? 1 : 0;
     // A margin at which ten seeds have four fifths: the ratio comes from the power itself.
     double low = 0.1, high = 10;
-    while (i == 0 && high - low > 1e-6) (equivalence_power(seeds, (low + high) / 2) < 0.8 ? low : high) = (low + high) / 2;
+    while (i == 0 && high - low > 1e-6)
+      (equivalence_power(seeds, (low + high) / 2) < 0.8 ? low : high) = (low + high) / 2;
     static const double ratio = high;
-    told_equal += judge(league(random, seeds, {0}, ratio * std::sqrt(2.0))).front().word == Word::equal ? 1 : 0;
+    told_equal +=
+        judge(league(random, seeds, {0}, ratio * std::sqrt(2.0))).front().word == Word::equal ? 1 : 0;
   }
   // Five deviations.
   EXPECT_NEAR(found, 800, 5 * std::sqrt(160));

@@ -47,6 +47,15 @@ TEST_F(Compare, TheSameRunTwiceHasTheSameBits) {
   EXPECT_THAT(strict.out, HasSubstr("their states part at step 25 (1 of 40 common steps"));
 }
 
+TEST_F(Compare, OnePairTellsNothingOfQuality) {
+  ASSERT_EQ(train("first").exit_code, 0);
+  ASSERT_EQ(train("second", {"--seed", "2"}).exit_code, 0);
+  const testing_support::Finished table = compare("first", "second");
+  EXPECT_THAT(table.out,
+              HasSubstr("the last evaluations are one pair, which cannot tell what matters: 3 seeds"));
+  EXPECT_THAT(table.out, HasSubstr("Note: train.seed differs"));
+}
+
 TEST_F(Compare, OtherSettingsLengthsAndHistograms) {
   ASSERT_EQ(train("long").exit_code, 0);
   ASSERT_EQ(train("short",

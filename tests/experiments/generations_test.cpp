@@ -58,6 +58,15 @@ TEST(GenerationsPlan, TrainsDistinctFunctionsWithEverySeedAndTheOthersWithOne) {
     EXPECT_FALSE(seeds.contains({"lstm", std::string(variant)})) << variant;
   }
   EXPECT_EQ((seeds[{"gpt", "blackwell-fp8"}]), 1u);
+  // A short look at the same file: two seeds at the most.
+  const SweepPlan quick = generations_plan(common, true);
+  EXPECT_LT(quick.runs.size(), plan.runs.size() / 2);
+  std::map<std::pair<std::string, std::string>, std::size_t> few;
+  for (const PlannedRun& run : quick.runs) {
+    EXPECT_EQ(run.config.train.steps, 12) << run.name;
+    EXPECT_LE((++few[{run.workload, run.variant}]), 2u) << run.name;
+  }
+  EXPECT_EQ(few.size(), seeds.size());
   const std::vector<SameRows> same = same_rows(plan);
   ASSERT_EQ(same.size(), 5u);
   EXPECT_EQ(same[0].variant, "ampere");

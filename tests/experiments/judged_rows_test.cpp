@@ -47,7 +47,7 @@ TEST(JudgedRows, SayTheNumberTheIntervalAndBothWords) {
   EXPECT_EQ(words_of(JudgedRow{}), "no pair with FP32");
 }
 
-TEST(Study, TooShortToDecideCannotTell) {
+TEST(Study, TooShortToDecideIsRehearsed) {
   const std::vector<Question<int>> questions{{"it is three", "== 3",
                                               [](int x) -> Answer {
                                                 return {verdict_of(x == 3), std::to_string(x)};
@@ -57,7 +57,7 @@ TEST(Study, TooShortToDecideCannotTell) {
   EXPECT_EQ(long_enough[0].verdict, fails);
   EXPECT_EQ(long_enough[0].measured, "4");
   EXPECT_EQ(long_enough[0].criterion, "== 3");
-  EXPECT_EQ(quick[0].verdict, cannot_tell);
+  EXPECT_EQ(quick[0].verdict, rehearsed);
   EXPECT_EQ(quick[0].measured, "4");
   EXPECT_EQ(quick[1].verdict, not_run) << "not even a quick look";
 }

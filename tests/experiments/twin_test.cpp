@@ -92,9 +92,12 @@ TEST_F(Twin, ThatTheFileHasAlreadyIsNotMadeTwice) {
   EXPECT_EQ(plan({"--twin", "--seed", "1"}), header +
                                                  "small-fp32-seed1,small,fp32,1,planned\n"
                                                  "small-fp32-twin-seed1,small,fp32-twin,1,planned\n");
-  // A run that is perturbed already is a twin, not in need of one.
+  // A run that is perturbed already is a twin; there must be one that is not.
   write_sweep(variant("moved", fp32 + one_ulp));
-  EXPECT_EQ(plan({"--twin", "--seed", "1"}), header + "small-moved-seed1,small,moved,1,planned\n");
+  expect_one_line_error(sweep({"--twin", "--dry-run"}), 2,
+                        "train.perturb_ulps moves the weights of every FP32 run");
+  write_sweep(variant("fp32", fp32));
+  expect_one_line_error(sweep({"--twin", "--dry-run", "--set", "train.perturb_ulps=1"}), 2, "leave it at 0");
   // Something else under the twin's name would silently take its place.
   write_sweep(variant("fp32", fp32) + variant("fp32-twin", fp16));
   expect_one_line_error(sweep({"--twin", "--dry-run"}), 2,

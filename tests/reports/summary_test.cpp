@@ -207,6 +207,25 @@ TEST_F(Summary, WorseThanFp32sOwnNoiseIsWorseThanItsTwinToo) {
   EXPECT_THAT(page(), AllOf(HasSubstr(">than FP32’s noise</th>"), HasSubstr("against the twin: +7.00 %")));
 }
 
+TEST_F(Summary, WhatCannotBeToldAgainstFp32OrItsTwinIsNotCalledNotWorse) {
+  fp32({0, 0, 0, 0});
+  twin({8, -8, 9, -9});  // a twin that says little
+  fixed(3, {5, 5.1, 4.9, 5.2});
+  fixed(4, {0.1, 0.2, 0, 0.1});
+  fixed(5, {9, -9, 8, -8});
+  const WorkloadSummary summary = only();
+  const SummaryRow &worse = row(summary, "FP16 S=2^3"), &equal = row(summary, "FP16 S=2^4"),
+                   &open = row(summary, "FP16 S=2^5");
+  EXPECT_EQ(worse.against_reference->word, Word::worse);
+  EXPECT_EQ(worse.against_twin->word, Word::cannot_tell);
+  EXPECT_EQ(worse.worse_than_noise(), std::nullopt);
+  EXPECT_EQ(equal.against_twin->word, Word::cannot_tell);
+  EXPECT_EQ(equal.worse_than_noise(), false) << "what is equal to FP32 is not worse than anything of it";
+  EXPECT_EQ(open.worse_than_noise(), std::nullopt);
+  EXPECT_THAT(summary.words, HasSubstr("against FP32's twin it cannot be told)"));
+  EXPECT_THAT(summary_table(set(), {summary}), HasSubstr("cannot tell  worse\n"));
+}
+
 TEST_F(Summary, ASingleRunIsHeldAgainstTheTwinsBand) {
   fp32({0, 0, 0});
   twin({0.2, -0.2, 0.1});
