@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "experiments/allreduce/measurement.hpp"
-#include "experiments/study.hpp"
+#include "experiments/study/study.hpp"
 
 namespace fp16lab::experiments::allreduce {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/nn/losses.hpp"
-#include "experiments/exit_code.hpp"
+#include "experiments/app/exit_code.hpp"
 
 namespace fp16lab::experiments::allreduce {
 namespace {

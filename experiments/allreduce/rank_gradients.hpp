@@ -8,7 +8,7 @@
 #include "engine/amp/autocast.hpp"
 #include "engine/autograd/tape.hpp"
 #include "engine/optim/optimizer.hpp"
-#include "experiments/prepared_run.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 
 namespace fp16lab::experiments::allreduce {
 

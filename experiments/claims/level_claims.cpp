@@ -5,10 +5,10 @@
 #include <cmath>
 #include <span>
 
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/exit_code.hpp"
 #include "experiments/claims/claim.hpp"
-#include "experiments/config.hpp"
-#include "experiments/exit_code.hpp"
-#include "experiments/shipped_configs.hpp"
 #include "experiments/tutorials/expectations.hpp"
 #include "experiments/tutorials/tutorial_run.hpp"
 

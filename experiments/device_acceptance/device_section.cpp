@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "engine/backend/cuda/devices.hpp"
-#include "experiments/build_info.hpp"
+#include "experiments/app/build_info.hpp"
 #include "experiments/device_acceptance/section.hpp"
 
 namespace fp16lab::experiments::acceptance {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "experiments/device_acceptance/section.hpp"
-#include "experiments/study.hpp"
+#include "experiments/study/study.hpp"
 #include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/record.hpp"
 

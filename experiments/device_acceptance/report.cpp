@@ -6,7 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "experiments/build_info.hpp"
+#include "experiments/app/build_info.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_schema.hpp"
 

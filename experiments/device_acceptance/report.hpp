@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "experiments/app/exit_code.hpp"
 #include "experiments/device_acceptance/section.hpp"
-#include "experiments/exit_code.hpp"
 
 namespace fp16lab::experiments::acceptance {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "engine/train/trainer.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "experiments/device_acceptance/forward_memory.hpp"
 #include "experiments/device_acceptance/section.hpp"
-#include "experiments/prepared_run.hpp"
 
 namespace fp16lab::experiments::acceptance {
 

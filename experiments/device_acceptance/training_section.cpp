@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "engine/data/dataset.hpp"
+#include "experiments/app/run/run_backend.hpp"
 #include "experiments/device_acceptance/made_up_data.hpp"
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/emulated_vs_device/lockstep.hpp"
 #include "experiments/emulated_vs_device/record.hpp"
-#include "experiments/run_backend.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/tensor_core_model.hpp"
 

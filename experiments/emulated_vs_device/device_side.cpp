@@ -4,7 +4,7 @@
 
 #include "engine/backend/cuda/devices.hpp"
 #include "engine/backend/cuda/on_host/host_machine.hpp"
-#include "experiments/exit_code.hpp"
+#include "experiments/app/exit_code.hpp"
 
 namespace fp16lab::experiments {
 namespace {

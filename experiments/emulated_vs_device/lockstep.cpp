@@ -10,8 +10,8 @@
 #include "engine/backend/digest_functions.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/train/trainer.hpp"
-#include "experiments/interrupt.hpp"
-#include "experiments/prepared_run.hpp"
+#include "experiments/app/interrupt.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "numerics/philox.hpp"
 #include "numerics/tensor_core_model.hpp"
 

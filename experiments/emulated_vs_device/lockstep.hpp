@@ -10,7 +10,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/train/observer.hpp"
-#include "experiments/config.hpp"
+#include "experiments/app/config/config.hpp"
 #include "experiments/emulated_vs_device/tensor_difference.hpp"
 
 namespace fp16lab::experiments {

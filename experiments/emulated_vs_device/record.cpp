@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "experiments/build_info.hpp"
+#include "experiments/app/build_info.hpp"
 #include "numerics/files/atomic_file.hpp"
 
 namespace fp16lab::experiments {

@@ -11,9 +11,9 @@
 #include <stdexcept>
 
 #include "engine/train/trainer.hpp"
-#include "experiments/exit_code.hpp"
-#include "experiments/interrupt.hpp"
-#include "experiments/prepared_run.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/interrupt.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
 

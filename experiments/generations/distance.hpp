@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/sweep.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 
 namespace fp16lab::experiments {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
+#include "experiments/app/run/run_backend.hpp"
 #include "experiments/generations/generations.hpp"
-#include "experiments/run_backend.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "analysis/paired_verdict.hpp"
-#include "experiments/commands.hpp"
-#include "experiments/config.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "experiments/generations/distance.hpp"
-#include "experiments/study.hpp"
-#include "experiments/sweep.hpp"
+#include "experiments/study/study.hpp"
 #include "numerics/tensor_core_model.hpp"
 #include "reports/summary.hpp"
 

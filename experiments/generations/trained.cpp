@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "experiments/generations/generations.hpp"
-#include "experiments/judged_sweep.hpp"
+#include "experiments/study/judged_sweep.hpp"
 
 namespace fp16lab::experiments {
 

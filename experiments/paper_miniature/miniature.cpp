@@ -6,8 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "experiments/judged_sweep.hpp"
-#include "experiments/summary_output.hpp"
+#include "experiments/app/sweep/summary_output.hpp"
+#include "experiments/study/judged_sweep.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/range_counts.hpp"
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/judged_rows.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "experiments/paper_miniature/update_study.hpp"
-#include "experiments/sweep.hpp"
+#include "experiments/study/judged_rows.hpp"
 #include "numerics/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "engine/train/trainer.hpp"
-#include "experiments/exit_code.hpp"
-#include "experiments/interrupt.hpp"
-#include "experiments/prepared_run.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/interrupt.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "numerics/arithmetic.hpp"
 #include "numerics/convert.hpp"
 

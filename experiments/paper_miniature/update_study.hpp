@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "experiments/config.hpp"
+#include "experiments/app/config/config.hpp"
 #include "numerics/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {

@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "experiments/judged_sweep.hpp"
-#include "experiments/replay/replay.hpp"
-#include "experiments/summary_output.hpp"
+#include "experiments/app/replay/replay.hpp"
+#include "experiments/app/sweep/summary_output.hpp"
+#include "experiments/study/judged_sweep.hpp"
 
 namespace fp16lab::experiments {
 namespace {

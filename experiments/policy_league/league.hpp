@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/judged_rows.hpp"
-#include "experiments/sweep.hpp"
+#include "experiments/app/sweep/sweep.hpp"
+#include "experiments/study/judged_rows.hpp"
 #include "numerics/files/replay_file.hpp"
 
 namespace fp16lab::experiments {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "engine/amp/policy.hpp"
+#include "experiments/app/replay/replay_output.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "experiments/policy_league/rank_correlation.hpp"
-#include "experiments/replay/replay_output.hpp"
 
 namespace fp16lab::experiments {
 namespace {

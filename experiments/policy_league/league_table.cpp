@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "engine/amp/policy.hpp"
+#include "experiments/app/replay/replay_output.hpp"
 #include "experiments/policy_league/league.hpp"
-#include "experiments/replay/replay_output.hpp"
 
 namespace fp16lab::experiments {
 namespace {

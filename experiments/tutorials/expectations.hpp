@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/study.hpp"
+#include "experiments/study/study.hpp"
 #include "experiments/tutorials/tutorial_table.hpp"
 
 namespace fp16lab::experiments {

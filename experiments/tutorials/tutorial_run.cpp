@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "engine/train/trainer.hpp"
-#include "experiments/exit_code.hpp"
-#include "experiments/interrupt.hpp"
-#include "experiments/prepared_run.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/interrupt.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "numerics/philox.hpp"
 
 namespace fp16lab::experiments {

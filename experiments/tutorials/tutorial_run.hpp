@@ -11,7 +11,7 @@
 
 #include "engine/data/batch_source.hpp"
 #include "engine/train/method.hpp"
-#include "experiments/config.hpp"
+#include "experiments/app/config/config.hpp"
 
 namespace fp16lab::experiments {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "experiments/run_options.hpp"
+#include "experiments/app/config/run_options.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "experiments/judged_sweep.hpp"
-#include "experiments/summary_output.hpp"
+#include "experiments/app/sweep/summary_output.hpp"
+#include "experiments/study/judged_sweep.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/range_counts.hpp"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "experiments/judged_rows.hpp"
-#include "experiments/sweep.hpp"
+#include "experiments/app/sweep/sweep.hpp"
+#include "experiments/study/judged_rows.hpp"
 #include "numerics/cast_counts.hpp"
 #include "numerics/exponent_histogram.hpp"
 

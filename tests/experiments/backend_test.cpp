@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "experiments/arguments.hpp"
-#include "experiments/run_backend.hpp"
+#include "experiments/app/arguments.hpp"
+#include "experiments/app/run/run_backend.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/tensor_core_model.hpp"
 #include "tests/experiments/small_runs.hpp"

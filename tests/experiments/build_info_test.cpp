@@ -41,7 +41,7 @@ class BuildInfo : public testing::Test {
     const auto done = testing_support::run_program(
         "/usr/bin/env",
         {"cmake", "-DSOURCE_DIR=" + sources_.string(), "-DOUTPUT=" + header.string(), "-DFLAGS=-O3", "-P",
-         FP16LAB_SOURCE_DIR "/experiments/build_info.cmake"},
+         FP16LAB_SOURCE_DIR "/experiments/app/build_info.cmake"},
         temporary_.path());
     EXPECT_EQ(done.exit_code, 0) << done.err;
     const std::string text = testing_support::slurp(header), key = "FP16LAB_GIT_HASH \"";

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "engine/amp/policy.hpp"
-#include "experiments/commands.hpp"
-#include "experiments/config.hpp"
-#include "experiments/continuation.hpp"
-#include "experiments/run_options.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/run/continuation.hpp"
 #include "tests/experiments/usage_error.hpp"
 
 namespace fp16lab::experiments {

@@ -1,6 +1,6 @@
 // The configuration: defaults, round trip, and every way to write it wrong.
 #include "engine/amp/policy.hpp"
-#include "experiments/config.hpp"
+#include "experiments/app/config/config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <set>
 #include <string>
 
-#include "experiments/run_data.hpp"
-#include "experiments/shipped_configs.hpp"
-#include "experiments/sweep.hpp"
-#include "experiments/workloads.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/run/run_data.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "tests/experiments/usage_error.hpp"
 
 namespace fp16lab::experiments {

@@ -9,7 +9,7 @@
 
 #include "analysis/first_culprit.hpp"
 #include "engine/nn/lenet5.hpp"
-#include "experiments/culprit_rows.hpp"
+#include "experiments/app/run/culprit_rows.hpp"
 #include "tests/engine/culprit_net.hpp"
 
 namespace fp16lab::experiments {

@@ -1,5 +1,5 @@
 // The lock on a run's folder: who holds it, who made another folder of its name meanwhile, and what the system refuses.
-#include "experiments/folder_lock.hpp"
+#include "experiments/app/run/folder_lock.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <optional>
 
-#include "experiments/exit_code.hpp"
+#include "experiments/app/exit_code.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments {

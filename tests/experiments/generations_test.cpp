@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/generations/distance_figure.hpp"
 #include "experiments/generations/generations.hpp"
-#include "experiments/shipped_configs.hpp"
 #include "tests/experiments/small_runs.hpp"
 
 namespace fp16lab::experiments {

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "experiments/judged_rows.hpp"
+#include "experiments/study/judged_rows.hpp"
 
 namespace fp16lab::experiments {
 

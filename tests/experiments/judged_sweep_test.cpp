@@ -1,5 +1,5 @@
 // A plan's runs under the plan's own names, from synthetic run folders.
-#include "experiments/judged_sweep.hpp"
+#include "experiments/study/judged_sweep.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "experiments/summary_output.hpp"
+#include "experiments/app/sweep/summary_output.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "tests/reports/synthetic_runs.hpp"
 #include "tests/support/message_of.hpp"

@@ -1,5 +1,5 @@
 // The panel of train --live, rendered at fixed sizes.
-#include "experiments/live_panel.hpp"
+#include "experiments/app/run/live_panel.hpp"
 
 #include <gmock/gmock.h>
 

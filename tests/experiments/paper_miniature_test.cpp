@@ -5,10 +5,10 @@
 #include <bit>
 #include <cmath>
 
-#include "experiments/exit_code.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "experiments/paper_miniature/miniature.hpp"
 #include "experiments/paper_miniature/paper_figures.hpp"
-#include "experiments/sweep.hpp"
 #include "tests/experiments/judged_row.hpp"
 #include "tests/experiments/small_runs.hpp"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "experiments/sweep.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "tests/experiments/shown_commands.hpp"
 #include "tests/experiments/small_runs.hpp"
 

@@ -1,5 +1,5 @@
 // Replays of hand-made runs whose answers are known.
-#include "experiments/replay/replay.hpp"
+#include "experiments/app/replay/replay.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <limits>
 #include <random>
 
-#include "experiments/replay/fixed_scale.hpp"
-#include "experiments/replay/replay_output.hpp"
+#include "experiments/app/replay/fixed_scale.hpp"
+#include "experiments/app/replay/replay_output.hpp"
 #include "tests/experiments/replay_folder.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "experiments/replay/replay.hpp"
+#include "experiments/app/replay/replay.hpp"
 #include "tests/experiments/replay_folder.hpp"
 #include "tests/support/temporary_folder.hpp"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/shipped_configs.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "tests/experiments/shown_commands.hpp"
 #include "tests/support/idx_files.hpp"
 #include "tests/support/temporary_folder.hpp"

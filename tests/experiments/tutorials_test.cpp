@@ -7,9 +7,9 @@
 #include <iterator>
 
 #include "engine/train/trainer.hpp"
-#include "experiments/exit_code.hpp"
-#include "experiments/prepared_run.hpp"
-#include "experiments/sweep.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"
 #include "tests/experiments/small_runs.hpp"
 

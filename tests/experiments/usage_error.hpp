@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "experiments/exit_code.hpp"
+#include "experiments/app/exit_code.hpp"
 
 namespace fp16lab::experiments {
 

@@ -1,8 +1,8 @@
-// The configuration of a run (experiments/config.hpp): what is accepted must come back from its own text.
-#include "experiments/config.hpp"
+// The configuration of a run (experiments/app/config/config.hpp): what is accepted must come back from its own text.
+#include "experiments/app/config/config.hpp"
 
-#include "experiments/exit_code.hpp"
-#include "experiments/registry.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/registry.hpp"
 #include "tests/fuzz/targets/fuzz.hpp"
 
 using namespace fp16lab;

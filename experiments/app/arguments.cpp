@@ -1,0 +1,167 @@
+#include "experiments/app/arguments.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <vector>
+
+#include "engine/backend/cuda/device_errors.hpp"
+#include "experiments/app/build_info.hpp"
+#include "numerics/files/printable_text.hpp"
+#include "numerics/nearest_name.hpp"
+#include "numerics/utf8.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr const char* exit_codes =
+    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a device's failure);\n"
+    "2 usage or configuration; 3 back end or device not there; 4 diverged; 5 verification mismatch;\n"
+    "130 interrupted with state saved.";
+
+/// As many as a process's set of processors can have (cpu_set_t): default_threads() never exceeds it.
+constexpr std::int64_t most_threads = CPU_SETSIZE;
+
+/// One line, whatever the message was made of.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int report_error(const std::string& program, ExitCode code, const std::string& message) {
+  fmt::print(stderr, "{}: error: {}\n", program, one_line(message));
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use) {
+  if (!use.config.empty())
+    app.add_option("-c,--config", arguments.options.config, use.config)
+        ->type_name("FILE")
+        ->check(not_empty("a file"));
+  if (!use.set.empty())
+    app.add_option("--set", arguments.options.set, use.set)->type_name(use.set_type)->expected(1)->take_all();
+  if (!use.out.empty())
+    app.add_option("-o,--out", arguments.options.out, use.out)
+        ->type_name("DIR")
+        ->check(not_empty("a folder"));
+  if (!use.seed.empty())
+    app.add_option("--seed", arguments.seed, use.seed)->type_name("N")->check(at_least(0));
+  app.add_option("--threads", arguments.threads,
+                 use.threads ? "Worker threads; results never depend on it (default: all processors)"
+                             : "Without effect: this command works in one thread")
+      ->type_name("N")
+      ->check(at_least(1, most_threads));
+  app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
+  app.allow_extras();  // so that unknown options can be answered with a suggestion
+}
+
+void add_sweeping(CLI::App& app, SweepOptions& options) {
+  app.add_flag("--force", options.force,
+               "Make runs in the output folder again that have another configuration, were made by another "
+               "build or are damaged, and forget planned runs of earlier sweeps that are not there; complete "
+               "ones stay");
+  app.add_flag("--mix-builds", options.mix_builds,
+               "Compare complete runs of other builds (commit, compiler, flags) with those of this one");
+  app.add_option("--jobs", options.jobs,
+                 "Runs at a time, which share --threads (bits do not depend on it)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+}
+
+void require_utf8(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (utf8_length(arguments[i])) continue;
+    std::string shown;
+    for (const char c : arguments[i])
+      shown += static_cast<unsigned char>(c) < 0x80 ? std::string(1, c)
+                                                    : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    usage_error(fmt::format(
+        "argument {}, '{}', is not UTF-8: expected UTF-8; where it names a file or folder, rename that", i,
+        printable(shown)));
+  }
+}
+
+CommonOptions finish(const CommonArguments& arguments) {
+  CommonOptions options = arguments.options;
+  if (arguments.seed >= 0) options.seed = arguments.seed;
+  options.threads = arguments.threads > 0 ? arguments.threads : default_threads();
+  return options;
+}
+
+CLI::Validator at_least(std::int64_t minimum, std::int64_t maximum) {
+  return CLI::Validator(
+      [minimum, maximum](const std::string& text) {
+        std::int64_t value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        if (number && value >= minimum && value <= maximum) return std::string{};
+        const bool unbounded = maximum == largest_count && (!number || value < minimum);
+        return unbounded ? fmt::format("'{}': expected an integer, {} or more", text, minimum)
+                         : fmt::format("'{}': expected an integer from {} to {}", text, minimum, maximum);
+      },
+      "", "");
+}
+
+CLI::Validator not_negative() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0)
+          return std::string{};
+        return fmt::format("'{}': expected a finite number, 0 or more", text);
+      },
+      "", "");
+}
+
+CLI::Validator not_empty(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
+      "");
+}
+
+std::string footer(const std::string& examples) {
+  return fmt::format("Examples:\n{}\n\n{}", examples, exit_codes);
+}
+
+void usage_error(const std::string& message) { throw CommandError(ExitCode::usage, message); }
+
+void refuse_extras(const CLI::App& app, const std::string& program) {
+  std::vector<std::string> extras = app.remaining();
+  std::erase(extras, "--");  // the end of options is no argument
+  if (extras.empty()) return;
+  const std::string& extra = extras.front();
+  if (!extra.starts_with("-")) usage_error(fmt::format("{}: unexpected argument '{}'", program, extra));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string name = extra.substr(0, extra.find('='));
+  usage_error(fmt::format("{}: unknown option '{}'{}", program, name, did_you_mean(name, known)));
+}
+
+int guarded(const std::string& program, const std::function<ExitCode()>& body) {
+  try {
+    const ExitCode code = body();
+    std::cout.flush();
+    if (std::fflush(stdout) != 0 || !std::cout)
+      return report_error(program, ExitCode::run_failed, "cannot write to the standard output");
+    return static_cast<int>(code);
+  } catch (const CLI::Success&) {
+    return 0;  // --help and --version have printed
+  } catch (const CLI::ParseError& error) {
+    return report_error(program, ExitCode::usage, error.what());
+  } catch (const CommandError& error) {
+    return report_error(program, error.code, error.what());
+  } catch (const engine::DeviceUnavailable& error) {
+    return report_error(program, ExitCode::unavailable, error.what());
+  } catch (const std::exception& error) {
+    return report_error(program, ExitCode::run_failed, error.what());
+  }
+}
+
+}  // namespace fp16lab::experiments

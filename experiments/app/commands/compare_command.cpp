@@ -1,0 +1,142 @@
+// fp16lab compare: two run folders, step by step and tensor by tensor.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <sstream>
+
+#include "analysis/paired_verdict.hpp"
+#include "analysis/run_comparison_output.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/commands/compare_figure.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "reports/run_config.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+RunFolder read_run(const std::filesystem::path& path, bool strict) {
+  if (!is_run_folder(path))
+    throw CommandError(ExitCode::usage,
+                       std::filesystem::exists(path)
+                           ? fmt::format("{}: not a run folder (no manifest.json)", path.string())
+                           : fmt::format("{}: no such run folder", path.string()));
+  // Without them there is nothing to compare.
+  if (read_manifest(path).state != ExitState::running)
+    for (const std::string_view name : {run_file::steps, run_file::evaluations})
+      if (!std::filesystem::exists(path / name))
+        throw CommandError(strict ? ExitCode::mismatch : ExitCode::run_failed,
+                           fmt::format("{} is missing", (path / name).string()));
+  return read_run_folder(path);
+}
+
+/// Hands the rows of histograms.jsonl to `add`; says what is odd about the file.
+template <class Add>
+void read_histograms_of(char which, const RunFolder& run, Add add, std::vector<std::string>& notes) {
+  if (!std::filesystem::exists(run.path / run_file::histograms)) return;  // among the run's damage
+  if (const std::size_t bytes = for_each_histogram(run.path, add); bytes > 0)
+    notes.push_back(fmt::format("{}: {}: the last line is cut off ({} bytes) and was left out", which,
+                                run_file::histograms, bytes));
+}
+
+/// What a reader should know of one of the runs before he trusts the comparison.
+void add_notes(char which, const RunFolder& run, std::vector<std::string>& notes) {
+  for (const std::string& note : run.notes) notes.push_back(fmt::format("{}: {}", which, note));
+  if (run.manifest.state != ExitState::finished) {
+    const std::uint64_t last = run.steps.empty() ? 0 : run.steps.back().step;
+    notes.push_back(fmt::format("{}: the run is {}, its last step is {}{}", which,
+                                name_of(run.manifest.state), last,
+                                run.manifest.message.empty() ? "" : " (" + run.manifest.message + ")"));
+  }
+  for (const Resumption& resumption : run.manifest.resumptions)
+    notes.push_back(fmt::format("{}: continued behind step {} at {} by {}", which, resumption.step,
+                                resumption.time, resumption.git_hash));
+}
+
+void add_histogram_notes(const analysis::HistogramsComparison& histograms, const RunFolder& a,
+                         const RunFolder& b, std::vector<std::string>& notes) {
+  const auto none = [&](char which, const RunFolder& run, std::size_t rows) {
+    if (rows == 0 && run.damage.empty())
+      notes.push_back(
+          fmt::format("{}: no histograms recorded (observe.histograms_every was 0): gradients are not "
+                      "compared",
+                      which));
+  };
+  none('A', a, histograms.rows_a);
+  none('B', b, histograms.rows_b);
+  if (histograms.rows_a == 0 || histograms.rows_b == 0) return;
+  if (histograms.unmatched_rows > 0)
+    notes.push_back(fmt::format("{} histograms are of steps or tensors that the other run has not recorded",
+                                histograms.unmatched_rows));
+  const auto only = [&](char which, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    notes.push_back(fmt::format("gradients only in {}: {}", which, list));
+  };
+  only('A', histograms.only_a);
+  only('B', histograms.only_b);
+}
+
+analysis::RunComparison compare(const CompareCommand& command) {
+  const RunFolder a = read_run(command.a, command.strict), b = read_run(command.b, command.strict);
+  analysis::RunComparison result{
+      .name_a = command.a.string(), .name_b = command.b.string(), .threshold = command.threshold};
+  const auto settings = [](const RunFolder& run) {
+    return reports::flatten_toml(run.manifest.config, (run.path / run_file::config).string());
+  };
+  result.settings = analysis::differing_settings(settings(a), settings(b));
+  result.steps = analysis::compare_steps(a.steps, b.steps, command.threshold);
+  result.evaluations = analysis::compare_evaluations(a.evaluations, b.evaluations);
+  analysis::HistogramComparer comparer;
+  read_histograms_of(
+      'A', a, [&](const HistogramRow& row) { comparer.add_a(row); }, result.notes);
+  read_histograms_of(
+      'B', b, [&](const HistogramRow& row) { comparer.add_b(row); }, result.notes);
+  result.histograms = comparer.result();
+  result.overflows = analysis::compare_overflows(read_overflows(a.path), read_overflows(b.path));
+  result.culprits = analysis::compare_culprits(read_culprits(a.path), read_culprits(b.path));
+  for (const std::string& damage : a.damage) result.missing.push_back("A: " + damage);
+  for (const std::string& damage : b.damage) result.missing.push_back("B: " + damage);
+  add_notes('A', a, result.notes);
+  add_notes('B', b, result.notes);
+  add_histogram_notes(result.histograms, a, b, result.notes);
+  if (!result.evaluations.last.empty() && !result.evaluations.equal)
+    result.notes.push_back(fmt::format(
+        "the last evaluations are one pair, which cannot tell what matters: {} seeds or more can, beside "
+        "FP32's twin (fp16lab sweep --twin)",
+        analysis::fewest_pairs));
+  for (const analysis::SettingDifference& setting : result.settings)
+    if (setting.key == "train.seed")
+      result.notes.push_back(
+          "train.seed differs: other initial weights and batches part the runs by themselves");
+  if (const auto builds_a = builds_of(a.manifest), builds_b = builds_of(b.manifest); builds_a != builds_b)
+    result.notes.push_back(fmt::format("the runs were made by different builds: A by {}, B by {}",
+                                       fmt::join(builds_a, ", "), fmt::join(builds_b, ", ")));
+  return result;
+}
+
+void write_files(const CompareCommand& command, const analysis::RunComparison& comparison) {
+  const std::filesystem::path& folder = command.common.out;
+  std::filesystem::create_directories(folder);
+  std::ostringstream json, csv;
+  analysis::write_comparison_json(json, comparison);
+  analysis::write_comparison_csv(csv, comparison);
+  write_file_atomically(folder / "compare.json", json.str());
+  write_file_atomically(folder / "compare.csv", csv.str());
+  const std::string trouble = draw_comparison(comparison, folder);
+  if (!trouble.empty()) fmt::print(stderr, "fp16lab compare: {}\n", trouble);
+}
+
+}  // namespace
+
+ExitCode run_compare(const CompareCommand& command) {
+  const analysis::RunComparison comparison = compare(command);
+  if (!command.common.out.empty()) write_files(command, comparison);
+  if (command.json)
+    analysis::write_comparison_json(std::cout, comparison);
+  else
+    analysis::print_comparison(std::cout, comparison);
+  return command.strict && is_mismatch(claim_of(comparison)) ? ExitCode::mismatch : ExitCode::ok;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,51 @@
+#include "experiments/app/commands/input_paths.hpp"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <set>
+
+#include "experiments/app/exit_code.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+struct Matches {
+  glob_t list{};
+  Matches() = default;
+  Matches(const Matches&) = delete;
+  Matches& operator=(const Matches&) = delete;
+  ~Matches() { ::globfree(&list); }
+};
+
+std::vector<std::filesystem::path> matches_of(const std::string& pattern) {
+  Matches matches;
+  const int code = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &matches.list);
+  if (code == GLOB_NOMATCH) throw CommandError(ExitCode::usage, fmt::format("{}: no file matches", pattern));
+  if (code != 0)
+    throw CommandError(ExitCode::usage, fmt::format("{}: a folder of this pattern cannot be read", pattern));
+  const std::span<char*> paths(matches.list.gl_pathv, matches.list.gl_pathc);
+  return {paths.begin(), paths.end()};
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> expand_inputs(std::span<const std::filesystem::path> arguments) {
+  std::vector<std::filesystem::path> paths;
+  std::set<std::filesystem::path> seen;
+  const auto add = [&](const std::filesystem::path& path) {
+    if (seen.insert(std::filesystem::weakly_canonical(path)).second) paths.push_back(path);
+  };
+  for (const std::filesystem::path& argument : arguments) {
+    if (std::filesystem::exists(argument)) {  // whatever characters its name has
+      add(argument);
+    } else if (argument.string().find_first_of("*?[") != std::string::npos) {
+      for (const std::filesystem::path& path : matches_of(argument.string())) add(path);
+    } else {
+      throw CommandError(ExitCode::usage, fmt::format("{}: no such file or run folder", argument.string()));
+    }
+  }
+  return paths;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,236 @@
+#include "experiments/app/commands/inspect_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <stdexcept>
+
+#include "experiments/app/exit_code.hpp"
+#include "numerics/nearest_name.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr int short_digits = 7;
+
+[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// "6,10" or "4,4,numbers"; nothing for a text that does not begin with a digit. Errors quote `typed`.
+std::optional<NamedFormat> parse_own_format(const std::string& text, const std::string& typed) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return std::nullopt;
+  const char* const end = text.data() + text.size();
+  int exponent_bits = 0;
+  int precision = 0;
+  const auto first = std::from_chars(text.data(), end, exponent_bits);
+  if (first.ec == std::errc{} && first.ptr != end && *first.ptr == ',') {
+    const auto second = std::from_chars(first.ptr + 1, end, precision);
+    const std::string_view rest(second.ptr, static_cast<std::size_t>(end - second.ptr));
+    if (second.ec == std::errc{} && (rest.empty() || rest == ",numbers")) {
+      try {
+        return NamedFormat{
+            text, text,
+            RuntimeFormat(exponent_bits, precision, rest.empty() ? TopBinade::specials : TopBinade::numbers)};
+      } catch (const std::invalid_argument& error) {
+        usage(fmt::format("'{}': {}", typed, error.what()));
+      }
+    }
+  }
+  usage(fmt::format("'{}': expected EXPONENT_BITS,PRECISION, such as 6,10, or 4,4,numbers", typed));
+}
+
+std::optional<NamedFormat> find_format(const std::string& text, const std::string& typed) {
+  const std::string wanted = lower(text);
+  for (const NamedFormat& format : named_formats())
+    if (wanted == format.prefix || wanted == lower(format.name)) return format;
+  return parse_own_format(wanted, typed);
+}
+
+std::string formula_of(const RuntimeFormat& format, const Code& code) {
+  const std::uint64_t one = format.min_normal;  // the fraction's unit is 1/one
+  if (code.exponent == 0)
+    return fmt::format("(-1)^{} 2^({}) ({}/{})", code.sign, format.emin, code.fraction, one);
+  return fmt::format("(-1)^{} 2^({}-{}) (1+{}/{})", code.sign, code.exponent, format.bias, code.fraction,
+                     one);
+}
+
+Code code_of(const RuntimeFormat& format, std::uint64_t bits) {
+  const Exact exact = format.decode(bits);
+  Code code;
+  code.bits = bits;
+  code.hex = fmt::format("0x{:0{}x}", bits, (format.width + 3) / 4);
+  code.sign = exact.sign ? 1 : 0;
+  code.exponent = (bits & format.exponent_mask) >> format.fraction_bits;
+  code.fraction = bits & format.fraction_mask;
+  code.exponent_bits = fmt::format("{:0{}b}", code.exponent, format.exponent_bits);
+  code.fraction_bits = fmt::format("{:0{}b}", code.fraction, format.fraction_bits);
+  switch (exact.kind) {
+    case Exact::Kind::nan:
+      code.kind = code.value = code.short_value = "nan";
+      return code;
+    case Exact::Kind::infinite:
+      code.kind = "infinity";
+      code.value = code.short_value = exact.sign ? "-inf" : "inf";
+      return code;
+    case Exact::Kind::zero:
+      code.kind = "zero";
+      break;
+    case Exact::Kind::finite:
+      code.kind = code.exponent == 0 ? "subnormal" : "normal";
+      break;
+  }
+  const Decimal value(exact);
+  code.formula = formula_of(format, code);
+  code.value = value.to_string();
+  code.short_value = value.to_string(short_digits);
+  return code;
+}
+
+std::uint64_t round_with(const RuntimeFormat& format, const Exact& exact, std::uint32_t random_bits) {
+  ArithmeticOptions options = Rounding::stochastic;
+  options.random_bits = random_bits;
+  return format.round(exact, options);
+}
+
+StochasticRounding stochastic_rounding(const RuntimeFormat& format, const Exact& exact) {
+  const std::uint64_t low = round_with(format, exact, 0);
+  const std::uint64_t high = round_with(format, exact, 0xffffffffu);
+  StochasticRounding result{code_of(format, low), code_of(format, high), 0};
+  if (low == high) return result;
+  // The result is monotonic in the random word: bisect for the first one that goes away from zero.
+  std::uint64_t stays = 0;
+  std::uint64_t goes = 0xffffffffu;
+  while (goes - stays > 1) {
+    const std::uint64_t middle = (stays + goes) / 2;
+    (round_with(format, exact, static_cast<std::uint32_t>(middle)) == low ? stays : goes) = middle;
+  }
+  constexpr double words = 4294967296.0;
+  result.probability_away = (words - static_cast<double>(goes)) / words;
+  return result;
+}
+
+std::string nan_text(const RuntimeFormat& format, std::uint64_t bits) {
+  if (!format.has_infinity) return "quiet NaN";
+  return fmt::format("{} NaN, payload {:#x}", (bits & format.quiet_bit) != 0 ? "quiet" : "signaling",
+                     bits & format.fraction_mask & ~format.quiet_bit);
+}
+
+}  // namespace
+
+const std::vector<NamedFormat>& named_formats() {
+  static const std::vector<NamedFormat> formats = {{"FP16", "f16", RuntimeFormat::of<Binary16>()},
+                                                   {"BF16", "bf16", RuntimeFormat::of<BrainFloat16>()},
+                                                   {"TF32", "tf32", RuntimeFormat::of<TensorFloat32>()},
+                                                   {"FP32", "f32", RuntimeFormat::of<Binary32>()},
+                                                   {"FP64", "f64", RuntimeFormat::of<Binary64>()},
+                                                   {"E4M3", "e4m3", RuntimeFormat::of<Fp8E4M3>()},
+                                                   {"E5M2", "e5m2", RuntimeFormat::of<Fp8E5M2>()}};
+  return formats;
+}
+
+NamedFormat parse_format(const std::string& text) {
+  if (std::optional<NamedFormat> format = find_format(text, text)) return *format;
+  std::vector<std::string> known;
+  for (const NamedFormat& format : named_formats()) known.push_back(format.name);
+  usage(fmt::format("unknown format '{}': expected one of {}, or EXPONENT_BITS,PRECISION{}", text,
+                    fmt::join(known, ", "), did_you_mean(text, known)));
+}
+
+Rounding parse_rounding(const std::string& text) {
+  std::vector<std::string> known;
+  for (const Rounding rounding : all_roundings) known.emplace_back(name_of(rounding));
+  known.emplace_back(name_of(Rounding::stochastic));
+  for (std::size_t i = 0; i < known.size(); ++i)
+    if (text == known[i]) return i < std::size(all_roundings) ? all_roundings[i] : Rounding::stochastic;
+  usage(fmt::format("unknown rounding '{}': expected one of {}{}", text, fmt::join(known, ", "),
+                    did_you_mean(text, known)));
+}
+
+std::string InspectedValue::exact() const {
+  if (number.kind == Exact::Kind::nan) return "nan";
+  if (number.kind == Exact::Kind::infinite) return number.value.negative() ? "-inf" : "inf";
+  return number.value.to_string();
+}
+
+InspectedValue parse_value(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    try {
+      return {text, parse_number(text), ""};
+    } catch (const std::invalid_argument& error) {
+      usage(error.what());
+    }
+  }
+  const std::optional<NamedFormat> format = find_format(text.substr(0, colon), text);
+  if (!format) {
+    std::string known;
+    for (const NamedFormat& named : named_formats()) known += named.prefix + ":, ";
+    usage(fmt::format("'{}': expected one of the prefixes {}or EXPONENT_BITS,PRECISION:", text, known));
+  }
+  std::string_view digits = std::string_view(text).substr(colon + 1);
+  if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
+  std::uint64_t bits = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits, 16);
+  if (error == std::errc::invalid_argument || end != digits.data() + digits.size())
+    usage(fmt::format("'{}': expected hexadecimal bits, such as {}:0x3c", text, format->prefix));
+  const int width = format->format.width;
+  if (error == std::errc::result_out_of_range || (width < 64 && bits >> width != 0))
+    usage(fmt::format("'{}': {} has {} bits", text, format->name, width));
+
+  const Exact exact = format->format.decode(bits);
+  InspectedValue value{text, {}, ""};
+  value.number.kind = exact.kind;
+  if (exact.kind == Exact::Kind::zero || exact.kind == Exact::Kind::finite)
+    value.number.value = Decimal(exact);
+  else if (exact.sign)
+    value.number.value = value.number.value.negated();
+  if (exact.kind == Exact::Kind::nan) value.nan = nan_text(format->format, bits);
+  return value;
+}
+
+FormatReport report_on(const InspectedValue& value, const NamedFormat& named,
+                       const std::vector<Rounding>& roundings) {
+  const RuntimeFormat& format = named.format;
+  Exact exact = value.number.value.to_exact();
+  const bool finite = value.number.kind == Exact::Kind::zero || value.number.kind == Exact::Kind::finite;
+  if (!finite) exact.kind = value.number.kind;
+
+  FormatReport report{named, {}, {}, {}, {}, {}};
+  const auto add = [&](Rounding rounding) {
+    RoundedValue& rounded = report.rounded.emplace_back();
+    rounded.rounding = rounding;
+    rounded.code = code_of(format, format.round(exact, rounding, &rounded.flags));
+  };
+  for (const Rounding rounding : roundings)
+    if (rounding != Rounding::stochastic) add(rounding);
+  if (report.rounded.empty()) add(Rounding::nearest_even);
+
+  const std::uint64_t principal = report.code().bits;
+  if (format.is_finite(principal)) {
+    const Exact decoded = format.decode(principal);
+    report.ulp_exponent =
+        decoded.kind == Exact::Kind::zero ? format.exponent_of_min_subnormal : decoded.exponent;
+  }
+  if (!format.is_nan(principal)) {
+    report.below = code_of(format, format.next_down(principal));
+    report.above = code_of(format, format.next_up(principal));
+  }
+  for (RoundedValue& rounded : report.rounded) {
+    if (!finite || !format.is_finite(rounded.code.bits)) continue;
+    rounded.error = Decimal(format.decode(rounded.code.bits)) - value.number.value;
+    if (report.ulp_exponent)
+      rounded.error_ulp = rounded.error->scaled_by_two(-*report.ulp_exponent).to_double();
+  }
+  if (std::find(roundings.begin(), roundings.end(), Rounding::stochastic) != roundings.end())
+    report.stochastic = stochastic_rounding(format, exact);
+  return report;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,319 @@
+// fp16lab list and fp16lab devices: what there is to choose from.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "engine/amp/op_lists.hpp"
+#include "engine/amp/op_statistics.hpp"
+#include "engine/amp/policy.hpp"
+#include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/no_device.hpp"
+#include "engine/data/dataset.hpp"
+#include "experiments/app/build_info.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/commands/inspect_report.hpp"
+#include "experiments/app/commands/policy_list.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/run/run_backend.hpp"
+#include "numerics/compute_capability.hpp"
+#include "numerics/decimal.hpp"
+#include "numerics/gemm.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json format_json(const NamedFormat& named) {
+  const RuntimeFormat& format = named.format;
+  const auto value = [&](std::uint64_t bits) { return Decimal(format.decode(bits)).to_string(17); };
+  return {{"name", named.name},
+          {"bits", named.prefix + ":"},
+          {"width", format.width},
+          {"exponent_bits", format.exponent_bits},
+          {"precision", format.precision},
+          {"max_finite", value(format.max_finite)},
+          {"min_normal", value(format.min_normal)},
+          {"min_subnormal", value(format.min_subnormal)},
+          {"infinity", format.has_infinity}};
+}
+
+Json tensor_core_json(const TensorCoreModel& row) {
+  Json operands = Json::array();
+  for (const OperandFormat format : operand_formats)
+    if (row.operands.contains(format)) operands.push_back(name_of(format));
+  return {{"name", row.name},
+          {"operands", std::move(operands)},
+          {"accumulator", name_of(row.accumulator())},
+          {"products_per_block", row.block_size},
+          {"fraction_bits", row.fraction_bits},
+          {"exponent_floor", row.exponent_floor},
+          {"output", name_of(row.output)},
+          {"dataflow", name_of(row.dataflow)},
+          {"subnormal_accumulator", name_of(row.subnormal_accumulator)},
+          {"underflow_zero", name_of(row.underflow_zero)},
+          {"evidence", name_of(row.evidence)},
+          {"hardware", row.hardware},
+          {"source", row.source}};
+}
+
+std::string_view unlisted_name(engine::amp::Unlisted unlisted) {
+  switch (unlisted) {
+    case engine::amp::Unlisted::follow:
+      return "follow";
+    case engine::amp::Unlisted::wide:
+      return "f32";
+    case engine::amp::Unlisted::low:
+      return "low";
+  }
+  return "?";
+}
+
+Json op_lists_json(engine::amp::Dialect dialect, engine::amp::Level level) {
+  using engine::amp::OpList;
+  Json lists = {{"white", Json::array()},
+                {"black", Json::array()},
+                {"follows", Json::array()},
+                {"banned", Json::array()}};
+  for (const engine::amp::OpListRow& row : engine::amp::op_lists(dialect, level)) {
+    Json entry = {{"op", engine::name_of(row.op)}, {"name", row.name}};
+    if (row.list == OpList::banned) {
+      entry["reason"] = row.reason;
+      entry["instead"] = engine::name_of(row.remedy);
+    }
+    lists[std::string(engine::amp::name_of(row.list))].push_back(std::move(entry));
+  }
+  return lists;
+}
+
+Json level_json(engine::amp::Dialect dialect, engine::amp::Level level) {
+  const engine::amp::LevelRules& rules = engine::amp::level_rules(dialect, level);
+  Json json = {{"level", engine::amp::name_of(level)}};
+  if (rules.level != level) json["means"] = engine::amp::name_of(rules.level);
+  json.update({{"scaler", rules.scaler},
+               {"brings_scaler", rules.brings_scaler},
+               {"uses_lists", rules.uses_lists},
+               {"unlisted", unlisted_name(rules.unlisted)},
+               {"widens_white_results", rules.widens_white_results},
+               {"narrows_black_results", rules.narrows_black_results},
+               {"low_model", rules.low_model},
+               {"batch_norm_f32", rules.batch_norm_f32},
+               {"layer_norm_f32", rules.layer_norm_f32},
+               {"master_weights", rules.master_weights},
+               {"low_gradients", rules.low_gradients},
+               {"unscales_to_f32", rules.unscales_to_f32},
+               {"low_inputs", rules.low_inputs},
+               {"f32_outputs", rules.f32_outputs},
+               {"source", rules.source}});
+  if (rules.uses_lists) json["op_lists"] = op_lists_json(dialect, level);
+  return json;
+}
+
+Json dialect_json(engine::amp::Dialect dialect) {
+  Json levels = Json::array();
+  for (const engine::amp::Level level : engine::amp::levels_of(dialect))
+    levels.push_back(level_json(dialect, level));
+  return {{"name", engine::amp::name_of(dialect)}, {"levels", std::move(levels)}};
+}
+
+Json everything() {
+  Json json;
+  for (const Workload& workload : known_workloads())
+    json["workloads"].push_back({{"name", workload.name},
+                                 {"data", name_of(workload.data)},
+                                 {"loss", name_of(workload.loss)},
+                                 {"metric", name_of(workload.metric)},
+                                 {"description", workload.description}});
+  for (const ShippedConfig& config : shipped_configs())
+    json["configs"].push_back({{"path", config.path.string()},
+                               {"command", config.is_sweep ? "sweep" : "train"},
+                               {"description", config.description}});
+  for (const engine::data::DatasetInfo& info : engine::data::known_datasets())
+    json["datasets"].push_back({{"name", info.name},
+                                {"data", name_of(info.kind)},
+                                {"package", info.package},
+                                {"description", info.description}});
+  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
+    json["policies"].push_back(policy_json(policy));
+  for (const engine::amp::Dialect dialect : engine::amp::all_dialects())
+    json["dialects"].push_back(dialect_json(dialect));
+  for (const NamedFormat& format : named_formats()) json["formats"].push_back(format_json(format));
+  for (const TensorCoreModel& model : tensor_core_models())
+    json["tensor_cores"].push_back(tensor_core_json(model));
+  const RunConfig defaults;
+  for (const ConfigKey& key : config_keys())
+    json["config_keys"].push_back({{"name", key.name},
+                                   {"default", value_text(defaults, key)},
+                                   {"expected", expectation_of(key)},
+                                   {"doc", key.doc}});
+  return json;
+}
+
+std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+/// What is too wide for one table: two lines a row, the parameters and where they come from.
+void print_tensor_cores() {
+  fmt::print(
+      "  L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor.\n"
+      "  fp8_as_fp16_pairs: FP8 becomes FP16, two blocks of 16 in an instruction, c added last.\n"
+      "  Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips by\n"
+      "  a public test suite; model, as published. Open, with options in fp16lab mma: the exponent of\n"
+      "  a subnormal FP16 c (here emin) and the sign of a sum that rounds to zero (here kept).\n"
+      "  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}\n",
+      "name", "operands", "acc", "L", "F", "E0", "output", "evidence");
+  for (const TensorCoreModel& row : tensor_core_models()) {
+    std::string operands;
+    for (const OperandFormat format : operand_formats)
+      if (row.operands.contains(format))
+        operands += (operands.empty() ? "" : " ") + std::string(name_of(format));
+    fmt::print("  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}{}\n", row.name, operands,
+               name_of(row.accumulator()), row.block_size, row.fraction_bits, row.exponent_floor,
+               name_of(row.output), name_of(row.evidence),
+               row.dataflow == Dataflow::fused_chain ? "" : fmt::format("; {}", name_of(row.dataflow)));
+    fmt::print("      {}: {}\n", row.hardware, row.source);
+  }
+}
+
+/// Defaults and rule, two lines a policy.
+void print_policies() {
+  fmt::print("  Parameters, sources and what guards do: fp16lab policy --list\n");
+  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
+    fmt::print("  {:<22}{}\n      {}\n", policy.name, defaults_text(policy), policy.rule);
+}
+
+/// One line a level; the op lists are for --json.
+void print_dialects(const Json& dialects) {
+  fmt::print(
+      "  What amp.level means by amp.dialect. Scaler: the framework's own; *: the level brings it, so that "
+      "it is\n"
+      "  the one of scaler.policy = \"auto\" (elsewhere that is none, because the framework's user makes the "
+      "scaler).\n"
+      "  Ops of each list, and all other rules, with --json.\n"
+      "  {:<10} {:<8} {:<11} {:<17} {}\n",
+      "dialect", "level", "scaler", "parameters", "source");
+  for (const Json& dialect : dialects)
+    for (const Json& level : dialect.at("levels")) {
+      std::string parameters = "f32";
+      if (level.at("low_model").get<bool>())
+        parameters = level.at("master_weights").get<bool>() ? "low, f32 masters" : "low";
+      const std::string name = level.at("level").get<std::string>() +
+                               (level.contains("means") ? "=" + level.at("means").get<std::string>() : "");
+      fmt::print("  {:<10} {:<8} {:<11} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
+                 level.at("scaler").get<std::string>() + (level.at("brings_scaler").get<bool>() ? "*" : ""),
+                 parameters, level.at("source").get<std::string>());
+    }
+}
+
+/// One aligned table a section; the last column is not padded.
+void print_tables(const Json& json) {
+  bool first = true;
+  for (const auto& [section, rows] : json.items()) {
+    fmt::print("{}{}\n", first ? "" : "\n", section);
+    first = false;
+    if (section == "tensor_cores") {
+      print_tensor_cores();
+      continue;
+    }
+    if (section == "policies") {
+      print_policies();
+      continue;
+    }
+    if (section == "dialects") {
+      print_dialects(rows);
+      continue;
+    }
+    std::vector<std::vector<std::string>> table(1);
+    for (const auto& [column, value] : rows.front().items()) table.front().push_back(column);
+    for (const Json& row : rows) {
+      table.emplace_back();
+      for (const auto& [column, value] : row.items()) table.back().push_back(text_of(value));
+    }
+    std::vector<std::size_t> widths(table.front().size());
+    for (const auto& row : table)
+      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (const auto& row : table) {
+      std::string line = " ";
+      for (std::size_t i = 0; i < row.size(); ++i)
+        line += i + 1 < row.size() ? fmt::format(" {:<{}} ", row[i], widths[i]) : " " + row[i];
+      fmt::print("{}\n", line);
+    }
+  }
+}
+
+}  // namespace
+
+ExitCode run_list(const ListCommand& command) {
+  const Json json = everything();
+  if (command.json)
+    fmt::print("{}\n", json.dump(2));
+  else
+    print_tables(json);
+  return ExitCode::ok;
+}
+
+namespace {
+
+/// `has_code`: was this program built for it?
+Json gpu_json(const engine::CudaDevice& gpu) {
+  const std::string_view row = tensor_core_of(gpu.capability_major, gpu.capability_minor);
+  Json advice = Json::array();
+  for (const DType low : {DType::f16, DType::bf16})
+    for (const engine::amp::Advice& lacking :
+         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, low))
+      advice.push_back(lacking.text);
+  return {{"ordinal", gpu.ordinal},
+          {"name", gpu.name},
+          {"compute_capability", fmt::format("{}.{}", gpu.capability_major, gpu.capability_minor)},
+          {"tensor_core", row.empty() ? Json() : Json(row)},
+          {"has_code", engine::has_code_for(gpu)},
+          {"multiprocessors", gpu.multiprocessors},
+          {"memory_bytes", gpu.memory_bytes},
+          {"advice", std::move(advice)}};
+}
+
+}  // namespace
+
+ExitCode run_devices(const ListCommand& command) {
+  Json json = {{"devices", Json::array({{{"name", "emulated"},
+                                         {"hardware", cpu_name()},
+                                         {"threads", default_threads()},
+                                         {"vector_target", gemm_target_name()}}})}};
+  const engine::CudaStatus cuda = engine::cuda_status();
+  Json gpus = Json::array();
+  for (const engine::CudaDevice& gpu : cuda.devices) gpus.push_back(gpu_json(gpu));
+  const auto version = [](int number) -> Json {
+    return number == 0 ? Json() : Json(cuda_version_text(number));
+  };
+  const Json software = {{"built_with_cuda", cuda.built},
+                         {"least_compute_capability", engine::least_compute_capability},
+                         {"driver_runs_cuda", version(cuda.driver_version)},
+                         {"runtime", version(cuda.runtime_version)}};
+  if (command.json) {
+    json["gpus"] = std::move(gpus);
+    json["gpus_missing_because"] = cuda.reason;
+    json["cuda"] = software;
+    fmt::print("{}\n", json.dump(2));
+    return ExitCode::ok;
+  }
+  std::vector<std::string> warnings;
+  for (const engine::CudaDevice& gpu : cuda.devices)
+    if (engine::is_too_old(gpu)) warnings.push_back(engine::unusable_device_text(gpu, false, ""));
+  for (Json& gpu : gpus) {
+    for (const Json& advice : gpu.at("advice"))
+      warnings.push_back(fmt::format("{}: {}", text_of(gpu.at("name")), text_of(advice)));
+    gpu.erase("advice");
+  }
+  if (!gpus.empty()) json["gpus"] = std::move(gpus);
+  json["cuda"] = Json::array({software});
+  print_tables(json);
+  if (!command.common.quiet)
+    for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
+  return ExitCode::ok;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,243 @@
+// fp16lab mma: tensor-core dot products as a filter, for people who verify hardware.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "experiments/app/commands.hpp"
+#include "experiments/app/commands/line_filter.hpp"
+#include "numerics/nearest_name.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+[[noreturn]] void usage(const std::string& message) {
+  throw CommandError(ExitCode::usage, "mma: " + message);
+}
+
+template <class Choice>
+Choice chosen(const char* option, const std::string& name, std::initializer_list<Choice> choices) {
+  std::vector<std::string_view> known;
+  for (const Choice choice : choices) {
+    if (name_of(choice) == name) return choice;
+    known.push_back(name_of(choice));
+  }
+  usage(fmt::format("{} '{}': {}", option, name, known_are(name, known)));
+}
+
+/// What each line asks: the row with the user's changes, and how its words are written.
+struct Question {
+  TensorCoreModel row;
+  OperandFormat a_format, b_format;
+};
+
+Dataflow dataflow_of(const std::string& fp8_order) {
+  if (fp8_order == "pairs") return Dataflow::fp8_as_fp16_pairs;
+  if (fp8_order == "halves") return Dataflow::fp8_as_fp16_halves;
+  usage(fmt::format("--fp8-order '{}': {}", fp8_order,
+                    known_are(fp8_order, std::array<std::string_view, 2>{"pairs", "halves"})));
+}
+
+/// The row that the command names, then the changes to it. An option that cannot change any result of the
+/// row is refused: who gives it expects something of it.
+Question question_of(const MmaCommand& command) {
+  if (command.model.empty())
+    usage(fmt::format("expected --model NAME: {}", fmt::join(fp16lab::tensor_core_names(), ", ")));
+  try {
+    const OperandFormat a_format = operand_format(command.in);
+    const OperandFormat b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
+    Question question{tensor_core_model(command.model, a_format, accumulator_format(command.acc)), a_format,
+                      b_format};
+    TensorCoreModel& row = question.row;
+    const auto is_fp8 = [](OperandFormat f) { return f == OperandFormat::e4m3 || f == OperandFormat::e5m2; };
+    if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
+      usage(fmt::format("--in {} with --in-b {}: only e4m3 and e5m2 can be mixed", command.in, command.in_b));
+
+    const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
+    const std::string which = fmt::format("{} with {} and {}", command.model, command.in, command.acc);
+    if (command.block_size) {
+      if (through_fp16)
+        usage(
+            fmt::format("--block-size: {} has two blocks of 16 in an instruction of 32 products; "
+                        "--fp8-order says which",
+                        which));
+      row.block_size = *command.block_size;
+    }
+    if (command.fraction_bits) row.fraction_bits = *command.fraction_bits;
+    if (command.exponent_floor) row.exponent_floor = *command.exponent_floor;
+    if (!command.subnormal_accumulator.empty()) {
+      if (row.accumulator() != AccumulatorFormat::f16)
+        usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
+      row.subnormal_accumulator = chosen("--subnormal-accumulator", command.subnormal_accumulator,
+                                         {SubnormalAccumulator::emin, SubnormalAccumulator::own_exponent});
+    }
+    if (!command.underflow_zero.empty())
+      row.underflow_zero = chosen("--underflow-zero", command.underflow_zero,
+                                  {UnderflowZero::keeps_sign, UnderflowZero::positive});
+    if (!command.fp8_order.empty()) {
+      const Dataflow dataflow = dataflow_of(command.fp8_order);
+      if (!through_fp16)
+        usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
+                          which));
+      row.dataflow = dataflow;
+    }
+    fused_dot_add(row, a_format, {}, b_format, {}, 0);  // lets it judge the numbers
+    return question;
+  } catch (const std::invalid_argument& error) {
+    usage(error.what());
+  }
+}
+
+/// Hexadecimal digits of a word in a line: registers of 32 bits hold TF32 and FP32.
+int digits_of(OperandFormat format) {
+  switch (format) {
+    case OperandFormat::f16:
+    case OperandFormat::bf16:
+      return 4;
+    case OperandFormat::tf32:
+      return 8;
+    case OperandFormat::e4m3:
+    case OperandFormat::e5m2:
+      return 2;
+  }
+  return 0;
+}
+int digits_of(AccumulatorFormat format) { return format == AccumulatorFormat::f32 ? 8 : 4; }
+
+/// The value of a hexadecimal digit; 16 for anything else.
+constexpr std::array<std::uint8_t, 256> digit_values = [] {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(16);
+  for (std::uint8_t i = 0; i < 10; ++i) values[std::size_t{'0'} + i] = i;
+  for (std::uint8_t i = 10; i < 16; ++i)
+    values[std::size_t{'a'} + i - 10] = values[std::size_t{'A'} + i - 10] = i;
+  return values;
+}();
+
+/// One line's fields: taken apart, answered or compared, and every mistake named.
+class Mma {
+ public:
+  Mma(const Question& question, bool verify)
+      : question_(question), verify_(verify), d_digits_(digits_of(question.row.accumulator())) {}
+
+  void operator()(std::string_view line, std::uint64_t number, std::string& output) {
+    const bool blank =
+        line.find_first_not_of(" \t") == std::string_view::npos && line.find('\t') == std::string_view::npos;
+    if (blank || line.front() == '#') {
+      if (!verify_) output.append(line) += '\n';
+      return;
+    }
+    line_ = line;
+    number_ = number;
+    std::array<std::string_view, 4> fields;
+    const std::size_t expected = verify_ ? 4 : 3;
+    split(fields, expected);
+    read_words("a", fields[0], question_.a_format, a_);
+    read_words("b", fields[1], question_.b_format, b_);
+    if (a_.size() != b_.size())
+      refuse(fmt::format("a has {} words and b has {}; expected as many", a_.size(), b_.size()));
+    const std::uint32_t c = accumulator_word("c", fields[2]);
+    const std::uint32_t d = fused_dot_add(question_.row, question_.a_format, a_, question_.b_format, b_, c);
+    ++lines_;
+    if (verify_ && accumulator_word("d", fields[3]) == d) return;
+    ++answers_;
+    output.append(line) += '\t';
+    for (int i = d_digits_ - 1; i >= 0; --i) output += "0123456789abcdef"[d >> (4 * i) & 15];
+    output += '\n';
+  }
+
+  std::uint64_t lines() const { return lines_; }      ///< without comments and empty lines
+  std::uint64_t answers() const { return answers_; }  ///< lines written: with --verify, the mismatches
+
+ private:
+  [[noreturn]] void refuse(const std::string& mistake) const {
+    usage(fmt::format("line {}: {}: {}", number_, quoted(line_), mistake));
+  }
+
+  void split(std::array<std::string_view, 4>& fields, std::size_t expected) const {
+    std::size_t count = 0;
+    std::string_view rest = line_;
+    for (bool last = false; !last; ++count) {
+      const std::size_t tab = rest.find('\t');
+      last = tab == std::string_view::npos;
+      if (count < expected) fields[count] = rest.substr(0, tab);
+      if (!last) rest.remove_prefix(tab + 1);
+    }
+    if (count == expected) return;
+    const char* const hint = !verify_ && count == 4  ? " (--verify compares a fourth, d-word)"
+                             : verify_ && count == 3 ? " (without --verify the fourth is the answer)"
+                             : count == 1            ? " (a tab between them, spaces between words)"
+                                                     : "";
+    refuse(fmt::format("expected {} fields with tabs between them, a-words, b-words, c-word{}; found {}{}",
+                       expected, verify_ ? ", d-word" : "", count, hint));
+  }
+
+  /// One word of at most `digits` digits, all of them if `exactly`.
+  std::uint32_t word(const char* field, std::string_view text, int digits, bool exactly) const {
+    std::string_view digits_only = text;
+    if (digits_only.starts_with("0x") || digits_only.starts_with("0X")) digits_only.remove_prefix(2);
+    std::uint32_t value = 0;
+    bool hexadecimal = !digits_only.empty();
+    for (const char character : digits_only) {
+      const std::uint8_t digit = digit_values[static_cast<unsigned char>(character)];
+      hexadecimal = hexadecimal && digit < 16;
+      value = value << 4 | (digit & 15U);
+    }
+    const auto size = static_cast<int>(digits_only.size());
+    if (!hexadecimal || size > digits || (exactly && size < digits))
+      refuse(fmt::format("{}: expected words of {} {} hexadecimal digits, found {}", field,
+                         exactly ? "exactly" : "at most", digits, quoted(text)));
+    return value;
+  }
+
+  void read_words(const char* field, std::string_view text, OperandFormat format,
+                  std::vector<std::uint32_t>& words) const {
+    words.clear();
+    // Elsewhere TF32 is also written as 19 bits in 5 digits, which are not the register's lower digits.
+    const bool exactly = format == OperandFormat::tf32;
+    const int digits = digits_of(format);
+    for (std::size_t i = 0; i < text.size();) {
+      if (text[i] == ' ') {
+        ++i;
+        continue;
+      }
+      const std::size_t end = std::min(text.find(' ', i), text.size());
+      words.push_back(word(field, text.substr(i, end - i), digits, exactly));
+      i = end;
+    }
+  }
+
+  std::uint32_t accumulator_word(const char* field, std::string_view text) const {
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    while (text.ends_with(' ')) text.remove_suffix(1);
+    return word(field, text, d_digits_, false);
+  }
+
+  Question question_;
+  bool verify_;
+  int d_digits_;
+  std::string_view line_;
+  std::uint64_t number_ = 0;
+  std::uint64_t lines_ = 0, answers_ = 0;
+  std::vector<std::uint32_t> a_, b_;
+};
+
+}  // namespace
+
+ExitCode run_mma(const MmaCommand& command) {
+  Mma mma(question_of(command), command.verify);
+  filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
+    mma(line, number, output);
+  });
+  if (!command.verify) return ExitCode::ok;
+  if (!command.common.quiet || mma.answers() != 0)
+    fmt::print(stderr, "fp16lab: mma: {} of {} lines differ from {} with {} and {}\n", mma.answers(),
+               mma.lines(), command.model, command.in, command.acc);
+  return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
+}
+
+}  // namespace fp16lab::experiments

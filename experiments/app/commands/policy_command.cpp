@@ -1,0 +1,257 @@
+// fp16lab policy: one loss-scale policy over a trace of steps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/amp/policy.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/commands/policy_list.hpp"
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/config/run_options.hpp"
+#include "numerics/decimal.hpp"
+#include "numerics/format.hpp"
+#include "numerics/nearest_name.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using engine::StepState;
+using engine::amp::GradientStatistics;
+using engine::amp::PolicyDescription;
+using engine::amp::PolicyParameter;
+using engine::amp::PowerOfTwo;
+using engine::amp::ScalePolicy;
+using engine::amp::ScalerOptions;
+
+[[noreturn]] void usage(const std::string& message) {
+  throw CommandError(ExitCode::usage, "policy: " + message);
+}
+
+/// What the library says of names and values that it does not take.
+template <class Call>
+auto as_usage(const Call& call) {
+  try {
+    return call();
+  } catch (const std::invalid_argument& error) {
+    usage(error.what());
+  }
+}
+
+double number_of(const std::string& text, const std::string& where) {
+  try {
+    const ParsedNumber number = parse_number(text);
+    if (number.kind == Exact::Kind::nan) return std::numeric_limits<double>::quiet_NaN();
+    if (number.kind != Exact::Kind::infinite) return number.value.to_double();
+    const double infinity = std::numeric_limits<double>::infinity();
+    return number.value.negative() ? -infinity : infinity;
+  } catch (const std::invalid_argument& error) {
+    usage(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+PowerOfTwo power_of_two_of(const std::string& value, const std::string& setting) {
+  if (value == "any") return PowerOfTwo::any;
+  if (value == "warn") return PowerOfTwo::warn;
+  if (value == "round_down") return PowerOfTwo::round_down;
+  const std::vector<std::string_view> known = {"any", "warn", "round_down"};
+  usage(fmt::format("--set {}: {}", setting, known_are(value, known)));
+}
+
+/// "growth_interval=4" or "scaler.growth_interval=4".
+void set_parameter(ScalerOptions& options, const PolicyDescription& policy, const std::string& setting) {
+  const std::size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == setting.size())
+    usage(fmt::format("--set {}: expected NAME=VALUE, such as growth_interval=100", setting));
+  std::string name = setting.substr(0, equals);
+  const std::string value = setting.substr(equals + 1);
+  if (name.starts_with("scaler.")) name = name.substr(7);
+  if (name == "power_of_two") {
+    options.power_of_two = power_of_two_of(value, setting);
+    return;
+  }
+  constexpr std::array<std::string_view, 1> besides = {"power_of_two"};
+  try {
+    engine::amp::require_parameter(&policy, name, besides);
+  } catch (const std::invalid_argument& error) {
+    usage(fmt::format("--set {}: {}", setting, error.what()));
+  }
+  const PolicyParameter* const parameter = policy.find(name);
+  const bool is_switch = parameter->kind == PolicyParameter::Kind::boolean;
+  const double number = is_switch && value == "true"    ? 1
+                        : is_switch && value == "false" ? 0
+                                                        : number_of(value, "--set " + setting);
+  as_usage([&] { engine::amp::check_value(*parameter, number); });
+  options.parameters.insert_or_assign(name, number);
+}
+
+ScalerOptions options_of(const PolicyCommand& command) {
+  ScalerOptions options;
+  if (command.policy.empty() && command.common.config.empty())
+    usage("expected --policy NAME, or --config FILE with a scaler.policy (--list shows all policies)");
+  if (!command.policy.empty())
+    as_usage([&] { options.policy = engine::amp::scale_policy(command.policy).name; });
+  if (!command.common.config.empty()) {
+    RunConfig config = load_config(command.common.config);
+    const RunConfig file = config;
+    if (!command.policy.empty()) config.scaler.policy = options.policy;
+    require_policy_parameters(file, config, command.common.config.string());
+    options = scaler_options(config);
+  }
+  const PolicyDescription& policy = engine::amp::scale_policy(options.policy);
+  for (const std::string& setting : command.common.set) set_parameter(options, policy, setting);
+  return options;
+}
+
+std::string text_of(const std::string& argument) {
+  if (argument != "-") return argument;
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+/// A step, before it is known at which scale it runs.
+struct Step {
+  bool overflow = false;
+  double amax = 0;
+};
+
+std::vector<Step> steps_of_trace(const std::string& argument) {
+  const bool from_stdin = argument == "-";
+  std::vector<Step> steps;
+  std::size_t line = 1, position = 0;
+  for (const char c : text_of(argument)) {
+    ++position;
+    if (from_stdin && c == '\n') {
+      ++line;
+      position = 0;
+    }
+    if (from_stdin && (c == '\n' || c == '\r' || c == ' ' || c == '\t')) continue;
+    if (c != 'F' && c != 'O') {
+      const bool printable = c > ' ' && c < '\x7f';
+      const std::string shown =
+          printable ? fmt::format("'{}'", c) : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(c));
+      usage(fmt::format("--trace: {} at {}position {}: expected F (finite) or O (overflow)", shown,
+                        from_stdin ? fmt::format("line {}, ", line) : "", position));
+    }
+    steps.push_back({.overflow = c == 'O'});
+  }
+  return steps;
+}
+
+std::vector<Step> steps_of_amax(const std::string& argument) {
+  std::vector<Step> steps;
+  const std::string text = text_of(argument);
+  const std::string_view separators = ", \t\r\n";
+  for (std::size_t i = text.find_first_not_of(separators); i != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(separators, i), text.size());
+    const std::string number = text.substr(i, end - i);
+    const std::string where = fmt::format("--amax: number {}", steps.size() + 1);
+    const double amax = number_of(number, where);
+    if (amax < 0) usage(fmt::format("{}: '{}': expected a magnitude, 0 or more", where, number));
+    steps.push_back({.amax = amax});
+    i = text.find_first_not_of(separators, end);
+  }
+  return steps;
+}
+
+/// From here on magnitudes round to infinity in FP16: the midpoint between its largest number and 2^(emax + 1).
+constexpr double fp16_overflow = static_cast<double>((1u << (Binary16::precision + 1)) - 1u) *
+                                 static_cast<double>(1u << (Binary16::emax - Binary16::precision));
+static_assert(fp16_overflow == 65520);
+
+/// The gradient as it is before it is rounded to FP16, with the step's scale.
+float scaled_gradient(double amax, double scale) { return static_cast<float>(amax * scale); }
+
+ExitCode run_steps(const std::vector<Step>& steps, bool has_magnitudes, const ScalePolicy& policy) {
+  fmt::memory_buffer out;
+  fmt::format_to(std::back_inserter(out), "step,found_inf,scale,log2_scale,skipped\n");
+  const auto flush = [&out] {
+    std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
+    out.clear();
+  };
+  StepState state = policy.initial;
+  GradientStatistics statistics;
+  std::optional<std::string> end;
+  std::size_t number = 0;
+  for (const Step& step : steps) {
+    ++number;
+    bool overflow = step.overflow;
+    if (has_magnitudes) {
+      const float gradient = scaled_gradient(step.amax, state.scale);
+      overflow = !(static_cast<double>(gradient) < fp16_overflow);
+      statistics = {};
+      statistics.weight.count(std::bit_cast<std::uint32_t>(gradient));
+    }
+    engine::amp::advance(policy, state,
+                         {.found_inf = overflow, .statistics = has_magnitudes ? &statistics : nullptr});
+    // An overflowed step is skipped under every policy, also where the scale stays.
+    fmt::format_to(std::back_inserter(out), "{},{},{},{:.10g},{}\n", number, overflow ? 1 : 0, state.scale,
+                   std::log2(state.scale), overflow ? 1 : 0);
+    if (out.size() > 1u << 16u) flush();
+    if (policy.stop != nullptr) end = policy.stop(state, policy.values);
+    if (end) break;
+  }
+  flush();
+  std::cout.flush();
+  if (!std::cout) throw std::runtime_error("policy: standard output cannot be written");
+  if (!end) return ExitCode::ok;
+  fmt::print(stderr, "fp16lab: policy {} ends the run at step {}: {}\n", policy.name, number, *end);
+  return ExitCode::diverged;
+}
+
+ExitCode list(const PolicyCommand& command) {
+  if (!command.trace.empty() || !command.amax.empty() || !command.common.set.empty())
+    usage("--list takes no --trace, --amax or --set");
+  std::vector<const PolicyDescription*> shown;
+  if (command.policy.empty()) {
+    for (const PolicyDescription& policy : engine::amp::scale_policies()) shown.push_back(&policy);
+  } else {
+    shown.push_back(as_usage([&] { return &engine::amp::scale_policy(command.policy); }));
+  }
+  if (command.json) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const PolicyDescription* const policy : shown) rows.push_back(policy_json(*policy));
+    fmt::print("{}\n", nlohmann::ordered_json{{"policies", std::move(rows)}}.dump(2));
+    return ExitCode::ok;
+  }
+  for (const PolicyDescription* const policy : shown) {
+    if (policy != shown.front()) fmt::print("\n");
+    print_policy(*policy);
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+ExitCode run_policy(const PolicyCommand& command) {
+  if (command.list) return list(command);
+  if (command.json) usage("--json goes with --list; a trace is CSV");
+  const ScalerOptions options = options_of(command);
+  if (command.trace.empty() == command.amax.empty())
+    usage("expected either --trace FFOFF... or --amax LIST (or --list)");
+  const ScalePolicy policy = as_usage([&] { return engine::amp::make_scale_policy(options); });
+  if (policy.wants_statistics && command.amax.empty())
+    usage(fmt::format("policy {} decides by the gradients' magnitudes: give --amax LIST instead of --trace",
+                      policy.name));
+  const bool has_magnitudes = !command.amax.empty();
+  const std::vector<Step> steps =
+      has_magnitudes ? steps_of_amax(command.amax) : steps_of_trace(command.trace);
+  if (!command.common.quiet) {
+    if (options.power_of_two == PowerOfTwo::warn)
+      if (const std::optional<std::string> inexact = engine::amp::inexact_unscaling(options))
+        fmt::print(stderr, "fp16lab: warning: {}\n", *inexact);
+    if (engine::amp::scale_policy(policy.name).per_layer)
+      fmt::print(stderr,
+                 "fp16lab: policy {} moves scales of layers, which a trace does not have; shown is the "
+                 "loss scale\n",
+                 policy.name);
+  }
+  return run_steps(steps, has_magnitudes, policy);
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,105 @@
+#include "experiments/app/commands/policy_list.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace fp16lab::experiments {
+namespace {
+
+using engine::amp::PolicyDescription;
+using engine::amp::PolicyParameter;
+using Json = nlohmann::ordered_json;
+
+std::string_view kind_name(PolicyParameter::Kind kind) {
+  switch (kind) {
+    case PolicyParameter::Kind::real:
+      return "real";
+    case PolicyParameter::Kind::integer:
+      return "integer";
+    case PolicyParameter::Kind::boolean:
+      return "boolean";
+  }
+  return "?";
+}
+
+Json number_json(const PolicyParameter& parameter, double value) {
+  if (!std::isfinite(value)) return nullptr;
+  if (parameter.kind == PolicyParameter::Kind::boolean) return value != 0;
+  if (parameter.kind == PolicyParameter::Kind::integer) return static_cast<std::int64_t>(value);
+  return value;
+}
+
+std::vector<std::string> aliases_of(std::string_view policy) {
+  std::vector<std::string> aliases;
+  for (const engine::amp::PolicyAlias& alias : engine::amp::policy_aliases())
+    if (alias.name == policy) aliases.emplace_back(alias.alias);
+  return aliases;
+}
+
+bool is_idle_guard(const PolicyParameter& parameter) {
+  for (const PolicyParameter& guard : engine::amp::guard_parameters)
+    if (guard.name == parameter.name) return guard.fallback == parameter.fallback;
+  return false;
+}
+
+}  // namespace
+
+Json policy_json(const PolicyDescription& policy) {
+  Json parameters = Json::array();
+  for (const PolicyParameter& parameter : policy.parameters) {
+    Json row = {{"name", parameter.name},
+                {"kind", kind_name(parameter.kind)},
+                {"default", number_json(parameter, parameter.fallback)},
+                {"expected", engine::amp::expectation_of(parameter)}};
+    if (parameter.kind != PolicyParameter::Kind::boolean) {
+      row["minimum"] = number_json(parameter, parameter.minimum);
+      row["minimum_excluded"] = parameter.minimum_excluded;
+      row["maximum"] = number_json(parameter, parameter.maximum);
+      row["maximum_excluded"] = parameter.maximum_excluded;
+    }
+    row["help"] = parameter.help;
+    parameters.push_back(std::move(row));
+  }
+  return {{"name", policy.name},
+          {"aliases", aliases_of(policy.name)},
+          {"rule", policy.rule},
+          {"source", policy.source},
+          {"wants_statistics", policy.wants_statistics},
+          {"per_layer", policy.per_layer},
+          {"power_of_two_scales", policy.power_of_two_scales},
+          {"parameters", std::move(parameters)}};
+}
+
+std::string value_text(const PolicyParameter& parameter, double value) {
+  if (parameter.kind == PolicyParameter::Kind::boolean) return value != 0 ? "true" : "false";
+  if (parameter.kind == PolicyParameter::Kind::integer) return fmt::format("{:.0f}", value);
+  int exponent = 0;
+  if (value > 0 && std::frexp(value, &exponent) == 0.5 && (exponent > 11 || exponent < -2))
+    return fmt::format("2^{}", exponent - 1);
+  return fmt::format("{}", value);
+}
+
+std::string defaults_text(const PolicyDescription& policy) {
+  std::string text;
+  for (const PolicyParameter& parameter : policy.parameters) {
+    if (is_idle_guard(parameter)) continue;
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", parameter.name,
+                        value_text(parameter, parameter.fallback));
+  }
+  return text;
+}
+
+void print_policy(const PolicyDescription& policy) {
+  std::string title(policy.name);
+  for (const std::string& alias : aliases_of(policy.name)) title += ", " + alias;
+  if (policy.wants_statistics) title += "  (by statistics of the gradients)";
+  if (policy.per_layer) title += "  (a scale for each layer)";
+  fmt::print("{}\n  {}\n  source: {}\n", title, policy.rule, policy.source);
+  for (const PolicyParameter& parameter : policy.parameters)
+    fmt::print("    {:<26} {:>8}  {}; {}\n", parameter.name, value_text(parameter, parameter.fallback),
+               parameter.help, engine::amp::expectation_of(parameter));
+}
+
+}  // namespace fp16lab::experiments

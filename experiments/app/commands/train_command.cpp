@@ -1,0 +1,370 @@
+// fp16lab train: one run into one run folder.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "engine/amp/op_statistics.hpp"
+#include "engine/backend/cuda/devices.hpp"
+#include "experiments/app/build_info.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/interrupt.hpp"
+#include "experiments/app/run/continuation.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/run_recorder.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "numerics/gemm.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+Manifest make_manifest(const TrainCommand& command, const RunConfig& config, const PreparedRun& run) {
+  Manifest manifest;
+  manifest.name = command.name;
+  manifest.argv = command.common.argv;
+  manifest.config = to_toml(config);
+  manifest.git_hash = git_hash();
+  manifest.seeds = {{"train", static_cast<std::uint64_t>(config.train.seed)}};
+  // Of made data no file can be named: this is where they came from.
+  if (run.data->kind == engine::data::DataKind::synthetic)
+    manifest.seeds.emplace("data", static_cast<std::uint64_t>(config.train.seed));
+  manifest.cpu = cpu_name();
+  manifest.threads = command.common.threads;
+  manifest.compiler = compiler_name();
+  manifest.flags = compiler_flags();
+  manifest.backend = run.chosen.record;
+  manifest.gpu = run.chosen.gpu;
+  manifest.driver = run.chosen.driver;
+  manifest.gemm_target = run.chosen.gpu ? run.chosen.record.device : gemm_target_name();
+  for (const engine::data::SourceFile& file : run.data->files)
+    manifest.data.push_back({file.path.string(), file.sha256});
+  return manifest;
+}
+
+nlohmann::ordered_json number(double x) {
+  if (std::isfinite(x)) return x;
+  return std::isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity";  // JSON has no such numbers
+}
+
+void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result) {
+  nlohmann::ordered_json summary;
+  summary["folder"] = folder.string();
+  summary["state"] = name_of(state);
+  summary["steps"] = result.steps;
+  summary["skipped_steps"] = result.skipped_steps;
+  summary["final_train_loss"] = number(result.final_train_loss);
+  summary["final_loss_scale"] = number(result.final_loss_scale);
+  if (result.evaluation_loss) summary["evaluation_loss"] = number(*result.evaluation_loss);
+  if (result.evaluation_accuracy) summary["evaluation_accuracy"] = number(*result.evaluation_accuracy);
+  if (result.evaluation_bits_per_character)
+    summary["evaluation_bits_per_character"] = number(*result.evaluation_bits_per_character);
+  if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
+  summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
+  summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
+  fmt::print("{}\n", summary.dump());
+}
+
+std::filesystem::path default_folder(const CommonOptions& common, const RunConfig& config) {
+  const std::string name = common.config.empty() ? config.model.name : common.config.stem().string();
+  return std::filesystem::path("results") / fmt::format("{}-seed{}", name, config.train.seed);
+}
+
+[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
+
+constexpr std::string_view way_out = "restore them from a copy, or begin again with --force";
+
+/// A run that has ended for good says again how. CommandError(run_failed) if its records are damaged.
+ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& manifest) {
+  const RunFolder run = read_run_folder(folder);
+  if (!run.damage.empty())
+    throw CommandError(
+        ExitCode::run_failed,
+        fmt::format("{}: this run has {}, but its records are damaged: {}; {}", folder.string(),
+                    name_of(manifest.state), fmt::join(run.damage, "; "), way_out));
+  nlohmann::ordered_json summary;
+  summary["folder"] = folder.string();
+  summary["state"] = name_of(manifest.state);
+  summary["steps"] = run.steps.size();
+  summary["skipped_steps"] =
+      std::count_if(run.steps.begin(), run.steps.end(), [](const StepRow& row) { return row.skipped; });
+  if (!run.steps.empty()) summary["final_train_loss"] = number(run.steps.back().loss);
+  if (!run.steps.empty()) summary["state_hash"] = fmt::format("{:016x}", run.steps.back().state_hash);
+  fmt::print("{}\n", summary.dump());
+  fmt::print(stderr, "fp16lab: {}: this run has {} after {} steps; nothing is left to do\n", folder.string(),
+             name_of(manifest.state), run.steps.size());
+  return manifest.state == ExitState::finished ? ExitCode::ok : ExitCode::diverged;
+}
+
+/// What `--resume` finds in `folder`, checked against `config`; nothing where a new run is to begin.
+std::optional<Continuation> find_checked(const TrainCommand& command, const std::filesystem::path& folder,
+                                         RunConfig& config) {
+  std::optional<Continuation> found = find_continuation(folder);
+  if (!found) {
+    if (command.common.config.empty())
+      usage(fmt::format("--resume: {} holds no run; begin one with --config", folder.string()));
+    config = resolve_config(command.common);
+    return std::nullopt;
+  }
+  config = resolve_config(command.common, found->folder_config);
+  require_resumable(found->begun_with, config, folder);
+  if (found->manifest.state == ExitState::finished && !found->checkpoint &&
+      other_length(found->begun_with, config))
+    usage(
+        fmt::format("--resume: {} holds a finished run without a checkpoint, which cannot be made longer "
+                    "(checkpoint.every was 0)",
+                    folder.string()));
+  return found;
+}
+
+bool has_ended(const Continuation& found, const RunConfig& config) {
+  return found.manifest.state == ExitState::diverged ||
+         (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
+}
+
+/// Gradients are divided by S once: by the scaler, or where that leaves it to the optimizer, by optimizer.loss_scale.
+/// Another product of factors is a run that tutorials show by mistake, so it runs.
+void note_division(const RunConfig& config) {
+  const double left = scale_left_to_optimizer(config);
+  const double divided = config.optimizer.loss_scale;
+  if (left == divided) return;
+  fmt::print(stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
+             left == 1
+                 ? "the scaler leaves no scale in the gradients"
+                 : fmt::format(
+                       "scaler.drop_overflow_update = false leaves the loss scale {} in the gradients", left),
+             divided, left / divided);
+}
+
+/// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is no error.
+void note_unused_lists(const RunConfig& config) {
+  if (engine::amp::resolve(amp_options(config)).acts()) return;
+  std::vector<std::string> unused;
+  for (const auto& [key, list] : {std::pair{"amp.white", &config.amp.white},
+                                  {"amp.black", &config.amp.black},
+                                  {"amp.excluded", &config.amp.excluded},
+                                  {"amp.guard", &config.amp.guard}})
+    if (!list->empty()) unused.emplace_back(key);
+  if (!unused.empty())
+    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n", config.amp.level,
+               fmt::join(unused, ", "));
+}
+
+/// Scales that are no powers of two round every gradient twice.
+void note_unscaling(const PreparedRun& run) {
+  if (!run.scaler.enabled || run.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
+  if (const std::optional<std::string> why = engine::amp::inexact_unscaling(run.scaler))
+    fmt::print(stderr, "warning: {}\n", *why);
+}
+
+/// What GPUs that are here (or only that one) would lack for this run's 16-bit type.
+std::vector<std::string> gpu_advice(const PreparedRun& run, std::optional<int> ordinal = {}) {
+  std::vector<std::string> all;
+  if (run.amp.level == engine::Level::O0) return all;
+  for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
+    if (ordinal && gpu.ordinal != *ordinal) continue;
+    for (const engine::amp::Advice& advice :
+         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, run.amp.dtype))
+      all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
+  }
+  return all;
+}
+
+/// What "auto" took, and what the device would rather have.
+void note_backend(const RunConfig& config, const PreparedRun& run) {
+  if (config.backend.device == "auto") fmt::print(stderr, "{}\n", choice_text(run.chosen.record));
+  if (!run.chosen.gpu) return;
+  for (const std::string& advice : gpu_advice(run, static_cast<int>(config.backend.ordinal)))
+    fmt::print(stderr, "warning: {}\n", advice);
+}
+
+/// What has to be right before anything is written.
+void check_continuation(const Continuation& found, const PreparedRun& run,
+                        const std::filesystem::path& folder) {
+  require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
+  require_same_data(found.manifest, run.data->files);
+  if (found.step() > run.train.steps)
+    usage(fmt::format(
+        "--resume: the run has made {} steps already, more than the {} that its configuration now "
+        "asks for",
+        found.step(), run.train.steps));
+}
+
+void check_dumps(const TrainCommand& command, const Continuation* found) {
+  const auto check_folder = [](std::string_view option, const std::filesystem::path& file) {
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    if (!file.empty() && !std::filesystem::is_directory(folder))
+      usage(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
+  };
+  check_folder("--dump-initial", command.dump_initial);
+  check_folder("--dump-gradients", command.dump_gradients);
+  if (!command.dump_initial.empty() && found != nullptr && found->checkpoint)
+    usage(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
+                      found->step()));
+}
+
+void dump(const TrainCommand& command, PreparedRun& run, engine::Trainer& trainer) {
+  if (!command.dump_initial.empty())
+    engine::dump_weights(command.dump_initial, *run.backend, *run.workload.model);
+  if (command.dump_gradients.empty()) return;
+  try {
+    trainer.dump_gradients(command.dump_step, command.dump_gradients);
+  } catch (const std::invalid_argument& error) {
+    usage(fmt::format("--dump-gradients: {}", error.what()));
+  }
+}
+
+/// From here on the folder says what is going on.
+RunWriter open_folder(const TrainCommand& command, const std::filesystem::path& folder, FolderClaim& claim,
+                      const RunConfig& config, const PreparedRun& run, const Continuation* found) {
+  if (found == nullptr) {
+    claim.clear();
+    return {folder, make_manifest(command, config, run)};
+  }
+  Manifest manifest = found->manifest;
+  manifest.config = to_toml(config);
+  manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
+  try {
+    return RunWriter::resume(folder, std::move(manifest), found->step(),
+                             found->checkpoint ? found->checkpoint->state_hash() : 0, found->rows);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::run_failed, fmt::format("--resume: {} ({})", error.what(), way_out));
+  }
+}
+
+void announce(const Continuation& found) {
+  if (!found.checkpoint) {
+    fmt::print(stderr, "resuming: no checkpoint yet, from the beginning\n");
+    return;
+  }
+  fmt::print(stderr, "resuming behind step {}\n", found.step());
+  if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
+    fmt::print(stderr, "note: the checkpoint was written by version {}, this is {}; bits may differ\n", hash,
+               git_hash());
+}
+
+/// Writes weights.safetensors after `step`; empty without amp.save_dtype.
+std::function<void(std::uint64_t)> weights_writer(const std::filesystem::path& folder,
+                                                  const RunConfig& config, const PreparedRun& run) {
+  const std::optional<DType> dtype = save_dtype(config);
+  if (!dtype) return {};
+  return [path = folder / run_file::weights, dtype = *dtype, &run](std::uint64_t step) {
+    engine::save_weights(path, *run.backend, *run.workload.model, dtype, {{"step", fmt::format("{}", step)}});
+  };
+}
+
+RecorderOptions recorder_options(const TrainCommand& command, const std::filesystem::path& folder,
+                                 const RunConfig& config, const PreparedRun& run, std::uint64_t done) {
+  RecorderOptions options;
+  options.first_step = done + 1;
+  options.total_steps = run.train.steps;
+  options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
+  options.title = folder.filename().string();
+  options.quiet = command.common.quiet;
+  options.checkpoint_every = static_cast<std::uint64_t>(config.checkpoint.every);
+  options.checkpoints_kept = static_cast<std::uint64_t>(config.checkpoint.keep);
+  options.checkpoint_metadata = {
+      {"config", to_toml(config)}, {"git_hash", git_hash()}, {"seed", fmt::format("{}", config.train.seed)}};
+  options.save_weights = weights_writer(folder, config, run);
+  options.explain_overflow = config.observe.explain_overflow;
+  options.live = command.live;
+  options.tensorboard = command.tensorboard;
+  options.op_statistics = command.op_statistics;
+  if (command.op_statistics) options.advice = gpu_advice(run);
+  return options;
+}
+
+/// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
+ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWriter& writer,
+                   const std::function<void(std::uint64_t)>& save_weights) {
+  const std::filesystem::path& folder = writer.folder();
+  try {
+    const engine::RunResult result = trainer.run();
+    if (save_weights) save_weights(result.steps);
+    using End = engine::RunResult::End;
+    const ExitState state = result.end == End::finished  ? ExitState::finished
+                            : result.end == End::stopped ? ExitState::stopped
+                                                         : ExitState::diverged;
+    const std::string message =
+        state == ExitState::stopped
+            ? fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps)
+        : state == ExitState::diverged
+            ? fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
+                          result.diagnosis->text)
+            : "";
+    writer.finish(state, message);
+    print_summary(folder, state, result);
+    if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
+    if (!command.dump_gradients.empty() && result.steps < command.dump_step)
+      fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
+                 command.dump_step, command.dump_gradients.string());
+    return state == ExitState::finished  ? ExitCode::ok
+           : state == ExitState::stopped ? ExitCode::interrupted
+                                         : ExitCode::diverged;
+  } catch (const std::exception& error) {
+    writer.finish(ExitState::failed, error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+RunConfig resolve_config(const CommonOptions& common) { return resolve_config(common, RunConfig{}); }
+
+RunConfig resolve_config(const CommonOptions& common, const RunConfig& base) {
+  const RunConfig below = common.config.empty() ? base : load_config(common.config);
+  const std::string source = common.config.empty() ? "configuration" : common.config.string();
+  RunConfig config = below;
+  for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
+  if (common.seed) config.train.seed = *common.seed;
+  resolve_scaler_policy(config, source);
+  require_policy_parameters(below, config, source);
+  require_policy_parameters(common.set, config, "--set");
+  validate_config(config, source);
+  return config;
+}
+
+ExitCode run_train(const TrainCommand& command) {
+  if (command.resume && command.force)
+    usage("--resume continues a run and --force replaces it: expected one of them");
+  const CommonOptions& common = command.common;
+  RunConfig config;
+  if (!command.resume || common.out.empty()) config = resolve_config(common);
+  const std::filesystem::path folder = common.out.empty() ? default_folder(common, config) : common.out;
+  catch_interrupts();
+  FolderClaim claim(folder, command.resume  ? FolderUse::resume
+                            : command.force ? FolderUse::replace
+                                            : FolderUse::begin);
+  std::optional<Continuation> found;
+  if (command.resume) found = find_checked(command, folder, config);
+  if (found && has_ended(*found, config)) return report_ended_run(folder, found->manifest);
+  const Continuation* continuation = found ? &*found : nullptr;
+  check_dumps(command, continuation);
+
+  const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
+  if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
+  if (!common.quiet) note_division(config);
+  if (!common.quiet) note_unused_lists(config);
+  if (!common.quiet) note_unscaling(*run);
+  if (!common.quiet) note_backend(config, *run);
+  if (found) check_continuation(*found, *run, folder);
+  RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
+  engine::Trainer trainer(*run->backend, run->workload, run->train, run->amp, run->scaler, run->optimizer,
+                          recorder);
+  if (found && !common.quiet) announce(*found);
+  if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
+  dump(command, *run, trainer);
+
+  RunWriter writer = open_folder(command, folder, claim, config, *run, continuation);
+  recorder.write_to(writer);
+  return carry_out(command, trainer, writer, weights_writer(folder, config, *run));
+}
+
+}  // namespace fp16lab::experiments

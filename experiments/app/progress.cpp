@@ -1,0 +1,54 @@
+#include "experiments/app/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace fp16lab::experiments {
+
+using std::chrono::steady_clock;
+
+Progress::Progress(bool quiet)
+    : quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      last_(steady_clock::now() - std::chrono::hours(1)) {}
+
+Progress::~Progress() {
+  if (open_) std::fputc('\n', stderr);
+}
+
+bool Progress::due() const {
+  return !quiet_ && steady_clock::now() - last_ >= std::chrono::milliseconds(terminal_ ? 200 : 5000);
+}
+
+void Progress::show(const std::string& line) {
+  if (quiet_) return;
+  last_ = steady_clock::now();
+  if (terminal_) {
+    fmt::print(stderr, "\r{}\x1b[K", line);
+    open_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+  std::fflush(stderr);
+}
+
+void Progress::message(const std::string& line) {
+  if (quiet_) return;
+  if (open_) fmt::print(stderr, "\r\x1b[K");
+  open_ = false;
+  fmt::print(stderr, "{}\n", line);
+  std::fflush(stderr);
+}
+
+std::string duration_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,71 @@
+#include "experiments/app/registry.hpp"
+
+#include <iterator>
+
+#include "engine/amp/autocast.hpp"
+#include "engine/amp/policy.hpp"
+#include "engine/data/dataset.hpp"
+#include "engine/nn/initialization.hpp"
+#include "engine/nn/mlp.hpp"
+#include "experiments/app/config/workloads.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+template <class Range, class Name>
+std::vector<std::string> names_of(const Range& range, Name name) {
+  std::vector<std::string> names;
+  names.reserve(std::size(range));
+  for (const auto& item : range) names.emplace_back(name(item));
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> workload_names() {
+  return names_of(known_workloads(), [](const Workload& workload) { return workload.name; });
+}
+
+std::vector<std::string> activation_names() {
+  return names_of(engine::nn::all_activations(),
+                  [](engine::nn::Activation a) { return engine::nn::name_of(a); });
+}
+
+std::vector<std::string> init_names() {
+  return names_of(engine::nn::all_initializations(),
+                  [](engine::nn::Initialization i) { return engine::nn::name_of(i); });
+}
+
+std::vector<std::string> dataset_names() {
+  return names_of(engine::data::known_datasets(),
+                  [](const engine::data::DatasetInfo& info) { return info.name; });
+}
+
+std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
+
+std::vector<std::string> schedule_names() { return {"constant", "cosine", "step"}; }
+
+std::vector<std::string> amp_level_names() {
+  using engine::amp::Level;
+  return names_of(std::vector{Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic},
+                  [](Level level) { return engine::amp::name_of(level); });
+}
+
+std::vector<std::string> amp_dialect_names() {
+  return names_of(engine::amp::all_dialects(),
+                  [](engine::amp::Dialect d) { return engine::amp::name_of(d); });
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names = names_of(
+      engine::amp::scale_policies(), [](const engine::amp::PolicyDescription& p) { return p.name; });
+  for (const engine::amp::PolicyAlias& alias : engine::amp::policy_aliases()) names.emplace_back(alias.alias);
+  return names;
+}
+
+std::vector<std::string> tensor_core_names() {
+  return names_of(fp16lab::tensor_core_names(), [](std::string_view name) { return name; });
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,223 @@
+#include "experiments/app/replay/policy_replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace fp16lab::experiments {
+namespace {
+
+void hull(CountInterval& a, const CountInterval& b) {
+  a.lower = std::min(a.lower, b.lower);
+  a.upper = std::max(a.upper, b.upper);
+}
+
+void count(CountInterval& sum, bool surely, bool possibly) {
+  sum.lower += surely ? 1 : 0;
+  sum.upper += possibly ? 1 : 0;
+}
+
+ReplayInterval interval(const CountInterval& counts) {
+  return {static_cast<double>(counts.lower), static_cast<double>(counts.upper)};
+}
+
+ReplayInterval share(const CountInterval& part, const CountInterval& rest) {
+  const auto quotient = [](std::uint64_t p, std::uint64_t r) {
+    return p == 0 ? 0.0 : static_cast<double>(p) / (static_cast<double>(p) + static_cast<double>(r));
+  };
+  return {quotient(part.lower, rest.upper), quotient(part.upper, rest.lower)};
+}
+
+/// Sums of n terms in FP64 are within n * 2^-53 of their values, which the terms' own margin of 2^-40 covers only up to
+/// some thousand steps.
+ReplayInterval share(const MassInterval& part, const MassInterval& rest, std::uint64_t steps) {
+  const MassInterval narrow = mass_detail::share(part, rest);
+  const double margin = static_cast<double>(steps) * 0x1p-51;
+  return {narrow.lower * (1 - margin), std::min(1.0, narrow.upper * (1 + margin))};
+}
+
+double log2_of(double scale) {
+  return scale > 0 ? std::log2(scale) : -std::numeric_limits<double>::infinity();
+}
+
+int compare(const engine::StepState& a, const engine::StepState& b) {
+  return std::memcmp(a.policy.data(), b.policy.data(), a.policy.size());
+}
+
+}  // namespace
+
+PolicyReplay::PolicyReplay(engine::amp::ScalePolicy policy, ReplayedPolicy row, std::size_t state_limit)
+    : policy_(std::move(policy)), row_(std::move(row)), state_limit_(state_limit) {
+  Node first;
+  first.state = policy_.initial;
+  states_.push_back(first);
+  only_certain_ = every_possible_ = first;
+}
+
+std::vector<PolicyReplay::Node> PolicyReplay::successors(const Node& node, StepJudge& judge,
+                                                         Answer possible) {
+  std::vector<Node> next;
+  if (node.stopped) {
+    next.push_back(node);
+    count(next.back().costs.wasted, true, true);
+    return next;
+  }
+  const double scale = node.state.scale;
+  const StepOutcome& outcome = judge.at(scale);
+  const engine::amp::GradientStatistics* statistics = nullptr;
+  if (policy_.wants_statistics) {
+    statistics = &judge.statistics_at(scale);
+    rounded_statistics_ = rounded_statistics_ || !judge.counts_are_exact_at(scale);
+  }
+  const auto follow = [&](bool found_inf) {
+    Node& after = next.emplace_back(node);
+    if (found_inf) {
+      count(after.costs.skips, true, true);
+      count(after.costs.wasted, true, true);
+    } else {
+      count(after.costs.applied, true, true);
+      count(after.costs.wasted, outcome.surely_empty, outcome.may_be_empty);
+      after.costs.losses += outcome.losses;
+    }
+    engine::amp::advance(policy_, after.state, {.found_inf = found_inf, .statistics = statistics});
+    after.stopped = policy_.stop != nullptr && policy_.stop(after.state, policy_.values).has_value();
+  };
+  const bool open = outcome.overflow == Overflow::possible;
+  if (outcome.overflow == Overflow::no || (open && possible != Answer::overflow)) follow(false);
+  if (outcome.overflow == Overflow::certain || (open && possible != Answer::none)) follow(true);
+  return next;
+}
+
+void PolicyReplay::step_set(StepJudge& judge, std::uint64_t step) {
+  std::vector<Node> next;
+  for (const Node& node : states_)
+    for (const Node& after : successors(node, judge, Answer::both)) next.push_back(after);
+  const auto before = [](const Node& a, const Node& b) {
+    const int order = compare(a.state, b.state);
+    return order != 0 ? order < 0 : a.stopped < b.stopped;
+  };
+  std::stable_sort(next.begin(), next.end(), before);
+  states_.clear();
+  for (const Node& node : next) {
+    if (states_.empty() || before(states_.back(), node)) {
+      states_.push_back(node);
+      continue;
+    }
+    Costs& costs = states_.back().costs;
+    hull(costs.skips, node.costs.skips);
+    hull(costs.wasted, node.costs.wasted);
+    hull(costs.applied, node.costs.applied);
+    costs.losses.widen_to(node.costs.losses);
+  }
+  if (states_.size() <= state_limit_) return;
+  bounded_ = false;
+  unbounded_at_ = step;
+  states_.clear();
+}
+
+void PolicyReplay::note_trace(std::uint64_t step, const std::vector<Node>& nodes) {
+  double lower = std::numeric_limits<double>::infinity(), upper = -lower;
+  for (const Node& node : nodes) {
+    const double log2_scale = log2_of(node.state.scale);
+    lower = std::min(lower, log2_scale);
+    upper = std::max(upper, log2_scale);
+  }
+  if (!row_.steps.empty() && row_.log2_scale_lower.back() == lower && row_.log2_scale_upper.back() == upper)
+    return;
+  row_.steps.push_back(step);
+  row_.log2_scale_lower.push_back(lower);
+  row_.log2_scale_upper.push_back(upper);
+}
+
+void PolicyReplay::note_skips(std::uint64_t step, const std::vector<Node>& nodes, StepJudge& judge) {
+  bool all = true, some = false;
+  for (const Node& node : nodes) {
+    const Overflow overflow = node.stopped ? Overflow::no : judge.at(node.state.scale).overflow;
+    all = all && overflow == Overflow::certain;
+    some = some || overflow != Overflow::no;
+  }
+  if (all) row_.skipped_lower.push_back(step);
+  if (some) row_.skipped_upper.push_back(step);
+}
+
+void PolicyReplay::take(const RecordedStep& step, StepJudge& judge) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto pair = [&] { return std::vector<Node>{only_certain_, every_possible_}; };
+  ++steps_;
+  last_step_ = step.step;
+  if (bounded_) {
+    note_trace(step.step, states_);
+    note_skips(step.step, states_, judge);
+  } else {
+    note_trace(step.step, pair());
+    note_skips(step.step, pair(), judge);
+  }
+  if (bounded_) step_set(judge, step.step);
+  only_certain_ = successors(only_certain_, judge, Answer::none).front();
+  every_possible_ = successors(every_possible_, judge, Answer::overflow).front();
+  if (stop_.empty())
+    for (const Node& node : bounded_ ? states_ : pair())
+      if (node.stopped) {
+        stop_ = fmt::format("{} after step {}: {}", states_.size() == 1 ? "stops" : "may stop", step.step,
+                            *policy_.stop(node.state, policy_.values));
+        break;
+      }
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void PolicyReplay::note_losses(const Costs& costs) {
+  row_.any_applied = costs.applied.upper > 0;
+  if (!row_.any_applied) {
+    row_.lost_count = row_.lost_l1 = row_.lost_l2 = row_.cosine = {0, 1};
+    return;
+  }
+  const Losses& losses = costs.losses;
+  row_.lost_count = share(losses.lost, losses.kept);
+  row_.lost_l1 = share(losses.lost_l1, losses.kept_l1, steps_);
+  const ReplayInterval squared = share(losses.lost_l2_squared, losses.kept_l2_squared, steps_);
+  row_.lost_l2 = {std::sqrt(squared.lower) * (1 - 0x1p-52),
+                  std::min(1.0, std::sqrt(squared.upper) * (1 + 0x1p-52))};
+  const MassInterval cosine = losses.direction.cosine();
+  row_.cosine = {cosine.lower, cosine.upper};
+}
+
+ReplayedPolicy PolicyReplay::finish() {
+  if (!bounded_) states_ = {only_certain_, every_possible_};
+  Costs costs = states_.front().costs;
+  for (const Node& node : states_) {
+    hull(costs.skips, node.costs.skips);
+    hull(costs.wasted, node.costs.wasted);
+    hull(costs.applied, node.costs.applied);
+    costs.losses.widen_to(node.costs.losses);
+  }
+  // The scale behind the last step is nobody's; the trace ends with the last step itself.
+  if (!row_.steps.empty() && row_.steps.back() != last_step_) {
+    row_.steps.push_back(last_step_);
+    row_.log2_scale_lower.push_back(row_.log2_scale_lower.back());
+    row_.log2_scale_upper.push_back(row_.log2_scale_upper.back());
+  }
+  row_.skips = interval(costs.skips);
+  row_.wasted_steps = interval(costs.wasted);
+  note_losses(costs);
+  row_.exact = bounded_ && !rounded_statistics_ && row_.skips.exact() &&
+               row_.skipped_lower == row_.skipped_upper && row_.log2_scale_lower == row_.log2_scale_upper;
+  if (!bounded_)
+    row_.note += fmt::format(
+        "{}more than {} states from step {} on: between a machine that takes the certain overflows and one "
+        "that takes "
+        "every possible one, which may leave out the truth",
+        row_.note.empty() ? "" : "; ", state_limit_, unbounded_at_);
+  if (rounded_statistics_)
+    row_.note += fmt::format("{}its statistics are those of the nearest power of two where its scale is none",
+                             row_.note.empty() ? "" : "; ");
+  if (!stop_.empty()) row_.note += (row_.note.empty() ? "" : "; ") + stop_;
+  row_.seconds = seconds_;
+  return std::move(row_);
+}
+
+}  // namespace fp16lab::experiments

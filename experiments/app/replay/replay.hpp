@@ -1,0 +1,32 @@
+// What every loss-scale policy would have done on a recorded run, and what it would have cost.
+//
+// What a replay cannot know: the weights went the recorded run's way, so a step that a policy skips here was taken
+// there (or the other way round); and an upstream flush to zero, at the recorded scale or at another, is not undone or
+// repeated (experiments/app/replay/step_outcome.hpp). Recorded without rounding (amp.level = "O0") the histograms hold what
+// the gradients were before any cast: the best source.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "experiments/app/replay/contestants.hpp"
+#include "experiments/app/replay/policy_replay.hpp"
+#include "numerics/files/replay_file.hpp"
+
+namespace fp16lab::experiments {
+
+inline constexpr std::string_view oracle_name = "oracle";
+
+struct ReplayOptions {
+  ContestantOptions contestants{};
+  bool recorded_only = false;  ///< only steps with histograms count; else steps without hold the last ones
+  bool oracle = true;          ///< a row for the best fixed power of two in hindsight
+  std::size_t state_limit = default_state_limit;
+};
+
+/// Reads the run's histograms twice, one step at a time. std::runtime_error as RecordedRun, std::invalid_argument as
+/// contestants(). Per-layer policies are listed and not replayed.
+ReplayFile replay_run(const std::filesystem::path& run, const ReplayOptions& options);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,149 @@
+#include "experiments/app/run/continuation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string_view>
+
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/run/run_backend.hpp"
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run_resume.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr std::array<std::string_view, 2> length_keys{"train.steps", "train.epochs"};
+constexpr std::string_view any_order = "cublas-any-order";
+constexpr std::string_view other_bits = "its steps so far would have had other bits";
+
+bool is_length(const ConfigKey& key) {
+  return std::find(length_keys.begin(), length_keys.end(), key.name) != length_keys.end();
+}
+
+bool is_free(const ConfigKey& key) {
+  return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
+         key.name.starts_with("report.") ||
+         key.name == "train.evaluate_every" || key.name == "train.graph" || key.name == "data.path" ||
+         key.name == "amp.save_dtype" || key.name == "backend.ordinal" || key.name == "backend.pins";
+}
+
+/// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at all (the
+/// rest is require_same_arithmetic's), and all routes but one promise each other's bits.
+bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunConfig& after) {
+  if (key.name == "backend.device") return true;
+  if (key.name == "backend.tensor_core") {
+    const auto row = configured_tensor_core(before.backend), now = configured_tensor_core(after.backend);
+    return !row || !now || *row == *now;
+  }
+  return key.name == "backend.gemm" && before.backend.gemm != any_order && after.backend.gemm != any_order;
+}
+
+[[noreturn]] void refuse_other_bits(std::string_view key, std::string_view after, std::string_view before,
+                                    const std::filesystem::path& folder, std::string_view reason) {
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("--resume: {} = {}, but the run in {} has {}, and {}; begin another run in another folder",
+                  key, after, folder.string(), before, reason));
+}
+
+/// Does the learning rate of a step depend on how long the run is?
+bool schedule_follows_length(const RunConfig& config) {
+  return config.schedule.name == "cosine" && config.schedule.total_steps == 0;
+}
+
+}  // namespace
+
+void with_advice(const std::filesystem::path& folder, const std::function<void()>& load) {
+  try {
+    load();
+  } catch (const std::runtime_error& error) {
+    const std::vector<StoredCheckpoint> all = stored_checkpoints(folder);
+    const std::string instead =
+        all.size() > 1 ? "continue from " + all[all.size() - 2].path.filename().string() : "begin again";
+    throw CommandError(ExitCode::run_failed,
+                       fmt::format("{} (delete this file to {})", error.what(), instead));
+  }
+}
+
+std::optional<Continuation> find_continuation(const std::filesystem::path& folder) {
+  if (!is_run_folder(folder)) return std::nullopt;
+  Continuation found;
+  found.manifest = read_manifest(folder);
+  const std::filesystem::path config = folder / run_file::config;
+  found.folder_config = std::filesystem::exists(config)
+                            ? load_config(config)
+                            : parse_config(found.manifest.config, (folder / run_file::manifest).string());
+  found.begun_with = parse_config(found.manifest.config, (folder / run_file::manifest).string());
+
+  const std::vector<StoredCheckpoint> all = stored_checkpoints(folder);
+  if (all.empty()) return found;
+  with_advice(folder, [&] {
+    const StoredCheckpoint& newest = all.back();
+    found.checkpoint = std::make_unique<engine::CheckpointFile>(newest.path);
+    if (found.checkpoint->iteration() != newest.step)
+      throw std::runtime_error(fmt::format("{}: holds iteration {}, not that of its name",
+                                           newest.path.string(), found.checkpoint->iteration()));
+    found.begun_with = parse_config(found.checkpoint->metadata("config"),
+                                    fmt::format("{}: metadata: config", newest.path.string()));
+    if (const std::string* rows = found.checkpoint->find_metadata(rows_key)) {
+      try {
+        found.rows = parse_run_rows(*rows);
+      } catch (const std::runtime_error& error) {
+        throw std::runtime_error(
+            fmt::format("{}: metadata: {}: {}", newest.path.string(), rows_key, error.what()));
+      }
+    }
+  });
+  return found;
+}
+
+bool other_length(const RunConfig& begun_with, const RunConfig& now) {
+  const auto differs = [&](const ConfigKey& key) {
+    return is_length(key) && value_text(begun_with, key) != value_text(now, key);
+  };
+  return std::any_of(config_keys().begin(), config_keys().end(), differs);
+}
+
+void require_resumable(const RunConfig& begun_with, const RunConfig& now,
+                       const std::filesystem::path& folder) {
+  for (const ConfigKey& key : config_keys()) {
+    const std::string before = value_text(begun_with, key);
+    const std::string after = value_text(now, key);
+    if (before == after || is_free(key) || (is_length(key) && !schedule_follows_length(begun_with))) continue;
+    if (same_arithmetic(key, begun_with, now)) continue;
+    refuse_other_bits(key.name, after, before, folder,
+                      is_length(key) ? "its cosine schedule ends with the run" : other_bits);
+  }
+}
+
+void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_with, const BackendRecord& now,
+                             const std::filesystem::path& folder) {
+  const auto quoted = [](std::string_view text) { return fmt::format("\"{}\"", text); };
+  const BackendRecord before = manifest.backend.value_or(BackendRecord{
+      .device = begun_with.backend.device,
+      .tensor_core = std::string(configured_tensor_core(begun_with.backend).value_or(now.tensor_core))});
+  if (before.tensor_core != now.tensor_core)
+    refuse_other_bits("backend.tensor_core", quoted(now.tensor_core), quoted(before.tensor_core), folder,
+                      other_bits);
+  if (before.device != now.device && (before.gemm == any_order || now.gemm == any_order))
+    refuse_other_bits("backend.device", quoted(now.device), quoted(before.device), folder,
+                      "with backend.gemm = \"cublas-any-order\" their bits differ");
+}
+
+void require_same_data(const Manifest& manifest, std::span<const engine::data::SourceFile> files) {
+  const auto refuse = [](const std::string& what) {
+    throw CommandError(ExitCode::usage, fmt::format("--resume: the data have changed: {}", what));
+  };
+  if (files.size() != manifest.data.size())
+    refuse(fmt::format("{} files, but the run was begun with {}", files.size(), manifest.data.size()));
+  for (std::size_t i = 0; i < files.size(); ++i)
+    if (files[i].sha256 != manifest.data[i].sha256)
+      refuse(fmt::format("{} has the SHA-256 {}, but the run was begun with {} ({})", files[i].path.string(),
+                         files[i].sha256, manifest.data[i].sha256, manifest.data[i].path));
+}
+
+}  // namespace fp16lab::experiments

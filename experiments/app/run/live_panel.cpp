@@ -1,0 +1,274 @@
+#include "experiments/app/run/live_panel.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+
+#include "experiments/app/interrupt.hpp"
+
+namespace fp16lab::experiments {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::string_view hide_cursor = "\x1b[?25l";
+constexpr std::string_view show_cursor = "\x1b[?25h";
+constexpr int smallest_bar = 10;
+
+struct Zone {
+  char character;
+  std::string_view colour;  ///< of Okabe and Ito's palette, among a terminal's 256
+  std::string_view name;
+};
+constexpr std::array<Zone, 4> zones = {{{'.', "\x1b[38;5;166m", "lost"},
+                                        {'-', "\x1b[38;5;220m", "subnormal"},
+                                        {'=', "\x1b[38;5;74m", "normal"},
+                                        {'!', "\x1b[38;5;175m", "overflow"}}};
+
+std::string painted(const Zone& zone, std::string_view text, PanelStyle style) {
+  if (!style.colour || text.empty()) return std::string(text);
+  return fmt::format("{}{}\x1b[0m", zone.colour, text);
+}
+
+/// Length of the escape sequence that `text` begins with; 0: none. ESC [ ... final byte (ECMA-48, 5.4).
+std::size_t escape_length(std::string_view text) {
+  if (text.size() < 2 || text[0] != '\x1b' || text[1] != '[') return 0;
+  std::size_t length = 2;
+  while (length < text.size() && !(text[length] >= '@' && text[length] <= '~')) ++length;
+  return std::min(length + 1, text.size());
+}
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) == 0x80u; }
+
+/// The first `columns` columns of a line; colours that are on at its end are switched off.
+std::string cut(std::string_view line, int columns) {
+  if (visible_width(line) <= columns) return std::string(line);
+  std::string kept;
+  bool coloured = false;
+  int width = 0;
+  while (!line.empty()) {
+    if (const std::size_t length = escape_length(line); length > 0) {
+      coloured = line.substr(0, length) != "\x1b[0m";
+      kept += line.substr(0, length);
+      line.remove_prefix(length);
+      continue;
+    }
+    if (!continues_character(line.front()) && ++width > columns) break;
+    kept += line.front();
+    line.remove_prefix(1);
+  }
+  return coloured ? kept + "\x1b[0m" : kept;
+}
+
+/// The last `width` values, each as one of eight heights between the least and the greatest of them.
+std::string sparkline(const std::vector<double>& values, int width, bool unicode) {
+  constexpr std::array<std::string_view, 8> blocks = {"\u2581", "\u2582", "\u2583", "\u2584",
+                                                      "\u2585", "\u2586", "\u2587", "\u2588"};
+  constexpr std::array<std::string_view, 8> plain = {"_", ".", ",", "-", "~", "=", "*", "#"};
+  if (width < 1 || values.empty()) return "";
+  const std::size_t shown = std::min(values.size(), static_cast<std::size_t>(width));
+  const auto begin = values.end() - static_cast<std::ptrdiff_t>(shown);
+  double least = std::numeric_limits<double>::infinity(), greatest = -least;
+  for (auto value = begin; value != values.end(); ++value) {
+    if (!std::isfinite(*value)) continue;
+    least = std::min(least, *value);
+    greatest = std::max(greatest, *value);
+  }
+  std::string line;
+  for (auto value = begin; value != values.end(); ++value) {
+    std::size_t height = 0;
+    if (std::isfinite(*value) && greatest > least)
+      height = static_cast<std::size_t>(std::lround(7.0 * (*value - least) / (greatest - least)));
+    line += std::isfinite(*value) ? (unicode ? blocks : plain)[height] : "?";
+  }
+  return line;
+}
+
+std::string scale_text(double scale) {
+  const double exponent = std::log2(scale);
+  return exponent == std::floor(exponent) ? fmt::format("{:g} = 2^{}", scale, exponent)
+                                          : fmt::format("{:g}", scale);
+}
+
+std::string bar(const RangeCounts& ranges, int width, PanelStyle style) {
+  const std::vector<std::uint64_t> counts = {ranges.lost.lower, ranges.subnormal.lower, ranges.normal.lower,
+                                             ranges.overflow.lower + ranges.infinite + ranges.nan};
+  const std::vector<int> cells = share_cells(counts, width);
+  std::string line;
+  for (std::size_t i = 0; i < zones.size(); ++i)
+    line += painted(zones[i], std::string(static_cast<std::size_t>(cells[i]), zones[i].character), style);
+  const int used = std::accumulate(cells.begin(), cells.end(), 0);
+  return line + std::string(static_cast<std::size_t>(std::max(width - used, 0)), ' ');
+}
+
+double lost_share(const RangeCounts& of) {
+  const std::uint64_t values = of.total - of.zero - of.infinite - of.nan;
+  return values == 0 ? 0 : static_cast<double>(of.lost.lower) / static_cast<double>(values);
+}
+
+std::string layer_line(const LiveLayer& layer, int name_width, int columns, PanelStyle style) {
+  std::string name = layer.name;
+  if (static_cast<int>(name.size()) > name_width)
+    name = name.substr(name.size() - static_cast<std::size_t>(name_width));  // the end tells layers apart
+  const bool cast = layer.casts.values > 0;
+  const RangeCounts& ranges = cast ? layer.zones : layer.in_fp16;
+  const std::string rate = cast ? fmt::format(" {:5.1f}% lost", 100 * layer.casts.underflow_rate())
+                                : fmt::format(" {:5.1f}% would", 100 * lost_share(ranges));
+  const int width = columns - name_width - 2 - static_cast<int>(rate.size());
+  std::string line = fmt::format("{:<{}}  ", name, name_width);
+  if (width < smallest_bar) return line + rate;
+  return line + bar(ranges, width, style) + rate;
+}
+
+std::string legend(const LiveView& view, PanelStyle style) {
+  std::string line = fmt::format("gradients of step {}:", view.observed_step);
+  for (const Zone& zone : zones)
+    line += "  " + painted(zone, std::string(1, zone.character), style) + " " + std::string(zone.name);
+  const bool uncast = std::any_of(view.layers.begin(), view.layers.end(),
+                                  [](const LiveLayer& layer) { return layer.casts.values == 0; });
+  return uncast ? line + "  would: FP16" : line;
+}
+
+}  // namespace
+
+int visible_width(std::string_view line) {
+  int width = 0;
+  while (!line.empty()) {
+    if (const std::size_t length = escape_length(line); length > 0) {
+      line.remove_prefix(length);
+      continue;
+    }
+    if (!continues_character(line.front())) ++width;
+    line.remove_prefix(1);
+  }
+  return width;
+}
+
+std::vector<int> share_cells(const std::vector<std::uint64_t>& counts, int cells) {
+  std::vector<int> shares(counts.size(), 0);
+  const double total = std::accumulate(counts.begin(), counts.end(), 0.0, [](double sum, std::uint64_t n) {
+    return sum + static_cast<double>(n);
+  });
+  if (total == 0 || cells < 1) return shares;
+  // One cell for each that is there, greatest first where there are too few; the rest in proportion.
+  std::vector<std::size_t> order(counts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return counts[a] > counts[b]; });
+  int left = cells;
+  for (const std::size_t i : order)
+    if (counts[i] > 0 && left > 0) {
+      shares[i] = 1;
+      --left;
+    }
+  std::vector<double> wanted(counts.size());
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    wanted[i] = static_cast<double>(counts[i]) / total * cells - shares[i];
+  for (; left > 0; --left) {
+    const auto most =
+        static_cast<std::size_t>(std::max_element(wanted.begin(), wanted.end()) - wanted.begin());
+    ++shares[most];
+    wanted[most] -= 1;
+  }
+  return shares;
+}
+
+std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle style) {
+  const int columns = std::max(size.columns, 1);
+  const auto most_lines = static_cast<std::size_t>(std::max(size.rows - 1, 1));
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{}   step {}/{}   loss {:.5g}   {:.3g} steps/s, {} left", view.title,
+                              view.step, view.total_steps, view.loss, view.steps_per_second, view.left));
+  std::string scale = fmt::format("scale {}   skipped {}   ", scale_text(view.loss_scale), view.skipped);
+  scale += sparkline(view.log2_scales, columns - static_cast<int>(scale.size()), style.unicode);
+  lines.push_back(std::move(scale));
+  if (view.observed_step > 0) {
+    lines.push_back(legend(view, style));
+    int name_width = 0;
+    for (const LiveLayer& layer : view.layers)
+      name_width = std::max(name_width, static_cast<int>(layer.name.size()));
+    name_width = std::min(name_width, std::max(columns / 3, 4));
+    // All layers, or as many as fit and a line that says how many do not.
+    const std::size_t room = most_lines > lines.size() ? most_lines - lines.size() : 0;
+    const std::size_t shown = view.layers.size() <= room ? view.layers.size() : (room > 0 ? room - 1 : 0);
+    for (std::size_t i = 0; i < shown; ++i)
+      lines.push_back(layer_line(view.layers[i], name_width, columns, style));
+    if (shown < view.layers.size())
+      lines.push_back(fmt::format("and {} more layers", view.layers.size() - shown));
+  }
+  if (lines.size() > most_lines) lines.resize(most_lines);
+  for (std::string& line : lines) line = cut(line, columns);
+  return lines;
+}
+
+LivePanel::LivePanel(PanelStyle style) : style_(style), last_(steady_clock::now() - std::chrono::hours(1)) {
+  write_on_interrupt(show_cursor);
+  if (!interrupted()) fmt::print(stderr, "{}", hide_cursor);
+}
+
+LivePanel::~LivePanel() {
+  write_on_interrupt({});
+  fmt::print(stderr, "{}", show_cursor);
+  std::fflush(stderr);
+}
+
+bool LivePanel::due() const { return steady_clock::now() - last_ >= std::chrono::milliseconds(100); }
+
+std::string LivePanel::erased() const {
+  if (drawn_.empty()) return "";
+  // On a terminal that became narrower, lines were broken and take more rows than they did.
+  const int columns = std::max(terminal_size().columns, 1);
+  int rows = 0;
+  for (const std::string& line : drawn_) rows += std::max((visible_width(line) + columns - 1) / columns, 1);
+  return fmt::format("\x1b[{}A\r\x1b[J", rows);
+}
+
+void LivePanel::draw(const LiveView& view) {
+  last_ = steady_clock::now();
+  std::string text = erased();
+  drawn_ = render(view, terminal_size(), style_);
+  for (const std::string& line : drawn_) text += line + "\n";
+  std::fputs(text.c_str(), stderr);  // in one piece, so that nothing flickers
+  std::fflush(stderr);
+}
+
+void LivePanel::message(const std::string& line) {
+  std::string text = erased() + line + "\n";
+  for (const std::string& kept : drawn_) text += kept + "\n";
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+PanelSize terminal_size() {
+  winsize window{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return {};
+  return {.columns = window.ws_col, .rows = window.ws_row > 0 ? window.ws_row : 24};
+}
+
+PanelStyle terminal_style() {
+  PanelStyle style;
+  const char* const no_colour = std::getenv("NO_COLOR");
+  style.colour = no_colour == nullptr || *no_colour == '\0';
+  style.unicode = false;
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    std::string encoding(value);
+    std::transform(encoding.begin(), encoding.end(), encoding.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    style.unicode = encoding.find("utf-8") != std::string::npos || encoding.find("utf8") != std::string::npos;
+    break;  // the first that is set decides (POSIX.1-2017, 8.2)
+  }
+  return style;
+}
+
+}  // namespace fp16lab::experiments

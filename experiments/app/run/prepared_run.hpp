@@ -1,0 +1,49 @@
+// From a configuration to something the trainer can run: back end, data, model, loss and options.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend/backend.hpp"
+#include "engine/train/trainer.hpp"
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/run/run_backend.hpp"
+#include "experiments/app/run/run_data.hpp"
+
+namespace fp16lab::experiments {
+
+/// Everything that one run needs, with the lifetimes in order. Not copyable or movable: parts point at each
+/// other.
+struct PreparedRun {
+  std::unique_ptr<const RunData> data;
+  ChosenBackend chosen;  ///< what is known of the back end; itself it is the next member
+  std::unique_ptr<engine::Backend> backend;
+  RunBatches batches;
+  engine::Workload workload;
+  engine::TrainOptions train;
+  engine::AmpOptions amp;
+  engine::ScalerOptions scaler;
+  engine::OptimizerOptions optimizer;
+};
+
+/// Loads and checks. CommandError(usage) for a configuration that does not fit its data, (run_failed) for
+/// data that cannot be read, (unavailable) for a missing back end.
+std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads);
+/// The same on a back end that the caller chose, whatever `config.backend` says.
+std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend chosen);
+std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, std::unique_ptr<engine::Backend> backend);
+
+/// Checks configurations without running them, as prepare_run does. Those that follow each other and differ only in what
+/// neither the data nor the network depends on share both.
+class RunChecker {
+ public:
+  /// How long the run will be. CommandError as prepare_run.
+  RunLength check(const RunConfig& config);
+  /// What the last one would run on.
+  const BackendRecord& backend() const { return run_->chosen.record; }
+
+ private:
+  RunConfig kept_;  ///< of `run_`, but for what does not matter
+  std::unique_ptr<PreparedRun> run_;
+};
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,102 @@
+#include "experiments/app/run/run_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "numerics/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+/// What "auto" means where products are emulated.
+constexpr std::string_view emulated_tensor_core = "hopper";
+
+ChosenBackend emulated(const BackendConfig& config, int threads) {
+  const std::string_view row =
+      config.tensor_core == "auto" ? emulated_tensor_core : std::string_view(config.tensor_core);
+  ChosenBackend chosen;
+  chosen.backend = engine::make_emulated_backend(
+      tensor_core_model(row, OperandFormat::f16, accumulator_format(config.accumulator)), threads);
+  chosen.record.device = chosen.backend->name();
+  chosen.record.tensor_core = row;
+  return chosen;
+}
+
+ChosenBackend cuda(const BackendConfig& config) {
+  ChosenBackend chosen;
+  chosen.backend = engine::make_cuda_backend({.device = static_cast<int>(config.ordinal),
+                                              .tensor_core = config.tensor_core,
+                                              .gemm = gemm_route(config.gemm),
+                                              .pins_file = config.pins});
+  chosen.record.device = chosen.backend->name();
+  chosen.record.tensor_core = chosen.backend->tensor_core();
+  chosen.record.gemm = config.gemm;
+  const engine::CudaStatus status = engine::cuda_status();
+  chosen.record.runtime = cuda_version_text(status.runtime_version);
+  chosen.driver = "CUDA " + cuda_version_text(status.driver_version);
+  for (const engine::CudaDevice& device : status.devices) {
+    if (device.ordinal != config.ordinal) continue;
+    chosen.gpu = device.name;
+    chosen.record.capability = fmt::format("{}.{}", device.capability_major, device.capability_minor);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+ChosenBackend choose_backend(const RunConfig& config, int threads) {
+  const BackendConfig& asked = config.backend;
+  if (asked.device == "emulated") return emulated(asked, threads);
+  std::string reason(needs_emulation(config));
+  if (reason.empty()) reason = engine::cuda_status().reason;
+  if (reason.empty() || asked.device == "cuda") {
+    try {
+      ChosenBackend chosen = cuda(asked);
+      if (asked.device == "auto")
+        chosen.record.note = fmt::format("found {}", chosen.gpu.value_or("a device"));
+      return chosen;
+    } catch (const engine::DeviceUnavailable& unavailable) {
+      if (asked.device == "cuda") throw CommandError(ExitCode::unavailable, unavailable.what());
+      reason = unavailable.what();
+    }
+  }
+  ChosenBackend chosen = emulated(asked, threads);
+  chosen.record.note = reason;
+  return chosen;
+}
+
+std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads) {
+  return choose_backend(config, threads).backend;
+}
+
+std::string choice_text(const BackendRecord& record) {
+  return fmt::format("backend.device = \"auto\": {} (tensor cores: {}; {})", record.device,
+                     record.tensor_core, record.note);
+}
+
+std::optional<std::string_view> configured_tensor_core(const BackendConfig& config) {
+  if (config.tensor_core != "auto") return config.tensor_core;
+  if (config.device == "emulated") return emulated_tensor_core;
+  return std::nullopt;
+}
+
+engine::GemmRoute gemm_route(std::string_view name) {
+  if (name == "auto") return engine::GemmRoute::automatic;
+  if (name == "mma") return engine::GemmRoute::mma;
+  if (name == "cublas") return engine::GemmRoute::cublas;
+  if (name == "cublas-any-order") return engine::GemmRoute::cublas_any_order;
+  throw std::invalid_argument(fmt::format("backend.gemm = \"{}\": unknown", name));
+}
+
+std::string cuda_version_text(int version) {
+  constexpr int major = 1000, minor = 10;  // as CUDA counts: 12040 is 12.4
+  return fmt::format("{}.{}", version / major, version % major / minor);
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,43 @@
+// Where a run computes: the back end that `backend.*` asks for.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/cuda/cuda_backend.hpp"
+#include "experiments/app/config/config.hpp"
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab::experiments {
+
+/// A back end, and what a manifest says of it.
+struct ChosenBackend {
+  std::unique_ptr<engine::Backend> backend;
+  BackendRecord record;
+  std::optional<std::string> gpu;     ///< its name; absent on the emulated back end
+  std::optional<std::string> driver;  ///< "CUDA 13.0": the newest that it runs
+};
+
+/// The back end that `config.backend` asks for. CommandError(unavailable), one line with reason and remedy, where it is
+/// "cuda" and cannot run; "auto" takes the emulated one then, and record.note says why.
+ChosenBackend choose_backend(const RunConfig& config, int threads);
+/// Only the back end.
+std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads);
+
+/// Of backend.device = "auto", one line: what it took, and why.
+std::string choice_text(const BackendRecord& record);
+
+/// The row of tensor cores that products follow, where the configuration alone says it: not where it is "auto" and a
+/// device may decide.
+std::optional<std::string_view> configured_tensor_core(const BackendConfig& config);
+
+/// "backend.gemm" by its name in configurations.
+engine::GemmRoute gemm_route(std::string_view name);
+
+/// 13000 is "13.0".
+std::string cuda_version_text(int version);
+
+}  // namespace fp16lab::experiments

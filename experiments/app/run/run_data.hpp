@@ -1,0 +1,58 @@
+// The data of a run: found, loaded, and cut into batches as its workload wants them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/data/batch_source.hpp"
+#include "engine/data/dataset.hpp"
+#include "engine/data/text.hpp"
+#include "experiments/app/config/workloads.hpp"
+
+namespace fp16lab::experiments {
+
+/// What its kind needs is filled; synthetic data needs nothing. Not movable once batches were made from it: they point
+/// into it.
+struct RunData {
+  engine::data::DataKind kind = engine::data::DataKind::images;
+  std::string found;  ///< for stderr: which data was taken and why, and less than was asked for
+  engine::data::Dataset training_images, test_images;
+  engine::data::Text text;
+  std::span<const std::uint8_t> training_text, test_text;  ///< with data.subset and data.test_subset
+  std::vector<engine::data::SourceFile> files;
+
+  DataShape shape() const;
+  /// Images, windows of model.context bytes of text, or synthetic examples, to train with.
+  std::int64_t training_examples(const RunConfig& config) const;
+};
+
+/// Loads what `config.data` asks for; of a test text that is shorter than data.test_subset all of it, unless that was set on
+/// the command line. CommandError(usage) for a subset that the data does not have, (run_failed) for data that is missing or
+/// cannot be read.
+std::unique_ptr<const RunData> load_data(const RunConfig& config);
+
+struct RunBatches {
+  std::unique_ptr<engine::data::BatchSource> training;    ///< shuffled, endless
+  std::unique_ptr<engine::data::BatchSource> evaluation;  ///< the test set in order; of synthetic data the
+      ///< training batches, for there is nothing else to know
+};
+
+/// All batches of an evaluation are equally long, because evaluations average over batches. Images: the largest
+/// size that divides their number and is at most 1000. Text: the size from 65 to 128 windows (at most all)
+/// that leaves the fewest windows out. CommandError(usage) or std::invalid_argument for sizes that do not fit.
+RunBatches make_batches(const RunConfig& config, const RunData& data);
+
+/// Of the bytes that `evaluation`, made from this text, predicts.
+double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation);
+
+/// How long a run will be, as the trainer counts steps.
+struct RunLength {
+  std::uint64_t steps = 0;
+  double multiply_adds = 0;  ///< of forward and backward passes
+};
+/// CommandError(usage) if train.epochs gives less than one step.
+RunLength length_of(const RunConfig& config, const RunData& data);
+
+}  // namespace fp16lab::experiments

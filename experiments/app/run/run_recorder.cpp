@@ -1,0 +1,206 @@
+#include "experiments/app/run/run_recorder.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "analysis/first_culprit.hpp"
+#include "engine/amp/op_statistics.hpp"
+#include "engine/train/checkpoint.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/interrupt.hpp"
+#include "experiments/app/run/continuation.hpp"
+#include "experiments/app/run/culprit_rows.hpp"
+#include "numerics/files/run_resume.hpp"
+
+namespace fp16lab::experiments {
+
+bool is_complete(ExitState state) { return state == ExitState::finished || state == ExitState::diverged; }
+
+namespace {
+constexpr std::string_view another_writer = "another process is writing this run";
+}  // namespace
+
+FolderClaim::FolderClaim(const std::filesystem::path& folder, FolderUse use) : folder_(folder) {
+  const auto refuse = [&](const std::string& why) {
+    throw CommandError(ExitCode::usage, fmt::format("--out: {} {}", folder.string(), why));
+  };
+  lock_.emplace(folder, another_writer);
+  remove_temporary_files(folder);
+  if (!is_run_folder(folder)) {
+    if (!std::filesystem::is_empty(folder)) refuse("is not empty and holds no run; choose another folder");
+  } else if (use == FolderUse::begin) {
+    const ExitState state = read_manifest(folder).state;
+    if (is_complete(state))
+      refuse(
+          fmt::format("holds a {} run; choose another folder, or replace it with --force", name_of(state)));
+    if (const auto checkpoints = stored_checkpoints(folder); !checkpoints.empty())
+      refuse(
+          fmt::format("holds an unfinished run with a checkpoint of step {}; continue it with --resume, or "
+                      "replace it with --force",
+                      checkpoints.back().step));
+  }
+}
+
+void FolderClaim::clear() {
+  if (!is_run_folder(folder_)) return;
+  remove_run(folder_);
+  if (std::filesystem::exists(folder_)) return;
+  // An emptied folder goes away with its run, and the lock with it.
+  lock_.reset();
+  lock_.emplace(folder_, another_writer);
+}
+
+FolderClaim::~FolderClaim() {
+  // A folder in which nothing was begun is not left behind; one that holds a run is not empty, and stays. It goes while the
+  // lock is held: nobody else has begun anything in it.
+  std::error_code ignored;
+  if (std::filesystem::is_empty(folder_, ignored) && !ignored) std::filesystem::remove(folder_, ignored);
+}
+
+RunRecorder::RunRecorder(RecorderOptions options)
+    : options_(std::move(options)), progress_(options_.quiet), start_(std::chrono::steady_clock::now()) {
+  if (!options_.quiet && wants_panel(options_.live))
+    live_.emplace(options_.title, options_.first_step, options_.total_steps, terminal_style());
+}
+
+void RunRecorder::write_to(RunWriter& writer) {
+  writer_ = &writer;
+  if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, options_.first_step);
+}
+
+bool RunRecorder::wants_gradients(std::uint64_t step) {
+  const std::uint64_t every = options_.histograms_every;
+  return every > 0 && (step == 1 || step % every == 0 || step == options_.total_steps);
+}
+
+void RunRecorder::on_gradient(const engine::GradientRecord& record) {
+  HistogramRow row;
+  row.step = record.step;
+  row.tensor = record.tensor;
+  row.kind = record.kind == engine::GradientKind::weight ? "weight" : "activation";
+  row.dtype = record.dtype;
+  row.intermediate = record.intermediate;
+  row.loss_scale = record.loss_scale;
+  row.before = record.probe.before;
+  row.after = record.probe.after;
+  writer_->append(row);
+  if (live_) live_->on_gradient(record);
+  if (tensorboard_) tensorboard_->on_gradient(record);
+}
+
+void RunRecorder::on_step(const engine::StepRecord& record) {
+  StepRow row;
+  row.step = record.step;
+  row.loss = record.loss;
+  row.loss_scale = record.loss_scale;
+  row.found_inf = record.found_inf;
+  row.skipped = record.skipped;
+  row.grad_norm = record.grad_norm;
+  row.lr = record.learning_rate;
+  row.underflow_rate = record.underflow_rate;
+  row.state_hash = record.state_hash;
+  row.seconds = record.seconds;
+  writer_->append(row);
+  if (tensorboard_) tensorboard_->on_step(record);
+  show_progress(record);
+}
+
+void RunRecorder::show_progress(const engine::StepRecord& record) {
+  if (live_) {
+    live_->on_step(record);
+    return;
+  }
+  if (!progress_.due() && record.step != options_.total_steps) return;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  const double rate = static_cast<double>(record.step - options_.first_step + 1) / elapsed.count();
+  progress_.show(fmt::format("{}: step {}/{}, loss {:.5g}, scale {:g}, {:.3g} steps/s, {} left",
+                             options_.title, record.step, options_.total_steps, record.loss,
+                             record.loss_scale, rate,
+                             duration_text(static_cast<double>(options_.total_steps - record.step) / rate)));
+}
+
+void RunRecorder::on_evaluation(const engine::EvaluationRecord& record) {
+  EvaluationRow row;
+  row.step = record.step;
+  row.split = record.split;
+  row.loss = record.loss;
+  row.accuracy = record.accuracy;
+  row.bits_per_character = record.bits_per_character;
+  writer_->append(row);
+  if (tensorboard_) tensorboard_->on_evaluation(record);
+}
+
+void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
+  if (record.explained) write_culprits(record);
+  if (!record.gradients && !record.loss) return;  // nobody checked; a loss that is not finite was explained
+  OverflowRow row;
+  row.step = record.step;
+  row.kind = record.gradients && record.loss ? OverflowKind::both
+             : record.gradients              ? OverflowKind::gradient
+                                             : OverflowKind::loss;
+  row.loss_scale = record.loss_scale;
+  row.optimizers = record.skipped_optimizers;
+  row.parameters = record.parameters;
+  if (record.rescue_attempts > 0)
+    row.rescue = {.attempts = record.rescue_attempts,
+                  .loss_scale = record.rescue_scale,
+                  .rescued = record.rescued};
+  writer_->append(row);
+}
+
+void RunRecorder::write_culprits(const engine::OverflowRecord& record) {
+  for (const CulpritRow& row : culprit_rows(record)) {
+    writer_->append(row);
+    message(analysis::culprit_line(row));
+  }
+  if (record.culprits.empty())
+    message(fmt::format(
+        "step {}: overflow, but every value of the forward and backward passes was finite: it happened between "
+        "them and the update",
+        record.step));
+}
+
+void RunRecorder::message(const std::string& line) {
+  if (live_) {
+    live_->message(line);
+  } else {
+    progress_.message(line);
+  }
+}
+
+bool RunRecorder::wants_op_statistics(std::uint64_t step) {
+  return options_.op_statistics && step == options_.first_step;
+}
+
+void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) {
+  write_file_atomically(writer_->folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
+  if (options_.quiet) return;
+  fmt::print(stderr, "ops of step {}, forward passes only:\n{}", step, engine::amp::to_text(statistics));
+  for (const engine::amp::Advice& advice : statistics.advice())
+    fmt::print(stderr, "advice: {}: {}\n", advice.layer.empty() ? "(no layer)" : advice.layer, advice.text);
+  for (const std::string& advice : options_.advice) fmt::print(stderr, "advice: {}\n", advice);
+}
+
+bool RunRecorder::stop_requested() { return interrupted(); }
+
+bool RunRecorder::wants_checkpoint(std::uint64_t step, engine::RunMoment moment) {
+  if (moment == engine::RunMoment::stopped) return true;
+  const std::uint64_t every = options_.checkpoint_every;
+  return every > 0 && (step % every == 0 || moment == engine::RunMoment::finished);
+}
+
+void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
+  writer_->sync();
+  if (tensorboard_) tensorboard_->sync();
+  make_checkpoint_folder(writer_->folder());
+  SafetensorsMetadata metadata = options_.checkpoint_metadata;
+  metadata.emplace(rows_key, to_json(writer_->rows()));
+  save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, metadata);
+  if (options_.save_weights) options_.save_weights(state.iteration);
+  remove_old_checkpoints(writer_->folder(), options_.checkpoints_kept);
+}
+
+}  // namespace fp16lab::experiments

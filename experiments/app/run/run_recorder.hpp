@@ -1,0 +1,105 @@
+// RunRecorder: the observer that turns a training run into a run folder.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/train/observer.hpp"
+#include "experiments/app/progress.hpp"
+#include "experiments/app/run/folder_lock.hpp"
+#include "experiments/app/run/live_feed.hpp"
+#include "experiments/app/run/tensorboard_feed.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "numerics/files/safetensors.hpp"
+
+namespace fp16lab::experiments {
+
+/// What a command means to do with a run folder.
+enum class FolderUse {
+  begin,    ///< a new run; not over a complete one, nor over one that has checkpoints
+  replace,  ///< a new run over whatever run is there
+  resume,   ///< continue the run that is there, if there is one
+};
+
+/// The right to write one run folder, held for the time of the run.
+class FolderClaim {
+ public:
+  /// Makes the folder if it is missing. CommandError(usage) if `use` may not have the run that it holds, if it
+  /// holds other things than a run, or if another process is writing it; CommandError(run_failed) if it cannot
+  /// be made or written.
+  FolderClaim(const std::filesystem::path& folder, FolderUse use);
+  /// Removes the earlier run, if there is one.
+  void clear();
+  ~FolderClaim();
+  FolderClaim(const FolderClaim&) = delete;
+  FolderClaim& operator=(const FolderClaim&) = delete;
+
+ private:
+  std::filesystem::path folder_;
+  std::optional<FolderLock> lock_;
+};
+
+/// Is the run done for good, so that repeating it would give the same?
+bool is_complete(ExitState state);
+
+struct RecorderOptions {
+  std::uint64_t first_step = 1;  ///< above 1 where a run is continued
+  std::uint64_t total_steps = 0;
+  std::uint64_t histograms_every = 0;  ///< 0: none; else steps 1, every, 2 every, ... and the last one
+  std::string title;                   ///< begins the progress line
+  bool quiet = false;
+  std::uint64_t checkpoint_every = 0;         ///< and at the run's end; 0: only where it is stopped early
+  std::uint64_t checkpoints_kept = 0;         ///< newest ones; 0: all
+  SafetensorsMetadata checkpoint_metadata{};  ///< besides the engine's own
+  /// Called with the step behind every checkpoint, to write weights.safetensors; empty: nobody wants that.
+  std::function<void(std::uint64_t)> save_weights{};
+  std::vector<std::string> advice{};  ///< about the GPUs that are here, printed with the op statistics
+  LiveMode live = LiveMode::off;        ///< a panel in the place of the progress line
+  std::filesystem::path tensorboard{};  ///< a folder for an event file; empty: none
+  /// Find what made the first Inf or NaN of every step with an overflow, into culprits.jsonl and, unless quiet, onto
+  /// stderr.
+  bool explain_overflow = false;
+  /// Count the ops of the first step into op_stats.csv and, unless quiet, onto stderr.
+  bool op_statistics = false;
+};
+
+class RunRecorder final : public engine::TrainObserver {
+ public:
+  explicit RunRecorder(RecorderOptions options);
+  /// Before the first record. Begins the event file, if there is to be one.
+  void write_to(RunWriter& writer);
+
+  bool wants_gradients(std::uint64_t step) override;
+  void on_gradient(const engine::GradientRecord& record) override;
+  void on_step(const engine::StepRecord& record) override;
+  void on_evaluation(const engine::EvaluationRecord& record) override;
+  bool wants_overflows() override { return true; }
+  bool wants_culprits() override { return options_.explain_overflow; }
+  void on_overflow(const engine::OverflowRecord& record) override;
+  bool wants_op_statistics(std::uint64_t step) override;
+  void on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) override;
+  bool stop_requested() override;
+  bool wants_checkpoint(std::uint64_t step, engine::RunMoment moment) override;
+  /// Rows reach the disk first, then the checkpoint; only then do older ones go.
+  void on_checkpoint(const engine::TrainingState& state) override;
+
+ private:
+  void write_culprits(const engine::OverflowRecord& record);
+  void show_progress(const engine::StepRecord& record);
+  /// A line that stays, above whatever shows the progress.
+  void message(const std::string& line);
+
+  RunWriter* writer_ = nullptr;
+  RecorderOptions options_;
+  Progress progress_;
+  std::optional<LiveFeed> live_;
+  std::optional<TensorboardFeed> tensorboard_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace fp16lab::experiments

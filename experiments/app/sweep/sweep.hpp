@@ -1,0 +1,121 @@
+// A sweep: workloads x variants x seeds, one run folder each, one process per run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "experiments/app/commands.hpp"
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/run/run_data.hpp"
+#include "numerics/files/run_schema.hpp"
+
+namespace fp16lab::experiments {
+
+struct PlannedRun {
+  std::string name;  ///< "autoencoder-none-seed1": its folder's name
+  std::string workload;
+  std::string variant;
+  RunConfig config;
+  std::filesystem::path folder;
+};
+
+struct SweepPlan {
+  std::filesystem::path folder;
+  std::vector<PlannedRun> runs;
+};
+
+/// One [[workload]] or [[variant]] of a sweep file.
+struct SweepWorkload {
+  std::string name;
+  RunConfig config;
+  std::vector<std::int64_t> seeds;
+  std::vector<std::string> variants = {};  ///< names of those that it takes part in; empty: all
+  std::string where = "sweep";             ///< for messages
+};
+struct SweepVariant {
+  std::string name;
+  std::vector<std::string> set;  ///< "key=value", applied over the workload's configuration
+  std::string where = "sweep";   ///< for messages
+};
+
+/// Multiplies out: workload by workload, variant by variant, seed by seed; the variants in their own order, also where
+/// a workload names them. --set comes last and --seed replaces the seeds. Every configuration is validated.
+/// CommandError(usage) on bad, unknown or repeated names, and for a parameter of loss-scale policies that is given to the
+/// whole sweep, a workload or a variant where none of its runs has a policy with it.
+SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
+                    const CommonOptions& common);
+
+/// Reads a sweep file:
+///   [[workload]]  name = "classifier"  config = "classifier.toml" (beside this file)  set = ["key=value",
+///   ...]
+///                 seeds = [1, 2]    variants = ["none", "fp32"] (of the [[variant]] tables; without it, all)
+///   [[variant]]   name = "none"        set = ["amp.level=O1", "scaler.policy=none"]
+/// CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists are left
+/// out: configs/tutorials.toml makes its runs small by them. `policies` adds a variant "fp32" and one for each of these
+/// loss-scale policies under amp.level = "O1", for all workloads, and takes the place of the [[variant]] tables where
+/// there are none; "all" stands for every policy.
+SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
+                     const std::vector<std::string>& policies = {});
+
+/// What is in a planned run's folder.
+enum class RunState {
+  planned,      ///< nothing that would be lost
+  unfinished,   ///< this run, begun
+  complete,     ///< this run, done by this build of the program
+  damaged,      ///< this run, done, but its folder lacks some of what it wrote (RunFolder::damage)
+  other_build,  ///< this run, done by another build: another commit, other changes to it, compiler or flags
+  other_configuration,  ///< a run of another configuration that is complete or has checkpoints
+  unreadable,           ///< a run whose manifest cannot be read
+};
+std::string_view name_of(RunState state);
+
+/// Run by run as the plan has them.
+struct Survey {
+  std::vector<RunState> states;
+  std::vector<RunLength> lengths;  ///< of those that are to be made; zeros for the others
+};
+/// Checks the configuration of every run that is to be made, with its data, network and back end, as the run itself
+/// would, and looks into every folder. CommandError that begins with the run's name.
+Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common);
+
+/// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, take a damaged one for
+/// complete, or put runs of several builds beside each other, and `options` do not say so. Tells runs of another build on stderr.
+void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
+                  const CommonOptions& common);
+
+/// Is a run in this state left as it is?
+bool is_kept(RunState state, const SweepOptions& options);
+
+/// Is the run on disk, complete, undamaged, and made from the same configuration?
+bool is_done(const PlannedRun& run);
+
+/// The plan's runs: their folders, whatever came of them, and the planned configurations of those that left none.
+struct RunsOfPlan {
+  std::vector<std::filesystem::path> folders, missing;
+};
+RunsOfPlan runs_of(const SweepPlan& plan);
+
+/// Beside every FP32 run of the plan its twin: the same run, every initial weight moved by one ulp (train.perturb_ulps).
+/// Variant "NAME-twin" of variant NAME, without histograms; one that the plan has stays. CommandError(usage)
+/// where the plan has no FP32 run, and where a run that is not perturbed has a twin's name.
+void add_twins(SweepPlan& plan);
+
+struct SweepOutcome {
+  std::size_t done_before = 0;
+  std::size_t run_now = 0;
+  std::vector<std::string> failed;  ///< names of runs that crashed or ended with an error
+  bool interrupted = false;
+};
+
+/// Carries the plan out, some child processes (`fp16lab train`) at a time among which the threads are shared, so that
+/// a run that crashes or is killed takes nothing with it. Before the first one starts, every run is checked (survey,
+/// require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those of earlier sweeps stay. Complete runs with the same configuration
+/// are skipped; those that this build of the program began with it are continued from their newest checkpoint; all others
+/// start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
+SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,
+                           const SweepOptions& options = {});
+
+}  // namespace fp16lab::experiments

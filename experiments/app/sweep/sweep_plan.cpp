@@ -1,0 +1,322 @@
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "engine/amp/policies/groups.hpp"
+#include "engine/amp/policies/layerwise.hpp"
+#include "engine/amp/policy.hpp"
+#include "experiments/app/arguments.hpp"
+#include "experiments/app/registry.hpp"
+#include "experiments/app/sweep/sweep.hpp"
+#include "numerics/files/atomic_file.hpp"
+#include "numerics/nearest_name.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+[[noreturn]] void fail(const std::string& where, const std::string& what) {
+  throw CommandError(ExitCode::usage, fmt::format("{}: {}", where, what));
+}
+
+std::string line_of(const std::string& source, const toml::node& node) {
+  return fmt::format("{}:{}", source, node.source().begin.line);
+}
+
+void require_known_keys(const toml::table& table, const std::string& source,
+                        const std::vector<std::string>& known) {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(fmt::format("{}:{}", source, key.source().begin.line),
+           fmt::format("unknown key '{}' in a sweep; expected {}{}", name, fmt::join(known, ", "),
+                       did_you_mean(name, known)));
+  }
+}
+
+std::string required_text(const toml::table& table, const std::string& source, const char* key) {
+  const toml::node* node = table.get(key);
+  if (node == nullptr) fail(line_of(source, table), fmt::format("'{}' is missing", key));
+  if (!node->is_string() || node->as_string()->get().empty())
+    fail(line_of(source, *node), fmt::format("{}: expected text", key));
+  return node->as_string()->get();
+}
+
+std::vector<std::string> optional_texts(const toml::table& table, const std::string& source, const char* key,
+                                        const char* kind = "\"key=value\"") {
+  std::vector<std::string> texts;
+  const toml::node* node = table.get(key);
+  if (node == nullptr) return texts;
+  if (!node->is_array()) fail(line_of(source, *node), fmt::format("{}: expected a list of {}", key, kind));
+  for (const toml::node& item : *node->as_array()) {
+    if (!item.is_string()) fail(line_of(source, item), fmt::format("{}: expected a list of {}", key, kind));
+    texts.push_back(item.as_string()->get());
+  }
+  return texts;
+}
+
+std::vector<std::int64_t> seeds_of(const toml::table& table, const std::string& source) {
+  const toml::node* node = table.get("seeds");
+  if (node == nullptr) return {1};
+  std::vector<std::int64_t> seeds;
+  if (node->is_array())
+    for (const toml::node& item : *node->as_array())
+      seeds.push_back(item.is_integer() ? item.as_integer()->get() : std::int64_t{-1});
+  const bool in_range = std::all_of(seeds.begin(), seeds.end(),
+                                    [](std::int64_t seed) { return seed >= 0 && seed <= largest_count; });
+  if (seeds.empty() || !in_range)
+    fail(line_of(source, *node),
+         fmt::format("seeds: expected a list of integers from 0 to {}", largest_count));
+  return seeds;
+}
+
+/// The tables of [[name]], at least one.
+std::vector<const toml::table*> tables_of(const toml::table& root, const std::string& source,
+                                          const std::string& name) {
+  const toml::node* node = root.get(name);
+  if (node == nullptr) fail(source, fmt::format("no [[{}]] in this sweep", name));
+  std::vector<const toml::table*> tables;
+  if (node->is_array())
+    for (const toml::node& item : *node->as_array())
+      if (item.is_table()) tables.push_back(item.as_table());
+  if (tables.empty()) fail(line_of(source, *node), fmt::format("{}: expected [[{}]] tables", name, name));
+  return tables;
+}
+
+/// Does the workload take part in the variant?
+bool joins(const SweepWorkload& workload, const SweepVariant& variant) {
+  return workload.variants.empty() || std::find(workload.variants.begin(), workload.variants.end(),
+                                                variant.name) != workload.variants.end();
+}
+
+void require_known_variants(const SweepWorkload& workload, const std::vector<SweepVariant>& variants) {
+  std::vector<std::string> known;
+  known.reserve(variants.size());
+  for (const SweepVariant& variant : variants) known.push_back(variant.name);
+  for (const std::string& name : workload.variants)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(workload.where, fmt::format("variants: there is no [[variant]] with the name '{}'{}", name,
+                                       did_you_mean(name, known)));
+}
+
+/// An FP32 reference where the file has none, and a variant for each policy.
+void add_policies(const std::vector<std::string>& policies, std::vector<SweepWorkload>& workloads,
+                  std::vector<SweepVariant>& variants) {
+  if (policies.empty()) return;
+  std::vector<SweepVariant> added;
+  const auto is_reference = [](const SweepVariant& variant) { return variant.name == "fp32"; };
+  if (std::none_of(variants.begin(), variants.end(), is_reference))
+    added.push_back({.name = "fp32", .set = {"amp.level=O0", "scaler.policy=none"}, .where = "--policies"});
+  const std::vector<std::string> known = policy_names();
+  std::vector<std::string> wanted;
+  for (const std::string& policy : policies) {
+    if (policy == "all") {
+      for (const auto& description : engine::amp::scale_policies()) wanted.emplace_back(description.name);
+    } else if (std::find(known.begin(), known.end(), policy) == known.end()) {
+      fail("--policies", fmt::format("no policy '{}'{}", policy, did_you_mean(policy, known)));
+    } else {
+      wanted.push_back(policy);
+    }
+  }
+  for (const std::string& policy : wanted) {
+    SweepVariant variant{.name = "policy-" + policy,
+                         .set = {"amp.level=O1", "scaler.policy=" + policy},
+                         .where = "--policies"};
+    // Both scale only what scaler.groups names, and without a name the configuration is refused. Names of layers differ
+    // from workload to workload, so one pattern takes every layer. 2^8 rather than 1, at which the run would begin as one
+    // without scaling: under groups, whose scale grows by 2^(1/1000) a step, a short run would also end as one.
+    if (policy == engine::amp::LayerwiseScaling::name || policy == engine::amp::GroupScaling::name)
+      variant.set.emplace_back("scaler.groups=[\"*=2^8\"]");
+    added.push_back(std::move(variant));
+  }
+  for (SweepWorkload& workload : workloads)
+    if (!workload.variants.empty())
+      for (const SweepVariant& variant : added) workload.variants.push_back(variant.name);
+  variants.insert(variants.end(), added.begin(), added.end());
+}
+
+/// Has it a section of a run's configuration?
+bool is_run_config(const toml::table& root) {
+  const std::span<const ConfigKey> keys = config_keys();
+  return std::any_of(keys.begin(), keys.end(), [&root](const ConfigKey& key) {
+    return root.contains(key.name.substr(0, key.name.find('.')));
+  });
+}
+
+/// Names become parts of folder names.
+void require_plain_name(const std::string& name, const std::string& where) {
+  const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+  if (!plain || name.front() == '.')
+    fail(where,
+         fmt::format("name = \"{}\": expected letters, digits, '-', '_' and '.', not beginning with '.'",
+                     name));
+}
+
+/// Parameters of loss-scale policies as they are given to many runs at once: to the whole sweep, a workload or a variant.
+/// Each must mean something to one of those runs at least, as `replay --set scaler.NAME=VALUE` has it; or to the policy
+/// that the same place chose, where --set put another one in its stead.
+class GivenParameters {
+ public:
+  void add(const std::string& where, const std::string& setting, const RunConfig& config) {
+    const std::string name = policy_parameter_of(setting);
+    if (name.empty()) return;
+    Given& given = given_[{where, name}];
+    if (given.policies.empty()) given.setting = setting;
+    given.policies.push_back(engine::amp::scale_policy(config.scaler.policy).name);
+  }
+  void require_used() const {
+    for (const auto& [key, given] : given_) {
+      const auto& [where, name] = key;
+      const bool used =
+          std::any_of(given.policies.begin(), given.policies.end(), [&name = name](std::string_view policy) {
+            return engine::amp::scale_policy(policy).find(name) != nullptr;
+          });
+      if (used) continue;
+      RunConfig config;
+      config.scaler.policy = given.policies.back();
+      require_policy_parameters(std::vector{given.setting}, config, where);
+    }
+  }
+
+ private:
+  struct Given {
+    std::string setting;
+    std::vector<std::string_view> policies;  ///< of the runs that it is given to
+  };
+  std::map<std::pair<std::string, std::string>, Given> given_;  ///< by place and name
+};
+
+}  // namespace
+
+SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
+                    const CommonOptions& common) {
+  SweepPlan plan;
+  plan.folder = common.out;
+  std::set<std::string> names;
+  GivenParameters parameters;
+  for (const SweepWorkload& workload : workloads) {
+    require_known_variants(workload, variants);
+    RunConfig alone = workload.config;
+    resolve_scaler_policy(alone, workload.where);
+    const engine::amp::PolicyDescription& own = engine::amp::scale_policy(alone.scaler.policy);
+    for (const SweepVariant& variant : variants) {
+      if (!joins(workload, variant)) continue;
+      const std::vector<std::int64_t> seeds = common.seed ? std::vector{*common.seed} : workload.seeds;
+      for (const std::int64_t seed : seeds) {
+        PlannedRun run;
+        run.workload = workload.name;
+        run.variant = variant.name;
+        run.name = fmt::format("{}-{}-seed{}", workload.name, variant.name, seed);
+        run.folder = plan.folder / run.name;
+        run.config = workload.config;
+        for (const std::string& setting : variant.set) apply_setting(run.config, setting, variant.where);
+        RunConfig of_variant = run.config;
+        resolve_scaler_policy(of_variant, run.name);
+        for (const std::string& setting : common.set) apply_setting(run.config, setting, "--set");
+        run.config.train.seed = seed;
+        resolve_scaler_policy(run.config, run.name);
+        for (const auto& [name, value] : workload.config.scaler.parameters)
+          if (value && own.find(name) == nullptr)
+            parameters.add(workload.where, "scaler." + name, run.config);
+        for (const std::string& setting : variant.set) {
+          parameters.add(variant.where, setting, of_variant);
+          parameters.add(variant.where, setting, run.config);
+        }
+        for (const std::string& setting : common.set) parameters.add("--set", setting, run.config);
+        validate_config(run.config, run.name);
+        if (!names.insert(run.name).second) fail("sweep", fmt::format("the run {} appears twice", run.name));
+        plan.runs.push_back(std::move(run));
+      }
+    }
+  }
+  parameters.require_used();
+  return plan;
+}
+
+void add_twins(SweepPlan& plan) {
+  SweepPlan all{.folder = plan.folder, .runs = {}};
+  std::map<std::string, std::int64_t> ulps;  // by name
+  for (const PlannedRun& run : plan.runs) ulps.emplace(run.name, run.config.train.perturb_ulps);
+  bool any = false, any_unmoved = false;
+  for (PlannedRun& run : plan.runs) {
+    PlannedRun twin = run;
+    all.runs.push_back(std::move(run));
+    const RunConfig& config = twin.config;
+    if (config.amp.level != "O0" || !config.amp.to_float.empty() || config.scaler.policy != "none") continue;
+    any = true;
+    if (config.train.perturb_ulps != 0) continue;
+    any_unmoved = true;
+    twin.variant += "-twin";
+    twin.name = fmt::format("{}-{}-seed{}", twin.workload, twin.variant, config.train.seed);
+    twin.folder = plan.folder / twin.name;
+    twin.config.train.perturb_ulps = 1;
+    twin.config.observe.histograms_every = 0;
+    const auto [there, added] = ulps.emplace(twin.name, twin.config.train.perturb_ulps);
+    if (there->second == 0)
+      fail("--twin", fmt::format("the run {} of this sweep has the name of a twin and is none", twin.name));
+    if (added) all.runs.push_back(std::move(twin));
+  }
+  if (!any)
+    fail("--twin",
+         "no run of this sweep is in FP32 (amp.level = \"O0\" without a scaler), so none has a twin");
+  if (!any_unmoved)
+    fail("--twin",
+         "train.perturb_ulps moves the weights of every FP32 run of this sweep, so they are twins of none: "
+         "leave it at 0");
+  plan = std::move(all);
+}
+
+SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::vector<std::string>& policies) {
+  if (common.config.empty())
+    throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c experiments/configs/demo.toml");
+  const std::string source = common.config.string();
+  toml::table root;
+  try {
+    root = toml::parse(read_file(common.config), source);
+  } catch (const toml::parse_error& error) {
+    fail(fmt::format("{}:{}", source, error.source().begin.line), std::string(error.description()));
+  } catch (const std::runtime_error& error) {
+    fail("--config", error.what());
+  }
+  if (!root.contains("workload") && !root.contains("variant") && is_run_config(root))
+    fail(source, fmt::format("this is the configuration of one run: fp16lab train -c {}", source));
+  require_known_keys(root, source, {"workload", "variant"});
+
+  std::vector<SweepWorkload> workloads;
+  for (const toml::table* table : tables_of(root, source, "workload")) {
+    require_known_keys(*table, source, {"name", "config", "set", "seeds", "variants"});
+    SweepWorkload workload;
+    workload.name = required_text(*table, source, "name");
+    workload.where = line_of(source, *table);
+    require_plain_name(workload.name, workload.where);
+    workload.config = load_config(common.config.parent_path() / required_text(*table, source, "config"));
+    for (const std::string& setting : optional_texts(*table, source, "set"))
+      if (!keep_sizes) apply_setting(workload.config, setting, workload.where);
+    workload.seeds = seeds_of(*table, source);
+    workload.variants = optional_texts(*table, source, "variants", "names");
+    if (table->contains("variants") && workload.variants.empty())
+      fail(line_of(source, *table->get("variants")), "variants: expected at least one name");
+    workloads.push_back(std::move(workload));
+  }
+  std::vector<SweepVariant> variants;
+  const bool named = policies.empty() || root.contains("variant");
+  for (const toml::table* table :
+       named ? tables_of(root, source, "variant") : std::vector<const toml::table*>{}) {
+    require_known_keys(*table, source, {"name", "set"});
+    SweepVariant variant;
+    variant.name = required_text(*table, source, "name");
+    variant.where = line_of(source, *table);
+    require_plain_name(variant.name, variant.where);
+    variant.set = optional_texts(*table, source, "set");
+    variants.push_back(std::move(variant));
+  }
+  add_policies(policies, workloads, variants);
+  return make_plan(workloads, variants, common);
+}
+
+}  // namespace fp16lab::experiments

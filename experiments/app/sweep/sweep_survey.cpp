@@ -1,0 +1,209 @@
+// What a sweep finds before it starts: are its runs possible, and what would it replace?
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "experiments/app/build_info.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/run_recorder.hpp"
+#include "experiments/app/sweep/sweep.hpp"
+#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run_resume.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+/// The configuration that the run was made from; nothing where it has keys or values that this program does not know.
+std::optional<RunConfig> config_of(const Manifest& manifest) {
+  try {
+    return parse_config(manifest.config, "manifest");
+  } catch (const CommandError&) {
+    return std::nullopt;
+  }
+}
+
+/// By every key: a configuration that was read and one that was put together are the same run.
+bool made_from(const Manifest& manifest, const RunConfig& config) {
+  const std::optional<RunConfig> there = config_of(manifest);
+  return there && to_toml(*there) == to_toml(config);
+}
+
+/// What a run that says that it is complete lacks of what it wrote; empty: nothing.
+std::string damage_of(const std::filesystem::path& folder) {
+  try {
+    return fmt::format("{}", fmt::join(read_run_folder(folder).damage, "; "));
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+struct FoundRun {
+  RunState state = RunState::planned;
+  std::optional<Manifest> manifest{};
+};
+
+FoundRun find_run(const PlannedRun& run) {
+  if (!is_run_folder(run.folder)) return {};
+  FoundRun found;
+  try {
+    found.manifest = read_manifest(run.folder);
+  } catch (const std::runtime_error&) {
+    return {.state = RunState::unreadable};
+  }
+  const bool complete = is_complete(found.manifest->state);
+  if (!made_from(*found.manifest, run.config)) {
+    const bool worth = complete || !stored_checkpoints(run.folder).empty();
+    found.state = worth ? RunState::other_configuration : RunState::planned;
+  } else if (!complete) {
+    found.state = RunState::unfinished;
+  } else if (!damage_of(run.folder).empty()) {
+    found.state = RunState::damaged;
+  } else {
+    const bool same = builds_of(*found.manifest) == std::vector{build_name()};
+    found.state = same ? RunState::complete : RunState::other_build;
+  }
+  return found;
+}
+
+/// "train.steps is 40 there and 20 here", of the first key that differs.
+std::string difference(const PlannedRun& run) {
+  const std::optional<RunConfig> there = config_of(read_manifest(run.folder));
+  if (!there) return "its configuration has keys that this version does not know";
+  for (const ConfigKey& key : config_keys()) {
+    const std::string mine = value_text(run.config, key), other = value_text(*there, key);
+    if (mine == other) continue;
+    const auto shown = [](const std::string& value) {
+      return value.empty() ? std::string("not set") : value;
+    };
+    return fmt::format("{} is {} there and {} here", key.name, shown(other), shown(mine));
+  }
+  return "their configurations differ";
+}
+
+std::vector<const PlannedRun*> runs_in(const SweepPlan& plan, const std::vector<RunState>& states,
+                                       RunState state) {
+  std::vector<const PlannedRun*> runs;
+  for (std::size_t i = 0; i < states.size(); ++i)
+    if (states[i] == state) runs.push_back(&plan.runs[i]);
+  return runs;
+}
+
+std::string counted(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+void require_no_loss(const SweepPlan& plan, const std::vector<RunState>& states) {
+  const auto others = runs_in(plan, states, RunState::other_configuration);
+  const auto unreadable = runs_in(plan, states, RunState::unreadable);
+  if (others.empty() && unreadable.empty()) return;
+  const std::string why = others.empty()
+                              ? fmt::format("{}: its manifest cannot be read", unreadable.front()->name)
+                              : fmt::format("{}: {}", others.front()->name, difference(*others.front()));
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format(
+          "{} holds {} that this sweep would replace ({}); choose another folder with --out, or replace "
+          "them with --force",
+          plan.folder.string(), counted(others.size() + unreadable.size(), "other run"), why));
+}
+
+void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& states) {
+  const auto damaged = runs_in(plan, states, RunState::damaged);
+  if (damaged.empty()) return;
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("{} of {} runs were finished, but their records are damaged, first {}: {}; restore them "
+                  "from a copy, or make them again with --force",
+                  damaged.size(), plan.runs.size(), damaged.front()->name,
+                  damage_of(damaged.front()->folder)));
+}
+
+}  // namespace
+
+std::string_view name_of(RunState state) {
+  switch (state) {
+    case RunState::planned:
+      return "planned";
+    case RunState::unfinished:
+      return "unfinished";
+    case RunState::complete:
+      return "complete";
+    case RunState::damaged:
+      return "damaged";
+    case RunState::other_build:
+      return "complete by another build";
+    case RunState::other_configuration:
+      return "another configuration";
+    case RunState::unreadable:
+      return "unreadable";
+  }
+  return "?";
+}
+
+Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common) {
+  RunChecker checker;
+  Survey found;
+  std::set<std::string> told;
+  for (const PlannedRun& run : plan.runs) {
+    const RunState state = find_run(run).state;
+    found.states.push_back(state);
+    found.lengths.emplace_back();
+    if (is_kept(state, options)) continue;
+    try {
+      found.lengths.back() = checker.check(run.config);
+    } catch (const CommandError& error) {
+      throw CommandError(error.code, fmt::format("{}: {}", run.name, error.what()));
+    }
+    if (run.config.backend.device != "auto" || common.quiet) continue;
+    const std::string choice = choice_text(checker.backend());
+    if (told.insert(choice).second) fmt::print(stderr, "{}\n", choice);
+  }
+  return found;
+}
+
+void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
+                  const CommonOptions& common) {
+  if (options.force) return;
+  require_no_loss(plan, states);
+  require_undamaged(plan, states);
+  const auto others = runs_in(plan, states, RunState::other_build);
+  if (others.empty()) return;
+  std::set<std::string> builds;
+  for (const PlannedRun* const run : others)
+    for (const std::string& build : builds_of(read_manifest(run->folder))) builds.insert(build);
+  const std::string what =
+      fmt::format("{} of {} runs were finished by another build ({}; this is {}), first {}", others.size(),
+                  plan.runs.size(), fmt::join(builds, "; "), build_name(), others.front()->name);
+  const bool mixed = builds.size() > 1 || others.size() < plan.runs.size();
+  if (mixed && !options.mix_builds)
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("{}: {}: bits may differ; --force makes them again, --mix-builds takes them as "
+                    "they are",
+                    plan.folder.string(), what));
+  if (!common.quiet) fmt::print(stderr, "sweep: note: {}\n", what);
+}
+
+bool is_kept(RunState state, const SweepOptions& options) {
+  return state == RunState::complete || (state == RunState::other_build && !options.force);
+}
+
+bool is_done(const PlannedRun& run) {
+  const RunState state = find_run(run).state;
+  return state == RunState::complete || state == RunState::other_build;
+}
+
+RunsOfPlan runs_of(const SweepPlan& plan) {
+  RunsOfPlan runs;
+  for (const PlannedRun& run : plan.runs) {
+    if (is_run_folder(run.folder))
+      runs.folders.push_back(run.folder);
+    else
+      runs.missing.push_back(plan.folder / sweep_plan / (run.name + ".toml"));
+  }
+  return runs;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,7 +1,0 @@
-#include "experiments/command_line.hpp"
-#include "experiments/openmp_waiting.hpp"
-
-int main(int argc, char** argv) {
-  fp16lab::experiments::limit_openmp_spinning(argv);
-  return fp16lab::experiments::fp16lab_main(argc, argv);
-}

@@ -1,0 +1,92 @@
+// exp_tensor_core_probe: does this GPU compute what the table of tensor cores says, bit for bit, and what are the bits
+// where the published models disagree?
+//
+// Each probe is a claim with rival hypotheses, fixed before anything runs, and dot products on which they differ (see
+// tensor_core_probe/). Then random operands of every kind go through every instruction and through the emulator.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "experiments/app/command_line.hpp"
+#include "experiments/study/study.hpp"
+#include "experiments/tensor_core_probe/device.hpp"
+#include "experiments/tensor_core_probe/record.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+struct ProbeOptions {
+  std::string generation;
+  std::string outputs = "10000000";
+};
+
+probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& options) {
+  probe::Settings settings;
+  settings.generation = options.generation;
+  settings.threads = common.threads;
+  if (common.seed) settings.seed = static_cast<std::uint64_t>(*common.seed);
+  const bool digits = options.outputs.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || options.outputs.empty() || options.outputs.size() > 12)
+    throw CommandError(ExitCode::usage,
+                       fmt::format("--outputs '{}': expected a number of 1 to 12 digits", options.outputs));
+  settings.random_outputs = std::stoull(options.outputs);
+  try {
+    if (!settings.generation.empty()) tensor_core_model(settings.generation);
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, fmt::format("--model: {}", error.what()));
+  }
+  return settings;
+}
+
+ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
+  const probe::Settings settings = settings_of(common, options);
+  std::string reason;
+  const std::unique_ptr<probe::Device> device = probe::open_cuda_device(reason);
+  if (!device) throw CommandError(ExitCode::unavailable, "no GPU to probe: " + reason);
+  const probe::DeviceInfo& info = device->info();
+  if (settings.generation.empty() && probe::generation_of(info.capability).empty())
+    throw CommandError(
+        ExitCode::unavailable,
+        fmt::format("{}: no model claims to describe compute capability {}.{}; choose one with --model",
+                    info.name, info.capability.major, info.capability.minor));
+
+  probe::Settings before = settings;
+  before.only_criteria = true;
+  write_claims(common, probe::overall_question, probe::claims_of(probe::ask_everything(*device, before)));
+  const std::vector<probe::Finding> findings =
+      probe::ask_everything(*device, settings, [&](const char* what) {
+        if (!common.quiet) fmt::print(stderr, "{}\n", what);
+      });
+  probe::write_records(common.out, info, findings);
+  print_question(
+      probe::overall_question,
+      fmt::format("device: {}\nmodel: {}", probe::describe(info),
+                  settings.generation.empty() ? probe::generation_of(info.capability) : settings.generation));
+  const ExitCode code = conclude(common, probe::overall_question, probe::claims_of(findings));
+  if (!common.quiet)
+    fmt::print(stderr, "wrote {}/probe.tsv, probe_fp16.tsv, report.md and {}\n", common.out.string(),
+               claims_file);
+  return code;
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
+
+int main(int argc, char** argv) {
+  using namespace fp16lab::experiments;
+  ProbeOptions options;
+  return experiment_main(
+      argc, argv,
+      {"exp_tensor_core_probe",
+       "Does this GPU compute what the table of tensor cores says, bit for bit, and what are the bits where\n"
+       "the published models disagree? Exit 5 where the table differs from the device.",
+       "  exp_tensor_core_probe -o results/h200\n"
+       "  exp_tensor_core_probe --model ampere --outputs 100000000",
+       {{"--model", "NAME", "The generation to compare mma and wmma with (default: the device's)",
+         &options.generation},
+        {"--outputs", "N", "Random outputs for each instruction (default: 10000000)", &options.outputs}}},
+      {.out = "results/exp_tensor_core_probe", .seed = true},
+      [&options](const CommonOptions& common) { return run_probe(common, options); });
+}
