@@ -32,12 +32,13 @@ function(fp16lab_library name)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_LINK_PRIVATE})
 endfunction()
 
-# fp16lab_program(name SOURCES ... LINK ...): a binary in build/bin.
+# fp16lab_program(name SOURCES ... LINK ...): a binary in build/bin; the global property FP16LAB_PROGRAMS lists all.
 function(fp16lab_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   fp16lab_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY FP16LAB_PROGRAMS ${name})
 endfunction()
 
 # fp16lab_test(name LABEL fast|exhaustive|gpu SOURCES ... LINK ... [TIMEOUT seconds]): a GoogleTest binary as one CTest

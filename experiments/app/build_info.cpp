@@ -20,6 +20,10 @@ std::string compiler_name() {
 #endif
 }
 
+std::string version_line(const std::string& program) {
+  return program + " " + FP16LAB_VERSION + " (" + git_hash() + ", " + compiler_name() + ")";
+}
+
 std::string compiler_flags() { return FP16LAB_CXX_FLAGS; }
 
 std::string build_name() { return fp16lab::build_name(git_hash(), compiler_name(), compiler_flags()); }

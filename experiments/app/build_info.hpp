@@ -9,6 +9,9 @@ namespace fp16lab::experiments {
 /// a digest of the changes are appended, so that two such builds can be told apart. "unknown" outside git.
 std::string git_hash();
 std::string compiler_name();  ///< "GCC 12.2.0"
+/// What `program` answers to --version, without the end of the line: "exp_underflow 0.2.0 (0123456789ab, GCC 12.2.0)".
+/// The version is that of project() in the top CMakeLists.txt.
+std::string version_line(const std::string& program);
 std::string compiler_flags();
 std::string build_name();  ///< of this program, as fp16lab::build_name has it
 std::string cpu_name();  ///< the model that the operating system names

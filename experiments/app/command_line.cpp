@@ -80,7 +80,7 @@ class Program {
       : app_("fp16lab: FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
              "fp16lab") {
     app_.set_help_flag("-h,--help", "Show this help");
-    app_.set_version_flag("--version", fmt::format("fp16lab 0.1.0 ({}, {})", git_hash(), compiler_name()));
+    app_.set_version_flag("--version", version_line("fp16lab"));
     app_.footer(
         footer("  fp16lab train -c experiments/configs/classifier.toml --set amp.level=O1 -o results/try\n"
                "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report"));

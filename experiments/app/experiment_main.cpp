@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "experiments/app/arguments.hpp"
+#include "experiments/app/build_info.hpp"
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 
@@ -35,6 +36,7 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info, const Exp
     arguments.options.argv = std::vector<std::string>(argv, argv + argc);
     require_utf8(arguments.options.argv);
     app.set_help_flag("-h,--help", "Show this help");
+    app.set_version_flag("--version", version_line(info.name));
     add_common(app, arguments, common_use(uses));
     for (const ExperimentOption& option : info.options) {
       if (option.flag != nullptr)
@@ -54,6 +56,9 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info, const Exp
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
       fmt::print("{}", app.help());
+      throw;
+    } catch (const CLI::CallForVersion& version) {
+      fmt::print("{}\n", version.what());
       throw;
     }
     refuse_extras(app, info.name);

@@ -1,8 +1,11 @@
-// The name of a build: the commit, and a digest of what differs from it.
+// The name of a build: the commit, and a digest of what differs from it; and what programs answer to --version.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -82,6 +85,29 @@ TEST_F(BuildInfo, NewSourcesCountTextsAndTestsDoNot) {
   commit();
   EXPECT_EQ(hash().size(), 12u);
   EXPECT_NE(hash(), clean);
+}
+
+TEST(Version, EveryProgramAnswersWithOneLineAndTheProjectsVersion) {
+  const testing_support::TemporaryFolder temporary;
+  std::set<std::string> programs;
+  std::istringstream names(FP16LAB_VERSIONED_PROGRAMS);
+  for (std::string name; names >> name;) programs.insert(name);
+  ASSERT_TRUE(programs.contains("fp16lab") && programs.contains("exp_underflow"))
+      << FP16LAB_VERSIONED_PROGRAMS;
+  const auto version_of = [&](const std::string& program) {
+    return testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/" + program, {"--version"},
+                                        temporary.path());
+  };
+  const std::string begin = " " FP16LAB_VERSION " (";
+  const std::string own = version_of("fp16lab").out.substr(std::string("fp16lab").size());
+  EXPECT_TRUE(own.starts_with(begin) && own.ends_with(")\n")) << own;
+  EXPECT_EQ(std::count(own.begin(), own.end(), '\n'), 1) << own;
+  for (const std::string& program : programs) {
+    const auto result = version_of(program);
+    EXPECT_EQ(result.exit_code, 0) << program << ": " << result.err;
+    EXPECT_EQ(result.out, program + own);
+    EXPECT_EQ(result.err, "") << program;
+  }
 }
 
 }  // namespace
