@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# "a: b c" means: files below a may include what stands below b and c. Rooms of experiments/ without a line of their own are
-# questions: they include their own folder and what "experiments/*" names.
+# "a: b c" means: files below a may include what stands below b and c. A room of experiments/ may include itself and what
+# "experiments/*" names; a line of its own names its neighbours.
 export arrows='
 numerics:        numerics
 analysis:        analysis numerics
@@ -18,12 +18,10 @@ engine/optim:    engine/optim engine/amp engine/autograd engine/backend engine/t
 engine/nn:       engine/nn engine/optim engine/amp engine/autograd engine/backend engine/tensor numerics
 engine/train:    engine numerics
 reports:         reports analysis numerics
-experiments/app:               experiments/app experiments/study reports analysis engine numerics
-experiments/study:             experiments/study experiments/app reports analysis engine numerics
-experiments/claims:            experiments/claims experiments/tutorials experiments/app experiments/study reports analysis engine numerics
-experiments/shapes:            experiments/shapes experiments/device_acceptance experiments/emulated_vs_device experiments/app experiments/study reports analysis engine numerics
-experiments/device_acceptance: experiments/device_acceptance experiments/emulated_vs_device experiments/tensor_core_probe experiments/app experiments/study reports analysis engine numerics
-experiments/*:                 experiments/app experiments/study reports analysis engine numerics
+experiments/*:   experiments/app experiments/study reports analysis engine numerics
+experiments/claims:            experiments/tutorials
+experiments/device_acceptance: experiments/emulated_vs_device experiments/tensor_core_probe
+experiments/shapes:            experiments/device_acceptance experiments/emulated_vs_device
 '
 
 # One line an include, FILE:LINE:TEXT, for one awk: a process a line would take seconds.
@@ -35,7 +33,7 @@ awk -F: '
   }
 
   function permitted(room, target,    prefixes, prefix, i) {
-    prefixes = split(room in allowed ? allowed[room] : room ~ /^experiments\// ? room " " allowed["experiments/*"] : "", prefix, " ")
+    prefixes = split(allowed[room] (room ~ /^experiments\// ? " " room " " allowed["experiments/*"] : ""), prefix, " ")
     for (i = 1; i <= prefixes; ++i)
       if (index(target, prefix[i] "/") == 1) return 1
     return 0
