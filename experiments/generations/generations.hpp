@@ -15,7 +15,7 @@
 #include "experiments/generations/distance.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/tensor_core_model.hpp"
-#include "reports/summary.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::experiments {
 

@@ -9,8 +9,8 @@
 #include "experiments/paper_miniature/paper_figures.hpp"
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/format.hpp"
-#include "reports/figure_style.hpp"
-#include "reports/gnuplot.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/gnuplot.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "experiments/study/study.hpp"
-#include "reports/summary.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::experiments {
 

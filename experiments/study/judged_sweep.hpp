@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "experiments/app/sweep/sweep.hpp"
-#include "reports/summary.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::experiments {
 

@@ -6,9 +6,9 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/files/run_folder.hpp"
-#include "reports/figure_style.hpp"
-#include "reports/report.hpp"
-#include "reports/text_fit.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/text_fit.hpp"
+#include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 
 namespace fp16lab::reports {

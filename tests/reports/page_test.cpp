@@ -7,11 +7,11 @@
 #include <sstream>
 
 #include "analysis/range_report.hpp"
-#include "reports/gnuplot.hpp"
-#include "reports/html.hpp"
-#include "reports/page_detail.hpp"
-#include "reports/report.hpp"
-#include "reports/run_gradients.hpp"
+#include "reports/data/run_gradients.hpp"
+#include "reports/figures/gnuplot.hpp"
+#include "reports/page/html.hpp"
+#include "reports/page/page_detail.hpp"
+#include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 
 namespace fp16lab::reports {

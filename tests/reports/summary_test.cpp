@@ -1,5 +1,5 @@
 // reports/: final quality against FP32 and its twin in the four words, from synthetic run folders.
-#include "reports/summary.hpp"
+#include "reports/data/summary.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "numerics/files/atomic_file.hpp"
 #include "numerics/files/run_folder.hpp"
-#include "reports/report.hpp"
+#include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 #include "tests/support/message_of.hpp"
 

@@ -9,7 +9,7 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/compare_figure.hpp"
 #include "numerics/files/run_folder.hpp"
-#include "reports/run_config.hpp"
+#include "reports/data/run_config.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "numerics/files/atomic_file.hpp"
-#include "reports/figure_style.hpp"
-#include "reports/gnuplot.hpp"
-#include "reports/text_fit.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/gnuplot.hpp"
+#include "reports/figures/text_fit.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -27,9 +27,9 @@
 #include "numerics/files/run_folder.hpp"
 #include "numerics/format_range.hpp"
 #include "numerics/nearest_name.hpp"
-#include "reports/figure_style.hpp"
-#include "reports/histogram_figure.hpp"
-#include "reports/run_config.hpp"
+#include "reports/data/run_config.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/histogram_figure.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -9,8 +9,8 @@
 #include "experiments/app/commands.hpp"
 #include "numerics/files/replay_file.hpp"
 #include "numerics/files/run_folder.hpp"
-#include "reports/report.hpp"
-#include "reports/report_input.hpp"
+#include "reports/data/report_input.hpp"
+#include "reports/page/report.hpp"
 
 namespace fp16lab::experiments {
 

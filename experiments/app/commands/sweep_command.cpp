@@ -5,9 +5,9 @@
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/atomic_file.hpp"
-#include "reports/report.hpp"
-#include "reports/run_set.hpp"
-#include "reports/summary.hpp"
+#include "reports/data/run_set.hpp"
+#include "reports/data/summary.hpp"
+#include "reports/page/report.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "reports/run_config.hpp"
+#include "reports/data/run_config.hpp"
 
 namespace fp16lab::experiments {
 namespace {

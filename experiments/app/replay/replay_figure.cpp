@@ -8,8 +8,8 @@
 
 #include "experiments/app/replay/replay_output.hpp"
 #include "numerics/files/atomic_file.hpp"
-#include "reports/figure_style.hpp"
-#include "reports/gnuplot.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/gnuplot.hpp"
 
 namespace fp16lab::experiments {
 namespace {

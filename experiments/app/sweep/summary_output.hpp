@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/summary.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::experiments {
 

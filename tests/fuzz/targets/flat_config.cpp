@@ -1,5 +1,5 @@
-// The configuration of a run as reports read it (reports/run_config.hpp).
-#include "reports/run_config.hpp"
+// The configuration of a run as reports read it (reports/data/run_config.hpp).
+#include "reports/data/run_config.hpp"
 
 #include "tests/fuzz/targets/fuzz.hpp"
 

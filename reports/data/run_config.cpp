@@ -1,0 +1,188 @@
+#include "reports/data/run_config.hpp"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+
+#include <toml++/toml.h>
+
+#include "numerics/files/printable_text.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+constexpr std::string_view perturbation = "train.perturb_ulps";
+
+void flatten(const toml::table& table, const std::string& prefix, FlatConfig& out) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) {
+      flatten(*inner, name + ".", out);
+    } else if (const auto text = node.value_exact<std::string>()) {
+      out[name] = *text;
+    } else {
+      std::ostringstream stream;
+      node.visit([&](const auto& value) { stream << value; });
+      out[name] = stream.str();
+    }
+  }
+}
+
+bool starts_with_any(std::string_view key, std::initializer_list<std::string_view> prefixes) {
+  for (const std::string_view prefix : prefixes)
+    if (key.starts_with(prefix)) return true;
+  return false;
+}
+
+bool sums_in_f16(const FlatConfig& config) {
+  return value_or(config, "backend.accumulator", "f32") == "f16";
+}
+
+std::string upper(std::string text) {
+  for (char& c : text)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return text;
+}
+
+}  // namespace
+
+std::string format_name(std::string_view dtype) {
+  return dtype == "f16" ? "FP16" : dtype == "f32" ? "FP32" : upper(std::string(dtype));
+}
+
+FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
+  try {
+    FlatConfig flat;
+    flatten(toml::parse(toml), "", flat);
+    return flat;
+  } catch (const toml::parse_error& error) {
+    throw std::runtime_error(fmt::format("{}: line {} of the configuration: {}", where,
+                                         error.source().begin.line, printable(error.description())));
+  }
+}
+
+std::string value_or(const FlatConfig& config, std::string_view key, std::string_view fallback) {
+  const auto found = config.find(key);
+  return found == config.end() ? std::string(fallback) : found->second;
+}
+
+double number_or(const FlatConfig& config, std::string_view key, double fallback) {
+  const std::string text = value_or(config, key, "");
+  double value = fallback;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
+}
+
+std::string scale_text(double scale) {
+  const int k = scale > 0 && std::isfinite(scale) ? std::ilogb(scale) : 0;
+  return std::scalbn(1.0, k) == scale ? fmt::format("2^{}", k) : fmt::format("{}", scale);
+}
+
+std::string policy_of(const FlatConfig& config) {
+  if (value_or(config, "scaler.enabled", "true") == "false") return "none";
+  std::string policy = value_or(config, "scaler.policy", "none");
+  return policy == "dynamic" ? "torch" : policy;
+}
+
+ConfigurationId configuration_of(const FlatConfig& config) {
+  ConfigurationId id;
+  const std::string level = value_or(config, "amp.level", "O0");
+  const std::string policy = policy_of(config);
+  id.precision =
+      level == "O0" && value_or(config, "amp.to_float", "[]") == "[]" ? Precision::fp32 : Precision::low;
+  const bool fixed = policy == "fixed" || policy == "mindspore-fixed";
+  id.scaling = policy == "none" ? Scaling::none : fixed ? Scaling::fixed : Scaling::adaptive;
+  if (id.scaling != Scaling::none) id.scale = number_or(config, "scaler.initial_scale", 1.0);
+
+  id.label = id.precision == Precision::fp32 ? "FP32" : format_name(value_or(config, "amp.dtype", "f16"));
+  // Levels mean what their dialect says; torch's O1 is what is meant where nothing is said.
+  const std::string dialect = value_or(config, "amp.dialect", "torch");
+  if (id.precision == Precision::low && dialect != "torch") id.label += " " + dialect;
+  if (id.precision == Precision::low && (level != "O1" || dialect != "torch")) id.label += " " + level;
+  switch (id.scaling) {
+    case Scaling::none:
+      if (id.precision == Precision::low) id.label += " no scaling";
+      break;
+    case Scaling::fixed:
+      id.label += " S=" + scale_text(id.scale);
+      break;
+    case Scaling::adaptive:
+      id.label += " " + policy;
+      break;
+  }
+  if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
+  id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
+  if (id.is_twin())
+    id.label += " twin";
+  else if (id.perturb_ulps != 0)
+    id.label += fmt::format(" +{} ulp{}", id.perturb_ulps, id.perturb_ulps == 1 ? "" : "s");
+  return id;
+}
+
+FlatConfig configuration_settings(const FlatConfig& config) {
+  const ConfigurationId id = configuration_of(config);
+  FlatConfig settings;
+  for (const auto& [key, value] : config) {
+    const bool precision = key == "amp.level" || (id.precision == Precision::low && key.starts_with("amp."));
+    const bool scaling = key == "scaler.policy" ||
+                         (id.scaling == Scaling::fixed && key == "scaler.initial_scale") ||
+                         (id.scaling == Scaling::adaptive && key.starts_with("scaler."));
+    // Who divides by the scale; where nobody says otherwise, the scaler does.
+    const bool division =
+        (key == "scaler.drop_overflow_update" && value == "false" && id.scaling != Scaling::none) ||
+        (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
+    // Older folders do not have the accumulator.
+    const bool machine =
+        key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
+                                     (key != "backend.accumulator" || sums_in_f16(config)));
+    const bool perturbed = key == perturbation && id.perturb_ulps != 0;
+    if (precision || scaling || division || machine || perturbed)
+      settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);
+  }
+  return settings;
+}
+
+FlatConfig workload_settings(const FlatConfig& config) {
+  FlatConfig settings;
+  for (const auto& [key, value] : config) {
+    if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
+    if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
+        key == "data.path" || key == "optimizer.loss_scale" || key == perturbation)
+      continue;
+    settings.emplace(key, value);
+  }
+  return settings;
+}
+
+std::string workload_name(const FlatConfig& config) {
+  const std::string model = value_or(config, "model.name", "unnamed model");
+  const std::string data = value_or(config, "data.name", "");
+  return data.empty() ? model : model + " on " + data;
+}
+
+std::string pretty(std::string_view text) {
+  static constexpr std::string_view digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool digit_after = i + 1 < text.size() && text[i + 1] >= '0' && text[i + 1] <= '9';
+    const bool minus_after =
+        i + 2 < text.size() && text[i + 1] == '-' && text[i + 2] >= '0' && text[i + 2] <= '9';
+    const bool power = i > 0 && text[i - 1] == '2' && text[i] == '^' && (digit_after || minus_after);
+    if (!power) {
+      out += text[i];
+      continue;
+    }
+    if (minus_after) {
+      out += "⁻";
+      ++i;
+    }
+    for (; i + 1 < text.size() && text[i + 1] >= '0' && text[i + 1] <= '9'; ++i)
+      out += digits[static_cast<std::size_t>(text[i + 1] - '0')];
+  }
+  return out;
+}
+
+}  // namespace fp16lab::reports

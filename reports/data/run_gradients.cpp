@@ -1,0 +1,116 @@
+#include "reports/data/run_gradients.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "numerics/files/run_folder.hpp"
+
+namespace fp16lab::reports {
+
+std::vector<std::size_t> evenly_chosen(std::size_t count, std::size_t limit) {
+  limit = std::min(count, std::max<std::size_t>(limit, 2));
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < limit; ++i) chosen.push_back(limit < 2 ? i : i * (count - 1) / (limit - 1));
+  return chosen;
+}
+
+bool GradientSnapshot::one_scale() const {
+  return std::all_of(scales.begin(), scales.end(), [&](double scale) { return scale == loss_scale; });
+}
+
+RangeCounts RunGradients::at_scale(std::size_t tensor, double scale) const {
+  RangeCounts sum;
+  for (const auto& [recorded, histogram] : by_scale[tensor])
+    analysis::operator+=(sum, count_ranges(histogram, range_of(formats[tensor]), scale / recorded));
+  return sum;
+}
+
+RangeCounts RunGradients::at_scale(double scale) const {
+  RangeCounts sum;
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor)
+    if (formats[tensor] != DType::f32) analysis::operator+=(sum, at_scale(tensor, scale));
+  return sum;
+}
+
+std::string RunGradients::format_names() const {
+  std::vector<std::string> names;
+  for (const DType format : formats) {
+    std::string name = format_name(name_of(format));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+  std::string words;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    words += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return words;
+}
+
+RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
+  // Two passes over the file keep memory at the size of what is shown.
+  RunGradients gradients;
+  std::set<std::uint64_t> steps;
+  std::map<std::pair<std::string, DType>, std::size_t> index;
+  for_each_histogram(run.folder.path, [&](const HistogramRow& row) {
+    steps.insert(row.step);
+    const auto [found, made] = index.emplace(std::pair(row.tensor, row.dtype), gradients.tensors.size());
+    if (made) {
+      const bool second = std::find(gradients.tensors.begin(), gradients.tensors.end(), row.tensor) !=
+                          gradients.tensors.end();
+      gradients.tensors.push_back(second ? fmt::format("{} ({})", row.tensor, format_name(name_of(row.dtype)))
+                                         : row.tensor);
+      gradients.kinds.push_back(row.kind);
+      gradients.formats.push_back(row.dtype);
+      gradients.by_scale.emplace_back();
+      gradients.rounded = gradients.rounded || row.dtype != DType::f32;
+    }
+    gradients.by_scale[found->second][row.loss_scale] += row.before;
+  });
+  if (!gradients.rounded) std::fill(gradients.formats.begin(), gradients.formats.end(), DType::f16);
+  gradients.observed_steps = steps.size();
+  std::map<std::uint64_t, GradientSnapshot> snapshots;
+  const std::vector<std::uint64_t> all(steps.begin(), steps.end());
+  std::set<std::uint64_t> chosen;
+  for (const std::size_t place : evenly_chosen(all.size(), max_snapshots)) chosen.insert(all[place]);
+  for_each_histogram(run.folder.path, [&](const HistogramRow& row) {
+    // A run that is still going on may have grown since the first pass.
+    const auto known = index.find({row.tensor, row.dtype});
+    if (!chosen.contains(row.step) || known == index.end()) return;
+    GradientSnapshot& snapshot = snapshots[row.step];
+    snapshot.step = row.step;
+    snapshot.loss_scale = row.loss_scale;
+    snapshot.histograms.resize(gradients.tensors.size());
+    snapshot.casts.resize(gradients.tensors.size());
+    snapshot.scales.resize(gradients.tensors.size());
+    snapshot.histograms[known->second] += row.before;
+    if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
+      std::optional<CastCounts>& sum = snapshot.casts[known->second];
+      sum = sum.value_or(CastCounts{});
+      *sum += *counts;
+    }
+    snapshot.scales[known->second] = row.loss_scale;
+  });
+  for (auto& [step, snapshot] : snapshots) {
+    for (double& scale : snapshot.scales)  // of tensors that this step did not see
+      if (scale == 0) scale = snapshot.loss_scale;
+    gradients.snapshots.push_back(std::move(snapshot));
+  }
+  return gradients;
+}
+
+std::optional<CastCounts> recorded_casts(const Run& run) {
+  std::optional<CastCounts> sum;
+  if (std::error_code error; !std::filesystem::exists(run.folder.path / run_file::histograms, error))
+    return sum;
+  for_each_histogram(run.folder.path, [&sum](const HistogramRow& row) {
+    if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
+      sum = sum.value_or(CastCounts{});
+      *sum += *counts;
+    }
+  });
+  return sum;
+}
+
+}  // namespace fp16lab::reports

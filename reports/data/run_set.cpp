@@ -1,0 +1,315 @@
+#include "reports/data/run_set.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+#include <tuple>
+
+namespace fp16lab::reports {
+namespace {
+
+std::uint64_t seed_of(const FlatConfig& config) {
+  const std::string text = value_or(config, "train.seed", "0");
+  std::uint64_t seed = 0;
+  std::from_chars(text.data(), text.data() + text.size(), seed);
+  return seed;
+}
+
+Run load_run(const std::filesystem::path& folder) {
+  Run run;
+  run.folder = read_run_folder(folder);
+  run.config = flatten_toml(run.folder.manifest.config, (folder / run_file::manifest).string());
+  run.id = configuration_of(run.config);
+  const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
+  run.name = clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
+  run.seed = seed_of(run.config);
+  return run;
+}
+
+Run missing_run(const std::filesystem::path& planned) {
+  Run run;
+  run.missing = true;
+  run.name = planned.stem().string();
+  run.folder.path = planned.parent_path().parent_path() / planned.stem();
+  run.folder.manifest.config = read_file(planned);
+  run.folder.manifest.state = ExitState::failed;
+  run.config = flatten_toml(run.folder.manifest.config, planned.string());
+  run.id = configuration_of(run.config);
+  run.seed = seed_of(run.config);
+  return run;
+}
+
+/// "key=value" for what differs between `settings` and any of `others`; empty if nothing does.
+std::string differences(const FlatConfig& settings, const std::vector<FlatConfig>& others) {
+  std::string text;
+  for (const auto& setting : settings) {
+    const bool differs = std::any_of(others.begin(), others.end(), [&](const FlatConfig& other) {
+      return value_or(other, setting.first, "") != setting.second;
+    });
+    // A policy's parameters are told by their own names: "growth_interval=200".
+    std::string_view key = setting.first;
+    if (key.starts_with("scaler.")) key.remove_prefix(std::string_view("scaler.").size());
+    if (differs) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, setting.second);
+  }
+  return text;
+}
+
+/// The folder's name without its seed, as a sweep writes it: "lenet5-o2-seed1" -> "lenet5-o2".
+std::string without_seed(const std::string& name) {
+  const std::size_t seed = name.rfind("-seed");
+  const bool numbered = seed != std::string::npos && seed + 5 < name.size() &&
+                        name.find_first_not_of("0123456789", seed + 5) == std::string::npos;
+  return numbered ? name.substr(0, seed) : name;
+}
+
+/// What the folders' names of these runs have in common, in whole words between hyphens: what a sweep calls their
+/// workload, or their variant. Empty if there is nothing.
+std::string common_name(const std::vector<Run>& runs, const std::vector<std::size_t>& members) {
+  std::string common = without_seed(runs[members.front()].name);
+  for (const std::size_t index : members) {
+    const std::string name = without_seed(runs[index].name);
+    if (name == common) continue;
+    std::size_t length = 0;
+    while (length < std::min(name.size(), common.size()) && name[length] == common[length]) ++length;
+    const bool whole =
+        length == common.size() ? name[length] == '-' : length == name.size() && common[length] == '-';
+    if (!whole) {
+      const std::size_t hyphen = length == 0 ? std::string::npos : common.rfind('-', length - 1);
+      length = hyphen == std::string::npos ? 0 : hyphen;
+    }
+    common.resize(length);
+  }
+  return common;
+}
+
+/// Longer lists of differences are no names; the folders' names serve instead where they tell the bearers apart.
+constexpr std::size_t longest_differences = 48;
+
+/// Appends to each name that occurs more than once the settings that tell its bearers apart, or, where those are many,
+/// what their folders are called (`short_names`).
+template <class Named>
+void make_names_unique(std::vector<Named>& items, std::string Named::*name,
+                       const std::vector<FlatConfig>& settings, const std::vector<std::string>& short_names) {
+  const auto append_differences = [&](const std::vector<std::size_t>& bearers) {
+    for (const std::size_t i : bearers) {
+      std::vector<FlatConfig> others;
+      for (const std::size_t j : bearers)
+        if (j != i) others.push_back(settings[j]);
+      const std::string text = differences(settings[i], others);
+      if (!text.empty()) items[i].*name += " (" + text + ")";
+    }
+  };
+  std::map<std::string, std::vector<std::size_t>> bearers_of;
+  for (std::size_t i = 0; i < items.size(); ++i) bearers_of[items[i].*name].push_back(i);
+  for (const auto& [shared, bearers] : bearers_of) {
+    if (bearers.size() < 2) continue;
+    std::size_t longest = 0;
+    std::map<std::string, std::vector<std::size_t>> by_short_name;
+    for (const std::size_t i : bearers) {
+      std::vector<FlatConfig> others;
+      for (const std::size_t j : bearers)
+        if (j != i) others.push_back(settings[j]);
+      longest = std::max(longest, differences(settings[i], others).size());
+      by_short_name[short_names[i]].push_back(i);
+    }
+    if (longest <= longest_differences || by_short_name.size() < 2 || by_short_name.contains("")) {
+      append_differences(bearers);
+      continue;
+    }
+    for (const auto& [short_name, same] : by_short_name) {
+      for (const std::size_t i : same) items[i].*name = fmt::format("{}: {}", short_name, shared);
+      if (same.size() > 1) append_differences(same);
+    }
+  }
+}
+
+/// "fp32-twin" says what "FP32 twin" says.
+bool same_words(std::string_view a, std::string_view b) {
+  const auto plain = [](unsigned char c) { return c == '-' ? ' ' : std::tolower(c); };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](unsigned char x, unsigned char y) { return plain(x) == plain(y); });
+}
+
+int rank(const ConfigurationId& id) {
+  return (id.precision == Precision::fp32 ? 0 : 10) + (id.perturb_ulps == 0 ? 0 : 5) +
+         (id.scaling == Scaling::none    ? 0
+          : id.scaling == Scaling::fixed ? 1
+                                         : 2);
+}
+
+std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
+                                                const std::vector<std::size_t>& members) {
+  const std::string workload = common_name(runs, members);
+  std::vector<Configuration> groups;
+  std::vector<FlatConfig> settings;
+  for (const std::size_t index : members) {
+    const FlatConfig own = configuration_settings(runs[index].config);
+    const auto found = std::find(settings.begin(), settings.end(), own);
+    if (found == settings.end()) {
+      settings.push_back(own);
+      groups.push_back({runs[index].id, runs[index].id.label, {index}});
+    } else {
+      groups[static_cast<std::size_t>(found - settings.begin())].runs.push_back(index);
+    }
+  }
+  for (Configuration& group : groups) {
+    const std::string& name = runs[group.runs.front()].folder.manifest.name;
+    const bool of_all = std::all_of(group.runs.begin(), group.runs.end(),
+                                    [&](std::size_t run) { return runs[run].folder.manifest.name == name; });
+    // "policy-torch" of "FP16 torch" says as little as "fp32" of "FP32".
+    const std::string_view said = std::string_view(group.label).substr(group.label.find(' ') + 1);
+    const bool says_more = !same_words(name, group.label) && !same_words(name, "policy-" + std::string(said));
+    if (of_all && !name.empty() && says_more) group.label = name + ": " + group.label;
+  }
+  std::vector<std::string> variants;
+  for (const Configuration& group : groups) {
+    const std::string name = common_name(runs, group.runs);
+    variants.push_back(name.size() > workload.size() ? name.substr(workload.empty() ? 0 : workload.size() + 1)
+                                                     : "");
+  }
+  make_names_unique(groups, &Configuration::label, settings, variants);
+  for (Configuration& group : groups)
+    std::stable_sort(group.runs.begin(), group.runs.end(), [&](std::size_t a, std::size_t b) {
+      return std::tie(runs[a].missing, runs[a].seed) < std::tie(runs[b].missing, runs[b].seed);
+    });
+  std::stable_sort(groups.begin(), groups.end(), [](const Configuration& a, const Configuration& b) {
+    return std::make_tuple(rank(a.id), a.id.scale, a.label) <
+           std::make_tuple(rank(b.id), b.id.scale, b.label);
+  });
+  return groups;
+}
+
+void note_run(const Run& run, std::vector<std::string>& notes) {
+  for (const std::string& note : run.folder.notes) notes.push_back(run.name + ": " + note);
+  if (run.missing) {
+    notes.push_back(run.name + " is missing: the sweep planned it, but there is no such run");
+    return;
+  }
+  const Manifest& manifest = run.folder.manifest;
+  const bool left_out = manifest.state == ExitState::finished && !run.folder.whole;
+  for (const std::string& damage : run.folder.damage)
+    notes.push_back(fmt::format("{} is damaged: {}{}", run.name, damage,
+                                left_out ? "; it is left out of the verdicts" : ""));
+  switch (manifest.state) {
+    case ExitState::finished:
+      break;
+    case ExitState::running:
+      notes.push_back(
+          fmt::format("{} has not finished (or was killed) after {} steps; it is left out of the verdicts",
+                      run.name, run.folder.steps.size()));
+      break;
+    case ExitState::stopped:
+      notes.push_back(fmt::format("{} was stopped early after {} steps; it is left out of the verdicts",
+                                  run.name, run.folder.steps.size()));
+      break;
+    case ExitState::diverged:
+      notes.push_back(
+          fmt::format("{} diverged{}{}", run.name, manifest.message.empty() ? "" : ": ", manifest.message));
+      break;
+    case ExitState::failed:
+      notes.push_back(
+          fmt::format("{} failed ({}); it is left out of the verdicts", run.name, manifest.message));
+      break;
+  }
+}
+
+}  // namespace
+
+std::size_t Workload::run_count() const {
+  std::size_t count = 0;
+  for (const Configuration& configuration : configurations) count += configuration.runs.size();
+  return count;
+}
+
+const Configuration* Workload::reference() const {
+  for (const Configuration& configuration : configurations)
+    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0)
+      return &configuration;
+  return nullptr;
+}
+
+const Configuration* Workload::twin() const {
+  for (const Configuration& configuration : configurations)
+    if (configuration.id.is_twin()) return &configuration;
+  return nullptr;
+}
+
+std::size_t RunSet::missing() const {
+  return static_cast<std::size_t>(
+      std::count_if(runs.begin(), runs.end(), [](const Run& run) { return run.missing; }));
+}
+
+RunSet load_runs(std::span<const std::filesystem::path> folders,
+                 std::span<const std::filesystem::path> missing) {
+  if (folders.empty()) throw std::runtime_error("no run folders to report on");
+  RunSet set;
+  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder));
+  for (const Run& run : set.runs)
+    for (std::string& build : builds_of(run.folder.manifest))
+      if (std::find(set.builds.begin(), set.builds.end(), build) == set.builds.end())
+        set.builds.push_back(std::move(build));
+  for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned));
+
+  std::vector<FlatConfig> settings;
+  std::vector<std::vector<std::size_t>> members;
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    const FlatConfig own = workload_settings(set.runs[i].config);
+    const auto found = std::find(settings.begin(), settings.end(), own);
+    if (found == settings.end()) {
+      settings.push_back(own);
+      members.push_back({i});
+      set.workloads.push_back({workload_name(set.runs[i].config), {}});
+    } else {
+      members[static_cast<std::size_t>(found - settings.begin())].push_back(i);
+    }
+  }
+  std::vector<std::string> short_names;
+  short_names.reserve(members.size());
+  for (const std::vector<std::size_t>& group : members) short_names.push_back(common_name(set.runs, group));
+  make_names_unique(set.workloads, &Workload::name, settings, short_names);
+  for (std::size_t w = 0; w < set.workloads.size(); ++w)
+    set.workloads[w].configurations = group_configurations(set.runs, members[w]);
+  std::stable_sort(set.workloads.begin(), set.workloads.end(),
+                   [](const Workload& a, const Workload& b) { return a.name < b.name; });
+
+  for (const Run& run : set.runs) note_run(run, set.notes);
+  if (set.builds.size() > 1)
+    set.notes.push_back(fmt::format("these runs were made by {} builds, whose bits may differ: {}",
+                                    set.builds.size(), fmt::join(set.builds, "; ")));
+  for (const Workload& workload : set.workloads)
+    for (const Configuration& configuration : workload.configurations) {
+      std::set<std::uint64_t> seeds, repeated;
+      for (const std::size_t index : configuration.runs)
+        if (const std::uint64_t seed = set.runs[index].seed; !seeds.insert(seed).second)
+          repeated.insert(seed);
+      if (!repeated.empty())
+        set.notes.push_back(
+            fmt::format("{}, {}: more than one run of seed {}; the first of each is judged in pairs",
+                        workload.name, configuration.label, fmt::join(repeated, ", ")));
+    }
+  return set;
+}
+
+const Run* representative(const RunSet& set, const Configuration& configuration) {
+  const auto has_histograms = [](const Run& run) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(run.folder.path / run_file::histograms, error);
+    return !error && size > 0;
+  };
+  const Run* any = nullptr;
+  for (const std::size_t index : configuration.runs) {
+    const Run& run = set.runs[index];
+    if (!has_histograms(run)) continue;
+    if (run.folder.finished()) return &run;
+    if (any == nullptr) any = &run;
+  }
+  return any;
+}
+
+}  // namespace fp16lab::reports

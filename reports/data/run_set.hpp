@@ -1,0 +1,62 @@
+// Run folders, sorted into workloads, configurations and seeds.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "numerics/files/run_folder.hpp"
+#include "reports/data/run_config.hpp"
+
+namespace fp16lab::reports {
+
+struct Run {
+  RunFolder folder;
+  FlatConfig config;
+  ConfigurationId id;
+  std::string name;  ///< the folder's own name
+  std::uint64_t seed = 0;
+  bool missing = false;  ///< planned by a sweep, but not there: only name, seed and configuration are known
+};
+
+/// Runs that differ in their seed only. `label` begins with the name that the user gave them, if there is one ("mine:
+/// FP16 torch"), and is unique within the workload: where two configurations would share one, the settings in which they
+/// differ are appended.
+struct Configuration {
+  ConfigurationId id;
+  std::string label;
+  std::vector<std::size_t> runs;  ///< indices into RunSet::runs, by seed
+};
+
+struct Workload {
+  std::string name;                           ///< "classifier on fashion-mnist", unique in the set
+  std::vector<Configuration>
+      configurations;  ///< FP32, its twin, no scaling, fixed scales ascending, adaptive policies
+  std::size_t run_count() const;
+  /// The FP32 configuration that the others are judged against, and the one whose initial weights were moved by one ulp;
+  /// nullptr if there is none.
+  const Configuration* reference() const;
+  const Configuration* twin() const;
+};
+
+struct RunSet {
+  std::vector<Run> runs;
+  std::vector<Workload> workloads;  ///< by name
+  std::vector<std::string> notes;  ///< unfinished or missing runs, torn lines, repeated seeds, several builds
+  std::vector<std::string> builds;  ///< fp16lab::builds_of its runs, each once
+  std::size_t missing() const;      ///< how many of `runs`
+};
+
+/// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
+/// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`: configurations, as a
+/// sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
+RunSet load_runs(std::span<const std::filesystem::path> folders,
+                 std::span<const std::filesystem::path> missing = {});
+
+/// The run whose gradients stand for a configuration: the first finished one that has histograms, else the
+/// first that has histograms, else nullptr.
+const Run* representative(const RunSet& set, const Configuration& configuration);
+
+}  // namespace fp16lab::reports

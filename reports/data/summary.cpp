@@ -1,0 +1,303 @@
+#include "reports/data/summary.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <set>
+#include <stdexcept>
+
+#include "reports/data/run_gradients.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using analysis::Judgement;
+using analysis::PairedSample;
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+bool is_judged(const Run& run) {
+  return run.folder.finished() || run.folder.manifest.state == ExitState::diverged;
+}
+
+/// The last evaluation on the test split, or the last one at all.
+const EvaluationRow* last_evaluation(const Run& run) {
+  const EvaluationRow* last = nullptr;
+  for (const EvaluationRow& row : run.folder.evaluations)
+    if (last == nullptr || row.split == "test" || last->split != "test") last = &row;
+  return last;
+}
+
+double final_training_loss(const Run& run) {
+  const std::vector<StepRow>& steps = run.folder.steps;
+  if (steps.empty()) return not_a_number;
+  const std::size_t count = std::max<std::size_t>(1, steps.size() / 20);
+  double sum = 0;
+  for (std::size_t i = steps.size() - count; i < steps.size(); ++i) sum += steps[i].loss;
+  return sum / static_cast<double>(count);
+}
+
+Metric metric_of(const RunSet& set, const Workload& workload) {
+  bool all_evaluated = true, all_accurate = true, all_in_bits = true;
+  std::string split;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t index : configuration.runs) {
+      const Run& run = set.runs[index];
+      if (!run.folder.finished()) continue;
+      const EvaluationRow* last = last_evaluation(run);
+      all_evaluated &= last != nullptr;
+      all_accurate &= last != nullptr && last->accuracy.has_value();
+      all_in_bits &= last != nullptr && last->bits_per_character.has_value();
+      if (last != nullptr) split = last->split;
+    }
+  if (!all_evaluated || split.empty()) return {"final training loss"};
+  const Quantity quantity = all_accurate  ? Quantity::accuracy
+                            : all_in_bits ? Quantity::bits_per_character
+                                          : Quantity::loss;
+  return {fmt::format("{} {}", split, name_of(quantity)), quantity};
+}
+
+double final_loss(const Run& run, const Metric& metric) {
+  if (!run.folder.finished()) return not_a_number;
+  const EvaluationRow* last = last_evaluation(run);
+  return metric.name == "final training loss" || last == nullptr ? final_training_loss(run) : last->loss;
+}
+
+double final_value(const Run& run, const Metric& metric) {
+  if (metric.quantity == Quantity::loss) return final_loss(run, metric);
+  if (!run.folder.finished()) return not_a_number;
+  return value_of(*last_evaluation(run), metric.quantity).value_or(not_a_number);
+}
+
+/// Of what tells runs apart bit by bit.
+class Digest {
+ public:
+  void add(const Run& run, double final_value) {
+    fold(run.seed);
+    for (const StepRow& step : run.folder.steps) {
+      fold(step.state_hash);
+      any_state_ |= step.state_hash != 0;
+    }
+    fold(std::bit_cast<std::uint64_t>(final_value));
+  }
+  std::uint64_t value() const { return any_state_ ? std::max<std::uint64_t>(hash_, 1) : 0; }
+
+ private:
+  void fold(std::uint64_t word) {
+    for (int byte = 0; byte < 8; ++byte, word >>= 8)
+      hash_ = (hash_ ^ (word & 0xff)) * 0x100000001b3u;  // FNV-1a
+  }
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+  bool any_state_ = false;
+};
+
+SummaryRow row_of(const RunSet& set, const Configuration& configuration, const Metric& metric) {
+  SummaryRow row;
+  row.label = configuration.label;
+  row.runs = static_cast<int>(configuration.runs.size());
+  double seconds = 0;
+  Digest bits;
+  for (const std::size_t index : configuration.runs) {
+    const Run& run = set.runs[index];
+    if (run.missing) row.missing.push_back(run.name);
+    if (is_judged(run)) {
+      row.final_values.push_back(final_value(run, metric));
+      row.final_losses.push_back(final_loss(run, metric));
+      row.seeds.push_back(run.seed);
+      bits.add(run, row.final_values.back());
+    }
+    for (const StepRow& step : run.folder.steps) {
+      row.skipped += step.skipped ? 1 : 0;
+      seconds += step.seconds;
+    }
+    row.steps += run.folder.steps.size();
+    if (const std::optional<CastCounts> casts = recorded_casts(run)) {
+      row.casts = row.casts.value_or(CastCounts{});
+      *row.casts += *casts;
+    }
+  }
+  row.bits = bits.value();
+  if (row.steps > 0) row.seconds_per_step = seconds / static_cast<double>(row.steps);
+  if (const Run& first = set.runs[configuration.runs.front()]; !first.folder.steps.empty())
+    row.last_scale = first.folder.steps.back().loss_scale;
+  return row;
+}
+
+/// The margin that the workload's runs were made with.
+void set_margin(const RunSet& set, const Workload& workload, WorkloadSummary& summary) {
+  const bool accuracy = summary.metric.quantity == Quantity::accuracy;
+  const std::string_view key = accuracy ? "report.margin.accuracy" : "report.margin.loss";
+  std::set<double> margins;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t index : configuration.runs) {
+      const Run& run = set.runs[index];
+      const double margin = number_or(run.config, key, accuracy ? 0.5 : 1.0);
+      if (!(margin > 0))
+        throw std::runtime_error(
+            fmt::format("{}: {} = {} in its configuration: must be above 0", run.name, key, margin));
+      margins.insert(margin);
+    }
+  if (margins.empty()) return;
+  summary.metric.margin = *margins.begin();
+  if (margins.size() > 1)
+    summary.notes.push_back(fmt::format("{}: its runs disagree about {} ({}); the smallest, {}, judges",
+                                        summary.name, key, fmt::join(margins, ", "),
+                                        analysis::with_unit(summary.metric.margin, summary.metric.unit())));
+}
+
+/// Pairs that are judged together, and where their judgements go.
+class Family {
+ public:
+  void add(PairedSample sample, std::optional<Judgement>& place) {
+    samples_.push_back(std::move(sample));
+    places_.push_back(&place);
+  }
+  void judge() const {
+    const std::vector<Judgement> judgements = analysis::judge(samples_);
+    for (std::size_t i = 0; i < judgements.size(); ++i) *places_[i] = judgements[i];
+  }
+
+ private:
+  std::vector<PairedSample> samples_;
+  std::vector<std::optional<Judgement>*> places_;
+};
+
+SummaryRow* find(WorkloadSummary& summary, bool SummaryRow::*is_it) {
+  const auto found = std::find_if(summary.rows.begin(), summary.rows.end(),
+                                  [is_it](const SummaryRow& row) { return row.*is_it; });
+  return found == summary.rows.end() || found->final_values.empty() ? nullptr : &*found;
+}
+
+PairedSample add_pairs(WorkloadSummary& summary, SummaryRow& row, const SummaryRow& reference,
+                       std::optional<Judgement>& place, Family& family) {
+  PairedSample sample = pairs_of(summary.metric, row, reference);
+  family.add(sample, place);
+  return sample;
+}
+
+/// Seeds in which what the others are judged against diverged itself.
+void note_diverged(WorkloadSummary& summary, const SummaryRow& reference) {
+  std::vector<std::uint64_t> seeds;
+  for (std::size_t i = 0; i < reference.seeds.size(); ++i)
+    if (!std::isfinite(reference.final_values[i])) seeds.push_back(reference.seeds[i]);
+  if (!seeds.empty())
+    summary.notes.push_back(fmt::format("{}: {} diverged in seed {}: no pair is judged against it there",
+                                        summary.name, reference.label, fmt::join(seeds, ", ")));
+}
+
+/// Losses that are not above 0 have no ratio.
+void note_without_ratio(WorkloadSummary& summary) {
+  if (summary.metric.quantity == Quantity::accuracy) return;
+  for (const SummaryRow& row : summary.rows)
+    for (std::size_t i = 0; i < row.seeds.size(); ++i)
+      if (std::isfinite(row.final_values[i]) && !(row.final_values[i] > 0))
+        summary.notes.push_back(
+            fmt::format("{}: {} of {}, seed {}, is {:g}, and only losses above 0 have a difference in "
+                        "percent: the pair is dropped",
+                        summary.name, summary.metric.name, row.label, row.seeds[i], row.final_values[i]));
+}
+
+std::optional<Leader> leader_of(const WorkloadSummary& summary, const Workload& workload) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
+    const analysis::Quality quality = analysis::quality_of(summary.rows[i].final_values);
+    if (workload.configurations[i].id.precision != Precision::fp32 && quality.seeds > 0 &&
+        quality.non_finite == 0)
+      order.push_back(i);
+  }
+  if (order.size() < 2) return {};
+  const double sign = summary.metric.higher_is_better() ? -1 : 1;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return sign * analysis::quality_of(summary.rows[a].final_values).mean <
+           sign * analysis::quality_of(summary.rows[b].final_values).mean;
+  });
+  return Leader{.row = order[0], .next = order[1], .against_next = {}};
+}
+
+}  // namespace
+
+double Metric::difference(double variant, double reference) const {
+  return higher_is_better() ? analysis::accuracy_difference(variant, reference)
+                            : analysis::loss_difference(variant, reference);
+}
+
+std::optional<bool> SummaryRow::worse_than_noise() const {
+  if (!against_reference || !against_twin) return {};
+  using analysis::Word;
+  const auto is = [&](Word word) { return against_reference->word == word || against_twin->word == word; };
+  if (is(Word::equal) || is(Word::better)) return false;
+  if (is(Word::cannot_tell)) return {};
+  return true;
+}
+
+PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference) {
+  PairedSample sample{.margin = metric.margin, .bits = variant.bits};
+  std::set<std::uint64_t> taken;
+  for (std::size_t i = 0; i < variant.seeds.size(); ++i) {
+    const auto same = std::find(reference.seeds.begin(), reference.seeds.end(), variant.seeds[i]);
+    if (same == reference.seeds.end() || !taken.insert(variant.seeds[i]).second) continue;
+    const double base = reference.final_values[static_cast<std::size_t>(same - reference.seeds.begin())];
+    const double value = variant.final_values[i], difference = metric.difference(value, base);
+    if (std::isfinite(base) && !std::isfinite(value))
+      ++sample.diverged;
+    else if (!std::isfinite(difference))
+      ++sample.dropped;
+    else
+      sample.differences.push_back(difference);
+  }
+  return sample;
+}
+
+std::vector<WorkloadSummary> summarise(const RunSet& set) {
+  std::vector<WorkloadSummary> all;
+  all.reserve(set.workloads.size());  // the families point into it
+  Family against_reference, against_twin;
+  std::vector<PairedSample> leaders;
+  for (const Workload& workload : set.workloads) {
+    WorkloadSummary& summary = all.emplace_back();
+    summary.name = workload.name;
+    summary.metric = metric_of(set, workload);
+    for (const Configuration& configuration : workload.configurations) {
+      summary.rows.push_back(row_of(set, configuration, summary.metric));
+      summary.rows.back().is_reference = &configuration == workload.reference();
+      summary.rows.back().is_twin = &configuration == workload.twin();
+    }
+    set_margin(set, workload, summary);
+    const SummaryRow* reference = find(summary, &SummaryRow::is_reference);
+    const SummaryRow* twin = find(summary, &SummaryRow::is_twin);
+    for (SummaryRow& row : summary.rows) {
+      if (row.is_reference || row.final_values.empty()) continue;
+      if (reference != nullptr) {
+        const PairedSample pairs =
+            add_pairs(summary, row, *reference, row.against_reference, against_reference);
+        if (row.is_twin && pairs.diverged == 0)
+          summary.twin_band = analysis::single_run_band(pairs.differences);
+      }
+      if (twin != nullptr && !row.is_twin) add_pairs(summary, row, *twin, row.against_twin, against_twin);
+    }
+    for (const SummaryRow* base : {reference, twin})
+      if (base != nullptr) note_diverged(summary, *base);
+    note_without_ratio(summary);
+    summary.leader = leader_of(summary, workload);
+    if (summary.leader) {
+      const SummaryRow &first = summary.rows[summary.leader->row], &next = summary.rows[summary.leader->next];
+      leaders.push_back(pairs_of(summary.metric, first, next));
+      leaders.back().bits = 0;
+    }
+  }
+  against_reference.judge();
+  against_twin.judge();
+  const std::vector<Judgement> ahead = analysis::judge(leaders);
+  auto next = ahead.begin();
+  for (std::size_t w = 0; w < all.size(); ++w) {
+    if (all[w].leader) all[w].leader->against_next = *next++;
+    all[w].words = plain_words(all[w], set.workloads[w]);
+  }
+  return all;
+}
+
+}  // namespace fp16lab::reports

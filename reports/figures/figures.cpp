@@ -1,0 +1,29 @@
+#include "reports/figures/figures.hpp"
+
+#include <iterator>
+
+#include "reports/figures/gnuplot.hpp"
+
+namespace fp16lab::reports {
+
+std::vector<Figure> write_figures(const WorkloadFigures& input, const std::filesystem::path& folder) {
+  std::vector<Figure> all;
+  for (const auto write : {write_loss_figure, write_quality_figure, write_scale_figure,
+                           write_histogram_figures, write_what_if_figure, write_heat_map_figure}) {
+    std::vector<Figure> figures = write(input, folder);
+    all.insert(all.end(), std::make_move_iterator(figures.begin()), std::make_move_iterator(figures.end()));
+  }
+  return all;
+}
+
+std::string draw_figures(std::vector<Figure>& figures, const std::filesystem::path& folder,
+                         const std::string& gnuplot) {
+  for (Figure& figure : figures) {
+    std::string problem = run_gnuplot(gnuplot, folder / (figure.stem + ".gp"));
+    if (!problem.empty()) return problem;
+    figure.drawn = true;
+  }
+  return {};
+}
+
+}  // namespace fp16lab::reports

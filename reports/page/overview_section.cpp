@@ -1,0 +1,108 @@
+// The retrained league: configurations that several workloads share, side by side.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "reports/page/html.hpp"
+#include "reports/page/html_table.hpp"
+#include "reports/page/page_sections.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+/// Short enough for a column a workload; margins, intervals and twins stand in each workload's own table.
+TableCell difference_cell(const WorkloadSummary& summary, const SummaryRow& row) {
+  if (row.is_reference) return {row.final_values.empty() ? "–" : "reference"};
+  if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};
+  const analysis::Judgement& judgement = *row.against_reference;
+  TableCell cell{.html = std::string(analysis::name_of(judgement.word)),
+                 .css_class = std::string(css_class_of(judgement.word)),
+                 .title = verdict_text(summary, judgement)};
+  if (judgement.diverged > 0)
+    cell.html += ", diverged";
+  else if (judgement.pairs > 0)
+    cell.html = difference_text(summary.metric, judgement) + " " + cell.html;
+  if (judgement.pairs > 0) cell.value = judgement.mean;
+  return cell;
+}
+
+struct Place {
+  std::size_t workload = 0;
+  const SummaryRow* row = nullptr;
+};
+
+TableRow league_row(const std::string& label, const std::vector<Place>& places,
+                    const std::vector<WorkloadMaterial>& material) {
+  TableRow cells{{{html_escape(pretty(label))}}, places.front().row->is_reference};
+  std::size_t judged = 0, worse = 0;
+  std::uint64_t skipped = 0, steps = 0;
+  double slowdown = 0;
+  std::size_t timed = 0;
+  for (std::size_t w = 0; w < material.size(); ++w) {
+    const auto found =
+        std::find_if(places.begin(), places.end(), [w](const Place& place) { return place.workload == w; });
+    if (found == places.end()) {
+      cells.cells.push_back({"–"});
+      continue;
+    }
+    const SummaryRow& row = *found->row;
+    cells.cells.push_back(difference_cell(material[w].summary, row));
+    if (row.against_reference) {
+      ++judged;
+      worse += row.against_reference->word == analysis::Word::worse ? 1 : 0;
+    }
+    skipped += row.skipped;
+    steps += row.steps;
+    // Against FP32's step: seconds of different workloads do not add up.
+    const auto& rows = material[w].summary.rows;
+    const auto reference =
+        std::find_if(rows.begin(), rows.end(), [](const SummaryRow& r) { return r.is_reference; });
+    if (reference != rows.end() && reference->seconds_per_step > 0 && row.seconds_per_step > 0) {
+      slowdown += row.seconds_per_step / reference->seconds_per_step;
+      ++timed;
+    }
+  }
+  cells.cells.push_back(judged == 0
+                            ? TableCell{"–"}
+                            : TableCell{fmt::format("{} of {}", worse, judged), static_cast<double>(worse)});
+  cells.cells.push_back(steps == 0 ? TableCell{"–"}
+                                   : TableCell{fmt::format("{} of {}", skipped, steps),
+                                               static_cast<double>(skipped) / static_cast<double>(steps)});
+  const double mean = timed == 0 ? 0 : slowdown / static_cast<double>(timed);
+  cells.cells.push_back(timed == 0 ? TableCell{"–"} : TableCell{fmt::format("{:.2f}×", mean), mean});
+  return cells;
+}
+
+}  // namespace
+
+std::string overview_section(const std::vector<WorkloadMaterial>& material) {
+  if (material.size() < 2) return "";
+  std::map<std::string, std::vector<Place>> places;
+  std::vector<std::string> labels;  // in the order of the workloads' tables
+  for (std::size_t w = 0; w < material.size(); ++w)
+    for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
+      const SummaryRow& row = material[w].summary.rows[i];
+      if (places[row.label].empty()) labels.push_back(row.label);
+      places[row.label].push_back({w, &row});
+    }
+  std::vector<TableColumn> columns{{"configuration", true}};
+  for (const WorkloadMaterial& item : material)
+    columns.push_back({html_escape(item.workload->name + ", " + item.summary.metric.name)});
+  columns.push_back({"worse", false, "than FP32: in so many workloads of those with both"});
+  columns.push_back({"skipped", false, "steps of all runs"});
+  columns.push_back({"time against FP32", false, "a step's seconds over those of FP32, mean over workloads"});
+  std::vector<TableRow> rows;
+  for (const std::string& label : labels)
+    if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
+  if (rows.size() < 3) return "";  // FP32 and two that are compared
+  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Mean "
+         "paired "
+         "difference of the final metric to FP32, + is worse, and its verdict: equal (within the workload's "
+         "margin), better, "
+         "worse, or cannot tell. A click on a heading sorts.</p>\n" +
+         html_table(columns, rows) + "</section>\n";
+}
+
+}  // namespace fp16lab::reports

@@ -1,0 +1,31 @@
+// JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "numerics/files/replay_file.hpp"
+#include "reports/data/run_gradients.hpp"
+#include "reports/data/run_set.hpp"
+#include "reports/page/page_detail.hpp"
+
+namespace fp16lab::reports {
+
+using Json = nlohmann::ordered_json;
+
+Json json_number(double value);
+
+/// Six significant digits: enough to draw with, and half the page.
+Json drawn_numbers(const std::vector<double>& values);
+
+/// A run's recorded histograms for the explorer, thinned to `detail.snapshots` steps, what the casts did to them, the
+/// tensors' formats, the what-if rates over every observed step, and zone counts of this library against which the page
+/// tests its own arithmetic.
+Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
+                    const RunGradients& gradients, const PageDetail& detail);
+
+/// The paths of every policy's scale as changes, and the steps that it skips.
+Json replay_json(const ReplayFile& replay, const PageDetail& detail);
+
+}  // namespace fp16lab::reports

@@ -1,0 +1,263 @@
+#include "reports/page/page_sections.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+
+#include "numerics/files/atomic_file.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/page/html.hpp"
+#include "reports/page/html_table.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+std::string still_figure(const Figure& figure, const std::filesystem::path& folder, const PageDetail& detail,
+                         std::string_view css_class) {
+  if (!detail.still_figures)
+    return fmt::format("<p class=\"soft\">{}: in figures/{}.svg.</p>\n", html_escape(figure.title),
+                       figure.stem);
+  const std::string svg = read_file(folder / (figure.stem + ".svg"));
+  return fmt::format(
+      "<figure><img class=\"still {}\" alt=\"{}\" "
+      "src=\"{}\"><figcaption>figures/{}.svg</figcaption></figure>\n",
+      css_class, html_escape(figure.title), data_url("image/svg+xml", svg), figure.stem);
+}
+
+const Figure* find_figure(const std::vector<Figure>& figures, const std::string& workload,
+                          std::string_view prefix) {
+  const auto found = std::find_if(figures.begin(), figures.end(), [&](const Figure& figure) {
+    return figure.workload == workload && figure.stem.starts_with(prefix) && figure.drawn;
+  });
+  return found == figures.end() ? nullptr : &*found;
+}
+
+/// "cannot tell" with its details in smaller print behind it.
+TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
+  if (!row.against_reference)
+    return {row.is_reference && !row.final_values.empty() ? "reference"
+            : row.final_values.empty()                    ? "no finished run"
+                                                          : ""};
+  const analysis::Judgement& judgement = *row.against_reference;
+  const std::string text = verdict_text(summary, judgement);
+  const std::size_t word = std::min(text.find(" ("), text.size());
+  TableCell cell{html_escape(text.substr(0, word))};
+  if (word < text.size()) cell.html += fmt::format(" <small>{}</small>", html_escape(text.substr(word + 1)));
+  cell.css_class = fmt::format("verdict {}", css_class_of(judgement.word));
+  if (judgement.adjusted)
+    cell.title = fmt::format("adjusted for the selection among all pairs of this page: {} {}",
+                             analysis::interval_text(judgement.adjusted), summary.metric.unit());
+  return cell;
+}
+
+/// Is it worse than FP32's own noise?
+TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
+  const std::optional<bool> noise = row.worse_than_noise();
+  if (!row.against_twin) return {"–"};
+  const std::string interval = analysis::interval_text(row.against_twin->interval);
+  return {
+      .html = !noise   ? "cannot tell"
+              : *noise ? "worse"
+                       : "not worse",
+      .css_class = noise.value_or(false) ? "worse" : "",
+      .title = fmt::format("against the twin: {}{}{}, {}", difference_text(summary.metric, *row.against_twin),
+                           interval.empty() ? "" : " ", interval,
+                           analysis::words_of(*row.against_twin, summary.metric.unit()))};
+}
+
+std::string summary_html(const WorkloadMaterial& material) {
+  const WorkloadSummary& summary = material.summary;
+  const std::vector<LineStyle> styles = styles_of(*material.workload);
+  const bool loss_too = summary.metric.quantity != Quantity::loss;
+  const bool twins = material.workload->twin() != nullptr;
+  std::vector<TableColumn> columns{
+      {"configuration", true}, {"seeds"}, {html_escape(summary.metric.name), false, "mean over seeds"}};
+  if (loss_too) columns.push_back({"loss"});
+  columns.insert(columns.end(),
+                 {{"against FP32", false, "mean over pairs of runs with the same seed; + is worse"},
+                  {"95 % of pairs, unadjusted", false,
+                   "Student's interval of the mean difference to the FP32 run of the same seed, as if it "
+                   "were the only one"},
+                  {"verdict", true}});
+  if (twins)
+    columns.push_back({"than FP32’s noise", true, "worse than it: worse against FP32 and against its twin"});
+  columns.insert(
+      columns.end(),
+      {{"underflow"}, {"skipped"}, {"last scale"}, {"s/step", false, "seconds a step, mean over all runs"}});
+  std::vector<TableRow> rows;
+  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
+    const SummaryRow& row = summary.rows[i];
+    const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
+    const analysis::Quality quality = analysis::quality_of(row.final_values);
+    TableCell difference{row.is_reference ? "reference" : "–"}, pairs{"–"};
+    if (row.against_reference && row.against_reference->pairs > 0)
+      difference = {difference_text(summary.metric, *row.against_reference), row.against_reference->mean};
+    if (row.against_reference && row.against_reference->interval)
+      pairs = {fmt::format("{} {}", analysis::interval_text(row.against_reference->interval),
+                           summary.metric.unit()),
+               row.against_reference->interval->upper};
+    const auto seen = [](bool known, double value) {
+      return known ? std::optional<double>(value) : std::nullopt;
+    };
+    TableRow cells{
+        {{fmt::format("<span class=\"swatch\" style=\"background:{}\"></span>{}", styles[i].color,
+                      html_escape(pretty(row.label)))},
+         {fmt::format("{}{}", quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : ""),
+          quality.seeds},
+         {.html = row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
+          .value = seen(!row.final_values.empty(), quality.mean),
+          .starred = summary.leader && summary.leader->leads() && summary.leader->row == i}},
+        row.is_reference};
+    if (loss_too) {
+      const double loss = analysis::quality_of(row.final_losses).mean;
+      cells.cells.push_back({fmt::format("{:.4g}", loss), loss});
+    }
+    cells.cells.insert(cells.cells.end(), {difference, pairs, verdict_cell(summary, row)});
+    if (twins) cells.cells.push_back(noise_cell(summary, row));
+    cells.cells.insert(cells.cells.end(),
+                       {{row.casts ? underflow_text(row) : "–",
+                         seen(row.casts.has_value(), row.casts.value_or(CastCounts{}).underflow_rate())},
+                        {row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
+                         static_cast<double>(row.skipped)},
+                        {fp32 ? "–" : pretty(scale_text(row.last_scale)), seen(!fp32, row.last_scale)},
+                        {fmt::format("{:.3g}", row.seconds_per_step), row.seconds_per_step}});
+    rows.push_back(std::move(cells));
+  }
+  const std::string band =
+      summary.twin_band
+          ? fmt::format(
+                " One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 "
+                "(95 %): a single run inside that band differs by no more than that does by itself.",
+                analysis::interval_text(summary.twin_band), summary.metric.unit())
+          : "";
+  return fmt::format(
+             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is "
+             "worse. "
+             "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are "
+             "one family of "
+             "tests (Benjamini–Hochberg, 5 %); intervals are not adjusted for it, those of “worse” and "
+             "“better” beneath the pointer are.{} Underflow is recorded: the share of non-zero gradients "
+             "that "
+             "the runs' own casts made zero, at the scale of each step, over the steps that were recorded; "
+             "FP32 casts nothing. "
+             "A click on a heading sorts.</p>\n",
+             html_escape(summary.metric.name),
+             analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
+         html_table(columns, rows) +
+         fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(summary))));
+}
+
+/// At how many different steps the workload's runs were evaluated on `split`.
+std::size_t evaluated_steps(const RunSet& set, const Workload& workload, const std::string& split) {
+  std::set<std::uint64_t> steps;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t run : configuration.runs)
+      for (const EvaluationRow& row : set.runs[run].folder.evaluations)
+        if (row.split == split) steps.insert(row.step);
+  return steps.size();
+}
+
+/// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty without any.
+std::string overflow_words(const RunSet& set, const Workload& workload) {
+  constexpr std::size_t shown = 3;
+  std::string words;
+  for (const Configuration& configuration : workload.configurations) {
+    const std::vector<OverflowRow> rows = read_overflows(set.runs[configuration.runs.front()].folder.path);
+    if (rows.empty()) continue;
+    const std::vector<std::string>& names = rows.front().parameters;
+    std::string what = rows.front().kind == OverflowKind::gradient ? "" : "the loss";
+    for (std::size_t i = 0; i < std::min(shown, names.size()); ++i)
+      what += (what.empty() ? "" : ", ") + names[i];
+    if (names.size() > shown) what += fmt::format(" and {} more", names.size() - shown);
+    words += fmt::format("{}{} in {} step{}, first in step {}{}", words.empty() ? "" : "; ",
+                         configuration.label, rows.size(), rows.size() == 1 ? "" : "s", rows.front().step,
+                         what.empty() ? "" : " (" + what + ")");
+  }
+  if (words.empty()) return "";
+  return "<p class=\"soft\">Overflows, first seed: " + html_escape(pretty(words)) + ".</p>\n";
+}
+
+}  // namespace
+
+std::string_view css_class_of(analysis::Word word) {
+  return word == analysis::Word::cannot_tell ? "soft" : analysis::name_of(word);
+}
+
+std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  std::string html = "<section id=\"summary\">\n";
+  for (const WorkloadMaterial& item : material)
+    html += fmt::format("<p class=\"lead\"><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
+                        html_escape(pretty(item.summary.words)));
+  std::string notes;
+  const auto add = [&notes](const std::vector<std::string>& more) {
+    for (const std::string& note : more) notes += fmt::format("<li>{}</li>\n", html_escape(note));
+  };
+  add(set.notes);
+  for (const WorkloadMaterial& item : material) add(item.summary.notes);
+  if (!notes.empty()) html += "<ul class=\"notes soft\">\n" + notes + "</ul>\n";
+  return html + "</section>\n";
+}
+
+std::string workload_section(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
+                             const std::vector<Figure>& figures, const std::filesystem::path& folder,
+                             bool with_charts, const PageDetail& detail) {
+  const std::string& name = material.workload->name;
+  std::string html = fmt::format("<section id=\"workload-{}\">\n<h2>{}</h2>\n", index, html_escape(name));
+  html += summary_html(material);
+  if (const Figure* figure = find_figure(figures, name, "quality-"))
+    html += still_figure(*figure, folder, detail, "half");
+
+  const auto chart = [&](std::string_view kind, std::string_view prefix, std::string_view caption,
+                         std::string_view split) {
+    if (with_charts) {
+      html += fmt::format(
+          "<figure><div data-chart=\"{}\" data-workload=\"{}\" "
+          "data-split=\"{}\"></div><figcaption>{}</figcaption></figure>\n",
+          kind, index, html_escape(split), caption);
+    } else if (const Figure* figure = prefix.empty() ? nullptr : find_figure(figures, name, prefix)) {
+      html += still_figure(*figure, folder, detail, "");
+    } else if (!prefix.empty()) {
+      html += fmt::format(
+          "<p class=\"soft\">{} This figure was not drawn; its script and data are in figures/.</p>\n",
+          caption);
+    }
+  };
+  html +=
+      fmt::format("<h3>Training loss</h3>\n<div data-choose=\"{}\"></div>\n<div class=\"pair\">\n", index);
+  chart("loss", "loss-" + slug(name),
+        "Mean over seeds of the training loss, averaged over short stretches of steps; bands reach from the "
+        "lowest to the "
+        "highest seed.",
+        "");
+  chart("loss-end", "", "The last third of it.", "");
+  html += "</div>\n";
+  // One point in time is no curve; its number is in the table.
+  if (const std::string split = evaluation_split(set, *material.workload);
+      with_charts && evaluated_steps(set, *material.workload, split) > 1) {
+    const Quantity quantity = material.summary.metric.quantity;
+    const bool loss_only = quantity == Quantity::loss;
+    html += fmt::format("<h3>Loss{} on the {} set</h3>\n",
+                        loss_only ? "" : fmt::format(" and {}", name_of(quantity)), html_escape(split));
+    if (!loss_only) html += "<div class=\"pair\">\n";
+    chart("evaluation", "",
+          "Mean and band over seeds; the dots on the first line are at the steps of the evaluations.", split);
+    if (!loss_only) {
+      chart("quality", "",
+            quantity == Quantity::accuracy ? "Accuracy likewise." : "Bits per character likewise.",
+            material.summary.metric.name);
+      html += "</div>\n";
+    }
+  }
+  html += "<h3>Loss scale</h3>\n";
+  chart("scale", "loss-scale-", "First seed of each configuration; crosses mark skipped steps.", "");
+  html += overflow_words(set, *material.workload);
+  if (!with_charts)
+    if (const Figure* figure = find_figure(figures, name, "underflow-against-scale-")) {
+      html += "<h3>Underflow against loss scale</h3>\n" + still_figure(*figure, folder, detail, "");
+    }
+  return html + "</section>\n";
+}
+
+}  // namespace fp16lab::reports

@@ -1,0 +1,33 @@
+// The sections of report.html that need no script: words, tables, still figures, provenance.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reports/figures/figures.hpp"
+#include "reports/page/report_data.hpp"
+
+namespace fp16lab::reports {
+
+/// "worse", "better", "equal", "soft": how the page shows a word.
+std::string_view css_class_of(analysis::Word word);
+
+/// One paragraph a workload, and the notes about unfinished or damaged runs.
+std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+
+/// Configurations that several workloads share, one row each: how they fare in every one of them. Empty where there are
+/// fewer than two workloads or two such configurations. (overview_section.cpp)
+std::string overview_section(const std::vector<WorkloadMaterial>& material);
+
+/// Table and charts of one workload. `with_charts`: places for Chart.js, else the still figures stand in for
+/// them. `folder` holds the drawn figures.
+std::string workload_section(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
+                             const std::vector<Figure>& figures, const std::filesystem::path& folder,
+                             bool with_charts, const PageDetail& detail);
+
+/// What computed the runs, and command, sources, machine and data of every one. (provenance_section.cpp)
+std::string provenance_section(const RunSet& set);
+
+}  // namespace fp16lab::reports

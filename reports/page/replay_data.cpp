@@ -1,0 +1,53 @@
+// A replay's part of the page's JSON: paths of scales as changes.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "reports/data/league.hpp"
+#include "reports/data/replay_paths.hpp"
+#include "reports/data/run_config.hpp"
+#include "reports/page/page_json.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+/// [[step, log2 of the scale], ...]; three decimals are a thousandth of an octave.
+Json path_json(const ScaleTrace& path) {
+  Json array = Json::array();
+  for (const ScaleTrace::Change& change : path.changes)
+    array.push_back(Json::array({change.step, std::round(change.scale * 1000) / 1000}));
+  return array;
+}
+
+Json skips_json(const ScaleTrace& path) {
+  Json array = Json::array();
+  for (const ScaleTrace::Change& skip : path.skipped) array.push_back(skip.step);
+  return array;
+}
+
+}  // namespace
+
+Json replay_json(const ReplayFile& replay, const PageDetail& detail) {
+  Json policies = Json::array();
+  for (const std::size_t i : league_order(replay)) {
+    const ReplayedPolicy& policy = replay.policies[i];
+    const ReplayPaths paths = replay_paths(policy, detail.trace_points);
+    Json json = {
+        {"label", pretty(policy.label)}, {"per_layer", policy.per_layer}, {"lower", path_json(paths.lower)}};
+    // Equal paths are one.
+    if (!paths.one) json["upper"] = path_json(paths.upper);
+    json["skipped"] = skips_json(paths.lower);
+    if (policy.skipped_lower != policy.skipped_upper) json["possible"] = skips_json(paths.upper);
+    policies.push_back(std::move(json));
+  }
+  const auto band = [&](const std::vector<double>& scales) {
+    return path_json(band_path(replay.band.steps, scales, detail.trace_points / 4));
+  };
+  return {{"run", replay.run},
+          {"first", 1},
+          {"last", replay.total_steps},
+          {"highest", band(replay.band.log2_highest)},
+          {"one_percent", band(replay.band.log2_one_percent)},
+          {"policies", std::move(policies)}};
+}
+
+}  // namespace fp16lab::reports

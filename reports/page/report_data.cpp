@@ -1,0 +1,131 @@
+#include "reports/page/report_data.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "reports/data/series.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/page/page_json.hpp"
+
+namespace fp16lab::reports {
+
+Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json drawn_numbers(const std::vector<double>& values) {
+  Json array = Json::array();
+  for (const double value : values) {
+    const double magnitude = value == 0 ? 1 : std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
+    array.push_back(
+        json_number(std::isfinite(magnitude) ? std::round(value * magnitude) / magnitude : value));
+  }
+  return array;
+}
+
+namespace {
+
+Json numbers(const std::vector<double>& values) {
+  Json array = Json::array();
+  for (const double value : values) array.push_back(json_number(value));
+  return array;
+}
+
+Json band_json(const Band& band) {
+  return {{"step", drawn_numbers(band.step)},
+          {"mean", drawn_numbers(band.mean)},
+          {"low", drawn_numbers(band.low)},
+          {"high", drawn_numbers(band.high)}};
+}
+
+Json changes_json(const std::vector<ScaleTrace::Change>& changes) {
+  Json array = Json::array();
+  for (const auto& change : changes) array.push_back(Json::array({change.step, json_number(change.scale)}));
+  return array;
+}
+
+Json configuration_json(const RunSet& set, const Configuration& configuration, const SummaryRow& row,
+                        const LineStyle& style, const std::string& split, Quantity quantity,
+                        const PageDetail& detail) {
+  Json json = {{"label", pretty(row.label)},
+               {"fp32", configuration.id.precision == Precision::fp32},
+               {"reference", row.is_reference},
+               {"style",
+                {{"color", style.color},
+                 {"width", style.width},
+                 {"dash", style.gap == 0 ? Json::array() : Json::array({style.dash, style.gap})}}},
+               {"final_values", numbers(row.final_values)},
+               {"steps", row.steps},
+               {"skipped", row.skipped},
+               {"last_scale", json_number(row.last_scale)},
+               {"underflow_rate", row.casts ? json_number(row.casts->underflow_rate()) : Json(nullptr)}};
+  json["mean"] = json_number(analysis::quality_of(row.final_values).mean);
+  if (row.against_reference) {
+    json["difference"] = json_number(row.against_reference->mean);
+    json["diverged"] = row.against_reference->diverged;
+    json["word"] = analysis::name_of(row.against_reference->word);
+  }
+  json["curve"] = band_json(training_loss(set, configuration, detail.curve_points));
+  if (!split.empty()) {
+    json["evaluation"] = band_json(evaluation_curve(set, configuration, split, Quantity::loss));
+    if (quantity != Quantity::loss)
+      json["quality"] = band_json(evaluation_curve(set, configuration, split, quantity));
+  }
+  const ScaleTrace trace =
+      thinned(scale_trace(set.runs[configuration.runs.front()].folder.steps), detail.trace_points);
+  json["trace"] = {{"changes", changes_json(trace.changes)}, {"skipped", changes_json(trace.skipped)}};
+  return json;
+}
+
+}  // namespace
+
+std::string evaluation_split(const RunSet& set, const Workload& workload) {
+  std::string split;
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t index : configuration.runs)
+      for (const EvaluationRow& row : set.runs[index].folder.evaluations)
+        if (split.empty() || row.split == "test") split = row.split;
+  return split;
+}
+
+std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
+                        std::span<const ReplayFile> replays, const PageDetail& detail) {
+  Json workloads = Json::array(), runs = Json::array(), replayed = Json::array();
+  for (const WorkloadMaterial& item : material) {
+    const std::vector<LineStyle> styles = styles_of(*item.workload);
+    const std::string split = evaluation_split(set, *item.workload);
+    Json configurations = Json::array();
+    std::size_t explored = 0;
+    Json unexplored = Json::array();  // for lack of room
+    for (std::size_t i = 0; i < item.workload->configurations.size(); ++i) {
+      const Configuration& configuration = item.workload->configurations[i];
+      configurations.push_back(configuration_json(set, configuration, item.summary.rows[i], styles[i], split,
+                                                  item.summary.metric.quantity, detail));
+      if (item.gradients[i].snapshots.empty()) continue;
+      if (explored++ < detail.explorer_runs)
+        runs.push_back(gradients_json(*representative(set, configuration), item.workload->name,
+                                      configuration.label, item.gradients[i], detail));
+      else
+        unexplored.push_back(pretty(configuration.label));
+    }
+    workloads.push_back({{"name", item.workload->name},
+                         {"metric", item.summary.metric.name},
+                         {"configurations", std::move(configurations)},
+                         {"unexplored", std::move(unexplored)}});
+  }
+  for (const ReplayFile& replay : replays) replayed.push_back(replay_json(replay, detail));
+  const Json json = {{"scales", {analysis::min_log2_scale, analysis::max_log2_scale}},
+                     {"workloads", std::move(workloads)},
+                     {"runs", std::move(runs)},
+                     {"replays", std::move(replayed)}};
+  // In a script element "<!--" and "<script" change where it ends, and "</script" ends it: no '<' is left as it is. In JSON
+  // it only stands in strings.
+  std::string text;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<')
+      text += "\\u003c";
+    else
+      text += c;
+  }
+  return text;
+}
+
+}  // namespace fp16lab::reports
