@@ -51,11 +51,6 @@ class DTypes {
   std::size_t count_ = 0;
 };
 
-bool is_product(Op op) {
-  return op == Op::matmul || op == Op::linear || op == Op::conv2d || op == Op::conv2d_input_gradient ||
-         op == Op::conv2d_weight_gradient;
-}
-
 }  // namespace
 
 DType dispatched_dtype(Op op, std::span<const Variable> inputs) {
