@@ -144,14 +144,14 @@ Tensor unary_value(UnaryOp verb, const Variable& x) {
   backend.unary(verb, x.tensor(), out);
   if (x.tape().value_watcher() != nullptr)
     x.tape().offer_wide(out, [&backend, verb, value = x.tensor()] {
-      Tensor wide = widened(backend, value);
+      Tensor wide = wide_copy(backend, value);
       backend.unary(verb, wide, wide);
       return wide;
     });
   return out;
 }
 
-Tensor widened(Backend& backend, const Tensor& x) {
+Tensor wide_copy(Backend& backend, const Tensor& x) {
   Tensor wide = backend.empty(x.shape(), DType::f32);
   backend.cast(x, wide);
   return wide;
