@@ -33,10 +33,8 @@ Json number_json(const PolicyParameter& parameter, double value) {
 }
 
 std::vector<std::string> aliases_of(std::string_view policy) {
-  std::vector<std::string> aliases;
-  for (const engine::amp::PolicyAlias& alias : engine::amp::policy_aliases())
-    if (alias.name == policy) aliases.emplace_back(alias.alias);
-  return aliases;
+  if (policy != engine::amp::canonical_policy_name(engine::amp::policy_alias)) return {};
+  return {std::string(engine::amp::policy_alias)};
 }
 
 bool is_idle_guard(const PolicyParameter& parameter) {
