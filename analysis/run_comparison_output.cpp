@@ -4,25 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
+
+#include "numerics/files/number_text.hpp"
 
 namespace fp16lab::analysis {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 template <class T>
 Json optional(const std::optional<T>& value) {
   if (!value) return nullptr;
   if constexpr (std::is_floating_point_v<T>)
-    return number(*value);
+    return json_number(*value);
   else
     return *value;
 }
@@ -173,7 +169,7 @@ void print_tensors(std::ostream& out, const HistogramsComparison& histograms, st
 Json column_json(const ColumnDifference& column) {
   return {{"differing", column.differing},
           {"first", optional(column.first)},
-          {"largest", number(column.largest)},
+          {"largest", json_number(column.largest)},
           {"largest_step", column.largest_step},
           {"above", column.above},
           {"first_above", optional(column.first_above)}};
@@ -184,10 +180,10 @@ Json growth_json(const std::optional<ErrorGrowth>& growth) {
   return {{"first_step", growth->first_step},
           {"last_step", growth->last_step},
           {"points", growth->points},
-          {"log10_per_step", number(growth->log10_per_step)},
-          {"log10_at_first", number(growth->log10_at_first)},
+          {"log10_per_step", json_number(growth->log10_per_step)},
+          {"log10_at_first", json_number(growth->log10_at_first)},
           {"doubling_steps", optional(growth->doubling_steps())},
-          {"r_squared", number(growth->r_squared)}};
+          {"r_squared", json_number(growth->r_squared)}};
 }
 
 Json evaluations_json(const EvaluationsComparison& evaluations) {
@@ -195,8 +191,8 @@ Json evaluations_json(const EvaluationsComparison& evaluations) {
   for (const auto& [a, b] : evaluations.last)
     last.push_back({{"step", a.step},
                     {"split", a.split},
-                    {"loss_a", number(a.loss)},
-                    {"loss_b", number(b.loss)},
+                    {"loss_a", json_number(a.loss)},
+                    {"loss_b", json_number(b.loss)},
                     {"accuracy_a", optional(a.accuracy)},
                     {"accuracy_b", optional(b.accuracy)},
                     {"bits_per_character_a", optional(a.bits_per_character)},
@@ -214,7 +210,9 @@ Json histograms_json(const HistogramsComparison& histograms) {
     return Json{{"before", of.before}, {"after", of.after}};
   };
   for (const TensorComparison& one : histograms.tensors) {
-    const auto distance = [&](double value) { return one.with_distance > 0 ? number(value) : Json(nullptr); };
+    const auto distance = [&](double value) {
+      return one.with_distance > 0 ? json_number(value) : Json(nullptr);
+    };
     tensors.push_back({{"tensor", one.tensor},
                        {"kind", one.kind},
                        {"steps", one.steps},
@@ -238,13 +236,6 @@ Json events_json(const EventsComparison& events) {
   return {{"rows_a", events.rows_a},
           {"rows_b", events.rows_b},
           {"first_difference", optional(events.first_difference)}};
-}
-
-/// As run folders write them.
-std::string csv_number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return fmt::format("{}", value);
 }
 
 }  // namespace

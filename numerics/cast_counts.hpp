@@ -17,9 +17,10 @@ struct CastCounts {
   std::uint64_t underflow = 0;  ///< of which zero after it
   std::uint64_t overflow = 0;   ///< of which infinite or NaN after it
 
-  /// Shares of `values`; 0 where there were none.
-  double underflow_rate() const { return rate(underflow); }
-  double overflow_rate() const { return rate(overflow); }
+  /// Share of `values`; 0 where there were none.
+  double underflow_rate() const {
+    return values == 0 ? 0.0 : static_cast<double>(underflow) / static_cast<double>(values);
+  }
 
   CastCounts& operator+=(const CastCounts& other) {
     values += other.values;
@@ -28,11 +29,6 @@ struct CastCounts {
     return *this;
   }
   bool operator==(const CastCounts&) const = default;
-
- private:
-  double rate(std::uint64_t part) const {
-    return values == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(values);
-  }
 };
 
 /// Of one cast. Zeros and non-finite values from before it stay what they are and do not count. (A saturating cast may

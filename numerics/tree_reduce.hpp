@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 
 #include "numerics/bits.hpp"
 #include "numerics/portability.hpp"
@@ -122,7 +121,7 @@ class UpperLevels {
 }  // namespace tree_detail
 
 /// TREE of get(0), ..., get(n - 1), n >= 1, each converted to the accumulator type T (float or double).
-/// `get` must be a pure function of the index. The result is not canonicalised: tree_sum and tree_max are.
+/// `get` must be a pure function of the index. The result is not canonicalised: that of tree_sum is.
 template <class T, class Op, class Get>
 FP16LAB_HD constexpr T tree_reduce(std::int64_t n, const Get& get, Op op) {
   if (n <= tree_chunk_size) return tree_detail::reduce_chunk<T>(0, static_cast<int>(n), get, op);
@@ -140,30 +139,6 @@ FP16LAB_HD constexpr T tree_reduce(std::int64_t n, const Get& get, Op op) {
 template <class T, class Get>
 FP16LAB_HD constexpr T tree_sum(std::int64_t n, const Get& get) {
   return n <= 0 ? T{0} : canonicalize(tree_reduce<T>(n, get, TreeSum{}));
-}
-
-/// Sum of the squares of get(0), ..., get(n - 1), in FP64: squares of FP32 numbers (53 >= 2 * 24) are exact, sums round.
-/// An empty sum is +0. NaN results are canonical.
-template <class Get>
-FP16LAB_HD constexpr double tree_sum_of_squares(std::int64_t n, const Get& get) {
-  return tree_sum<double>(n, [&get](std::int64_t i) {
-    const double x = get(i);
-    return x * x;
-  });
-}
-
-/// Maximum of get(0), ..., get(n - 1) by the truth table of TreeMax. NaN results are canonical.
-/// There is no maximum of nothing: n <= 0 throws std::invalid_argument (canonical NaN in device code).
-template <class T, class Get>
-FP16LAB_HD constexpr T tree_max(std::int64_t n, const Get& get) {
-  if (n <= 0) {
-#if defined(__CUDA_ARCH__)
-    return canonicalize(T{0} / T{0});
-#else
-    throw std::invalid_argument("tree_max: the sequence has no elements; at least one is needed");
-#endif
-  }
-  return canonicalize(tree_reduce<T>(n, get, TreeMax{}));
 }
 
 /// One TREE per column, over the row index: store(column, op over row of get(row, column)) for each column,
@@ -199,17 +174,6 @@ FP16LAB_HD constexpr void tree_reduce_columns(std::int64_t rows, std::int64_t co
     const T* result = upper.finish(used_width, op);
     for (int column = 0; column < used_width; ++column) store(left + column, canonicalize(result[column]));
   }
-}
-
-/// Column sums: store(column, sum over row of get(row, column)); +0 everywhere if there are no rows.
-template <class T, class Get, class Store>
-FP16LAB_HD constexpr void tree_sum_columns(std::int64_t rows, std::int64_t columns, const Get& get,
-                                           const Store& store) {
-  if (rows <= 0) {
-    for (std::int64_t column = 0; column < columns; ++column) store(column, T{0});
-    return;
-  }
-  tree_reduce_columns<T>(rows, columns, get, store, TreeSum{});
 }
 
 }  // namespace fp16lab

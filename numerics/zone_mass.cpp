@@ -193,8 +193,4 @@ MassInterval DirectionSums::cosine() const {
           std::min(1.0, std::sqrt(1 - lost_share) * (1 + nudge))};
 }
 
-MassInterval cosine_bound(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
-  return direction_sums(histogram, range, scale).cosine();
-}
-
 }  // namespace fp16lab

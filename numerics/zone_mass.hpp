@@ -67,7 +67,5 @@ struct DirectionSums {
 
 /// `scale` as in zone_mass.
 DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRange& range, double scale);
-/// The cosine of one histogram.
-MassInterval cosine_bound(const ExponentHistogram& histogram, const FormatRange& range, double scale);
 
 }  // namespace fp16lab

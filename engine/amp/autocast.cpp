@@ -23,11 +23,6 @@ std::vector<OpListRow> lists_of(const AmpPlan& plan) {
   return lists;
 }
 
-constexpr bool is_product(Op op) {
-  return op == Op::matmul || op == Op::linear || op == Op::conv2d || op == Op::conv2d_input_gradient ||
-         op == Op::conv2d_weight_gradient;
-}
-
 constexpr bool is_loss(Op op) {
   return op == Op::softmax_cross_entropy || op == Op::mse_loss || op == Op::l1_loss || op == Op::huber_loss ||
          op == Op::binary_cross_entropy || op == Op::binary_cross_entropy_with_logits;

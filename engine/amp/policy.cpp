@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -14,8 +13,6 @@
 namespace fp16lab::engine::amp {
 namespace {
 
-constexpr std::array<PolicyAlias, 1> aliases = {{{"dynamic", "torch"}}};
-
 const PolicyEntry& entry_of(std::string_view name) {
   name = canonical_policy_name(name);
   const std::span<const PolicyEntry> table = policy_table();
@@ -25,7 +22,7 @@ const PolicyEntry& entry_of(std::string_view name) {
   if (found != table.end()) return *found;
   std::vector<std::string_view> known;
   for (const PolicyEntry& entry : table) known.push_back(entry.description.name);
-  for (const PolicyAlias& alias : aliases) known.push_back(alias.alias);
+  known.push_back(policy_alias);
   throw std::invalid_argument(fmt::format("scaler.policy = \"{}\": {}", name, known_are(name, known)));
 }
 
@@ -174,13 +171,7 @@ std::span<const PolicyDescription> scale_policies() {
 
 const PolicyDescription& scale_policy(std::string_view name) { return entry_of(name).description; }
 
-std::span<const PolicyAlias> policy_aliases() { return aliases; }
-
-std::string_view canonical_policy_name(std::string_view name) {
-  const auto found = std::find_if(aliases.begin(), aliases.end(),
-                                  [name](const PolicyAlias& alias) { return alias.alias == name; });
-  return found == aliases.end() ? name : found->name;
-}
+std::string_view canonical_policy_name(std::string_view name) { return name == policy_alias ? "torch" : name; }
 
 std::span<const PolicyParameter> policy_parameters() {
   static const std::vector<PolicyParameter> joined = [] {

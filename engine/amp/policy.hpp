@@ -160,14 +160,11 @@ struct PolicyDescription {
   const PolicyParameter* find(std::string_view parameter) const;
 };
 std::span<const PolicyDescription> scale_policies();
-/// By name or alias; std::invalid_argument with the nearest names otherwise.
+/// By name or policy_alias; std::invalid_argument with the nearest names otherwise.
 const PolicyDescription& scale_policy(std::string_view name);
-/// Other names: {"dynamic", "torch"}.
-struct PolicyAlias {
-  std::string_view alias, name;
-};
-std::span<const PolicyAlias> policy_aliases();
-/// What an alias stands for; any other text as it is.
+/// The only other name of a policy: it stands for "torch".
+inline constexpr std::string_view policy_alias = "dynamic";
+/// "torch" for the alias; any other text as it is.
 std::string_view canonical_policy_name(std::string_view name);
 
 /// std::invalid_argument "policy torch has no parameter 'hysteresis': known are ..." with the nearest name. Null stands

@@ -63,11 +63,4 @@ void clear_found_inf(Backend& backend, Tensor& step) {
               step);
 }
 
-Tensor widened(Backend& backend, const Tensor& gradient) {
-  if (gradient.dtype() == DType::f32) return gradient;
-  Tensor wide = backend.empty(gradient.shape(), DType::f32);
-  backend.cast(gradient, wide);
-  return wide;
-}
-
 }  // namespace fp16lab::engine::amp

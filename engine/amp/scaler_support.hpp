@@ -29,7 +29,4 @@ void require_own_slot(const ScaledOptimizer& optimizer, const ScaledOptimizer* p
 /// No optimizer of the state has seen an overflow.
 void clear_found_inf(Backend& backend, Tensor& step);
 
-/// `gradient` in FP32: a new tensor, or itself if it has that dtype.
-Tensor widened(Backend& backend, const Tensor& gradient);
-
 }  // namespace fp16lab::engine::amp

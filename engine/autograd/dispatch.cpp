@@ -51,11 +51,6 @@ class DTypes {
   std::size_t count_ = 0;
 };
 
-bool is_product(Op op) {
-  return op == Op::matmul || op == Op::linear || op == Op::conv2d || op == Op::conv2d_input_gradient ||
-         op == Op::conv2d_weight_gradient;
-}
-
 }  // namespace
 
 DType dispatched_dtype(Op op, std::span<const Variable> inputs) {
@@ -149,14 +144,14 @@ Tensor unary_value(UnaryOp verb, const Variable& x) {
   backend.unary(verb, x.tensor(), out);
   if (x.tape().value_watcher() != nullptr)
     x.tape().offer_wide(out, [&backend, verb, value = x.tensor()] {
-      Tensor wide = widened(backend, value);
+      Tensor wide = wide_copy(backend, value);
       backend.unary(verb, wide, wide);
       return wide;
     });
   return out;
 }
 
-Tensor widened(Backend& backend, const Tensor& x) {
+Tensor wide_copy(Backend& backend, const Tensor& x) {
   Tensor wide = backend.empty(x.shape(), DType::f32);
   backend.cast(x, wide);
   return wide;

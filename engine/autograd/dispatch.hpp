@@ -85,8 +85,8 @@ Variable wide(const Variable& x);
 /// the verb in FP32 and the cast give the bits of the 16-bit verb.
 Variable countable(const Variable& g);
 
-/// The same without a tape, in new memory: for Tape::offer_wide.
-Tensor widened(Backend& backend, const Tensor& x);
+/// The same without a tape, and always in new memory, so that a verb may write over it: for Tape::offer_wide.
+Tensor wide_copy(Backend& backend, const Tensor& x);
 
 /// A scalar constant on the tape of `like`, in its dtype: value is rounded once.
 Variable scalar_like(const Variable& like, float value);

@@ -143,4 +143,10 @@ constexpr std::string_view name_of(Op op) {
   return op < Op::count ? names[static_cast<std::size_t>(op)] : "?";
 }
 
+/// Is it computed by a matrix product?
+constexpr bool is_product(Op op) {
+  return op == Op::matmul || op == Op::linear || op == Op::conv2d || op == Op::conv2d_input_gradient ||
+         op == Op::conv2d_weight_gradient;
+}
+
 }  // namespace fp16lab::engine

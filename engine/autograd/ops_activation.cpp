@@ -139,7 +139,7 @@ Variable masked(const Variable& x, const Tensor& mask, float factor) {
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.binary(BinaryOp::multiply, x.tensor(), mask, out);
   if (CastProbe* const probe = x.tape().probe(); probe != nullptr && x.dtype() != DType::f32) {
-    Tensor wide = widened(backend, out);
+    Tensor wide = wide_copy(backend, out);
     backend.scale(wide, factor, wide);
     backend.cast(wide, out, probe);
   } else {
@@ -147,8 +147,8 @@ Variable masked(const Variable& x, const Tensor& mask, float factor) {
   }
   if (x.tape().value_watcher() != nullptr)
     x.tape().offer_wide(out, [&backend, value = x.tensor(), mask, factor] {
-      Tensor wide = widened(backend, value);
-      backend.binary(BinaryOp::multiply, wide, widened(backend, mask), wide);
+      Tensor wide = wide_copy(backend, value);
+      backend.binary(BinaryOp::multiply, wide, wide_copy(backend, mask), wide);
       backend.scale(wide, factor, wide);
       return wide;
     });

@@ -19,7 +19,7 @@ Tensor binary_value(Op op, BinaryOp verb, const Variable& a, const Variable& b) 
   if (a.tape().value_watcher() != nullptr)
     a.tape().offer_wide(out, [&backend, verb, left = a.tensor(), right = b.tensor(), shape = out.shape()] {
       Tensor wide = backend.empty(shape, DType::f32);
-      backend.binary(verb, widened(backend, left), widened(backend, right), wide);
+      backend.binary(verb, wide_copy(backend, left), wide_copy(backend, right), wide);
       return wide;
     });
   return out;
@@ -130,7 +130,7 @@ Variable scale(const Variable& input, float factor) {
   backend.scale(x.tensor(), factor, out);
   if (x.tape().value_watcher() != nullptr)
     x.tape().offer_wide(out, [&backend, factor, value = x.tensor()] {
-      Tensor wide = widened(backend, value);
+      Tensor wide = wide_copy(backend, value);
       backend.scale(wide, factor, wide);
       return wide;
     });
@@ -146,7 +146,7 @@ Variable divide_constant(const Variable& input, float divisor) {
   backend.divide(x.tensor(), divisor, out);
   if (x.tape().value_watcher() != nullptr)
     x.tape().offer_wide(out, [&backend, divisor, value = x.tensor()] {
-      Tensor wide = widened(backend, value);
+      Tensor wide = wide_copy(backend, value);
       backend.divide(wide, divisor, wide);
       return wide;
     });

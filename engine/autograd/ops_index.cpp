@@ -86,7 +86,7 @@ Variable scatter_rows(const Variable& input, const Tensor& index, std::int64_t r
   if (tape.value_watcher() != nullptr)
     tape.offer_wide(out, [&backend = tape.backend(), value = x.tensor(), index, columns, rows] {
       Tensor wide = backend.empty({rows, columns}, DType::f32);
-      backend.scatter_rows(widened(backend, value).reshaped({index.element_count(), columns}), index, wide);
+      backend.scatter_rows(wide_copy(backend, value).reshaped({index.element_count(), columns}), index, wide);
       return wide;
     });
   return recorded(

@@ -99,7 +99,7 @@ Tensor reduce_value(ReduceOp verb, const Variable& x, const AxisSet& axes, const
   if (tape.value_watcher() != nullptr)
     tape.offer_wide(out, [&backend = tape.backend(), verb, value, shape = out.shape()] {
       Tensor wide = backend.empty(shape, DType::f32);
-      backend.reduce(verb, widened(backend, value), 1, wide);
+      backend.reduce(verb, wide_copy(backend, value), 1, wide);
       return wide;
     });
   return out.reshaped(out_shape);

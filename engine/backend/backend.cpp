@@ -16,4 +16,11 @@ double Backend::milliseconds(const std::function<void()>& work) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+Tensor widened(Backend& backend, const Tensor& x) {
+  if (x.dtype() == DType::f32) return x;
+  Tensor wide = backend.empty(x.shape(), DType::f32);
+  backend.cast(x, wide);
+  return wide;
+}
+
 }  // namespace fp16lab::engine

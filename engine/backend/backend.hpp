@@ -345,4 +345,7 @@ class Backend {
   virtual double milliseconds(const std::function<void()>& work);
 };
 
+/// `x` (floating) in FP32, exact: `x` itself if it has that dtype, else a new tensor.
+Tensor widened(Backend& backend, const Tensor& x);
+
 }  // namespace fp16lab::engine

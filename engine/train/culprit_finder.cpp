@@ -99,7 +99,7 @@ void CulpritFinder::reached(std::uint16_t origin) {
 
 std::vector<float> CulpritFinder::host_values(const Tensor& tensor) {
   std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
-  const Tensor wide = tensor.dtype() == DType::f32 ? tensor : widened(*backend_, tensor);
+  const Tensor wide = widened(*backend_, tensor);
   backend_->download(wide, std::as_writable_bytes(std::span(values)));
   return values;
 }
@@ -259,7 +259,7 @@ void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::spa
     }
     if (element < static_cast<std::uint64_t>(value.element_count())) {
       Tensor wide = value.dtype() == DType::f32 ? Tensor() : tape.wide_value_of(value);
-      if (op == Op::cast && !named.empty()) wide = widened(*backend_, named.front().tensor);
+      if (op == Op::cast && !named.empty()) wide = wide_copy(*backend_, named.front().tensor);
       mark.origin = add(std::move(facts), value, named, wide, element);
     }
   }
@@ -279,7 +279,7 @@ void CulpritFinder::on_network_input(Tape& tape, const Variable& variable, const
     const std::array operands{NamedTensor{"batch", inputs}};
     const Tensor& shown = of_data ? inputs : variable.tensor();
     mark.origin = add(std::move(facts), shown, of_data ? std::span<const NamedTensor>() : operands,
-                      widened(*backend_, inputs), first_nonfinite(shown));
+                      wide_copy(*backend_, inputs), first_nonfinite(shown));
   }
   adopt(variable, mark);
 }
@@ -295,7 +295,7 @@ void CulpritFinder::on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor&
   facts.tensor = "loss x loss_scale";
   loss_scale_ = static_cast<double>(host_values(seed).front());
   Tensor wide = backend_->empty(loss.shape(), DType::f32);
-  backend_->binary(BinaryOp::multiply, widened(*backend_, loss), widened(*backend_, seed), wide);
+  backend_->binary(BinaryOp::multiply, wide_copy(*backend_, loss), wide_copy(*backend_, seed), wide);
   reached(add(std::move(facts), scaled,
               std::array{NamedTensor{"loss", loss}, NamedTensor{"loss_scale", seed}}, wide, 0));
 }
@@ -349,7 +349,7 @@ ValueMark CulpritFinder::on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, c
   Tensor wide;
   if (sum.dtype() != DType::f32) {
     wide = backend_->empty(sum.shape(), DType::f32);
-    backend_->binary(BinaryOp::add, widened(*backend_, a), widened(*backend_, b), wide);
+    backend_->binary(BinaryOp::add, wide_copy(*backend_, a), wide_copy(*backend_, b), wide);
   }
   mark.origin = add(std::move(facts), sum,
                     std::array{NamedTensor{"gradient so far", a}, NamedTensor{"gradient to add", b}}, wide,
@@ -368,11 +368,11 @@ void CulpritFinder::on_parameter(Tape& tape, const Parameter& parameter, ValueMa
   facts.layer = parameter.name.substr(0, std::min(parameter.name.rfind('.'), parameter.name.size()));
   facts.tensor = parameter.name;
   facts.micro_batch = tape.context().micro_batch;
-  Tensor wide = widened(*backend_, contribution.reshaped(gradient.shape()));
+  Tensor wide = wide_copy(*backend_, contribution.reshaped(gradient.shape()));
   std::vector<NamedTensor> operands{{"gradient", contribution}};
   if (before.defined()) {
     operands.push_back({"gradient so far", before});
-    backend_->binary(BinaryOp::add, wide, widened(*backend_, before), wide);
+    backend_->binary(BinaryOp::add, wide, wide_copy(*backend_, before), wide);
   }
   reached(add(std::move(facts), gradient, operands, wide, first_nonfinite(gradient)));
 }

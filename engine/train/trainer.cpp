@@ -23,13 +23,6 @@ namespace {
 
 bool is_set(float flag) { return flag != 0.0f; }
 
-Tensor widened(Backend& backend, const Tensor& tensor) {
-  if (tensor.dtype() == DType::f32) return tensor;
-  Tensor wide = backend.empty(tensor.shape(), DType::f32);
-  backend.cast(tensor, wide);
-  return wide;
-}
-
 /// The only places where the host waits for numbers: records and evaluations.
 double read_scalar(Backend& backend, const Tensor& scalar) {
   const Tensor wide = widened(backend, scalar);

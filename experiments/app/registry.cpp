@@ -60,7 +60,7 @@ std::vector<std::string> amp_dialect_names() {
 std::vector<std::string> policy_names() {
   std::vector<std::string> names = names_of(
       engine::amp::scale_policies(), [](const engine::amp::PolicyDescription& p) { return p.name; });
-  for (const engine::amp::PolicyAlias& alias : engine::amp::policy_aliases()) names.emplace_back(alias.alias);
+  names.emplace_back(engine::amp::policy_alias);
   return names;
 }
 

@@ -52,9 +52,9 @@ std::uint64_t digest_of(engine::Backend& backend, const std::vector<engine::Para
 }
 
 /// One batch of another source, to evaluate on.
-class OneBatch final : public engine::data::BatchSource {
+class ChosenBatch final : public engine::data::BatchSource {
  public:
-  OneBatch(engine::data::BatchSource& source, std::uint64_t index) : source_(&source), index_(index) {}
+  ChosenBatch(engine::data::BatchSource& source, std::uint64_t index) : source_(&source), index_(index) {}
   std::uint64_t batches_per_epoch() const override { return 1; }
   std::int64_t rows_per_batch() const override { return source_->rows_per_batch(); }
   std::string_view split() const override { return "train"; }
@@ -132,7 +132,7 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
 
   const std::uint64_t micro_batches =
       prepared->train.steps * static_cast<std::uint64_t>(prepared->train.accumulate);
-  OneBatch last_batch(*prepared->workload.training, micro_batches - 1);
+  ChosenBatch last_batch(*prepared->workload.training, micro_batches - 1);
   const auto loss_of_last_batch = [&] {
     engine::data::BatchSource* const evaluation = std::exchange(prepared->workload.evaluation, &last_batch);
     const double loss = trainer.evaluate().loss;

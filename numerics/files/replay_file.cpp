@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "numerics/files/atomic_file.hpp"
+#include "numerics/files/number_text.hpp"
 #include "numerics/files/printable_text.hpp"
 #include "numerics/files/run_json_values.hpp"
 
@@ -25,18 +25,19 @@ using run_json::get_flag;
 using run_json::get_string;
 using run_json::Json;
 using run_json::member;
-using run_json::number;
 using run_json::wrong_type;
 
 // Writing.
 
 Json numbers(const std::vector<double>& values) {
   Json array = Json::array();
-  for (const double value : values) array.push_back(number(value));
+  for (const double value : values) array.push_back(json_number(value));
   return array;
 }
 
-Json interval(const ReplayInterval& value) { return Json::array({number(value.lower), number(value.upper)}); }
+Json interval(const ReplayInterval& value) {
+  return Json::array({json_number(value.lower), json_number(value.upper)});
+}
 
 constexpr ReplayInterval unknown_share{0, 1};
 /// What is lost, each with its key.
@@ -72,7 +73,7 @@ std::string band_error(const ReplayBand& band) {
 
 Json policy_json(const ReplayedPolicy& policy) {
   Json parameters = Json::object();
-  for (const auto& [name, value] : policy.parameters) parameters[name] = number(value);
+  for (const auto& [name, value] : policy.parameters) parameters[name] = json_number(value);
   Json json{{"name", policy.name},
             {"label", policy.label},
             {"parameters", std::move(parameters)},
@@ -88,7 +89,7 @@ Json policy_json(const ReplayedPolicy& policy) {
             {"skipped_upper", policy.skipped_upper},
             {"skips", interval(policy.skips)},
             {"wasted_steps", interval(policy.wasted_steps)},
-            {"seconds", number(policy.seconds)}};
+            {"seconds", json_number(policy.seconds)}};
   for (const auto& [key, share] : losses)
     json[key] = policy.any_applied ? interval(policy.*share) : Json(nullptr);
   return json;
@@ -169,8 +170,6 @@ std::string csv_text(std::string_view text) {
   }
   return result + '"';
 }
-
-std::string csv_number(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
 std::string csv_interval(const ReplayInterval& value) {
   return csv_number(value.lower) + ',' + csv_number(value.upper);

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <charconv>
-#include <cmath>
 #include <ctime>
 #include <stdexcept>
 
+#include "numerics/files/number_text.hpp"
 #include "numerics/files/run_text.hpp"
 
 namespace fp16lab {
@@ -59,10 +59,9 @@ std::uint64_t parse_hash(std::string_view text, std::string_view column) {
   return parse_whole<std::uint64_t>(text, column, "16 hex digits", 16);
 }
 
-/// Shortest decimal that reads back to the same bits; the sign of a NaN is not kept.
-std::string number(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
-
-std::string number(const std::optional<double>& value) { return value ? number(*value) : std::string(); }
+std::string optional_number(const std::optional<double>& value) {
+  return value ? csv_number(*value) : std::string();
+}
 
 }  // namespace
 
@@ -76,16 +75,17 @@ std::string csv_header(std::span<const std::string_view> columns) {
 }
 
 std::string to_csv(const StepRow& row) {
-  return fmt::format("{},{},{},{},{},{},{},{},{:016x},{}", row.step, number(row.loss), number(row.loss_scale),
-                     row.found_inf ? 1 : 0, row.skipped ? 1 : 0, number(row.grad_norm), number(row.lr),
-                     number(row.underflow_rate), row.state_hash, number(row.seconds));
+  return fmt::format("{},{},{},{},{},{},{},{},{:016x},{}", row.step, csv_number(row.loss),
+                     csv_number(row.loss_scale), row.found_inf ? 1 : 0, row.skipped ? 1 : 0,
+                     csv_number(row.grad_norm), csv_number(row.lr), optional_number(row.underflow_rate),
+                     row.state_hash, csv_number(row.seconds));
 }
 
 std::string to_csv(const EvaluationRow& row) {
   if (row.split.empty() || row.split.find_first_of(",\"\n\r") != std::string::npos)
     throw std::invalid_argument(fmt::format("'{}' cannot be the name of a split in a CSV row", row.split));
-  return fmt::format("{},{},{},{},{}", row.step, row.split, number(row.loss), number(row.accuracy),
-                     number(row.bits_per_character));
+  return fmt::format("{},{},{},{},{}", row.step, row.split, csv_number(row.loss),
+                     optional_number(row.accuracy), optional_number(row.bits_per_character));
 }
 
 StepRow parse_step_row(std::string_view line, std::span<const std::string_view> columns) {

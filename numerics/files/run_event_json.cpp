@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "numerics/files/number_text.hpp"
 #include "numerics/files/run_json_values.hpp"
 #include "numerics/files/run_text.hpp"
 
@@ -21,12 +22,12 @@ std::string_view name_of(OverflowKind kind) {
 std::string to_json_line(const OverflowRow& row) {
   Json json = {{"step", row.step},
                {"kind", name_of(row.kind)},
-               {"loss_scale", number(row.loss_scale)},
+               {"loss_scale", json_number(row.loss_scale)},
                {"optimizers", row.optimizers},
                {"parameters", row.parameters}};
   if (row.rescue)
     json["rescue"] = {{"attempts", row.rescue->attempts},
-                      {"loss_scale", number(row.rescue->loss_scale)},
+                      {"loss_scale", json_number(row.rescue->loss_scale)},
                       {"rescued", row.rescue->rescued}};
   return dump(json, -1);
 }
@@ -72,8 +73,8 @@ Json operand_json(const CulpritOperandRow& operand) {
   return {{"name", operand.name},
           {"dtype", name_of(operand.dtype)},
           {"shape", operand.shape},
-          {"smallest", number(operand.smallest)},
-          {"greatest", number(operand.greatest)},
+          {"smallest", json_number(operand.smallest)},
+          {"greatest", json_number(operand.greatest)},
           {"histogram", histogram_json(operand.histogram)}};
 }
 
@@ -105,13 +106,13 @@ std::string to_json_line(const CulpritRow& row) {
                      {"dtype", name_of(row.dtype)},
                      {"shape", row.shape},
                      {"micro_batch", row.micro_batch},
-                     {"loss_scale", number(row.loss_scale)},
+                     {"loss_scale", json_number(row.loss_scale)},
                      {"element", row.element},
                      {"index", index_json(row.element, row.shape)},
-                     {"value", number(row.value)},
+                     {"value", json_number(row.value)},
                      {"nonfinite", row.nonfinite},
-                     {"wide_value", row.wide_value ? number(*row.wide_value) : Json(nullptr)},
-                     {"wide_greatest", number(row.wide_greatest)},
+                     {"wide_value", row.wide_value ? json_number(*row.wide_value) : Json(nullptr)},
+                     {"wide_greatest", json_number(row.wide_greatest)},
                      {"wide", row.wide ? histogram_json(*row.wide) : Json(nullptr)},
                      {"operands", std::move(operands)},
                      {"reached", row.reached},
@@ -119,7 +120,7 @@ std::string to_json_line(const CulpritRow& row) {
                      {"black", row.black},
                      {"excluded", row.excluded},
                      {"binades", row.binades},
-                     {"finite_scale", row.finite_scale ? number(*row.finite_scale) : Json(nullptr)},
+                     {"finite_scale", row.finite_scale ? json_number(*row.finite_scale) : Json(nullptr)},
                      {"advice", row.advice}};
   return dump(json, -1);
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "numerics/files/number_text.hpp"
 #include "numerics/files/run_json_values.hpp"
 #include "numerics/files/run_text.hpp"
 
@@ -133,7 +134,7 @@ Manifest parse_manifest(std::string_view text) {
 std::string to_json_line(const HistogramRow& row) {
   Json json = {{"step", row.step}, {"tensor", row.tensor}, {"kind", row.kind}, {"dtype", name_of(row.dtype)}};
   if (row.intermediate) json["intermediate"] = true;
-  json["loss_scale"] = number(row.loss_scale);
+  json["loss_scale"] = json_number(row.loss_scale);
   json["before"] = histogram_json(row.before);
   json["after"] = histogram_json(row.after);
   return dump(json, -1);

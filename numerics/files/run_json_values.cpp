@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -11,12 +10,6 @@
 #include "numerics/bits.hpp"
 
 namespace fp16lab::run_json {
-
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 const Json& member(const Json& object, std::string_view key) {
   if (!object.is_object()) throw std::runtime_error(fmt::format("expected an object with the key '{}'", key));

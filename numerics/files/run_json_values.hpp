@@ -18,8 +18,6 @@ namespace fp16lab::run_json {
 
 using Json = nlohmann::ordered_json;
 
-/// JSON has no infinities and NaN: they become "Infinity", "-Infinity" and "NaN".
-Json number(double value);
 Json optional_string(const std::optional<std::string>& value);  ///< null where there is none
 /// The bins from the first to the last that counted something; `smallest` and `greatest` where they are known.
 Json histogram_json(const ExponentHistogram& histogram);

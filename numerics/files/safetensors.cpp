@@ -32,7 +32,7 @@ struct TypeRow {
   SafetensorsType type;
   std::string_view name;
   std::size_t size;
-  std::optional<DType> dtype;
+  std::optional<DType> dtype;  ///< of the same elements, where the project has one
 };
 
 constexpr std::array<TypeRow, 15> types{{{SafetensorsType::f64, "F64", 8, DType::f64},
@@ -277,7 +277,6 @@ std::string header_text(const std::filesystem::path& path, std::span<const Safet
 
 std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
 std::size_t size_of(SafetensorsType type) { return row_of(type).size; }
-std::optional<DType> dtype_of(SafetensorsType type) { return row_of(type).dtype; }
 
 SafetensorsType safetensors_type(DType dtype) {
   for (const TypeRow& row : types)

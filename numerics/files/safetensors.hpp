@@ -50,8 +50,6 @@ enum class SafetensorsType : std::uint8_t {
 std::string_view name_of(SafetensorsType type);
 std::size_t size_of(SafetensorsType type);
 SafetensorsType safetensors_type(DType dtype);
-/// The DType of the same elements, where the project has one.
-std::optional<DType> dtype_of(SafetensorsType type);
 
 /// A tensor as the header describes it.
 struct SafetensorsEntry {

@@ -10,8 +10,6 @@ namespace fp16lab::reports {
 
 enum class Quantity { loss, accuracy, bits_per_character };
 
-inline constexpr Quantity quantities[] = {Quantity::loss, Quantity::accuracy, Quantity::bits_per_character};
-
 /// "loss", "accuracy", "bits per character"
 inline std::string_view name_of(Quantity quantity) {
   return quantity == Quantity::accuracy             ? "accuracy"

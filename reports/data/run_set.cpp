@@ -221,12 +221,6 @@ void note_run(const Run& run, std::vector<std::string>& notes) {
 
 }  // namespace
 
-std::size_t Workload::run_count() const {
-  std::size_t count = 0;
-  for (const Configuration& configuration : configurations) count += configuration.runs.size();
-  return count;
-}
-
 const Configuration* Workload::reference() const {
   for (const Configuration& configuration : configurations)
     if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0)

@@ -34,7 +34,6 @@ struct Workload {
   std::string name;                           ///< "classifier on fashion-mnist", unique in the set
   std::vector<Configuration>
       configurations;  ///< FP32, its twin, no scaling, fixed scales ascending, adaptive policies
-  std::size_t run_count() const;
   /// The FP32 configuration that the others are judged against, and the one whose initial weights were moved by one ulp;
   /// nullptr if there is none.
   const Configuration* reference() const;

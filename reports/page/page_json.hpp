@@ -1,4 +1,5 @@
-// JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null.
+// JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null on the page; files
+// spell them as strings, so that nothing is lost (numerics/files/number_text.hpp).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +15,8 @@ namespace fp16lab::reports {
 
 using Json = nlohmann::ordered_json;
 
-Json json_number(double value);
+/// Null for infinities and NaN.
+Json number_or_null(double value);
 
 /// Six significant digits: enough to draw with, and half the page.
 Json drawn_numbers(const std::vector<double>& values);

@@ -9,14 +9,14 @@
 
 namespace fp16lab::reports {
 
-Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json drawn_numbers(const std::vector<double>& values) {
   Json array = Json::array();
   for (const double value : values) {
     const double magnitude = value == 0 ? 1 : std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
     array.push_back(
-        json_number(std::isfinite(magnitude) ? std::round(value * magnitude) / magnitude : value));
+        number_or_null(std::isfinite(magnitude) ? std::round(value * magnitude) / magnitude : value));
   }
   return array;
 }
@@ -25,7 +25,7 @@ namespace {
 
 Json numbers(const std::vector<double>& values) {
   Json array = Json::array();
-  for (const double value : values) array.push_back(json_number(value));
+  for (const double value : values) array.push_back(number_or_null(value));
   return array;
 }
 
@@ -38,7 +38,8 @@ Json band_json(const Band& band) {
 
 Json changes_json(const std::vector<ScaleTrace::Change>& changes) {
   Json array = Json::array();
-  for (const auto& change : changes) array.push_back(Json::array({change.step, json_number(change.scale)}));
+  for (const auto& change : changes)
+    array.push_back(Json::array({change.step, number_or_null(change.scale)}));
   return array;
 }
 
@@ -55,11 +56,11 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
                {"final_values", numbers(row.final_values)},
                {"steps", row.steps},
                {"skipped", row.skipped},
-               {"last_scale", json_number(row.last_scale)},
-               {"underflow_rate", row.casts ? json_number(row.casts->underflow_rate()) : Json(nullptr)}};
-  json["mean"] = json_number(analysis::quality_of(row.final_values).mean);
+               {"last_scale", number_or_null(row.last_scale)},
+               {"underflow_rate", row.casts ? number_or_null(row.casts->underflow_rate()) : Json(nullptr)}};
+  json["mean"] = number_or_null(analysis::quality_of(row.final_values).mean);
   if (row.against_reference) {
-    json["difference"] = json_number(row.against_reference->mean);
+    json["difference"] = number_or_null(row.against_reference->mean);
     json["diverged"] = row.against_reference->diverged;
     json["word"] = analysis::name_of(row.against_reference->word);
   }

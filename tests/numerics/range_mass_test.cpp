@@ -41,6 +41,11 @@ void expect_contains(const MassInterval& interval, const Rational& value, const 
   EXPECT_GE(oracle::rational(interval.upper), value) << what << " at " << scale;
 }
 
+/// The cosine of one histogram.
+MassInterval cosine_bound(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  return direction_sums(histogram, range, scale).cosine();
+}
+
 /// From the definition: the bins of the header's comment, and lost: |y| <= the format's tie.
 struct BinOracle {
   Rational total_l1[2], lost_l1[2], total_l2[2], lost_l2[2];

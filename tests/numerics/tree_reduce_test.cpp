@@ -131,8 +131,9 @@ TYPED_TEST(TreeReduce, MaxEqualsTheIndexMap) {
       if (kinds == 7)  // NaNs rare enough that most sequences have none or one
         for (std::size_t i = 0; i < n; ++i)
           if (std::isnan(x[i]) && engine() % 64 != 0) x[i] = T(2);
-      const T max = tree_max<T>(static_cast<std::int64_t>(n),
-                                [&](std::int64_t i) { return x[static_cast<std::size_t>(i)]; });
+      const T max = canonicalize(tree_reduce<T>(
+          static_cast<std::int64_t>(n), [&](std::int64_t i) { return x[static_cast<std::size_t>(i)]; },
+          TreeMax{}));
       ASSERT_TRUE(same(gpu(x, larger<T>), max)) << n << ' ' << kinds << ": " << max;
     }
 }
@@ -143,12 +144,12 @@ TYPED_TEST(TreeReduce, ColumnsEqualTheIndexMap) {
     for (const std::size_t columns : {1u, 3u, 10u, 63u, 64u, 65u, 130u}) {
       const std::vector<T> x = wide_range<T>(rows * columns, static_cast<std::uint32_t>(rows + columns));
       std::vector<T> sums(columns);
-      tree_sum_columns<T>(
+      tree_reduce_columns<T>(
           static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns),
           [&](std::int64_t row, std::int64_t column) {
             return x[static_cast<std::size_t>(row) * columns + static_cast<std::size_t>(column)];
           },
-          [&](std::int64_t column, T sum) { sums[static_cast<std::size_t>(column)] = sum; });
+          [&](std::int64_t column, T sum) { sums[static_cast<std::size_t>(column)] = sum; }, TreeSum{});
       for (std::size_t column = 0; column < columns; ++column) {
         std::vector<T> alone(rows);
         for (std::size_t row = 0; row < rows; ++row) alone[row] = x[row * columns + column];
@@ -169,12 +170,6 @@ TYPED_TEST(TreeReduce, NothingAndNan) {
   using T = TypeParam;
   const auto never = [](std::int64_t) -> T { throw std::logic_error("read an element of nothing"); };
   EXPECT_EQ(bits_of(tree_sum<T>(0, never)), bits_of(T(0)));
-  EXPECT_THROW(tree_max<T>(0, never), std::invalid_argument);
-  std::vector<T> sums(3, T(1));
-  tree_sum_columns<T>(
-      0, 3, [](std::int64_t, std::int64_t) { return T(1); },
-      [&](std::int64_t column, T sum) { sums[static_cast<std::size_t>(column)] = sum; });
-  for (const T sum : sums) EXPECT_EQ(bits_of(sum), bits_of(T(0)));
 
   const T canonical = canonicalize(std::numeric_limits<T>::quiet_NaN());
   EXPECT_EQ(bits_of(canonical) << 1 >> 1, bits_of(canonical));
@@ -193,24 +188,6 @@ TYPED_TEST(TreeReduce, AccessorConverts) {
   const std::vector<float> x(100, 0.1f);
   const T sum = tree_sum<T>(100, [&](std::int64_t i) { return x[static_cast<std::size_t>(i)]; });
   EXPECT_EQ(bits_of(sum), bits_of(gpu(std::vector<T>(100, static_cast<T>(0.1f)), plus<T>)));
-}
-
-TEST(TreeSumOfSquares, IsTheTreeOfExactSquaresInDouble) {
-  std::mt19937 engine(17);
-  std::normal_distribution<float> normal;
-  for (const std::int64_t n : {0, 1, 31, 33, 1024, 5000}) {
-    std::vector<float> x(static_cast<std::size_t>(n));
-    for (float& value : x) value = normal(engine);
-    const auto at = [&](std::int64_t i) { return x[static_cast<std::size_t>(i)]; };
-    const double expected = tree_sum<double>(
-        n, [&](std::int64_t i) { return static_cast<double>(at(i)) * static_cast<double>(at(i)); });
-    EXPECT_EQ(bits_of(tree_sum_of_squares(n, at)), bits_of(expected)) << n;
-  }
-  // 2^-140 squared is lost in FP32 and kept here; a NaN is canonical.
-  EXPECT_EQ(tree_sum_of_squares(2, [](std::int64_t) { return 0x1p-140f; }), 0x1p-279);
-  EXPECT_EQ(
-      bits_of(tree_sum_of_squares(1, [](std::int64_t) { return -std::numeric_limits<float>::quiet_NaN(); })),
-      std::uint64_t{0x7fffffffffffffff});
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_F(Reports, GroupsBySeedAndOrdersConfigurations) {
   const RunSet set = load_runs(folders);
   ASSERT_EQ(set.workloads.size(), 1u);
   EXPECT_EQ(set.workloads[0].name, "autoencoder on fashion-mnist");
-  EXPECT_EQ(set.workloads[0].run_count(), 6u);
+  EXPECT_EQ(set.runs.size(), 6u);
   std::vector<std::string> labels;
   for (const Configuration& configuration : set.workloads[0].configurations) {
     labels.push_back(configuration.label);

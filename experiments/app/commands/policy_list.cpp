@@ -24,6 +24,7 @@ std::string_view kind_name(PolicyParameter::Kind kind) {
   return "?";
 }
 
+/// Infinity, which means no bound here, is null; measured infinities are strings (numerics/files/number_text.hpp).
 Json number_json(const PolicyParameter& parameter, double value) {
   if (!std::isfinite(value)) return nullptr;
   if (parameter.kind == PolicyParameter::Kind::boolean) return value != 0;
@@ -32,10 +33,8 @@ Json number_json(const PolicyParameter& parameter, double value) {
 }
 
 std::vector<std::string> aliases_of(std::string_view policy) {
-  std::vector<std::string> aliases;
-  for (const engine::amp::PolicyAlias& alias : engine::amp::policy_aliases())
-    if (alias.name == policy) aliases.emplace_back(alias.alias);
-  return aliases;
+  if (policy != engine::amp::canonical_policy_name(engine::amp::policy_alias)) return {};
+  return {std::string(engine::amp::policy_alias)};
 }
 
 bool is_idle_guard(const PolicyParameter& parameter) {

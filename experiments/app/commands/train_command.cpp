@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_recorder.hpp"
+#include "numerics/files/number_text.hpp"
 #include "numerics/files/run_folder.hpp"
 #include "numerics/gemm.hpp"
 
@@ -49,23 +49,18 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   return manifest;
 }
 
-nlohmann::ordered_json number(double x) {
-  if (std::isfinite(x)) return x;
-  return std::isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity";  // JSON has no such numbers
-}
-
 void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result) {
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
   summary["state"] = name_of(state);
   summary["steps"] = result.steps;
   summary["skipped_steps"] = result.skipped_steps;
-  summary["final_train_loss"] = number(result.final_train_loss);
-  summary["final_loss_scale"] = number(result.final_loss_scale);
-  if (result.evaluation_loss) summary["evaluation_loss"] = number(*result.evaluation_loss);
-  if (result.evaluation_accuracy) summary["evaluation_accuracy"] = number(*result.evaluation_accuracy);
+  summary["final_train_loss"] = json_number(result.final_train_loss);
+  summary["final_loss_scale"] = json_number(result.final_loss_scale);
+  if (result.evaluation_loss) summary["evaluation_loss"] = json_number(*result.evaluation_loss);
+  if (result.evaluation_accuracy) summary["evaluation_accuracy"] = json_number(*result.evaluation_accuracy);
   if (result.evaluation_bits_per_character)
-    summary["evaluation_bits_per_character"] = number(*result.evaluation_bits_per_character);
+    summary["evaluation_bits_per_character"] = json_number(*result.evaluation_bits_per_character);
   if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
@@ -95,7 +90,7 @@ ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& m
   summary["steps"] = run.steps.size();
   summary["skipped_steps"] =
       std::count_if(run.steps.begin(), run.steps.end(), [](const StepRow& row) { return row.skipped; });
-  if (!run.steps.empty()) summary["final_train_loss"] = number(run.steps.back().loss);
+  if (!run.steps.empty()) summary["final_train_loss"] = json_number(run.steps.back().loss);
   if (!run.steps.empty()) summary["state_hash"] = fmt::format("{:016x}", run.steps.back().state_hash);
   fmt::print("{}\n", summary.dump());
   fmt::print(stderr, "fp16lab: {}: this run has {} after {} steps; nothing is left to do\n", folder.string(),

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "numerics/files/number_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -15,11 +16,6 @@ using Json = nlohmann::ordered_json;
 
 /// Absent and non-finite numbers of a CSV are empty and "nan", "inf".
 std::string number(std::optional<double> x) { return x ? fmt::format("{}", *x) : ""; }
-
-Json json_number(double x) {
-  if (std::isfinite(x)) return x;
-  return std::isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity";  // JSON has no such numbers
-}
 
 /// From `difference` to `detectable` in `unit`, positive is worse, against FP32.
 constexpr const char* csv_head =
