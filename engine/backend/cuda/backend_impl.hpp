@@ -149,9 +149,9 @@ class CudaBackend final : public Backend {
   /// `elements` to probe->counted.
   ProbeCounts* counts_of(CastProbe* probe, std::int64_t elements);  // looking.cu
   /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into `probe`.
-  void store(const Tensor& wide, Tensor& out, CastProbe* probe);  // elementwise.cu
+  void store(const Tensor& wide, Tensor& out, CastProbe* probe);  // cast.cu
   /// x itself if it is f32, else its elements widened into a new tensor.
-  Tensor widened(const Tensor& x);  // elementwise.cu
+  Tensor widened(const Tensor& x);  // cast.cu
   /// Route (a) of gemm: our own kernels. gemm() checks the call, then asks the library, then this.
   void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // gemm.cu
   /// Route (b): the library, if its algorithm for this call is pinned. false: nothing was done.
