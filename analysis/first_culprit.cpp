@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/format_range.hpp"
+#include "numerics/formats/format_range.hpp"
 
 namespace fp16lab::analysis {
 

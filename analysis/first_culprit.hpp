@@ -8,14 +8,14 @@
 #include <cstdint>
 #include <string>
 
-#include "numerics/dtype.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::analysis {
 
 /// The least magnitude that rounds to infinity (to nearest even): 65520 in FP16, half an ulp above the greatest finite
 /// number (E4M3, whose last significand is even, still keeps it). std::invalid_argument for other than floating-point formats
-/// up to 32 bits, as range_of (numerics/format_range.hpp).
+/// up to 32 bits, as range_of (numerics/formats/format_range.hpp).
 double overflow_threshold(DType dtype);
 
 /// The least k >= 0 with magnitude * 2^-k < overflow_threshold(dtype). `magnitude` finite and >= 0, otherwise

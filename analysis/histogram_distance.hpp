@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::analysis {
 

@@ -16,12 +16,12 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/cast_counts.hpp"
-#include "numerics/files/run_schema.hpp"
-#include "numerics/format_range.hpp"
-#include "numerics/range_counts.hpp"
-#include "numerics/value_histogram.hpp"
-#include "numerics/zone_mass.hpp"
+#include "numerics/files/run/run_schema.hpp"
+#include "numerics/formats/format_range.hpp"
+#include "numerics/histogram/cast_counts.hpp"
+#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/value_histogram.hpp"
+#include "numerics/histogram/zone_mass.hpp"
 
 namespace fp16lab::analysis {
 

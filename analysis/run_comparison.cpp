@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "numerics/bits.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::analysis {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/histogram_distance.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::analysis {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "numerics/files/number_text.hpp"
+#include "numerics/text/number_text.hpp"
 
 namespace fp16lab::analysis {
 namespace {

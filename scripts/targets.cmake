@@ -4,7 +4,7 @@
 set(fp16lab_cxx_flags -ffp-contract=off -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12.2's straight-line vectoriser drops the rounding of adjacent (double)(float)x pairs at -O2 and above, without
-  # any fast-math. tests/numerics/compiler_test.cpp shows whether a compiler does.
+  # any fast-math. tests/numerics/platform/compiler_test.cpp shows whether a compiler does.
   list(APPEND fp16lab_cxx_flags -fno-tree-slp-vectorize)
 endif()
 set(fp16lab_cuda_flags -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "numerics/bits.hpp"
-#include "numerics/format.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/formats/format.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

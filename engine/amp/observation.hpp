@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "numerics/exponent_histogram.hpp"
-#include "numerics/format_range.hpp"
+#include "numerics/formats/format_range.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::engine::amp {
 

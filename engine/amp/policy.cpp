@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "engine/amp/policy_table.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
 namespace {

@@ -8,7 +8,7 @@
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
 //   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const
 //   PolicySettings&) (ScalePolicy::stop)
-// It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/programs.cu) with its
+// It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/verbs/programs.cu) with its
 // State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
 // engine/amp/policy_table.cpp and that line.
 #pragma once
@@ -26,7 +26,7 @@
 #include "engine/amp/observation.hpp"
 #include "engine/amp/policy_parameters.hpp"
 #include "engine/backend/step_state.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -63,7 +63,7 @@ struct ScalerOptions {
 
   PowerOfTwo power_of_two = PowerOfTwo::warn;
 
-  // Of the scaler around the policy (engine/amp/grad_scaler.hpp):
+  // Of the scaler around the policy (engine/amp/scalers/grad_scaler.hpp):
   bool enabled = true;  ///< false: the identity: seed 1, nothing unscaled, checked or skipped
   /// false (MindSpore; constant policies only): gradients are neither checked nor unscaled, every step is taken,
   /// and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
@@ -76,7 +76,7 @@ struct ScalerOptions {
   /// How often the backward pass of a step that overflowed is done again, at the lower scale that the policy decides,
   /// before the step is skipped (engine/train/rescue.hpp). 0: never.
   std::int64_t rescue = 0;
-  /// Of policies with scales of layers (engine/amp/layer_scaler.hpp); the first pattern that matches a weight counts.
+  /// Of policies with scales of layers (engine/amp/scalers/layer_scaler.hpp); the first pattern that matches a weight counts.
   std::vector<ScaleGroup> groups{};
 
   /// `parameters` and the four in one.
@@ -153,7 +153,7 @@ struct PolicyDescription {
                    ///< finite_guard come last
   bool wants_statistics = false;
   bool constant = false;   ///< the scale never moves: none, fixed
-  bool per_layer = false;  ///< scales of layers move (engine/amp/layer_scaler.hpp), the loss scale does not
+  bool per_layer = false;  ///< scales of layers move (engine/amp/scalers/layer_scaler.hpp), the loss scale does not
   /// false: the rule itself gives other scales, whatever its parameters (statistics, smooth growth).
   bool power_of_two_scales = true;
   /// The name of a parameter, or nullptr.

@@ -7,7 +7,7 @@
 #include "engine/autograd/op.hpp"
 #include "engine/autograd/variable.hpp"
 #include "engine/backend/backend.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 

@@ -9,7 +9,7 @@
 
 #include "engine/autograd/tape.hpp"
 #include "engine/autograd/variable.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 

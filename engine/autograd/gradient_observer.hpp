@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "engine/backend/backend.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <span>
 
-#include "numerics/format_range.hpp"
+#include "numerics/formats/format_range.hpp"
 
 namespace fp16lab::engine {
 

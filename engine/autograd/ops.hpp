@@ -20,7 +20,7 @@
 
 namespace fp16lab::engine::ops {
 
-// ---- products (ops_product.cpp, ops_convolution.cpp) ----------------------------------------------
+// ---- products (ops/product.cpp, ops/convolution.cpp) ----------------------------------------------
 struct Transpose {
   bool a = false;  ///< a is stored (k x m)
   bool b = false;  ///< b is stored (n x k)
@@ -40,11 +40,11 @@ Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight,
 Variable conv2d_weight_gradient(const Variable& x, const Variable& gradient, const Shape& weight_shape,
                                 const Conv2dGeometry& geometry);
 
-// ---- pooling (ops_convolution.cpp) ----------------------------------------------------------------
+// ---- pooling (ops/convolution.cpp) ----------------------------------------------------------------
 Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry);
 Variable average_pool2d(const Variable& x, const Pool2dGeometry& geometry);
 
-// ---- elementwise (ops_elementwise.cpp, ops_activation.cpp) ------------------------------------------
+// ---- elementwise (ops/elementwise.cpp, ops/activation.cpp) ------------------------------------------
 Variable add(const Variable& a, const Variable& b);  ///< NumPy broadcasting, as all with two inputs
 Variable subtract(const Variable& a, const Variable& b);
 Variable multiply(const Variable& a, const Variable& b);
@@ -84,7 +84,7 @@ Variable detach(const Variable& x);
 /// one operation gives all of it, else as stored. So put it right before the operation that takes the value.
 Variable watch(const Variable& x, SlotLabel label);
 
-// ---- reductions and shapes (ops_reduce.cpp, ops_shape.cpp) ------------------------------------------
+// ---- reductions and shapes (ops/reduce.cpp, ops/shape.cpp) ------------------------------------------
 Variable sum(const Variable& x);  ///< over all elements in row-major order: a scalar, shape ()
 Variable sum(const Variable& x, int axis, bool keep_axis = false);
 /// Over several axes: one TREE in row-major order of those axes (never a sum of sums).
@@ -118,7 +118,7 @@ std::array<Variable, count> split(const Variable& x, int axis) {
   return parts;
 }
 
-// ---- indexing (ops_index.cpp) -----------------------------------------------------------------------
+// ---- indexing (ops/index.cpp) -----------------------------------------------------------------------
 /// x (rows, columns), index i32 (rows): x[r, index[r]], shape (rows).
 Variable pick(const Variable& x, const Tensor& index);
 /// The adjoint of pick: zeros (rows, columns) but for [r, index[r]] = x[r].
@@ -128,7 +128,7 @@ Variable embedding(const Variable& table, const Tensor& index);
 /// The adjoint of embedding: row v is the TREE sum of the rows of x (s..., E) whose index is v.
 Variable scatter_rows(const Variable& x, const Tensor& index, std::int64_t rows);
 
-// ---- normalisation (ops_normalization.cpp) ----------------------------------------------------------
+// ---- normalisation (ops/normalization.cpp) ----------------------------------------------------------
 // Arithmetic is FP32 whatever enters; a 16-bit result (outside autocast, or where the lists do not say FP32) is rounded
 // once. The norms' parameters are taken as they are stored: x alone decides the dtype of the result. Gradients are
 // observed as "input", "weight" and "bias".
@@ -151,7 +151,7 @@ Variable batch_norm_inference(const Variable& x, const Tensor& mean, const Tenso
                               const Variable& weight, const Variable& bias, float epsilon,
                               Layout layout = Layout::nchw);
 
-// ---- losses (ops_loss.cpp) --------------------------------------------------------------------------
+// ---- losses (ops/loss.cpp) --------------------------------------------------------------------------
 // Computed in FP32 under autocast. The gradient of the prediction is observed as "prediction" where it is
 // rounded to the prediction's dtype. `none` keeps one loss an element (cross-entropy: a row).
 enum class Reduction { none, mean, sum };

@@ -9,7 +9,7 @@
 
 namespace fp16lab::engine {
 
-/// What an AMP level makes of a parameter (engine/amp/decorate.hpp sets it; the defaults are those of FP32 and of
+/// What an AMP level makes of a parameter (engine/amp/levels/decorate.hpp sets it; the defaults are those of FP32 and of
 /// autocast). `low` below is the level's 16-bit dtype, f16 or bf16.
 ///
 ///                                    value  model  gradient  unscaled

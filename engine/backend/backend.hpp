@@ -8,7 +8,7 @@
 //   * FP16 and BF16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
 //     nearest even once (harmless double rounding where both operands are 16 bits: 24 >= 2 * 11 + 2, Figueroa
 //     1995); no contraction, no flush of subnormals;
-//   * reductions follow TREE (numerics/tree_reduce.hpp), one fixed order, with FP32 accumulators;
+//   * reductions follow TREE (numerics/arithmetic/tree_reduce.hpp), one fixed order, with FP32 accumulators;
 //   * outputs are allocated by the caller and must not overlap inputs unless a verb says "in place allowed".
 // Shape, dtype and overlap violations throw std::invalid_argument naming the verb, the argument and the
 // offending shapes (engine/backend/checks.hpp, the same words on every back end).
@@ -27,12 +27,12 @@
 #include "engine/backend/step_state.hpp"
 #include "engine/tensor/storage.hpp"
 #include "engine/tensor/tensor.hpp"
-#include "numerics/exponent_histogram.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine {
 
-/// exp to gelu_tanh are the shared functions of numerics/elementary.hpp; f16 widens, applies the FP32 function
+/// exp to gelu_tanh are the shared functions of numerics/elementary/elementary.hpp; f16 widens, applies the FP32 function
 /// and rounds once.
 enum class UnaryOp {
   negate,

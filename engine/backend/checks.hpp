@@ -9,8 +9,8 @@
 #include "engine/backend/backend.hpp"
 #include "engine/backend/broadcast.hpp"
 #include "engine/backend/window_functions.hpp"
-#include "numerics/gemm.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine::checks {
 

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "numerics/portability.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::functions {
 

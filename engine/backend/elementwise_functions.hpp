@@ -1,7 +1,7 @@
 // The scalar functions of the elementwise verbs: one source for every back end, host and device.
 //
 // Every function takes and returns FP32 and does one correctly rounded operation, or is a function of
-// numerics/elementary.hpp. Results that are NaN are canonical. Comparisons are written out, because std::max, fmaxf
+// numerics/elementary/elementary.hpp. Results that are NaN are canonical. Comparisons are written out, because std::max, fmaxf
 // and SIMD max disagree about NaN and about the sign of zero:
 //
 //   x                    NaN     -0     +0     -inf   +inf
@@ -23,10 +23,10 @@
 #include <cstdint>
 
 #include "engine/backend/backend.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/elementary.hpp"
-#include "numerics/philox.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/elementary/elementary.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/platform/portability.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine::functions {
 

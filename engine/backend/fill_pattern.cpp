@@ -5,8 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "numerics/bits.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::engine {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 

@@ -8,8 +8,8 @@
 #include "engine/backend/backend.hpp"
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/step_state.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::functions {
 

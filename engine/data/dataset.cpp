@@ -10,8 +10,8 @@
 
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/data/idx.hpp"
-#include "numerics/files/sha256.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/files/disk/sha256.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine::data {
 namespace {

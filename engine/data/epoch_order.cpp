@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine::data {
 namespace {

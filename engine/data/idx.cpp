@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::engine::data {
 namespace {

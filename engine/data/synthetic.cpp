@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "numerics/nearest_name.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::data {
 namespace {

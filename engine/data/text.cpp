@@ -9,9 +9,9 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/sha256.hpp"
-#include "numerics/utf8.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/sha256.hpp"
+#include "numerics/text/utf8.hpp"
 
 namespace fp16lab::engine::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine::nn {
 namespace {

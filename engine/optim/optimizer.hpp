@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/amp/grad_scaler.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/autograd/parameter.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/optim/schedule.hpp"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "engine/backend/step_state.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::optim {
 

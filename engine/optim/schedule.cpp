@@ -6,7 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "numerics/floating_point_scope.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
 
 namespace fp16lab::engine::optim {
 

@@ -9,7 +9,7 @@
 
 #include "engine/tensor/shape.hpp"
 #include "engine/tensor/storage.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 

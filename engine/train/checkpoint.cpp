@@ -11,8 +11,8 @@
 
 #include "engine/backend/digest_functions.hpp"
 #include "engine/train/tensor_dump.hpp"
-#include "numerics/files/printable_text.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/text/printable_text.hpp"
 
 namespace fp16lab::engine {
 

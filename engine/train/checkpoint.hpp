@@ -6,13 +6,13 @@
 //   step.FIELD            StepState field by field: loss scale, counters, beta powers, found_inf, and the 64 raw
 //                         bytes of the policy (engine/amp/policy.hpp)
 //   scaler.lossN          with scaler.per_loss: the bytes of loss N's StepState, its scale and policy among them
-//   scaler.layer_scales, scaler.layer_counts   with scales of layers (engine/amp/layer_scaler.hpp)
+//   scaler.layer_scales, scaler.layer_counts   with scales of layers (engine/amp/scalers/layer_scaler.hpp)
 //   run.FIELD             what Trainer::run counts: consecutive non-finite losses and skips, the last loss
 //   __metadata__          format, version, iteration, policy, optimizer, state_hash, "digest.TENSOR" of every
 //                         tensor above, and what the caller adds (configuration, git hash)
 //
 // The order of the data and all random numbers are pure functions of (seed, iteration, micro-batch)
-// (engine/data/batch_source.hpp, numerics/philox.hpp): the iteration *is* their state. A checkpoint lies
+// (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint lies
 // between two iterations; a run that was killed in the middle of one, or between its micro-batches, repeats that
 // iteration from its beginning and gets the same bits.
 #pragma once
@@ -24,7 +24,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/optim/optimizer.hpp"
-#include "numerics/files/safetensors.hpp"
+#include "numerics/files/arrays/safetensors.hpp"
 
 namespace fp16lab::engine {
 

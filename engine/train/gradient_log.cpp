@@ -4,14 +4,14 @@
 #include <cmath>
 #include <span>
 
-#include "numerics/format_range.hpp"
+#include "numerics/formats/format_range.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
 
 /// Of 16 bits: what a loss scale is for. (FP32 tensors lose nothing.)
-bool is_low(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 }  // namespace
 
@@ -82,12 +82,12 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
 amp::GradientStatistics GradientLog::statistics() const {
   const std::span<const Entry> entries(entries_.data(), used_);
   const auto low = std::find_if(entries.begin(), entries.end(), [](const Entry& entry) {
-    return !entry.intermediate && is_low(entry.dtype);
+    return !entry.intermediate && is_half(entry.dtype);
   });
   amp::GradientStatistics all;
   if (low != entries.end()) all.range = range_of(low->dtype);
   for (const Entry& entry : entries) {
-    if (entry.intermediate || (low != entries.end() && !is_low(entry.dtype))) continue;
+    if (entry.intermediate || (low != entries.end() && !is_half(entry.dtype))) continue;
     (entry.kind == GradientKind::weight ? all.weight : all.activation) += entry.probe.before;
   }
   return all;

@@ -10,7 +10,7 @@
 #include "engine/amp/observation.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/train/observer.hpp"
-#include "numerics/cast_counts.hpp"
+#include "numerics/histogram/cast_counts.hpp"
 
 namespace fp16lab::engine {
 

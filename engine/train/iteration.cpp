@@ -9,11 +9,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/amp/decorate.hpp"
-#include "engine/amp/op_statistics.hpp"
+#include "engine/amp/levels/decorate.hpp"
+#include "engine/amp/levels/op_statistics.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/train/iteration_programs.hpp"
-#include "numerics/format.hpp"
+#include "numerics/formats/format.hpp"
 
 namespace fp16lab::engine {
 

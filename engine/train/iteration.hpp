@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/amp/layer_scaler.hpp"
-#include "engine/amp/per_loss_scaler.hpp"
+#include "engine/amp/scalers/layer_scaler.hpp"
+#include "engine/amp/scalers/per_loss_scaler.hpp"
 #include "engine/train/culprit_finder.hpp"
 #include "engine/train/gradient_log.hpp"
 #include "engine/train/method.hpp"

@@ -7,8 +7,8 @@
 
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/step_state.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/amp/layer_scaler.hpp"
+#include "engine/amp/scalers/layer_scaler.hpp"
 #include "engine/train/iteration.hpp"
 #include "engine/train/iteration_programs.hpp"
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/amp/autocast.hpp"
-#include "engine/amp/grad_scaler.hpp"
+#include "engine/amp/levels/autocast.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/autograd/tape.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/module.hpp"
@@ -98,7 +98,7 @@ class TrainingMethod {
   /// One optimizer for each; at least one, at most max_optimizers. Default: one, named "model", of all parameters.
   virtual std::vector<OptimizerGroup> groups(nn::Module& model) const;
   /// How many losses have backward passes of their own, numbered from 0. A method with several calls
-  /// Iteration::collect, so that scaler.per_loss can give each a scale of its own (engine/amp/per_loss_scaler.hpp).
+  /// Iteration::collect, so that scaler.per_loss can give each a scale of its own (engine/amp/scalers/per_loss_scaler.hpp).
   virtual int losses() const { return 1; }
   /// Does run() the same verbs in every iteration, with the same numbers from the host, but for the data of the batches?
   /// Then iterations can be recorded and replayed (train.graph). Random masks and learning rates are no obstacle: they

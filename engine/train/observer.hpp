@@ -12,16 +12,16 @@
 
 #include "engine/autograd/gradient_observer.hpp"  // GradientKind
 #include "engine/backend/backend.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 
 namespace amp {
-class OpStatistics;  // engine/amp/op_statistics.hpp
+class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 }
 
 /// One gradient tensor of one step, at the place where it was rounded to its stored dtype (or stored in
-/// FP32). With scales of layers (engine/amp/layer_scaler.hpp) the uses of one tensor in a step, time steps or
+/// FP32). With scales of layers (engine/amp/scalers/layer_scaler.hpp) the uses of one tensor in a step, time steps or
 /// micro-batches, may carry several scales: their counts are then brought to the largest by moving bins. Zeros stay what
 /// rounding made of them, so after.zero - before.zero is what was lost; counts of `before` alone say what would be lost
 /// if all uses had the largest scale.

@@ -11,7 +11,7 @@
 #include "engine/backend/backend.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/module.hpp"
-#include "numerics/files/safetensors.hpp"
+#include "numerics/files/arrays/safetensors.hpp"
 
 namespace fp16lab::engine {
 

@@ -14,8 +14,8 @@
 
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/losses.hpp"
-#include "numerics/floating_point_scope.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine {
 

@@ -23,9 +23,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/amp/autocast.hpp"
-#include "engine/amp/grad_scaler.hpp"
-#include "engine/amp/op_statistics.hpp"
+#include "engine/amp/levels/autocast.hpp"
+#include "engine/amp/levels/op_statistics.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/nn/module.hpp"
 #include "engine/optim/optimizer.hpp"

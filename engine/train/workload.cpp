@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "engine/amp/layer_scaler.hpp"
+#include "engine/amp/scalers/layer_scaler.hpp"
 
 namespace fp16lab::engine {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/amp/level.hpp"
+#include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/module.hpp"

@@ -5,7 +5,7 @@
 #include <set>
 #include <span>
 
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::experiments::allreduce {
 namespace {

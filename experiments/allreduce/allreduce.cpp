@@ -6,8 +6,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "numerics/array_arithmetic.hpp"
-#include "numerics/bits.hpp"
+#include "numerics/arithmetic/array_arithmetic.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::experiments::allreduce {
 namespace {

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/small_float.hpp"
+#include "numerics/formats/small_float.hpp"
 
 namespace fp16lab::experiments::allreduce {
 

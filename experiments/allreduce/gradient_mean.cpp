@@ -5,7 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
 
 namespace fp16lab::experiments::allreduce {
 namespace {

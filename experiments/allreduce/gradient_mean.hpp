@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "experiments/allreduce/allreduce.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments::allreduce {
 

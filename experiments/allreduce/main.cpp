@@ -17,8 +17,8 @@
 #include "experiments/allreduce/rank_gradients.hpp"
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/openmp_waiting.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/formats/decimal.hpp"
 
 namespace fp16lab::experiments::allreduce {
 namespace {

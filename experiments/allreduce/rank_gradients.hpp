@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/amp/autocast.hpp"
+#include "engine/amp/levels/autocast.hpp"
 #include "engine/autograd/tape.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "experiments/app/run/prepared_run.hpp"

@@ -10,11 +10,11 @@
 #include <iostream>
 #include <vector>
 
-#include "engine/backend/cuda/device_errors.hpp"
+#include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "experiments/app/build_info.hpp"
-#include "numerics/files/printable_text.hpp"
-#include "numerics/nearest_name.hpp"
-#include "numerics/utf8.hpp"
+#include "numerics/text/nearest_name.hpp"
+#include "numerics/text/printable_text.hpp"
+#include "numerics/text/utf8.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 #include "fp16lab_build_info.h"  // generated at build time: FP16LAB_GIT_HASH, FP16LAB_CXX_FLAGS
 

@@ -15,8 +15,8 @@
 #include "experiments/app/commands/replay_options.hpp"
 #include "experiments/app/commands/sweep_options.hpp"
 #include "experiments/app/commands/train_options.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <iterator>
 
-#include "engine/amp/autocast.hpp"
+#include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/nn/initialization.hpp"
-#include "engine/nn/mlp.hpp"
+#include "engine/nn/models/mlp.hpp"
 #include "experiments/app/config/workloads.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -12,7 +12,7 @@
 #include "experiments/bench/ratio.hpp"
 #include "experiments/bench/training_case.hpp"
 #include "experiments/bench/yardsticks.hpp"
-#include "numerics/gemm.hpp"
+#include "numerics/gemm/gemm.hpp"
 
 namespace fp16lab::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "experiments/bench/environment.hpp"
 #include "experiments/bench/ratio.hpp"
 #include "experiments/bench/yardsticks.hpp"
-#include "numerics/gemm.hpp"
+#include "numerics/gemm/gemm.hpp"
 
 int main(int argc, char** argv) {
   fp16lab::bench::start_again_with_environment(argv);

@@ -10,7 +10,7 @@
 
 #include "experiments/bench/bench_numerics.hpp"
 #include "experiments/bench/ratio.hpp"
-#include "numerics/elementary.hpp"
+#include "numerics/elementary/elementary.hpp"
 
 namespace fp16lab::bench {
 namespace {

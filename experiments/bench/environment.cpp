@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "numerics/highway_targets.hpp"
+#include "numerics/platform/highway_targets.hpp"
 // After highway_targets.hpp, which selects the targets.
 #include "hwy/targets.h"
 

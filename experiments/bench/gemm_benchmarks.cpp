@@ -12,8 +12,8 @@
 #include "experiments/bench/bench_numerics.hpp"
 #include "experiments/bench/ratio.hpp"
 #include "experiments/bench/yardsticks.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/gemm.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/gemm/gemm.hpp"
 
 namespace fp16lab::bench {
 namespace {

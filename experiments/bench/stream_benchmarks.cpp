@@ -12,13 +12,13 @@
 #include "experiments/bench/bench_numerics.hpp"
 #include "experiments/bench/ratio.hpp"
 #include "experiments/bench/yardsticks.hpp"
-#include "numerics/array_arithmetic.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/exponent_count_thrust.hpp"
-#include "numerics/exponent_histogram.hpp"
-#include "numerics/for_each_chunk.hpp"
-#include "numerics/value_histogram.hpp"
+#include "numerics/arithmetic/array_arithmetic.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/histogram/exponent_count_thrust.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/histogram/value_histogram.hpp"
+#include "numerics/platform/for_each_chunk.hpp"
 
 namespace fp16lab::bench {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/batch_source.hpp"
-#include "engine/nn/lenet5.hpp"
-#include "engine/nn/mlp.hpp"
-#include "numerics/philox.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "engine/nn/models/lenet5.hpp"
+#include "engine/nn/models/mlp.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::bench {
 namespace {

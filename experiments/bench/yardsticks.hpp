@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "numerics/gemm.hpp"
+#include "numerics/gemm/gemm.hpp"
 
 namespace fp16lab::bench {
 

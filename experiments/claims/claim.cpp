@@ -6,7 +6,7 @@
 #include <cctype>
 #include <cmath>
 
-#include "numerics/decimal.hpp"
+#include "numerics/formats/decimal.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {

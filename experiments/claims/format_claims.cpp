@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "experiments/claims/claim.hpp"
-#include "numerics/arithmetic.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/decimal.hpp"
+#include "numerics/arithmetic/arithmetic.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/formats/decimal.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {

@@ -15,7 +15,7 @@
 #include "experiments/app/openmp_waiting.hpp"
 #include "experiments/claims/claim.hpp"
 #include "experiments/study/study.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {

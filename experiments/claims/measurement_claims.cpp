@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "experiments/claims/claim.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/elementary.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/elementary/elementary.hpp"
+#include "numerics/formats/decimal.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {

@@ -4,18 +4,18 @@
 #include <cmath>
 #include <span>
 
-#include "engine/amp/autocast.hpp"
-#include "engine/amp/grad_scaler.hpp"
+#include "engine/amp/levels/autocast.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
-#include "engine/nn/mlp.hpp"
+#include "engine/nn/models/mlp.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "experiments/claims/claim.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/philox.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {

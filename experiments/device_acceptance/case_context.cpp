@@ -4,8 +4,8 @@
 #include <span>
 #include <stdexcept>
 
-#include "numerics/bits.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/device_acceptance/section.hpp"
 

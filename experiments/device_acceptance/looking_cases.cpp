@@ -4,7 +4,7 @@
 #include <array>
 
 #include "experiments/device_acceptance/verb_cases.hpp"
-#include "numerics/exponent_histogram.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

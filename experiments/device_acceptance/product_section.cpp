@@ -9,7 +9,7 @@
 #include "experiments/device_acceptance/verb_cases.hpp"
 #include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/question.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -74,7 +74,7 @@ void compare_route(const Settings& settings, const char* route_name, engine::Gem
   std::set<std::string> refused;  // shapes that the library's route left to our own kernel
   engine::CudaOptions options{.gemm = route};
   if (route != engine::GemmRoute::mma) {
-    options.pins_file = (settings.out / "pins.jsonl").string();
+    options.algorithm_cache_file = (settings.out / "pins.jsonl").string();
     options.report = [&refused](std::string_view text) { refused.emplace(text); };
   }
   const auto emulated =

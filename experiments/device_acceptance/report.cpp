@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/app/build_info.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/amp/policy.hpp"
-#include "engine/amp/scaler_programs.hpp"
+#include "engine/amp/scalers/scaler_programs.hpp"
 #include "engine/optim/optimizer_programs.hpp"
 #include "engine/train/iteration_programs.hpp"
 #include "experiments/device_acceptance/verb_cases.hpp"

@@ -57,7 +57,7 @@ std::optional<Outputs> least_outputs(const Planner& planner, Size size, int mult
 /// Places of two images, four rows high.
 void set_places(TiledConvolution& convolution, std::int64_t places) { convolution.width = places / 8; }
 
-/// The convolution of the pass and layout whose product has these outputs: engine/backend/cuda/convolution.cu has what are
+/// The convolution of the pass and layout whose product has these outputs: engine/backend/cuda/product/convolution.cu has what are
 /// rows and columns there.
 TiledConvolution with_outputs(TiledConvolution one, const Outputs& outputs) {
   const bool channels_innermost =

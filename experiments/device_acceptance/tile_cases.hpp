@@ -1,4 +1,4 @@
-// Products and convolutions that together are cut into every tile that the planner (engine/backend/cuda/product_plan.hpp)
+// Products and convolutions that together are cut into every tile that the planner (engine/backend/cuda/product/product_plan.hpp)
 // can choose on a device of so many multiprocessors. Which tile a product takes depends on its extents and on the device,
 // so the extents are asked of the planner: fixed ones that take the large tile on one card take the small one on another.
 #pragma once
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
-#include "engine/backend/cuda/product_plan.hpp"
+#include "engine/backend/cuda/product/product_plan.hpp"
 #include "experiments/device_acceptance/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/printable_text.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/printable_text.hpp"
 
 namespace fp16lab::experiments::acceptance {
 

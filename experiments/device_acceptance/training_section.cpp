@@ -5,12 +5,12 @@
 
 #include "engine/data/dataset.hpp"
 #include "experiments/app/run/run_backend.hpp"
-#include "experiments/device_acceptance/made_up_data.hpp"
+#include "experiments/device_acceptance/synthetic_data.hpp"
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/emulated_vs_device/lockstep.hpp"
 #include "experiments/emulated_vs_device/record.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -82,8 +82,8 @@ class Data {
       found_ = false;
     }
     if (!found_)
-      write_made_up_images(folder_, settings.rehearsal() ? 24 : 30000, settings.rehearsal() ? 10 : 1000);
-    write_made_up_text(folder_ / "text.txt", settings.rehearsal() ? 2000 : 400000);
+      write_synthetic_images(folder_, settings.rehearsal() ? 24 : 30000, settings.rehearsal() ? 10 : 1000);
+    write_synthetic_text(folder_ / "text.txt", settings.rehearsal() ? 2000 : 400000);
   }
   std::string path_of(const Run& run) const {
     if (is_text(run)) return (folder_ / "text.txt").string();

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -1,6 +1,6 @@
 // Every verb of the back end as cases that run on any back end and give bytes: what the device is compared by.
 //
-// The oracle is the emulated back end, which the conformance suite (tests/engine/backend_*_test.cpp) judges by plain
+// The oracle is the emulated back end, which the conformance suite (tests/engine/backend/*_test.cpp) judges by plain
 // loops. The cases are those a GPU may get wrong: odd extents, broadcasts, many blocks, special values, every operation,
 // type and transposition.
 #pragma once

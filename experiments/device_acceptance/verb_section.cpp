@@ -5,7 +5,7 @@
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/tile_cases.hpp"
 #include "experiments/device_acceptance/verb_cases.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

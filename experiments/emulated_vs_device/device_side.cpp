@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "engine/backend/cuda/devices.hpp"
-#include "engine/backend/cuda/on_host/host_machine.hpp"
+#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
+#include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/exit_code.hpp"
 
 namespace fp16lab::experiments {
@@ -18,7 +18,7 @@ std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) c
   options.device = ordinal;
   options.tensor_core = tensor_core;
   if (!rehearsal) return engine::make_cuda_backend(options);
-  return engine::on_host::make_cuda_backend_on_host(options, engine::on_host::Schedule::ascending, library);
+  return engine::cpu_simt::make_cuda_backend_on_cpu(options, engine::cpu_simt::Schedule::ascending, library);
 }
 
 DeviceSide open_gpu(int ordinal) {
@@ -44,7 +44,7 @@ DeviceSide open_rehearsal(const std::string& row) {
   return {.rehearsal = true,
           .description = "no GPU: CUDA kernels executed on the CPU, thread by thread",
           .tensor_core = row == "auto" ? "hopper" : row,
-          .multiprocessors = engine::on_host::multiprocessors()};
+          .multiprocessors = engine::cpu_simt::multiprocessors()};
 }
 
 std::string line_mark(const DeviceSide& side) { return side.rehearsal ? "[rehearsal, no GPU] " : ""; }

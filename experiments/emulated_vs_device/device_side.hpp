@@ -6,7 +6,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
-#include "engine/backend/cuda/product_library.hpp"
+#include "engine/backend/cuda/library/product_library.hpp"
 
 namespace fp16lab::experiments {
 

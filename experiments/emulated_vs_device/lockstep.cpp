@@ -12,8 +12,8 @@
 #include "engine/train/trainer.hpp"
 #include "experiments/app/interrupt.hpp"
 #include "experiments/app/run/prepared_run.hpp"
-#include "numerics/philox.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -35,7 +35,7 @@ struct Options {
 ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& options) {
   LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", options.histograms_every)};
   RunConfig config = resolve_config(common);
-  const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm), .pins_file = config.backend.pins};
+  const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm), .algorithm_cache_file = config.backend.pins};
   if (device.gemm == engine::GemmRoute::cublas_any_order)
     throw CommandError(ExitCode::usage,
                        "backend.gemm = \"cublas-any-order\" promises no bits: expected auto, mma or cublas");

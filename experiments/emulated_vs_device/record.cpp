@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/app/build_info.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::experiments {
 namespace {

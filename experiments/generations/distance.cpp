@@ -14,8 +14,8 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/interrupt.hpp"
 #include "experiments/app/run/prepared_run.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "experiments/generations/generations.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 

@@ -14,7 +14,7 @@
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/generations/distance.hpp"
 #include "experiments/study/study.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 #include "reports/data/summary.hpp"
 
 namespace fp16lab::experiments {

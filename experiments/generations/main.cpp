@@ -12,7 +12,7 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/generations/distance_figure.hpp"
 #include "experiments/generations/generations.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

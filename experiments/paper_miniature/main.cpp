@@ -14,7 +14,7 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/paper_miniature/miniature.hpp"
 #include "experiments/study/study.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -12,7 +12,7 @@
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/paper_miniature/update_study.hpp"
 #include "experiments/study/judged_rows.hpp"
-#include "numerics/exponent_histogram.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {
 

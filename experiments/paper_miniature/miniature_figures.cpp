@@ -7,8 +7,8 @@
 
 #include "experiments/paper_miniature/miniature.hpp"
 #include "experiments/paper_miniature/paper_figures.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/format.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/formats/format.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 

@@ -8,8 +8,8 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/interrupt.hpp"
 #include "experiments/app/run/prepared_run.hpp"
-#include "numerics/arithmetic.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/arithmetic/arithmetic.hpp"
+#include "numerics/convert/convert.hpp"
 
 namespace fp16lab::experiments {
 namespace {

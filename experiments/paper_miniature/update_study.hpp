@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "experiments/app/config/config.hpp"
-#include "numerics/exponent_histogram.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {
 

@@ -11,7 +11,7 @@
 
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/study/judged_rows.hpp"
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 
 namespace fp16lab::experiments {
 

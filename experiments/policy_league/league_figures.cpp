@@ -8,7 +8,7 @@
 
 #include "analysis/paired_verdict.hpp"
 #include "experiments/policy_league/league.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 

@@ -12,7 +12,7 @@
 #include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/policy_league/league.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

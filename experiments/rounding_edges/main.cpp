@@ -10,12 +10,12 @@
 
 #include "experiments/app/command_line.hpp"
 #include "experiments/study/study.hpp"
-#include "numerics/arithmetic.hpp"
-#include "numerics/comparison.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/integer_conversion.hpp"
+#include "numerics/arithmetic/arithmetic.hpp"
+#include "numerics/arithmetic/comparison.hpp"
+#include "numerics/arithmetic/integer_conversion.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/formats/decimal.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -18,7 +18,7 @@
 #include "experiments/device_acceptance/timing.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
 #include "experiments/study/study.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "experiments/tensor_core_probe/instruction.hpp"
-#include "numerics/gpu_half.hpp"
+#include "numerics/arithmetic/gpu_half.hpp"
 
 namespace fp16lab::probe {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "experiments/tensor_core_probe/device.hpp"
-#include "numerics/bits.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::probe {
 

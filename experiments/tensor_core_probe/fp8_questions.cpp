@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "experiments/tensor_core_probe/question_parts.hpp"
-#include "numerics/bits.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::probe {
 

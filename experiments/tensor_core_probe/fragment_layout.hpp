@@ -6,7 +6,7 @@
 // each with 16 rows of its own. Tests compare with the tables of the PTX manual, element by element.
 #pragma once
 
-#include "numerics/portability.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::probe {
 

@@ -1,5 +1,5 @@
 // P8: the instructions beside the tensor core. PTX leaves their NaN patterns open; the rest is IEEE 754 with the
-// modifiers of numerics/gpu_half.hpp.
+// modifiers of numerics/arithmetic/gpu_half.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "experiments/tensor_core_probe/question.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/gpu_half.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/arithmetic/gpu_half.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::probe {
 namespace {
@@ -58,7 +58,7 @@ std::string name_of(const HalfInstruction& in) {
 
 Float16 half(std::uint32_t word) { return Float16::from_bits(static_cast<std::uint16_t>(word)); }
 
-/// What numerics/gpu_half.hpp says.
+/// What numerics/arithmetic/gpu_half.hpp says.
 std::uint32_t emulated(const HalfInstruction& in, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
   switch (in.operation) {
     case HalfOperation::add:
@@ -219,8 +219,8 @@ Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction&
   const auto holds = std::ranges::find(agrees, true);
   claim.measured = agrees[0] ? fmt::format("that word from {} of {} calls", calls.size(), calls.size())
                    : holds == agrees.end()
-                       ? "no known rule agrees; numerics/gpu_half.hpp needs the observed one"
-                       : fmt::format("observed agrees with '{}'; numerics/gpu_half.hpp must say so",
+                       ? "no known rule agrees; numerics/arithmetic/gpu_half.hpp needs the observed one"
+                       : fmt::format("observed agrees with '{}'; numerics/arithmetic/gpu_half.hpp must say so",
                                      rules[static_cast<std::size_t>(holds - agrees.begin())].name);
   return finding;
 }
@@ -278,7 +278,7 @@ class EmulatedClaim {
     total_ += sweep.total();
     claim_.verdict = analysis::verdict_of(differing_ == 0);
     claim_.measured = fmt::format("{} of {} results differ", differing_, total_);
-    if (differing_ > 0) claim_.measured += "; numerics/gpu_half.hpp must say what the first differences show";
+    if (differing_ > 0) claim_.measured += "; numerics/arithmetic/gpu_half.hpp must say what the first differences show";
   }
   Finding finding() const { return {claim_}; }
 

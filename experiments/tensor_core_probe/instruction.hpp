@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::probe {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "numerics/bits.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::probe {
 

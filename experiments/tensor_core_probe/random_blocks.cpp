@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "numerics/format.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/formats/format.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::probe {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::probe {
 namespace {

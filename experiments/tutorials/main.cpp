@@ -15,7 +15,7 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -11,7 +11,7 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/interrupt.hpp"
 #include "experiments/app/run/prepared_run.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::experiments {
 namespace {

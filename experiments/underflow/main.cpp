@@ -7,7 +7,7 @@
 #include "experiments/app/command_line.hpp"
 #include "experiments/study/study.hpp"
 #include "experiments/underflow/underflow.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/study/judged_rows.hpp"
-#include "numerics/cast_counts.hpp"
-#include "numerics/exponent_histogram.hpp"
+#include "numerics/histogram/cast_counts.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {
 

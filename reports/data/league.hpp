@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 
 namespace fp16lab::reports {
 

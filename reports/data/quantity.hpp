@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::reports {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 #include "reports/data/series.hpp"
 
 namespace fp16lab::reports {

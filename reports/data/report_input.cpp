@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "numerics/files/replay_file.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/replay_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::reports {
 namespace {

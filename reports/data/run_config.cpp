@@ -9,7 +9,7 @@
 
 #include <toml++/toml.h>
 
-#include "numerics/files/printable_text.hpp"
+#include "numerics/text/printable_text.hpp"
 
 namespace fp16lab::reports {
 namespace {

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::reports {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "analysis/range_report.hpp"
-#include "numerics/cast_counts.hpp"
+#include "numerics/histogram/cast_counts.hpp"
 #include "reports/data/run_set.hpp"
 
 namespace fp16lab::reports {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "reports/data/run_config.hpp"
 
 namespace fp16lab::reports {

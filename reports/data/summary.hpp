@@ -10,7 +10,7 @@
 
 #include "analysis/paired_verdict.hpp"
 #include "analysis/quality.hpp"
-#include "numerics/cast_counts.hpp"
+#include "numerics/histogram/cast_counts.hpp"
 #include "reports/data/quantity.hpp"
 #include "reports/data/run_set.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/text_fit.hpp"
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::reports {
 namespace {

@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "analysis/range_report.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/format_range.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/formats/format_range.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/figure_style.hpp"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "numerics/exponent_histogram.hpp"
-#include "numerics/format_range.hpp"
-#include "numerics/range_counts.hpp"
+#include "numerics/formats/format_range.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/histogram/range_counts.hpp"
 
 namespace fp16lab::reports {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/replay_paths.hpp"
 #include "reports/data/run_config.hpp"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 #include "reports/figures/figures.hpp"
 
 namespace fp16lab::reports {

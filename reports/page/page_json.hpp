@@ -1,12 +1,12 @@
 // JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null on the page; files
-// spell them as strings, so that nothing is lost (numerics/files/number_text.hpp).
+// spell them as strings, so that nothing is lost (numerics/text/number_text.hpp).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 #include "reports/data/run_gradients.hpp"
 #include "reports/data/run_set.hpp"
 #include "reports/page/page_detail.hpp"

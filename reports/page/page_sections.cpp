@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <set>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"

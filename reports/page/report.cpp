@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/figures/figures.hpp"
 #include "reports/figures/replay_figures.hpp"

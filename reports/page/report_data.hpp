@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 #include "reports/data/run_gradients.hpp"
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"

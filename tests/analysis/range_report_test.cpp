@@ -13,7 +13,7 @@
 #include "analysis/range_output.hpp"
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"
-#include "numerics/bits.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::analysis {
 namespace {

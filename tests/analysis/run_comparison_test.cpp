@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "analysis/run_comparison_output.hpp"
-#include "numerics/bits.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::analysis {
 namespace {

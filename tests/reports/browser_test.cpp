@@ -12,10 +12,10 @@
 #include <set>
 
 #include "analysis/range_report.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/cast_counts.hpp"
-#include "numerics/files/run_folder.hpp"
-#include "numerics/range_counts.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/histogram/cast_counts.hpp"
+#include "numerics/histogram/range_counts.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/page/page_detail.hpp"

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "numerics/bits.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/formats/bits.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/text_fit.hpp"
 #include "reports/page/report.hpp"

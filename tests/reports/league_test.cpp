@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/replay_paths.hpp"
 #include "reports/data/report_input.hpp"

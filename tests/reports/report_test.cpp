@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/range_report.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/formats/bits.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/data/run_gradients.hpp"

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 #include "tests/support/message_of.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 
 namespace fp16lab::reports {
 

@@ -7,9 +7,9 @@
 #include <numbers>
 #include <random>
 
-#include "numerics/bits.hpp"
-#include "numerics/files/run_folder.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::reports {
 namespace {

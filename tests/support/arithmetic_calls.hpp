@@ -1,7 +1,7 @@
 // The arithmetic of numerics/ behind the names of the oracle's operations.
 #pragma once
 
-#include "numerics/arithmetic.hpp"
+#include "numerics/arithmetic/arithmetic.hpp"
 #include "tests/support/arithmetic_oracle.hpp"
 
 namespace fp16lab::testing_support {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "numerics/rounding.hpp"
+#include "numerics/formats/rounding.hpp"
 #include "tests/support/exact_rounding.hpp"
 
 namespace fp16lab::oracle {

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "numerics/rounding.hpp"
+#include "numerics/formats/rounding.hpp"
 
 namespace fp16lab::oracle {
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::oracle {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::testing_support {
 

@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include "engine/amp/policies/layer_rule.hpp"
-#include "numerics/format_range.hpp"
+#include "numerics/formats/format_range.hpp"
 
 namespace fp16lab::engine::amp {
 

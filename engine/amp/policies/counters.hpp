@@ -18,7 +18,7 @@
 
 #include "engine/amp/observation.hpp"
 #include "engine/amp/policy_parameters.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

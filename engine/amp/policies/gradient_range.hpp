@@ -8,10 +8,10 @@
 #include <limits>
 
 #include "engine/amp/observation.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/exponent_histogram.hpp"
-#include "numerics/format_range.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/formats/format_range.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

@@ -45,8 +45,8 @@
 
 #include "engine/amp/policies/gradient_range.hpp"
 #include "engine/amp/policy_parameters.hpp"
-#include "numerics/portability.hpp"
-#include "numerics/range_mass.hpp"
+#include "numerics/histogram/range_mass.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

@@ -24,9 +24,9 @@
 #include "engine/amp/policies/gradient_range.hpp"
 #include "engine/amp/policy_parameters.hpp"
 #include "engine/backend/elementwise_functions.hpp"
-#include "numerics/elementary_detail.hpp"
-#include "numerics/exponential.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/elementary/elementary_detail.hpp"
+#include "numerics/elementary/exponential.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

@@ -20,7 +20,7 @@
 
 #include "engine/amp/policies/gradient_range.hpp"
 #include "engine/amp/policy_parameters.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

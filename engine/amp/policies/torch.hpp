@@ -15,9 +15,9 @@
 
 #include "engine/amp/observation.hpp"
 #include "engine/amp/policy_parameters.hpp"
-#include "numerics/bits.hpp"
-#include "numerics/format.hpp"
-#include "numerics/portability.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/formats/format.hpp"
+#include "numerics/platform/portability.hpp"
 
 namespace fp16lab::engine::amp {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "engine/backend/backend.hpp"
-#include "engine/backend/cuda/device_errors.hpp"
+#include "engine/backend/cuda/runtime/device_errors.hpp"
 
 namespace fp16lab::engine {
 
@@ -26,8 +26,8 @@ struct CudaOptions {
   GemmRoute gemm = GemmRoute::automatic;
   /// With cublas_any_order: FP32 operands are rounded to TF32. For benchmarks; no configuration asks for it.
   bool tf32 = false;
-  /// Where the outcomes of pinning are kept between runs (engine/backend/cuda/pin_store.hpp); "": nowhere.
-  std::string pins_file = {};
+  /// Where the outcomes of pinning are kept between runs (engine/backend/cuda/library/algorithm_cache.hpp); "": nowhere.
+  std::string algorithm_cache_file = {};
   /// Told, once a shape, why it does not take the library's route; empty: one line on stderr.
   std::function<void(std::string_view)> report = {};
 };

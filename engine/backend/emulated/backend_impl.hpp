@@ -10,7 +10,7 @@
 #include "engine/backend/emulated/workers.hpp"
 #include "engine/backend/window_functions.hpp"
 #include "engine/tensor/storage.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine {
 
@@ -35,7 +35,7 @@ class EmulatedBackend final : public Backend {
   void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) override;
   void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) override;
 
-  // moving.cpp
+  // permute.cpp
   void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override;
   void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
   void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
@@ -91,7 +91,7 @@ class EmulatedBackend final : public Backend {
   void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
                  Tensor& second_moment, int optimizer, const Tensor& step) override;
 
-  // looking.cpp
+  // histogram.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;
   void histogram(const Tensor& x, CastProbe& probe) override;
   void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) override;  // gemm.cpp

@@ -1,4 +1,4 @@
-// Convolutions: patches are gathered block by block into scratch, and each block is a product of numerics/gemm.hpp.
+// Convolutions: patches are gathered block by block into scratch, and each block is a product of numerics/gemm/gemm.hpp.
 //
 // A forward or input-gradient product has one accumulator chain for each (output row, position), so blocks of
 // positions are independent and threads share them. In a weight gradient the positions are the chain itself: its

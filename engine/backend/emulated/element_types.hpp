@@ -7,15 +7,15 @@
 #include <span>
 #include <type_traits>
 
-#include "numerics/bits.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 
 /// f of the verbs, but f32: storage only, every operation widens first.
 template <class T>
-inline constexpr bool is_low = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+inline constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
 /// Calls body(a value of the element type) for one of f32, f16 and bf16; the verb's check has excluded others.
 template <class Body>
@@ -26,7 +26,7 @@ decltype(auto) with_element_type(DType dtype, const Body& body) {
 }
 /// The same for f16 and bf16.
 template <class Body>
-decltype(auto) with_low_type(DType dtype, const Body& body) {
+decltype(auto) with_half_type(DType dtype, const Body& body) {
   if (dtype == DType::bf16) return body(BFloat16::from_bits(0));
   return body(Float16::from_bits(0));
 }
@@ -42,13 +42,13 @@ inline SmallFloat<F> canonical(SmallFloat<F> x) {
 inline constexpr std::int64_t strip_elements = 1024;
 using Strip = std::array<float, strip_elements>;
 
-template <class Low>
-void widen_strip(const Low* from, std::int64_t n, float* to) {
+template <class Half>
+void widen_strip(const Half* from, std::int64_t n, float* to) {
   const auto count = static_cast<std::size_t>(n);
   widen(std::span(from, count), std::span(to, count));
 }
-template <class Low>
-void narrow_strip(const float* from, std::int64_t n, Low* to) {
+template <class Half>
+void narrow_strip(const float* from, std::int64_t n, Half* to) {
   const auto count = static_cast<std::size_t>(n);
   narrow(std::span(from, count), std::span(to, count));
 }

@@ -4,7 +4,7 @@
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
 
 namespace fp16lab::engine {
 
@@ -50,8 +50,8 @@ void apply_binary(BinaryOp op, const float* a, std::int64_t stride_a, const floa
 }
 
 /// The same two for operands of 16 bits: widen, apply, round.
-template <class Low>
-void apply_unary(UnaryOp op, const Low* x, Low* out, std::int64_t n) {
+template <class Half>
+void apply_unary(UnaryOp op, const Half* x, Half* out, std::int64_t n) {
   Strip wide;
   for_each_strip_of(n, [&](std::int64_t first, std::int64_t count) {
     widen_strip(x + first, count, wide.data());
@@ -60,9 +60,9 @@ void apply_unary(UnaryOp op, const Low* x, Low* out, std::int64_t n) {
   });
 }
 
-template <class Low>
-void apply_binary(BinaryOp op, const Low* a, std::int64_t stride_a, const Low* b, std::int64_t stride_b,
-                  Low* out, std::int64_t n) {
+template <class Half>
+void apply_binary(BinaryOp op, const Half* a, std::int64_t stride_a, const Half* b, std::int64_t stride_b,
+                  Half* out, std::int64_t n) {
   Strip wide_a, wide_b;
   for_each_strip_of(n, [&](std::int64_t first, std::int64_t count) {
     widen_strip(a + first * stride_a, stride_a == 0 ? 1 : count, wide_a.data());
@@ -76,8 +76,8 @@ void apply_binary(BinaryOp op, const Low* a, std::int64_t stride_a, const Low* b
 void apply_scalar(BinaryOp op, const float* x, float scalar, float* out, std::int64_t n) {
   apply_binary(op, x, 1, &scalar, 0, out, n);
 }
-template <class Low>
-void apply_scalar(BinaryOp op, const Low* x, float scalar, Low* out, std::int64_t n) {
+template <class Half>
+void apply_scalar(BinaryOp op, const Half* x, float scalar, Half* out, std::int64_t n) {
   Strip wide;
   for_each_strip_of(n, [&](std::int64_t first, std::int64_t count) {
     widen_strip(x + first, count, wide.data());
@@ -155,7 +155,7 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
   if (out.dtype() == x.dtype()) {
     copy(x, out);
   } else if (out.dtype() == DType::f32) {
-    with_low_type(x.dtype(),
+    with_half_type(x.dtype(),
                   [&](auto tag) { widen(x.host<decltype(tag)>(), out.host<float>(), workers_.threads()); });
   } else if (out.dtype() == DType::bf16) {
     convert_all<Float16, BFloat16>(workers_, x, out);

@@ -1,5 +1,5 @@
-// Matrix products: the accumulators of numerics/gemm.hpp, then the epilogue in blocks of rows.
-#include "numerics/gemm.hpp"
+// Matrix products: the accumulators of numerics/gemm/gemm.hpp, then the epilogue in blocks of rows.
+#include "numerics/gemm/gemm.hpp"
 
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
@@ -28,7 +28,7 @@ Tensor EmulatedBackend::rounded_to_fp8(const Tensor& x) {
   auto* const to = reinterpret_cast<SmallFloat<F>*>(codes.data());
   ArithmeticOptions saturating;
   saturating.saturate = true;
-  with_low_type(x.dtype(), [&](auto tag) {
+  with_half_type(x.dtype(), [&](auto tag) {
     const auto* const from = x.host<decltype(tag)>().data();
     workers_.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
       Strip wide;

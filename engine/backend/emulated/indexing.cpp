@@ -3,7 +3,7 @@
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
-#include "numerics/tree_reduce.hpp"
+#include "numerics/arithmetic/tree_reduce.hpp"
 
 namespace fp16lab::engine {
 

@@ -6,7 +6,7 @@
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/backend/fill_pattern.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
 
 namespace fp16lab::engine {
 
@@ -75,7 +75,7 @@ void EmulatedBackend::fill(Tensor& out, double value) {
 Tensor EmulatedBackend::widened(const Tensor& x) {
   if (x.dtype() == DType::f32) return x;
   Tensor wide = empty(x.shape(), DType::f32);
-  with_low_type(x.dtype(),
+  with_half_type(x.dtype(),
                 [&](auto tag) { widen(x.host<decltype(tag)>(), wide.host<float>(), workers_.threads()); });
   return wide;
 }
@@ -83,7 +83,7 @@ Tensor EmulatedBackend::widened(const Tensor& x) {
 void EmulatedBackend::store(const Tensor& wide, Tensor& out, CastProbe* probe) {
   if (probe != nullptr) probe->counted += static_cast<std::uint64_t>(wide.element_count());
   if (out.dtype() != DType::f32) {
-    with_low_type(out.dtype(), [&](auto tag) {
+    with_half_type(out.dtype(), [&](auto tag) {
       const auto to = out.host<decltype(tag)>();
       if (probe != nullptr)
         narrow_and_count(wide.host<float>(), to, probe->before, probe->after, workers_.threads());

@@ -112,13 +112,13 @@ void for_each_update(const Workers& workers, Tensor& weight, const Tensor& gradi
       Weight* const weights = weight.host<Weight>().data();
       const Gradient* const gradients = gradient.host<Gradient>().data();
       workers.for_each_element_chunk(weight.element_count(), [&](std::int64_t begin, std::int64_t end) {
-        if constexpr (!is_low<Weight> && !is_low<Gradient>)
+        if constexpr (!is_half<Weight> && !is_half<Gradient>)
           if (factor == 1.0f) return update(weights + begin, gradients + begin, begin, end - begin);
         Strip wide_weight, wide_gradient;
         for_each_strip_of(end - begin, [&](std::int64_t first, std::int64_t count) {
           first += begin;
           const float* g = wide_gradient.data();
-          if constexpr (is_low<Gradient>)
+          if constexpr (is_half<Gradient>)
             widen_strip(gradients + first, count, wide_gradient.data());
           else
             g = gradients + first;
@@ -126,7 +126,7 @@ void for_each_update(const Workers& workers, Tensor& weight, const Tensor& gradi
             multiply_to(g, factor, wide_gradient.data(), count);
             g = wide_gradient.data();
           }
-          if constexpr (is_low<Weight>) {
+          if constexpr (is_half<Weight>) {
             widen_strip(weights + first, count, wide_weight.data());
             update(wide_weight.data(), g, first, count);
             narrow_strip(wide_weight.data(), count, weights + first);

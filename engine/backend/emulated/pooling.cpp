@@ -8,7 +8,7 @@
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
-#include "numerics/bits.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::engine {
 

@@ -6,7 +6,7 @@
 
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
-#include "numerics/convert.hpp"
+#include "numerics/convert/convert.hpp"
 
 namespace fp16lab::engine {
 
@@ -39,14 +39,14 @@ void accumulate_in_f16(const TensorCoreModel& row, GemmShape shape, MatrixView<F
   }
 }
 
-template <class Low>
-void ProbedRounding::narrow_block(const float* t, std::int64_t n, Low* out) {
+template <class Half>
+void ProbedRounding::narrow_block(const float* t, std::int64_t n, Half* out) {
   const std::span from(t, static_cast<std::size_t>(n));
   const std::span to(out, static_cast<std::size_t>(n));
   if (probe_ == nullptr) return narrow(from, to);
   CastProbe block;
   narrow_and_count(from, to, block.before);
-  count_exponents(std::span<const Low>(to), block.after);
+  count_exponents(std::span<const Half>(to), block.after);
   const std::scoped_lock lock(mutex_);
   probe_->before += block.before;
   probe_->after += block.after;

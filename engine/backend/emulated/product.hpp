@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "engine/backend/backend.hpp"
-#include "numerics/gemm.hpp"
+#include "numerics/gemm/gemm.hpp"
 
 namespace fp16lab::engine {
 
@@ -50,8 +50,8 @@ class ProbedRounding {
   void operator()(const float* t, std::int64_t n, float* out);  ///< a copy, or nothing if out is t
 
  private:
-  template <class Low>
-  void narrow_block(const float* t, std::int64_t n, Low* out);
+  template <class Half>
+  void narrow_block(const float* t, std::int64_t n, Half* out);
 
   CastProbe* probe_;
   std::mutex mutex_;

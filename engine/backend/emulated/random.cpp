@@ -6,7 +6,7 @@
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
-#include "numerics/philox_words.hpp"
+#include "numerics/random/philox_words.hpp"
 
 namespace fp16lab::engine {
 

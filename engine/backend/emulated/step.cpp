@@ -8,7 +8,7 @@
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/vector_clones.hpp"
 #include "engine/backend/optimizer_functions.hpp"
-#include "numerics/tree_reduce.hpp"
+#include "numerics/arithmetic/tree_reduce.hpp"
 
 namespace fp16lab::engine {
 
@@ -68,8 +68,8 @@ double chunk_of_squares(const float* x, std::int64_t n) {
       TreeSum{});
 }
 /// The same of elements of 16 bits: widening is exact.
-template <class Low>
-double chunk_of_squares(const Low* x, std::int64_t n) {
+template <class Half>
+double chunk_of_squares(const Half* x, std::int64_t n) {
   static_assert(tree_chunk_size <= strip_elements);
   Strip wide;
   widen_strip(x, n, wide.data());

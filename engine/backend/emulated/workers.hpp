@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "numerics/floating_point_scope.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
 
 namespace fp16lab::engine {
 

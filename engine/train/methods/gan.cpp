@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "engine/autograd/ops.hpp"
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine {
 

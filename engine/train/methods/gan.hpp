@@ -20,7 +20,7 @@
 
 #include <vector>
 
-#include "engine/nn/gan.hpp"
+#include "engine/nn/models/gan.hpp"
 #include "engine/train/method.hpp"
 
 namespace fp16lab::engine {

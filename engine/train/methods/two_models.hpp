@@ -16,7 +16,7 @@
 // train.clip_value apply to model 0.
 #pragma once
 
-#include "engine/nn/model_pair.hpp"
+#include "engine/nn/models/model_pair.hpp"
 #include "engine/train/method.hpp"
 
 namespace fp16lab::engine {

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "analysis/range_report.hpp"
-#include "engine/amp/level.hpp"
+#include "engine/amp/levels/level.hpp"
 #include "engine/train/tensor_dump.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/array_values.hpp"
-#include "numerics/files/printable_text.hpp"
+#include "numerics/files/arrays/array_values.hpp"
+#include "numerics/text/printable_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

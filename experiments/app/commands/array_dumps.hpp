@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "experiments/app/commands/name_selection.hpp"
-#include "numerics/files/array_stream.hpp"
-#include "numerics/format_range.hpp"
-#include "numerics/value_histogram.hpp"
+#include "numerics/files/arrays/array_stream.hpp"
+#include "numerics/formats/format_range.hpp"
+#include "numerics/histogram/value_histogram.hpp"
 
 namespace fp16lab::experiments {
 
@@ -45,7 +45,7 @@ struct DumpQuestion {
   std::optional<double> recorded_scale{};  ///< what the values carry; none: what the file says, or 1
 };
 
-/// Streams the arrays of every file that are asked for (numerics/files/array_stream.hpp), one chunk at a time. What a dump of
+/// Streams the arrays of every file that are asked for (numerics/files/arrays/array_stream.hpp), one chunk at a time. What a dump of
 /// our own (engine/train/tensor_dump.hpp) calls no gradient is left out unless it is included by name. Errors of files as
 /// thrown there; CommandError(run_failed) naming the reasons if a file has nothing that can be counted;
 /// CommandError(usage) for a file of PyTorch's, saying how to convert it, for patterns that match nothing, and if nothing

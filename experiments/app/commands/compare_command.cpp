@@ -8,7 +8,7 @@
 #include "analysis/run_comparison_output.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/compare_figure.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "reports/data/run_config.hpp"
 
 namespace fp16lab::experiments {

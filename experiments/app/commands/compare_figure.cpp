@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/text_fit.hpp"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "experiments/app/exit_code.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/decimal.hpp"
-#include "numerics/rounding.hpp"
-#include "numerics/runtime_format.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/formats/rounding.hpp"
+#include "numerics/formats/runtime_format.hpp"
 
 namespace fp16lab::experiments {
 
@@ -37,7 +37,7 @@ struct InspectedValue {
   std::string exact() const;  ///< all digits, "inf", "-inf" or "nan"
 };
 
-/// A number (numerics/decimal.hpp) or a bit pattern, "f16:0x045e". CommandError (usage) quotes what is neither.
+/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". CommandError (usage) quotes what is neither.
 InspectedValue parse_value(const std::string& text);
 
 /// One code of one format, taken apart.

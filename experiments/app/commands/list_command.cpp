@@ -5,11 +5,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "engine/amp/op_lists.hpp"
-#include "engine/amp/op_statistics.hpp"
+#include "engine/amp/levels/op_lists.hpp"
+#include "engine/amp/levels/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
-#include "engine/backend/cuda/devices.hpp"
-#include "engine/backend/cuda/no_device.hpp"
+#include "engine/backend/cuda/runtime/devices.hpp"
+#include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
@@ -18,10 +18,10 @@
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/config/workloads.hpp"
 #include "experiments/app/run/run_backend.hpp"
-#include "numerics/compute_capability.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/gemm.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/tensor_core/compute_capability.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/line_filter.hpp"
-#include "numerics/nearest_name.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 

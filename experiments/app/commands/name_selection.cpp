@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "engine/amp/level.hpp"
+#include "engine/amp/levels/level.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/printable_text.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/text/nearest_name.hpp"
+#include "numerics/text/printable_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

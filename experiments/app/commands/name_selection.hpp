@@ -8,7 +8,7 @@
 
 namespace fp16lab::experiments {
 
-/// Patterns as in the configuration (engine/amp/level.hpp): '*' and '?', and a module's name stands for all that is
+/// Patterns as in the configuration (engine/amp/levels/level.hpp): '*' and '?', and a module's name stands for all that is
 /// inside it.
 class NameSelection {
  public:

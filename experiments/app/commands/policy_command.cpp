@@ -15,9 +15,9 @@
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/config/run_options.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/format.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/formats/format.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -12,7 +12,7 @@
 #include "experiments/app/replay/replay.hpp"
 #include "experiments/app/replay/replay_output.hpp"
 #include "experiments/study/study.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {

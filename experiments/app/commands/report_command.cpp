@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "experiments/app/commands.hpp"
-#include "numerics/files/replay_file.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/replay_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/page/report.hpp"
 

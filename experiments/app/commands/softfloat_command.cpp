@@ -9,7 +9,7 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/line_filter.hpp"
 #include "experiments/app/commands/softfloat_functions.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

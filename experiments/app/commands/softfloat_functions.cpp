@@ -2,10 +2,10 @@
 
 #include <type_traits>
 
-#include "numerics/arithmetic.hpp"
-#include "numerics/comparison.hpp"
-#include "numerics/convert.hpp"
-#include "numerics/integer_conversion.hpp"
+#include "numerics/arithmetic/arithmetic.hpp"
+#include "numerics/arithmetic/comparison.hpp"
+#include "numerics/arithmetic/integer_conversion.hpp"
+#include "numerics/convert/convert.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/rounding.hpp"
+#include "numerics/formats/rounding.hpp"
 
 namespace fp16lab::experiments {
 

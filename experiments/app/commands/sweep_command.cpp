@@ -4,7 +4,7 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"
 #include "reports/page/report.hpp"

@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
-#include "engine/amp/op_statistics.hpp"
-#include "engine/backend/cuda/devices.hpp"
+#include "engine/amp/levels/op_statistics.hpp"
+#include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/run_options.hpp"
@@ -19,9 +19,9 @@
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_recorder.hpp"
-#include "numerics/files/number_text.hpp"
-#include "numerics/files/run_folder.hpp"
-#include "numerics/gemm.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/text/number_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -15,10 +15,10 @@
 #include "experiments/app/config/run_options.hpp"
 #include "experiments/app/config/workloads.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/decimal.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/printable_text.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/text/nearest_name.hpp"
+#include "numerics/text/printable_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

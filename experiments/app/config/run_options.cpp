@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/amp/layer_scaler.hpp"
+#include "engine/amp/scalers/layer_scaler.hpp"
 #include "experiments/app/run/run_backend.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/amp/level.hpp"
+#include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/workload.hpp"
 #include "experiments/app/config/config.hpp"
-#include "numerics/dtype.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 

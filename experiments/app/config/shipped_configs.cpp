@@ -4,7 +4,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {

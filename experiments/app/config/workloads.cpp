@@ -6,11 +6,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/nn/char_model.hpp"
-#include "engine/nn/gan.hpp"
-#include "engine/nn/lenet5.hpp"
-#include "engine/nn/mlp.hpp"
-#include "engine/nn/model_pair.hpp"
+#include "engine/nn/models/char_model.hpp"
+#include "engine/nn/models/gan.hpp"
+#include "engine/nn/models/lenet5.hpp"
+#include "engine/nn/models/mlp.hpp"
+#include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/gradient_penalty.hpp"
 #include "engine/train/methods/two_models.hpp"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "numerics/decimal.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/amp/policy.hpp"
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 
 namespace fp16lab::experiments {
 

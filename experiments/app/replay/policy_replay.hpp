@@ -14,7 +14,7 @@
 
 #include "engine/amp/policy.hpp"
 #include "experiments/app/replay/step_outcome.hpp"
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 
 namespace fp16lab::experiments {
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/exponent_histogram.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {
 

@@ -12,7 +12,7 @@
 
 #include "experiments/app/replay/contestants.hpp"
 #include "experiments/app/replay/policy_replay.hpp"
-#include "numerics/files/replay_file.hpp"
+#include "numerics/files/run/replay_file.hpp"
 
 namespace fp16lab::experiments {
 

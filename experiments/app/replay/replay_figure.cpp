@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "experiments/app/replay/replay_output.hpp"
-#include "numerics/files/atomic_file.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 

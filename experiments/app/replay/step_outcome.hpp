@@ -11,9 +11,9 @@
 
 #include "engine/amp/observation.hpp"
 #include "experiments/app/replay/recorded_run.hpp"
-#include "numerics/range_counts.hpp"
-#include "numerics/range_mass.hpp"
-#include "numerics/zone_mass.hpp"
+#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/range_mass.hpp"
+#include "numerics/histogram/zone_mass.hpp"
 
 namespace fp16lab::experiments {
 

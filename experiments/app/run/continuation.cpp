@@ -9,9 +9,9 @@
 
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/run_backend.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_folder.hpp"
-#include "numerics/files/run_resume.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/files/run/run_resume.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -11,7 +11,7 @@
 #include "engine/data/dataset.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "experiments/app/config/config.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::experiments {
 
@@ -30,7 +30,7 @@ struct Continuation {
 /// do.
 std::optional<Continuation> find_continuation(const std::filesystem::path& folder);
 
-/// The checkpoint's metadata under which the rows written before it stand (numerics/files/run_resume.hpp).
+/// The checkpoint's metadata under which the rows written before it stand (numerics/files/run/run_resume.hpp).
 inline constexpr const char* rows_key = "rows";
 
 /// Do the two differ in the length of the run?

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/train/observer.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::experiments {
 

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/cast_counts.hpp"
-#include "numerics/range_counts.hpp"
+#include "numerics/histogram/cast_counts.hpp"
+#include "numerics/histogram/range_counts.hpp"
 
 namespace fp16lab::experiments {
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/amp/layer_scaler.hpp"
-#include "engine/amp/level.hpp"
+#include "engine/amp/levels/level.hpp"
+#include "engine/amp/scalers/layer_scaler.hpp"
 #include "engine/nn/perturbation.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "experiments/app/config/run_options.hpp"

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/backend/cuda/devices.hpp"
+#include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/app/config/run_options.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/tensor_core_model.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -33,7 +33,7 @@ ChosenBackend cuda(const BackendConfig& config) {
   chosen.backend = engine::make_cuda_backend({.device = static_cast<int>(config.ordinal),
                                               .tensor_core = config.tensor_core,
                                               .gemm = gemm_route(config.gemm),
-                                              .pins_file = config.pins});
+                                              .algorithm_cache_file = config.pins});
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = chosen.backend->tensor_core();
   chosen.record.gemm = config.gemm;

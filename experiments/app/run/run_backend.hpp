@@ -9,7 +9,7 @@
 #include "engine/backend/backend.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
 #include "experiments/app/config/config.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::experiments {
 

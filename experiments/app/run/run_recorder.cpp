@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "analysis/first_culprit.hpp"
-#include "engine/amp/op_statistics.hpp"
+#include "engine/amp/levels/op_statistics.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/interrupt.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/culprit_rows.hpp"
-#include "numerics/files/run_resume.hpp"
+#include "numerics/files/run/run_resume.hpp"
 
 namespace fp16lab::experiments {
 

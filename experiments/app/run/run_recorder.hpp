@@ -14,8 +14,8 @@
 #include "experiments/app/run/folder_lock.hpp"
 #include "experiments/app/run/live_feed.hpp"
 #include "experiments/app/run/tensorboard_feed.hpp"
-#include "numerics/files/run_folder.hpp"
-#include "numerics/files/safetensors.hpp"
+#include "numerics/files/arrays/safetensors.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::experiments {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "engine/train/observer.hpp"
-#include "numerics/files/tensorboard_events.hpp"
+#include "numerics/files/run/tensorboard_events.hpp"
 
 namespace fp16lab::experiments {
 

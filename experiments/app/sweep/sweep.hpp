@@ -10,7 +10,7 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/run/run_data.hpp"
-#include "numerics/files/run_schema.hpp"
+#include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::experiments {
 

@@ -12,8 +12,8 @@
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/registry.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/nearest_name.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {

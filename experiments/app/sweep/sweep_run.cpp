@@ -18,8 +18,8 @@
 #include "experiments/app/run/run_data.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "numerics/files/atomic_file.hpp"
-#include "numerics/files/run_folder.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -9,8 +9,8 @@
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_recorder.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "numerics/files/run_folder.hpp"
-#include "numerics/files/run_resume.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/files/run/run_resume.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -1,5 +1,5 @@
-// .npy, .npz and .safetensors (numerics/files/array_stream.hpp): opened, and every element read.
-#include "numerics/files/array_stream.hpp"
+// .npy, .npz and .safetensors (numerics/files/arrays/array_stream.hpp): opened, and every element read.
+#include "numerics/files/arrays/array_stream.hpp"
 
 #include "tests/fuzz/targets/fuzz.hpp"
 

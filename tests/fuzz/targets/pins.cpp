@@ -1,10 +1,10 @@
-// The file of pinned products (engine/backend/cuda/pin_store.hpp). Lines that are JSON objects get the checksum that they
+// The file of pinned products (engine/backend/cuda/library/algorithm_cache.hpp). Lines that are JSON objects get the checksum that they
 // should have, or none but the first would get past it.
-#include "engine/backend/cuda/pin_store.hpp"
+#include "engine/backend/cuda/library/algorithm_cache.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include "numerics/philox.hpp"
+#include "numerics/random/philox.hpp"
 #include "tests/fuzz/targets/fuzz.hpp"
 
 using namespace fp16lab;
@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text = with_checksums(fuzz::text_of({data, size}));
   input.replace({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   fuzz::expect_clean("backend.pins: " + input.path().string() + ":", [] {
-    const engine::PinStore store({.library = "cuBLASLt 12"}, input.path());
+    const engine::AlgorithmCache store({.library = "cuBLASLt 12"}, input.path());
     (void)store.size();
   });
   return 0;

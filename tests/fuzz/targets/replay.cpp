@@ -1,5 +1,5 @@
-// replay.json (numerics/files/replay_file.hpp). What is accepted must come back from its own text.
-#include "numerics/files/replay_file.hpp"
+// replay.json (numerics/files/run/replay_file.hpp). What is accepted must come back from its own text.
+#include "numerics/files/run/replay_file.hpp"
 
 #include "tests/fuzz/targets/fuzz.hpp"
 

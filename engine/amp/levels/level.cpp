@@ -1,0 +1,244 @@
+// Names of dialects and levels, and the checks that turn a user's options into a plan.
+#include "engine/amp/levels/level.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "engine/amp/levels/op_lists.hpp"
+#include "numerics/text/nearest_name.hpp"
+
+namespace fp16lab::engine::amp {
+
+namespace {
+
+constexpr std::array dialects = {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex};
+constexpr std::array levels = {Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic};
+
+template <class Choice, std::size_t count>
+Choice choice_from_name(std::string_view key, std::string_view name,
+                        const std::array<Choice, count>& choices) {
+  std::array<std::string_view, count> names;
+  for (std::size_t i = 0; i < count; ++i) {
+    names[i] = name_of(choices[i]);
+    if (names[i] == name) return choices[i];
+  }
+  throw std::invalid_argument(std::string(key) + " = \"" + std::string(name) +
+                              "\": " + known_are(name, names));
+}
+
+[[noreturn]] void refuse(std::string_view key, const std::string& value, const std::string& why) {
+  throw std::invalid_argument("amp." + std::string(key) + " = " + value + ": " + why);
+}
+
+std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+
+/// "paddle's O1"
+std::string named(const AmpOptions& options) {
+  return std::string(name_of(options.dialect)) + "'s " + std::string(name_of(options.level));
+}
+
+// ---- op names ----
+
+/// Leaves, casts and the steps inside pooling's backward have no dtype of their own, a custom op says its dtype itself.
+bool is_listable(Op op) {
+  constexpr std::array others = {Op::leaf,      Op::identity,   Op::cast,  Op::custom,
+                                 Op::pool_pick, Op::pool_place, Op::count, Op::average_pool2d_transposed};
+  return std::find(others.begin(), others.end(), op) == others.end();
+}
+
+std::vector<std::string_view> known_op_names(Dialect dialect) {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < op_count; ++i) {
+    if (is_listable(static_cast<Op>(i))) names.push_back(fp16lab::engine::name_of(static_cast<Op>(i)));
+  }
+  for (const Level level : levels_of(dialect)) {
+    for (const OpListRow& row : op_lists(dialect, level)) {
+      if (!row.name.empty()) names.push_back(row.name);
+    }
+  }
+  return names;
+}
+
+std::vector<Op> ops_from_names(const AmpOptions& options, std::string_view key,
+                               std::span<const std::string> names) {
+  std::vector<Op> ops;
+  for (const std::string& name : names) {
+    const std::optional<Op> op = op_from_name(options.dialect, name);
+    if (!op || !is_listable(*op)) {
+      refuse(key, quoted(name),
+             "no op of this name, neither ours nor " + std::string(name_of(options.dialect)) + "'s" +
+                 did_you_mean(name, known_op_names(options.dialect)));
+    }
+    if (options.dialect == Dialect::paddle && *op == Op::linear)
+      refuse(key, quoted(name), "under paddle a linear layer is matmul_v2 and elementwise_add; name those");
+    ops.push_back(*op);
+  }
+  return ops;
+}
+
+void check_disjoint(const AmpOptions& options, const AmpPlan& plan) {
+  for (std::size_t w = 0; w < plan.white.size(); ++w) {
+    const auto black = std::find(plan.black.begin(), plan.black.end(), plan.white[w]);
+    if (black == plan.black.end()) continue;
+    const std::string& other = options.black[static_cast<std::size_t>(black - plan.black.begin())];
+    refuse("white", quoted(options.white[w]),
+           "the op is in amp.black too" + (other == options.white[w] ? "" : " (as " + quoted(other) + ")") +
+               "; an op can be in one list only");
+  }
+}
+
+// ---- patterns ----
+
+void check_patterns(std::string_view key, std::span<const std::string> patterns) {
+  for (const std::string& pattern : patterns) {
+    if (pattern.empty())
+      refuse(key, quoted(pattern), "a pattern names a module, as \"fc1\" or \"encoder.*\"");
+  }
+}
+
+void check_scopes(const AmpOptions& options) {
+  check_patterns("excluded", options.excluded);
+  check_patterns("guard", options.guard);
+  if (!options.guard.empty() && !options.use_guard) {
+    refuse("guard", quoted(options.guard.front()),
+           "guarded regions mean something with amp.use_guard = true only");
+  }
+  for (const ToFloat& entry : options.to_float) {
+    check_patterns("to_float", {&entry.pattern, 1});
+    if (entry.dtype != DType::f32 && entry.dtype != DType::f16 && entry.dtype != DType::bf16) {
+      refuse("to_float", quoted(entry.pattern + "=" + std::string(fp16lab::name_of(entry.dtype))),
+             "the dtype must be f32, f16 or bf16");
+    }
+  }
+}
+
+// ---- overrides ----
+
+void check_override(const AmpOptions& options, const LevelRules& rules, std::string_view key,
+                    const std::optional<bool>& value) {
+  if (!value || rules.low_model) return;
+  const bool fp32 = rules.level == Level::O0;
+  refuse(key, *value ? "true" : "false",
+         "it is about a 16-bit model, but at " + named(options) + " parameters, inputs and outputs are FP32" +
+             (fp32 ? "" : " and ops are cast one by one") +
+             "; leave it out, or choose a level with a 16-bit model");
+}
+
+void apply_overrides(const AmpOptions& options, AmpPlan& plan) {
+  LevelRules& rules = plan.rules;
+  check_override(options, rules, "keep_batchnorm_fp32", options.keep_batchnorm_fp32);
+  check_override(options, rules, "master_weights", options.master_weights);
+  check_override(options, rules, "master_gradients", options.master_gradients);
+  check_override(options, rules, "low_inputs", options.low_inputs);
+  check_override(options, rules, "low_loss", options.low_loss);
+  if (!rules.low_model) return;
+
+  // python/paddle/amp/auto_cast.py, need_keep_fp32: LayerNorm's parameters stay FP32 for float16 only.
+  if (options.dialect == Dialect::paddle) rules.layer_norm_f32 = plan.low == DType::f16;
+  rules.batch_norm_f32 = options.keep_batchnorm_fp32.value_or(rules.batch_norm_f32);
+  rules.master_weights = options.master_weights.value_or(rules.master_weights);
+  // Where there is no FP32 copy there is nobody to hold FP32 gradients for, unless they are asked for.
+  if (!rules.master_weights) {
+    rules.low_gradients = true;
+    rules.unscales_to_f32 = false;
+  }
+  if (options.master_gradients) {
+    rules.low_gradients = !*options.master_gradients;
+    if (*options.master_gradients) rules.unscales_to_f32 = true;
+  }
+  rules.low_inputs = options.low_inputs.value_or(rules.low_inputs);
+  plan.low_loss = options.low_loss.value_or(false);
+  if (plan.low_loss) rules.f32_outputs = false;
+}
+
+void check_promotion(const AmpOptions& options, AmpPlan& plan) {
+  if (options.use_promote) return;
+  if (options.dialect != Dialect::paddle || plan.level != Level::O2) {
+    refuse("use_promote", "false",
+           "it is an option of paddle's O2; at " + named(options) + " unlisted ops cannot be made 16-bit");
+  }
+  plan.rules.unlisted = Unlisted::low;
+}
+
+std::string_view name_of_format(Fp8Rounding format) {
+  switch (format) {
+    case Fp8Rounding::none:
+      return "none";
+    case Fp8Rounding::e4m3:
+      return "e4m3";
+    case Fp8Rounding::e5m2:
+      return "e5m2";
+  }
+  return "?";
+}
+
+void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
+  const bool operands = options.fp8_operands != Fp8Rounding::none;
+  const bool gradients = options.fp8_gradients != Fp8Rounding::none;
+  const std::string_view key = operands ? "fp8_operands" : "fp8_gradients";
+  const std::string value = quoted(name_of_format(operands ? options.fp8_operands : options.fp8_gradients));
+  if ((operands || gradients) && plan.level == Level::O0)
+    refuse(key, value, "at O0 no product has 16-bit operands; choose another level");
+  if (operands != gradients) {
+    refuse(key, value,
+           std::string("amp.") + (operands ? "fp8_gradients" : "fp8_operands") +
+               " is \"none\"; both operands of a product are rounded to FP8, or neither");
+  }
+}
+
+}  // namespace
+
+std::span<const Dialect> all_dialects() { return dialects; }
+
+std::string_view name_of(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::torch:
+      return "torch";
+    case Dialect::paddle:
+      return "paddle";
+    case Dialect::mindspore:
+      return "mindspore";
+    case Dialect::apex:
+      return "apex";
+  }
+  return "?";
+}
+
+std::string_view name_of(Level level) {
+  constexpr std::array<std::string_view, levels.size()> names = {"O0", "OD", "O1", "O2", "O3", "auto"};
+  return names[static_cast<std::size_t>(level)];
+}
+
+Dialect dialect_from_name(std::string_view name) { return choice_from_name("amp.dialect", name, dialects); }
+Level level_from_name(std::string_view name) { return choice_from_name("amp.level", name, levels); }
+
+AmpPlan resolve(const AmpOptions& options) {
+  const LevelRules& rules = level_rules(options.dialect, options.level);
+  AmpPlan plan{.dialect = options.dialect,
+               .level = rules.level,
+               .low = options.dtype,
+               .rules = rules,
+               .allow_banned = options.allow_banned,
+               .use_guard = options.use_guard,
+               .excluded = options.excluded,
+               .guard = options.guard,
+               .to_float = options.to_float,
+               .product_formats = {options.fp8_operands, options.fp8_gradients}};
+  if (plan.level != Level::O0 && plan.low != DType::f16 && plan.low != DType::bf16) {
+    refuse("dtype", quoted(fp16lab::name_of(plan.low)), "must be f16 or bf16");
+  }
+  check_scopes(options);
+  plan.white = ops_from_names(options, "white", options.white);
+  plan.black = ops_from_names(options, "black", options.black);
+  check_disjoint(options, plan);
+  apply_overrides(options, plan);
+  check_promotion(options, plan);
+  if (options.allow_banned && options.dialect != Dialect::apex)
+    refuse("allow_banned", "true",
+           "apex alone lets banned ops through; amp.dialect is " + quoted(name_of(options.dialect)));
+  check_fp8(options, plan);
+  return plan;
+}
+
+}  // namespace fp16lab::engine::amp

@@ -1,0 +1,69 @@
+// Op statistics: how often each op was called in which dtype, where casts happen, and what a peer would advise.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/autograd/cast_policy.hpp"
+#include "engine/autograd/op.hpp"
+#include "numerics/formats/dtype.hpp"
+
+namespace fp16lab::engine::amp {
+
+/// Calls of one op in one layer, forward passes only (backward passes run in the recorded dtypes).
+struct OpCount {
+  std::string layer;  ///< module path; empty: outside of all modules
+  Op op = Op::leaf;
+  std::uint64_t f16 = 0, bf16 = 0, f32 = 0;
+  std::uint64_t casts_to_low =
+      0;  ///< of its inputs, computed ones: cached casts of parameters are not counted again
+  std::uint64_t casts_to_f32 = 0;
+};
+
+/// A warning that the frameworks' guides give, with what it is about.
+struct Advice {
+  std::string layer;
+  std::string
+      text;  ///< "N = 10 is not a multiple of 8: FP16 products of such shapes do not run on tensor cores"
+};
+
+class OpStatistics {
+ public:
+  void on_op(std::string_view layer, Op op, DType dtype);
+  void on_cast(std::string_view layer, Op op, DType to);
+  void on_product(std::string_view layer, Op op, const ProductShape& shape, DType dtype);
+
+  /// In order of first call; one row for every (layer, op).
+  std::span<const OpCount> by_layer() const { return counts_; }
+  /// Summed over layers, in order of first call; `layer` is empty.
+  std::vector<OpCount> by_op() const;
+  /// Each once, in order of first call. Sources: "Mixed precision" guides of Paddle (dims multiples of 8, 16 on A100;
+  /// conv C and K multiples of 8; 4 channels for a first convolution; NHWC) and NVIDIA.
+  std::vector<Advice> advice() const;
+  void clear();
+
+ private:
+  OpCount& count_of(std::string_view layer, Op op);
+
+  struct Product {
+    std::string layer;
+    Op op;
+    ProductShape shape;
+    DType dtype;
+  };
+  std::vector<OpCount> counts_;
+  std::vector<Product> products_;  ///< each (layer, op, shape) once
+};
+
+/// The advice about a device: capability below 7.0 has no tensor cores, below 8.0 none for bf16.
+std::vector<Advice> device_advice(int major, int minor, DType low);
+
+/// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts to FP32".
+std::string to_text(const OpStatistics& statistics);
+/// The same as CSV: layer,op,f16,bf16,f32,casts_to_low,casts_to_f32.
+std::string to_csv(const OpStatistics& statistics);
+
+}  // namespace fp16lab::engine::amp

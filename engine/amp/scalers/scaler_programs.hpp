@@ -1,0 +1,32 @@
+// The scaler's own scalar programs: what it does to a StepState where that lies, on every back end.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#include "engine/backend/step_state.hpp"
+#include "numerics/platform/portability.hpp"
+
+namespace fp16lab::engine::amp {
+
+/// "scaler.clear_found_inf": no optimizer of the state has seen an overflow.
+FP16LAB_HD inline void clear_found_inf_program(StepState& step, const std::byte*) {
+  for (float& flag : step.found_inf) flag = 0.0f;
+}
+
+struct MergeFoundInf {
+  const std::byte* loss_state;  ///< a StepState in back-end memory
+};
+
+/// "scaler.merge_found_inf": an optimizer is skipped if any loss overflowed in its gradients.
+FP16LAB_HD inline void merge_found_inf_program(StepState& step, const std::byte* parameters) {
+  MergeFoundInf merge;
+  std::memcpy(&merge, parameters, sizeof(merge));
+  StepState loss;
+  std::memcpy(&loss, merge.loss_state, sizeof(loss));
+  for (std::size_t slot = 0; slot < step.found_inf.size(); ++slot) {
+    if (loss.found_inf[slot] != 0.0f) step.found_inf[slot] = 1.0f;
+  }
+}
+
+}  // namespace fp16lab::engine::amp

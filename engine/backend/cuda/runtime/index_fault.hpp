@@ -1,0 +1,62 @@
+// Indices out of range on a device that runs behind the host: kernels note the first one, and the next verb that hands
+// numbers to the host throws it (CudaBackend::raise_noted_fault).
+//
+// "First" does not depend on the order of threads: of the verbs the first on the stream (a later launch finds the fault
+// taken), and of a verb's rows the lowest.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/backend/cuda/runtime/machine.hpp"
+#if defined(FP16LAB_CPU_SIMT)
+#include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
+#elif defined(__CUDACC__)
+#include <cuda_runtime.h>
+#endif
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+enum class IndexVerb : std::uint32_t { pick, place, gather_rows, scatter_rows, pool_pick, pool_place };
+
+/// In device memory; all zero: none.
+struct IndexFault {
+  std::uint32_t owner;  ///< the launch that it belongs to
+  IndexVerb verb;
+  std::int64_t limit;
+  std::uint64_t inverse;  ///< ~(row << 32 | value's 32 bits): its maximum is the lowest row
+};
+
+/// What a kernel needs to look after the indices of one call of a verb; from CudaBackend::index_check.
+struct IndexCheck {
+  IndexFault* fault;
+  std::uint32_t launch;  ///< not 0, another one for every call
+  IndexVerb verb;
+  std::int64_t limit;
+};
+
+#if defined(FP16LAB_CPU_SIMT) || defined(__CUDACC__)
+/// Is index[row] == value in [0, limit)? If not, it is noted, and the kernel must not use it.
+__device__ __forceinline__ bool index_in_range(const IndexCheck& check, std::int64_t row,
+                                               std::int32_t value) {
+  if (value >= 0 && value < check.limit) return true;
+#if defined(FP16LAB_CPU_SIMT) || defined(__CUDA_ARCH__)
+  IndexFault& fault = *check.fault;
+  const std::uint32_t owner = atomicCAS(&fault.owner, 0u, check.launch);
+  if (owner == 0 || owner == check.launch) {
+    fault.verb = check.verb;  // every thread that comes here writes the same
+    fault.limit = check.limit;
+    const std::uint64_t inverse =
+        ~(static_cast<std::uint64_t>(row) << 32 | static_cast<std::uint32_t>(value));
+#if defined(FP16LAB_CPU_SIMT)
+    atomicMax(&fault.inverse, inverse);
+#else
+    atomicMax(reinterpret_cast<unsigned long long*>(&fault.inverse),
+              static_cast<unsigned long long>(inverse));
+#endif
+  }
+#endif
+  return false;
+}
+#endif
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

@@ -1,0 +1,84 @@
+// launch: a kernel on a Runtime's stream, the same call on a GPU and on the host machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "engine/backend/cuda/runtime/machine.hpp"
+#include "engine/backend/cuda/runtime/runtime.hpp"
+#if defined(FP16LAB_CPU_SIMT)
+#include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
+#include "engine/backend/cuda/cpu_simt/executor.hpp"
+#else
+#include <cuda_runtime.h>
+
+#include "engine/backend/cuda/runtime/device_errors.hpp"
+#endif
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+/// Blocks of `threads` threads (at most 1024), in a grid of x * y * z blocks (y and z at most 65535), and so many bytes
+/// of dynamic shared memory for each block. A grid without blocks launches nothing.
+struct LaunchShape {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint32_t threads = 256;
+  std::size_t shared_bytes = 0;
+};
+
+/// No grid of blocks_for has more. Few on the host machine: there a test of a few thousand elements sees every kernel walk
+/// on to its second and third stride, with what its block has left in shared memory.
+#if defined(FP16LAB_CPU_SIMT)
+inline constexpr std::int64_t largest_grid = 3;
+#else
+inline constexpr std::int64_t largest_grid = std::int64_t{1} << 20;
+#endif
+
+/// Blocks that cover `count` items by `per_block`; at most `limit` of them: kernels walk on by grid strides.
+constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block, std::int64_t limit = largest_grid) {
+  const std::int64_t blocks = (count + per_block - 1) / per_block, most = limit < largest_grid ? limit : largest_grid;
+  return static_cast<std::uint32_t>(blocks < most ? blocks : most);
+}
+
+/// Must a kernel of so much static shared memory be told of a launch's dynamic shared memory (cudaFuncSetAttribute) before
+/// the launch? Without that a block has 48 KiB of both together (CUDA C++ Programming Guide, "Shared Memory").
+constexpr bool needs_opt_in(std::size_t static_bytes, std::size_t dynamic_bytes) {
+  return static_bytes + dynamic_bytes > 48 * 1024;
+}
+
+/// launch(runtime, "name", kernel, shape, arguments...). DeviceFailure naming the kernel if the launch is refused.
+template <class... Parameters>
+void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
+            std::type_identity_t<Parameters>... arguments) {
+  static_assert((sizeof(Parameters) + ... + 0) <= 4096, "kernel parameters take at most 4 KB");
+  if (shape.x == 0 || shape.y == 0 || shape.z == 0) return;
+#if defined(FP16LAB_CPU_SIMT)
+  execute_or_record(runtime,
+                    {name, reinterpret_cast<const void*>(kernel), shape.x, shape.y, shape.z, shape.threads,
+                     shape.shared_bytes, &needs_opt_in},
+                    [=] { kernel(arguments...); });
+#elif defined(__CUDACC__)
+  void* const stream = runtime.stream();  // and its device is the thread's current one
+  cudaError_t error = cudaSuccess;
+  if (shape.shared_bytes > 0) {
+    cudaFuncAttributes compiled{};
+    error = cudaFuncGetAttributes(&compiled, kernel);
+    if (error == cudaSuccess && needs_opt_in(compiled.sharedSizeBytes, shape.shared_bytes))
+      error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shape.shared_bytes));
+  }
+  if (error == cudaSuccess) {
+    kernel<<<dim3(shape.x, shape.y, shape.z), shape.threads, shape.shared_bytes,
+             static_cast<cudaStream_t>(stream)>>>(arguments...);
+    error = cudaGetLastError();
+  }
+  if (error != cudaSuccess)
+    throw DeviceFailure(std::string("kernel ") + name + ": " + cudaGetErrorString(error));
+#else
+  static_assert(sizeof...(Parameters) > 1000, "kernels are launched from .cu files");
+#endif
+}
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

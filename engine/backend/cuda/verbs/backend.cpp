@@ -1,0 +1,170 @@
+// The back end as a whole: which device, which row of tensor cores, and recording.
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "engine/backend/cuda/library/cublaslt.hpp"
+#include "engine/backend/cuda/library/route.hpp"
+#include "engine/backend/cuda/runtime/no_device.hpp"
+#include "engine/backend/cuda/verbs/backend_impl.hpp"
+#include "numerics/tensor_core/compute_capability.hpp"
+#if defined(FP16LAB_CPU_SIMT)
+#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
+#include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
+#endif
+
+namespace fp16lab::engine {
+
+namespace FP16LAB_MACHINE {
+
+namespace {
+
+class DeviceMemory final : public MemoryResource {
+ public:
+  explicit DeviceMemory(int ordinal) : ordinal_(ordinal) {}
+  std::byte* allocate(std::size_t bytes) noexcept override { return Runtime::allocate(ordinal_, bytes); }
+  void deallocate(std::byte* address, std::size_t /*bytes*/) noexcept override {
+    Runtime::deallocate(ordinal_, address);
+  }
+  bool host_accessible() const override { return false; }
+
+ private:
+  int ordinal_;
+};
+
+std::string_view own_row(const CudaDevice& device) {
+#if defined(FP16LAB_CPU_SIMT)
+  (void)device;
+  return tensor_core();
+#else
+  return tensor_core_of(device.capability_major, device.capability_minor);
+#endif
+}
+
+/// The row that the options ask for, if it is the device's.
+const TensorCoreModel& chosen_row(const CudaDevice& device, const CudaOptions& options) {
+  const std::string_view own = own_row(device);
+  if (own.empty())
+    throw DeviceUnavailable(fmt::format("{} (compute capability {}.{}) has no tensor core that fp16lab knows; use "
+                                        "backend.device = \"emulated\"",
+                                        device.name, device.capability_major, device.capability_minor));
+  if (options.tensor_core != "auto" && options.tensor_core != own)
+    throw DeviceUnavailable(fmt::format(
+        "backend.tensor_core = \"{}\", but the tensor cores of {} are \"{}\": set \"auto\" or \"{}\", or "
+        "backend.device = \"emulated\"",
+        options.tensor_core, device.name, own, own));
+  return tensor_core_model(own);
+}
+
+/// While it lives, the pool's blocks become the recording's.
+class RecordingMemory {
+ public:
+  explicit RecordingMemory(StoragePool& pool) : pool_(&pool) { pool.begin_recording(); }
+  ~RecordingMemory() { pool_->end_recording(); }
+  RecordingMemory(const RecordingMemory&) = delete;
+  RecordingMemory& operator=(const RecordingMemory&) = delete;
+
+ private:
+  StoragePool* pool_;
+};
+
+class RecordedGraph final : public Recording {
+ public:
+  RecordedGraph(Runtime& runtime, std::unique_ptr<Graph> graph) : runtime_(&runtime), graph_(std::move(graph)) {}
+  void replay() override { runtime_->replay(*graph_); }
+
+ private:
+  Runtime* runtime_;
+  std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace
+
+#if !defined(FP16LAB_CPU_SIMT)
+void require_code_for_device(const CudaDevice& device) {
+  const std::string why =
+      unusable_device_text(device, has_code_for_current_device(), FP16LAB_CUDA_ARCHITECTURES);
+  if (!why.empty()) throw DeviceUnavailable(why);
+}
+#endif
+
+namespace {
+std::unique_ptr<LibraryRoute> make_route(Runtime& runtime, const CudaOptions& options, const TensorCoreModel& row,
+                                         const ProductLibraryFactory& make_library) {
+  if (options.gemm == GemmRoute::mma || !make_library) return nullptr;
+  return std::make_unique<LibraryRoute>(runtime, options, row, make_library());
+}
+}  // namespace
+
+CudaBackend::CudaBackend(const CudaOptions& options, const ProductLibraryFactory& make_library)
+    : runtime_(options.device),
+      pool_(std::make_unique<DeviceMemory>(options.device)),
+      model_(chosen_row(runtime_.device(), options)),
+      library_(make_route(runtime_, options, model_, make_library)),
+      fault_(empty({static_cast<std::int64_t>(sizeof(IndexFault))}, DType::u8)) {
+  runtime_.set_bytes(fault_.data(), 0, sizeof(IndexFault));
+}
+CudaBackend::~CudaBackend() = default;
+
+Tensor CudaBackend::empty(const Shape& shape, DType dtype) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.element_count()) * size_of(dtype);
+  try {
+    return {pool_.allocate(bytes), shape, dtype};
+  } catch (const std::runtime_error&) {
+    const PoolStatistics pool = pool_.statistics();
+    throw DeviceFailure(fmt::format(
+        "out of device memory: {} {} needs {} bytes; {} of {} bytes of {} are free, tensors hold {}",
+        name_of(dtype), shape.to_string(), bytes, runtime_.free_bytes(), runtime_.device().memory_bytes,
+        runtime_.device().name, pool.bytes_in_use));
+  }
+}
+
+void CudaBackend::require_not_recording(std::string_view verb) const {
+  if (runtime_.recording())
+    throw std::logic_error(fmt::format("{}: the host and the device would have to wait for each other, which a "
+                                       "recorded step cannot; call it outside of Backend::record",
+                                       verb));
+}
+
+std::unique_ptr<Recording> CudaBackend::record(const std::function<void()>& work) {
+  require_not_recording("record");
+  const RecordingMemory memory(pool_);
+  runtime_.begin_recording();
+  try {
+    work();
+  } catch (...) {
+    runtime_.abandon_recording();
+    throw;
+  }
+  return std::make_unique<RecordedGraph>(runtime_, runtime_.finish_recording());
+}
+
+double CudaBackend::milliseconds(const std::function<void()>& work) {
+  require_not_recording("milliseconds");
+  runtime_.mark(0);
+  work();
+  runtime_.mark(1);
+  return runtime_.milliseconds_between_marks();
+}
+
+}  // namespace FP16LAB_MACHINE
+
+#if defined(FP16LAB_CPU_SIMT)
+namespace cpu_simt {
+std::unique_ptr<Backend> make_cuda_backend_on_cpu(const CudaOptions& options, Schedule schedule,
+                                                   const ProductLibraryFactory& make_library) {
+  set_schedule(schedule);
+  set_tensor_core(options.tensor_core == "auto" ? "hopper" : options.tensor_core);
+  return std::make_unique<CudaBackend>(options, make_library);
+}
+}  // namespace cpu_simt
+#else
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
+  return std::make_unique<gpu::CudaBackend>(options, make_cublaslt);
+}
+std::unique_ptr<MemoryResource> make_cuda_memory(int device) {
+  return std::make_unique<gpu::DeviceMemory>(device);
+}
+#endif
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,178 @@
+// Inside the CUDA back end: the class whose verbs the .cu files of this folder implement, one room each.
+//
+// All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors may die
+// before the kernels that use them have run. Verbs check their arguments with the words of engine/backend/checks.hpp,
+// plan on the host and launch; only the verbs that hand numbers to the host wait. No fmt in .cu files: nvcc cannot
+// compile its headers; words are made in backend.cpp, or of std::string.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/backend/backend.hpp"
+#include "engine/backend/checks.hpp"
+#include "engine/backend/cuda/cuda_backend.hpp"
+#include "engine/backend/cuda/library/product_library.hpp"
+#include "engine/backend/cuda/runtime/index_fault.hpp"
+#include "engine/backend/cuda/runtime/machine.hpp"
+#include "engine/backend/cuda/runtime/runtime.hpp"
+#include "engine/tensor/storage.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+class LibraryRoute;      // route.hpp
+class CheckBenchOnDevice;  // library/gemm.cu
+
+/// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32 bits, of the
+/// smallest the distance to infinity: so a maximum merges both, and all slots begin with 0. Before, then after.
+struct DeviceHistogram {
+  static constexpr int zero = ExponentHistogram::bin_count;
+  static constexpr int infinite = zero + 1;
+  static constexpr int nan = zero + 2;
+  static constexpr int counts = zero + 3;  ///< slots below are sums, the others maxima
+  static constexpr int greatest = counts;
+  static constexpr int smallest = counts + 1;
+  static constexpr int slots = counts + 2;
+};
+struct ProbeCounts {
+  std::uint64_t before[DeviceHistogram::slots];
+  std::uint64_t after[DeviceHistogram::slots];
+};
+
+class CudaBackend final : public Backend {
+ public:
+  /// `make_library` may be empty: products by our own kernels only. It is called once the device is there.
+  explicit CudaBackend(const CudaOptions& options, const ProductLibraryFactory& make_library = {});
+  ~CudaBackend() override;
+
+  std::string_view name() const override { return "cuda"; }
+  std::string_view tensor_core() const override { return model_.name; }
+  PoolStatistics memory_statistics() const override { return pool_.statistics(); }
+
+  // backend.cpp
+  Tensor empty(const Shape& shape, DType dtype) override;
+  bool records() const override { return true; }
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override;
+  double milliseconds(const std::function<void()>& work) override;
+
+  // memory.cu
+  void upload(std::span<const std::byte> host, Tensor& out) override;
+  void download(const Tensor& x, std::span<std::byte> host) override;
+  void copy(const Tensor& x, Tensor& out) override;
+  void fill(Tensor& out, double value) override;
+
+  // random.cu
+  void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) override;
+  void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) override;
+  void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) override;
+
+  // permute.cu
+  void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override;
+  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
+  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
+
+  // elementwise.cu
+  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
+  void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
+  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
+  void scale(const Tensor& x, float factor, Tensor& out) override;
+  void divide(const Tensor& x, float divisor, Tensor& out) override;
+
+  // reduce.cu
+  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override;
+
+  // indexing.cu
+  void pick(const Tensor& x, const Tensor& index, Tensor& out) override;
+  void place(const Tensor& x, const Tensor& index, Tensor& out) override;
+  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) override;
+  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override;
+
+  // gemm.cu
+  void gemm(const GemmCall& call) override;
+
+  // convolution.cu
+  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
+              Tensor& out, CastProbe* probe) override;
+  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
+                             Tensor& out, CastProbe* probe) override;
+  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
+                              Tensor& out, CastProbe* probe) override;
+
+  // pooling.cu
+  void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) override;
+  void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
+  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
+  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
+  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
+
+  // step.cu
+  Tensor make_step_state(const StepState& initial) override;
+  StepState read_step_state(const Tensor& step) override;
+  void write_step_state(const StepState& state, Tensor& step) override;
+  void run(const ScalarProgram& program, Tensor& step) override;
+  void fill_scale(const Tensor& step, Tensor& out) override;
+  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override;
+  void global_norm(std::span<const Tensor> gradients, Tensor& step) override;
+  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
+  void clip_by_value(std::span<Tensor> gradients, float max_value) override;
+
+  // optimizers.cu
+  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
+                int optimizer, const Tensor& step) override;
+  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
+                 Tensor& second_moment, int optimizer, const Tensor& step) override;
+
+  // histogram.cu
+  void histogram(const Tensor& x, ExponentHistogram& out) override;
+  void histogram(const Tensor& x, CastProbe& probe) override;
+  void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) override;
+  void settle(std::span<CastProbe* const> probes) override;
+  std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
+  std::uint64_t digest(std::span<const DigestItem> items) override;
+
+  Runtime& runtime() { return runtime_; }
+
+ private:
+  friend class CheckBenchOnDevice;
+
+  // ---- services that rooms share ----
+  /// Scratch memory of so many elements of T, in a tensor of bytes that gives it back.
+  template <class T>
+  T* scratch(std::int64_t count, Tensor& holder) {
+    holder = empty({count * static_cast<std::int64_t>(sizeof(T))}, DType::u8);
+    return reinterpret_cast<T*>(holder.data());
+  }
+  /// The pending counts of `probe`, made (and zeroed) where there are none; `probe` may be null, the result then too. Adds
+  /// `elements` to probe->counted.
+  ProbeCounts* counts_of(CastProbe* probe, std::int64_t elements);  // histogram.cu
+  /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into `probe`.
+  void store(const Tensor& wide, Tensor& out, CastProbe* probe);  // cast.cu
+  /// x itself if it is f32, else its elements widened into a new tensor.
+  Tensor widened(const Tensor& x);  // cast.cu
+  /// Route (a) of gemm: our own kernels. gemm() checks the call, then asks the library, then this.
+  void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // gemm.cu
+  /// Route (b): the library, if its algorithm for this call is pinned. false: nothing was done.
+  bool library_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // library/gemm.cu
+  /// Downloads are refused while recording, uploads too: std::logic_error naming the verb.
+  void require_not_recording(std::string_view verb) const;  // backend.cpp
+  /// histogram.cu: adds the exponents of x (f) to `counts`, and to `also` unless it is null.
+  void count(const Tensor& x, std::uint64_t* counts, std::uint64_t* also);
+  /// Behind every wait: throws the std::out_of_range that a kernel has noted.
+  void raise_noted_fault();  // indexing.cu
+  /// For a call of `verb` whose index tensor must have its elements in [0, limit): what its kernels need to check them.
+  IndexCheck index_check(IndexVerb verb, const Tensor& index, std::int64_t limit);  // indexing.cu
+
+  Runtime runtime_;
+  StoragePool pool_;
+  TensorCoreModel model_;
+  std::unique_ptr<LibraryRoute> library_;  ///< nullptr where no library is asked
+  Tensor fault_;                           ///< an IndexFault
+  std::uint32_t index_checks_ = 0;         ///< calls of index_check
+  bool fault_possible_ = false;            ///< an index_check since the fault was last looked at
+  bool fault_recorded_ = false;            ///< an index_check in a recording: whenever it is replayed
+};
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

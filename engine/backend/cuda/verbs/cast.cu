@@ -1,0 +1,94 @@
+// Casts between f32, f16 and bf16, counted where a probe asks for it; and what other rooms share of them.
+#include <type_traits>
+
+#include "engine/backend/cuda/runtime/element_types.hpp"
+#include "engine/backend/cuda/runtime/launch.hpp"
+#include "engine/backend/cuda/runtime/packs.hpp"
+#include "engine/backend/cuda/verbs/backend_impl.hpp"
+#include "engine/backend/cuda/verbs/probe_counting.hpp"
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+namespace {
+
+constexpr std::uint32_t cast_threads = 256;
+
+/// Between equal types the bits stay. A NaN that changes its type becomes the canonical one of the new type.
+template <class From, class To>
+__device__ __forceinline__ To converted(From x) {
+  if constexpr (std::is_same_v<From, To>) {
+    return x;
+  } else if constexpr (std::is_same_v<To, float>) {
+    return canonicalize(loaded(x));
+  } else {
+    return stored<To>(loaded(x));
+  }
+}
+
+/// 16 bytes of the wider type at a time, the last elements one by one. Both addresses are tensors': 16-byte aligned.
+template <class From, class To>
+__global__ void cast_elements(const From* x, To* out, std::int64_t count, ProbeCounts* counts) {
+  constexpr int width = sizeof(From) > sizeof(To) ? widest_pack<From> : widest_pack<To>;
+  __shared__ BlockCounts shared;
+  BlockProbe probe(shared, counts);
+  const auto cast_one = [&](From from) {
+    const To to = converted<From, To>(from);
+    probe.count_before(loaded(from));
+    probe.count_after(to);
+    return to;
+  };
+  const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t packs = count / width;
+  for (std::int64_t i = first; i < packs; i += stride) {
+    const Pack<From, width> from = load_pack<width>(x + i * width);
+    Pack<To, width> to;
+    for (int j = 0; j < width; ++j) to.values[j] = cast_one(from.values[j]);
+    store_pack<width>(out + i * width, to);
+  }
+  // Fewer elements than a pack are left: no thread has two.
+  if (const std::int64_t i = packs * width + first; i < count) out[i] = cast_one(x[i]);
+  probe.flush();
+}
+
+template <class From, class To>
+void cast_tensor(Runtime& runtime, const Tensor& x, const Tensor& out, ProbeCounts* counts) {
+  constexpr int width = sizeof(From) > sizeof(To) ? widest_pack<From> : widest_pack<To>;
+  const std::int64_t count = x.element_count();
+  // A block that counts pays for its slots once: so many as are resident on the device at a time, and no more.
+  const std::int64_t resident = std::int64_t{8} * runtime.device().multiprocessors;
+  const LaunchShape shape{.x = counts == nullptr ? blocks_for(count, cast_threads * width)
+                                                 : blocks_for(count, cast_threads * width, resident),
+                          .threads = cast_threads};
+  launch(runtime, "cast", &cast_elements<From, To>, shape, elements<const From>(x), elements<To>(out), count,
+         counts);
+}
+
+}  // namespace
+
+void CudaBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
+  checks::cast(x, out);
+  if (probe == nullptr && x.dtype() == out.dtype()) return copy(x, out);
+  ProbeCounts* const counts = counts_of(probe, x.element_count());
+  with_element_type(x.dtype(), [&](auto from) {
+    with_element_type(out.dtype(),
+                      [&](auto to) { cast_tensor<decltype(from), decltype(to)>(runtime_, x, out, counts); });
+  });
+}
+
+void CudaBackend::store(const Tensor& wide, Tensor& out, CastProbe* probe) {
+  if (wide.data() == out.data() && probe == nullptr) return;
+  ProbeCounts* const counts = counts_of(probe, wide.element_count());
+  with_element_type(out.dtype(),
+                    [&](auto to) { cast_tensor<float, decltype(to)>(runtime_, wide, out, counts); });
+}
+
+Tensor CudaBackend::widened(const Tensor& x) {
+  if (x.dtype() == DType::f32) return x;
+  Tensor wide = empty(x.shape(), DType::f32);
+  with_half_type(x.dtype(),
+                [&](auto from) { cast_tensor<decltype(from), float>(runtime_, x, wide, nullptr); });
+  return wide;
+}
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

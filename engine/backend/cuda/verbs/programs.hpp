@@ -1,0 +1,27 @@
+// The scalar programs that a device knows: a kernel of one thread each, found by name.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "engine/backend/cuda/runtime/machine.hpp"
+#include "engine/backend/cuda/runtime/runtime.hpp"
+#include "engine/backend/step_state.hpp"
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+/// A program's bytes of parameters, as its kernel gets them.
+struct ProgramParameters {
+  alignas(8) std::byte bytes[sizeof(ScalarProgram::parameters)];
+};
+
+struct DeviceProgram {
+  const char* name;
+  void (*function)(StepState& state, const std::byte* parameters);  ///< what the host would call
+  void (*run)(Runtime& runtime, const char* name, StepState* state, const ProgramParameters& parameters);
+};
+
+/// All of them, in the order of programs.cu.
+std::span<const DeviceProgram> device_programs();
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

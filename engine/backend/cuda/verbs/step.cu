@@ -1,0 +1,204 @@
+// The scalars of a step, and the passes over all gradients: unscale and check, norm, clip. Nothing here waits but
+// read_step_state: factors, norms and decisions stay in device memory.
+#include "engine/backend/cuda/verbs/backend_impl.hpp"
+#include "engine/backend/cuda/verbs/gradient_table.hpp"
+#include "engine/backend/cuda/verbs/tree_kernels.hpp"
+#include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/optimizer_functions.hpp"
+
+namespace fp16lab::engine::FP16LAB_MACHINE {
+
+namespace {
+
+StepState* state_in(const Tensor& step) { return reinterpret_cast<StepState*>(step.data()); }
+
+__global__ void write_scale(const StepState* state, float* out) {
+  *out = canonicalize(static_cast<float>(state->scale));
+}
+
+// ---- passes over the elements of all gradients ----
+
+/// x = mul_rn(x, inverse_scale). Whoever finds an infinity or a NaN says so: all store the same number.
+struct Unscale {
+  StepState* state;
+  int optimizer;
+  float factor = 0.0f;
+  std::uint32_t largest = 0;  // of the magnitudes' bits: NaN is above infinity, infinity above every number
+
+  __device__ bool begin() {
+    factor = state->inverse_scale;
+    return true;
+  }
+  __device__ float operator()(float x) {
+    const std::uint32_t magnitude = bits_of(x) & Binary32::magnitude_mask;
+    largest = magnitude > largest ? magnitude : largest;
+    return functions::Multiply{}(x, factor);
+  }
+  __device__ void end() {
+    if (largest >= Binary32::infinity) state->found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
+  }
+};
+
+/// x = mul_rn(x, max_norm / norm), where the norm is above it.
+struct ClipByNorm {
+  const StepState* state;
+  double max_norm;
+  float factor = 0.0f;
+
+  __device__ bool begin() {
+    if (!functions::clips(state->grad_norm, max_norm)) return false;
+    factor = functions::clip_factor(state->grad_norm, max_norm);
+    return true;
+  }
+  __device__ float operator()(float x) const { return functions::Multiply{}(x, factor); }
+  __device__ void end() const {}
+};
+
+struct ClipByValue {
+  float max_value;
+  __device__ bool begin() const { return true; }
+  __device__ float operator()(float x) const { return functions::limited(x, max_value); }
+  __device__ void end() const {}
+};
+
+// ---- the norm: TREE of FP64 squares, tensor by tensor, then the tensors in order ----
+
+constexpr int lanes = tree_lane_count;
+constexpr int tree_chunks = static_cast<int>(GradientTable::chunk / tree_chunk_size);  // of a table's chunk
+static_assert(GradientTable::chunk % tree_chunk_size == 0);
+
+template <class T>
+__device__ __forceinline__ double squares_of_chunk(const T* values, int count) {
+  const auto square = [values](int i) {
+    const auto value = static_cast<double>(loaded(values[i]));
+    return value * value;  // exact: 2 * 24 bits
+  };
+  return reduce_chunk_by_warp<double>(count, square, TreeSum{});
+}
+
+/// Level one: a warp for each of TREE's chunks, tree_chunks of them in a block. Tensor i's results begin at
+/// sums[tree_chunks * first_chunk[i]].
+__global__ void sum_squares(GradientTable table, double* sums) {
+  const std::int64_t warp = threadIdx.x / lanes;
+  for (std::int64_t chunk = blockIdx.x; chunk < table.chunks(); chunk += gridDim.x) {
+    const int tensor = tensor_of_chunk(table, chunk);
+    const std::int64_t first =
+        (chunk - table.first_chunk[tensor]) * GradientTable::chunk + warp * tree_chunk_size;
+    const std::int64_t left = table.elements[tensor] - first;
+    if (left <= 0) continue;
+    const int count = left < tree_chunk_size ? static_cast<int>(left) : tree_chunk_size;
+    double sum = 0.0;
+    if (table.dtype[tensor] == DType::f32)
+      sum = squares_of_chunk(reinterpret_cast<const float*>(table.address[tensor]) + first, count);
+    else if (table.dtype[tensor] == DType::f16)
+      sum = squares_of_chunk(reinterpret_cast<const Float16*>(table.address[tensor]) + first, count);
+    else
+      sum = squares_of_chunk(reinterpret_cast<const BFloat16*>(table.address[tensor]) + first, count);
+    if (threadIdx.x % lanes == 0) sums[chunk * tree_chunks + warp] = sum;
+  }
+}
+
+/// The levels above: a block for each tensor; results[i] is tensor i's sum of squares.
+__global__ void sum_chunks(GradientTable table, const double* sums, double* results) {
+  __shared__ TreeScratch<double> scratch;
+  const int tensor = static_cast<int>(blockIdx.x);
+  const double* const values = sums + tree_chunks * table.first_chunk[tensor];
+  const std::int64_t chunks = tree_chunks_of(table.elements[tensor]);
+  double sum = 0.0;
+  if (chunks > 0)
+    sum = reduce_by_block<double>(
+        chunks, [values](std::int64_t i) { return values[i]; }, TreeSum{}, scratch);
+  if (threadIdx.x == 0) results[tensor] = sum;
+}
+
+constexpr int total_threads = 256;
+
+/// grad_norm = the root of the tensors' sums, added in their order; one block.
+__global__ void take_root(const double* results, std::int64_t tensors, StepState* state) {
+  __shared__ double part[total_threads];
+  double sum = 0.0;
+  for (std::int64_t begin = 0; begin < tensors; begin += total_threads) {
+    const std::int64_t left = tensors - begin;
+    const int count = left < total_threads ? static_cast<int>(left) : total_threads;
+    const int self = static_cast<int>(threadIdx.x);
+    if (self < count) part[self] = results[begin + self];
+    __syncthreads();
+    if (self == 0)
+      for (int i = 0; i < count; ++i) sum = sum + part[i];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) state->grad_norm = canonicalize(functions::square_root_f64(sum));
+}
+
+}  // namespace
+
+// ---- scalars ----
+
+Tensor CudaBackend::make_step_state(const StepState& initial) {
+  require_not_recording("make_step_state");
+  Tensor step = empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
+  write_step_state(initial, step);
+  return step;
+}
+
+StepState CudaBackend::read_step_state(const Tensor& step) {
+  checks::step_state("read_step_state", step);
+  require_not_recording("read_step_state");
+  StepState state;
+  runtime_.copy_to_host(reinterpret_cast<std::byte*>(&state), step.data(), sizeof(state));
+  raise_noted_fault();
+  return state;
+}
+
+void CudaBackend::write_step_state(const StepState& state, Tensor& step) {
+  checks::step_state("write_step_state", step);
+  require_not_recording("write_step_state");
+  runtime_.copy_to_device(step.data(), reinterpret_cast<const std::byte*>(&state), sizeof(state));
+}
+
+void CudaBackend::fill_scale(const Tensor& step, Tensor& out) {
+  checks::step_state("fill_scale", step);
+  checks::fill_scale(out);
+  launch(runtime_, "fill_scale", &write_scale, {.threads = 1}, state_in(step), elements<float>(out));
+}
+
+// ---- passes ----
+
+void CudaBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) {
+  checks::step_state("unscale", step);
+  checks::gradients("unscale", gradients);
+  checks::optimizer_index("unscale", optimizer);
+  launch_pass(runtime_, "unscale", gradients, Unscale{.state = state_in(step), .optimizer = optimizer});
+}
+
+void CudaBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {
+  checks::step_state("global_norm", step);
+  checks::gradients("global_norm", gradients);
+  const auto tensors = static_cast<std::int64_t>(gradients.size());
+  Tensor results_memory;
+  double* const results = scratch<double>(tensors, results_memory);
+  for_each_table(gradients, [&](const GradientTable& table, std::size_t begin) {
+    Tensor sums_memory;
+    double* const sums = scratch<double>(table.chunks() * tree_chunks, sums_memory);
+    launch(runtime_, "global_norm", &sum_squares,
+           {.x = blocks_for(table.chunks(), 1), .threads = tree_chunks * lanes}, table, sums);
+    launch(runtime_, "global_norm", &sum_chunks,
+           {.x = static_cast<std::uint32_t>(table.tensors), .threads = 512}, table, sums, results + begin);
+  });
+  launch(runtime_, "global_norm", &take_root, {.threads = total_threads}, results, tensors, state_in(step));
+}
+
+void CudaBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) {
+  checks::step_state("clip_by_norm", step);
+  checks::gradients("clip_by_norm", gradients);
+  checks::max_norm(max_norm);
+  launch_pass(runtime_, "clip_by_norm", gradients, ClipByNorm{.state = state_in(step), .max_norm = max_norm});
+}
+
+void CudaBackend::clip_by_value(std::span<Tensor> gradients, float max_value) {
+  checks::gradients("clip_by_value", gradients);
+  checks::max_value(max_value);
+  launch_pass(runtime_, "clip_by_value", gradients, ClipByValue{max_value});
+}
+
+}  // namespace fp16lab::engine::FP16LAB_MACHINE

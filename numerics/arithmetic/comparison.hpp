@@ -1,0 +1,175 @@
+// Comparisons, minima and maxima, neighbours and the total order of one format's numbers.
+//
+// Source: IEEE 754-2019, 5.3.1 (nextUp, nextDown), 5.6.1 and 5.11 (comparisons), 5.10 (totalOrder), 9.6 (minimum
+// and maximum). Nothing here rounds. Of the options only `flush_inputs` has a meaning.
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/arithmetic/operands.hpp"
+#include "numerics/formats/rounding.hpp"
+#include "numerics/formats/small_float.hpp"
+
+namespace fp16lab {
+
+/// Exactly one of these holds between two numbers; zeros of both signs are equal, a NaN is unordered with
+/// everything.
+enum class Relation : std::uint8_t { less, equal, greater, unordered };
+
+/// The codes of a sign-magnitude format as integers that ascend with the value; the two zeros differ by one.
+template <class F>
+FP16LAB_HD constexpr std::int64_t ascending_code(SmallFloat<F> x) {
+  const auto magnitude = static_cast<std::int64_t>(x.magnitude());
+  return x.sign() ? -magnitude - 1 : magnitude;
+}
+
+/// compareQuiet...: a signalling NaN raises invalid.
+template <class F>
+FP16LAB_HD constexpr Relation compare_quiet(SmallFloat<F> a, SmallFloat<F> b,
+                                            const ArithmeticOptions& options = {},
+                                            ExceptionFlags* flags = nullptr) {
+  signal_nans(flags, a, b);
+  if (a.is_nan() || b.is_nan()) return Relation::unordered;
+  a = operand(a, options);
+  b = operand(b, options);
+  if (a.bits() == b.bits() || (a.is_zero() && b.is_zero())) return Relation::equal;
+  return ascending_code(a) < ascending_code(b) ? Relation::less : Relation::greater;
+}
+
+/// compareSignaling...: any NaN raises invalid.
+template <class F>
+FP16LAB_HD constexpr Relation compare_signaling(SmallFloat<F> a, SmallFloat<F> b,
+                                                const ArithmeticOptions& options = {},
+                                                ExceptionFlags* flags = nullptr) {
+  const Relation relation = compare_quiet(a, b, options);
+  if (relation == Relation::unordered) raise_invalid(flags);
+  return relation;
+}
+
+// The predicates of the languages' operators: == is quiet, < and <= signal (IEEE 754-2019, table 5.1 and 5.2);
+// > and >= are these with the operands exchanged. The variants of the other kind name it.
+
+template <class F>
+FP16LAB_HD constexpr bool equal(SmallFloat<F> a, SmallFloat<F> b, const ArithmeticOptions& options = {},
+                                ExceptionFlags* flags = nullptr) {
+  return compare_quiet(a, b, options, flags) == Relation::equal;
+}
+
+template <class F>
+FP16LAB_HD constexpr bool equal_signaling(SmallFloat<F> a, SmallFloat<F> b,
+                                          const ArithmeticOptions& options = {},
+                                          ExceptionFlags* flags = nullptr) {
+  return compare_signaling(a, b, options, flags) == Relation::equal;
+}
+
+template <class F>
+FP16LAB_HD constexpr bool less(SmallFloat<F> a, SmallFloat<F> b, const ArithmeticOptions& options = {},
+                               ExceptionFlags* flags = nullptr) {
+  return compare_signaling(a, b, options, flags) == Relation::less;
+}
+
+template <class F>
+FP16LAB_HD constexpr bool less_quiet(SmallFloat<F> a, SmallFloat<F> b, const ArithmeticOptions& options = {},
+                                     ExceptionFlags* flags = nullptr) {
+  return compare_quiet(a, b, options, flags) == Relation::less;
+}
+
+template <class F>
+FP16LAB_HD constexpr bool less_equal(SmallFloat<F> a, SmallFloat<F> b, const ArithmeticOptions& options = {},
+                                     ExceptionFlags* flags = nullptr) {
+  const Relation relation = compare_signaling(a, b, options, flags);
+  return relation == Relation::less || relation == Relation::equal;
+}
+
+template <class F>
+FP16LAB_HD constexpr bool less_equal_quiet(SmallFloat<F> a, SmallFloat<F> b,
+                                           const ArithmeticOptions& options = {},
+                                           ExceptionFlags* flags = nullptr) {
+  const Relation relation = compare_quiet(a, b, options, flags);
+  return relation == Relation::less || relation == Relation::equal;
+}
+
+template <class F>
+FP16LAB_HD constexpr bool unordered(SmallFloat<F> a, SmallFloat<F> b, const ArithmeticOptions& options = {},
+                                    ExceptionFlags* flags = nullptr) {
+  return compare_quiet(a, b, options, flags) == Relation::unordered;
+}
+
+/// totalOrder(a, b): a is below b or the same code, where -NaN < -Inf < ... < -0 < +0 < ... < +Inf < +NaN and
+/// NaNs of one sign stand by their payloads, signalling ones nearer to the numbers.
+template <class F>
+FP16LAB_HD constexpr bool total_order(SmallFloat<F> a, SmallFloat<F> b) {
+  return ascending_code(a) <= ascending_code(b);
+}
+
+/// minimum: the lesser operand, -0 below +0; NaN if either is a NaN.
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> minimum(SmallFloat<F> a, SmallFloat<F> b,
+                                           const ArithmeticOptions& options = {},
+                                           ExceptionFlags* flags = nullptr) {
+  signal_nans(flags, a, b);
+  if (a.is_nan() || b.is_nan()) return SmallFloat<F>::from_bits(F::canonical_nan);
+  a = operand(a, options);
+  b = operand(b, options);
+  return ascending_code(a) < ascending_code(b) ? a : b;
+}
+
+/// maximum: the greater operand, +0 above -0; NaN if either is a NaN.
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> maximum(SmallFloat<F> a, SmallFloat<F> b,
+                                           const ArithmeticOptions& options = {},
+                                           ExceptionFlags* flags = nullptr) {
+  signal_nans(flags, a, b);
+  if (a.is_nan() || b.is_nan()) return SmallFloat<F>::from_bits(F::canonical_nan);
+  a = operand(a, options);
+  b = operand(b, options);
+  return ascending_code(a) > ascending_code(b) ? a : b;
+}
+
+/// minimumNumber: as `minimum`, but a number beats a NaN (a signalling one still raises invalid).
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> minimum_number(SmallFloat<F> a, SmallFloat<F> b,
+                                                  const ArithmeticOptions& options = {},
+                                                  ExceptionFlags* flags = nullptr) {
+  signal_nans(flags, a, b);
+  if (a.is_nan() && !b.is_nan()) return operand(b, options);
+  if (b.is_nan() && !a.is_nan()) return operand(a, options);
+  return minimum(a, b, options);
+}
+
+/// maximumNumber: as `maximum`, but a number beats a NaN (a signalling one still raises invalid).
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> maximum_number(SmallFloat<F> a, SmallFloat<F> b,
+                                                  const ArithmeticOptions& options = {},
+                                                  ExceptionFlags* flags = nullptr) {
+  signal_nans(flags, a, b);
+  if (a.is_nan() && !b.is_nan()) return operand(b, options);
+  if (b.is_nan() && !a.is_nan()) return operand(a, options);
+  return maximum(a, b, options);
+}
+
+/// nextUp: the least number of the format above x, zeros of both signs being one number (below the least
+/// positive number lies -0). The greatest number is its own neighbour: +Inf, or in a format without infinities
+/// the largest finite number. NaN gives the canonical NaN.
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> next_up(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
+  using Bits = typename F::Bits;
+  signal_nans(flags, x);
+  if (x.is_nan()) return SmallFloat<F>::from_bits(F::canonical_nan);
+  if (x.is_zero()) return SmallFloat<F>::from_bits(F::min_subnormal);
+  const Bits greatest = F::has_infinity ? F::infinity : F::max_finite;
+  if (x.bits() == greatest) return x;
+  return SmallFloat<F>::from_bits(static_cast<Bits>(x.sign() ? x.bits() - 1 : x.bits() + 1));
+}
+
+/// nextDown(x) = -nextUp(-x).
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> next_down(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
+  const auto negated = [](SmallFloat<F> y) {
+    return SmallFloat<F>::from_bits(static_cast<typename F::Bits>(y.bits() ^ F::sign_mask));
+  };
+  if (x.is_nan()) return next_up(x, flags);
+  return negated(next_up(negated(x)));
+}
+
+}  // namespace fp16lab

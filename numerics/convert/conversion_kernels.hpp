@@ -1,0 +1,47 @@
+// The inner loops of array conversions, one set per instruction set. Used by numerics/convert/convert.cpp only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+
+#include "numerics/formats/rounding.hpp"
+#include "numerics/formats/small_float.hpp"
+
+namespace fp16lab::conversion_detail {
+
+template <class F>
+using Hardware = std::conditional_t<std::is_same_v<F, Binary64>, double, float>;
+
+/// Random bits for each element of an FP32 array: words, or halves that go to the upper half of a word, or neither,
+/// and every element uses options.random_bits.
+struct RandomBits {
+  const std::uint32_t* words = nullptr;
+  const std::uint16_t* halves = nullptr;
+};
+
+/// to[i] = convert<To>(from[i], options), for stochastic rounding with the random bits of element i.
+template <class To, class From>
+struct NarrowKernel {
+  void (*run)(const Hardware<From>* from, typename To::Bits* to, std::size_t n,
+              const ArithmeticOptions& options, RandomBits random);
+};
+
+template <class From>
+struct WidenKernel {
+  void (*run)(const typename From::Bits* from, float* to, std::size_t n);
+};
+
+using Kernels = std::tuple<NarrowKernel<Binary16, Binary32>, NarrowKernel<BrainFloat16, Binary32>,
+                           NarrowKernel<TensorFloat32, Binary32>, NarrowKernel<Fp8E4M3, Binary32>,
+                           NarrowKernel<Fp8E5M2, Binary32>, NarrowKernel<Binary32, Binary64>,
+                           NarrowKernel<Binary16, Binary64>, NarrowKernel<BrainFloat16, Binary64>,
+                           NarrowKernel<TensorFloat32, Binary64>, NarrowKernel<Fp8E4M3, Binary64>,
+                           NarrowKernel<Fp8E5M2, Binary64>, WidenKernel<Binary16>, WidenKernel<BrainFloat16>,
+                           WidenKernel<TensorFloat32>, WidenKernel<Fp8E4M3>, WidenKernel<Fp8E5M2>>;
+
+/// Those of the best instruction set that this CPU has.
+const Kernels& kernels();
+
+}  // namespace fp16lab::conversion_detail

@@ -1,0 +1,211 @@
+#include "numerics/files/arrays/array_source.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "numerics/files/arrays/safetensors.hpp"
+#include "numerics/files/disk/zip_archive.hpp"
+#include "numerics/text/printable_text.hpp"
+
+namespace fp16lab {
+namespace {
+
+std::string refusal_of(const NpyHeader& header) {
+  const bool ordered = header.byte_order == '<' || header.byte_order == '>' || header.byte_order == '=';
+  const std::uint64_t bytes = header.element_bytes.value_or(0);
+  switch (header.kind) {
+    case 'f':
+      if (bytes != 2u && bytes != 4u && bytes != 8u)
+        return "only floating-point numbers of 2, 4 and 8 bytes are counted";
+      return ordered ? "" : "its type has no byte order";
+    case 'i':
+    case 'u':
+      return "integers";
+    case 'b':
+      return "booleans";
+    case 'c':
+      return "complex numbers; save real and imaginary parts";
+    case 'O':
+      return "pickled Python objects, which are never loaded";
+    case 'V':
+      return "raw bytes; numpy has no BF16 or FP8: save as float32 or .safetensors";
+    case 'S':
+    case 'U':
+      return "text";
+    case 'M':
+    case 'm':
+      return "times";
+    default:
+      return header.descr.starts_with('[') ? "a structured type" : "an unknown type";
+  }
+}
+
+/// Refuses an array whose elements are not `available` bytes; `base` is added to the offsets of messages.
+void check_data_bytes(const NpyHeader& header, std::uint64_t available) {
+  const std::optional<std::uint64_t> expected = header.data_bytes();
+  if (!expected || *expected == available) return;
+  const std::string what = array_info(header, "").describe();
+  if (*expected > available)
+    throw DamagedBytes(
+        header.data_offset + available,
+        fmt::format("the data end here, after {} of the {} bytes of {}", available, *expected, what));
+  throw DamagedBytes(header.data_offset + *expected,
+                     fmt::format("{} bytes behind the {} bytes of {}; one file holds one array",
+                                 available - *expected, *expected, what));
+}
+
+/// The bytes [begin, end) of a file, one piece after the other.
+ByteSource bytes_between(const InputFile& file, std::uint64_t begin, std::uint64_t end) {
+  return [&file, begin, end](std::span<std::byte> out) mutable {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), end - begin));
+    file.read(begin, out.first(count));
+    begin += count;
+    return count;
+  };
+}
+
+class NpySource final : public ArrayFile::Source {
+ public:
+  explicit NpySource(const std::filesystem::path& path) : file_(path) {
+    try {
+      header_ = read_npy_header(bytes_between(file_, 0, file_.size()), file_.size());
+      check_data_bytes(header_, file_.size() - header_.data_offset);
+    } catch (const DamagedBytes& damage) {
+      file_.fail_at(damage.offset(), damage.what());
+    }
+    arrays.push_back(array_info(header_, path.stem().string()));
+  }
+  const std::filesystem::path& path() const override { return file_.path(); }
+  ArrayFormat format() const override { return ArrayFormat::npy; }
+  void with_bytes(std::size_t, const std::function<void(const ByteSource&)>& read) const override {
+    read(bytes_between(file_, header_.data_offset, file_.size()));
+  }
+
+ private:
+  InputFile file_;
+  NpyHeader header_;
+};
+
+class NpzSource final : public ArrayFile::Source {
+ public:
+  explicit NpzSource(const std::filesystem::path& path) : file_(path) {
+    for (ZipMember& member : read_zip_directory(file_)) {
+      if (!member.name.ends_with(npy_ending)) {
+        other_members.push_back(std::move(member.name));
+        continue;
+      }
+      ZipMemberReader reader(file_, member);
+      const ByteSource bytes = [&reader](std::span<std::byte> out) { return reader.read(out); };
+      NpyHeader header;
+      try {
+        header = read_npy_header(bytes, member.size);
+        check_data_bytes(header, member.size - header.data_offset);
+      } catch (const DamagedBytes& damage) {
+        // In a stored member the content lies in the file as it is; in a deflated one its bytes have no place there.
+        const std::string name = fmt::format("member '{}'", shown(member.name));
+        if (member.method == 0)
+          file_.fail_at(member.data_offset + damage.offset(), fmt::format("{}: {}", name, damage.what()));
+        file_.fail_at(member.data_offset, fmt::format("{}: byte {} of its inflated content: {}", name,
+                                                      damage.offset(), damage.what()));
+      }
+      const std::string_view name = member.name;
+      arrays.push_back(array_info(header, std::string(name.substr(0, name.size() - npy_ending.size()))));
+      data_offsets_.push_back(header.data_offset);
+      members_.push_back(std::move(member));
+    }
+  }
+  const std::filesystem::path& path() const override { return file_.path(); }
+  ArrayFormat format() const override { return ArrayFormat::npz; }
+  void with_bytes(std::size_t index, const std::function<void(const ByteSource&)>& read) const override {
+    ZipMemberReader reader(file_, members_[index]);
+    std::vector<std::byte> header(data_offsets_[index]);  // its checksum covers the header too
+    reader.read(header);
+    read([&reader](std::span<std::byte> out) { return reader.read(out); });
+  }
+
+ private:
+  InputFile file_;
+  std::vector<ZipMember> members_;  ///< of `arrays`
+  std::vector<std::uint64_t> data_offsets_;
+};
+
+std::optional<ElementType> element_type_of(SafetensorsType type) {
+  switch (type) {
+    case SafetensorsType::f16:
+      return ElementType::f16;
+    case SafetensorsType::bf16:
+      return ElementType::bf16;
+    case SafetensorsType::f32:
+      return ElementType::f32;
+    case SafetensorsType::f64:
+      return ElementType::f64;
+    case SafetensorsType::f8_e4m3:
+      return ElementType::f8_e4m3;
+    case SafetensorsType::f8_e5m2:
+      return ElementType::f8_e5m2;
+    default:
+      return std::nullopt;
+  }
+}
+
+class SafetensorsSourceOfArrays final : public ArrayFile::Source {
+ public:
+  explicit SafetensorsSourceOfArrays(const std::filesystem::path& path) : reader_(path) {
+    metadata = reader_.metadata();
+    arrays.reserve(reader_.entries().size());
+    for (const SafetensorsEntry& entry : reader_.entries()) {
+      ArrayInfo info{.name = entry.name,
+                     .dtype = std::string(name_of(entry.type)),
+                     .type = element_type_of(entry.type),
+                     .shape = entry.shape};
+      if (!info.type) info.refusal = entry.type == SafetensorsType::boolean ? "booleans" : "integers";
+      arrays.push_back(std::move(info));
+    }
+  }
+  const std::filesystem::path& path() const override { return reader_.path(); }
+  ArrayFormat format() const override { return ArrayFormat::safetensors; }
+  void with_bytes(std::size_t index, const std::function<void(const ByteSource&)>& read) const override {
+    const SafetensorsEntry& entry = reader_.entries()[index];
+    std::uint64_t position = 0;
+    read([&](std::span<std::byte> out) {
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), entry.byte_count() - position));
+      reader_.read(entry, position, out.first(count));
+      position += count;
+      return count;
+    });
+  }
+
+ private:
+  SafetensorsReader reader_;
+};
+
+}  // namespace
+
+ArrayInfo array_info(const NpyHeader& header, std::string name) {
+  ArrayInfo info{.name = std::move(name),
+                 .dtype = header.descr,
+                 .refusal = refusal_of(header),
+                 .shape = header.shape,
+                 .fortran_order = header.fortran_order,
+                 .big_endian = header.byte_order == '>'};
+  if (info.refusal.empty())
+    info.type = *header.element_bytes == 2   ? ElementType::f16
+                : *header.element_bytes == 4 ? ElementType::f32
+                                             : ElementType::f64;
+  return info;
+}
+
+std::unique_ptr<ArrayFile::Source> open_npy(const std::filesystem::path& path) {
+  return std::make_unique<NpySource>(path);
+}
+std::unique_ptr<ArrayFile::Source> open_npz(const std::filesystem::path& path) {
+  return std::make_unique<NpzSource>(path);
+}
+std::unique_ptr<ArrayFile::Source> open_safetensors(const std::filesystem::path& path) {
+  return std::make_unique<SafetensorsSourceOfArrays>(path);
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,159 @@
+#include "numerics/files/arrays/array_stream.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+
+#include "numerics/files/arrays/array_source.hpp"
+#include "numerics/files/disk/input_file.hpp"
+#include "numerics/files/disk/zip_archive.hpp"
+#include "numerics/text/printable_text.hpp"
+
+namespace fp16lab {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "little-endian elements are moved as bytes");
+
+struct TypeRow {
+  std::string_view name;
+  std::size_t size;
+};
+constexpr std::array<TypeRow, 6> types{
+    {{"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"f8_e4m3", 1}, {"f8_e5m2", 1}}};
+
+/// The format by the first bytes; by the name only for the message about a file that is none of them.
+std::unique_ptr<ArrayFile::Source> open_source(const std::filesystem::path& path) {
+  std::array<unsigned char, 9> start{};
+  std::size_t count = 0;
+  {
+    const InputFile file(path);
+    count = static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.size()));
+    file.read(0, std::as_writable_bytes(std::span(start).first(count)));
+  }
+  const auto begins = [&](std::string_view bytes) {
+    return count >= bytes.size() && std::memcmp(start.data(), bytes.data(), bytes.size()) == 0;
+  };
+  const std::string ending = path.extension().string();
+  if (begins("\x93NUMPY") || ending == npy_ending) return open_npy(path);
+  if (begins("PK\x03\x04") || begins("PK\x05\x06")) return open_npz(path);
+  // The length of a header is below 2^27, so its upper bytes are zeros; then comes the header's first character.
+  if (ending == safetensors_ending || (count == start.size() && start[8] == '{' && start[4] == 0 &&
+                                       start[5] == 0 && start[6] == 0 && start[7] == 0))
+    return open_safetensors(path);
+  std::string hex;
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, 8); ++i) hex += fmt::format(" {:02x}", start[i]);
+  if (count == 0) hex = " nothing";
+  const std::string expected =
+      ending == npz_ending ? "50 4b 03 04 (.npz, a ZIP archive)" : ".npy, .npz or .safetensors";
+  InputFile(path).fail_at(0, fmt::format("the file begins with{}, expected {}", hex, expected));
+}
+
+template <class T>
+void reverse_bytes(std::span<T> elements) {
+  for (T& element : elements) {
+    auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(element);
+    std::reverse(bytes.begin(), bytes.end());
+    element = std::bit_cast<T>(bytes);
+  }
+}
+
+template <class T>
+void visit_elements(const ByteSource& source, std::uint64_t count, bool big_endian,
+                    const std::function<void(const ArrayChunk&)>& visitor) {
+  std::vector<T> buffer(static_cast<std::size_t>(std::clamp<std::uint64_t>(
+      count, 1, ArrayFile::chunk_bytes / sizeof(T))));  // there may be many small arrays
+  for (;;) {
+    const std::size_t bytes = source(std::as_writable_bytes(std::span(buffer)));
+    const std::span<T> elements = std::span(buffer).first(bytes / sizeof(T));
+    if (elements.empty()) return;
+    if (big_endian) reverse_bytes(elements);
+    visitor(ArrayChunk(std::span<const T>(elements)));
+    if (elements.size() < buffer.size()) return;
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(ElementType type) { return types.at(static_cast<std::size_t>(type)).name; }
+std::size_t size_of(ElementType type) { return types.at(static_cast<std::size_t>(type)).size; }
+
+std::string_view name_of(ArrayFormat format) {
+  constexpr std::array<std::string_view, 3> names{"npy", "npz", "safetensors"};
+  return names.at(static_cast<std::size_t>(format));
+}
+
+std::uint64_t ArrayInfo::element_count() const {
+  if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
+  std::uint64_t count = 1;
+  for (const std::uint64_t extent : shape) count *= extent;  // the readers have seen that it fits
+  return count;
+}
+
+std::string ArrayInfo::describe() const {
+  return fmt::format("{} ({}{}){}", shown(dtype), fmt::join(shape, ", "), shape.size() == 1 ? "," : "",
+                     fortran_order ? ", Fortran order" : "");
+}
+
+ArrayFile::ArrayFile(const std::filesystem::path& path) : source_(open_source(path)) {
+  for (std::size_t i = 0; i < source_->arrays.size(); ++i) source_->arrays[i].index = i;
+}
+ArrayFile::~ArrayFile() = default;
+
+const std::filesystem::path& ArrayFile::path() const { return source_->path(); }
+ArrayFormat ArrayFile::format() const { return source_->format(); }
+std::span<const ArrayInfo> ArrayFile::arrays() const { return source_->arrays; }
+std::span<const std::string> ArrayFile::other_members() const { return source_->other_members; }
+const std::map<std::string, std::string>& ArrayFile::metadata() const { return source_->metadata; }
+
+void ArrayFile::visit(const ArrayInfo& array, const std::function<void(const ArrayChunk&)>& visitor) const {
+  if (!array.type)
+    throw std::invalid_argument(fmt::format("{}: '{}' is {}: {}", path().string(), shown(array.name),
+                                            array.describe(), array.refusal));
+  source_->with_bytes(array.index, [&](const ByteSource& bytes) {
+    switch (*array.type) {
+      case ElementType::f16:
+        return visit_elements<Float16>(bytes, array.element_count(), array.big_endian, visitor);
+      case ElementType::bf16:
+        return visit_elements<BFloat16>(bytes, array.element_count(), array.big_endian, visitor);
+      case ElementType::f32:
+        return visit_elements<float>(bytes, array.element_count(), array.big_endian, visitor);
+      case ElementType::f64:
+        return visit_elements<double>(bytes, array.element_count(), array.big_endian, visitor);
+      case ElementType::f8_e4m3:
+        return visit_elements<Float8E4M3>(bytes, array.element_count(), array.big_endian, visitor);
+      case ElementType::f8_e5m2:
+        return visit_elements<Float8E5M2>(bytes, array.element_count(), array.big_endian, visitor);
+    }
+  });
+}
+
+bool is_pytorch_file(const std::filesystem::path& path) {
+  const InputFile file(path);
+  std::string start(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 512)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(start)));
+  // pickle protocol 2 of the number 0x1950a86a20f9469cfc6c (torch/serialization.py, MAGIC_NUMBER).
+  constexpr std::string_view legacy("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
+  if (start.starts_with(legacy)) return true;
+  if (!start.starts_with("PK\x03\x04")) return false;
+  // The first member of torch.save is NAME/data.pkl; a local header has the length of its name at byte 26, the name at 30.
+  constexpr std::string_view pickle = "/data.pkl";
+  constexpr std::size_t name_begin = 30;
+  if (start.size() > name_begin) {
+    const std::size_t length = static_cast<unsigned char>(start[26]) | static_cast<unsigned char>(start[27])
+                                                                           << 8;
+    if (std::string_view(start).substr(name_begin, length).ends_with(pickle)) return true;
+  }
+  try {
+    for (const ZipMember& member : read_zip_directory(file))
+      if (member.name.ends_with(pickle)) return true;
+  } catch (const std::runtime_error&) {  // whoever opens it as an archive says what is wrong with it
+  }
+  return false;
+}
+
+}  // namespace fp16lab

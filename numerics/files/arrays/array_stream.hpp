@@ -1,0 +1,100 @@
+// The user's own dumps: arrays of .npy, .npz and .safetensors files, element by element in bounded memory.
+//
+//   .npy          versions 1.0 to 3.0; f2, f4, f8, little- and big-endian, C and Fortran order
+//   .npz          a ZIP archive of .npy members, stored or deflated, with ZIP64 and data descriptors
+//   .safetensors  F16, BF16, F32, F64, F8_E4M3, F8_E5M2
+//
+// Which of them a file is decides its content, not its name. Opening reads headers and checks them against the length of
+// the file; nothing is asked for because a header claims it. Visiting holds one chunk (and 64 KiB of deflated input).
+// Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':] what is wrong, and what was expected".
+//
+// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double) are listed, with the reason why
+// they cannot be visited. numpy has no BF16 and no FP8: extensions store them as raw bytes (|V2), which say nothing about
+// what they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "numerics/formats/small_float.hpp"
+
+namespace fp16lab {
+
+enum class ElementType : std::uint8_t { f16, bf16, f32, f64, f8_e4m3, f8_e5m2 };
+/// "f16", "f8_e4m3".
+std::string_view name_of(ElementType type);
+std::size_t size_of(ElementType type);
+
+enum class ArrayFormat : std::uint8_t { npy, npz, safetensors };
+std::string_view name_of(ArrayFormat format);
+
+struct ArrayInfo {
+  std::string name{};                 ///< of a .npy file: the file's name without its ending
+  std::string dtype{};                ///< as the file spells it: "<f4", "BF16"
+  std::optional<ElementType> type{};  ///< absent: cannot be visited
+  std::string refusal{};              ///< why not; empty if it can
+  std::vector<std::uint64_t> shape{};
+  bool fortran_order = false;  ///< the first index runs fastest
+  bool big_endian = false;     ///< in the file; visitors get numbers
+  std::size_t index = 0;       ///< in ArrayFile::arrays()
+
+  std::uint64_t element_count() const;
+  /// "<f4 (2, 3), Fortran order", for people.
+  std::string describe() const;
+};
+
+/// Consecutive elements, in the order of the file.
+using ArrayChunk =
+    std::variant<std::span<const Float16>, std::span<const BFloat16>, std::span<const float>,
+                 std::span<const double>, std::span<const Float8E4M3>, std::span<const Float8E5M2>>;
+
+class ArrayFile {
+ public:
+  /// A chunk has at most so many bytes.
+  static constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+
+  explicit ArrayFile(const std::filesystem::path& path);
+  ~ArrayFile();
+  ArrayFile(const ArrayFile&) = delete;
+  ArrayFile& operator=(const ArrayFile&) = delete;
+
+  const std::filesystem::path& path() const;
+  ArrayFormat format() const;
+  /// In the order of the file.
+  std::span<const ArrayInfo> arrays() const;
+  /// Members of an archive that are no arrays, by name.
+  std::span<const std::string> other_members() const;
+  /// The __metadata__ of a .safetensors file; empty for the others.
+  const std::map<std::string, std::string>& metadata() const;
+
+  /// Calls `visitor` for every chunk of one of this file's arrays, none of them empty, first to last. An array with a
+  /// refusal throws std::invalid_argument. A deflated or stored member whose content is damaged is known as such only at
+  /// its end: when this throws, what was visited must not be used.
+  void visit(const ArrayInfo& array, const std::function<void(const ArrayChunk&)>& visitor) const;
+
+  /// What the three formats do behind this interface.
+  class Source;
+
+ private:
+  std::unique_ptr<Source> source_;
+};
+
+/// Is this a file of torch.save: a ZIP archive with a pickle in it, or the older format, a pickle of PyTorch's magic number?
+/// Such files hold Python code and are never loaded here. std::runtime_error if the file cannot be read.
+bool is_pytorch_file(const std::filesystem::path& path);
+
+/// The endings of the names of such files, with their dots.
+inline constexpr std::string_view npy_ending = ".npy", npz_ending = ".npz",
+                                  safetensors_ending = ".safetensors";
+
+}  // namespace fp16lab

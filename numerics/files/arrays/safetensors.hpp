@@ -1,0 +1,114 @@
+// safetensors: named tensors in one file, readable by the safetensors packages of Python and Rust.
+//
+//   8 bytes   length N of the header, unsigned, little-endian; N <= 100 000 000
+//   N bytes   JSON: {"__metadata__": {string: string}, "NAME": {"dtype": "F32", "shape": [2, 3],
+//             "data_offsets": [begin, end]}, ...}, padded with spaces at its end
+//   the rest  the tensors' elements, little-endian, row-major, without holes; offsets count from here
+//
+// (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing: every
+// error is a std::runtime_error "PATH: tensor 'NAME': what, expected and actual". The writer replaces the file
+// atomically, orders tensors by falling element size and then by name, and pads the header so that the data
+// begin at a multiple of 8: every tensor then lies on a multiple of its element size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "numerics/files/disk/input_file.hpp"
+#include "numerics/formats/dtype.hpp"
+
+namespace fp16lab {
+
+/// The format's element types. Those without a DType are raw bytes to this project.
+enum class SafetensorsType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8_e4m3,
+  f8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean,
+};
+
+/// As files spell it: "F32", "F8_E4M3", "BOOL".
+std::string_view name_of(SafetensorsType type);
+std::size_t size_of(SafetensorsType type);
+SafetensorsType safetensors_type(DType dtype);
+
+/// A tensor as the header describes it.
+struct SafetensorsEntry {
+  std::string name;
+  SafetensorsType type = SafetensorsType::f32;
+  std::vector<std::uint64_t> shape{};  ///< empty: a scalar
+  std::uint64_t begin = 0;             ///< first byte, counted from the end of the header
+  std::uint64_t end = 0;               ///< one past the last byte
+
+  std::uint64_t byte_count() const { return end - begin; }
+  /// "F32 (2, 3)", for messages.
+  std::string describe() const;
+};
+
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+/// An open file whose header has been read and checked; elements are read on request.
+class SafetensorsReader {
+ public:
+  /// std::runtime_error unless the file is there and well formed.
+  explicit SafetensorsReader(std::filesystem::path path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+  /// In the order of their data.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  /// nullptr if there is none of this name.
+  const SafetensorsEntry* find(std::string_view name) const;
+  /// Copies the elements of an entry of this file; `out` must have byte_count() bytes.
+  void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
+  std::vector<std::byte> read(const SafetensorsEntry& entry) const;
+  /// Copies out.size() bytes of them from byte `first` of the entry on; std::invalid_argument if it does not have them.
+  void read(const SafetensorsEntry& entry, std::uint64_t first, std::span<std::byte> out) const;
+
+ private:
+  InputFile file_;
+  std::uint64_t data_begin_ = 0;
+  SafetensorsMetadata metadata_;
+  std::vector<SafetensorsEntry> entries_;
+  std::map<std::string_view, std::size_t> by_name_;
+};
+
+/// A tensor to write. `fetch` puts its elements, little-endian, into a buffer of exactly their size; it is
+/// called once, so only one tensor at a time is held beside its owner's memory.
+struct SafetensorsSource {
+  std::string name;
+  SafetensorsType type = SafetensorsType::f32;
+  std::vector<std::uint64_t> shape;
+  std::function<void(std::span<std::byte>)> fetch;
+};
+
+/// A source of the elements of `bytes`, which it copies.
+SafetensorsSource safetensors_source(std::string name, SafetensorsType type, std::vector<std::uint64_t> shape,
+                                     std::span<const std::byte> bytes);
+
+/// Replaces `path` by a file of these tensors. The same input gives the same bytes, in whatever order the
+/// sources come. std::invalid_argument on an empty or repeated name, the name "__metadata__", or text that is
+/// not UTF-8; std::runtime_error if the file cannot be written.
+void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsSource> sources,
+                       const SafetensorsMetadata& metadata = {});
+
+}  // namespace fp16lab

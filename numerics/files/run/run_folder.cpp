@@ -1,0 +1,304 @@
+#include "numerics/files/run/run_folder.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "numerics/files/run/run_text.hpp"
+#include "numerics/text/printable_text.hpp"
+
+namespace fp16lab {
+namespace {
+
+std::filesystem::path make_run_folder(std::filesystem::path folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw std::runtime_error(
+        fmt::format("cannot create the run folder {}: {}", folder.string(), error.message()));
+  if (is_run_folder(folder))
+    throw std::runtime_error(
+        fmt::format("{} already holds a run; remove it or choose another folder", folder.string()));
+  return folder;
+}
+
+/// The manifest goes first: from then on the folder is a run that is not finished.
+Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest, const RunRows& kept) {
+  manifest.state = ExitState::running;
+  manifest.rows = kept;
+  manifest.end.reset();
+  if (manifest.start.empty()) manifest.start = utc_now();
+  write_file_atomically(folder / run_file::manifest, to_json(manifest));
+  write_file_atomically(folder / run_file::config, manifest.config);
+  return manifest;
+}
+
+/// Rows of a file that has `columns`, or the first `oldest` or more of them (an older schema).
+template <class Row>
+std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const std::string_view> columns,
+                           std::size_t oldest,
+                           Row (*parse)(std::string_view, std::span<const std::string_view>),
+                           std::vector<std::string>& notes) {
+  const Lines lines = read_lines(path);
+  if (lines.torn_bytes > 0)
+    notes.push_back(fmt::format("{}: the last line is cut off ({} bytes) and was left out",
+                                path.filename().string(), lines.torn_bytes));
+  std::vector<Row> rows;
+  // A run killed before its header is complete has no rows.
+  if (lines.complete.empty()) return rows;
+  std::size_t present = columns.size();
+  while (present > oldest && lines.complete[0] != csv_header(columns.first(present))) --present;
+  if (lines.complete[0] != csv_header(columns.first(present)))
+    throw std::runtime_error(
+        fmt::format("{}:1: the header must be '{}'", path.string(), csv_header(columns)));
+  rows.reserve(lines.complete.size() - 1);
+  for (std::size_t i = 1; i < lines.complete.size(); ++i) {
+    try {
+      rows.push_back(parse(lines.complete[i], columns.first(present)));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, printable(error.what())));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest)
+    : RunWriter(make_run_folder(std::move(folder)), std::move(manifest), RunCut{}) {}
+
+RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunCut& keep)
+    : folder_(std::move(folder)),
+      manifest_(write_beginning(folder_, std::move(manifest), keep.rows())),
+      steps_(folder_ / run_file::steps, keep.steps.bytes),
+      evaluations_(folder_ / run_file::evaluations, keep.evaluations.bytes),
+      histograms_(folder_ / run_file::histograms, keep.histograms.bytes),
+      overflows_(folder_ / run_file::overflows, keep.overflows.bytes) {
+  if (keep.culprits) {
+    culprits_.emplace(folder_ / run_file::culprits, keep.culprits->bytes);
+  } else {
+    std::filesystem::remove(folder_ / run_file::culprits);  // of the run that begins again
+  }
+  if (keep.steps.bytes == 0) steps_.append(csv_header(step_columns));
+  if (keep.evaluations.bytes == 0) evaluations_.append(csv_header(evaluation_columns));
+}
+
+RunWriter RunWriter::resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
+                            std::uint64_t state_hash, const std::optional<RunRows>& written) {
+  return {folder, std::move(manifest), step == 0 ? RunCut{} : find_cut(folder, step, state_hash, written)};
+}
+
+void RunWriter::append(const StepRow& row) {
+  steps_.append(to_csv(row));
+  ++manifest_.rows->steps;
+}
+void RunWriter::append(const EvaluationRow& row) {
+  evaluations_.append(to_csv(row));
+  ++manifest_.rows->evaluations;
+}
+void RunWriter::append(const HistogramRow& row) {
+  histograms_.append(to_json_line(row));
+  ++manifest_.rows->histograms;
+}
+void RunWriter::append(const OverflowRow& row) {
+  overflows_.append(to_json_line(row));
+  ++manifest_.rows->overflows;
+}
+void RunWriter::append(const CulpritRow& row) {
+  if (!culprits_) culprits_.emplace(folder_ / run_file::culprits, LineFile::Mode::create);
+  culprits_->append(to_json_line(row));
+  ++manifest_.rows->culprits;
+}
+
+void RunWriter::sync() {
+  steps_.sync();
+  evaluations_.sync();
+  histograms_.sync();
+  overflows_.sync();
+  if (culprits_) culprits_->sync();
+}
+
+void RunWriter::finish(ExitState state, std::string message) {
+  // Rows first, the word "finished" last: no order of events makes an incomplete run read as finished.
+  sync();
+  manifest_.state = state;
+  manifest_.message = std::move(message);
+  manifest_.end = utc_now();
+  write_file_atomically(folder_ / run_file::manifest, to_json(manifest_));
+}
+
+bool is_run_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  return std::filesystem::exists(folder / run_file::manifest, error);
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / run_file::manifest;
+  if (!is_run_folder(folder))
+    throw std::runtime_error(
+        fmt::format("{} is not a run folder: it has no {}", folder.string(), run_file::manifest));
+  try {
+    return parse_manifest(read_file(path));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("{}: {}", path.string(), printable(error.what())));
+  }
+}
+
+std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags) {
+  return git_hash + " (" + compiler + ", " + flags + ")";
+}
+
+std::vector<std::string> builds_of(const Manifest& manifest) {
+  std::vector<std::string> builds{build_name(manifest.git_hash, manifest.compiler, manifest.flags)};
+  for (const Resumption& resumption : manifest.resumptions)
+    if (resumption.git_hash != manifest.git_hash)
+      builds.push_back(resumption.git_hash + " (continued a run)");
+  return builds;
+}
+
+namespace {
+
+/// Terminated lines; nothing where there is no such file.
+std::optional<std::uint64_t> count_lines(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::uint64_t lines = 0;
+  std::array<char, 65536> block;
+  do {
+    file.read(block.data(), block.size());
+    lines += static_cast<std::uint64_t>(std::count(block.begin(), block.begin() + file.gcount(), '\n'));
+  } while (file);
+  return lines;
+}
+
+/// Compares what is there with what the manifest says was written, and finds gaps in the steps.
+void find_damage(RunFolder& run) {
+  const bool ended = run.manifest.state != ExitState::running;
+  for (const LineFileName& file : line_files) {
+    const bool told = file.rows == &RunRows::steps || file.rows == &RunRows::evaluations;
+    const std::uint64_t written = run.manifest.rows ? *run.manifest.rows.*file.rows : 0;
+    std::optional<std::uint64_t> present = file.rows == &RunRows::steps ? run.steps.size()
+                                           : told                       ? run.evaluations.size()
+                                                                        : count_lines(run.path / file.name);
+    std::string what;
+    if (!present) {
+      // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed before it made
+      // its files, but not behind its first step.
+      const bool may_lack =
+          file.rows == &RunRows::overflows ? !run.manifest.rows : file.rows == &RunRows::culprits;
+      if (written > 0)
+        what = fmt::format("{} is missing, with {} rows", file.name, written);
+      else if (!may_lack && (ended || !run.steps.empty()))
+        what = fmt::format("{} is missing", file.name);
+    } else if (run.manifest.rows && (ended ? *present != written : *present < written)) {
+      what = fmt::format("{} has {} rows, but the run wrote {}", file.name, *present, written);
+    }
+    if (what.empty()) continue;
+    run.damage.push_back(std::move(what));
+    run.whole = run.whole && !told;
+  }
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    if (run.steps[i].step == i + 1) continue;
+    run.damage.push_back(fmt::format("{}:{}: step {} follows step {}", run_file::steps, i + 2,
+                                     run.steps[i].step, i == 0 ? 0 : run.steps[i - 1].step));
+    run.whole = false;
+    break;
+  }
+}
+
+}  // namespace
+
+bool RunFolder::damaged(std::string_view file) const {
+  return std::any_of(damage.begin(), damage.end(),
+                     [file](const std::string& what) { return what.starts_with(file); });
+}
+
+RunFolder read_run_folder(const std::filesystem::path& folder) {
+  RunFolder run;
+  run.path = folder;
+  run.manifest = read_manifest(folder);
+  // Killed between the manifest and a line file: no rows yet. Missing from a run that ended: an error of
+  // read_lines().
+  const auto begun = [&](std::string_view name) {
+    return run.manifest.state != ExitState::running || std::filesystem::exists(folder / name);
+  };
+  if (begun(run_file::steps))
+    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, step_columns.size(),
+                                   parse_step_row, run.notes);
+  if (begun(run_file::evaluations))
+    run.evaluations =
+        read_rows<EvaluationRow>(folder / run_file::evaluations, evaluation_columns,
+                                 evaluation_columns_of_version_1, parse_evaluation_row, run.notes);
+  find_damage(run);
+  return run;
+}
+
+std::size_t for_each_histogram(const std::filesystem::path& folder,
+                               const std::function<void(const HistogramRow&)>& visit) {
+  const std::filesystem::path path = folder / run_file::histograms;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
+  std::string line;
+  for (std::size_t number = 1; std::getline(file, line); ++number) {
+    if (file.eof()) return line.size();  // no newline at its end: torn
+    HistogramRow row;
+    try {
+      row = parse_histogram_row(line);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
+    }
+    visit(row);
+  }
+  return 0;
+}
+
+std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder) {
+  std::vector<HistogramRow> rows;
+  for_each_histogram(folder, [&](const HistogramRow& row) { rows.push_back(row); });
+  return rows;
+}
+
+namespace {
+
+/// The rows of a JSONL file that may be missing.
+template <class Row>
+std::vector<Row> read_optional_lines(const std::filesystem::path& path, Row (*parse)(std::string_view)) {
+  std::vector<Row> rows;
+  if (!std::filesystem::exists(path)) return rows;
+  const Lines lines = read_lines(path);
+  for (std::size_t i = 0; i < lines.complete.size(); ++i) {
+    try {
+      rows.push_back(parse(lines.complete[i]));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, printable(error.what())));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder) {
+  return read_optional_lines<OverflowRow>(folder / run_file::overflows, parse_overflow_row);
+}
+
+std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
+  return read_optional_lines<CulpritRow>(folder / run_file::culprits, parse_culprit_row);
+}
+
+void remove_run(const std::filesystem::path& folder) {
+  for (const std::string_view name :
+       {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
+        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::weights, run_file::op_statistics,
+        run_file::figures, run_file::report, run_file::replay, run_file::replay_summary, run_file::replay_traces})
+    std::filesystem::remove_all(folder / name);
+  std::error_code not_empty;
+  std::filesystem::remove(folder, not_empty);
+}
+
+}  // namespace fp16lab

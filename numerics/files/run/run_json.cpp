@@ -1,0 +1,157 @@
+// JSON side of the run folder: the manifest and the histograms.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "numerics/files/run/run_json_values.hpp"
+#include "numerics/files/run/run_text.hpp"
+#include "numerics/text/number_text.hpp"
+
+namespace fp16lab {
+
+using namespace run_json;
+
+namespace {
+
+Json backend_json(const std::optional<BackendRecord>& record) {
+  if (!record) return nullptr;
+  return {{"device", record->device},
+          {"tensor_core", record->tensor_core},
+          {"note", record->note},
+          {"capability", optional_string(record->capability)},
+          {"runtime", optional_string(record->runtime)},
+          {"gemm", optional_string(record->gemm)}};
+}
+
+BackendRecord backend_of(const Json& json) {
+  if (!json.is_object()) wrong_type("backend", "an object or null", json);
+  return {.device = get_string(json, "device"),
+          .tensor_core = get_string(json, "tensor_core"),
+          .note = get_string(json, "note"),
+          .capability = get_optional(json, "capability"),
+          .runtime = get_optional(json, "runtime"),
+          .gemm = get_optional(json, "gemm")};
+}
+
+Json rows_json(const std::optional<RunRows>& rows) {
+  if (!rows) return nullptr;
+  Json json = Json::object();
+  for (const LineFileName& file : line_files) json[std::string(file.name)] = *rows.*file.rows;
+  return json;
+}
+
+RunRows rows_of(const Json& json) {
+  if (!json.is_object()) wrong_type("rows", "an object or null", json);
+  RunRows rows;
+  for (const LineFileName& file : line_files) rows.*file.rows = get_count(json, file.name);
+  return rows;
+}
+
+}  // namespace
+
+std::string to_json(const RunRows& rows) { return dump(rows_json(rows), -1); }
+RunRows parse_run_rows(std::string_view text) { return rows_of(parse(text)); }
+
+std::string to_json(const Manifest& manifest) {
+  Json seeds = Json::object();
+  for (const auto& [name, seed] : manifest.seeds) seeds[name] = seed;
+  Json data = Json::array();
+  for (const DataFile& file : manifest.data) data.push_back({{"path", file.path}, {"sha256", file.sha256}});
+  Json resumptions = Json::array();
+  for (const Resumption& resumption : manifest.resumptions)
+    resumptions.push_back(
+        {{"step", resumption.step}, {"time", resumption.time}, {"git_hash", resumption.git_hash}});
+  const Json json = {{"schema", run_schema_name},
+                     {"schema_version", run_schema_version},
+                     {"name", manifest.name},
+                     {"state", name_of(manifest.state)},
+                     {"message", manifest.message},
+                     {"start", manifest.start},
+                     {"end", optional_string(manifest.end)},
+                     {"resumptions", std::move(resumptions)},
+                     {"rows", rows_json(manifest.rows)},
+                     {"argv", manifest.argv},
+                     {"seeds", std::move(seeds)},
+                     {"git_hash", manifest.git_hash},
+                     {"cpu", manifest.cpu},
+                     {"threads", manifest.threads},
+                     {"compiler", manifest.compiler},
+                     {"flags", manifest.flags},
+                     {"gemm_target", manifest.gemm_target},
+                     {"gpu", optional_string(manifest.gpu)},
+                     {"driver", optional_string(manifest.driver)},
+                     {"backend", backend_json(manifest.backend)},
+                     {"data", std::move(data)},
+                     {"config", manifest.config}};
+  return dump(json, 2) + "\n";
+}
+
+Manifest parse_manifest(std::string_view text) {
+  const Json json = parse(text);
+  if (const std::string schema = get_string(json, "schema"); schema != run_schema_name)
+    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, run_schema_name));
+  if (const std::int64_t version = get_integer(json, "schema_version");
+      version < 1 || version > run_schema_version)
+    throw std::runtime_error(
+        fmt::format("schema version {}, but this build reads versions 1 to {}", version, run_schema_version));
+  Manifest manifest;
+  if (json.contains("name")) manifest.name = get_string(json, "name");
+  const std::string state = get_string(json, "state");
+  if (const std::optional<ExitState> known = exit_state_of(state))
+    manifest.state = *known;
+  else
+    throw std::runtime_error(
+        fmt::format("'state' is '{}'; known are running, finished, stopped, diverged, failed", state));
+  manifest.message = get_string(json, "message");
+  manifest.start = get_string(json, "start");
+  manifest.end = get_optional(json, "end");
+  manifest.argv = get_strings(json, "argv");
+  const Json& seeds = member(json, "seeds");
+  if (!seeds.is_object()) wrong_type("seeds", "an object", seeds);
+  for (const auto& [name, seed] : seeds.items()) manifest.seeds[name] = as_count(seed, name);
+  manifest.git_hash = get_string(json, "git_hash");
+  manifest.cpu = get_string(json, "cpu");
+  manifest.threads = static_cast<int>(get_integer(json, "threads"));
+  manifest.compiler = get_string(json, "compiler");
+  manifest.flags = get_string(json, "flags");
+  manifest.gemm_target = get_string(json, "gemm_target");
+  manifest.gpu = get_optional(json, "gpu");
+  manifest.driver = get_optional(json, "driver");
+  if (json.contains("backend") && !json.at("backend").is_null())
+    manifest.backend = backend_of(member(json, "backend"));
+  for (const Json& file : get_array(json, "data"))
+    manifest.data.push_back({get_string(file, "path"), get_string(file, "sha256")});
+  if (json.contains("resumptions"))
+    for (const Json& resumption : get_array(json, "resumptions"))
+      manifest.resumptions.push_back({get_count(resumption, "step"), get_string(resumption, "time"),
+                                      get_string(resumption, "git_hash")});
+  if (json.contains("rows") && !json.at("rows").is_null()) manifest.rows = rows_of(member(json, "rows"));
+  manifest.config = get_string(json, "config");
+  return manifest;
+}
+
+std::string to_json_line(const HistogramRow& row) {
+  Json json = {{"step", row.step}, {"tensor", row.tensor}, {"kind", row.kind}, {"dtype", name_of(row.dtype)}};
+  if (row.intermediate) json["intermediate"] = true;
+  json["loss_scale"] = json_number(row.loss_scale);
+  json["before"] = histogram_json(row.before);
+  json["after"] = histogram_json(row.after);
+  return dump(json, -1);
+}
+
+HistogramRow parse_histogram_row(std::string_view line) {
+  const Json json = parse(line);
+  HistogramRow row;
+  row.step = get_count(json, "step");
+  row.tensor = get_string(json, "tensor");
+  row.kind = get_string(json, "kind");
+  row.dtype = get_dtype(json, "dtype");
+  if (json.contains("intermediate")) row.intermediate = get_flag(json, "intermediate");
+  row.loss_scale = get_number(json, "loss_scale");
+  row.before = histogram_of(json, "before");
+  row.after = histogram_of(json, "after");
+  return row;
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,175 @@
+#include "numerics/files/run/run_json_values.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "numerics/formats/bits.hpp"
+
+namespace fp16lab::run_json {
+
+const Json& member(const Json& object, std::string_view key) {
+  if (!object.is_object()) throw std::runtime_error(fmt::format("expected an object with the key '{}'", key));
+  const auto found = object.find(key);
+  if (found == object.end()) throw std::runtime_error(fmt::format("the key '{}' is missing", key));
+  return *found;
+}
+
+[[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value) {
+  std::string shown = dump(value, -1);
+  if (shown.size() > 40) shown = shown.substr(0, 40) + "...";
+  throw std::runtime_error(fmt::format("'{}' must be {}, not {}", key, expected, shown));
+}
+
+double as_number(const Json& value, std::string_view key) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  wrong_type(key, "a number, \"NaN\", \"Infinity\" or \"-Infinity\"", value);
+}
+
+double get_number(const Json& object, std::string_view key) { return as_number(member(object, key), key); }
+
+std::uint64_t as_count(const Json& value, std::string_view key) {
+  if (!value.is_number_unsigned()) wrong_type(key, "a whole number >= 0", value);
+  return value.get<std::uint64_t>();
+}
+
+std::int64_t get_integer(const Json& object, std::string_view key) {
+  const Json& value = member(object, key);
+  if (!value.is_number_integer()) wrong_type(key, "a whole number", value);
+  return value.get<std::int64_t>();
+}
+
+std::uint64_t get_count(const Json& object, std::string_view key) {
+  return as_count(member(object, key), key);
+}
+
+bool get_flag(const Json& object, std::string_view key) {
+  const Json& value = member(object, key);
+  if (!value.is_boolean()) wrong_type(key, "true or false", value);
+  return value.get<bool>();
+}
+
+std::string as_string(const Json& value, std::string_view key) {
+  if (!value.is_string()) wrong_type(key, "a string", value);
+  return value.get<std::string>();
+}
+
+std::string get_string(const Json& object, std::string_view key) {
+  return as_string(member(object, key), key);
+}
+
+std::optional<std::string> get_optional(const Json& object, std::string_view key) {
+  const Json& value = member(object, key);
+  if (value.is_null()) return std::nullopt;
+  return as_string(value, key);
+}
+
+DType get_dtype(const Json& object, std::string_view key) {
+  const std::string name = get_string(object, key);
+  for (const DType candidate : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::e4m3, DType::e5m2})
+    if (name_of(candidate) == name) return candidate;
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are f32, f16, bf16, f64, e4m3, e5m2", key, name));
+}
+
+const Json& get_array(const Json& object, std::string_view key) {
+  const Json& value = member(object, key);
+  if (!value.is_array()) wrong_type(key, "an array", value);
+  return value;
+}
+
+std::vector<std::string> get_strings(const Json& object, std::string_view key) {
+  std::vector<std::string> strings;
+  for (const Json& item : get_array(object, key)) strings.push_back(as_string(item, key));
+  return strings;
+}
+
+Json optional_string(const std::optional<std::string>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json parse(std::string_view text) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    throw std::runtime_error(fmt::format("not valid JSON at byte {}", error.byte));
+  } catch (const Json::out_of_range&) {
+    throw std::runtime_error("a number beyond the range of FP64");
+  }
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json histogram_json(const ExponentHistogram& histogram) {
+  int first = 0, last = ExponentHistogram::bin_count;
+  const auto count = [&](int i) { return histogram.bins[static_cast<std::size_t>(i)]; };
+  while (first < last && count(first) == 0) ++first;
+  while (last > first && count(last - 1) == 0) --last;
+  Json counts = Json::array();
+  for (int i = first; i < last; ++i) counts.push_back(count(i));
+  Json json{{"zero", histogram.zero},
+            {"inf", histogram.infinite},
+            {"nan", histogram.nan},
+            {"first_exponent", first == last ? 0 : ExponentHistogram::min_exponent + first},
+            {"counts", std::move(counts)}};
+  if (histogram.greatest != 0) {
+    json["smallest"] = static_cast<double>(float_from_bits(histogram.smallest));
+    json["greatest"] = static_cast<double>(float_from_bits(histogram.greatest));
+  }
+  return json;
+}
+
+namespace {
+
+/// The FP32 bits of json[key], which must be a number of bin `exponent`.
+std::uint32_t extreme_of(const Json& json, std::string_view key, int exponent) {
+  const double value = get_number(json, key);
+  const auto narrow = static_cast<float>(value);
+  const std::uint32_t bits = bits_of(narrow);
+  if (!(value > 0) || static_cast<double>(narrow) != value || bits >= Binary32::infinity ||
+      ExponentHistogram::bin_of(bits) != exponent - ExponentHistogram::min_exponent)
+    throw std::runtime_error(fmt::format("'{}' is {}; expected an FP32 number of the bin (2^{}, 2^{}]", key,
+                                         value, exponent, exponent + 1));
+  return bits;
+}
+
+}  // namespace
+
+ExponentHistogram histogram_of(const Json& object, std::string_view key) {
+  const Json& json = member(object, key);
+  ExponentHistogram histogram;
+  histogram.zero = get_count(json, "zero");
+  histogram.infinite = get_count(json, "inf");
+  histogram.nan = get_count(json, "nan");
+  const Json& counts = get_array(json, "counts");
+  const std::int64_t first = get_integer(json, "first_exponent");
+  const std::int64_t end = first + static_cast<std::int64_t>(counts.size());
+  if (first < ExponentHistogram::min_exponent || end > ExponentHistogram::max_exponent + 1)
+    throw std::runtime_error(fmt::format("'{}' has bins {}..{}, outside {}..{}", key, first, end - 1,
+                                         ExponentHistogram::min_exponent, ExponentHistogram::max_exponent));
+  int lowest = ExponentHistogram::max_exponent, highest = ExponentHistogram::min_exponent;
+  auto bin = static_cast<std::size_t>(first - ExponentHistogram::min_exponent);
+  for (const Json& count : counts) {
+    histogram.bins[bin] = as_count(count, "counts");
+    if (histogram.bins[bin] > 0) {
+      highest = static_cast<int>(bin) + ExponentHistogram::min_exponent;
+      lowest = std::min(lowest, highest);
+    }
+    ++bin;
+  }
+  // Folders from before there were extremes have none, and their bin (2^-127, 2^-126] holds everything below too.
+  if (lowest <= highest && (json.contains("smallest") || json.contains("greatest"))) {
+    histogram.smallest = extreme_of(json, "smallest", lowest);
+    histogram.greatest = extreme_of(json, "greatest", highest);
+    if (histogram.smallest > histogram.greatest)
+      throw std::runtime_error(fmt::format("'smallest' of '{}' is above its 'greatest'", key));
+  }
+  return histogram;
+}
+
+}  // namespace fp16lab::run_json

@@ -1,0 +1,47 @@
+// The values that the JSON of run folders and replays is made of. Internal to numerics/files.
+//
+// A reader that does not find what it expects throws std::runtime_error saying which key, what would be right and what is
+// there; the caller adds file and line.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "numerics/formats/dtype.hpp"
+#include "numerics/histogram/exponent_histogram.hpp"
+
+namespace fp16lab::run_json {
+
+using Json = nlohmann::ordered_json;
+
+Json optional_string(const std::optional<std::string>& value);  ///< null where there is none
+/// The bins from the first to the last that counted something; `smallest` and `greatest` where they are known.
+Json histogram_json(const ExponentHistogram& histogram);
+
+Json parse(std::string_view text);
+/// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an exception.
+/// `indent` -1: one line.
+std::string dump(const Json& json, int indent);
+
+[[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value);
+const Json& member(const Json& object, std::string_view key);
+double as_number(const Json& value, std::string_view key);
+std::uint64_t as_count(const Json& value, std::string_view key);
+std::string as_string(const Json& value, std::string_view key);
+
+double get_number(const Json& object, std::string_view key);
+std::int64_t get_integer(const Json& object, std::string_view key);
+std::uint64_t get_count(const Json& object, std::string_view key);
+bool get_flag(const Json& object, std::string_view key);
+std::string get_string(const Json& object, std::string_view key);
+std::optional<std::string> get_optional(const Json& object, std::string_view key);  ///< none where it is null
+DType get_dtype(const Json& object, std::string_view key);
+const Json& get_array(const Json& object, std::string_view key);
+std::vector<std::string> get_strings(const Json& object, std::string_view key);
+ExponentHistogram histogram_of(const Json& object, std::string_view key);
+
+}  // namespace fp16lab::run_json

@@ -1,0 +1,182 @@
+#include "numerics/files/run/run_resume.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_schema.hpp"
+#include "numerics/files/run/run_text.hpp"
+#include "numerics/text/printable_text.hpp"
+
+namespace fp16lab {
+namespace {
+
+constexpr std::string_view name_prefix = "step-";
+constexpr std::string_view name_suffix = ".safetensors";
+
+/// Files that a run replaces as a whole, besides checkpoints.
+bool is_whole_file(std::string_view name) {
+  return name == run_file::manifest || name == run_file::config || name == run_file::weights ||
+         name == run_file::op_statistics;
+}
+
+/// The number at the beginning of `text`; nothing if there is none, or if `end` does not follow it.
+std::optional<std::uint64_t> number_before(std::string_view text, std::string_view end) {
+  std::uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  const auto digits = static_cast<std::size_t>(stop - text.data());
+  return text.substr(digits).starts_with(end) ? std::optional(number) : std::nullopt;
+}
+
+/// A line file as far as a cut goes.
+struct LineFileFormat {
+  std::filesystem::path path;
+  std::string header{};       ///< empty: the file has none
+  std::string_view prefix{};  ///< rows begin with it and the step
+};
+
+/// What stays up to the last row whose step is at most `last`. `check` sees every row that stays and throws
+/// std::runtime_error with the reason. `written`: how many must stay, where that is known.
+FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
+                   const std::function<void(std::string_view, std::uint64_t)>& check) {
+  const std::string path = format.path.string();
+  std::size_t number = 1;
+  const auto fail = [&](const std::string& why) {
+    throw std::runtime_error(fmt::format("{}:{}: {}", path, number, printable(why)));
+  };
+  std::ifstream file(format.path, std::ios::binary);
+  if (!file && written == 0 && !std::filesystem::exists(format.path)) return {};
+  if (!file) throw std::runtime_error(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  FileCut cut;
+  std::string line;
+  for (; std::getline(file, line); ++number) {
+    if (file.eof()) break;  // no newline at its end: torn
+    if (number == 1 && !format.header.empty()) {
+      if (line != format.header) fail(fmt::format("the header must be '{}'", format.header));
+    } else {
+      const std::optional<std::uint64_t> step =
+          line.starts_with(format.prefix)
+              ? number_before(std::string_view(line).substr(format.prefix.size()), ",")
+              : std::nullopt;
+      if (!step) fail(fmt::format("expected {}STEP,...", format.prefix));
+      if (*step > last) break;
+      try {
+        check(line, *step);
+      } catch (const std::runtime_error& error) {
+        fail(error.what());
+      }
+      ++cut.rows;
+    }
+    cut.bytes += line.size() + 1;
+  }
+  if (cut.bytes == 0 && !format.header.empty() && written != 0)
+    fail(fmt::format("the header must be '{}'", format.header));
+  if (written && cut.rows != *written)
+    fail(fmt::format("{} rows up to step {} end here, but {} had been written before the checkpoint",
+                     cut.rows, last, *written));
+  return cut;
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::uint64_t step) {
+  return run_folder / run_file::checkpoints / fmt::format("{}{:06}{}", name_prefix, step, name_suffix);
+}
+
+std::vector<StoredCheckpoint> stored_checkpoints(const std::filesystem::path& run_folder) {
+  std::vector<StoredCheckpoint> found;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder / run_file::checkpoints, none)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(name_prefix) || !name.ends_with(name_suffix)) continue;
+    const auto step = number_before(std::string_view(name).substr(name_prefix.size()), name_suffix);
+    if (step && entry.path() == checkpoint_path(run_folder, *step)) found.push_back({*step, entry.path()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const StoredCheckpoint& a, const StoredCheckpoint& b) { return a.step < b.step; });
+  return found;
+}
+
+void make_checkpoint_folder(const std::filesystem::path& run_folder) {
+  make_folder_durably(run_folder / run_file::checkpoints);
+}
+
+void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64_t keep) {
+  const std::vector<StoredCheckpoint> all = stored_checkpoints(run_folder);
+  if (keep == 0 || all.size() <= keep) return;
+  for (std::size_t i = 0; i < all.size() - keep; ++i) std::filesystem::remove(all[i].path);
+}
+
+void remove_temporary_files(const std::filesystem::path& run_folder) {
+  std::vector<std::filesystem::path> left_behind;
+  for (const std::filesystem::path& folder : {run_folder, run_folder / run_file::checkpoints}) {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+      const std::string name = entry.path().filename().string();
+      std::string_view whole;
+      if (!AtomicFile::is_temporary(name, whole)) continue;
+      const bool ours = folder == run_folder ? is_whole_file(whole)
+                                             : whole.starts_with(name_prefix) && whole.ends_with(name_suffix);
+      if (ours) left_behind.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& file : left_behind) std::filesystem::remove(file);
+}
+
+RunRows RunCut::rows() const {
+  return {.steps = steps.rows,
+          .evaluations = evaluations.rows,
+          .histograms = histograms.rows,
+          .overflows = overflows.rows,
+          .culprits = culprits ? culprits->rows : 0};
+}
+
+RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash,
+                const std::optional<RunRows>& written) {
+  const auto rows = [&](std::uint64_t RunRows::*file) {
+    return written ? std::optional((*written).*file) : std::nullopt;
+  };
+  const auto jsonl = [&](std::string_view name, std::uint64_t RunRows::*file, auto parse) {
+    return cut_behind({.path = run_folder / name, .prefix = "{\"step\":"}, step, rows(file),
+                      [parse](std::string_view line, std::uint64_t) { parse(line); });
+  };
+  const std::filesystem::path steps = run_folder / run_file::steps;
+  std::uint64_t reached = 0;
+  const auto check = [&](std::string_view line, std::uint64_t number) {
+    if (number != reached + 1)
+      throw std::runtime_error(fmt::format("step {} follows step {}", number, reached));
+    reached = number;
+    const StepRow row = parse_step_row(line, step_columns);
+    if (number == step && row.state_hash != state_hash)
+      throw std::runtime_error(
+          fmt::format("step {} has the state_hash {:016x}, but its checkpoint has {:016x}", number,
+                      row.state_hash, state_hash));
+  };
+  RunCut cut;
+  cut.steps = cut_behind({.path = steps, .header = csv_header(step_columns)}, step, {}, check);
+  if (reached != step)
+    throw std::runtime_error(
+        fmt::format("{} ends at step {}, before its checkpoint of step {}", steps.string(), reached, step));
+  cut.evaluations = cut_behind(
+      {.path = run_folder / run_file::evaluations, .header = csv_header(evaluation_columns)}, step - 1,
+      rows(&RunRows::evaluations),
+      [](std::string_view line, std::uint64_t) { parse_evaluation_row(line, evaluation_columns); });
+  cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, parse_histogram_row);
+  if (written || std::filesystem::exists(run_folder / run_file::overflows))
+    cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, parse_overflow_row);
+  if ((written && written->culprits > 0) || std::filesystem::exists(run_folder / run_file::culprits))
+    cut.culprits = jsonl(run_file::culprits, &RunRows::culprits, parse_culprit_row);
+  return cut;
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,323 @@
+// The emulated tensor-core GEMM: blocking, threads, and which kernel computes which tile.
+//
+// The ladder from definition to speed:
+//   fused_dot_add (tensor_core_model.hpp)   the definition, one output at a time
+//   emulated_gemm_pack-inl.h                operands decoded once, in the order of use
+//   emulated_gemm_general-inl.h             the definition in FP64 lanes, for every row of the table and all data
+//   emulated_gemm_kernel-inl.h              in FP32 lanes, for data that stay in bounds
+//   this file                               cache blocks and threads around them
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "numerics/formats/bits.hpp"
+#include "numerics/gemm/emulated_gemm_kernels.hpp"
+#include "numerics/gemm/emulated_gemm_limits.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/gemm_support.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
+
+namespace fp16lab::gemm_detail {
+namespace {
+
+// Cache blocks, in elements: packed, A takes half a megabyte, a panel of B 80 KiB, so that both stay in the second
+// level. Between blocks of K an accumulator rests in D in the format that it has anyway.
+constexpr std::int64_t m_block = 128;
+constexpr std::int64_t n_block = 2048;
+constexpr std::int64_t k_block = 512;  // more or less, so that blocks are equal
+static_assert(m_block % row_block == 0 && n_block % max_columns == 0);
+
+void check_model(const TensorCoreModel& model, const Operand& a, const Operand& b, AccumulatorFormat format) {
+  for (const Operand* operand : {&a, &b})
+    if (!model.operands.contains(operand->format))
+      throw std::invalid_argument(fmt::format("emulated_gemm: this row of model '{}' has no {} operands",
+                                              model.name, name_of(operand->format)));
+  if (model.accumulator() != format)
+    throw std::invalid_argument(
+        fmt::format("emulated_gemm: this row of model '{}' accumulates in {}, but C and D are {}", model.name,
+                    name_of(model.accumulator()), name_of(format)));
+  // The definition checks the parameters.
+  fused_dot_add(model, a.format, {}, b.format, {}, 0);
+}
+
+/// Where D and C are, what they hold, and the steps between neighbouring outputs in memory. The kernel's rows
+/// are D's rows, or D's columns where D^T is computed; one of the steps is 1.
+struct OutputMatrix {
+  AccumulatorFormat format;
+  const void* c;
+  void* d;
+  std::int64_t row_step, column_step;
+
+  std::int64_t offset(std::int64_t i, std::int64_t j) const { return i * row_step + j * column_step; }
+
+  void load(const void* from, std::int64_t at, float* to, std::size_t count) const {
+    if (format == AccumulatorFormat::f32)
+      std::memcpy(to, static_cast<const float*>(from) + at, count * sizeof(float));
+    else
+      emulated_kernels().widen_halves(static_cast<const Float16*>(from) + at, to, count);
+  }
+  void store(const float* from, std::int64_t at, std::size_t count) const {
+    if (format == AccumulatorFormat::f32)
+      std::memcpy(static_cast<float*>(d) + at, from, count * sizeof(float));
+    else
+      emulated_kernels().narrow_halves(from, static_cast<Float16*>(d) + at, count);
+  }
+};
+
+/// The part of D that a tile computes.
+struct TilePlace {
+  std::int64_t row, column;
+  std::size_t rows, columns;
+};
+
+/// Brings accumulators into a tile ([row_block][width]; `from` null: +0).
+void load_tile(const OutputMatrix& out, const void* from, const TilePlace& place, std::size_t width,
+               float* tile) {
+  if (from == nullptr || place.columns < width) std::fill_n(tile, row_block * width, 0.0f);
+  if (from == nullptr) return;
+  if (out.column_step == 1) {
+    for (std::size_t r = 0; r < place.rows; ++r)
+      out.load(from, out.offset(place.row + to_index(r), place.column), tile + r * width, place.columns);
+    return;
+  }
+  float run[row_block];
+  for (std::size_t j = 0; j < place.columns; ++j) {
+    out.load(from, out.offset(place.row, place.column + to_index(j)), run, place.rows);
+    for (std::size_t r = 0; r < place.rows; ++r) tile[r * width + j] = run[r];
+  }
+}
+
+void store_tile(const OutputMatrix& out, const float* tile, const TilePlace& place, std::size_t width) {
+  if (out.column_step == 1) {
+    for (std::size_t r = 0; r < place.rows; ++r)
+      out.store(tile + r * width, out.offset(place.row + to_index(r), place.column), place.columns);
+    return;
+  }
+  float run[row_block];
+  for (std::size_t j = 0; j < place.columns; ++j) {
+    for (std::size_t r = 0; r < place.rows; ++r) run[r] = tile[r * width + j];
+    out.store(run, out.offset(place.row, place.column + to_index(j)), place.rows);
+  }
+}
+
+bool admits_accumulators(const FastTiles::Terms& terms, const float* tile, std::size_t count) {
+  bool all = true;
+  for (std::size_t i = 0; i < count; ++i) all = all & terms.admits_accumulator(bits_of(tile[i]));
+  return all;
+}
+
+/// A narrow, tall D would leave most lanes of a tile empty. a * b is commutative bit for bit and every output
+/// is its own chain over ascending k, so D^T = B^T A^T has the same bits.
+bool transpose_fits_better(GemmShape shape, std::size_t width) {
+  const auto padded = [width](std::int64_t n) { return to_index(round_up(to_size(n), width)); };
+  return padded(shape.m) * shape.n < padded(shape.n) * shape.m;
+}
+
+/// Word (row, column) of a logical matrix.
+std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
+  const std::int64_t at =
+      x.transposed ? column * x.leading_dimension + row : row * x.leading_dimension + column;
+  switch (x.format) {
+    case OperandFormat::f16:
+      return static_cast<const Float16*>(x.data)[at].bits();
+    case OperandFormat::bf16:
+      return static_cast<const BFloat16*>(x.data)[at].bits();
+    case OperandFormat::tf32:
+      return bits_of(static_cast<const float*>(x.data)[at]);
+    case OperandFormat::e4m3:
+      return static_cast<const Float8E4M3*>(x.data)[at].bits();
+    case OperandFormat::e5m2:
+      return static_cast<const Float8E5M2*>(x.data)[at].bits();
+  }
+  return 0;
+}
+
+/// By the definition itself: for rows beyond every row of the table.
+void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+                 const OutputMatrix& out) {
+  std::vector<std::uint32_t> row(to_size(shape.k)), column(to_size(shape.k));
+  const bool halves = out.format == AccumulatorFormat::f16;
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    for (std::int64_t k = 0; k < shape.k; ++k) row[to_size(k)] = word_at(a, i, k);
+    for (std::int64_t j = 0; j < shape.n; ++j) {
+      for (std::int64_t k = 0; k < shape.k; ++k) column[to_size(k)] = word_at(b, k, j);
+      const std::int64_t at = out.offset(i, j);
+      std::uint32_t c = 0;
+      if (out.c != nullptr)
+        c = halves ? static_cast<const Float16*>(out.c)[at].bits()
+                   : bits_of(static_cast<const float*>(out.c)[at]);
+      const std::uint32_t word = fused_dot_add(model, a.format, row, b.format, column, c);
+      if (halves)
+        static_cast<Float16*>(out.d)[at] = Float16::from_bits(static_cast<std::uint16_t>(word));
+      else
+        static_cast<float*>(out.d)[at] = float_from_bits(word);
+    }
+  }
+}
+
+void copy_accumulators(GemmShape shape, const OutputMatrix& out) {
+  if (out.c == out.d) return;
+  const std::size_t size = out.format == AccumulatorFormat::f32 ? sizeof(float) : sizeof(Float16);
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    const std::size_t at = to_size(out.offset(i, 0)) * size, bytes = to_size(shape.n) * size;
+    std::byte* const to = static_cast<std::byte*>(out.d) + at;
+    if (out.c == nullptr)
+      std::memset(to, 0, bytes);
+    else
+      std::memcpy(to, static_cast<const std::byte*>(out.c) + at, bytes);
+  }
+}
+
+/// One block of the product: all tiles of `extent` outputs at (row, column), for K in [k, k + extent.k).
+struct Block {
+  std::int64_t row, column, k;
+  GemmShape extent;
+};
+
+/// One product, seen as the kernels see it: shape, operands and output may be those of D^T.
+class Product {
+ public:
+  Product(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+          const OutputMatrix& out)
+      : model_(model),
+        kernels_(emulated_kernels()),
+        width_(kernels_.columns),
+        shape_(shape),
+        a_(a),
+        b_(b),
+        out_(out),
+        fast_tiles_(model, a.format, b.format) {
+    if (transpose_fits_better(shape, width_)) {
+      std::swap(shape_.m, shape_.n);
+      std::swap(a_, b_);
+      a_.transposed = !a_.transposed;
+      b_.transposed = !b_.transposed;
+      std::swap(out_.row_step, out_.column_step);
+    }
+    // Equal blocks of K, which no fused block straddles.
+    const std::size_t step = model.dataflow == Dataflow::fused_chain ? to_size(model.block_size) : group;
+    const std::int64_t blocks = std::max<std::int64_t>(1, (shape_.k + k_block / 2) / k_block);
+    k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), step));
+    reserve();
+  }
+
+  void run(int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+      const FloatingPointScope scope;
+      for (std::int64_t column = 0; column < shape_.n; column += n_block) {
+        for (std::int64_t k = 0; k < shape_.k; k += k_step_) {
+          for (std::int64_t row = 0; row < shape_.m; row += m_block) {
+            const Block block{row,
+                              column,
+                              k,
+                              {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
+                               std::min(shape_.k - k, k_step_)}};
+            const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
+            const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
+            if (row == 0) {
+#pragma omp for schedule(dynamic) nowait
+              for (std::int64_t i = 0; i < panels; ++i) pack_b(block, i);
+            }
+#pragma omp for schedule(dynamic)  // its barrier also ends the packing of B
+            for (std::int64_t i = 0; i < row_blocks; ++i) pack_a(block, i);
+#pragma omp for schedule(dynamic)
+            for (std::int64_t i = 0; i < panels * row_blocks; ++i)
+              run_tile(block, i % row_blocks, i / row_blocks);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static std::size_t packed_depth(const Block& block) { return round_up(to_size(block.extent.k), group); }
+
+  void reserve() {
+    static thread_local struct {
+      Scratch<float> a_values, b_values;
+      Scratch<std::uint32_t> a_exponents;
+      Scratch<std::int8_t> b_exponents;
+      Scratch<ExponentRange> a_ranges, b_ranges;
+    } packed;
+    const std::size_t depth = round_up(to_size(std::min(shape_.k, k_step_)), group);
+    const std::size_t rows = round_up(to_size(std::min(shape_.m, m_block)), row_block);
+    const std::size_t columns = round_up(to_size(std::min(shape_.n, n_block)), width_);
+    a_values_ = packed.a_values.reserve(rows * depth);
+    a_exponents_ = packed.a_exponents.reserve(rows * depth);
+    b_values_ = packed.b_values.reserve(columns * depth);
+    b_exponents_ = packed.b_exponents.reserve(columns * depth);
+    a_ranges_ = packed.a_ranges.reserve(rows / row_block);
+    b_ranges_ = packed.b_ranges.reserve(columns / width_);
+  }
+
+  void pack_a(const Block& block, std::int64_t index) const {
+    const std::size_t depth = packed_depth(block), at = to_size(index) * row_block * depth;
+    a_ranges_[index] = kernels_.pack_a(a_, shape_, block.row + index * to_index(row_block), block.k, depth,
+                                       model_.dataflow, a_values_ + at, a_exponents_ + at);
+  }
+
+  void pack_b(const Block& block, std::int64_t index) const {
+    const std::size_t depth = packed_depth(block), at = to_size(index) * width_ * depth;
+    b_ranges_[index] = kernels_.pack_b(b_, shape_, block.column + index * to_index(width_), block.k, depth,
+                                       model_.dataflow, b_values_ + at, b_exponents_ + at);
+  }
+
+  void run_tile(const Block& block, std::int64_t a_index, std::int64_t b_index) const {
+    TilePlace place{block.row + a_index * to_index(row_block), block.column + b_index * to_index(width_), 0,
+                    0};
+    place.rows = std::min(row_block, to_size(shape_.m - place.row));
+    place.columns = std::min(width_, to_size(shape_.n - place.column));
+    const void* const initial = block.k > 0 ? out_.d : out_.c;
+    const std::size_t a_at = to_size(a_index) * row_block * packed_depth(block);
+    const std::size_t b_at = to_size(b_index) * width_ * packed_depth(block);
+    const FastTiles::Terms terms = fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_index]);
+
+    alignas(64) float accumulators[row_block * max_columns];
+    const EmulatedTile tile{&model_,          a_values_ + a_at,    a_exponents_ + a_at,
+                            b_values_ + b_at, b_exponents_ + b_at, to_size(block.extent.k),
+                            place.rows,       terms.floor,         accumulators};
+    load_tile(out_, initial, place, width_, accumulators);
+    const bool fast = terms.admitted &&
+                      (initial == nullptr || admits_accumulators(terms, accumulators, place.rows * width_));
+    if (!fast || !kernels_.run_fast(tile)) {
+      if (fast) load_tile(out_, initial, place, width_, accumulators);
+      kernels_.run_general(tile);
+    }
+    store_tile(out_, accumulators, place, width_);
+  }
+
+  const TensorCoreModel& model_;
+  const EmulatedKernels& kernels_;
+  std::size_t width_;  ///< of a panel
+  GemmShape shape_;
+  Operand a_, b_;
+  OutputMatrix out_;
+  FastTiles fast_tiles_;
+  std::int64_t k_step_ = 0;
+  // Packed operands of the block at hand, one ExponentRange for each row block and panel.
+  float *a_values_ = nullptr, *b_values_ = nullptr;
+  std::uint32_t* a_exponents_ = nullptr;
+  std::int8_t* b_exponents_ = nullptr;
+  ExponentRange *a_ranges_ = nullptr, *b_ranges_ = nullptr;
+};
+
+}  // namespace
+
+void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+                   AccumulatorFormat format, const void* c, void* d, std::int64_t ldd, int threads) {
+  check_model(model, a, b, format);
+  check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
+  if (shape.m == 0 || shape.n == 0) return;
+  const FloatingPointScope scope;
+  const OutputMatrix out{format, c, d, ldd, 1};
+  if (shape.k == 0) return copy_accumulators(shape, out);
+  if (!has_general_kernel(model)) return scalar_gemm(model, shape, a, b, out);
+  Product(model, shape, a, b, out).run(useful_threads(shape, threads));
+}
+
+}  // namespace fp16lab::gemm_detail

@@ -1,0 +1,75 @@
+// The seam between the driver of the emulated GEMM and its vector kernels.
+//
+// One table per instruction set; the run-time dispatch of Google Highway picks it. The kernels see only
+// packed operands, one tile of D at a time; matrices, threads and memory formats of D are the driver's
+// business.
+//
+// Packed A, one *row block* of `row_block` rows: [K / group][row_block][group], K ascending; values as FP32
+//   (exact) and exponents as signed bytes, each repeated in the four bytes of a word, so that a plain 32-bit
+//   broadcast serves 8-bit lanes.
+// Packed B, one *panel* of `columns` columns: [K][columns], values as FP32 and exponents as bytes.
+// K is padded to a multiple of `group` and rows and columns to whole blocks with zeros. A zero product adds
+// nothing to its block and cannot raise the maximum exponent.
+//
+// Exponents: A stores ea, B stores eb - 1 (why: emulated_gemm_kernel-inl.h). The exponent of a subnormal is
+// the emin of its format and its significand stays unnormalised; zero is the sentinel -128, below all others
+// (emin >= -126). NaN and infinity store any exponent.
+//
+// For Dataflow::fp8_as_fp16_pairs each 32 elements of K are packed with k mod 4 in {0, 1} first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "numerics/gemm/gemm.hpp"
+
+namespace fp16lab::gemm_detail {
+
+inline constexpr std::size_t group =
+    32;  ///< K granularity of packing; all block sizes of fast rows divide it
+inline constexpr std::size_t row_block = 32;  ///< rows of a tile
+inline constexpr std::size_t max_columns = 64;
+
+/// Exponents of the non-zero elements of a packed block: emin or more. NaN and infinity count as 128. Without
+/// any, `smallest` is far above and `largest` far below them.
+struct ExponentRange {
+  int smallest, largest;
+};
+
+/// One tile of D and what it needs.
+struct EmulatedTile {
+  const TensorCoreModel* model = nullptr;
+  const float* a_values = nullptr;
+  const std::uint32_t* a_exponents = nullptr;
+  const float* b_values = nullptr;
+  const std::int8_t* b_exponents = nullptr;
+  std::size_t depth = 0;  ///< K, not padded
+  std::size_t rows = 0;   ///< valid rows, <= row_block
+  int floor = 0;          ///< fast kernel: no product or accumulator counts with a smaller exponent
+  float* tile = nullptr;  ///< [row_block][columns], aligned: accumulators in, results out, all as FP32
+};
+
+struct EmulatedKernels {
+  const char* instruction_set;  ///< Highway's name
+  std::size_t columns;          ///< panel width
+  /// Packs rows [row, row + row_block) and columns [k, k + depth) of the logical m x k matrix A; depth is a
+  /// multiple of `group`.
+  ExponentRange (*pack_a)(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
+                          std::size_t depth, Dataflow dataflow, float* values, std::uint32_t* exponents);
+  /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B.
+  ExponentRange (*pack_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                          std::size_t depth, Dataflow dataflow, float* values, std::int8_t* exponents);
+  /// emulated_gemm_kernel-inl.h; for tiles that FastTiles (emulated_gemm_limits.hpp) admits. False: an FP16
+  /// accumulator overflowed and the tile is spoilt.
+  bool (*run_fast)(const EmulatedTile& tile);
+  /// emulated_gemm_general-inl.h; for all tiles of rows that has_general_kernel admits.
+  void (*run_general)(const EmulatedTile& tile);
+  /// Exact conversions between accumulators in memory and in tiles; halves[i] = floats[i] is an FP16 number or
+  /// a canonical NaN.
+  void (*widen_halves)(const Float16* halves, float* floats, std::size_t count);
+  void (*narrow_halves)(const float* floats, Float16* halves, std::size_t count);
+};
+
+const EmulatedKernels& emulated_kernels();
+
+}  // namespace fp16lab::gemm_detail

@@ -1,0 +1,73 @@
+// Which kernel may compute what: the bounds that the proofs in emulated_gemm_kernel-inl.h and
+// emulated_gemm_general-inl.h need.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "numerics/gemm/emulated_gemm_kernels.hpp"
+
+namespace fp16lab::gemm_detail {
+
+/// The general kernel adds in FP64: every sum of a block is an integer below (4 L + 2) 2^F in magnitude.
+constexpr bool has_general_kernel(const TensorCoreModel& model) {
+  const int block_size = model.dataflow == Dataflow::fused_chain ? model.block_size : 16;
+  return (std::int64_t{4} * block_size + 2) << model.fraction_bits <= std::int64_t{1} << 53;
+}
+
+/// The tiles of a product that the fast kernel may take, and under which floor.
+class FastTiles {
+ public:
+  FastTiles(const TensorCoreModel& model, OperandFormat a, OperandFormat b) : model_(model) {
+    const bool bytes = is_byte(a) && is_byte(b);
+    possible_ = model.fraction_bits <= 25 && model.exponent_floor <= largest_product &&
+                (model.dataflow != Dataflow::fused_chain || model.block_size == 4 || model.block_size == 8 ||
+                 model.block_size == 16 || (model.block_size == 32 && (model.fraction_bits <= 24 || bytes)));
+  }
+
+  struct Terms {
+    bool admitted = false;
+    int floor = 0;                 ///< for EmulatedTile
+    std::uint32_t least_bits = 0;  ///< FP32 magnitude bits of the least non-zero accumulator
+
+    /// Zero, or finite and not too small?
+    bool admits_accumulator(std::uint32_t bits) const {
+      const std::uint32_t magnitude = bits & Binary32::magnitude_mask;
+      return magnitude == 0 || magnitude - least_bits < Binary32::infinity - least_bits;
+    }
+  };
+
+  Terms terms(ExponentRange a, ExponentRange b) const {
+    constexpr int finite = Binary32::emax;
+    Terms terms;
+    if (!possible_ || a.largest > finite || b.largest > finite || a.largest + b.largest > largest_product)
+      return terms;
+    const int own_floor = std::max(least_floor, std::max(a.largest, b.largest) - finite);
+    if (model_.exponent_floor >= own_floor) {
+      terms.floor = model_.exponent_floor;
+    } else {
+      if (a.smallest + b.smallest < own_floor) return terms;
+      terms.floor = own_floor;
+      // In the other dataflows c enters no block.
+      if (model_.dataflow == Dataflow::fused_chain) terms.least_bits = bits_of_power(own_floor);
+    }
+    terms.admitted = true;
+    return terms;
+  }
+
+  static constexpr int least_floor = -101;
+  static constexpr int largest_product = 100;
+
+ private:
+  static constexpr bool is_byte(OperandFormat format) {
+    return format == OperandFormat::e4m3 || format == OperandFormat::e5m2;
+  }
+  static constexpr std::uint32_t bits_of_power(int exponent) {
+    return static_cast<std::uint32_t>(exponent + Binary32::bias) << Binary32::fraction_bits;
+  }
+
+  const TensorCoreModel& model_;
+  bool possible_ = false;
+};
+
+}  // namespace fp16lab::gemm_detail

@@ -1,0 +1,291 @@
+// Packing of operands: decode once, so that the kernels' inner loops only multiply. Layout:
+// emulated_gemm_kernels.hpp. Include guard and namespaces follow Highway's per-target protocol.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "numerics/formats/bits.hpp"
+#include "numerics/gemm/emulated_gemm_kernels.hpp"
+
+#if defined(FP16LAB_EMULATED_GEMM_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FP16LAB_EMULATED_GEMM_PACK_INL_H_
+#undef FP16LAB_EMULATED_GEMM_PACK_INL_H_
+#else
+#define FP16LAB_EMULATED_GEMM_PACK_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "numerics/gemm/emulated_gemm_gather-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fp16lab::gemm_detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DFloat = hn::ScalableTag<float>;
+using DInt = hn::Rebind<std::int32_t, DFloat>;
+using DWord = hn::Rebind<std::uint32_t, DFloat>;
+using DByte = hn::Rebind<std::int8_t, DFloat>;
+using VFloat = hn::Vec<DFloat>;
+using VInt = hn::Vec<DInt>;
+using VWord = hn::Vec<DWord>;
+
+constexpr std::size_t lanes = hn::MaxLanes(DFloat());
+/// Four FP32 vectors wide: their exponents fill exactly one vector of bytes.
+constexpr std::size_t panel_columns = 4 * lanes;
+static_assert(panel_columns <= max_columns);
+
+constexpr int zero_sentinel = -128;
+constexpr int a_exponent_offset = 0;
+constexpr int b_exponent_offset = -1;
+
+/// Codes while they are packed: bytes are widened to 16 bits.
+template <class F>
+using WordOf = std::conditional_t<sizeof(typename F::Bits) == 4, std::uint32_t, std::uint16_t>;
+
+/// The next codes of format F, one in each 32-bit lane.
+template <class F>
+HWY_INLINE VWord load_codes(const WordOf<F>* words) {
+  if constexpr (sizeof(WordOf<F>) == 4)
+    return hn::Load(DWord(), words);
+  else
+    return hn::PromoteTo(DWord(), hn::Load(hn::Rebind<std::uint16_t, DFloat>(), words));
+}
+
+/// Exact FP32 values. The code's magnitude, moved to the top of FP32's fraction and exponent fields, is the
+/// value times 2^(bias - 127), subnormals included.
+template <class F>
+HWY_INLINE VFloat values_of(VWord codes) {
+  const DFloat df;
+  const DWord dw;
+  const DInt di;
+  if constexpr (std::is_same_v<F, TensorFloat32>) {  // an FP32 register, whose low bits are ignored
+    constexpr std::uint32_t ignored = (1U << (Binary32::width - F::width)) - 1;
+    return hn::BitCast(df, hn::And(codes, hn::Set(dw, ~ignored)));
+  } else {
+    const auto magnitude = hn::And(codes, hn::Set(dw, F::magnitude_mask));
+    const auto sign = hn::ShiftLeft<Binary32::width - F::width>(hn::And(codes, hn::Set(dw, F::sign_mask)));
+    auto value = hn::ShiftLeft<Binary32::fraction_bits - F::fraction_bits>(magnitude);
+    if constexpr (F::bias != Binary32::bias) {
+      constexpr std::uint32_t scale = static_cast<std::uint32_t>(2 * Binary32::bias - F::bias)
+                                      << Binary32::fraction_bits;
+      value = hn::BitCast(dw, hn::Mul(hn::BitCast(df, value), hn::Set(df, float_from_bits(scale))));
+      const auto special =
+          hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<std::int32_t>(F::max_finite)));
+      value = hn::Or(value, hn::IfThenElseZero(hn::RebindMask(dw, special), hn::Set(dw, Binary32::infinity)));
+    }
+    return hn::BitCast(df, hn::Or(value, sign));
+  }
+}
+
+/// The values of the next codes.
+template <class F>
+HWY_INLINE VFloat load_values(const WordOf<F>* words) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // FP16 has an instruction, which heeds neither FTZ nor DAZ
+  if constexpr (std::is_same_v<F, Binary16>)
+    return hn::PromoteTo(DFloat(), hn::BitCast(hn::Rebind<hwy::float16_t, DFloat>(),
+                                               hn::Load(hn::Rebind<std::uint16_t, DFloat>(), words)));
+  else
+#endif
+    return values_of<F>(load_codes<F>(words));
+}
+
+/// FP16 numbers and canonical NaNs to codes: the inverse of values_of. 0x7f800000 and 0x7fffffff end as 7c00 and
+/// 7fff with the excess exponent bits cut off.
+HWY_INLINE VWord half_codes_of(VFloat values) {
+  const DFloat df;
+  const DWord dw;
+  constexpr std::uint32_t scale = static_cast<std::uint32_t>(Binary16::bias) << Binary32::fraction_bits;
+  const auto scaled = hn::Mul(hn::Abs(values), hn::Set(df, float_from_bits(scale)));
+  const auto magnitude =
+      hn::ShiftRight<Binary32::fraction_bits - Binary16::fraction_bits>(hn::BitCast(dw, scaled));
+  const auto sign = hn::ShiftRight<Binary32::width - Binary16::width>(hn::BitCast(dw, values));
+  return hn::Or(hn::And(magnitude, hn::Set(dw, Binary16::magnitude_mask)),
+                hn::And(sign, hn::Set(dw, Binary16::sign_mask)));
+}
+
+/// Exponents as packed, and their range.
+class Exponents {
+ public:
+  Exponents(int emin, int offset)
+      : emin_(emin),
+        least_field_(hn::Set(DInt(), emin + Binary32::bias)),
+        offset_(hn::Set(DInt(), offset - Binary32::bias)),
+        smallest_(hn::Set(DWord(), ~std::uint32_t{0})),
+        largest_(hn::Zero(DInt())) {}
+
+  HWY_INLINE VInt of(VFloat values) {
+    const DInt di;
+    const DWord dw;
+    const auto magnitude =
+        hn::And(hn::BitCast(di, values), hn::Set(di, static_cast<std::int32_t>(Binary32::magnitude_mask)));
+    smallest_ = hn::Min(smallest_, hn::Sub(hn::BitCast(dw, magnitude), hn::Set(dw, 1)));
+    largest_ = hn::Max(largest_, magnitude);
+    const auto field = hn::Max(hn::ShiftRight<Binary32::fraction_bits>(magnitude), least_field_);
+    const auto zero = hn::Eq(magnitude, hn::Zero(di));
+    return hn::IfThenElse(zero, hn::Set(di, zero_sentinel), hn::Add(field, offset_));
+  }
+
+  ExponentRange range() const {
+    const auto largest = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DInt(), largest_)));
+    if (largest == 0) return {nowhere, -nowhere};
+    return {exponent_of(hn::GetLane(hn::MinOfLanes(DWord(), smallest_)) + 1), exponent_of(largest)};
+  }
+
+ private:
+  static constexpr int nowhere = 1000;
+
+  int exponent_of(std::uint32_t magnitude) const {
+    return std::max(static_cast<int>(magnitude >> Binary32::fraction_bits) - Binary32::bias, emin_);
+  }
+
+  int emin_;
+  VInt least_field_, offset_;
+  VWord smallest_;  ///< magnitude - 1, so that zeros are above all others
+  VInt largest_;    ///< magnitude
+};
+
+/// The low byte of each lane in all of its bytes.
+HWY_INLINE VWord replicated(VWord x) {
+  const DWord dw;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Mul(hn::And(x, hn::Set(dw, 0xff)), hn::Set(dw, 0x01010101));
+#else
+  const hn::Repartition<std::uint8_t, DWord> db;
+  // Bytes 0, 4, 8, 12 of each 128-bit block, four times each.
+  const auto first_bytes = hn::ShiftLeft<2>(hn::And(hn::Iota(dw, 0), hn::Set(dw, 3)));
+  return hn::BitCast(dw,
+                     hn::TableLookupBytes(hn::BitCast(db, x),
+                                          hn::BitCast(db, hn::Mul(first_bytes, hn::Set(dw, 0x01010101)))));
+#endif
+}
+
+/// Position in packed order of element k of a group.
+constexpr std::size_t packed_position(Dataflow dataflow, std::size_t k) {
+  if (dataflow != Dataflow::fp8_as_fp16_pairs) return k;
+  return (k % 4 < 2 ? 0 : group / 2) + k / 4 * 2 + k % 2;
+}
+
+/// The exponent of subnormals, as the units see them: what becomes FP16 keeps its value, but the subnormals of
+/// E4M3 are normal there.
+template <class F>
+constexpr int emin_of(Dataflow dataflow) {
+  const bool through_fp16 = sizeof(F::canonical_nan) == 1 && dataflow != Dataflow::fused_chain;
+  return through_fp16 ? Binary16::emin : F::emin;
+}
+
+template <class F>
+ExponentRange pack_a_of(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
+                        std::size_t depth, Dataflow dataflow, float* HWY_RESTRICT values,
+                        std::uint32_t* HWY_RESTRICT exponents) {
+  const DFloat df;
+  const DWord dw;
+  Exponents exponents_of(emin_of<F>(dataflow), a_exponent_offset);
+  HWY_ALIGN WordOf<F> scratch[row_block * group];
+  for (std::size_t offset = 0; offset < depth; offset += group) {
+    gather_part<typename F::Bits>(a, shape.m, shape.k, row, k + static_cast<std::int64_t>(offset), row_block,
+                                  group, scratch);
+    if (dataflow == Dataflow::fp8_as_fp16_pairs) {
+      for (std::size_t r = 0; r < row_block; ++r) {
+        WordOf<F> ordered[group];
+        for (std::size_t i = 0; i < group; ++i)
+          ordered[packed_position(dataflow, i)] = scratch[r * group + i];
+        std::memcpy(scratch + r * group, ordered, sizeof ordered);
+      }
+    }
+    for (std::size_t i = 0; i < row_block * group; i += lanes) {
+      const auto value = load_values<F>(scratch + i);
+      hn::Store(value, df, values + offset * row_block + i);
+      const auto exponent = hn::BitCast(dw, exponents_of.of(value));
+      hn::Store(replicated(exponent), dw, exponents + offset * row_block + i);
+    }
+  }
+  return exponents_of.range();
+}
+
+template <class F>
+ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                        std::size_t depth, Dataflow dataflow, float* HWY_RESTRICT values,
+                        std::int8_t* HWY_RESTRICT exponents) {
+  const DFloat df;
+  const DByte db;
+  Exponents exponents_of(emin_of<F>(dataflow), b_exponent_offset);
+  HWY_ALIGN WordOf<F> scratch[group * panel_columns];
+  for (std::size_t offset = 0; offset < depth; offset += group) {
+    gather_part<typename F::Bits>(b, shape.k, shape.n, k + static_cast<std::int64_t>(offset), column, group,
+                                  panel_columns, scratch);
+    for (std::size_t i = 0; i < group; ++i) {
+      const std::size_t to = (offset + packed_position(dataflow, i)) * panel_columns;
+      for (std::size_t x = 0; x < panel_columns; x += lanes) {
+        const auto value = load_values<F>(scratch + i * panel_columns + x);
+        hn::Store(value, df, values + to + x);
+        hn::Store(hn::DemoteTo(db, exponents_of.of(value)), db, exponents + to + x);
+      }
+    }
+  }
+  return exponents_of.range();
+}
+
+inline ExponentRange pack_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
+                            std::size_t depth, Dataflow dataflow, float* values, std::uint32_t* exponents) {
+  switch (a.format) {
+    case OperandFormat::f16:
+      return pack_a_of<Binary16>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::bf16:
+      return pack_a_of<BrainFloat16>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::tf32:
+      return pack_a_of<TensorFloat32>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::e4m3:
+      return pack_a_of<Fp8E4M3>(a, shape, row, k, depth, dataflow, values, exponents);
+    case OperandFormat::e5m2:
+      return pack_a_of<Fp8E5M2>(a, shape, row, k, depth, dataflow, values, exponents);
+  }
+  return {};
+}
+
+inline ExponentRange pack_b(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                            std::size_t depth, Dataflow dataflow, float* values, std::int8_t* exponents) {
+  switch (b.format) {
+    case OperandFormat::f16:
+      return pack_b_of<Binary16>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::bf16:
+      return pack_b_of<BrainFloat16>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::tf32:
+      return pack_b_of<TensorFloat32>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::e4m3:
+      return pack_b_of<Fp8E4M3>(b, shape, column, k, depth, dataflow, values, exponents);
+    case OperandFormat::e5m2:
+      return pack_b_of<Fp8E5M2>(b, shape, column, k, depth, dataflow, values, exponents);
+  }
+  return {};
+}
+
+inline void widen_halves(const Float16* halves, float* floats, std::size_t count) {
+  HWY_ALIGN std::uint16_t codes[lanes];
+  HWY_ALIGN float values[lanes];
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const std::size_t some = std::min(lanes, count - i);
+    std::memset(codes, 0, sizeof codes);
+    std::memcpy(codes, halves + i, some * sizeof(Float16));
+    hn::Store(load_values<Binary16>(codes), DFloat(), values);
+    std::memcpy(floats + i, values, some * sizeof(float));
+  }
+}
+
+inline void narrow_halves(const float* floats, Float16* halves, std::size_t count) {
+  HWY_ALIGN std::uint32_t codes[lanes];
+  HWY_ALIGN float values[lanes] = {};
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const std::size_t some = std::min(lanes, count - i);
+    std::memcpy(values, floats + i, some * sizeof(float));
+    hn::Store(half_codes_of(hn::Load(DFloat(), values)), DWord(), codes);
+    for (std::size_t x = 0; x < some; ++x)
+      halves[i + x] = Float16::from_bits(static_cast<std::uint16_t>(codes[x]));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fp16lab::gemm_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

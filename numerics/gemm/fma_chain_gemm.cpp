@@ -1,0 +1,106 @@
+// The FP32 GEMM whose every output is one fma chain over ascending k: blocking and threads around the
+// kernels.
+#include <algorithm>
+
+#include "numerics/gemm/fma_chain_kernels.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/gemm_support.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
+
+namespace fp16lab {
+namespace {
+
+using gemm_detail::to_index;
+using gemm_detail::to_size;
+
+// Cache blocks, in elements. Between blocks of K the FP32 accumulators rest in D, which changes no bit.
+constexpr std::int64_t k_block = 256;
+constexpr std::int64_t m_block = 768;
+constexpr std::int64_t n_block = 2048;
+
+struct PackedOperands {
+  gemm_detail::Scratch<float> a, b;
+};
+
+}  // namespace
+
+void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
+                    std::int64_t ldd, int threads) {
+  gemm_detail::check_arguments("fma_chain_gemm", shape, a, b, d, ldd, threads);
+  if (shape.m == 0 || shape.n == 0) return;
+  if (c != d && (c != nullptr || shape.k == 0)) {
+    for (std::int64_t i = 0; i < shape.m; ++i) {
+      if (c == nullptr)
+        std::fill_n(d + i * ldd, shape.n, 0.0f);
+      else
+        std::copy_n(c + i * ldd, shape.n, d + i * ldd);
+    }
+  }
+  if (shape.k == 0) return;
+  const bool from_zero = c == nullptr;
+  threads = gemm_detail::useful_threads(shape, threads);
+
+  static thread_local PackedOperands packed;
+  const auto& kernels = gemm_detail::fma_kernels();
+  const std::size_t height = kernels.rows;
+  const std::size_t width = kernels.columns;
+  const std::size_t max_depth = to_size(std::min(shape.k, k_block));
+  float* const packed_a =
+      packed.a.reserve(gemm_detail::round_up(to_size(std::min(shape.m, m_block)), height) * max_depth);
+  float* const packed_b =
+      packed.b.reserve(gemm_detail::round_up(to_size(std::min(shape.n, n_block)), width) * max_depth);
+
+  // All tiles of one panel of B for a few strips of A: the panel stays in the first-level cache.
+  const auto run = [&](std::int64_t strip, std::int64_t panel, std::int64_t row, std::int64_t column,
+                       std::size_t depth, bool first, bool last) {
+    const float* strip_a = packed_a + to_size(strip) * height * depth;
+    const float* panel_b = packed_b + to_size(panel) * width * depth;
+    const std::size_t rows = std::min(height, to_size(shape.m - row));
+    const std::size_t columns = std::min(width, to_size(shape.n - column));
+    float* const out = d + row * ldd + column;
+    if (rows == height && columns == width)
+      return kernels.run_tile(strip_a, panel_b, depth, first, last, out, to_size(ldd));
+    float edge[gemm_detail::max_fma_tile] = {};
+    for (std::size_t r = 0; r < rows && !first; ++r)
+      std::copy_n(out + to_index(r) * ldd, columns, edge + r * width);
+    kernels.run_tile(strip_a, panel_b, depth, first, last, edge, width);
+    for (std::size_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, out + to_index(r) * ldd);
+  };
+
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const FloatingPointScope scope;
+    for (std::int64_t column = 0; column < shape.n; column += n_block) {
+      for (std::int64_t k = 0; k < shape.k; k += k_block) {
+        for (std::int64_t row = 0; row < shape.m; row += m_block) {
+          const std::size_t depth = to_size(std::min(shape.k - k, k_block));
+          const auto h = to_index(height), w = to_index(width);
+          const std::int64_t strips = (std::min(shape.m - row, m_block) + h - 1) / h;
+          const std::int64_t panels = (std::min(shape.n - column, n_block) + w - 1) / w;
+          if (row == 0) {
+#pragma omp for schedule(dynamic) nowait
+            for (std::int64_t i = 0; i < panels; ++i)
+              kernels.pack_b(b, shape, column + i * w, k, depth, packed_b + to_size(i) * width * depth);
+          }
+#pragma omp for schedule(static)  // its barrier also ends the packing of B
+          for (std::int64_t i = 0; i < strips; ++i)
+            kernels.pack_a(a, shape, row + i * h, k, depth, packed_a + to_size(i) * height * depth);
+          // Tasks of one panel and at most `strips_at_once` strips, so that small products also feed all
+          // threads.
+          constexpr std::int64_t strips_at_once = 8;
+          const std::int64_t bands = (strips + strips_at_once - 1) / strips_at_once;
+#pragma omp for schedule(dynamic)
+          for (std::int64_t task = 0; task < panels * bands; ++task) {
+            const std::int64_t panel = task / bands;
+            const std::int64_t first_strip = task % bands * strips_at_once;
+            for (std::int64_t s = first_strip; s < std::min(strips, first_strip + strips_at_once); ++s)
+              run(s, panel, row + s * h, column + panel * w, depth, from_zero && k == 0,
+                  k + k_block >= shape.k);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,133 @@
+// Packing and the register-tiled kernel of the FP32 fma-chain GEMM, compiled once per instruction set.
+#include "numerics/gemm/fma_chain_kernels.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "numerics/formats/bits.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/gemm/fma_chain_kernels.cpp"
+#include "numerics/platform/highway_targets.hpp"
+// clang-format off: the order is Highway's protocol
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "numerics/arithmetic/exact_fma-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace fp16lab::gemm_detail {
+namespace HWY_NAMESPACE {
+
+constexpr std::size_t fma_lanes = hn::MaxLanes(DFma());
+// As many accumulators as fit in the register file beside one row of B and a broadcast element of A.
+#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr std::size_t tile_rows = 6;
+constexpr std::size_t tile_vectors = 4;
+#elif HWY_NATIVE_FMA
+constexpr std::size_t tile_rows = 6;
+constexpr std::size_t tile_vectors = 2;
+#else
+constexpr std::size_t tile_rows = 2;
+constexpr std::size_t tile_vectors = 1;
+#endif
+constexpr std::size_t tile_columns = tile_vectors * fma_lanes;
+static_assert(tile_rows * tile_columns <= max_fma_tile);
+
+/// `to[c * to_stride + r] = from[r * from_stride + c]` for a 4 x 4 square.
+HWY_INLINE void transpose_4x4(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::size_t r = 0; r < 4; ++r)
+    for (std::size_t c = 0; c < 4; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+#else
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> d64;
+  const auto row0 = hn::LoadU(d, from);
+  const auto row1 = hn::LoadU(d, from + from_stride);
+  const auto row2 = hn::LoadU(d, from + 2 * from_stride);
+  const auto row3 = hn::LoadU(d, from + 3 * from_stride);
+  const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, row0, row1));
+  const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, row2, row3));
+  const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, row0, row1));
+  const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, row2, row3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * to_stride);
+#endif
+}
+
+/// `to` ([depth][width]) from `valid` <= width vectors of length depth: vector v is contiguous in memory if
+/// `contiguous` (element k at from[v * stride + k]), else interleaved (from[k * stride + v]).
+HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, bool contiguous,
+                           std::size_t valid, std::size_t width, std::size_t depth, float* HWY_RESTRICT to) {
+  if (valid < width) std::memset(to, 0, width * depth * sizeof(float));
+  if (!contiguous) {
+    for (std::size_t k = 0; k < depth; ++k)
+      for (std::size_t v = 0; v < valid; ++v) to[k * width + v] = from[k * stride + v];
+    return;
+  }
+  const std::size_t whole_v = valid / 4 * 4;
+  const std::size_t whole_k = depth / 4 * 4;
+  for (std::size_t v = 0; v < whole_v; v += 4)
+    for (std::size_t k = 0; k < whole_k; k += 4)
+      transpose_4x4(from + v * stride + k, stride, to + k * width + v, width);
+  for (std::size_t v = 0; v < valid; ++v)
+    for (std::size_t k = v < whole_v ? whole_k : 0; k < depth; ++k) to[k * width + v] = from[v * stride + k];
+}
+
+inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::int64_t k,
+                       std::size_t depth, float* to) {
+  const auto valid = std::min(tile_rows, static_cast<std::size_t>(shape.m - row));
+  const auto origin = a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k;
+  pack_strip(a.data + origin, static_cast<std::size_t>(a.leading_dimension), !a.transposed, valid, tile_rows,
+             depth, to);
+}
+
+inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k,
+                       std::size_t depth, float* to) {
+  const auto valid = std::min(tile_columns, static_cast<std::size_t>(shape.n - column));
+  const auto origin = b.transposed ? column * b.leading_dimension + k : k * b.leading_dimension + column;
+  pack_strip(b.data + origin, static_cast<std::size_t>(b.leading_dimension), b.transposed, valid,
+             tile_columns, depth, to);
+}
+
+inline void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
+                         bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
+  const DFma df;
+  hn::Vec<DFma> chain[tile_rows][tile_vectors];
+  for (std::size_t r = 0; r < tile_rows; ++r)
+    for (std::size_t v = 0; v < tile_vectors; ++v)
+      chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
+  for (std::size_t k = 0; k < depth; ++k) {
+    hn::Vec<DFma> row_b[tile_vectors];
+    for (std::size_t v = 0; v < tile_vectors; ++v)
+      row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
+    for (std::size_t r = 0; r < tile_rows; ++r) {
+      const auto element = hn::Set(df, a[k * tile_rows + r]);
+      for (std::size_t v = 0; v < tile_vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
+    }
+  }
+  const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
+  for (std::size_t r = 0; r < tile_rows; ++r)
+    for (std::size_t v = 0; v < tile_vectors; ++v) {
+      const auto x = chain[r][v];
+      hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
+    }
+}
+
+const FmaKernels& fma_kernels_of_target() {
+  static constexpr FmaKernels kernels = {tile_rows, tile_columns, &pack_fma_a, &pack_fma_b, &run_fma_tile};
+  return kernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fp16lab::gemm_detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fp16lab::gemm_detail {
+HWY_EXPORT(fma_kernels_of_target);
+const FmaKernels& fma_kernels() { return HWY_DYNAMIC_DISPATCH(fma_kernels_of_target)(); }
+}  // namespace fp16lab::gemm_detail
+#endif

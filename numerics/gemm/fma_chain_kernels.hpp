@@ -1,0 +1,34 @@
+// The seam between the driver of the FP32 fma-chain GEMM and its vector kernels (one table per instruction
+// set).
+//
+// Packed A strip: [depth][rows]; packed B panel: [depth][columns]; both padded with +0 to whole strips and
+// panels.
+#pragma once
+
+#include <cstddef>
+
+#include "numerics/gemm/gemm.hpp"
+
+namespace fp16lab::gemm_detail {
+
+inline constexpr std::size_t max_fma_tile = 8 * 64;  ///< rows * columns of a tile never exceed this
+
+struct FmaKernels {
+  std::size_t rows;     ///< of a register tile
+  std::size_t columns;  ///< of a register tile
+  /// Packs rows [row, row + rows) and columns [k, k + depth) of the logical m x k matrix A; k + depth <= K.
+  void (*pack_a)(MatrixView<float> a, GemmShape shape, std::int64_t row, std::int64_t k, std::size_t depth,
+                 float* to);
+  /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B; k +
+  /// depth <= K.
+  void (*pack_b)(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k, std::size_t depth,
+                 float* to);
+  /// d[r * ldd + c] continues its chain over `depth` steps, from +0 if `first`; if `last`, NaNs are made
+  /// canonical.
+  void (*run_tile)(const float* a, const float* b, std::size_t depth, bool first, bool last, float* d,
+                   std::size_t ldd);
+};
+
+const FmaKernels& fma_kernels();
+
+}  // namespace fp16lab::gemm_detail

@@ -1,0 +1,90 @@
+// Matrix products whose every output bit is specified.
+//
+// Both products are one accumulator chain per output element over ascending k, so no result depends on
+// tiling, vector width or the number of threads. Matrices are row-major with explicit leading dimensions (in
+// elements).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "numerics/formats/small_float.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab {
+
+/// One operand. `transposed` says that memory holds the transpose of the logical matrix; `leading_dimension`
+/// is the distance between consecutive rows *in memory*.
+template <class T>
+struct MatrixView {
+  const T* data = nullptr;
+  std::int64_t leading_dimension = 0;
+  bool transposed = false;
+};
+
+struct GemmShape {
+  std::int64_t m = 0;  ///< rows of A and D
+  std::int64_t n = 0;  ///< columns of B and D
+  std::int64_t k = 0;  ///< columns of A, rows of B
+};
+
+/// The accumulator format whose memory holds elements of type T.
+template <class T>
+inline constexpr AccumulatorFormat accumulator_format_of = T::no_such_accumulator_type;
+template <>
+inline constexpr AccumulatorFormat accumulator_format_of<float> = AccumulatorFormat::f32;
+template <>
+inline constexpr AccumulatorFormat accumulator_format_of<Float16> = AccumulatorFormat::f16;
+
+namespace gemm_detail {
+
+/// An operand whose element type is a value.
+struct Operand {
+  const void* data = nullptr;
+  std::int64_t leading_dimension = 0;
+  bool transposed = false;
+  OperandFormat format = OperandFormat::f16;
+};
+
+template <class T>
+Operand operand_of(MatrixView<T> matrix) {
+  return {matrix.data, matrix.leading_dimension, matrix.transposed, operand_format_of<T>};
+}
+
+/// emulated_gemm for all element types; c and d point to elements of `format`.
+void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
+                   AccumulatorFormat format, const void* c, void* d, std::int64_t ldd, int threads);
+
+}  // namespace gemm_detail
+
+/// D (m x n) = C (+) A (m x k) * B (k x n) where each element equals
+/// `fused_dot_add(model, row of A, column of B, c)` bit for bit.
+///
+/// A and B hold Float16, BFloat16, float (TF32 registers: the low 13 bits are ignored), Float8E4M3 or
+/// Float8E5M2; C and D hold float or Float16. `model` must have these operands and accumulate in D's type. `c`
+/// may be null (accumulators start at +0), may equal `d`, and shares `ldd`. A and B must not overlap D.
+/// k == 0 copies C, or writes +0. Throws std::invalid_argument on formats and parameters that the model does
+/// not have, negative sizes or too small leading dimensions.
+template <class A, class B, class D>
+void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<A> a, MatrixView<B> b,
+                   const std::type_identity_t<D>* c, D* d, std::int64_t ldd, int threads = 1) {
+  gemm_detail::emulated_gemm(model, shape, gemm_detail::operand_of(a), gemm_detail::operand_of(b),
+                             accumulator_format_of<D>, c, d, ldd, threads);
+}
+
+/// D (m x n, FP32) = C (+) A * B where each element is the chain acc = fma(a[k], b[k], acc) over ascending k from
+/// the element of C, every step a correctly rounded (nearest-even) FP32 fma. NaN results are stored as the
+/// canonical 0x7fffffff. `c` and all preconditions as above; k == 0 copies C, or writes +0.
+void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
+                    std::int64_t ldd, int threads = 1);
+/// The same from +0.
+inline void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, float* d,
+                           std::int64_t ldd, int threads = 1) {
+  fma_chain_gemm(shape, a, b, nullptr, d, ldd, threads);
+}
+
+/// The instruction set that the run-time dispatch chose on this CPU, for manifests and benchmarks: "AVX3",
+/// "AVX2", ...
+const char* gemm_target_name();
+
+}  // namespace fp16lab

@@ -1,0 +1,196 @@
+#include "numerics/histogram/zone_mass.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "numerics/histogram/zones.hpp"
+
+namespace fp16lab {
+namespace {
+
+using zone_detail::BinZones;
+
+/// The edge between two zones, as an upper bound of the magnitudes below it, in units of the recorded values.
+double upper_edge(zone_detail::Zone zone, const FormatRange& range, double scale) {
+  switch (zone) {
+    case zone_detail::lost:
+      return std::ldexp(1.0, range.tie_to_zero) / scale;
+    case zone_detail::subnormal:
+      return std::ldexp(1.0, range.smallest_normal) / scale;
+    case zone_detail::normal:
+      return range.overflow_threshold() / scale;
+    default:
+      return std::numeric_limits<double>::infinity();
+  }
+}
+
+void add(MassInterval& sum, double lower, double upper) {
+  sum.lower += lower;
+  sum.upper += upper;
+}
+
+void widen_outward(MassInterval& sum) { sum = mass_detail::widened(sum.lower, sum.upper); }
+
+ZoneSum& zone_in(ZoneSums& sums, std::size_t zone) {
+  switch (zone) {
+    case zone_detail::lost:
+      return sums.lost;
+    case zone_detail::subnormal:
+      return sums.subnormal;
+    case zone_detail::normal:
+      return sums.normal;
+    default:
+      return sums.overflow;
+  }
+}
+
+/// n values in (low, high], squared already where squares are summed; edges likewise.
+void add_bin(ZoneSums& sums, double n, double low, double high, const BinZones& zones,
+             const std::array<double, zone_detail::zone_count>& edges) {
+  add(sums.total, n * low, n * high);
+  for (std::size_t z = 0; z < zone_detail::zone_count; ++z) {
+    ZoneSum& zone = zone_in(sums, z);
+    if (z < zones.first || z > zones.last)
+      add(zone.outside, n * low, n * high);
+    else if (zones.first == zones.last)
+      add(zone.inside, n * low, n * high);
+    else {
+      add(zone.inside, 0, n * std::min(high, edges[z]));
+      add(zone.outside, 0, n * high);
+    }
+  }
+}
+
+template <class Change>
+void for_each_interval(ZoneSums& sums, const Change& change) {
+  change(sums.total);
+  for (ZoneSum* const zone : {&sums.lost, &sums.subnormal, &sums.normal, &sums.overflow}) {
+    change(zone->inside);
+    change(zone->outside);
+  }
+}
+
+}  // namespace
+
+ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  const Exact exact_scale = zone_detail::decode_scale("zone_mass", scale);
+  const zone_detail::Edges format_edges(range);
+  std::array<double, zone_detail::zone_count> edges{}, squared_edges{};
+  for (std::size_t z = 0; z < edges.size(); ++z) {
+    edges[z] = upper_edge(static_cast<zone_detail::Zone>(z), range, scale);
+    squared_edges[z] = edges[z] * edges[z];
+  }
+  ZoneMass mass;
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
+    if (count == 0) continue;
+    const double n = static_cast<double>(count);
+    const int e = bin + ExponentHistogram::min_exponent;
+    const double low = mass_detail::low_end(e, histogram.greatest != 0), high = mass_detail::high_end(e);
+    const BinZones zones = zone_detail::zones_of_bin(histogram, bin, exact_scale, format_edges);
+    add_bin(mass.l1, n, low, high, zones, edges);
+    add_bin(mass.l2_squared, n, low * low, high * high, zones, squared_edges);
+  }
+  for_each_interval(mass.l1, widen_outward);
+  for_each_interval(mass.l2_squared, widen_outward);
+  return mass;
+}
+
+ZoneMass ZoneMass::divided_by(double factor) const {
+  ZoneMass result = *this;
+  for_each_interval(result.l1, [factor](MassInterval& sum) {
+    sum = {sum.lower / factor, sum.upper / factor};
+  });
+  for_each_interval(result.l2_squared, [factor](MassInterval& sum) {
+    sum = {sum.lower / factor / factor, sum.upper / factor / factor};
+  });
+  return result;
+}
+
+ZoneMass& ZoneMass::operator+=(const ZoneMass& other) {
+  const auto add_sums = [](ZoneSums& sums, const ZoneSums& more) {
+    sums.total = sums.total + more.total;
+    for (std::size_t z = 0; z < zone_detail::zone_count; ++z) {
+      ZoneSum& zone = zone_in(sums, z);
+      ZoneSums copy = more;
+      const ZoneSum& its = zone_in(copy, z);
+      zone.inside = zone.inside + its.inside;
+      zone.outside = zone.outside + its.outside;
+    }
+  };
+  add_sums(l1, other.l1);
+  add_sums(l2_squared, other.l2_squared);
+  return *this;
+}
+
+DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  const Exact exact_scale = zone_detail::decode_scale("direction_sums", scale);
+  const zone_detail::Edges format_edges(range);
+  const double half_spacing =
+      upper_edge(zone_detail::lost, range, scale);  // of subnormals, in recorded units
+  const double unit_roundoff = std::ldexp(1.0, -range.precision);
+  DirectionSums sums;
+  sums.overflows = histogram.infinite + histogram.nan > 0;
+  sums.may_overflow = sums.overflows;
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
+    if (count == 0) continue;
+    const double n = static_cast<double>(count);
+    const int e = bin + ExponentHistogram::min_exponent;
+    const double low = mass_detail::low_end(e, histogram.greatest != 0), high = mass_detail::high_end(e);
+    const auto [first, last, at_first, at_last] =
+        zone_detail::zones_of_bin(histogram, bin, exact_scale, format_edges);
+    sums.may_overflow = sums.may_overflow || last == zone_detail::overflow;
+    sums.overflows =
+        sums.overflows || first == zone_detail::overflow || (last == zone_detail::overflow && at_last > 0);
+    const bool all_lost = last == zone_detail::lost, some_lost = first == zone_detail::lost;
+    const double lost_top = std::min(high, half_spacing);
+    if (some_lost) add(sums.lost, all_lost ? n * (low * low) : 0, n * (lost_top * lost_top));
+    if (!all_lost) add(sums.kept, some_lost ? 0 : n * (low * low), n * (high * high));
+    // The largest error of a value of this bin. It grows with the magnitude: x itself, then half a spacing, then a
+    // fraction of x; the last two are equal at the smallest normal number. A ratio (A + d^2) / (B + x^2) that is at
+    // most 1 is largest for the largest error and the smallest magnitude, which is no smaller than the error.
+    const double error = all_lost                         ? high
+                         : last == zone_detail::subnormal ? half_spacing
+                                                          : std::max(half_spacing, unit_roundoff * high);
+    sums.error_squared += n * (error * error);
+    sums.norm_squared += n * std::max(low * low, error * error);
+  }
+  widen_outward(sums.lost);
+  widen_outward(sums.kept);
+  sums.error_squared *= 1 + mass_detail::outward;
+  return sums;
+}
+
+DirectionSums DirectionSums::divided_by(double factor) const {
+  DirectionSums result = *this;
+  for (MassInterval* const sum : {&result.lost, &result.kept})
+    *sum = {sum->lower / factor / factor, sum->upper / factor / factor};
+  result.error_squared = error_squared / factor / factor;
+  result.norm_squared = norm_squared / factor / factor;
+  return result;
+}
+
+DirectionSums& DirectionSums::operator+=(const DirectionSums& other) {
+  lost = lost + other.lost;
+  kept = kept + other.kept;
+  error_squared += other.error_squared;
+  norm_squared += other.norm_squared;
+  may_overflow = may_overflow || other.may_overflow;
+  overflows = overflows || other.overflows;
+  return *this;
+}
+
+MassInterval DirectionSums::cosine() const {
+  if (overflows) return {0, 0};
+  if (kept.upper == 0) return lost.upper == 0 ? MassInterval{1, 1} : MassInterval{0, 0};
+  // 1 - x rounds once, by at most 2^-53; the root halves what is left.
+  constexpr double nudge = 0x1p-50;
+  const double lost_share = mass_detail::share(lost, kept).lower;
+  const double error_share = std::min(1.0, error_squared / norm_squared * (1 + mass_detail::outward));
+  return {may_overflow ? 0.0 : std::sqrt(1 - error_share) * (1 - nudge),
+          std::min(1.0, std::sqrt(1 - lost_share) * (1 + nudge))};
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,224 @@
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "numerics/text/nearest_name.hpp"
+
+namespace fp16lab {
+namespace {
+
+using enum OperandFormat;
+using enum Evidence;
+using enum BlockOutput;
+using enum Dataflow;
+
+constexpr OperandFormats half_only{f16};
+constexpr OperandFormats halves{f16, bf16};
+constexpr OperandFormats tensor_floats{tf32};
+constexpr OperandFormats bytes{e4m3, e5m2};
+
+// The captures of Khattak & Mikaitis (arXiv 2512.07004) are the ones in github.com/north-numerical-computing/
+// MATLAB-tensor-core: 48 times 5000 outputs of one instruction, on eight devices. These rows give every one
+// of the 240,000 bit for bit (compared by `fp16lab mma --verify`; the most telling are in tests/golden/
+// tensor_core_captured.tsv). They show products, alignment and rounding, not exponent floors, subnormals,
+// specials or zero signs; those come from MMA-Sim (arXiv 2511.10909), whose exponent floors follow from the
+// generation's fraction bits F0 (23, 24, 25): -108 - F0, and 3 - F0 for mma with FP16 output.
+constexpr std::array models{
+    TensorCoreModel{"volta", "sm_70 mma, wmma (V100)", half_only, 4, 23, fp32_toward_zero, -131, hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, V100 captures; Fasi et al., PeerJ CS 330"},
+    TensorCoreModel{"volta", "sm_70 mma, wmma (V100)", half_only, 4, 23, fp16_nearest_even, -20,
+                    hardware_test,
+                    "rounding: Khattak & Mikaitis, V100 captures; block and bits: MMA-Sim, arXiv 2511.10909"},
+
+    TensorCoreModel{"turing", "sm_75 mma, wmma (T4)", half_only, 8, 24, fp32_toward_zero, -132, hardware_test,
+                    "MMA-Sim, arXiv 2511.10909, assertions run on T4 (block of 8; Fasi et al. read 4)"},
+    TensorCoreModel{"turing", "sm_75 mma, wmma (T4)", half_only, 8, 24, fp16_nearest_even, -21, hardware_test,
+                    "MMA-Sim, arXiv 2511.10909, assertions run on T4"},
+
+    TensorCoreModel{"ampere", "sm_80, sm_86 mma, wmma (A100, A2)", halves, 8, 24, fp32_toward_zero, -132,
+                    hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, A100 and A2 captures; MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"ampere", "sm_80, sm_86 mma, wmma (A100, A2)", half_only, 8, 24, fp16_nearest_even, -21,
+                    hardware,
+                    "Khattak & Mikaitis, A100 and A2 captures (block; bits weakly); floor: MMA-Sim"},
+    TensorCoreModel{"ampere", "sm_80, sm_86 mma (A100, A2)", tensor_floats, 4, 24, fp32_toward_zero, -132,
+                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, A100 and A2 captures"},
+
+    TensorCoreModel{"ada", "sm_89 mma, wmma (L40S, RTX 1000 Ada)", halves, 8, 24, fp32_toward_zero, -132,
+                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, L40S and RTX 1000 Ada captures"},
+    TensorCoreModel{"ada", "sm_89 mma, wmma (L40S, RTX 1000 Ada)", half_only, 8, 24, fp16_nearest_even, -21,
+                    hardware, "Khattak & Mikaitis, L40S and RTX 1000 Ada captures (block); floor: MMA-Sim"},
+    TensorCoreModel{"ada", "sm_89 mma (L40S, RTX 1000 Ada)", tensor_floats, 4, 24, fp32_toward_zero, -132,
+                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, L40S and RTX 1000 Ada captures"},
+    TensorCoreModel{"ada", "sm_89 mma (L40S, RTX 1000 Ada)", bytes, 16, 13, fp32_toward_zero_14_bits, -132,
+                    hardware, "Khattak & Mikaitis, L40S and RTX 1000 Ada captures, two chained blocks"},
+    TensorCoreModel{"ada", "sm_89 mma (RTX 1000 Ada)", bytes, 16, 13, fp16_nearest_even, -21, hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, RTX 1000 Ada captures; floor: MMA-Sim"},
+
+    TensorCoreModel{
+        "hopper", "sm_90 mma.sync, wmma (H100, H200)", halves, 16, 25, fp32_toward_zero, -133, hardware,
+        "Khattak & Mikaitis, arXiv 2512.07004, H100 and H200 captures; MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"hopper", "sm_90 mma.sync, wmma (H100, H200)", half_only, 16, 25, fp16_nearest_even, -22,
+                    hardware, "Khattak & Mikaitis, H100 and H200 captures (block, rounding); floor: MMA-Sim"},
+    TensorCoreModel{
+        "hopper", "sm_90 mma.sync (H100, H200)", tensor_floats, 8, 25, fp32_toward_zero, -133, hardware,
+        "Khattak & Mikaitis, H100 and H200 captures (bits); block of 8: MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"hopper", "sm_90 mma.sync (H100, H200)", bytes, 16, 25, fp32_toward_zero, -133, model,
+                    "as on B200, which the captures of Khattak & Mikaitis show; FP32 output was not captured",
+                    fp8_as_fp16_pairs},
+    TensorCoreModel{"hopper", "sm_90 mma.sync (H100, H200)", bytes, 16, 25, fp16_nearest_even, -22, hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, H100 and H200 captures (order, not bits)",
+                    fp8_as_fp16_pairs},
+
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", halves, 16, 25, fp32_toward_zero, -133,
+                    hardware_test,
+                    "MMA-Sim, arXiv 2511.10909, equivalence tests: for FP16 the same function as mma.sync"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", half_only, 16, 25, fp16_nearest_even, -133,
+                    model, "MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", tensor_floats, 8, 25, fp32_toward_zero, -133,
+                    hardware_test, "MMA-Sim, arXiv 2511.10909, equivalence tests"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", bytes, 32, 13, fp32_toward_zero_14_bits,
+                    -133, hardware,
+                    "Khattak & Mikaitis, H100 and H200 captures, which ignore C; that C is cut too: MMA-Sim"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", bytes, 32, 13, fp16_nearest_even, -133,
+                    model, "MMA-Sim, arXiv 2511.10909"},
+
+    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", halves, 16, 25, fp32_toward_zero, -133,
+                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, B200 captures"},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", half_only, 16, 25, fp16_nearest_even,
+                    -22, hardware, "Khattak & Mikaitis, B200 captures (block, rounding); floor: MMA-Sim"},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", tensor_floats, 8, 25, fp32_toward_zero,
+                    -133, hardware, "Khattak & Mikaitis, B200 captures (bits); block of 8: MMA-Sim"},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync (B200)", bytes, 16, 25, fp32_toward_zero, -133, hardware,
+                    "Khattak & Mikaitis, B200 captures, which tell neither bits nor the order of the blocks",
+                    fp8_as_fp16_pairs},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync (B200)", bytes, 16, 25, fp16_nearest_even, -22, hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, B200 captures (order, not bits)",
+                    fp8_as_fp16_pairs},
+
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", halves, 16, 25, fp32_toward_zero, -133,
+                    model, "MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", half_only, 16, 25, fp16_nearest_even, -133,
+                    model, "MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", tensor_floats, 8, 25, fp32_toward_zero,
+                    -133, model, "MMA-Sim, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes, 32, 25, fp32_toward_zero, -133,
+                    hardware_test, "MMA-Sim, arXiv 2511.10909, equivalence tests"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes, 32, 25, fp16_nearest_even,
+                    -133, model,
+                    "MMA-Sim, arXiv 2511.10909 (on sm_120 with floor -22, which FP8 operands cannot show)"},
+};
+
+constexpr std::size_t count_names() {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < models.size(); ++i)
+    if (i == 0 || models[i].name != models[i - 1].name) ++count;
+  return count;
+}
+
+constexpr auto names = [] {
+  std::array<std::string_view, count_names()> list;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < models.size(); ++i)
+    if (i == 0 || models[i].name != models[i - 1].name) list[count++] = models[i].name;
+  return list;
+}();
+
+static_assert(std::ranges::all_of(models, [](const TensorCoreModel& row) {
+  return row.block_size <= max_block_size;
+}));
+
+constexpr std::array<std::string_view, 5> operand_names{"f16", "bf16", "tf32", "e4m3", "e5m2"};
+constexpr std::array<std::string_view, 2> accumulator_names{"f32", "f16"};
+
+template <class Format, std::size_t N>
+Format format_called(const char* what, const std::array<std::string_view, N>& known, std::string_view name) {
+  const auto* const found = std::ranges::find(known, name);
+  if (found == known.end())
+    throw std::invalid_argument(
+        fmt::format("unknown {} format '{}': {}", what, name, known_are(name, known)));
+  return static_cast<Format>(found - known.begin());
+}
+
+}  // namespace
+
+std::string_view name_of(OperandFormat format) { return operand_names.at(static_cast<std::size_t>(format)); }
+std::string_view name_of(AccumulatorFormat format) {
+  return accumulator_names.at(static_cast<std::size_t>(format));
+}
+
+std::string_view name_of(BlockOutput output) {
+  switch (output) {
+    case fp32_toward_zero:
+      return "fp32_toward_zero";
+    case fp32_toward_zero_14_bits:
+      return "fp32_toward_zero_14_bits";
+    case fp16_nearest_even:
+      return "fp16_nearest_even";
+  }
+  return "?";
+}
+std::string_view name_of(Dataflow dataflow) {
+  switch (dataflow) {
+    case fused_chain:
+      return "fused_chain";
+    case fp8_as_fp16_pairs:
+      return "fp8_as_fp16_pairs";
+    case fp8_as_fp16_halves:
+      return "fp8_as_fp16_halves";
+  }
+  return "?";
+}
+std::string_view name_of(SubnormalAccumulator exponent) {
+  return exponent == SubnormalAccumulator::emin ? "emin" : "own_exponent";
+}
+std::string_view name_of(UnderflowZero sign) {
+  return sign == UnderflowZero::keeps_sign ? "keeps_sign" : "positive";
+}
+std::string_view name_of(Evidence evidence) {
+  switch (evidence) {
+    case hardware:
+      return "hardware";
+    case hardware_test:
+      return "hardware_test";
+    case model:
+      return "model";
+  }
+  return "?";
+}
+
+OperandFormat operand_format(std::string_view name) {
+  return format_called<OperandFormat>("operand", operand_names, name);
+}
+AccumulatorFormat accumulator_format(std::string_view name) {
+  return format_called<AccumulatorFormat>("accumulator", accumulator_names, name);
+}
+
+std::span<const TensorCoreModel> tensor_core_models() { return models; }
+std::span<const std::string_view> tensor_core_names() { return names; }
+
+const TensorCoreModel& tensor_core_model(std::string_view name, OperandFormat operands,
+                                         AccumulatorFormat accumulator) {
+  std::vector<std::string> possible;
+  for (const TensorCoreModel& row : models) {
+    if (row.name != name) continue;
+    if (row.operands.contains(operands) && row.accumulator() == accumulator) return row;
+    for (const OperandFormat format : operand_formats)
+      if (row.operands.contains(format))
+        possible.push_back(fmt::format("{} with {}", name_of(format), name_of(row.accumulator())));
+  }
+  if (possible.empty())
+    throw std::invalid_argument(
+        fmt::format("unknown tensor-core model '{}': {}", name, known_are(name, names)));
+  throw std::invalid_argument(
+      fmt::format("tensor-core model '{}' has no {} operands with {} accumulators; it has {}", name,
+                  name_of(operands), name_of(accumulator), fmt::join(possible, ", ")));
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,161 @@
+// Tensor-core generations as data, and the one algorithm that reads that data.
+//
+// Every published finite-precision model of NVIDIA matrix units (Fasi et al., PeerJ CS 330, 2021; Khattak &
+// Mikaitis, arXiv 2512.07004; MMA-Sim, arXiv 2511.10909) is the same fixed-point sum with four numbers
+// changed. For one output element a *fused block* takes at most `block_size` products and one accumulator:
+//   1. products are exact and not normalised (significand in [0,4), exponent ea + eb; subnormals keep the emin
+//      of their own format and are never flushed);
+//   2. emax = the largest exponent among the non-zero terms, at least `exponent_floor`;
+//   3. every term becomes an integer multiple of 2^(emax - fraction_bits); lower bits of the magnitude are
+//      dropped;
+//   4. the integers are added exactly, then rounded once by `output`.
+// Longer dot products chain blocks over ascending k; the rounded result of a block is the accumulator of the
+// next. There is no test on the architecture anywhere in arithmetic code: a generation is a few rows of
+// `tensor_core_models()`, one for each kind of operands and accumulator that it has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "numerics/formats/small_float.hpp"
+
+namespace fp16lab {
+
+/// Formats of A and B. TF32 operands are FP32 registers whose low 13 bits the hardware ignores: they are
+/// truncated, not rounded, and a NaN with payload only there becomes an infinity (MMA-Sim, asserted on chips).
+enum class OperandFormat : std::uint8_t { f16, bf16, tf32, e4m3, e5m2 };
+inline constexpr OperandFormat operand_formats[] = {
+    OperandFormat::f16, OperandFormat::bf16, OperandFormat::tf32, OperandFormat::e4m3, OperandFormat::e5m2};
+
+/// Format of C and D.
+enum class AccumulatorFormat : std::uint8_t { f32, f16 };
+
+std::string_view name_of(OperandFormat format);      ///< "f16", "bf16", "tf32", "e4m3", "e5m2"
+std::string_view name_of(AccumulatorFormat format);  ///< "f32", "f16"
+/// The inverse; std::invalid_argument with the known names otherwise.
+OperandFormat operand_format(std::string_view name);
+AccumulatorFormat accumulator_format(std::string_view name);
+
+/// The operand format whose memory holds elements of type T: float stands for a TF32 register.
+template <class T>
+inline constexpr OperandFormat operand_format_of = T::no_such_operand_type;
+template <>
+inline constexpr OperandFormat operand_format_of<Float16> = OperandFormat::f16;
+template <>
+inline constexpr OperandFormat operand_format_of<BFloat16> = OperandFormat::bf16;
+template <>
+inline constexpr OperandFormat operand_format_of<float> = OperandFormat::tf32;
+template <>
+inline constexpr OperandFormat operand_format_of<Float8E4M3> = OperandFormat::e4m3;
+template <>
+inline constexpr OperandFormat operand_format_of<Float8E5M2> = OperandFormat::e5m2;
+
+/// A set of operand formats.
+class OperandFormats {
+ public:
+  template <class... Formats>
+  constexpr explicit OperandFormats(Formats... formats)
+      : mask_(static_cast<std::uint8_t>(((1U << static_cast<unsigned>(formats)) | ...))) {}
+  constexpr bool contains(OperandFormat format) const {
+    return ((mask_ >> static_cast<unsigned>(format)) & 1U) != 0;
+  }
+
+ private:
+  std::uint8_t mask_;
+};
+
+/// No hardware row has more products in a fused block.
+inline constexpr int max_block_size = 64;
+
+/// How a block's exact fixed-point sum becomes the output element, subnormal results included.
+enum class BlockOutput : std::uint8_t {
+  fp32_toward_zero,          ///< truncate to 24 significant bits; |sum| >= 2^128 gives infinity
+  fp32_toward_zero_14_bits,  ///< truncate to 14 significant bits (E8M13), stored in FP32; infinity as above
+  fp16_nearest_even,         ///< round to FP16 directly from the sum; |sum| >= 65520 gives infinity
+};
+
+/// How a long dot product is cut into blocks.
+enum class Dataflow : std::uint8_t {
+  fused_chain,  ///< c enters the first block; k ascends
+  /// FP8 by mma.sync on H100, H200, B200: operands become FP16, one instruction of 32 products is two FP16
+  /// blocks, first those with k mod 4 in {0,1}, then the others, chained from +0; c joins each instruction at
+  /// its end by one ordinary round-to-nearest-even addition.
+  fp8_as_fp16_pairs,
+  /// The same with k < 16 in the first block: what the one FP32-output capture (B200) leaves possible.
+  fp8_as_fp16_halves,
+};
+
+/// The exponent with which a subnormal FP16 accumulator enters the alignment. Open: MMA-Sim says emin, the
+/// code of Khattak & Mikaitis takes the exponent of the value. Decided by c = 0001 with products +2^-25 and
+/// -2^-41: 0002 with emin, 0001 with the value's own.
+enum class SubnormalAccumulator : std::uint8_t { emin, own_exponent };
+
+/// The sign of a negative non-zero sum that rounds to zero. Open: -0 in MMA-Sim since 2026, in Khattak &
+/// Mikaitis, TC-EFT and cicuvc; +0 in MMA-Sim before. No published hardware row shows it.
+enum class UnderflowZero : std::uint8_t { keeps_sign, positive };
+
+/// How well the row is known (see each row's `source`).
+enum class Evidence : std::uint8_t {
+  hardware,       ///< equals published hardware captures bit for bit
+  hardware_test,  ///< asserted on hardware by a public test suite
+  model,          ///< stated by a published model, not independently checked
+};
+
+std::string_view name_of(BlockOutput output);             ///< "fp32_toward_zero", ...: the enumerators' names
+std::string_view name_of(Dataflow dataflow);              ///< "fused_chain", ...
+std::string_view name_of(SubnormalAccumulator exponent);  ///< "emin", "own_exponent"
+std::string_view name_of(UnderflowZero sign);             ///< "keeps_sign", "positive"
+std::string_view name_of(Evidence evidence);              ///< "hardware", "hardware_test", "model"
+
+/// One row of the table. Change a copy to ask what other hardware would do.
+struct TensorCoreModel {
+  std::string_view name;      ///< the name users type: "hopper"
+  std::string_view hardware;  ///< what it stands for: "sm_90 mma.sync"
+  OperandFormats operands;
+  /// L: products per fused block. Open: TF32 through wmma on Hopper may be 4 where mma and wgmma are 8.
+  int block_size;
+  int fraction_bits;  ///< F: bits kept below 2^emax in alignment
+  BlockOutput output;
+  /// E0: the exponent that a zero term contributes. It cannot be seen with FP8 operands, nor with FP16
+  /// operands and FP32 output. Khattak & Mikaitis have it higher by one for FP16 output (open).
+  int exponent_floor;
+  Evidence evidence;
+  std::string_view source;
+  Dataflow dataflow = Dataflow::fused_chain;
+  SubnormalAccumulator subnormal_accumulator = SubnormalAccumulator::emin;
+  UnderflowZero underflow_zero = UnderflowZero::keeps_sign;
+
+  constexpr AccumulatorFormat accumulator() const {
+    return output == BlockOutput::fp16_nearest_even ? AccumulatorFormat::f16 : AccumulatorFormat::f32;
+  }
+};
+
+/// All rows, oldest generation first; the rows of one generation are neighbours.
+std::span<const TensorCoreModel> tensor_core_models();
+/// The generations, oldest first: volta, turing, ampere, ada, hopper, hopper-wgmma, blackwell,
+/// blackwell-tcgen05.
+std::span<const std::string_view> tensor_core_names();
+
+/// The row called `name` for these formats. std::invalid_argument with the known names and the nearest one,
+/// or with the formats that the generation has.
+const TensorCoreModel& tensor_core_model(std::string_view name, OperandFormat operands = OperandFormat::f16,
+                                         AccumulatorFormat accumulator = AccumulatorFormat::f32);
+
+/// d = c (+) sum_k a[k] * b[k] exactly as the hardware row computes it: the scalar reference.
+///
+/// Elements are bit patterns in the low bits of a word (tf32: FP32 registers), c and the result in the row's
+/// accumulator format. a and b have equal length K (any K >= 0) and formats that the row has, possibly
+/// different ones (E4M3 x E5M2); std::invalid_argument otherwise. K == 0 goes through no block and returns c.
+/// NaN and infinity: any NaN operand, 0 * infinity, or infinities of both signs give the canonical NaN
+/// (7fffffff, 7fff); otherwise an infinity wins. All-zero sums and exact cancellation give +0, also from -0
+/// terms.
+std::uint32_t fused_dot_add(const TensorCoreModel& model, OperandFormat a_format,
+                            std::span<const std::uint32_t> a, OperandFormat b_format,
+                            std::span<const std::uint32_t> b, std::uint32_t c);
+
+/// The same for FP16 operands and FP32 accumulation.
+float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,
+                    float c);
+
+}  // namespace fp16lab

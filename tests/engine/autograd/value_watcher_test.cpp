@@ -1,0 +1,165 @@
+// ValueWatcher: what operations offer as their value before rounding is that value.
+#include "engine/autograd/value_watcher.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/engine/autograd/support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+/// Rounds what was offered, and compares it with what was recorded.
+class OfferChecker final : public ValueWatcher {
+ public:
+  explicit OfferChecker(Backend& backend) : backend_(&backend) {}
+
+  void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot>) override {
+    const Tensor value = tape.value_of(result);
+    const Tensor wide = tape.wide_value_of(value);
+    const std::string name = (tape.backward_site() != nullptr ? "backward " : "") + std::string(name_of(op));
+    if (!wide.defined()) {
+      if (value.dtype() == DType::f16) ++silent[name];
+      return;
+    }
+    ++offered[name];
+    EXPECT_EQ(wide.dtype(), DType::f32);
+    EXPECT_EQ(wide.shape(), value.shape()) << name;
+    Tensor rounded = backend_->empty(value.shape(), value.dtype());
+    backend_->cast(wide, rounded);
+    EXPECT_EQ(bytes_of(*backend_, rounded), bytes_of(*backend_, value)) << name;
+  }
+  ValueMark mark_of(Tape&, const Variable&) override { return {}; }
+  void adopt(const Variable&, ValueMark) override {}
+  ValueMark on_seed(Tape&, const Variable&, const Tensor&) override { return {}; }
+  ValueMark on_gradient(Tape& tape, const Variable&, const Variable&, const Variable&) override {
+    EXPECT_NE(tape.backward_site(), nullptr);
+    ++gradients;
+    return {};
+  }
+  ValueMark on_sum(Tape&, const Tensor& a, ValueMark, const Tensor& b, ValueMark,
+                   const Tensor& sum) override {
+    Tensor again = backend_->empty(sum.shape(), sum.dtype());
+    backend_->binary(BinaryOp::add, a, b, again);
+    EXPECT_EQ(bytes_of(*backend_, again), bytes_of(*backend_, sum));
+    ++sums;
+    return {};
+  }
+  void on_parameter(Tape&, const Parameter&, ValueMark, const Tensor&, const Tensor&,
+                    const Tensor&) override {
+    ++parameters;
+  }
+
+  std::map<std::string, int> offered, silent;
+  int gradients = 0, sums = 0, parameters = 0;
+
+ private:
+  Backend* backend_;
+};
+
+std::vector<float> pattern(std::size_t count, float scale) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = scale * static_cast<float>(static_cast<int>((i * 37 + 11) % 61) - 30) / 16.0f;
+  return values;
+}
+
+/// Everything that rounds to 16 bits by itself, forward and backward.
+TEST(ValueWatcher, WhatIsOfferedRoundsToWhatIsRecorded) {
+  const auto backend = hopper_backend();
+  OfferChecker checker(*backend);
+  Tape tape(*backend);
+  tape.set_value_watcher(&checker);
+  const auto input = [&](const Shape& shape, float scale = 1.0f) {
+    return tape.input(
+        halves_of(*backend, shape, pattern(static_cast<std::size_t>(shape.element_count()), scale)));
+  };
+  const Variable x = input({4, 6}), w = input({5, 6}), b = input({5}), images = input({2, 3, 6, 6});
+  const Variable filters = input({4, 3, 3, 3}), filter_bias = input({4});
+  const Variable left = input({2, 3, 4}), right = input({2, 4, 5});
+  Variable y = ops::linear(x, w, b);
+  y = ops::multiply(ops::scale(y, 0.3f), ops::divide_constant(y, 7.0f));
+  y = ops::exp(ops::scale(y, 0.05f));
+  y = ops::divide(ops::subtract(ops::tanh(y), b), ops::add(y, b));
+  const Variable convolved = ops::conv2d(images, filters, filter_bias, {.stride = {1, 2}, .padding = {1, 0}});
+  const Variable batched = ops::matmul(left, right);
+  const std::vector<Variable> outputs = {ops::sum(y), ops::sum(ops::multiply(convolved, convolved)),
+                                         ops::sum(ops::multiply(batched, batched))};
+  const std::vector<Variable> inputs = {x, w, b, images, filters, filter_bias, left, right};
+  tape.gradients(outputs, {}, inputs);
+
+  for (const char* const name :
+       {"linear", "multiply", "scale", "divide_constant", "exp", "tanh", "subtract", "divide", "add",
+        "conv2d", "matmul", "sum", "backward matmul", "backward sum", "backward multiply",
+        "backward conv2d_input_gradient", "backward conv2d_weight_gradient"})
+    EXPECT_GE(checker.offered[name], 1) << name;
+  // The others move values, or say of a cast what it cast.
+  for (const auto& [name, count] : checker.silent) {
+    const std::string op = name.substr(name.rfind(' ') + 1);
+    EXPECT_TRUE(op == "cast" || op == "reshape" || op == "broadcast_to" || op == "identity") << name;
+  }
+  EXPECT_GT(checker.gradients, 0);
+  EXPECT_GT(checker.sums, 0) << "b is used three times";
+  EXPECT_EQ(checker.parameters, 0);
+}
+
+TEST(ValueWatcher, SeesParametersAndTheSiteOfEveryGradient) {
+  const auto backend = hopper_backend();
+  Parameter weight("fc.weight", tensor_of(*backend, {2, 3}, pattern(6, 1.0f)));
+  struct Sites final : ValueWatcher {
+    void on_value(Tape& tape, Op op, const Variable&, std::span<const Slot>) override {
+      const BackwardSite* const site = tape.backward_site();
+      seen.push_back((site == nullptr ? "forward "
+                                      : "backward of " + std::string(name_of(site->op)) + " in " +
+                                            std::string(tape.scope_path(site->scope)) + " to " +
+                                            std::string(name_of(site->label)) + ": ") +
+                     std::string(name_of(op)));
+    }
+    ValueMark mark_of(Tape&, const Variable&) override { return {}; }
+    void adopt(const Variable&, ValueMark) override {}
+    ValueMark on_seed(Tape&, const Variable&, const Tensor& seed) override {
+      EXPECT_EQ(seed.element_count(), 1);
+      return {.known = true, .nan = false, .origin = 7};
+    }
+    ValueMark on_gradient(Tape&, const Variable&, const Variable&, const Variable&) override {
+      return {.known = true, .nan = false, .origin = 9};
+    }
+    ValueMark on_sum(Tape&, const Tensor&, ValueMark a, const Tensor&, ValueMark, const Tensor&) override {
+      return a;
+    }
+    void on_parameter(Tape&, const Parameter& parameter, ValueMark mark, const Tensor& contribution,
+                      const Tensor& before, const Tensor& gradient) override {
+      parameters.push_back(parameter.name + " " + std::to_string(mark.origin) +
+                           (before.defined() ? " added" : " first"));
+      EXPECT_EQ(contribution.shape(), gradient.shape());
+    }
+    std::vector<std::string> seen, parameters;
+  } sites;
+  Tape tape(*backend);
+  tape.set_value_watcher(&sites);
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    Variable y;
+    {
+      const ScopeGuard scope(tape, "fc");
+      y = ops::linear(tape.constant(tensor_of(*backend, {1, 3}, {1, 2, 3})), tape.parameter(weight), {});
+    }
+    tape.backward(ops::sum(y));
+    tape.reset();
+  }
+  EXPECT_EQ(sites.seen.at(0), "forward linear");
+  EXPECT_EQ(sites.seen.at(1), "forward sum");
+  EXPECT_EQ(sites.seen.back(), "backward of linear in fc to weight: matmul");
+  EXPECT_EQ(sites.parameters, (std::vector<std::string>{"fc.weight 9 first", "fc.weight 9 added"}));
+  tape.set_value_watcher(nullptr);
+  const std::size_t before = sites.seen.size();
+  tape.backward(ops::sum(tape.parameter(weight)));
+  EXPECT_EQ(sites.seen.size(), before);
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

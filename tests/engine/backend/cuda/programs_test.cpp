@@ -1,0 +1,210 @@
+// The table of scalar programs that a device knows: whatever the engine asks a back end to run is in it. A program that
+// somebody adds without its line in engine/backend/cuda/verbs/programs.cu fails here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <regex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/amp/policy.hpp"
+#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/optim/optimizer_programs.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+// The table of the host machine's build of programs.cu; that of a GPU is the same source.
+#include "engine/backend/cuda/verbs/programs.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+/// No padding (step_state.hpp).
+auto bytes_of(const StepState& state) {
+  return std::bit_cast<std::array<std::byte, sizeof(StepState)>>(state);
+}
+
+std::set<std::string> names_of_the_table() {
+  std::set<std::string> names;
+  for (const cpu_simt::DeviceProgram& program : cpu_simt::device_programs()) names.insert(program.name);
+  return names;
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+/// The names in all programs that sources of the engine make: scalar_program("name", ...), or a ScalarProgram's
+/// members by name.
+std::set<std::string> names_in_sources() {
+  const std::filesystem::path engine = std::filesystem::path(FP16LAB_SOURCE_DIR) / "engine";
+  const std::regex made(R"re((?:scalar_program\(\s*|\{\s*\.name = )"([a-z_]+\.[a-z_0-9]+)")re");
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(engine)) {
+    if (entry.path().extension() != ".cpp" && entry.path().extension() != ".hpp") continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator found(text.begin(), text.end(), made), end; found != end; ++found)
+      names.insert((*found)[1]);
+  }
+  return names;
+}
+
+TEST(CudaPrograms, EveryProgramOfTheSourcesIsInTheTable) {
+  const std::set<std::string> table = names_of_the_table(), sources = names_in_sources();
+  EXPECT_GE(sources.size(), 9u) << "the search has lost track of how programs are made";
+  for (const std::string& name : sources)
+    EXPECT_THAT(table, Contains(name)) << "engine/backend/cuda/verbs/programs.cu";
+  // And the table has no others but policies.
+  for (const std::string& name : table) {
+    if (name.starts_with("policy.")) continue;
+    EXPECT_THAT(sources, Contains(name)) << "nobody runs it";
+  }
+}
+
+/// Each policy by its defaults.
+std::vector<amp::ScalePolicy> all_policies() {
+  std::vector<amp::ScalePolicy> all;
+  for (const amp::PolicyDescription& description : amp::scale_policies())
+    all.push_back(amp::make_scale_policy({.policy = std::string(description.name)}));
+  return all;
+}
+
+TEST(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
+  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+  std::size_t policies_in_table = 0;
+  for (const std::string& name : names_of_the_table())
+    policies_in_table += name.starts_with("policy.") ? 1 : 0;
+  const std::vector<amp::ScalePolicy> policies = all_policies();
+  EXPECT_EQ(policies.size(), policies_in_table);
+  for (const amp::ScalePolicy& policy : policies) {
+    Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
+    for (int step = 0; step < 40; ++step) {
+      for (const auto& [backend, memory] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
+        StepState state = backend->read_step_state(*memory);
+        state.found_inf = {};
+        state.found_inf[static_cast<std::size_t>(step % max_optimizers)] = step % 3 == 1 ? 1.0f : 0.0f;
+        backend->write_step_state(state, *memory);
+        backend->run(policy.update, *memory);
+      }
+      const StepState on_device = device->read_step_state(there), cpu_simt = host->read_step_state(here);
+      ASSERT_EQ(bytes_of(on_device), bytes_of(cpu_simt)) << policy.name << ", step " << step;
+    }
+  }
+}
+
+/// Magnitudes as gradients have them, and what is not finite now and then.
+amp::GradientStatistics random_statistics(std::mt19937& random) {
+  amp::GradientStatistics statistics;
+  for (ExponentHistogram* histogram : {&statistics.weight, &statistics.activation}) {
+    const int top = static_cast<int>(random() % 30);
+    for (int e = top - 40; e <= top; ++e)
+      histogram->bins[static_cast<std::size_t>(e - ExponentHistogram::min_exponent)] = random() % 1000;
+    histogram->zero = random() % 100;
+    histogram->nan = random() % 7 == 0 ? 1 : 0;
+  }
+  if (random() % 2 == 0) statistics.range = range_of(DType::bf16);
+  return statistics;
+}
+
+TEST(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
+  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+  std::mt19937 random(11);
+  std::size_t policies = 0;
+  for (const amp::PolicyDescription& description : amp::scale_policies()) {
+    if (!description.wants_statistics) continue;
+    ++policies;
+    const amp::ScalePolicy policy = amp::make_scale_policy(
+        {.policy = std::string(description.name),
+         .parameters = {{"min_scale", 0}, {"max_scale", 0}}});  // neither floor nor ceiling
+    Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
+    StepState by_hand = policy.initial;
+    std::set<double> scales;
+    for (int step = 0; step < 60; ++step) {
+      const amp::GradientStatistics statistics = random_statistics(random);
+      const bool overflow = random() % 8 == 0;
+      for (const auto& [backend, memory] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
+        StepState state = backend->read_step_state(*memory);
+        state.found_inf = {};
+        state.found_inf.front() = overflow ? 1.0f : 0.0f;
+        backend->write_step_state(state, *memory);
+        const auto bytes = std::as_bytes(std::span(&statistics, 1));
+        Tensor uploaded = backend->empty({static_cast<std::int64_t>(bytes.size())}, DType::u8);
+        backend->upload(bytes, uploaded);
+        backend->run(
+            with_statistics(policy, reinterpret_cast<const amp::GradientStatistics*>(uploaded.data())),
+            *memory);
+      }
+      amp::advance(policy, by_hand, {.found_inf = overflow, .statistics = &statistics});
+      const StepState on_device = device->read_step_state(there), cpu_simt = host->read_step_state(here);
+      ASSERT_EQ(bytes_of(on_device), bytes_of(cpu_simt)) << policy.name << ", step " << step;
+      ASSERT_EQ(bytes_of(cpu_simt), bytes_of(by_hand)) << policy.name << ", step " << step;
+      scales.insert(cpu_simt.scale);
+    }
+    EXPECT_GT(scales.size(), 2u) << policy.name << " rests";
+  }
+  EXPECT_GE(policies, 3u);
+}
+
+std::string rejection(Backend& backend, const ScalarProgram& program) {
+  Tensor step = backend.make_step_state({});
+  try {
+    backend.run(program, step);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(CudaPrograms, AnUnknownProgramIsNamedBesideTheKnownOnes) {
+  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+  const ScalarProgram unknown{
+      .name = "test.add", .function = [](StepState&, const std::byte*) {}, .parameters = {}};
+  const std::string words = rejection(*device, unknown);
+  EXPECT_THAT(words,
+              HasSubstr("run: the device has no program \"test.add\"; it has scaler.clear_found_inf, "));
+  for (const std::string& name : names_of_the_table()) EXPECT_THAT(words, HasSubstr(name));
+}
+
+TEST(CudaPrograms, ANameWithAnotherFunctionIsRejected) {
+  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+  const ScalarProgram wrong{
+      .name = "optimizer.begin_iteration", .function = &optim::advance_steps_program, .parameters = {}};
+  EXPECT_EQ(
+      rejection(*device, wrong),
+      "run: the device has another function than the caller under the name \"optimizer.begin_iteration\" "
+      "(engine/backend/cuda/verbs/programs.cu)");
+}
+
+TEST(CudaPrograms, TheParametersOfTheCallAreCopied) {
+  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+  Tensor step = device->make_step_state({});
+  ScalarProgram program = scalar_program("optimizer.advance_steps", &optim::advance_steps_program,
+                                         optim::AdvanceSteps{.optimizer = 5, .beta1 = 0.5f, .beta2 = 0.25f});
+  const auto recorded = device->record([&] { device->run(program, step); });
+  program.parameters = {};  // whoever replays has none of them
+  recorded->replay();
+  recorded->replay();
+  StepState expected;
+  expected.taken_steps[5] = 2;
+  expected.beta1_power[5] = 0.25;
+  expected.beta2_power[5] = 0.0625;
+  EXPECT_EQ(bytes_of(device->read_step_state(step)), bytes_of(expected));
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

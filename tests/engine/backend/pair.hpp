@@ -1,0 +1,135 @@
+// One training run on two back ends: whatever a run shows must be the same, bit for bit, step by step.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/data/batch_source.hpp"
+#include "engine/train/trainer.hpp"
+#include "numerics/formats/bits.hpp"
+#include "tests/engine/train/training_run.hpp"
+
+namespace fp16lab::engine::test {
+
+/// A run that any back end can do.
+struct PairedRun {
+  using MakeModel = std::function<std::unique_ptr<nn::Module>(Backend&)>;
+  using MakeMethod = std::function<std::unique_ptr<TrainingMethod>()>;
+  using MakeBatches = std::function<std::unique_ptr<data::BatchSource>()>;
+
+  MakeModel model;
+  MakeBatches batches;
+  RunSetup setup;
+  MakeMethod method = {};  ///< empty: Supervised
+  LossKind loss = LossKind::cross_entropy;
+};
+
+/// All that it shows.
+struct ShownRun {
+  struct Gradient {
+    GradientKind kind{};
+    DType dtype{};
+    ExponentHistogram before, after;
+    double loss_scale = 1;  ///< S, times the layer's
+    bool operator==(const Gradient&) const = default;
+  };
+  using Gradients = std::map<std::string, Gradient>;
+
+  std::vector<StepRecord> steps;
+  std::vector<Gradients> gradients;  ///< by step
+  std::vector<OverflowRecord> overflows;
+  double evaluation_loss = 0;
+  std::map<std::string, std::vector<std::byte>> weights;
+};
+
+/// Observes every step.
+class ShowingObserver final : public TrainObserver {
+ public:
+  explicit ShowingObserver(ShownRun& shown) : shown_(&shown) {}
+  bool wants_gradients(std::uint64_t) override { return true; }
+  void on_gradient(const GradientRecord& record) override {
+    shown_->gradients.resize(record.step);
+    shown_->gradients.back()[std::string(record.tensor)] = {record.kind, record.dtype, record.probe.before,
+                                                            record.probe.after, record.loss_scale};
+  }
+  void on_step(const StepRecord& record) override { shown_->steps.push_back(record); }
+  void on_evaluation(const EvaluationRecord& record) override { shown_->evaluation_loss = record.loss; }
+  bool wants_overflows() override { return true; }
+  void on_overflow(const OverflowRecord& record) override { shown_->overflows.push_back(record); }
+  bool stop_requested() override { return false; }
+
+ private:
+  ShownRun* shown_;
+};
+
+inline ShownRun shown(Backend& backend, const PairedRun& run) {
+  ShownRun result;
+  ShowingObserver observer(result);
+  const auto batches = run.batches();
+  Workload workload;
+  workload.model = run.model(backend);
+  workload.training = batches.get();
+  workload.evaluation = batches.get();
+  workload.loss = run.loss;
+  if (run.method) workload.method = run.method();
+  Trainer trainer(backend, workload, run.setup.train, run.setup.amp, run.setup.scaler, run.setup.optimizer,
+                  observer);
+  trainer.run();
+  for (const Parameter* parameter : trainer.parameters())
+    result.weights[parameter->name] = bytes_of(backend, parameter->value);
+  return result;
+}
+
+inline std::uint64_t word(double value) { return bits_of(value); }
+
+/// Numbers as bit patterns, so that a NaN equals itself and -0 is not +0.
+inline std::vector<std::uint64_t> words_of(const StepRecord& record) {
+  return {record.step,
+          word(record.loss),
+          word(record.loss_scale),
+          std::uint64_t{record.found_inf},
+          std::uint64_t{record.skipped},
+          std::uint64_t{record.loss_overflow},
+          word(record.grad_norm),
+          word(record.learning_rate),
+          word(record.underflow_rate.value_or(-1.0)),
+          record.state_hash};
+}
+
+/// Reports the first step that differs, and which of its gradients do.
+inline void expect_the_same_run(const ShownRun& expected, const ShownRun& actual) {
+  ASSERT_EQ(expected.steps.size(), actual.steps.size());
+  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
+  for (std::size_t i = 0; i < expected.steps.size(); ++i) {
+    EXPECT_EQ(words_of(expected.steps[i]), words_of(actual.steps[i]))
+        << "step " << i + 1
+        << ": step, loss, scale, found_inf, skipped, loss_overflow, norm, rate, underflow, state hash";
+    if (i < expected.gradients.size()) {
+      ASSERT_EQ(expected.gradients[i].size(), actual.gradients[i].size()) << "step " << i + 1;
+      for (const auto& [name, gradient] : expected.gradients[i]) {
+        const auto found = actual.gradients[i].find(name);
+        ASSERT_NE(found, actual.gradients[i].end()) << name;
+        EXPECT_TRUE(found->second == gradient)
+            << "step " << i + 1 << ": histograms of the gradient of " << name;
+      }
+    }
+    if (testing::Test::HasFailure()) return;  // all that follows differs too
+  }
+  EXPECT_EQ(word(expected.evaluation_loss), word(actual.evaluation_loss));
+  EXPECT_EQ(expected.weights, actual.weights);
+  ASSERT_EQ(expected.overflows.size(), actual.overflows.size());
+  for (std::size_t i = 0; i < expected.overflows.size(); ++i) {
+    EXPECT_EQ(expected.overflows[i].step, actual.overflows[i].step);
+    EXPECT_EQ(expected.overflows[i].parameters, actual.overflows[i].parameters);
+    EXPECT_EQ(expected.overflows[i].skipped_optimizers, actual.overflows[i].skipped_optimizers);
+  }
+}
+
+}  // namespace fp16lab::engine::test

@@ -1,0 +1,305 @@
+// Conformance: the scalars of a step and the passes over all gradients, and the words of rejected calls.
+#include <array>
+#include <cmath>
+
+#include "engine/optim/optimizer_programs.hpp"
+#include "tests/engine/backend/conformance.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+// ---- scalars ----
+
+TEST_P(BackendConformance, StepStateTravelsAndRunsPrograms) {
+  const StepState initial = state_in_training();
+  Tensor step = backend().make_step_state(initial);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), initial));
+  StepState changed = initial;
+  changed.policy[63] = std::byte{9};
+  backend().write_step_state(changed, step);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), changed));
+
+  Tensor seed = output(Shape{}, DType::f32);
+  backend().fill_scale(step, seed);
+  expect_same_bits(values_of<float>(seed), {3072.0f}, "fill_scale");
+  EXPECT_EQ(initial.inverse_scale, static_cast<float>(1.0 / 3072.0));
+}
+
+TEST_P(BackendConformance, RunAppliesTheProgramOnce) {
+  // One of the engine's: a device looks its own copy up by name.
+  const ScalarProgram program =
+      scalar_program("optimizer.advance_steps", &optim::advance_steps_program,
+                     optim::AdvanceSteps{.optimizer = 2, .beta1 = 0.5f, .beta2 = 0.75f});
+  Tensor step = backend().make_step_state(state_in_training());
+  backend().run(program, step);
+  StepState expected = state_in_training();
+  ++expected.taken_steps[2];
+  expected.beta1_power[2] *= 0.5;
+  expected.beta2_power[2] *= 0.75;
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected));
+}
+
+TEST_P(BackendConformance, RunWithoutAFunctionIsRejected) {
+  Tensor step = backend().make_step_state({});
+  EXPECT_THROW(backend().run({.name = "policy.none", .function = nullptr, .parameters = {}}, step),
+               std::invalid_argument);
+}
+
+// ---- unscale, norm, clip ----
+
+TEST_P(BackendConformance, UnscaleMultipliesAndFinds) {
+  for (const std::int64_t size : {std::int64_t{1}, std::int64_t{31}, std::int64_t{131073}})
+    for (const float bad : {1.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1.fffffep127f}) {
+      const StepState state = state_in_training();
+      const auto scaled = [&](const auto& values) {
+        using T = typename std::decay_t<decltype(values)>::value_type;
+        return mapped(values, [&](T x) { return stored_as(canonical(wide(x) * state.inverse_scale), T{}); });
+      };
+      for_each_float_type([&](auto tag) {
+        using T = decltype(tag);
+        std::vector<T> values = random_of<T>(size, Kind::wide, 51);
+        values.back() = stored_as(bad, T{});
+        const std::vector<float> others = random_floats(100, Kind::ordinary, 52);
+        const std::vector<BFloat16> low = random_brains(3000, Kind::ordinary, 53);
+        Tensor step = backend().make_step_state(state);
+        std::array<Tensor, 3> gradients{tensor(values), tensor(others), tensor(low)};
+        backend().unscale(gradients, 3, step);
+        expect_same_bits(values_of<T>(gradients[0]), scaled(values), "unscale");
+        expect_same_bits(values_of<float>(gradients[1]), scaled(others), "unscale goes on after an infinity");
+        expect_same_bits(values_of<BFloat16>(gradients[2]), scaled(low), "unscale of several dtypes");
+        StepState after = state;
+        if (!std::isfinite(wide(values.back()))) after.found_inf[3] = 1.0f;
+        EXPECT_TRUE(same_bytes(backend().read_step_state(step), after)) << bad << gradients[0].describe();
+      });
+    }
+}
+
+TEST_P(BackendConformance, UnscalingHalvesFlushesWhatScalingSaved) {
+  StepState state;
+  state.set_scale(65536.0);
+  Tensor step = backend().make_step_state(state);
+  // Divided by 2^16, 2^-10 lies below half of the smallest subnormal, 2^-9 is that tie, which goes to zero, and
+  // 1.5 * 2^-9 lies above it. BF16 has FP32's exponents.
+  const std::vector<float> values{0x1p-10f, -0x1p-9f, 0x1.8p-9f, 1.0f};
+  std::array<Tensor, 2> gradients{tensor(mapped(values, [](float x) { return half_of(x); })),
+                                  tensor(mapped(values, [](float x) { return low_of<BFloat16>(x); }))};
+  backend().unscale(gradients, 0, step);
+  const auto expect_words = [&](const Tensor& actual, const std::vector<std::uint16_t>& words) {
+    std::vector<std::uint16_t> stored(words.size());
+    backend().download(actual, std::as_writable_bytes(std::span(stored)));
+    EXPECT_EQ(stored, words);
+  };
+  expect_words(gradients[0], {0x0000, 0x8000, 0x0001, 0x0100});
+  expect_words(gradients[1], {0x3280, 0xb300, 0x3340, 0x3780});
+  EXPECT_EQ(backend().read_step_state(step).found_inf[0], 0.0f) << "a flush is no overflow";
+}
+
+TEST_P(BackendConformance, UnscaleNeverClearsTheFlag) {
+  StepState state = state_in_training();
+  state.found_inf[0] = 1.0f;
+  Tensor step = backend().make_step_state(state);
+  std::array<Tensor, 1> gradients{tensor(std::vector<float>{1.0f})};
+  backend().unscale(gradients, 0, step);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), state));
+}
+
+/// Of 16-bit values as FP32 ones: widening is exact.
+double naive_norm(const std::vector<std::vector<float>>& tensors) {
+  double sum = 0.0;
+  for (const std::vector<float>& values : tensors) {
+    const std::vector<double> squares =
+        mapped(values, [](float x) { return static_cast<double>(x) * static_cast<double>(x); });
+    if (!squares.empty()) sum += naive_tree<double>(squares, [](double a, double b) { return a + b; });
+  }
+  return std::sqrt(sum);
+}
+
+TEST_P(BackendConformance, GlobalNormInDouble) {
+  const std::vector<std::vector<float>> values{random_floats(131073, Kind::ordinary, 53),
+                                               random_floats(1, Kind::wide, 54),
+                                               {},
+                                               random_floats(1025, Kind::wide, 55)};
+  std::vector<Tensor> gradients = mapped(values, [&](const std::vector<float>& one) { return tensor(one); });
+  StepState expected = state_in_training();
+  Tensor step = backend().make_step_state(expected);
+  backend().global_norm(gradients, step);
+  expected.grad_norm = naive_norm(values);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected))
+      << backend().read_step_state(step).grad_norm;
+
+  const std::vector<Float16> halves = random_halves(70001, Kind::wide, 58);
+  const std::vector<BFloat16> brains = random_brains(1025, Kind::ordinary, 59);
+  const std::vector<Tensor> mixed{tensor(halves), tensor(values[3]), tensor(brains)};
+  backend().global_norm(mixed, step);
+  expected.grad_norm = naive_norm({mapped(halves, [](Float16 x) { return wide(x); }), values[3],
+                                   mapped(brains, [](BFloat16 x) { return wide(x); })});
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected)) << "of several dtypes";
+
+  std::vector<std::vector<float>> many;
+  for (std::uint64_t i = 0; i < 700; ++i) many.push_back(random_floats(1, Kind::ordinary, 60 + i));
+  backend().global_norm(mapped(many, [&](const std::vector<float>& one) { return tensor(one); }), step);
+  expected.grad_norm = naive_norm(many);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected)) << "of many tensors, in their order";
+
+  gradients.push_back(tensor(std::vector<float>{-std::nanf("")}));
+  backend().global_norm(gradients, step);
+  expected.grad_norm = double_from_bits(0x7fffffffffffffffu);
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected)) << "a NaN norm is canonical";
+  backend().global_norm({}, step);
+  expected.grad_norm = 0.0;
+  EXPECT_TRUE(same_bytes(backend().read_step_state(step), expected)) << "nothing has norm 0";
+}
+
+TEST_P(BackendConformance, ClipMultipliesAboveTheLimitOnly) {
+  for (const double norm : {0.5, 1.0, 1.0 + 0x1p-52, 37.25, HUGE_VAL, std::nan("")}) {
+    StepState state = state_in_training();
+    state.grad_norm = norm;
+    Tensor step = backend().make_step_state(state);
+    for_each_float_type([&](auto tag) {
+      using T = decltype(tag);
+      std::vector<T> expected = random_of<T>(70001, Kind::special, 56);
+      std::array<Tensor, 1> gradients{tensor(expected)};
+      backend().clip_by_norm(gradients, 1.0, step);
+      if (std::isfinite(norm) && norm > 1.0) {
+        const auto factor = static_cast<float>(1.0 / (norm + 1e-6));
+        for (T& value : expected) value = stored_as(canonical(wide(value) * factor), T{});
+      }
+      expect_same_bits(values_of<T>(gradients[0]), expected,
+                       "clip " + gradients[0].describe() + " at norm " + std::to_string(norm));
+    });
+    EXPECT_TRUE(same_bytes(backend().read_step_state(step), state));
+  }
+}
+
+TEST_P(BackendConformance, ClipByValueLimitsEveryElement) {
+  const float inf = HUGE_VALF, canonical_nan = float_from_bits(0x7fffffffu);
+  std::array<Tensor, 2> gradients{tensor(std::vector<float>{-std::nanf("1"), -0.0f, 0.0f, inf, -inf, 0.5f,
+                                                            -0.5f, 0x1.000002p-1f, -0x1p-149f}),
+                                  tensor(random_floats(70001, Kind::special, 57))};
+  std::vector<float> expected = values_of<float>(gradients[1]);
+  for (float& value : expected) value = std::isnan(value) ? canonical_nan : std::clamp(value, -0.5f, 0.5f);
+  backend().clip_by_value(gradients, 0.5f);
+  expect_same_bits(values_of<float>(gradients[0]),
+                   {canonical_nan, -0.0f, 0.0f, 0.5f, -0.5f, 0.5f, -0.5f, 0.5f, -0x1p-149f}, "clip_by_value");
+  expect_same_bits(values_of<float>(gradients[1]), expected, "clip_by_value of many");
+  // A limit that 16 bits do not hold: what it cuts off is rounded, what is inside stays.
+  const float third = 1.0f / 3.0f;
+  for_each_half_type([&](auto tag) {
+    using Half = decltype(tag);
+    std::vector<Half> low = random_of<Half>(70001, Kind::special, 58);
+    std::array<Tensor, 1> one{tensor(low)};
+    backend().clip_by_value(one, third);
+    for (Half& value : low) {
+      const float x = wide(value);
+      value = std::isnan(x) ? Half::from_bits(0x7fff) : low_of<Half>(std::clamp(x, -third, third));
+    }
+    expect_same_bits(values_of<Half>(one[0]), low, "clip_by_value " + one[0].describe());
+  });
+  for (const float bad : {0.0f, -1.0f, inf, canonical_nan})
+    EXPECT_THROW(backend().clip_by_value(gradients, bad), std::invalid_argument) << bad;
+}
+
+// ---- rejected calls ----
+
+template <class Call>
+std::string rejection(const Call& call) {
+  try {
+    call();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_P(BackendConformance, RejectedCallsSayWhatIsWrong) {
+  Tensor f32 = output(Shape{4}, DType::f32), f16 = output(Shape{4}, DType::f16),
+         i32 = output(Shape{4}, DType::i32);
+  Tensor square = output(Shape{2, 2}, DType::f32), other = output(Shape{5}, DType::f32), undefined;
+  EXPECT_EQ(rejection([&] { backend().cast(undefined, f16); }), "cast: x is an undefined tensor");
+  EXPECT_EQ(rejection([&] { backend().cast(i32, f16); }), "cast: x is i32 (4); f32, f16 or bf16 is needed");
+  EXPECT_EQ(rejection([&] { backend().cast(f32, other); }),
+            "cast: x is f32 (4), out is f32 (5): their shapes differ");
+  EXPECT_EQ(rejection([&] { backend().unary(UnaryOp::negate, f32, f16); }),
+            "unary: x is f32 (4), out is f16 (4): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().binary(BinaryOp::add, f32, other, other); }),
+            "binary: a is f32 (4) does not broadcast to out (5)");
+  Tensor shared = square.reshaped(Shape{4, 1});
+  Tensor wide = output(Shape{4, 4}, DType::f32);
+  EXPECT_EQ(rejection([&] { backend().cast(square, square); }),
+            "cast: x and out overlap in memory: x is f32 (2, 2), out is f32 (2, 2)");
+  EXPECT_EQ(rejection([&] { backend().reduce(ReduceOp::sum, square, 2, f32); }),
+            "reduce: x is f32 (2, 2) and has no axis 2");
+  EXPECT_EQ(rejection([&] { backend().reduce(ReduceOp::sum, square, 0, f32); }),
+            "reduce: out is f32 (4); it must have 2 elements, as f32 (2, 2) has without axis 0");
+  EXPECT_EQ(rejection([&] { backend().scale(f32, 2.0f, other); }),
+            "scale: x is f32 (4), out is f32 (5): their shapes differ");
+  EXPECT_EQ(rejection([&] { backend().upload(std::vector<std::byte>(15), f32); }),
+            "upload: 15 host bytes for f32 (4), which has 16");
+
+  const Tensor a = output(Shape{64, 784}, DType::f16), b = output(Shape{512, 783}, DType::f16);
+  Tensor out = output(Shape{64, 512}, DType::f16);
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = a, .b = b, .out = out, .transpose_b = true}); }),
+            "gemm: a is f16 (64, 784), b is f16 (512, 783) transposed: inner extents 784 and 783 differ");
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = a, .b = a, .out = out, .transpose_b = true}); }),
+            "gemm: a is f16 (64, 784), b is f16 (64, 784) transposed: out must be (64, 64), but out is f16 "
+            "(64, 512)");
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = a, .b = wide, .out = out}); }),
+            "gemm: a is f16 (64, 784), b is f32 (4, 4): their dtypes differ");
+
+  Tensor step = backend().make_step_state({});
+  std::array<Tensor, 2> gradients{f32, i32};
+  EXPECT_EQ(rejection([&] { backend().unscale(gradients, 0, step); }),
+            "unscale: gradient 1 is i32 (4); f32, f16 or bf16 is needed");
+  EXPECT_EQ(rejection([&] { backend().unscale(std::span(gradients).first(1), 8, step); }),
+            "unscale: optimizer 8 is not in [0, 8)");
+  Tensor velocity = output(Shape{4}, DType::f32), half = output(Shape{4}, DType::f16);
+  EXPECT_EQ(rejection([&] { backend().fill_scale(f32, f32); }), "fill_scale: step is f32 (4); u8 is needed");
+  EXPECT_EQ(rejection([&] { backend().sgd_step({.momentum = 0.5f}, f32, other, other, 0, step); }),
+            "sgd_step: weight is f32 (4), gradient is f32 (5): their shapes differ");
+  EXPECT_EQ(rejection([&] { backend().sgd_step({.momentum = 0.5f}, f16, f32, half, 0, step); }),
+            "sgd_step: velocity is f16 (4); f32 is needed");
+  EXPECT_EQ(rejection([&] { backend().adam_step({}, f16, f32, velocity, half, 0, step); }),
+            "adam_step: second_moment is f16 (4); f32 is needed");
+  EXPECT_EQ(rejection([&] { backend().adam_step({}, f16, i32, velocity, velocity, 0, step); }),
+            "adam_step: gradient is i32 (4); f32, f16 or bf16 is needed");
+  EXPECT_EQ(
+      rejection([&] { backend().sgd_step({.gradient_factor = HUGE_VALF}, f16, f32, velocity, 0, step); }),
+      "sgd_step: gradient_factor is inf; it must be finite");
+}
+
+TEST_P(BackendConformance, NoVerbMixesF16AndBf16) {
+  Tensor f16 = output(Shape{2, 2}, DType::f16), bf16 = output(Shape{2, 2}, DType::bf16);
+  Tensor index = tensor(std::vector<std::int32_t>{0, 1});
+  Tensor f16_row = output(Shape{2}, DType::f16), bf16_row = output(Shape{2}, DType::bf16);
+  EXPECT_EQ(rejection([&] { backend().unary(UnaryOp::negate, f16, bf16); }),
+            "unary: x is f16 (2, 2), out is bf16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().binary(BinaryOp::add, f16, bf16, f16); }),
+            "binary: b is bf16 (2, 2), out is f16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().scale(bf16, 1.0f, f16); }),
+            "scale: x is bf16 (2, 2), out is f16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().divide(bf16, 1.0f, f16); }),
+            "divide: x is bf16 (2, 2), out is f16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().reduce(ReduceOp::sum, bf16, 0, f16_row); }),
+            "reduce: x is bf16 (2, 2), out is f16 (2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().pick(f16, index, bf16_row); }),
+            "pick: x is f16 (2, 2), out is bf16 (2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().place(bf16_row, index, f16); }),
+            "place: out is f16 (2, 2), x is bf16 (2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().gather_rows(f16, index, bf16); }),
+            "gather_rows: table is f16 (2, 2), out is bf16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().scatter_rows(f16, index, bf16); }),
+            "scatter_rows: out is bf16 (2, 2), x is f16 (2, 2): their dtypes differ");
+  Tensor wide = output(Shape{2, 2}, DType::f32), bf16_out = output(Shape{2, 2}, DType::bf16);
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = f16, .b = bf16, .out = wide}); }),
+            "gemm: a is f16 (2, 2), b is bf16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = f16, .b = f16, .out = bf16_out}); }),
+            "gemm: out is bf16 (2, 2), a is f16 (2, 2): their dtypes differ");
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = f16, .b = f16, .out = wide, .bias = &bf16_row}); }),
+            "gemm: bias is bf16 (2), a is f16 (2, 2): their dtypes differ");
+  Tensor f16_out = output(Shape{2, 2}, DType::f16);
+  EXPECT_EQ(rejection([&] { backend().gemm({.a = f16, .b = f16, .out = f16_out, .addend = &bf16}); }),
+            "gemm: addend is bf16 (2, 2), out is f16 (2, 2): their dtypes differ");
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

@@ -1,0 +1,175 @@
+// Synthetic regression data: what a batch is, that it comes back, and how its numbers are distributed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/data/dataset.hpp"
+#include "engine/data/synthetic.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/support/message_of.hpp"
+
+namespace fp16lab::engine::data {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::message_of;
+
+std::unique_ptr<Backend> backend_with(int threads) {
+  return make_emulated_backend(tensor_core_model("hopper"), threads);
+}
+
+std::vector<float> values_of(Backend& backend, const Tensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
+  backend.download(tensor, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+struct Values {
+  std::vector<float> inputs, targets;
+  bool operator==(const Values&) const = default;
+};
+Values values_of(Backend& backend, const Batch& batch) {
+  return {values_of(backend, batch.inputs), values_of(backend, batch.targets)};
+}
+
+constexpr SyntheticOptions small{.batch_size = 6, .inputs = 5, .outputs = 3, .batches = 4, .seed = 9};
+
+TEST(Synthetic, ABatchHasTheShapesOfTheNetwork) {
+  const auto backend = backend_with(1);
+  SyntheticRegression source(small);
+  const Batch batch = source.batch(*backend, 0);
+  EXPECT_EQ(batch.inputs.shape(), (Shape{6, 5}));
+  EXPECT_EQ(batch.targets.shape(), (Shape{6, 3}));
+  EXPECT_EQ(batch.inputs.dtype(), DType::f32);
+  EXPECT_EQ(batch.targets.dtype(), DType::f32);
+  EXPECT_EQ(source.batches_per_epoch(), 4u);
+  EXPECT_EQ(source.rows_per_batch(), 6);
+  EXPECT_EQ(source.split(), "train") << "there is no test set";
+}
+
+TEST(Synthetic, ABatchIsAPureFunctionOfSeedAndPlaceInTheEpoch) {
+  for (const Distribution distribution : all_distributions()) {
+    SyntheticOptions options = small;
+    options.distribution = distribution;
+    const auto backend = backend_with(1);
+    SyntheticRegression source(options);
+    std::vector<Values> epoch;
+    for (std::uint64_t i = 0; i < 4; ++i) epoch.push_back(values_of(*backend, source.batch(*backend, i)));
+    // Out of order, epochs later, and from another object: the same.
+    SyntheticRegression another(options);
+    for (const std::uint64_t i : {3u, 0u, 2u, 1u})
+      EXPECT_EQ(values_of(*backend, another.batch(*backend, i + 4000)), epoch[i]) << i;
+    // All of them differ, targets are not inputs, and another seed gives others.
+    for (std::size_t a = 0; a < 4; ++a) {
+      EXPECT_NE(epoch[a].inputs[0], epoch[a].targets[0]);
+      for (std::size_t b = 0; b < a; ++b) {
+        EXPECT_NE(epoch[a].inputs, epoch[b].inputs);
+        EXPECT_NE(epoch[a].targets, epoch[b].targets);
+      }
+    }
+    options.seed = 10;
+    SyntheticRegression other_seed(options);
+    EXPECT_NE(values_of(*backend, other_seed.batch(*backend, 0)).inputs, epoch[0].inputs);
+  }
+}
+
+TEST(Synthetic, UniformNumbersAreThePhiloxWordsOfTheirStream) {
+  const auto backend = backend_with(1);
+  SyntheticRegression source(small);
+  const Values batch = values_of(*backend, source.batch(*backend, 4 + 2));
+  const auto expect_stream = [](const std::vector<float>& values, std::string_view role) {
+    const PhiloxStream stream{.seed = 9, .stream = stream_id(role), .iteration = 2};
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(std::ldexp(values[i], 24), static_cast<float>(stream.word(i) >> 8)) << role << " " << i;
+  };
+  expect_stream(batch.inputs, "data.inputs");
+  expect_stream(batch.targets, "data.targets");
+}
+
+TEST(Synthetic, TheNumbersDoNotDependOnThreads) {
+  for (const Distribution distribution : all_distributions()) {
+    const SyntheticOptions options{
+        .distribution = distribution, .batch_size = 300, .inputs = 401, .outputs = 77, .seed = 3};
+    const auto one = backend_with(1);
+    const auto two = backend_with(2);
+    SyntheticRegression source(options);
+    EXPECT_EQ(values_of(*one, source.batch(*one, 5)), values_of(*two, source.batch(*two, 5)));
+  }
+}
+
+/// Largest distance between the empirical distribution of `sample` and `cumulative` (Kolmogorov and Smirnov).
+template <class Cumulative>
+double distance(std::vector<float> sample, const Cumulative& cumulative) {
+  std::sort(sample.begin(), sample.end());
+  const auto n = static_cast<double>(sample.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < sample.size(); ++i) {
+    const double p = cumulative(static_cast<double>(sample[i]));
+    largest = std::max(
+        {largest, std::abs(p - static_cast<double>(i) / n), std::abs(p - static_cast<double>(i + 1) / n)});
+  }
+  return largest;
+}
+
+/// A right distribution stays below this but once in 10^6 seeds: 2 exp(-2 c^2) = 10^-6 at c = 2.7.
+double bound(std::size_t n) { return 2.7 / std::sqrt(static_cast<double>(n)); }
+
+TEST(Synthetic, NumbersAreDistributedAsTheNameSays) {
+  const auto backend = backend_with(2);
+  for (const Distribution distribution : all_distributions()) {
+    SyntheticRegression source({.distribution = distribution,
+                                .batch_size = 256,
+                                .inputs = 512,
+                                .outputs = 512,
+                                .batches = 2,
+                                .seed = 1});
+    const Values batch = values_of(*backend, source.batch(*backend, 1));
+    for (const std::vector<float>& values : {batch.inputs, batch.targets}) {
+      const auto [low, high] = std::minmax_element(values.begin(), values.end());
+      if (distribution == Distribution::uniform) {
+        EXPECT_GE(*low, 0.0f);
+        EXPECT_LT(*high, 1.0f);
+        EXPECT_LT(distance(values, [](double x) { return x; }), bound(values.size()));
+      } else {
+        EXPECT_LT(distance(values, [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }),
+                  bound(values.size()));
+      }
+    }
+  }
+}
+
+TEST(Synthetic, BadOptionsNameTheOption) {
+  const auto error_with = [](auto change) {
+    SyntheticOptions options = small;
+    change(options);
+    return message_of([&] { SyntheticRegression source(options); });
+  };
+  EXPECT_THAT(error_with([](auto& o) { o.batch_size = 0; }),
+              AllOf(HasSubstr("batch size is 0"), HasSubstr("1 to")));
+  EXPECT_THAT(error_with([](auto& o) { o.inputs = -1; }), HasSubstr("inputs is -1"));
+  EXPECT_THAT(error_with([](auto& o) { o.outputs = 0; }), HasSubstr("outputs is 0"));
+  EXPECT_THAT(error_with([](auto& o) { o.batches = 0; }), HasSubstr("batches an epoch is 0"));
+  EXPECT_THAT(error_with([](auto& o) { o.batches = std::int64_t{1} << 32; }), HasSubstr("1 to 4294967295"));
+}
+
+TEST(Synthetic, EveryDistributionIsADataSetOfThatName) {
+  for (const Distribution distribution : all_distributions()) {
+    EXPECT_EQ(distribution_from_name(name_of(distribution)), distribution);
+    const auto known = known_datasets();
+    const auto found = std::find_if(known.begin(), known.end(),
+                                    [&](const DatasetInfo& i) { return i.name == name_of(distribution); });
+    ASSERT_NE(found, known.end());
+    EXPECT_EQ(found->kind, DataKind::synthetic);
+  }
+  EXPECT_THAT(message_of([] { distribution_from_name("unifrom"); }),
+              AllOf(HasSubstr("uniform, normal"), HasSubstr("did you mean 'uniform'")));
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::data

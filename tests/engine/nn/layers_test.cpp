@@ -1,0 +1,301 @@
+// Layers with weights against their twins: Linear over leading axes, Conv2d, Embedding; and Dropout
+// against its definition.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/nn/conv2d.hpp"
+#include "engine/nn/dropout.hpp"
+#include "engine/nn/embedding.hpp"
+#include "engine/nn/linear.hpp"
+#include "engine/nn/normalization.hpp"
+#include "tests/engine/nn/support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+/// The oracle itself against central differences in FP64: h^2/6 f''' = 2e-11 and u / h = 1e-11 for values and
+/// third derivatives of the order of 1.
+TEST(ScalarTwin, GradientsAndSecondDerivativesAreDerivatives) {
+  const auto function = [](const std::vector<Real>& x) {
+    return tanh(x[0] * x[1]) / sqrt(exp(x[1] - x[0]) + log(x[2])) + sigmoid(x[2] * x[0]) * relu(x[1]);
+  };
+  const std::vector<double> at = {0.5, 0.75, 1.25};
+  const auto evaluate = [&](const std::vector<double>& point, int order, std::size_t which) {
+    ScalarGraph graph;
+    std::vector<Real> x;
+    x.reserve(point.size());
+    for (const double value : point) x.push_back(graph.leaf(value));
+    const Real y = function(x);
+    return order == 0 ? y.value() : graph.gradients(y, x).at(which).value();
+  };
+  ScalarGraph graph;
+  std::vector<Real> x;
+  x.reserve(at.size());
+  for (const double value : at) x.push_back(graph.leaf(value));
+  const std::vector<Real> first = graph.gradients(function(x), x);
+  constexpr double h = 1e-5;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const std::vector<Real> second = graph.gradients(first[i], x);
+    for (std::size_t j = 0; j < at.size(); ++j) {
+      auto above = at, below = at;
+      above[j] += h;
+      below[j] -= h;
+      if (i == 0) {
+        EXPECT_NEAR(first[j].value(), (evaluate(above, 0, 0) - evaluate(below, 0, 0)) / (2 * h), 1e-9);
+      }
+      EXPECT_NEAR(second[j].value(), (evaluate(above, 1, i) - evaluate(below, 1, i)) / (2 * h), 1e-9);
+    }
+  }
+}
+
+TEST(ScalarTwin, RoundingBoundIsTheSumOfConditionedRoundings) {
+  ScalarGraph graph;
+  const Real x = graph.leaf(3.0), y = graph.leaf(2.0);
+  const Real product = x * y;    // 6, sensitivity 1 / 8
+  const Real sum = product + y;  // 8, sensitivity 1 / 8
+  EXPECT_DOUBLE_EQ(graph.rounding_bound(log(sum)), 6.0 / 8 + 8.0 / 8 + std::log(8.0));
+}
+
+TEST(Linear, KeepsLeadingAxes) {
+  const auto backend = hopper_backend();
+  nn::Linear layer(*backend, "fc", {.inputs = 3, .outputs = 2, .seed = 1});
+  randomise(*backend, layer, 1.0f);
+  const Tensor x = tensor_of(*backend, {2, 2, 3}, uniform_values(12, 9, 1.0f));
+  expect_module_matches_twin(*backend, layer, x,
+                             [](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& in) {
+                               std::vector<Real> y;
+                               for (std::size_t row = 0; row < 4; ++row) {
+                                 for (std::size_t o = 0; o < 2; ++o) {
+                                   Real sum = w.at("fc.bias")[o];
+                                   for (std::size_t i = 0; i < 3; ++i)
+                                     sum = sum + in[row * 3 + i] * w.at("fc.weight")[o * 3 + i];
+                                   y.push_back(sum);
+                                 }
+                               }
+                               return y;
+                             });
+}
+
+TEST(Linear, DeviationReplacesTheInitialization) {
+  const auto backend = hopper_backend();
+  const nn::Linear layer(*backend, "fc", {.inputs = 64, .outputs = 64, .deviation = 0.25f, .seed = 1});
+  double squares = 0;
+  for (const float w : values_of(*backend, layer.parameters()[0]->value)) {
+    squares += static_cast<double>(w) * static_cast<double>(w);
+  }
+  // A mean of n squared normals has relative deviation sqrt(2 / n); five of them.
+  EXPECT_NEAR(squares / 4096, 0.0625, 5 * 0.0625 * std::sqrt(2.0 / 4096));
+  for (const float b : values_of(*backend, layer.parameters()[1]->value)) EXPECT_EQ(b, 0.0f);
+}
+
+struct ConvCase {
+  Conv2dGeometry geometry;
+  bool bias;
+};
+
+/// x (2, 2, 4, 5) or (2, 4, 5, 2), weight (3, 2, 3, 2), by seven loops.
+Twin conv_twin(const ConvCase& c) {
+  return [c](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>& x) {
+    const Conv2dGeometry& g = c.geometry;
+    const bool nhwc = g.layout == Layout::nhwc;
+    const std::int64_t channels = 2, height = 4, width = 5, outputs = 3, rows = 3, columns = 2;
+    const std::int64_t p_count =
+        (height + 2 * g.padding[0] - g.dilation[0] * (rows - 1) - 1) / g.stride[0] + 1;
+    const std::int64_t q_count =
+        (width + 2 * g.padding[1] - g.dilation[1] * (columns - 1) - 1) / g.stride[1] + 1;
+    const auto at = [&](std::int64_t n, std::int64_t ch, std::int64_t row, std::int64_t column) {
+      const std::int64_t index = nhwc ? ((n * height + row) * width + column) * channels + ch
+                                      : ((n * channels + ch) * height + row) * width + column;
+      return x[static_cast<std::size_t>(index)];
+    };
+    const std::int64_t count = 2 * outputs * p_count * q_count;
+    std::vector<Real> y(static_cast<std::size_t>(count));
+    for (std::int64_t n = 0; n < 2; ++n) {
+      for (std::int64_t k = 0; k < outputs; ++k) {
+        for (std::int64_t p = 0; p < p_count; ++p) {
+          for (std::int64_t q = 0; q < q_count; ++q) {
+            Real sum = c.bias ? w.at("conv.bias")[static_cast<std::size_t>(k)] : graph.leaf(0.0);
+            for (std::int64_t ch = 0; ch < channels; ++ch) {
+              for (std::int64_t r = 0; r < rows; ++r) {
+                for (std::int64_t s = 0; s < columns; ++s) {
+                  const std::int64_t row = p * g.stride[0] + r * g.dilation[0] - g.padding[0];
+                  const std::int64_t column = q * g.stride[1] + s * g.dilation[1] - g.padding[1];
+                  if (row < 0 || row >= height || column < 0 || column >= width) continue;
+                  const std::int64_t tap = ((k * channels + ch) * rows + r) * columns + s;
+                  sum = sum + at(n, ch, row, column) * w.at("conv.weight")[static_cast<std::size_t>(tap)];
+                }
+              }
+            }
+            const std::int64_t out = nhwc ? ((n * p_count + p) * q_count + q) * outputs + k
+                                          : ((n * outputs + k) * p_count + p) * q_count + q;
+            y[static_cast<std::size_t>(out)] = sum;
+          }
+        }
+      }
+    }
+    return y;
+  };
+}
+
+TEST(Conv2d, MatchesSevenLoopsInBothLayouts) {
+  const auto backend = hopper_backend();
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    for (const ConvCase& c : {ConvCase{{.layout = layout}, true},
+                              ConvCase{{.stride = {2, 1}, .padding = {1, 1}, .layout = layout}, true},
+                              ConvCase{{.padding = {2, 0}, .dilation = {2, 3}, .layout = layout}, false}}) {
+      nn::Conv2d layer(
+          *backend, "conv",
+          {.inputs = 2, .outputs = 3, .kernel = {3, 2}, .geometry = c.geometry, .bias = c.bias, .seed = 1});
+      EXPECT_EQ(described_parameters(layer), (c.bias ? Strings{"conv.weight (3, 2, 3, 2)", "conv.bias (3)"}
+                                                     : Strings{"conv.weight (3, 2, 3, 2)"}));
+      randomise(*backend, layer, 1.0f);
+      const Shape shape = layout == Layout::nchw ? Shape{2, 2, 4, 5} : Shape{2, 4, 5, 2};
+      const Tensor x = tensor_of(*backend, shape, uniform_values(80, 7, 1.0f));
+      expect_module_matches_twin(*backend, layer, x, conv_twin(c));
+    }
+  }
+}
+
+TEST(Conv2d, InitialWeightsFillTheIntervalOfTheirFanIn) {
+  const auto backend = hopper_backend();
+  const nn::Conv2d layer(*backend, "conv", {.inputs = 16, .outputs = 32, .kernel = {5, 5}, .seed = 3});
+  const double bound = 1 / std::sqrt(16.0 * 25);
+  for (const Parameter* parameter : layer.parameters()) {
+    double largest = 0;
+    for (const float w : values_of(*backend, parameter->value)) {
+      largest = std::max(largest, std::fabs(static_cast<double>(w)));
+    }
+    EXPECT_LE(largest, bound * (1 + 0x1p-23))
+        << parameter->name;  // one rounding of the bound, one of the product
+    // P(none of n >= 32 elements in the outer half) = 2^-32 at most.
+    EXPECT_GT(largest, bound * 0.5) << parameter->name;
+  }
+}
+
+TEST(Embedding, GathersRowsAndAddsTheirGradients) {
+  const auto backend = hopper_backend();
+  nn::Embedding layer(*backend, "emb", {.symbols = 5, .features = 3, .seed = 1});
+  EXPECT_EQ(described_parameters(layer), (Strings{"emb.weight (5, 3)"}));
+  const std::vector<std::int32_t> symbols = {4, 0, 4, 2, 4, 0};  // 1 and 3 never: their gradient is zero
+  Tape tape(*backend);
+  const Variable y = layer.forward(tape, tape.constant(symbols_of(*backend, {2, 3}, symbols)));
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 3}));
+  // y * y, so that the gradient depends on the weights and has a derivative.
+  const Variable leaf = tape.parameter(*layer.parameters()[0]);
+  const auto first = tape.gradients(std::vector{ops::sum(ops::multiply(y, y))}, {}, std::vector{leaf},
+                                    {.create_graph = true});
+  const auto second =
+      tape.gradients(std::vector{ops::sum(first[0])}, {}, std::vector{leaf}, {.retain_graph = true});
+  const std::vector<float> table = values_of(*backend, layer.parameters()[0]->value);
+  const std::vector<float> values = values_of(*backend, y.tensor());
+  const float uses[] = {2, 0, 1, 0, 3};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(values[i], table[static_cast<std::size_t>(symbols[i / 3]) * 3 + i % 3]);
+  }
+  for (std::size_t i = 0; i < 15; ++i) {
+    // uses * 2 w: doubling is exact, three equal terms round once, as the product does.
+    EXPECT_EQ(values_of(*backend, first[0].tensor())[i], uses[i / 3] * (2.0f * table[i]));
+    EXPECT_EQ(values_of(*backend, second[0].tensor())[i], 2.0f * uses[i / 3]);
+  }
+}
+
+TEST(Embedding, InitialWeightsHaveTheStatedDeviation) {
+  const auto backend = hopper_backend();
+  for (const float deviation : {1.0f, 0.02f}) {
+    const nn::Embedding layer(*backend, "emb",
+                              {.symbols = 64, .features = 64, .deviation = deviation, .seed = 1});
+    double squares = 0;
+    for (const float w : values_of(*backend, layer.parameters()[0]->value))
+      squares += static_cast<double>(w) * static_cast<double>(w);
+    const double expected = static_cast<double>(deviation) * static_cast<double>(deviation);
+    EXPECT_NEAR(squares / 4096, expected, 5 * expected * std::sqrt(2.0 / 4096));  // as for Linear
+  }
+}
+
+/// The mask from the definition: element i is kept where the upper 24 bits of its Philox word, as a fraction, are
+/// below 1 - p.
+std::vector<bool> kept(const std::string& path, std::uint64_t seed, std::uint32_t iteration,
+                       std::uint32_t micro_batch, float p, std::size_t count) {
+  const PhiloxStream stream{
+      .seed = seed, .stream = stream_id(path), .iteration = iteration, .micro_batch = micro_batch};
+  std::vector<bool> mask(count);
+  for (std::size_t i = 0; i < count; ++i)
+    mask[i] = std::ldexp(stream.word(i) >> 8, -24) < 1.0 - static_cast<double>(p);
+  return mask;
+}
+
+TEST(Dropout, MaskIsAFunctionOfSeedPathIterationMicroBatchAndElement) {
+  const auto backend = hopper_backend();
+  const std::size_t count = 300;
+  const float p = 0.25f;  // 1 - p and its reciprocal's rounding: y = round(x * float(1 / 0.75))
+  const Tensor x = tensor_of(*backend, {3, 100}, uniform_values(count, 3, 4.0f));
+  const std::vector<float> values = values_of(*backend, x);
+  struct Row {
+    const char* path;
+    std::uint64_t seed;
+    std::uint32_t iteration, micro_batch;
+  };
+  std::vector<std::vector<bool>> masks;
+  for (const Row& row :
+       {Row{"a", 1, 1, 0}, Row{"b", 1, 1, 0}, Row{"a", 2, 1, 0}, Row{"a", 1, 2, 0}, Row{"a", 1, 1, 1}}) {
+    nn::Dropout layer(row.path, p);
+    for (int call = 0; call < 2; ++call) {
+      Tape tape(*backend);
+      tape.set_context(training_context(*backend, row.seed, row.iteration, row.micro_batch));
+      const Variable in = tape.input(x);
+      const Variable y = layer.forward(tape, in);
+      const auto mask = kept(row.path, row.seed, row.iteration, row.micro_batch, p, count);
+      const auto out = values_of(*backend, y.tensor());
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_EQ(out[i], mask[i] ? values[i] * (1.0f / 0.75f) : 0.0f) << row.path << " " << i;
+      if (call == 0) masks.push_back(mask);
+
+      // sum(y^3): its derivatives are 3 y^2 m / keep and 6 y (m / keep)^2 with the same mask m.
+      const auto first = tape.gradients(std::vector{ops::sum(ops::multiply(ops::multiply(y, y), y))}, {},
+                                        std::vector{in}, {.create_graph = true});
+      const auto second =
+          tape.gradients(std::vector{ops::sum(first[0])}, {}, std::vector{in}, {.retain_graph = true});
+      const auto gradient = values_of(*backend, first[0].tensor());
+      const auto curvature = values_of(*backend, second[0].tensor());
+      for (std::size_t i = 0; i < count; ++i) {
+        const double v = static_cast<double>(values[i]) / 0.75, factor = mask[i] ? 1 / 0.75 : 0.0;
+        // Ten roundings at most: products, their sums and the factor's own.
+        EXPECT_NEAR(static_cast<double>(gradient[i]), 3 * v * v * factor, 10 * 0x1p-24 * 3 * v * v / 0.75);
+        EXPECT_NEAR(static_cast<double>(curvature[i]), 6 * v * factor * factor,
+                    20 * 0x1p-24 * 6 * std::fabs(v) / (0.75 * 0.75));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(masks[i], masks[j]) << i << " and " << j;
+  }
+}
+
+TEST(Dropout, IsTheIdentityOutsideTrainingAndForZero) {
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  const Variable x = tape.input(tensor_of(*backend, {4}, {1, 2, 3, 4}));
+  nn::Dropout half("d", 0.5f), none("d", 0.0f);
+  EXPECT_EQ(half.forward(tape, x).id(), x.id());
+  tape.set_context(training_context(*backend, 1, 1));
+  EXPECT_EQ(none.forward(tape, x).id(), x.id());
+  EXPECT_NE(half.forward(tape, x).id(), x.id());
+}
+
+TEST(Layers, ImpossibleOptionsAreNamed) {
+  const auto backend = hopper_backend();
+  EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 0, .outputs = 1}), std::invalid_argument);
+  EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 1, .outputs = 1, .kernel = {0, 3}}),
+               std::invalid_argument);
+  EXPECT_THROW(nn::LayerNorm(*backend, "n", 0), std::invalid_argument);
+  EXPECT_THROW(nn::BatchNorm(*backend, "n", {.features = 0}), std::invalid_argument);
+  EXPECT_THROW(nn::Embedding(*backend, "e", {.symbols = 0, .features = 4}), std::invalid_argument);
+  EXPECT_THROW(nn::Dropout("d", 1.0f), std::invalid_argument);
+  EXPECT_THROW(nn::Dropout("d", -0.1f), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

@@ -1,0 +1,210 @@
+// LeNet-5: its parameters, its logits by loops, its gradients by the ops that it is made of, both layouts.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/amp/levels/autocast.hpp"
+#include "engine/nn/losses.hpp"
+#include "engine/nn/models/lenet5.hpp"
+#include "tests/engine/nn/support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+TEST(LeNet5, Has61706ParametersNamedAsTorch) {
+  const auto backend = hopper_backend();
+  const nn::LeNet5 model(*backend, {.seed = 1});
+  EXPECT_EQ(described_parameters(model),
+            (Strings{"conv1.weight (6, 1, 5, 5)", "conv1.bias (6)", "conv2.weight (16, 6, 5, 5)",
+                     "conv2.bias (16)", "fc1.weight (120, 400)", "fc1.bias (120)", "fc2.weight (84, 120)",
+                     "fc2.bias (84)", "fc3.weight (10, 84)", "fc3.bias (10)"}));
+  std::int64_t count = 0;
+  for (const Parameter* parameter : model.parameters()) count += parameter->value.element_count();
+  EXPECT_EQ(count, 61706);
+}
+
+TEST(LeNet5, HasBatchNormBehindEachConvolutionIfAsked) {
+  const auto backend = hopper_backend();
+  nn::LeNet5 model(*backend, {.batch_norm = true, .seed = 1});
+  const Strings names = described_parameters(model);
+  ASSERT_EQ(names.size(), 14u);
+  EXPECT_EQ(names[2], "bn1.weight (6)");
+  EXPECT_EQ(names[7], "bn2.bias (16)");
+  ASSERT_EQ(model.buffers().size(), 4u);
+  // A convolution that is shifted as a whole is centred again by the statistics of its batch.
+  const auto logits = [&] {
+    Tape tape(*backend);
+    tape.set_context({.training = true});
+    Tensor x = backend->empty({4, 1, 32, 32}, DType::f32);
+    backend->fill_normal(x, {.seed = 3, .stream = stream_id("x")}, 0.0f, 1.0f);
+    return values_of(*backend, model.forward(tape, tape.constant(x)).tensor());
+  };
+  const std::vector<float> before = logits();
+  backend->fill(model.parameters()[1]->value, 0.25);  // conv1.bias
+  const std::vector<float> after = logits();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after[i], before[i], 1e-4f);
+}
+
+/// (C, H, W) planes.
+struct Image {
+  std::size_t channels, side;
+  std::vector<Real> pixels;
+  const Real& at(std::size_t c, std::size_t row, std::size_t column) const {
+    return pixels[(c * side + row) * side + column];
+  }
+};
+
+Image twin_convolution(const Image& x, const std::vector<Real>& w, const std::vector<Real>& b) {
+  Image y{b.size(), x.side - 4, {}};
+  for (std::size_t k = 0; k < y.channels; ++k) {
+    for (std::size_t p = 0; p < y.side; ++p) {
+      for (std::size_t q = 0; q < y.side; ++q) {
+        Real sum = b[k];
+        for (std::size_t c = 0; c < x.channels; ++c) {
+          for (std::size_t r = 0; r < 5; ++r) {
+            for (std::size_t s = 0; s < 5; ++s)
+              sum = sum + x.at(c, p + r, q + s) * w[((k * x.channels + c) * 5 + r) * 5 + s];
+          }
+        }
+        y.pixels.push_back(relu(sum));
+      }
+    }
+  }
+  return y;
+}
+
+Image twin_pool(const Image& x) {
+  Image y{x.channels, x.side / 2, {}};
+  for (std::size_t c = 0; c < x.channels; ++c) {
+    for (std::size_t p = 0; p < y.side; ++p) {
+      for (std::size_t q = 0; q < y.side; ++q) {
+        Real best = x.at(c, 2 * p, 2 * q);
+        for (const auto& [r, s] : {std::pair{0, 1}, {1, 0}, {1, 1}}) {
+          const Real& other =
+              x.at(c, 2 * p + static_cast<std::size_t>(r), 2 * q + static_cast<std::size_t>(s));
+          if (other.value() > best.value()) best = other;
+        }
+        y.pixels.push_back(best);
+      }
+    }
+  }
+  return y;
+}
+
+std::vector<Real> twin_dense(const std::vector<Real>& x, const std::vector<Real>& w,
+                             const std::vector<Real>& b, bool rectify) {
+  std::vector<Real> y;
+  for (std::size_t o = 0; o < b.size(); ++o) {
+    Real sum = b[o];
+    for (std::size_t i = 0; i < x.size(); ++i) sum = sum + x[i] * w[o * x.size() + i];
+    y.push_back(rectify ? relu(sum) : sum);
+  }
+  return y;
+}
+
+TEST(LeNet5, LogitsMatchLoops) {
+  const auto backend = hopper_backend();
+  nn::LeNet5 model(*backend, {.seed = 1});
+  const std::vector<float> pixels = uniform_values(32 * 32, 5, 1.0f);
+  Tape tape(*backend);
+  const GradModeGuard off(tape, false);
+  const Variable logits = model.forward(tape, tape.constant(tensor_of(*backend, {1, 1, 32, 32}, pixels)));
+
+  ScalarGraph graph;
+  TwinWeights w;
+  for (const Parameter* parameter : model.parameters())
+    w[parameter->name] = graph.leaves(values_of(*backend, parameter->value));
+  Image image{1, 32, graph.leaves(pixels)};
+  image = twin_pool(twin_convolution(image, w.at("conv1.weight"), w.at("conv1.bias")));
+  image = twin_pool(twin_convolution(image, w.at("conv2.weight"), w.at("conv2.bias")));
+  std::vector<Real> y = twin_dense(image.pixels, w.at("fc1.weight"), w.at("fc1.bias"), true);
+  y = twin_dense(y, w.at("fc2.weight"), w.at("fc2.bias"), true);
+  y = twin_dense(y, w.at("fc3.weight"), w.at("fc3.bias"), false);
+  expect_near_twin(values_of(*backend, logits.tensor()), y, "logits");
+}
+
+TEST(LeNet5, IsTheStatedChainOfOps) {
+  const auto backend = hopper_backend();
+  nn::LeNet5 model(*backend, {.seed = 1});
+  const Tensor images = tensor_of(*backend, {3, 1, 32, 32}, uniform_values(3 * 32 * 32, 6, 1.0f));
+  const Tensor labels = index_of(*backend, {3, 1, 4});
+  const std::vector<Parameter*> parameters = model.parameters();
+  {
+    Tape tape(*backend);
+    tape.backward(nn::cross_entropy_loss(model.forward(tape, tape.constant(images)), labels));
+  }
+  Tape tape(*backend);
+  std::vector<Variable> p;
+  p.reserve(parameters.size());
+  for (const Parameter* parameter : parameters) p.push_back(tape.input(parameter->value));
+  Variable y = ops::max_pool2d(ops::relu(ops::conv2d(tape.constant(images), p[0], p[1], {})), {});
+  y = ops::max_pool2d(ops::relu(ops::conv2d(y, p[2], p[3], {})), {});
+  y = ops::relu(ops::linear(ops::reshape(y, {3, 400}), p[4], p[5]));
+  y = ops::linear(ops::relu(ops::linear(y, p[6], p[7])), p[8], p[9]);
+  const auto gradients = tape.gradients(std::vector{nn::cross_entropy_loss(y, labels)}, {}, p);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_EQ(bytes_of(*backend, parameters[i]->gradient), bytes_of(*backend, gradients[i].tensor()))
+        << parameters[i]->name;
+  }
+}
+
+/// axes: (N, C, H, W) -> (N, H, W, C), and fc1's columns likewise.
+TEST(LeNet5, LayoutsAreTheSameFunction) {
+  const auto backend = hopper_backend();
+  nn::LeNet5 planar(*backend, {.layout = Layout::nchw, .seed = 1}),
+      packed(*backend, {.layout = Layout::nhwc, .seed = 1});
+  const Tensor columns = planar.parameters()[4]->value.reshaped({120, 16, 5, 5});
+  Tensor moved = backend->empty({120, 5, 5, 16}, DType::f32);
+  backend->permute(columns, std::array{0, 2, 3, 1}, moved);
+  packed.parameters()[4]->value = moved.reshaped({120, 400});
+
+  const Tensor images = tensor_of(*backend, {2, 1, 32, 32}, uniform_values(2 * 32 * 32, 8, 1.0f));
+  Tape tape(*backend);
+  const auto a = values_of(*backend, planar.forward(tape, tape.constant(images)).tensor());
+  const auto b =
+      values_of(*backend, packed.forward(tape, tape.constant(images.reshaped({2, 32, 32, 1}))).tensor());
+  // Chains of at most 26, 151, 401, 121 and 85 roundings in another order, over activations whose absolute sums
+  // are below 1 / sqrt(fan_in) * fan_in * max|x| <= 20 max|x|: 800 u * 20 at the very most, logits of order 0.1.
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 800 * 0x1p-24 * 20) << i;
+  EXPECT_GT(std::fabs(*std::max_element(a.begin(), a.end())), 800 * 0x1p-24 * 20 * 8);
+}
+
+TEST(LeNet5, ThreadsDoNotChangeItsBitsUnderO1) {
+  std::vector<std::vector<std::byte>> bytes[2];
+  for (int threads = 1; threads <= 2; ++threads) {
+    const auto backend = hopper_backend(threads);
+    nn::LeNet5 model(*backend, {.seed = 1});
+    Tape tape(*backend);
+    amp::Autocast autocast(tape, {.level = amp::Level::O1});
+    Variable loss;
+    {
+      const amp::AutocastGuard guard(tape, autocast);
+      const Tensor images = tensor_of(*backend, {4, 1, 32, 32}, uniform_values(4 * 32 * 32, 6, 1.0f));
+      const Variable logits = model.forward(tape, tape.constant(images));
+      EXPECT_EQ(logits.dtype(), DType::f16);
+      loss = nn::cross_entropy_loss(logits, index_of(*backend, {3, 1, 4, 1}));
+    }
+    tape.backward(loss);
+    for (const Parameter* parameter : model.parameters())
+      bytes[threads - 1].push_back(bytes_of(*backend, parameter->gradient));
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+}
+
+TEST(LeNet5, WrongImagesAreNamed) {
+  const auto backend = hopper_backend();
+  nn::LeNet5 model(*backend, {.seed = 1});
+  Tape tape(*backend);
+  EXPECT_THROW(model.forward(tape, tape.constant(backend->empty({2, 1, 28, 28}, DType::f32))),
+               std::invalid_argument);
+  EXPECT_THROW(model.forward(tape, tape.constant(backend->empty({2, 1024}, DType::f32))),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

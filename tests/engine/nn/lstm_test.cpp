@@ -1,0 +1,212 @@
+// Lstm and CharLstm: cell by cell against a twin, dtypes under O1, independence of threads.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/amp/levels/autocast.hpp"
+#include "engine/nn/losses.hpp"
+#include "engine/nn/lstm.hpp"
+#include "engine/nn/models/char_model.hpp"
+#include "tests/engine/nn/support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+using Sequence = std::vector<std::vector<Real>>;  ///< one vector a step
+
+/// One example through one layer, gate by gate.
+Sequence twin_layer(ScalarGraph& graph, const TwinWeights& w, const std::string& suffix,
+                    const Sequence& inputs, std::size_t hidden) {
+  const auto& w_input = w.at("lstm.weight_ih" + suffix);
+  const auto& w_hidden = w.at("lstm.weight_hh" + suffix);
+  std::vector<Real> h(hidden, graph.leaf(0.0)), c = h;
+  Sequence outputs;
+  for (const std::vector<Real>& x : inputs) {
+    const auto gate = [&](std::size_t which, std::size_t unit) {
+      const std::size_t row = which * hidden + unit;
+      Real from_x = w.at("lstm.bias_ih" + suffix)[row], from_h = w.at("lstm.bias_hh" + suffix)[row];
+      for (std::size_t i = 0; i < x.size(); ++i) from_x = from_x + x[i] * w_input[row * x.size() + i];
+      for (std::size_t i = 0; i < hidden; ++i) from_h = from_h + h[i] * w_hidden[row * hidden + i];
+      return from_x + from_h;
+    };
+    std::vector<Real> next_h, next_c;
+    for (std::size_t unit = 0; unit < hidden; ++unit) {
+      next_c.push_back(sigmoid(gate(1, unit)) * c[unit] + sigmoid(gate(0, unit)) * tanh(gate(2, unit)));
+      next_h.push_back(sigmoid(gate(3, unit)) * tanh(next_c.back()));
+    }
+    h = next_h;
+    c = next_c;
+    outputs.push_back(h);
+  }
+  return outputs;
+}
+
+TEST(Lstm, NamesAndShapesFollowTorch) {
+  const auto backend = hopper_backend();
+  const nn::Lstm lstm(*backend, "lstm", {.inputs = 3, .hidden = 2, .layers = 2, .seed = 1});
+  EXPECT_EQ(described_parameters(lstm),
+            (Strings{"lstm.weight_ih_l0 (8, 3)", "lstm.weight_hh_l0 (8, 2)", "lstm.bias_ih_l0 (8)",
+                     "lstm.bias_hh_l0 (8)", "lstm.weight_ih_l1 (8, 2)", "lstm.weight_hh_l1 (8, 2)",
+                     "lstm.bias_ih_l1 (8)", "lstm.bias_hh_l1 (8)"}));
+  for (const Parameter* parameter : lstm.parameters()) {
+    for (const float w : values_of(*backend, parameter->value))
+      EXPECT_LE(std::fabs(static_cast<double>(w)), std::sqrt(0.5) * (1 + 0x1p-23)) << parameter->name;
+  }
+}
+
+TEST(Lstm, MatchesItsCellsInValueGradientAndSecondDerivative) {
+  const auto backend = hopper_backend();
+  nn::Lstm lstm(*backend, "lstm", {.inputs = 2, .hidden = 2, .layers = 2, .seed = 1});
+  randomise(*backend, lstm, 0.75f);
+  const Tensor x = tensor_of(*backend, {2, 3, 2}, uniform_values(12, 21, 1.0f));
+  expect_module_matches_twin(
+      *backend, lstm, x, [](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>& in) {
+        std::vector<Real> y;
+        for (std::size_t example = 0; example < 2; ++example) {
+          Sequence sequence;
+          for (std::size_t t = 0; t < 3; ++t)
+            sequence.push_back({in[(example * 3 + t) * 2], in[(example * 3 + t) * 2 + 1]});
+          sequence = twin_layer(graph, w, "_l0", sequence, 2);
+          sequence = twin_layer(graph, w, "_l1", sequence, 2);
+          for (const auto& step : sequence) y.insert(y.end(), step.begin(), step.end());
+        }
+        return y;
+      });
+}
+
+TEST(Lstm, DropoutActsBetweenItsLayers) {
+  const auto backend = hopper_backend();
+  nn::Lstm lstm(*backend, "lstm", {.inputs = 1, .hidden = 2, .layers = 2, .dropout = 0.5f, .seed = 1});
+  randomise(*backend, lstm, 0.75f);
+  const Tensor x = tensor_of(*backend, {2, 3, 1}, uniform_values(6, 22, 1.0f));
+  const PhiloxStream stream{.seed = 5, .stream = stream_id("lstm.dropout_l0"), .iteration = 9};
+  expect_module_matches_twin(
+      *backend, lstm, x,
+      [&](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>& in) {
+        std::vector<Real> y;
+        for (std::size_t example = 0; example < 2; ++example) {
+          Sequence sequence;
+          for (std::size_t t = 0; t < 3; ++t) sequence.push_back({in[example * 3 + t]});
+          sequence = twin_layer(graph, w, "_l0", sequence, 2);
+          for (std::size_t t = 0; t < 3; ++t) {
+            for (std::size_t unit = 0; unit < 2; ++unit) {
+              const bool kept = stream.word((t * 2 + example) * 2 + unit) >> 31 == 0;  // below one half
+              sequence[t][unit] = sequence[t][unit] * (kept ? 2.0 : 0.0);
+            }
+          }
+          sequence = twin_layer(graph, w, "_l1", sequence, 2);
+          for (const auto& step : sequence) y.insert(y.end(), step.begin(), step.end());
+        }
+        return y;
+      },
+      training_context(*backend, 5, 9));
+}
+
+TEST(Lstm, GatesCellAndHiddenStateAreF16UnderO1) {
+  const auto backend = hopper_backend();
+  nn::Lstm lstm(*backend, "lstm", {.inputs = 4, .hidden = 8, .seed = 1});
+  const GradientRecorder recorder = gradients_under_o1(*backend, [&](Tape& tape) {
+    const Variable y =
+        lstm.forward(tape, tape.input(tensor_of(*backend, {2, 5, 4}, uniform_values(40, 1, 1))));
+    EXPECT_EQ(y.dtype(), DType::f16);
+    EXPECT_EQ(y.shape(), (Shape{2, 5, 8}));
+    return ops::sum(y);
+  });
+  const std::map<std::string, DType> expected = {
+      {"lstm.cell_l0.input", DType::f16}, {"lstm.gates_l0.input", DType::f16},
+      {"lstm.hh_l0.bias", DType::f16},    {"lstm.hh_l0.input", DType::f16},
+      {"lstm.hh_l0.weight", DType::f16},  {"lstm.ih_l0.bias", DType::f16},
+      {"lstm.ih_l0.weight", DType::f16}};  // no parameter lies behind ih's input
+  EXPECT_EQ(recorder.dtypes, expected);
+  EXPECT_EQ(recorder.count("lstm.gates_l0.input"), 2u * 5 * 32);  // every step
+  EXPECT_EQ(recorder.count("lstm.cell_l0.input"), 2u * 5 * 8);
+  EXPECT_EQ(recorder.count("lstm.hh_l0.input"), 2u * 4 * 8);  // the first step's h is a constant
+}
+
+/// With dL/dy = 2^-24, the least f16, the derivatives of sigmoid (at most 1/4) leave less than its half.
+TEST(Lstm, UnderflowOfGatesIsSeenWhereItHappens) {
+  const auto backend = hopper_backend();
+  nn::Lstm lstm(*backend, "lstm", {.inputs = 4, .hidden = 8, .seed = 1});
+  const auto loss = [&](Tape& tape) {
+    return ops::sum(
+        lstm.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 4}, uniform_values(40, 1, 1)))));
+  };
+  for (const bool small : {false, true}) {
+    const GradientRecorder recorder = gradients_under_o1(*backend, loss, small ? 0x1p-24f : 0x1p4f);
+    EXPECT_EQ(recorder.lost("lstm.gates_l0.input") > 0, small) << recorder.lost("lstm.gates_l0.input");
+  }
+}
+
+TEST(Lstm, ImpossibleOptionsAndShapesAreNamed) {
+  const auto backend = hopper_backend();
+  EXPECT_THROW(nn::Lstm(*backend, "l", {.inputs = 0, .hidden = 2}), std::invalid_argument);
+  EXPECT_THROW(nn::Lstm(*backend, "l", {.inputs = 1, .hidden = 2, .layers = 0}), std::invalid_argument);
+  nn::Lstm lstm(*backend, "l", {.inputs = 2, .hidden = 2});
+  Tape tape(*backend);
+  for (const Shape& shape : {Shape{2, 2}, Shape{1, 0, 2}, Shape{1, 2, 3}})
+    EXPECT_THROW(lstm.forward(tape, tape.constant(backend->empty(shape, DType::f32))), std::invalid_argument);
+}
+
+TEST(CharLstm, MatchesItsTwin) {
+  const auto backend = hopper_backend();
+  nn::CharLstm model(*backend, {.symbols = 4, .embedding = 2, .hidden = 3, .seed = 1});
+  EXPECT_EQ(described_parameters(model),
+            (Strings{"embedding.weight (4, 2)", "lstm.weight_ih_l0 (12, 2)", "lstm.weight_hh_l0 (12, 3)",
+                     "lstm.bias_ih_l0 (12)", "lstm.bias_hh_l0 (12)", "head.weight (4, 3)", "head.bias (4)"}));
+  randomise(*backend, model, 0.75f);
+  const std::vector<std::int32_t> symbols = {1, 3, 3, 0, 1, 2};
+  expect_module_matches_twin(*backend, model, symbols_of(*backend, {2, 3}, symbols),
+                             [&](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>&) {
+                               std::vector<Real> y;
+                               for (std::size_t example = 0; example < 2; ++example) {
+                                 Sequence sequence;
+                                 for (std::size_t t = 0; t < 3; ++t) {
+                                   const auto symbol = static_cast<std::size_t>(symbols[example * 3 + t]);
+                                   sequence.push_back({w.at("embedding.weight")[symbol * 2],
+                                                       w.at("embedding.weight")[symbol * 2 + 1]});
+                                 }
+                                 for (const auto& h : twin_layer(graph, w, "_l0", sequence, 3)) {
+                                   for (std::size_t v = 0; v < 4; ++v) {
+                                     Real logit = w.at("head.bias")[v];
+                                     for (std::size_t i = 0; i < 3; ++i)
+                                       logit = logit + h[i] * w.at("head.weight")[v * 3 + i];
+                                     y.push_back(logit);
+                                   }
+                                 }
+                               }
+                               return y;
+                             });
+}
+
+/// Bytes of the logits and of every gradient of one O1 step with dropout.
+std::vector<std::vector<std::byte>> one_step(int threads) {
+  const auto backend = hopper_backend(threads);
+  nn::CharLstm model(*backend,
+                     {.symbols = 31, .embedding = 24, .hidden = 40, .layers = 2, .dropout = 0.2f, .seed = 4});
+  std::vector<std::int32_t> symbols(6 * 17), targets(6 * 17);
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    symbols[i] = static_cast<std::int32_t>((i * i + 3 * i) % 31);
+    targets[i] = static_cast<std::int32_t>((7 * i + 5) % 31);
+  }
+  Tape tape(*backend);
+  amp::Autocast autocast(tape, {.level = amp::Level::O1});
+  tape.set_context(training_context(*backend, 3, 1));
+  std::vector<std::vector<std::byte>> bytes;
+  Variable loss;
+  {
+    const amp::AutocastGuard guard(tape, autocast);
+    const Variable logits = model.forward(tape, tape.constant(symbols_of(*backend, {6, 17}, symbols)));
+    bytes.push_back(bytes_of(*backend, logits.tensor()));
+    loss = nn::cross_entropy_loss(logits, index_of(*backend, targets));
+  }
+  tape.backward(loss);
+  for (const Parameter* parameter : model.parameters())
+    bytes.push_back(bytes_of(*backend, parameter->gradient));
+  return bytes;
+}
+
+TEST(CharLstm, ThreadsDoNotChangeItsBits) { EXPECT_EQ(one_step(1), one_step(2)); }
+
+}  // namespace
+}  // namespace fp16lab::engine::test

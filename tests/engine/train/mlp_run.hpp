@@ -1,0 +1,116 @@
+// What the tests of the trainer share: a run of a small perceptron on synthetic images, and a recorder of what it shows.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/data/loader.hpp"
+#include "engine/nn/models/mlp.hpp"
+#include "engine/train/trainer.hpp"
+#include "tests/engine/autograd/support.hpp"
+#include "tests/engine/nn/synthetic_images.hpp"
+
+namespace fp16lab::engine::test {
+
+/// Keeps all that a run shows; the gradients of one step.
+struct MlpRecorder final : TrainObserver {
+  struct Gradient {
+    GradientKind kind;
+    DType dtype;
+    double loss_scale;
+    CastProbe probe;
+  };
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  std::map<std::string, Gradient> gradients;
+  std::uint64_t observe_step = 0;
+  std::uint64_t stop_after = 0;
+
+  bool wants_gradients(std::uint64_t step) override { return step == observe_step; }
+  void on_gradient(const GradientRecord& record) override {
+    EXPECT_EQ(record.step, observe_step);
+    gradients[std::string(record.tensor)] = {record.kind, record.dtype, record.loss_scale, record.probe};
+  }
+  void on_step(const StepRecord& record) override { steps.push_back(record); }
+  void on_evaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
+  bool stop_requested() override { return stop_after != 0 && steps.size() >= stop_after; }
+};
+
+struct MlpRunSetup {
+  std::int64_t batch_size = 8;
+  data::Targets targets = data::Targets::labels;
+  bool shuffle = true;
+  std::uint64_t seed = 3;
+  int threads = 1;
+  TrainOptions train{.steps = 10};
+  AmpOptions amp{};
+  ScalerOptions scaler{};
+  OptimizerOptions optimizer{.learning_rate = 0.1, .momentum = 0.9};
+};
+
+/// Everything a run needs, with its lifetime.
+struct MlpRun {
+  explicit MlpRun(const MlpRunSetup& setup)
+      : backend(hopper_backend(setup.threads)),
+        training(dataset, data::unit_normalisation(),
+                 {setup.batch_size, setup.targets, setup.shuffle, setup.seed}),
+        evaluation(dataset, data::unit_normalisation(), {setup.batch_size, setup.targets, false, 0}),
+        workload(make_workload(setup)),
+        trainer(*backend, workload, setup.train, setup.amp, setup.scaler, setup.optimizer, recorder) {}
+
+  Workload make_workload(const MlpRunSetup& setup) {
+    const bool classify = setup.targets == data::Targets::labels;
+    Workload made;
+    made.model = std::make_unique<nn::Mlp>(
+        *backend, nn::MlpOptions{.widths = {6, 5, classify ? 3 : 6}, .seed = setup.seed});
+    made.training = &training;
+    made.evaluation = &evaluation;
+    made.loss = classify ? LossKind::cross_entropy : LossKind::mse;
+    made.accuracy = classify;
+    return made;
+  }
+  std::vector<std::byte> weights() {
+    std::vector<std::byte> all;
+    for (const Parameter* parameter : trainer.parameters()) {
+      const auto bytes = bytes_of(*backend, parameter->value);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  }
+  std::vector<float> weight_values() {
+    std::vector<float> all;
+    for (const Parameter* parameter : trainer.parameters()) {
+      const auto values = values_of(*backend, parameter->value);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  data::Dataset dataset = synthetic();
+  std::unique_ptr<Backend> backend;
+  data::Loader training, evaluation;
+  MlpRecorder recorder;
+  Workload workload;
+  Trainer trainer;
+};
+
+/// At O1, with a scale that neither grows nor overflows.
+inline MlpRunSetup half(MlpRunSetup setup = {}) {
+  setup.amp.level = Level::O1;
+  setup.scaler = {.policy = "dynamic", .initial_scale = 1024, .growth_interval = 1000};
+  return setup;
+}
+
+inline std::vector<std::uint64_t> hashes(const MlpRun& run) {
+  std::vector<std::uint64_t> all;
+  for (const StepRecord& record : run.recorder.steps) all.push_back(record.state_hash);
+  return all;
+}
+
+}  // namespace fp16lab::engine::test

@@ -1,0 +1,149 @@
+// Policies with statistics in training: what they are told is what an observer sees, and nothing of other runs changes.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "engine/amp/scalers/per_loss_scaler.hpp"
+#include "engine/nn/losses.hpp"
+#include "engine/nn/models/mlp.hpp"
+#include "tests/engine/train/recipe_support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// Sums what it sees of a step, by itself.
+struct Summing final : TrainObserver {
+  bool watches = true;
+  amp::GradientStatistics low, all;  ///< of tensors of 16 bits, and of all
+  bool any_low = false;
+  std::vector<StepRecord> steps;
+  std::vector<amp::GradientStatistics> statistics;  ///< by step
+
+  bool wants_gradients(std::uint64_t) override { return watches; }
+  void on_gradient(const GradientRecord& record) override {
+    const bool weight = record.kind == GradientKind::weight;
+    (weight ? all.weight : all.activation) += record.probe.before;
+    if (record.dtype == DType::f32) return;
+    any_low = true;
+    (weight ? low.weight : low.activation) += record.probe.before;
+  }
+  void on_step(const StepRecord& record) override {
+    steps.push_back(record);
+    statistics.push_back(any_low ? low : all);
+    low = all = {};
+    any_low = false;
+  }
+  void on_evaluation(const EvaluationRecord&) override {}
+  bool stop_requested() override { return false; }
+};
+
+struct World {
+  World(const ScalerOptions& scaler, Level level, bool watches)
+      : trainer(*backend, fill(), {.steps = 20, .accumulate = 3, .seed = 3}, {.level = level}, scaler,
+                {.name = "adam", .learning_rate = 0.01}, observer) {
+    observer.watches = watches;
+    trainer.run();
+  }
+  Workload& fill() {
+    workload.model = std::make_unique<StatefulNet>(*backend);
+    workload.training = &batches;
+    return workload;
+  }
+  std::vector<std::uint64_t> hashes() const {
+    std::vector<std::uint64_t> all;
+    for (const StepRecord& record : observer.steps) all.push_back(record.state_hash);
+    return all;
+  }
+  std::unique_ptr<Backend> backend = hopper_backend();
+  FixedBatches batches{class_batches(5)};
+  Workload workload;
+  Summing observer;
+  Trainer trainer;
+};
+
+TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
+  for (const char* const policy : {"lost-mass", "popart", "openseq2seq-logmax"})
+    for (const Level level : {Level::O0, Level::O1}) {
+      SCOPED_TRACE(std::string(policy) + " " + std::string(amp::name_of(level)));
+      const ScalerOptions scaler{
+          .policy = policy, .initial_scale = 0x1p20, .parameters = {{"max_scale", 0x1p30}}};
+      World world(scaler, level, true);
+      const amp::ScalePolicy rule = amp::make_scale_policy(scaler);
+      StepState step = rule.initial;
+      std::map<double, int> scales;
+      for (std::size_t i = 0; i < world.observer.steps.size(); ++i) {
+        const StepRecord& record = world.observer.steps[i];
+        EXPECT_EQ(record.loss_scale, step.scale) << "step " << record.step;
+        ++scales[record.loss_scale];
+        EXPECT_GT(world.observer.statistics[i].weight.total(), 0u);
+        EXPECT_GT(world.observer.statistics[i].activation.total(), 0u);
+        amp::advance(rule, step,
+                     {.found_inf = record.found_inf, .statistics = &world.observer.statistics[i]});
+      }
+      EXPECT_GT(scales.size(), 1u) << "a scale that rests would not tell";
+      // And nobody has to look.
+      EXPECT_EQ(World(scaler, level, false).hashes(), world.hashes());
+    }
+}
+
+TEST(Statistics, AreRefusedWhereTheyCannotBeHad) {
+  const auto message = [](const auto& work) -> std::string {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const ScalerOptions lost_mass{.policy = "lost-mass"};
+  EXPECT_THAT(message([&] { check(TrainOptions{.graph = true}, lost_mass); }),
+              HasSubstr("train.graph = true with scaler.policy = \"lost-mass\""));
+  EXPECT_EQ(message([&] { check(TrainOptions{.graph = true}, {.policy = "torch"}); }), "accepted");
+  EXPECT_THAT(message([&] { check_per_loss({.policy = "popart", .per_loss = true}, 2); }),
+              HasSubstr("scaler.per_loss = true with scaler.policy = \"popart\""));
+  const auto backend = hopper_backend();
+  Tensor step = backend->make_step_state({});
+  EXPECT_THAT(message([&] { amp::PerLossScaler(*backend, lost_mass, 2, step); }), HasSubstr("lost-mass"));
+}
+
+TEST(Statistics, AScalerThatLacksThemSaysSo) {
+  const auto backend = hopper_backend();
+  nn::Mlp model(*backend, {.widths = {6, 3}, .seed = 3});
+  Tensor step = backend->make_step_state({});
+  const auto optimizer = optim::make_optimizer(*backend, model.parameters(), {.learning_rate = 0.1}, 4, 0);
+  amp::GradScaler scaler(*backend, {.policy = "lost-mass"}, step);
+  EXPECT_TRUE(scaler.wants_statistics());
+  const auto backward = [&] {
+    Tape tape(*backend);
+    const data::Batch batch = FixedBatches(class_batches(1)).batch(*backend, 0);
+    tape.backward(nn::cross_entropy_loss(model.forward(tape, tape.constant(batch.inputs)), batch.targets),
+                  scaler.seed());
+  };
+  backward();
+  scaler.step(*optimizer);
+  try {
+    scaler.update();
+    FAIL();
+  } catch (const amp::ScalerError& error) {
+    EXPECT_EQ(error.kind(), amp::ScalerError::Kind::missing_statistics);
+    EXPECT_THAT(error.what(), HasSubstr("\"lost-mass\" decides by the counts"));
+  }
+  amp::GradientStatistics statistics;
+  statistics.weight.bins[static_cast<std::size_t>(9 - ExponentHistogram::min_exponent)] = 1;
+  statistics.weight.bins[0] = 1;
+  const StepState before = backend->read_step_state(step);
+  EXPECT_EQ(scaler.next_scale(before, &statistics), 0x1p20);
+  EXPECT_EQ(backend->read_step_state(step).scale, 65536.0) << "asking changes nothing";
+  scaler.update(&statistics);
+  EXPECT_EQ(backend->read_step_state(step).scale, 0x1p20);
+  // A disabled scaler does not need any, whatever its policy.
+  EXPECT_FALSE(amp::GradScaler(*backend, {.policy = "lost-mass", .enabled = false}, step).wants_statistics());
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

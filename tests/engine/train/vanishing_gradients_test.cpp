@@ -1,0 +1,197 @@
+// A net whose gradients vanish by a known factor a layer: every global scale loses some or overflows, scales of layers
+// lose none. And what observers are told of such scales.
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "engine/nn/models/mlp.hpp"
+#include "engine/train/gradient_log.hpp"
+#include "numerics/formats/bits.hpp"
+#include "tests/engine/train/recipe_support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+constexpr int depth = 8, width = 4, step_down = 6;
+
+/// y = W x + 1 eight times over with W = 2^-6 I: activations stay near 1, and every layer takes 2^-6 of the gradient.
+std::unique_ptr<nn::Module> vanishing(Backend& backend) {
+  auto net =
+      std::make_unique<nn::Mlp>(backend, nn::MlpOptions{.widths = std::vector<std::int64_t>(depth + 1, width),
+                                                        .activation = nn::Activation::none});
+  for (Parameter* parameter : net->parameters()) {
+    const auto count = static_cast<std::size_t>(parameter->value.element_count());
+    std::vector<float> values(count, 1.0f);
+    if (count > width)
+      for (std::size_t i = 0; i < count; ++i) values[i] = i % (width + 1) == 0 ? 0x1p-6f : 0.0f;
+    parameter->value = tensor_of(backend, parameter->value.shape(), values);
+    ++parameter->version;
+  }
+  return net;
+}
+
+/// What FP16 made of every gradient tensor of the first step.
+struct LossObserver final : TrainObserver {
+  struct Row {
+    std::uint64_t lost = 0, kept = 0, infinite = 0;
+    double loss_scale = 0;
+  };
+  std::map<std::string, Row> rows;
+  std::vector<StepRecord> steps;
+  bool wants_gradients(std::uint64_t step) override { return step == 1; }
+  void on_gradient(const GradientRecord& record) override {
+    const CastProbe& probe = record.probe;
+    rows[std::string(record.tensor)] = {.lost = probe.after.zero - probe.before.zero,
+                                        .kept = probe.after.finite_nonzero(),
+                                        .infinite = probe.after.infinite,
+                                        .loss_scale = record.loss_scale};
+  }
+  void on_step(const StepRecord& record) override { steps.push_back(record); }
+  void on_evaluation(const EvaluationRecord&) override {}
+  bool stop_requested() override { return false; }
+  std::uint64_t lost() const {
+    std::uint64_t total = 0;
+    for (const auto& [name, row] : rows) total += row.lost;
+    return total;
+  }
+  const Row& weight(int layer) const { return rows.at("fc" + std::to_string(layer) + ".weight"); }
+  /// Layers that still learn something.
+  int learning() const {
+    int count = 0;
+    for (int layer = 1; layer <= depth; ++layer) count += weight(layer).kept > 0 ? 1 : 0;
+    return count;
+  }
+};
+
+LossObserver first_step(const amp::ScalerOptions& scaler,
+                        std::vector<std::vector<float>>* gradients = nullptr) {
+  const auto backend = hopper_backend();
+  HostBatch batch{.shape = {2, width}, .inputs = std::vector<float>(2 * width, 1.0f)};
+  batch.values = {{2, width}, std::vector<float>(2 * width, 0.0f)};
+  FixedBatches batches({batch});
+  Workload workload;
+  workload.model = vanishing(*backend);
+  workload.training = &batches;
+  workload.loss = LossKind::mse;
+  LossObserver observer;
+  Trainer trainer(*backend, workload, {.steps = 1}, {.level = Level::O1}, scaler,
+                  {.name = "sgd", .learning_rate = 0}, observer);
+  trainer.run();
+  if (gradients != nullptr)
+    for (const Parameter* parameter : trainer.parameters())
+      gradients->push_back(values_of(*backend, parameter->gradient));
+  return observer;
+}
+
+TEST(VanishingGradients, EveryGlobalScaleLosesOrOverflows) {
+  // dL/dy = 2 y / 8 with y = 1 + 2^-6 + ...: S / 4 at the top, in two rows, so that the bias's S / 2 overflows from
+  // S = 2^17 on. Of the first layer's 2^-44 S nothing is left up to S = 2^19, and what goes there is lost on the way.
+  for (int power = 0; power <= 30; ++power) {
+    const LossObserver seen = first_step({.policy = "fixed", .initial_scale = std::ldexp(1.0, power)});
+    EXPECT_EQ(seen.steps[0].skipped, power >= 17) << "S = 2^" << power;
+    if (power >= 17) continue;
+    EXPECT_GT(seen.lost(), 0u) << "S = 2^" << power;
+    EXPECT_EQ(seen.weight(1).kept, 0u) << "S = 2^" << power;
+  }
+}
+
+/// fc8 = 1, fc7 = 2^6, ... fc1 = 2^42.
+std::vector<amp::ScaleGroup> climbing() {
+  std::vector<amp::ScaleGroup> groups;
+  for (int layer = 1; layer <= depth; ++layer)
+    groups.push_back({"fc" + std::to_string(layer), std::ldexp(1.0, step_down * (depth - layer))});
+  return groups;
+}
+
+TEST(VanishingGradients, ScalesOfLayersLoseNothing) {
+  for (const char* const policy : {"layerwise", "groups", "ada-loss"}) {
+    SCOPED_TRACE(policy);
+    amp::ScalerOptions scaler{.policy = policy, .initial_scale = 1024};
+    if (scaler.policy == "ada-loss")
+      scaler.parameters = {{"accum_upper_bound", 0x1p60}, {"u_min", 1e-3}, {"scale_upper_bound", 65504.0}};
+    else
+      scaler.groups = climbing();
+    std::vector<std::vector<float>> gradients;
+    const LossObserver seen = first_step(scaler, &gradients);
+    EXPECT_FALSE(seen.steps[0].found_inf);
+    EXPECT_EQ(seen.steps[0].loss_scale, 1024);
+    for (const auto& [name, row] : seen.rows) {
+      EXPECT_EQ(row.lost, 0u) << name;
+      EXPECT_EQ(row.infinite, 0u) << name;
+    }
+    // dL/dW of the first layer: 2^-42 times 2 rows of y / 4 each, in FP32 after unscaling.
+    const double y = [] {
+      double value = 1;
+      for (int layer = 0; layer < depth; ++layer) value = 1 + value * 0x1p-6;
+      return value;
+    }();
+    EXPECT_NEAR(static_cast<double>(gradients[0][0]), 2 * 0x1p-42 * y / 4, 0x1p-43 * 0x1p-9)
+        << "within a few roundings to FP16 (y, dL/dy, the sum of two rows) of relative size 2^-11";
+    if (scaler.policy != "ada-loss") {
+      for (int layer = 1; layer <= depth; ++layer)
+        EXPECT_EQ(seen.weight(layer).loss_scale, std::ldexp(1024.0, step_down * (depth - layer)));
+    }
+  }
+}
+
+TEST(VanishingGradients, AdaLossWithTheReleasedBoundsLosesLess) {
+  // At S = 1 the gradients of layers 8, 7, ... are 2^-2, 2^-8, 2^-14, 2^-20, and gone. The released u_min asks for
+  // 4.8e-5: factors 16, 16 and 4 from layer 5 on bring two more layers above 2^-25 before 1024 is used up.
+  const LossObserver plain = first_step({.policy = "none"}), adaptive = first_step({.policy = "ada-loss"});
+  EXPECT_EQ(plain.learning(), 4);
+  EXPECT_EQ(adaptive.learning(), 6);
+  const double scales[] = {1, 1, 1, 16, 256, 1024};
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(adaptive.weight(depth - i).loss_scale, scales[i]) << "layer " << depth - i;
+}
+
+// ---- what observers are told of a tensor whose uses carried several scales
+
+TEST(GradientLog, BringsUsesToTheLargestScale) {
+  struct Kept final : TrainObserver {
+    std::vector<std::pair<std::string, double>> told;
+    std::vector<CastProbe> probes;
+    bool wants_gradients(std::uint64_t) override { return true; }
+    void on_gradient(const GradientRecord& record) override {
+      told.emplace_back(record.tensor, record.loss_scale);
+      probes.push_back(record.probe);
+    }
+    void on_step(const StepRecord&) override {}
+    void on_evaluation(const EvaluationRecord&) override {}
+    bool stop_requested() override { return false; }
+  } kept;
+  const auto backend = hopper_backend();
+  const auto use = [&](float value) {  // counted before and after its rounding to FP16
+    CastProbe probe;
+    const Tensor wide = tensor_of(*backend, {1}, {value});
+    Tensor low = backend->empty({1}, DType::f16);
+    backend->cast(wide, low, &probe);
+    return probe;
+  };
+  GradientLog log;
+  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-3f), 0);
+  log.on_scaled_gradient("b", GradientKind::weight, DType::f16, use(1), 0);
+  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-3f), 5);
+  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-30f), -2);
+  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-4f), 0);
+  log.settle(*backend);
+  log.report(kept, 1, 8.0);
+  EXPECT_THAT(kept.told, testing::ElementsAre(std::pair("a", 256.0), std::pair("b", 8.0)));
+  const CastProbe& a = kept.probes[0];
+  EXPECT_EQ(a.counted, 4u);
+  ExponentHistogram before, after;
+  for (const float value : {0x1.8p2f, 0x1.8p-3f, 0x1.8p-23f, 0x1.8p1f}) before.count(bits_of(value));
+  for (const float value : {0x1.8p2f, 0x1.8p-3f, 0.0f, 0x1.8p1f}) after.count(bits_of(value));
+  EXPECT_EQ(a.before, before);
+  EXPECT_EQ(a.after, after) << "the third was lost at its own scale, whatever the common one";
+  EXPECT_EQ(log.cast_counts(), (CastCounts{.values = 5, .underflow = 1, .overflow = 0}));
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test

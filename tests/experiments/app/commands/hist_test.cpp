@@ -1,0 +1,533 @@
+// fp16lab hist on the user's own dumps and on run folders: what is counted, what is said, what is drawn.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/experiments/app/replay/replay_folder.hpp"
+#include "tests/experiments/app/small_runs.hpp"
+#include "tests/support/array_files.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using namespace testing_support;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string doubles(const std::vector<double>& values) {
+  std::string bytes;
+  for (const double value : values) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    bytes += little_endian(bits, 8);
+  }
+  return bytes;
+}
+
+/// 8 values: one zero, three that are lost at scale 1 (one of them the tie), one subnormal, two normal, one overflow.
+const std::vector<double> eight{0.0, 0x1p-30, -0x1p-26, 0x1p-25, 0x1p-20, 0.5, 1.0, -70000.0};
+
+class Hist : public SmallRuns {
+ protected:
+  void SetUp() override {
+    write_bytes(path("g.npy"), npy("<f8", "(2, 4)", doubles(eight)));
+    write_bytes(path("a.npz"), zip({stored("w.npy", npy("<f8", "(8,)", doubles(eight), true)),
+                                    deflated("b.npy", npy("<f2", "(2,)", from_hex("003c 0100"))),
+                                    stored("n.npy", npy("<i8", "(1,)", std::string(8, '\0')))}));
+    write_bytes(
+        path("t.safetensors"),
+        safetensors(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", from_hex("0000803f")));
+  }
+  json hist(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "hist");
+    arguments.emplace_back("--json");
+    const auto result = fp16lab(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    err_ = result.err;
+    return json::parse(result.out);
+  }
+  static json tensor(const json& report, const std::string& name) {
+    for (const json& entry : report.at("tensors"))
+      if (entry.at("tensor") == name) return entry;
+    ADD_FAILURE() << "no tensor " << name;
+    return {};
+  }
+
+  std::string err_;
+};
+
+TEST_F(Hist, CountsADumpAtAnyScale) {
+  const json at_one = tensor(hist({path("g.npy")}), "g");
+  EXPECT_EQ(at_one.at("total"), 8);
+  EXPECT_EQ(at_one.at("zero"), 1);
+  EXPECT_EQ(at_one.at("lost"), json({3, 3}));
+  EXPECT_EQ(at_one.at("subnormal"), json({1, 1}));
+  EXPECT_EQ(at_one.at("normal"), json({2, 2}));
+  EXPECT_EQ(at_one.at("overflow"), json({1, 1}));
+  // 2^5 brings 2^-30 to 2^-25, which is still lost, and the other two above it.
+  EXPECT_EQ(tensor(hist({path("g.npy"), "--scale", "2^5"}), "g").at("lost"), json({1, 1}));
+  EXPECT_EQ(tensor(hist({path("g.npy"), "--scale", "64"}), "g").at("lost"), json({0, 0}));
+  // Values that carry 2^5 already are judged by what is left of it.
+  const json carried = hist({path("g.npy"), "--recorded-scale", "2^5"});
+  EXPECT_EQ(carried.at("scale"), 32);
+  EXPECT_EQ(tensor(carried, "g").at("lost"), json({3, 3}));
+  EXPECT_EQ(tensor(hist({path("g.npy"), "--recorded-scale", "2^5", "--scale", "2^10"}), "g").at("lost"),
+            json({1, 1}));
+}
+
+TEST_F(Hist, ListsArraysOfAllFilesAndWhatItLeavesOut) {
+  const json one = hist({path("a.npz")});
+  EXPECT_EQ(tensor(one, "w").at("total"), 8);
+  EXPECT_EQ(tensor(one, "b").at("total"), 2);
+  ASSERT_EQ(one.at("arrays").size(), 2u);
+  EXPECT_EQ(one.at("arrays")[0].at("shape"), json({8}));
+  EXPECT_EQ(one.at("arrays")[0].at("dtype"), "<f8");
+  EXPECT_EQ(one.at("arrays")[0].at("fortran_order"), true);
+  EXPECT_EQ(one.at("arrays")[0].at("format"), "npz");
+  EXPECT_EQ(one.at("skipped"), json::parse(R"([{"file": ")" + path("a.npz") +
+                                           R"(", "name": "n", "reason": "<i8 (1,): integers"}])"));
+  EXPECT_THAT(err_, HasSubstr("'n' is skipped: <i8 (1,): integers"));
+
+  const json all = hist({path("*.np?"), path("t.safetensors"), path("g.npy"), "--quiet"});
+  EXPECT_EQ(err_, "");
+  std::vector<std::string> names;
+  for (const json& entry : all.at("tensors")) names.push_back(entry.at("tensor"));
+  EXPECT_THAT(names, ElementsAre(path("a.npz") + ":w", path("a.npz") + ":b", path("g.npy"),
+                                 path("t.safetensors") + ":x"))
+      << "alphabetical within a pattern, every file once";
+  EXPECT_EQ(all.at("merged").at("total"), 8 + 2 + 8 + 1);
+  EXPECT_EQ(all.at("merged").at("lost"), json({6, 6}));
+}
+
+TEST_F(Hist, SaysWhereFp64LeavesFp32) {
+  write_bytes(path("far.npy"), npy("<f8", "(3,)", doubles({0x1p-200, 0x1p200, 1.0})));
+  const json report = hist({path("far.npy")});
+  EXPECT_EQ(report.at("arrays")[0].at("below_fp32"), 1);
+  EXPECT_EQ(report.at("arrays")[0].at("above_fp32"), 1);
+  EXPECT_EQ(tensor(report, "far").at("zero"), 0);
+  EXPECT_EQ(tensor(report, "far").at("infinite"), 0);
+  EXPECT_EQ(tensor(report, "far").at("lost"), json({1, 1}));
+  EXPECT_EQ(tensor(report, "far").at("overflow"), json({1, 1}));
+  EXPECT_THAT(err_, HasSubstr("1 FP64 values are below FP32's smallest number"));
+  EXPECT_THAT(err_, HasSubstr("1 finite FP64 values are beyond FP32's largest number"));
+}
+
+TEST_F(Hist, MistakesAreOneLine) {
+  expect_one_line_error(fp16lab({"hist", path("absent.npy")}), 2, "absent.npy: no such file or run folder");
+  expect_one_line_error(fp16lab({"hist", path("*.nothing")}), 2, "*.nothing: no file matches");
+  expect_one_line_error(fp16lab({"hist", folder_.string()}), 2, "a folder without a manifest.json");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--step", "3"}), 2,
+                        "--step 3: only run folders have steps");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--scale", "-1"}), 2,
+                        "--scale -1: expected a finite number");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--recorded-scale", "x"}), 2, "--recorded-scale");
+  write_bytes(path("i.npy"), npy("<i8", "(1,)", std::string(8, '\0')));
+  expect_one_line_error(fp16lab({"hist", path("i.npy")}), 1,
+                        "i.npy: nothing to count: 'i' is <i8 (1,): integers");
+  write_bytes(path("e.npz"), zip({}));
+  expect_one_line_error(fp16lab({"hist", path("e.npz")}), 1, "e.npz: nothing to count: it holds no array");
+  write_bytes(path("cut.npy"), npy("<f8", "(9,)", doubles(eight)));
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), path("cut.npy")}), 1,
+                        "cut.npy: byte 192: the data end here, after 64 of the 72 bytes of <f8 (9,)");
+}
+
+/// Every count interval of a tensor's entry, also of its what-if scales.
+void expect_exact(const json& entry) {
+  for (const char* const zone : {"lost", "subnormal", "normal", "overflow"}) {
+    EXPECT_EQ(entry.at(zone)[0], entry.at(zone)[1]) << zone;
+    for (const json& point : entry.at("what_if")) EXPECT_EQ(point.at(zone)[0], point.at(zone)[1]) << zone;
+  }
+  EXPECT_EQ(entry.at("l1").at("lost")[0], entry.at("l1").at("lost")[1]);
+}
+
+TEST_F(Hist, ArraysAreCountedValueByValue) {
+  // All finite FP16 numbers, those near 65504 among them: none overflows in FP16, none is lost.
+  std::string halves;
+  std::vector<double> values;
+  for (int code = 0; code < 0x10000; ++code) {
+    if ((code & 0x7c00) == 0x7c00) continue;
+    halves += little_endian(static_cast<std::uint64_t>(code), 2);
+    const int field = code >> 10 & 31, fraction = code & 1023;
+    values.push_back(field == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, field - 25));
+  }
+  write_bytes(path("h.npy"), npy("<f2", "(" + std::to_string(values.size()) + ",)", halves));
+  const json at_one = hist({path("h.npy")});
+  EXPECT_EQ(tensor(at_one, "h").at("overflow"), json({0, 0}));
+  EXPECT_EQ(tensor(at_one, "h").at("lost"), json({0, 0}));
+  const auto table = fp16lab({"hist", path("h.npy")});
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("\nh +63488 +0\\.0032 +0 +[0-9.]+ +[0-9.]+ +0\n"));
+  const std::vector<std::pair<std::string, long double>> scales{
+      {"1", 1}, {"3", 3}, {"2^-7", 0x1p-7L}, {"0.75", 0.75L}};
+  for (const auto& [text, scale] : scales) {
+    const json report = hist({path("h.npy"), "--scale", text});
+    const json& entry = report.at("tensors")[0];
+    expect_exact(entry);
+    std::uint64_t lost = 0, subnormal = 0, overflow = 0;
+    for (const double value : values) {
+      const long double y = value * scale;
+      lost += y > 0 && y <= 0x1p-25L;
+      subnormal += y > 0x1p-25L && y < 0x1p-14L;
+      overflow += y >= 65520;
+    }
+    EXPECT_EQ(entry.at("lost")[0], lost) << text;
+    EXPECT_EQ(entry.at("subnormal")[0], subnormal) << text;
+    EXPECT_EQ(entry.at("overflow")[0], overflow) << text;
+  }
+}
+
+TEST_F(Hist, SeveralFormatsInOneCommand) {
+  const json both = hist({path("g.npy"), "--format", "f16,bf16", "--format", "e5m2"});
+  ASSERT_EQ(both.at("formats").size(), 3u);
+  EXPECT_EQ(both.at("arrays").size(), 1u);
+  std::vector<std::string> names;
+  for (const json& document : both.at("formats")) {
+    names.push_back(document.at("format"));
+    expect_exact(document.at("merged"));
+  }
+  EXPECT_THAT(names, ElementsAre("f16", "bf16", "e5m2"));
+  EXPECT_EQ(both.at("formats")[0].at("merged").at("lost"), json({3, 3}));
+  EXPECT_EQ(both.at("formats")[1].at("merged").at("lost"), json({0, 0}));
+  EXPECT_EQ(both.at("formats")[1].at("merged").at("overflow"), json({0, 0}));
+  EXPECT_EQ(both.at("formats")[2].at("merged").at("lost"), json({4, 4}));  // 2^-20 too: the tie is 2^-17
+  EXPECT_EQ(hist({path("g.npy"), "--format", "bf16"}).at("format"), "bf16");
+  const auto table = fp16lab({"hist", path("g.npy"), "--format", "f16,bf16", "-o", path("figures")});
+  EXPECT_THAT(table.out, HasSubstr("All tensors at loss scale 2^0, by format"));
+  EXPECT_THAT(table.out, HasSubstr("Gradients in BF16 at loss scale 2^0"));
+  EXPECT_THAT(table.out,
+              HasSubstr("Without a loss scale (2^0) no value rounds to zero or overflows in BF16."));
+  EXPECT_THAT(read("figures/hist-g-npy-bf16.gp"), HasSubstr("Gradient magnitudes in BF16"));
+  EXPECT_TRUE(std::filesystem::exists(path("figures/hist-g-npy-f16.dat")));
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "f16,fp8"}), 2,
+                        "--format fp8: known are f16, bf16, e4m3, e5m2");
+}
+
+TEST_F(Hist, IncludedAndExcludedTensors) {
+  std::string header = "{", data;
+  for (const char* const name : {"fc1.weight", "fc1.bias", "fc2.weight", "fc10.weight"}) {
+    header += (header.size() > 1 ? "," : "") + std::string("\"") + name +
+              R"(":{"dtype":"F32","shape":[1],"data_offsets":[)" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + 4) + "]}";
+    data += from_hex("0000803f");
+  }
+  write_bytes(path("s.safetensors"), safetensors(header + "}", data));
+  const auto names = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), path("s.safetensors"));
+    std::vector<std::string> result;
+    const json report = hist(arguments);
+    for (const json& entry : report.at("tensors")) result.push_back(entry.at("tensor"));
+    return result;
+  };
+  EXPECT_THAT(names({"--include", "fc1"}), ElementsAre("fc1.weight", "fc1.bias"));
+  EXPECT_THAT(names({"--exclude", "*.bias", "--exclude", "fc10"}), ElementsAre("fc1.weight", "fc2.weight"));
+  EXPECT_THAT(names({"--include", "*.weight", "--include", "fc1.bias", "--exclude", "fc?"}),
+              ElementsAre("fc10.weight"));
+  expect_one_line_error(
+      fp16lab({"hist", path("s.safetensors"), "--include", "fc3"}), 2,
+      "--include fc3: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, "
+      "fc2.weight; did you mean 'fc1'?");
+  expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--exclude", "*.weigth"}), 2,
+                        "--exclude *.weigth: no tensor has such a name");
+  expect_one_line_error(fp16lab({"hist", path("s.safetensors"), "--exclude", "*"}), 2, "nothing is left");
+  ASSERT_EQ(train("run").exit_code, 0);
+  const json run = hist({path("run"), "--include", "fc1.weight"});
+  ASSERT_EQ(run.at("tensors").size(), 1u);
+  expect_one_line_error(fp16lab({"hist", path("run"), "--include", "fc9", "--quiet"}), 2, "--include fc9");
+}
+
+TEST_F(Hist, OfADumpOfItsOwnOnlyTheGradients) {
+  ASSERT_EQ(train("run", {"--dump-gradients", "2", path("step.safetensors")}).exit_code, 0);
+  const json dump = hist({path("step.safetensors")});
+  std::vector<std::string> names;
+  for (const json& entry : dump.at("tensors")) names.push_back(entry.at("tensor"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"));
+  EXPECT_THAT(err_, HasSubstr("5 tensors are left out: the dump says that they are no gradients"));
+  EXPECT_EQ(hist({path("step.safetensors"), "--include", "parameter.*"}).at("tensors").size(), 4u);
+
+  // An older dump says it by its own keys, and by names; gradients that were still scaled carry their scale.
+  const std::string layout = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("parameter.w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+                             R"("batch.0.inputs":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";
+  const std::string numbers = from_hex("0000803f 0000003f 0000003f");
+  write_bytes(
+      path("old.safetensors"),
+      safetensors(
+          R"({"__metadata__":{"step":"1","loss":"2","loss_scale":"1024","found_inf":"0","scaled":"1"},)" +
+              layout,
+          numbers));
+  const json old = hist({path("old.safetensors")});
+  ASSERT_EQ(old.at("tensors").size(), 1u);
+  EXPECT_EQ(old.at("tensors")[0].at("tensor"), "w");
+  EXPECT_EQ(old.at("recorded_scale"), 1024);
+  EXPECT_EQ(old.at("skipped").size(), 2u);
+  EXPECT_EQ(hist({path("old.safetensors"), "--recorded-scale", "1"}).at("recorded_scale"), 1);
+  // The same names in anybody's file are gradients.
+  write_bytes(path("any.safetensors"), safetensors("{" + layout, numbers));
+  EXPECT_EQ(hist({path("any.safetensors")}).at("tensors").size(), 3u);
+}
+
+TEST_F(Hist, PyTorchFilesAreToldHowToConvert) {
+  write_bytes(path("m.pt"), zip({stored("m/data.pkl", from_hex("80025d712e")), stored("m/data/0", "0000"),
+                                 stored("m/version", "3\n")}));
+  write_bytes(path("legacy.bin"), from_hex("80028a0a6cfc9c46f920 6aa85019 2e80024de903"));
+  for (const char* const name : {"m.pt", "legacy.bin"}) {
+    const auto result = fp16lab({"hist", path(name)});
+    expect_one_line_error(result, 2,
+                          std::string(name) +
+                              ": a PyTorch file, which holds Python objects; convert it "
+                              "with: python3 -c \"import torch, safetensors.torch");
+    EXPECT_THAT(result.err,
+                HasSubstr("torch.load('" + path(name) + "', map_location='cpu', weights_only=True)"));
+  }
+  EXPECT_THAT(fp16lab({"hist", path("m.pt")}).err, HasSubstr("'" + path("m.safetensors") + "')\""));
+}
+
+TEST_F(Hist, ARunIsJudgedInTheFormatItStored) {
+  ASSERT_EQ(train("run", {"--set", "amp.dtype=bf16"}).exit_code, 0);
+  EXPECT_EQ(hist({path("run")}).at("format"), "bf16");
+  EXPECT_THAT(err_, HasSubstr("shown in BF16 at"));
+  EXPECT_EQ(hist({path("run"), "--format", "f16"}).at("format"), "f16");
+  EXPECT_EQ(hist({path("run"), "--format", "f16,e4m3"}).at("formats")[1].at("format"), "e4m3");
+}
+
+TEST_F(Hist, NamesCannotWriteToTheTerminal) {
+  write_bytes(path("evil.npz"), zip({stored("\x1b[31m\n.npy", npy("<f2", "(1,)", from_hex("003c")))}));
+  const auto result = fp16lab({"hist", path("evil.npz")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("\\x1b[31m\\x0a"));
+  EXPECT_THAT(result.out + result.err, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Hist, DrawsOneFigureWithItsData) {
+  const auto result = fp16lab({"hist", path("a.npz"), "--scale", "2^5", "-o", path("figures")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string data = read("figures/hist-a-npz.dat");
+  // All tensors, w, b; the bin of 2^-30, (2^-31, 2^-30], moved by 5: a seventh of w's values, in the zone of lost ones.
+  EXPECT_THAT(data, HasSubstr("# all 2 tensors\n"));
+  EXPECT_THAT(data, HasSubstr("# w\n-26\t14.2857\t0\n"));
+  EXPECT_THAT(data, HasSubstr("# b\n-20\t50\t1\n"));
+  EXPECT_THAT(read("figures/hist-a-npz.gp"), HasSubstr("at loss scale 2⁵"));
+  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no gnuplot";
+  EXPECT_THAT(result.err, HasSubstr("hist-a-npz.png"));
+  EXPECT_THAT(read("figures/hist-a-npz.svg"), HasSubstr("<svg"));
+  EXPECT_GT(std::filesystem::file_size(path("figures/hist-a-npz.png")), 10'000u);
+}
+
+TEST_F(Hist, ARunAndADumpInOneCall) {
+  ASSERT_EQ(train("run").exit_code, 0);
+  const auto result = fp16lab({"hist", path("run"), path("g.npy"), "-o", path("both")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("fc1.weight"));
+  EXPECT_LT(result.out.find("fc1.weight"), result.out.find("\ng "));
+  EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.gp")));
+  EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
+}
+
+TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
+  // The last step alone would have 2^12 and more; the first one overflows there.
+  MadeStep wild, tame;
+  wild.tensors.push_back({.values = {32, 0x1p-10}});
+  tame.tensors.push_back({.values = {0.5, 0x1p-10}});
+  make_run(path("made"), {wild, tame});
+  const json last = hist({path("made")});
+  EXPECT_EQ(last.at("suggestion").at("suggested"), 14);
+  const json& replay = last.at("suggestion_replay");
+  EXPECT_EQ(replay.at("log2_scale"), 14);
+  EXPECT_EQ(replay.at("steps"), 2);
+  EXPECT_EQ(replay.at("overflows"), 1);
+  EXPECT_EQ(replay.at("first"), 1);
+  EXPECT_EQ(replay.at("highest"), 10);
+  EXPECT_THAT(
+      fp16lab({"hist", path("made")}).out,
+      HasSubstr("Replayed in FP16 over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is "
+                "step 1). For the run take 2^10, the largest"));
+  EXPECT_THAT(fp16lab({"hist", path("made")}).out, HasSubstr("Suggested for step 2 alone: 2^14"));
+  EXPECT_EQ(replay.at("for_run"), 10);
+  EXPECT_EQ(replay.at("first_certain"), 1);
+  EXPECT_TRUE(replay.at("first_unknown").is_null());
+  EXPECT_THAT(fp16lab({"hist", path("made"), "--step", "1"}).out,
+              HasSubstr("no gradient overflows in any of them"));
+}
+
+TEST_F(Hist, ARunThatLostRowsSaysSo) {
+  MadeStep step;
+  step.tensors.push_back({.values = {0.5, 0x1p-10}});
+  make_run(path("made"), {step, step, step});
+  EXPECT_TRUE(hist({path("made")}).at("damage").empty());
+  const std::string lines = read("made/histograms.jsonl");
+  write_bytes(path("made/histograms.jsonl"), lines.substr(0, 2 * lines.size() / 3));
+  const auto result = fp16lab({"hist", path("made")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("note: histograms.jsonl has 2 rows, but the run wrote 3\n"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("Replayed in FP16 over the 2 steps whose rows are there (rows are missing): at 2^14"));
+  EXPECT_THAT(result.out, Not(HasSubstr("over all")));
+  EXPECT_EQ(hist({path("made")}).at("damage"), json({"histograms.jsonl has 2 rows, but the run wrote 3"}));
+}
+
+TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
+  ASSERT_EQ(train("run", {"--set", "train.steps=4", "--set", "scaler.policy=fixed", "--set",
+                          "scaler.initial_scale=0.00006103515625"})
+                .exit_code,
+            0);
+  // What was zero only behind the cast, of all rows.
+  std::uint64_t values = 0, underflow = 0;
+  std::istringstream stream(read("run/histograms.jsonl"));
+  std::set<std::uint64_t> steps;
+  for (std::string line; std::getline(stream, line);) {
+    const json row = json::parse(line);
+    steps.insert(row.at("step").get<std::uint64_t>());
+    for (const json& count : row.at("before").at("counts")) values += count.get<std::uint64_t>();
+    underflow +=
+        row.at("after").at("zero").get<std::uint64_t>() - row.at("before").at("zero").get<std::uint64_t>();
+  }
+  ASSERT_GT(underflow, 0u);
+  ASSERT_GT(steps.size(), 1u);
+  const auto table = fp16lab({"hist", path("run"), "--scale", "2^9"});
+  EXPECT_THAT(table.out, HasSubstr("Recorded over all " + std::to_string(steps.size()) +
+                                   " recorded steps: the casts to FP16 rounded " + std::to_string(underflow) +
+                                   " of " + std::to_string(values) + " finite non-zero values to zero ("));
+  EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
+  const std::string note =
+      "note: recorded behind rounding: what a cast had flushed to zero at the recorded scale";
+  EXPECT_THAT(table.err, HasSubstr(note));
+  EXPECT_EQ(table.err.find(note), table.err.rfind(note));
+  const json all = hist({path("run")}).at("all_steps");
+  EXPECT_EQ(all.at("steps"), steps.size());
+  EXPECT_EQ(all.at("casts")[0].at("underflow"), underflow);
+  EXPECT_THAT(
+      fp16lab({"hist", path("run"), "--include", "fc1"}).out,
+      ::testing::AllOf(HasSubstr(", of the tensors shown: the"), HasSubstr(" This is of all tensors.\n")));
+}
+
+/// A line of histograms.jsonl as its own tensor carried it.
+struct Recorded {
+  std::string tensor;
+  double scale = 0;
+  int first = 0;  ///< exponent of the lowest bin that counted something
+  std::uint64_t values = 0, lost = 0;
+};
+
+/// Of the newest step in the file. "lost" counts the bins up to (2^-26, 2^-25], which FP16 rounds to zero.
+std::vector<Recorded> newest_rows(const std::string& lines) {
+  std::vector<Recorded> rows;
+  std::uint64_t step = 0;
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) {
+    const json row = json::parse(line);
+    if (row.at("step") != step) rows.clear();
+    step = row.at("step");
+    const json& before = row.at("before");
+    Recorded recorded{
+        .tensor = row.at("tensor"), .scale = row.at("loss_scale"), .first = before.at("first_exponent")};
+    int exponent = recorded.first;
+    for (const json& count : before.at("counts")) {
+      recorded.values += count.get<std::uint64_t>();
+      if (exponent++ <= -26) recorded.lost += count.get<std::uint64_t>();
+    }
+    rows.push_back(recorded);
+  }
+  return rows;
+}
+
+TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
+  ASSERT_EQ(train("run", {"--set", "scaler.policy=groups", "--set", "scaler.initial_scale=1", "--set",
+                          "scaler.groups=fc1=2^10,*=2^-14", "--set", "train.steps=3"})
+                .exit_code,
+            0);
+  const std::vector<Recorded> rows = newest_rows(read("run/histograms.jsonl"));
+  const json own = hist({path("run")});
+  EXPECT_THAT(err_, HasSubstr("recorded at loss scales from 6.103515625e-05 to 1024, which differ by tensor, "
+                              "shown in FP16 at each tensor's own"));
+  EXPECT_TRUE(own.at("scale").is_null());
+  ASSERT_EQ(own.at("tensors").size(), rows.size());
+  const json at_one = hist({path("run"), "--scale", "1"});
+  EXPECT_THAT(err_, HasSubstr("which differ by tensor, shown in FP16 at 1\n"));
+  EXPECT_EQ(at_one.at("scale"), 1);
+  std::uint64_t lost = 0;
+  int differ = 0;
+  for (const Recorded& row : rows) {
+    const json entry = tensor(own, row.tensor);
+    EXPECT_EQ(entry.at("recorded_scales"), json({row.scale})) << row.tensor;
+    EXPECT_EQ(entry.at("lost"), json({row.lost, row.lost})) << row.tensor;
+    // The casts of the run itself rounded as many to zero.
+    ASSERT_EQ(entry.at("casts").size(), 1u) << row.tensor;
+    EXPECT_EQ(entry.at("casts")[0].at("dtype"), "f16");
+    EXPECT_EQ(entry.at("casts")[0].at("underflow"), row.lost) << row.tensor;
+    lost += row.lost;
+    differ += entry.at("lost") != tensor(at_one, row.tensor).at("lost");
+  }
+  EXPECT_GT(lost, 0u);
+  EXPECT_GT(differ, 0) << "no tensor tells its own scale from another";
+  EXPECT_EQ(own.at("merged").at("lost"), json({lost, lost}));
+
+  // The figures: bins move by what lies between the scale of the tensor and that of the figure, here 2^3.
+  for (const auto& [scale, log2_scale] : {std::pair("", 0.0), std::pair("2^3", 3.0)}) {
+    std::vector<std::string> arguments{"hist", path("run"), "-o", path("figures")};
+    if (*scale != '\0') arguments.insert(arguments.end(), {"--scale", scale});
+    ASSERT_EQ(fp16lab(arguments).exit_code, 0);
+    const std::string data = read("figures/hist-run-step-3.dat");
+    double lowest = 1000;
+    int drawn = 0;
+    for (const Recorded& row : rows) {
+      if (row.values == 0) continue;
+      const double first = *scale == '\0' ? row.first : row.first + log2_scale - std::log2(row.scale);
+      lowest = std::min(lowest, first);
+      const std::string block = "# " + row.tensor + "\n";
+      if (data.find(block) == std::string::npos) continue;  // not among those that lose most
+      EXPECT_THAT(data, HasSubstr(block + std::to_string(static_cast<int>(first)) + "\t")) << row.tensor;
+      ++drawn;
+    }
+    EXPECT_GT(drawn, 1);
+    EXPECT_THAT(data, HasSubstr("# all " + std::to_string(rows.size()) + " tensors\n" +
+                                std::to_string(static_cast<int>(lowest)) + "\t"));
+    EXPECT_THAT(read("figures/hist-run-step-3.gp"),
+                HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
+  }
+}
+
+/// A header may name any number of tensors: memory follows the file, not 8 kB of counters a tensor.
+TEST_F(Hist, ManyEmptyTensorsTakeNoMoreMemoryThanTheFileIsLong) {
+  std::string header = "{";
+  for (int i = 0; i < 300'000; ++i)
+    header += "\"t" + std::to_string(i) + "\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},";
+  header += "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+  write_bytes(path("many.safetensors"), safetensors(header, from_hex("0000803f")));
+  const auto result = fp16lab({"hist", path("many.safetensors")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // the greatest of all children so far
+  EXPECT_LT(used.ru_maxrss, 600'000) << "kB, for a file of " << header.size() << " bytes";
+}
+
+/// ... nor do small ones: what is kept of a tensor follows its values.
+TEST_F(Hist, ManySmallTensorsTakeLittleMemory) {
+  constexpr int tensors = 60'000;
+  std::string header = "{", data;
+  for (int i = 0; i < tensors; ++i) {
+    header += (i > 0 ? ",\"t" : "\"t") + std::to_string(i) +
+              "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" + std::to_string(4 * i) + "," +
+              std::to_string(4 * i + 4) + "]}";
+    data += from_hex("0000803f");
+  }
+  write_bytes(path("small.safetensors"), safetensors(header + "}", data));
+  const auto result = fp16lab({"hist", path("small.safetensors")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  rusage used{};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);  // the greatest of all children so far
+  EXPECT_LT(used.ru_maxrss, 350'000) << "kB, for " << tensors << " tensors: 8 kB a tensor would be more";
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

@@ -1,0 +1,295 @@
+// The keys of mixed precision: how lists may be written, what becomes of them, and what cannot go together.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/amp/policy.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/run/continuation.hpp"
+#include "tests/experiments/app/usage_error.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using engine::Fp8Rounding;
+using engine::amp::AmpOptions;
+using engine::amp::Dialect;
+using engine::amp::Level;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+RunConfig with(const std::vector<std::string>& settings) {
+  RunConfig config;
+  for (const std::string& setting : settings) apply_setting(config, setting, "--set");
+  return config;
+}
+std::string set_error(const std::string& setting) {
+  return usage_error_of([&] { with({setting}); });
+}
+std::string check(const std::vector<std::string>& settings) {
+  const RunConfig config = with(settings);
+  return usage_error_of([&] { validate_config(config, "x.toml"); });
+}
+
+TEST(ConfigAmp, ListsOfTextsAreTomlArraysOrShort) {
+  const auto white = [](const std::string& value) { return with({"amp.white=" + value}).amp.white; };
+  EXPECT_THAT(white("[\"add\", 'relu']"), ElementsAre("add", "relu"));
+  EXPECT_THAT(white("add,relu"), ElementsAre("add", "relu"));
+  EXPECT_THAT(white(" add , relu "), ElementsAre("add", "relu"));
+  EXPECT_THAT(white("add"), ElementsAre("add"));
+  EXPECT_THAT(white(""), IsEmpty());
+  EXPECT_THAT(white("[]"), IsEmpty());
+  EXPECT_THAT(with({"amp.to_float=fc3=f32,conv*=bf16"}).amp.to_float, ElementsAre("fc3=f32", "conv*=bf16"));
+  EXPECT_THAT(parse_config("[amp]\nexcluded = [\"fc1\", \"block.?\"]\n", "x").amp.excluded,
+              ElementsAre("fc1", "block.?"));
+  EXPECT_THAT(with({"amp.white=add", "amp.white=relu"}).amp.white, ElementsAre("relu"))
+      << "the last one counts";
+}
+
+TEST(ConfigAmp, WrongListsAreErrorsThatShowThem) {
+  const std::string expected = "expected a list of texts, none of them empty";
+  EXPECT_EQ(set_error("amp.white=add,,relu"), "--set: amp.white = add,,relu: " + expected);
+  EXPECT_EQ(set_error("amp.white=add,"), "--set: amp.white = add,: " + expected);
+  EXPECT_EQ(set_error("amp.white=\"add\""), "--set: amp.white = \"add\": " + expected);
+  EXPECT_THAT(set_error("amp.white=[1, 2]"), HasSubstr(expected));
+  EXPECT_THAT(set_error("amp.white=[\"\"]"), HasSubstr(expected));
+  EXPECT_THAT(set_error("amp.white=[\"add\""), HasSubstr(expected));
+  EXPECT_THAT(usage_error_of([] { parse_config("[amp]\nwhite = \"add\"\n", "x.toml"); }),
+              AllOf(StartsWith("x.toml:2: amp.white"), HasSubstr(expected)));
+}
+
+TEST(ConfigAmp, ChoicesOfTrueAndFalseNeedNoQuotes) {
+  EXPECT_EQ(RunConfig{}.amp.master_weights, "auto");
+  EXPECT_EQ(parse_config("[amp]\nmaster_weights = false\n", "x").amp.master_weights, "false");
+  EXPECT_EQ(parse_config("[amp]\nmaster_weights = \"true\"\n", "x").amp.master_weights, "true");
+  EXPECT_EQ(with({"amp.master_weights=true"}).amp.master_weights, "true");
+  EXPECT_THAT(set_error("amp.master_weights=yes"), HasSubstr("expected one of auto, true, false"));
+  EXPECT_THAT(usage_error_of([] { parse_config("[amp]\nlevel = true\n", "x.toml"); }),
+              HasSubstr("amp.level = true"));
+  EXPECT_THAT(set_error("amp.save_dtype=f8"), HasSubstr("expected one of \"\", f32, f16, bf16, f64"));
+}
+
+TEST(ConfigAmp, EveryKeyReachesTheEngine) {
+  const AmpOptions defaults = amp_options(RunConfig{});
+  EXPECT_EQ(defaults.level, Level::O0);
+  EXPECT_EQ(defaults.dialect, Dialect::torch);
+  EXPECT_EQ(defaults.dtype, DType::f16);
+  for (const auto& choice : {defaults.keep_batchnorm_fp32, defaults.master_weights, defaults.master_gradients,
+                             defaults.low_inputs, defaults.low_loss})
+    EXPECT_EQ(choice, std::nullopt);
+
+  const RunConfig config = with({"amp.level=O2",
+                                 "amp.dtype=bf16",
+                                 "amp.dialect=paddle",
+                                 "amp.white=add",
+                                 "amp.black=relu,tanh",
+                                 "amp.excluded=fc1",
+                                 "amp.use_guard=true",
+                                 "amp.guard=fc2",
+                                 "amp.to_float=fc3=f32,a=b=bf16",
+                                 "amp.keep_batchnorm_fp32=true",
+                                 "amp.master_weights=false",
+                                 "amp.master_gradients=true",
+                                 "amp.low_inputs=true",
+                                 "amp.low_loss=false",
+                                 "amp.use_promote=false",
+                                 "amp.allow_banned=true",
+                                 "amp.fp8_operands=e4m3",
+                                 "amp.fp8_gradients=e5m2",
+                                 "amp.save_dtype=f64",
+                                 "scaler.enabled=false",
+                                 "scaler.drop_overflow_update=false",
+                                 "scaler.per_loss=true",
+                                 "optimizer.loss_scale=2^10"});
+  const AmpOptions options = amp_options(config);
+  EXPECT_EQ(options.level, Level::O2);
+  EXPECT_EQ(options.dtype, DType::bf16);
+  EXPECT_EQ(options.dialect, Dialect::paddle);
+  EXPECT_THAT(options.white, ElementsAre("add"));
+  EXPECT_THAT(options.black, ElementsAre("relu", "tanh"));
+  EXPECT_THAT(options.excluded, ElementsAre("fc1"));
+  EXPECT_TRUE(options.use_guard);
+  EXPECT_THAT(options.guard, ElementsAre("fc2"));
+  ASSERT_EQ(options.to_float.size(), 2u);
+  EXPECT_EQ(options.to_float[0].pattern, "fc3");
+  EXPECT_EQ(options.to_float[0].dtype, DType::f32);
+  EXPECT_EQ(options.to_float[1].pattern, "a=b") << "the last '=' divides";
+  EXPECT_EQ(options.to_float[1].dtype, DType::bf16);
+  EXPECT_EQ(options.keep_batchnorm_fp32, true);
+  EXPECT_EQ(options.master_weights, false);
+  EXPECT_EQ(options.master_gradients, true);
+  EXPECT_EQ(options.low_inputs, true);
+  EXPECT_EQ(options.low_loss, false);
+  EXPECT_FALSE(options.use_promote);
+  EXPECT_TRUE(options.allow_banned);
+  EXPECT_EQ(options.fp8_operands, Fp8Rounding::e4m3);
+  EXPECT_EQ(options.fp8_gradients, Fp8Rounding::e5m2);
+  EXPECT_EQ(save_dtype(config), DType::f64);
+  EXPECT_EQ(save_dtype(RunConfig{}), std::nullopt);
+  EXPECT_FALSE(scaler_options(config).enabled);
+  EXPECT_FALSE(scaler_options(config).drop_overflow_update);
+  EXPECT_TRUE(scaler_options(config).per_loss);
+  EXPECT_FALSE(scaler_options(RunConfig{}).per_loss);
+  EXPECT_EQ(optimizer_options(config, 1).loss_scale, 1024.0);
+}
+
+TEST(ConfigAmp, WhatCannotGoTogetherIsSaidInTheEnginesWords) {
+  EXPECT_EQ(check({"amp.level=O2", "amp.dialect=paddle", "amp.dtype=bf16"}), "no error");
+  EXPECT_THAT(check({"amp.level=O2"}), AllOf(StartsWith("x.toml: amp.level = \"O2\""), HasSubstr("torch")));
+  EXPECT_THAT(check({"amp.level=O3", "amp.dialect=paddle"}), AllOf(HasSubstr("O3"), HasSubstr("paddle")));
+  EXPECT_THAT(check({"amp.level=O1", "amp.white=relu", "amp.black=relu"}), HasSubstr("relu"));
+  EXPECT_THAT(check({"amp.level=O1", "amp.white=matmull"}),
+              AllOf(HasSubstr("matmull"), HasSubstr("did you mean")));
+  EXPECT_THAT(check({"amp.level=O1", "amp.master_weights=true"}), HasSubstr("amp.master_weights"));
+  EXPECT_THAT(check({"amp.to_float=fc3"}), HasSubstr("amp.to_float = \"fc3\": expected PATTERN=DTYPE"));
+  EXPECT_THAT(check({"amp.to_float=fc3=f64"}), HasSubstr("one of f32, f16, bf16"));
+  EXPECT_THAT(check({"amp.to_float==f32"}), HasSubstr("expected PATTERN=DTYPE"));
+}
+
+TEST(ConfigAmp, ATensorCoreWithoutTheFormatIsNamedWithIt) {
+  for (const char* row : {"volta", "turing"}) {
+    const std::string core = std::string("backend.tensor_core=") + row;
+    EXPECT_THAT(check({"amp.level=O1", "amp.dtype=bf16", core}),
+                AllOf(StartsWith("x.toml: amp.dtype = \"bf16\" with backend.tensor_core = \"" +
+                                 std::string(row) + "\""),
+                      HasSubstr("expected one of ampere")));
+    EXPECT_EQ(check({"amp.level=O0", "amp.dtype=bf16", core}), "no error") << "nothing is rounded at O0";
+    EXPECT_EQ(check({"amp.level=O1", "amp.dtype=f16", core}), "no error");
+  }
+  EXPECT_THAT(check({"amp.level=O1", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e5m2",
+                     "backend.tensor_core=ampere"}),
+              AllOf(HasSubstr("amp.fp8_operands"), HasSubstr("ampere")));
+  EXPECT_EQ(check({"amp.level=O1", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e5m2",
+                   "backend.tensor_core=hopper"}),
+            "no error");
+}
+
+TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
+  struct Row {
+    const char *dialect, *level, *policy;
+  };
+  // mindspore/train/amp.py, _config_level; apex/amp/frontend.py, O0 to O3. torch's and paddle's users make a GradScaler.
+  for (const Row& row :
+       {Row{"torch", "O0", "none"}, Row{"torch", "O1", "none"}, Row{"paddle", "OD", "none"},
+        Row{"paddle", "O1", "none"}, Row{"paddle", "O2", "none"}, Row{"mindspore", "O0", "none"},
+        Row{"mindspore", "O1", "none"}, Row{"mindspore", "O2", "mindspore"}, Row{"mindspore", "O3", "none"},
+        Row{"mindspore", "auto", "mindspore"}, Row{"apex", "O0", "none"}, Row{"apex", "O1", "apex"},
+        Row{"apex", "O2", "apex"}, Row{"apex", "O3", "none"}}) {
+    const std::vector<std::string> level{std::string("amp.dialect=") + row.dialect,
+                                         std::string("amp.level=") + row.level};
+    const std::string where = std::string(row.dialect) + " " + row.level;
+    RunConfig config = with(level);
+    EXPECT_EQ(config.scaler.policy, "auto");
+    EXPECT_EQ(scaler_options(config).policy, row.policy) << where;
+    resolve_scaler_policy(config, "x.toml");
+    EXPECT_EQ(config.scaler.policy, row.policy) << where;
+    EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << where;
+    // Whoever says what he wants gets that.
+    CommonOptions common;
+    common.set = level;
+    for (const char* const policy : {"none", "fixed"}) {
+      common.set.push_back(std::string("scaler.policy=") + policy);
+      EXPECT_EQ(resolve_config(common).scaler.policy, policy) << where;
+    }
+    common.set = level;
+    EXPECT_EQ(resolve_config(common).scaler.policy, row.policy) << where;
+  }
+  // With that framework's own start: DynamicLossScaleManager's 2^24, or what is set.
+  EXPECT_EQ(engine::amp::make_scale_policy(scaler_options(with({"amp.dialect=mindspore", "amp.level=O2"})))
+                .initial.scale,
+            0x1p24);
+  EXPECT_EQ(engine::amp::make_scale_policy(
+                scaler_options(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})))
+                .initial.scale,
+            8);
+  RunConfig impossible = with({"amp.level=OD"});
+  EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
+              AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
+}
+
+TEST(ConfigAmp, GradientsThatStayScaledAreNeitherWatchedNorClipped) {
+  const std::vector<std::string> left{"scaler.drop_overflow_update=false", "scaler.policy=fixed"};
+  const auto and_also = [&](const std::string& setting) {
+    std::vector<std::string> all = left;
+    all.push_back(setting);
+    return check(all);
+  };
+  EXPECT_EQ(check(left), "no error");
+  EXPECT_THAT(and_also("scaler.policy=dynamic"),
+              AllOf(HasSubstr("scaler.drop_overflow_update"), HasSubstr("dynamic")));
+  EXPECT_THAT(and_also("train.clip_norm=1"),
+              AllOf(HasSubstr("train.clip_norm = 1"), HasSubstr("scaler.drop_overflow_update")));
+  EXPECT_THAT(and_also("train.clip_value=2"),
+              AllOf(HasSubstr("train.clip_value = 2"), HasSubstr("scaler.drop_overflow_update")));
+  // A disabled scaler leaves nothing scaled.
+  EXPECT_EQ(check({"scaler.drop_overflow_update=false", "scaler.enabled=false", "train.clip_norm=1"}),
+            "no error");
+}
+
+TEST(ConfigAmp, AScaleForEachLossNeedsSeveralLossesAndAScalerThatDivides) {
+  for (const char* model : {"two_models", "gan"})
+    EXPECT_EQ(check({"model.name=" + std::string(model), "scaler.per_loss=true"}), "no error") << model;
+  for (const char* model : {"classifier", "gradient_penalty"})
+    EXPECT_THAT(check({"model.name=" + std::string(model), "scaler.per_loss=true"}),
+                AllOf(StartsWith("x.toml: scaler.per_loss = true: this training method has one loss"),
+                      HasSubstr("two_models")))
+        << model;
+  EXPECT_THAT(check({"model.name=two_models", "scaler.per_loss=true", "scaler.policy=fixed",
+                     "scaler.drop_overflow_update=false"}),
+              StartsWith("x.toml: scaler.per_loss = true with scaler.drop_overflow_update = false"));
+}
+
+TEST(ConfigAmp, TheScaleLeftToTheOptimizerIsTheFixedOne) {
+  const auto left = [](const std::vector<std::string>& settings) {
+    return scale_left_to_optimizer(with(settings));
+  };
+  EXPECT_EQ(left({"scaler.policy=fixed", "scaler.initial_scale=1024"}), 1.0) << "the scaler divides";
+  EXPECT_EQ(left({"scaler.policy=fixed", "scaler.initial_scale=1024", "scaler.drop_overflow_update=false"}),
+            1024.0);
+  EXPECT_EQ(left({"scaler.policy=none", "scaler.drop_overflow_update=false"}), 1.0);
+  EXPECT_EQ(left({"scaler.policy=fixed", "scaler.drop_overflow_update=false", "scaler.enabled=false"}), 1.0);
+}
+
+TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
+  const RunConfig begun;
+  EXPECT_NO_THROW(require_resumable(begun, with({"amp.save_dtype=f16"}), "run"));
+  for (const ConfigKey& key : config_keys()) {
+    if (!key.name.starts_with("amp.") && !key.name.starts_with("scaler.")) continue;
+    if (key.name == "amp.save_dtype") continue;
+    RunConfig before, other;
+    if (key.parameter != nullptr) {  // another value of it, under a policy that has it
+      for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies()) {
+        if (policy.find(key.parameter->name) == nullptr) continue;
+        before.scaler.policy = other.scaler.policy = policy.name;
+        break;
+      }
+    }
+    const ConfigField field = key.field(other);
+    if (auto* const* text = std::get_if<std::string*>(&field))
+      **text = key.choices.back() == **text ? key.choices.front() : key.choices.back();
+    else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field))
+      **texts = {"other"};
+    else if (auto* const* boolean = std::get_if<bool*>(&field))
+      **boolean = !**boolean;
+    else if (auto* const* integer = std::get_if<std::int64_t*>(&field))
+      ++**integer;
+    else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
+      **parameter = key.parameter->kind == engine::amp::PolicyParameter::Kind::boolean
+                        ? 1 - before.scaler.parameter(key.parameter->name).value()
+                        : before.scaler.parameter(key.parameter->name).value() + 1;
+    else
+      *std::get<double*>(field) *= 0.75;
+    EXPECT_THAT(usage_error_of([&] { require_resumable(before, other, "run"); }), HasSubstr(key.name));
+  }
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

@@ -1,0 +1,391 @@
+// The configuration: defaults, round trip, and every way to write it wrong.
+#include "engine/amp/policy.hpp"
+#include "experiments/app/config/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/run/run_data.hpp"
+#include "experiments/app/sweep/sweep.hpp"
+#include "tests/experiments/app/usage_error.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsSupersetOf;
+using testing::StartsWith;
+
+std::string toml_error(const std::string& text) {
+  return usage_error_of([&] { parse_config(text, "x.toml"); });
+}
+
+std::string set_error(const std::string& setting) {
+  RunConfig config;
+  return usage_error_of([&] { apply_setting(config, setting, "--set"); });
+}
+
+RunConfig with(const std::string& setting) {
+  RunConfig config;
+  apply_setting(config, setting, "--set");
+  return config;
+}
+
+TEST(Config, DefaultsSurviveTheRoundTrip) {
+  const RunConfig defaults;
+  EXPECT_EQ(parse_config(to_toml(defaults), "resolved"), defaults);
+  EXPECT_EQ(parse_config("", "empty"), defaults);
+}
+
+/// A value of the parameter that is not its default, under a policy that has it.
+void set_another_value(RunConfig& config, const ConfigKey& key, std::optional<double>& field) {
+  const engine::amp::PolicyParameter* parameter = nullptr;
+  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies()) {
+    parameter = policy.find(key.parameter->name);
+    config.scaler.policy = policy.name;
+    if (parameter != nullptr) break;
+  }
+  using Kind = engine::amp::PolicyParameter::Kind;
+  const double now = parameter->fallback;
+  for (const double other : {1 - now, now + 1, 0.75 * now, 0.5, 3.0}) {
+    if (other == now || (parameter->kind == Kind::boolean && other != 1 - now)) continue;
+    try {
+      engine::amp::check_value(*parameter, other);
+      field = other;
+      return;
+    } catch (const std::invalid_argument&) {
+    }
+  }
+  FAIL() << "no other value of " << key.name;
+}
+
+TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
+  std::set<std::string> names;
+  RunConfig everything;
+  for (const ConfigKey& key : config_keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name << " is there twice";
+    RunConfig config;
+    const ConfigField field = key.field(config);
+    if (auto* const* text = std::get_if<std::string*>(&field))
+      **text = key.choices.empty() ? "a \"quoted\" \\ path\twith tab" : key.choices.back();
+    else if (auto* const* integer = std::get_if<std::int64_t*>(&field))
+      **integer = static_cast<std::int64_t>(std::min(12345.0, key.range.maximum));
+    else if (auto* const* real = std::get_if<double*>(&field))
+      **real = key.range.maximum > 1 && key.range.minimum >= 1 ? 1.0 / 3 + 1 : 1.0 / 3;
+    else if (auto* const* boolean = std::get_if<bool*>(&field))
+      **boolean = true;
+    else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field))
+      **texts = {"add", "a \"quoted\", text", "*.weight=f32"};
+    else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
+      set_another_value(config, key, **parameter);
+    else
+      *std::get<std::vector<std::int64_t>*>(field) = {3, 1, 2};
+    EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
+    EXPECT_FALSE(key.doc.empty()) << key.name;
+  }
+}
+
+TEST(Config, DefaultsSatisfyTheirOwnTable) {
+  const RunConfig defaults;
+  for (const ConfigKey& key : config_keys()) {
+    RunConfig config;
+    if (key.parameter != nullptr && value_text(defaults, key).empty()) continue;  // not of policy none
+    EXPECT_NO_THROW(apply_setting(config, key.name + " = " + value_text(defaults, key), "--set")) << key.name;
+    EXPECT_EQ(config.data.test_subset_is_set, key.name == "data.test_subset") << key.name;
+    config.data.test_subset_is_set = false;
+    EXPECT_EQ(config, defaults);
+  }
+  EXPECT_NO_THROW(validate_config(defaults, "defaults"));
+}
+
+TEST(Config, ReadsWhatAUserWrites) {
+  const RunConfig config = parse_config(
+      "scaler.policy = \"fixed\"\n[model]\nwidths = [784, 10]\n[optimizer]\nlr = 1\nnesterov = true\n",
+      "x.toml");
+  EXPECT_EQ(config.scaler.policy, "fixed");
+  EXPECT_EQ(config.model.widths, (std::vector<std::int64_t>{784, 10}));
+  EXPECT_EQ(config.optimizer.lr, 1.0) << "an integer serves as a number";
+  EXPECT_TRUE(config.optimizer.nesterov);
+  EXPECT_EQ(config.train, TrainConfig{}) << "what is not named keeps its default";
+}
+
+TEST(Config, UnknownKeysGetTheirLineAndASuggestion) {
+  EXPECT_EQ(toml_error("[train]\nseed = 1\n\n[scaler]\npolcy = \"none\"\n"),
+            "x.toml:5: unknown key 'scaler.polcy'; did you mean 'scaler.policy'?");
+  EXPECT_EQ(toml_error("[trian]\nseed = 1\n"), "x.toml:1: unknown section 'trian'; did you mean 'train'?");
+  EXPECT_EQ(set_error("train.sede=3"), "--set: unknown key 'train.sede'; did you mean 'train.seed'?");
+  EXPECT_EQ(set_error("zzzzzzzzzzzzzz=3"), "--set: unknown key 'zzzzzzzzzzzzzz'");
+  EXPECT_THAT(set_error("train=3"), HasSubstr("'train' is a section, not a key"));
+}
+
+TEST(Config, WrongTypesSayWhatIsRight) {
+  EXPECT_EQ(toml_error("[train]\nbatch_size = \"big\"\n"),
+            "x.toml:2: train.batch_size = 'big': expected an integer, 1 or more");
+  EXPECT_THAT(toml_error("[train]\nbatch_size = 1.5\n"),
+              AllOf(StartsWith("x.toml:2:"), HasSubstr("1.5"), HasSubstr("an integer")));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = \"fast\"\n"), HasSubstr("optimizer.lr"));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = true\n"), HasSubstr("expected a number"));
+  EXPECT_THAT(toml_error("[optimizer]\nnesterov = 1\n"), HasSubstr("true or false"));
+  EXPECT_THAT(toml_error("[model]\nwidths = 784\n"), HasSubstr("a list of integers"));
+  EXPECT_THAT(toml_error("[model]\nwidths = [784, \"x\"]\n"), HasSubstr("a list of integers"));
+  EXPECT_THAT(toml_error("[model]\nname = 3\n"), HasSubstr("expected one of classifier, autoencoder"));
+  EXPECT_THAT(toml_error("[[train]]\nseed = 1\n"), StartsWith("x.toml:1:"));
+  EXPECT_THAT(set_error("train.seed=abc"), HasSubstr("train.seed = abc: expected an integer"));
+  EXPECT_THAT(set_error("train.seed="), HasSubstr("expected an integer"));
+  EXPECT_THAT(set_error("train.seed=1\ntrain.x=2"), HasSubstr("expected an integer"));
+  EXPECT_THAT(set_error("train.seed"), HasSubstr("expected key=value"));
+  EXPECT_THAT(set_error("=3"), HasSubstr("expected key=value"));
+}
+
+TEST(Config, ImpossibleValuesAreRefused) {
+  for (const char* setting : {"train.batch_size=0",
+                              "train.batch_size=-1",
+                              "optimizer.lr=-0.1",
+                              "optimizer.lr=inf",
+                              "optimizer.lr=nan",
+                              "optimizer.momentum=1",
+                              "optimizer.beta1=1.0",
+                              "optimizer.epsilon=0",
+                              "scaler.initial_scale=0",
+                              "scaler.initial_scale=-8",
+                              "scaler.initial_scale=2^200",
+                              "scaler.initial_scale=2^x",
+                              "scaler.growth_factor=1",
+                              "scaler.backoff_factor=1",
+                              "scaler.backoff_factor=0",
+                              "scaler.growth_interval=0",
+                              "train.seed=-1",
+                              "train.accumulate=0",
+                              "model.widths=[784,0]",
+                              "model.embedding=0",
+                              "model.heads=0",
+                              "model.layers=0",
+                              "model.context=0",
+                              "model.dropout=1",
+                              "model.layout=hwcn",
+                              "model.activation=softplus",
+                              "checkpoint.every=-1",
+                              "checkpoint.keep=-1",
+                              "train.clip_value=-1",
+                              "train.clip_norm=-1",
+                              "observe.histograms_every=-1"})
+    EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
+  EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto");
+  EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = nan\n"), HasSubstr("expected a number, 0 or more"));
+}
+
+TEST(Config, BadSyntaxNamesItsLine) {
+  EXPECT_THAT(toml_error("[train]\nseed = \n"), StartsWith("x.toml:2:"));
+}
+
+TEST(Config, SettingsNeedNoQuotesAndKnowPowersOfTwo) {
+  EXPECT_EQ(with("amp.level=O1").amp.level, "O1");
+  EXPECT_EQ(with("amp.level=\"O1\"").amp.level, "O1");
+  EXPECT_EQ(with("data.path=/some/where=here").data.path, "/some/where=here");
+  EXPECT_EQ(with("data.path=123").data.path, "123");
+  EXPECT_EQ(with("scaler.initial_scale=2^15").scaler.parameters.at("initial_scale"), 32768.0);
+  EXPECT_EQ(with("scaler.initial_scale=8").scaler.parameters.at("initial_scale"), 8.0);
+  EXPECT_EQ(with("scaler.initial_scale=2^-3").scaler.parameters.at("initial_scale"), 0.125);
+  EXPECT_EQ(with("model.widths=[784, 32, 10]").model.widths, (std::vector<std::int64_t>{784, 32, 10}));
+  EXPECT_EQ(with("optimizer.nesterov = true").optimizer.nesterov, true);
+}
+
+/// [report.margin] is a section inside a section.
+TEST(Config, MarginsAreReadFromEverywhereAndWrittenAsATable) {
+  const RunConfig defaults;
+  EXPECT_EQ(defaults.report.margin_loss, 1.0);
+  EXPECT_EQ(defaults.report.margin_accuracy, 0.5);
+  ReportConfig expected{.margin_loss = 2.5, .margin_accuracy = 1};
+  for (const char* text :
+       {"[report.margin]\nloss = 2.5\naccuracy = 1\n", "[report]\nmargin.loss = 2.5\nmargin.accuracy = 1\n",
+        "[report]\nmargin = { loss = 2.5, accuracy = 1.0 }\n",
+        "report.margin.loss = 2.5\nreport.margin.accuracy = 1\n[train]\nseed = 1\n"}) {
+    const RunConfig config = parse_config(text, "x.toml");
+    EXPECT_EQ(config.report, expected) << text;
+    EXPECT_THAT(to_toml(config), HasSubstr("\n[report.margin]\nloss = 2.5\naccuracy = 1")) << text;
+    EXPECT_EQ(parse_config(to_toml(config), "resolved"), config);
+  }
+  RunConfig config = with("report.margin.loss=2.5");
+  apply_setting(config, "report.margin.accuracy = 1", "--set");
+  EXPECT_EQ(config.report, expected);
+}
+
+TEST(Config, WrongMarginsSayWhatIsRight) {
+  for (const char* key : {"report.margin.loss", "report.margin.accuracy"})
+    for (const char* value : {"0", "-1", "nan", "inf", "often", ""})
+      EXPECT_THAT(set_error(std::string(key) + "=" + value),
+                  AllOf(HasSubstr(key), HasSubstr("expected a number")))
+          << key << "=" << value;
+  EXPECT_THAT(toml_error("[report.margin]\n\nloss = true\n"),
+              AllOf(StartsWith("x.toml:3: report.margin.loss"), HasSubstr("expected a number")));
+  EXPECT_EQ(toml_error("[report.margin]\nlos = 1\n"),
+            "x.toml:2: unknown key 'report.margin.los'; did you mean 'report.margin.loss'?");
+  EXPECT_EQ(toml_error("[report.margn]\nloss = 1\n"),
+            "x.toml:1: unknown section 'report.margn'; did you mean 'report.margin'?");
+  EXPECT_THAT(toml_error("[report]\nmargin = 1\n"), HasSubstr("'report.margin' is a section, not a key"));
+  EXPECT_THAT(set_error("report.margin=1"), HasSubstr("'report.margin' is a section, not a key"));
+  EXPECT_THAT(toml_error("report = 1\n"), HasSubstr("'report' is a section, not a key"));
+}
+
+TEST(Config, UlpsAreCounts) {
+  EXPECT_EQ(RunConfig{}.train.perturb_ulps, 0);
+  EXPECT_EQ(with("train.perturb_ulps=1").train.perturb_ulps, 1);
+  EXPECT_EQ(with("train.perturb_ulps=4194304").train.perturb_ulps, 4194304);
+  for (const char* setting :
+       {"train.perturb_ulps=-1", "train.perturb_ulps=4194305", "train.perturb_ulps=0.5"})
+    EXPECT_THAT(set_error(setting), HasSubstr("expected an integer, from 0 to 4194304")) << setting;
+}
+
+TEST(Config, KeysThatMustAgreeAreChecked) {
+  const auto check = [](const std::string& setting) {
+    const RunConfig config = with(setting);
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  EXPECT_THAT(check("model.widths=[784]"), HasSubstr("at least two widths"));
+  EXPECT_THAT(check("train.epochs=0"), HasSubstr("both 0"));
+  RunConfig config = with("optimizer.nesterov=true");
+  config.optimizer.momentum = 0;
+  EXPECT_THAT(usage_error_of([&] { validate_config(config, "x.toml"); }), HasSubstr("momentum"));
+}
+
+TEST(Config, EachWorkloadChecksItsOwnKeysAndNoOthers) {
+  const auto check = [](const std::vector<std::string>& settings) {
+    RunConfig config;
+    for (const std::string& setting : settings) apply_setting(config, setting, "--set");
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  const std::string transformer = "model.name=charlm_transformer", text = "data.name=bible-kjv";
+  EXPECT_EQ(check({transformer, text, "model.embedding=64", "model.heads=5"}),
+            "x.toml: model.embedding = 64 with model.heads = 5: expected a multiple of the heads");
+  EXPECT_EQ(check({transformer, text, "model.embedding=65", "model.heads=5"}), "no error");
+  // Keys of other workloads are fine: one may switch the model with one setting.
+  EXPECT_EQ(check({"model.name=charlm_lstm", text, "model.embedding=64", "model.heads=5"}), "no error");
+  EXPECT_EQ(check({"model.name=lenet5", "model.widths=[784]", "model.heads=5"}), "no error");
+  EXPECT_THAT(check({"model.widths=[784]"}), HasSubstr("at least two widths"));
+}
+
+TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
+  const auto check = [](const std::string& model, const std::string& data) {
+    RunConfig config;
+    config.model.name = model;
+    config.data.name = data;
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  EXPECT_EQ(
+      check("charlm_lstm", "fashion-mnist"),
+      "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
+  EXPECT_EQ(check("lenet5", "bible-kjv"),
+            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist or "
+            "random-images");
+  EXPECT_EQ(check("regression", "text"),
+            "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
+  for (const Workload& workload : known_workloads()) {
+    using engine::data::DataKind;
+    const std::string fitting = workload.data == DataKind::images ? "fashion-mnist"
+                                : workload.data == DataKind::text ? "bible-kjv"
+                                                                  : "uniform";
+    EXPECT_EQ(check(std::string(workload.name), fitting), "no error");
+  }
+}
+
+/// A regression of widths 32-16-8 on batches of 24.
+RunConfig regression() {
+  RunConfig config;
+  config.model.name = "regression";
+  config.model.widths = {32, 16, 8};
+  config.data.name = "uniform";
+  config.train.batch_size = 24;
+  return config;
+}
+
+TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
+  RunConfig config = regression();
+  EXPECT_EQ(widths_of(config), (std::vector<std::int64_t>{32, 16, 8}));
+  EXPECT_EQ(batch_size_of(config), 24);
+  const auto length = [&] { return length_of(config, *load_data(config)); };
+  const RunLength full = length();
+  EXPECT_EQ(full.steps, 10u) << "data.batches";
+
+  config.model.scale_down = 8;
+  EXPECT_NO_THROW(validate_config(config, "x.toml"));
+  EXPECT_EQ(widths_of(config), (std::vector<std::int64_t>{4, 2, 1}));
+  EXPECT_EQ(batch_size_of(config), 3);
+  EXPECT_EQ(length().steps, full.steps);
+  EXPECT_EQ(length().multiply_adds * 8 * 8 * 8, full.multiply_adds) << "two widths and the batch";
+  EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << "widths stay as they were written";
+}
+
+TEST(Config, ScaleDownMustDivideExactlyAndNamesWhatItDoesNot) {
+  const auto check = [](const RunConfig& config) {
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  RunConfig config = regression();
+  config.model.scale_down = 16;
+  EXPECT_EQ(check(config), "x.toml: model.scale_down = 16 with 8 in model.widths: expected a divisor of it");
+  config.model.widths = {32, 16};
+  EXPECT_EQ(check(config),
+            "x.toml: model.scale_down = 16 with 24 in train.batch_size: expected a divisor of it");
+  RunConfig images;
+  images.model.scale_down = 2;
+  EXPECT_THAT(check(images),
+              AllOf(HasSubstr("model.scale_down = 2"), HasSubstr("classifier"), HasSubstr("regression")));
+  EXPECT_THAT(set_error("model.scale_down=0"), HasSubstr("1 or more"));
+}
+
+TEST(Config, SyntheticDataIsNotRead) {
+  const auto check = [](const RunConfig& config) {
+    return usage_error_of([&] { validate_config(config, "x.toml"); });
+  };
+  RunConfig config = regression();
+  config.data.path = "somewhere";
+  EXPECT_THAT(check(config), AllOf(HasSubstr("data.path"), HasSubstr("drawn from train.seed")));
+  config = regression();
+  config.data.subset = 5;
+  EXPECT_THAT(check(config), HasSubstr("data.batches"));
+  config = regression();
+  config.train.accumulate = 11;
+  EXPECT_THAT(usage_error_of([&] { length_of(config, *load_data(config)); }), HasSubstr("10 micro-batches"));
+  config.train.epochs = 2;
+  EXPECT_EQ(length_of(config, *load_data(config)).steps, 1u);
+}
+
+TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
+  std::set<std::string> trained, swept, models;
+  for (const ShippedConfig& shipped : shipped_configs()) {
+    const std::string name = shipped.path.stem().string();
+    EXPECT_GT(shipped.description.size(), 20u) << name;
+    EXPECT_EQ(shipped.description.back(), '.') << name << ": the first comment line is a sentence";
+    if (shipped.is_sweep) {
+      swept.insert(name);
+      CommonOptions common;
+      common.config = shipped.path;
+      EXPECT_FALSE(load_sweep(common).runs.empty()) << name;
+      continue;
+    }
+    trained.insert(name);
+    const RunConfig config = load_config(shipped.path);
+    models.insert(config.model.name);
+    EXPECT_NO_THROW(validate_config(config, name));
+  }
+  std::set<std::string> workloads;
+  for (const Workload& workload : known_workloads()) workloads.emplace(workload.name);
+  EXPECT_EQ(models, workloads) << "each workload has a configuration";
+  EXPECT_THAT(trained,
+              IsSupersetOf({"classifier", "autoencoder", "lenet5", "charlm_lstm", "charlm_transformer",
+                            "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",
+                            "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
+                            "recipe_gradient_penalty", "recipe_two_models", "recipe_gan"}));
+  EXPECT_EQ(swept,
+            (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
+                                   "policy_league", "scaling_candidates", "scaling_matters", "tutorials"}));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

@@ -1,0 +1,213 @@
+// What would be ignored in silence is refused: patterns without a match, parameters that a policy does not have, empty
+// and impossible values. Exit 2, one line, nothing left behind.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "tests/experiments/app/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+class Refusals : public SmallRuns {
+ protected:
+  void expect_refused(const std::vector<std::string>& more, const std::string& part) {
+    expect_one_line_error(train("run", more), 2, part);
+    EXPECT_FALSE(std::filesystem::exists(path("run")));
+  }
+  void expect_taken(std::vector<std::string> more) {
+    more.insert(more.end(), {"--set", "train.steps=1", "--force"});
+    const auto result = train("run", more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+};
+
+TEST_F(Refusals, PatternsThatNameNothing) {
+  expect_refused(
+      {"--set", "amp.excluded=nosuch"},
+      "amp.excluded = \"nosuch\": no layer or parameter of the network has such a name; layers: known are "
+      "fc1, fc2, loss");
+  expect_refused({"--set", "amp.excluded=FC2"}, "did you mean 'fc2'?");
+  expect_refused({"--set", "amp.excluded=[\"fc1\", \"fc\"]"}, "amp.excluded = \"fc\"");
+  expect_refused({"--set", "amp.to_float=nosuch=f32"}, "amp.to_float = \"nosuch\"");
+  expect_refused({"--set", "amp.use_guard=true", "--set", "amp.guard=fc3*"}, "amp.guard = \"fc3*\"");
+  expect_refused({"--set", "amp.white=FC"}, "amp.white = \"FC\": no op of this name");
+  expect_refused({"--set", "amp.black=Softmax"}, "did you mean 'softmax'?");
+  expect_refused({"--set", "scaler.policy=groups", "--set", "scaler.groups=FC1.weight=2^8"},
+                 "did you mean 'fc1.weight'?");
+  for (const char* const pattern : {"fc1", "fc*", "*2", "loss"})
+    expect_taken({"--set", std::string("amp.excluded=") + pattern});
+  expect_taken({"--set", "amp.to_float=fc2=f32"});
+}
+
+TEST_F(Refusals, PatternsOfParametersWhereNoParameterIsLow) {
+  expect_refused(
+      {"--set", "amp.excluded=fc1.weight"},
+      "amp.excluded = \"fc1.weight\": it names parameters only (fc1.weight), which are FP32 at O1 anyway");
+  expect_taken({"--set", "amp.excluded=*.bias", "--set", "amp.level=O2", "--set", "amp.dialect=paddle"});
+  expect_taken({"--set", "amp.excluded=*.bias", "--set", "amp.level=O0"});
+}
+
+/// Every layer that ops are counted for can be named, and the error names no other.
+TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
+  write_config();
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "In the beginning was the word. ";
+  testing_support::write_bytes(path("text.txt"), text);
+  const std::vector<std::string> characters{
+      "--set", "data.name=text",  "--set", "data.path=" + path("text.txt"),
+      "--set", "model.context=8", "--set", "model.embedding=8"};
+  const std::vector<std::pair<std::string, std::vector<std::string>>> workloads{
+      {"classifier", {}},
+      {"lenet5", {}},
+      {"gan", {}},
+      {"two_models", {}},
+      {"gradient_penalty", {}},
+      {"charlm_lstm", characters},
+      {"charlm_transformer", characters}};
+  for (const auto& [name, settings] : workloads) {
+    std::vector<std::string> all{"--set", "model.name=" + name, "--set", "train.steps=1", "--quiet"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    std::vector<std::string> counted = all;
+    counted.insert(counted.end(), {"--force", "--op-stats"});
+    const auto result = train("counted", counted);
+    ASSERT_EQ(result.exit_code, 0) << name << ": " << result.err;
+    std::set<std::string> layers;
+    for (const std::string& layer : column("counted/op_stats.csv", "layer"))
+      if (!layer.empty()) layers.insert(layer);
+    layers.insert("loss");
+
+    all.insert(all.end(), {"--set", "amp.excluded=nosuchlayer"});
+    const auto refused = train("run", all);
+    const std::string before = "known are ";
+    const std::size_t begin = refused.err.find(before);
+    ASSERT_NE(begin, std::string::npos) << name << ": " << refused.err;
+    std::string known = refused.err.substr(begin + before.size());
+    known = known.substr(0, known.find_first_of(";\n"));
+    std::set<std::string> listed;
+    std::istringstream stream(known);
+    for (std::string word; std::getline(stream, word, ',');)
+      listed.insert(word.substr(word.find_first_not_of(' ')));
+    EXPECT_EQ(listed, layers) << name;
+  }
+}
+
+TEST_F(Refusals, EntriesThatLaterOnesTakeAllNamesFrom) {
+  const std::string told = "later entries take all that it names, and the last match counts";
+  expect_refused({"--set", "amp.to_float=[\"fc1=f32\",\"fc1=f16\"]"}, "amp.to_float = \"fc1=f32\": " + told);
+  expect_refused({"--set", "amp.to_float=fc1=f32,fc2=f32,fc*=f16"}, told);
+  expect_taken({"--set", "amp.to_float=fc*=f16,fc1=f32"});
+}
+
+/// A sweep switches levels by one setting: lists that are then without effect are told, not refused.
+TEST_F(Refusals, ListsThatALevelDoesNotUseAreTold) {
+  const std::vector<std::string> lists{"--set", "amp.level=O0",      "--set", "amp.excluded=fc1",
+                                       "--set", "amp.white=softmax", "--set", "train.steps=1"};
+  const auto told = train("run", lists);
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_NE(told.err.find("note: amp.level = O0 casts nothing, so these have no effect: amp.white, "
+                          "amp.excluded\n"),
+            std::string::npos)
+      << told.err;
+  const auto used = train("run", {"--force", "--set", "amp.excluded=fc1", "--set", "train.steps=1"});
+  EXPECT_EQ(used.err.find("no effect"), std::string::npos) << used.err;
+}
+
+TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
+  expect_refused({"--set", "scaler.policy=torch", "--set", "scaler.hysteresis=3"},
+                 "--set: scaler.hysteresis=3: policy torch has no parameter 'hysteresis': known are ");
+  expect_refused({"--set", "scaler.hysteresis=3", "--set", "scaler.policy=fixed"},
+                 "policy fixed has no parameter");
+  expect_taken({"--set", "scaler.policy=megatron", "--set", "scaler.hysteresis=3"});
+  const std::string small = read("small.toml");
+  const auto with_file = [&](const std::string& scaler, const std::vector<std::string>& more) {
+    testing_support::write_bytes(path("own.toml"), small + "[scaler]\n" + scaler);
+    std::vector<std::string> arguments{"train",     "-c",      path("own.toml"), "-o",
+                                       path("run"), "--force", "--set",          "train.steps=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return fp16lab(arguments);
+  };
+  expect_one_line_error(with_file("policy = \"torch\"\nhysteresis = 3\n", {}), 2,
+                        "own.toml: scaler.hysteresis: policy torch has no parameter 'hysteresis'");
+  // What belongs to the file's own policy need not be taken back where --set chooses another one, and what the file
+  // leaves to a policy that --set chooses is used.
+  EXPECT_EQ(with_file("policy = \"megatron\"\nhysteresis = 3\n", {"--set", "scaler.policy=none"}).exit_code,
+            0);
+  EXPECT_EQ(with_file("hysteresis = 3\n", {"--set", "scaler.policy=megatron"}).exit_code, 0);
+}
+
+TEST_F(Refusals, SchedulesThatDoNotFitTheRun) {
+  expect_refused(
+      {"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40"},
+      "train.steps = 40: schedule.name = \"cosine\" needs more steps than schedule.warmup_steps = 40 "
+      "where schedule.total_steps is not set");
+  expect_refused({"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40", "--set",
+                  "train.steps=0", "--set", "train.epochs=2"},
+                 "train.epochs = 2, of 40 steps: schedule.name");
+  expect_refused({"--set", "schedule.name=cosine", "--set", "schedule.warmup_steps=40", "--set",
+                  "schedule.total_steps=30"},
+                 "schedule.total_steps = 30: must be above warmup_steps = 40");
+  expect_refused({"--set", "schedule.name=step"}, "schedule.step_interval = 0: must be >= 1");
+}
+
+TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {
+  write_config();
+  expect_one_line_error(fp16lab({"train", "-c", ""}), 2, "--config: '': expected a file");
+  expect_one_line_error(fp16lab({"train", "-c", path("small.toml"), "-o", ""}), 2,
+                        "--out: '': expected a folder");
+  expect_one_line_error(fp16lab({"sweep", "-c", ""}), 2, "--config: '': expected a file");
+  expect_one_line_error(fp16lab({"replay", path("run"), "-o", ""}), 2, "--out: '': expected a folder");
+  expect_one_line_error(fp16lab({"report", ""}), 2, "RUN: '': expected a folder");
+  expect_one_line_error(fp16lab({"replay", ""}), 2, "RUN: '': expected a folder");
+  expect_one_line_error(fp16lab({"compare", path("run"), ""}), 2, "B: '': expected a folder");
+  expect_refused({"--tensorboard", ""}, "--tensorboard: '': expected a folder");
+  expect_refused({"--dump-initial", ""}, "--dump-initial: '': expected a file");
+  expect_refused({"--dump-gradients", "1", ""}, "--dump-gradients: '': expected a file");
+}
+
+TEST_F(Refusals, NumbersOutOfRange) {
+  expect_refused({"--threads", "100000"}, "--threads: '100000': expected an integer from 1 to 1024");
+  expect_refused({"--threads", "99999999999999999999"},
+                 "--threads: '99999999999999999999': expected an integer");
+  expect_refused({"--seed", "9007199254740992"},
+                 "--seed: '9007199254740992': expected an integer from 0 to 9007199254740991");
+  expect_refused({"--seed", "-1"}, "--seed: '-1': expected an integer, 0 or more");
+  for (const char* const key : {"train.seed", "train.steps"})
+    for (const char* const large : {"9007199254740992", "9007199254740993"})
+      expect_refused({"--set", std::string(key) + "=" + large},
+                     std::string(key) + " = " + large + ": expected integers up to 9007199254740991");
+  EXPECT_NE(fp16lab({"list"}).out.find("up to 9007199254740991"), std::string::npos);
+  const auto compared = [&](const std::string& threshold) {
+    return fp16lab({"compare", path("a"), path("b"), "--threshold", threshold});
+  };
+  for (const char* const bad : {"nan", "inf", "-0.5", "x", "1e999"})
+    expect_one_line_error(compared(bad), 2,
+                          std::string("--threshold: '") + bad + "': expected a finite number, 0 or more");
+  testing_support::write_bytes(
+      path("seeds.toml"),
+      "[[workload]]\nname = \"a\"\nconfig = \"small.toml\"\nseeds = [9007199254740992]\n"
+      "[[variant]]\nname = \"b\"\n");
+  expect_one_line_error(fp16lab({"sweep", "-c", path("seeds.toml")}), 2, "seeds.toml:4: seeds");
+}
+
+/// With so many threads as are allowed a run still comes to its end.
+TEST_F(Refusals, TheLargestNumberOfThreadsWorks) {
+  const auto many = train("many", {"--threads", "1024", "--set", "train.steps=2"});
+  EXPECT_EQ(many.exit_code, 0) << many.err;
+}
+
+TEST_F(Refusals, AConfigurationForAnotherCommand) {
+  write_config();
+  testing_support::write_bytes(
+      path("grid.toml"),
+      "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\n[[variant]]\nname = \"a\"\n");
+  const std::string grid = path("grid.toml"), small = path("small.toml");
+  expect_one_line_error(fp16lab({"train", "-c", grid}), 2,
+                        grid + ": this is a sweep: fp16lab sweep -c " + grid);
+  expect_one_line_error(fp16lab({"sweep", "-c", small}), 2,
+                        small + ": this is the configuration of one run: fp16lab train -c " + small);
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

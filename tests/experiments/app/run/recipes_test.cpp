@@ -1,0 +1,134 @@
+// The recipes' configurations through the real binary: each runs, learns, gives the same bits with any number of
+// threads, and goes on with the same bits after a kill.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <numbers>
+#include <regex>
+#include <thread>
+
+#include "tests/experiments/app/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+class Recipes : public SmallRuns, public testing::WithParamInterface<std::string> {
+ protected:
+  /// The shipped configuration on small data, with `settings` on top.
+  std::vector<std::string> arguments(const std::string& out, const std::vector<std::string>& settings,
+                                     int threads) {
+    if (!std::filesystem::exists(folder_ / "data"))
+      testing_support::write_small_fashion(folder_ / "data", 400, 100);
+    std::vector<std::string> all{
+        "train",
+        "-c",
+        std::string(FP16LAB_SOURCE_DIR "/experiments/configs/") + GetParam() + ".toml",
+        "-o",
+        path(out),
+        "--quiet",
+        "--threads",
+        std::to_string(threads)};
+    const std::vector<std::string> small{"data.path=" + path("data"),  "data.test_subset=0",
+                                         "train.batch_size=20",        "model.widths=[784,16,10]",
+                                         "model.generator=[8,16,784]", "model.discriminator=[784,16,1]"};
+    for (const std::string& setting : small) all.insert(all.end(), {"--set", setting});
+    for (const std::string& setting : settings) all.insert(all.end(), {"--set", setting});
+    return all;
+  }
+  testing_support::Finished run(const std::string& out, const std::vector<std::string>& settings,
+                                int threads = 2) {
+    return fp16lab(arguments(out, settings, threads));
+  }
+  /// steps.csv without its last column, the seconds.
+  std::string steps(const std::string& out) const {
+    return std::regex_replace(read(out + "/steps.csv"), std::regex(",[^,\n]*\n"), "\n");
+  }
+};
+
+TEST_P(Recipes, Learns) {
+  const auto result = run("run", {"train.steps=40", "train.evaluate_every=20"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const double first = std::stod(column("run/steps.csv", "loss").front());
+  const double last = std::stod(column("run/evaluations.csv", "loss").back());
+  if (GetParam() == "recipe_gan") {
+    // No loss falls for good in a game of two; at first the discriminator knows next to nothing, BCE ln 2 thrice. Logits
+    // of U(+-1/4) weights on 16 activations below 2: within 1 of 0, so BCE within 1 of ln 2.
+    EXPECT_NEAR(first, 3 * std::numbers::ln2, 3.0);
+    EXPECT_NE(last, first);
+    EXPECT_EQ(column("run/evaluations.csv", "accuracy").back(), "");
+  } else {
+    EXPECT_LT(last, 0.8 * first);
+    EXPECT_GT(std::stod(column("run/evaluations.csv", "accuracy").back()), 0.3) << "chance is 0.1";
+  }
+}
+
+TEST_P(Recipes, TheSameBitsForAnyNumberOfThreads) {
+  const std::vector<std::string> settings{"train.steps=6", "scaler.initial_scale=2^24",
+                                          "observe.histograms_every=2"};
+  ASSERT_EQ(run("one", settings, 1).exit_code, 0);
+  ASSERT_EQ(run("two", settings, 2).exit_code, 0);
+  EXPECT_EQ(steps("one"), steps("two"));
+  EXPECT_EQ(read("one/evaluations.csv"), read("two/evaluations.csv"));
+  EXPECT_EQ(read("one/histograms.jsonl"), read("two/histograms.jsonl"));
+}
+
+/// Of methods of their own: the others train like any classifier, see resume_test.
+class RecipesOfTheirOwn : public Recipes {};
+
+TEST_P(RecipesOfTheirOwn, GoOnWithTheSameBitsAfterAKill) {
+  // Overflows at first, so that the kill falls among skipped and taken steps.
+  const std::vector<std::string> settings{
+      "train.steps=40",     "train.evaluate_every=7",   "scaler.initial_scale=2^24",
+      "checkpoint.every=8", "scaler.growth_interval=5", "observe.histograms_every=0"};
+  ASSERT_EQ(run("whole", settings).exit_code, 0);
+  {
+    testing_support::Spawned child(fp16lab_binary, arguments("killed", settings, 1), folder_);
+    const std::filesystem::path first = folder_ / "killed/checkpoints/step-000008.safetensors";
+    const auto start = std::chrono::steady_clock::now();
+    while (!std::filesystem::exists(first) && child.running() &&
+           std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    child.signal(SIGKILL);
+    ASSERT_EQ(child.wait().exit_code, 128 + SIGKILL) << "it was killed in the middle";
+  }
+  const auto resumed = fp16lab({"train", "--resume", "-o", path("killed"), "--threads", "2", "--quiet"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(steps("killed"), steps("whole"));
+  EXPECT_EQ(read("killed/evaluations.csv"), read("whole/evaluations.csv"));
+  const auto skipped = column("whole/steps.csv", "skipped");
+  EXPECT_THAT(skipped, testing::Contains("1"));
+  EXPECT_THAT(skipped, testing::Contains("0"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, Recipes,
+                         testing::Values("recipe_accumulation", "recipe_clipping", "recipe_gan",
+                                         "recipe_gradient_penalty", "recipe_two_models"),
+                         [](const auto& named) { return named.param; });
+
+INSTANTIATE_TEST_SUITE_P(Shipped, RecipesOfTheirOwn,
+                         testing::Values("recipe_gan", "recipe_gradient_penalty", "recipe_two_models"),
+                         [](const auto& named) { return named.param; });
+
+class RecipeErrors : public SmallRuns {};
+
+TEST_F(RecipeErrors, WidthsThatDoNotFitAreOneClearError) {
+  testing_support::write_small_fashion(folder_ / "data", 400, 100);
+  const auto fails = [&](const std::string& recipe, const std::string& setting, const std::string& part) {
+    expect_one_line_error(
+        fp16lab({"train", "-c", FP16LAB_SOURCE_DIR "/experiments/configs/" + recipe + ".toml", "-o",
+                 path("run"), "--set", "data.path=" + path("data"), "--set", "data.test_subset=0", "--set",
+                 setting}),
+        2, part);
+  };
+  fails("recipe_gan", "model.discriminator=[784,16,2]", "model.discriminator ends with 2: expected 1");
+  fails("recipe_gan", "model.discriminator=[100,16,1]", "model.discriminator begins with 100: expected 784");
+  fails("recipe_gan", "model.generator=[8,16,100]", "model.generator ends with 100: expected 784");
+  fails("recipe_gan", "model.generator=[784]", "at least two widths");
+  fails("recipe_two_models", "model.widths=[784,16,7]", "model.widths ends with 7: expected 10");
+  fails("recipe_gradient_penalty", "model.penalty=-1", "model.penalty");
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments

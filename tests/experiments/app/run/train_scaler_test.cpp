@@ -1,0 +1,151 @@
+// fp16lab train with policies that look at gradients, rescued steps, guards, and runs that end with a diagnosis; through
+// the real binary.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/experiments/app/run/resume_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class TrainScaler : public Resume {
+ protected:
+  static std::vector<std::string> set(const std::vector<std::string>& settings) {
+    std::vector<std::string> all;
+    for (const std::string& setting : settings) all.insert(all.end(), {"--set", setting});
+    return all;
+  }
+  std::vector<json> overflows(const std::string& run) const {
+    std::istringstream lines(read(run + "/overflows.jsonl"));
+    std::vector<json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
+    return all;
+  }
+};
+
+TEST_F(TrainScaler, LostMassMovesTheScaleWithoutAnOverflow) {
+  const auto result = train("run", set({"scaler.policy=lost-mass"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(overflows("run").empty());
+  const auto scales = column("run/steps.csv", "loss_scale");
+  EXPECT_EQ(scales.front(), "65536");
+  EXPECT_NE(scales.back(), "65536");
+  // Looking at gradients for the folder is another matter: rows as often as observe.histograms_every says.
+  ASSERT_EQ(train("blind", set({"scaler.policy=lost-mass", "observe.histograms_every=0"})).exit_code, 0);
+  EXPECT_EQ(column("blind/steps.csv", "state_hash"), column("run/steps.csv", "state_hash"));
+  EXPECT_EQ(read("blind/histograms.jsonl"), "");
+}
+
+TEST_F(TrainScaler, ARescuedRunSkipsNothing) {
+  const std::vector<std::string> settings = {"scaler.policy=torch", "scaler.initial_scale=2^30",
+                                             "scaler.growth_interval=4"};
+  std::vector<std::string> rescued = settings;
+  rescued.emplace_back("scaler.rescue=20");
+  ASSERT_EQ(train("skips", set(settings)).exit_code, 0);
+  const auto result = train("rescues", set(rescued));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(column("skips/steps.csv", "skipped"), testing::Contains("1"));
+  EXPECT_THAT(column("rescues/steps.csv", "skipped"), Each("0"));
+  EXPECT_THAT(column("rescues/steps.csv", "found_inf"), Each("0"));
+  EXPECT_EQ(json::parse(result.out)["skipped_steps"], 0);
+  const std::vector<json> rows = overflows("rescues");
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows.front()["step"], 1);
+  EXPECT_EQ(rows.front()["loss_scale"], 0x1p30);
+  EXPECT_EQ(rows.front()["optimizers"], json::array());
+  EXPECT_FALSE(rows.front()["parameters"].empty());
+  for (const json& row : rows) {
+    EXPECT_EQ(row["rescue"]["rescued"], true);
+    EXPECT_GE(row["rescue"]["attempts"], 1);
+    EXPECT_LT(row["rescue"]["loss_scale"], row["loss_scale"]);
+    // What steps.csv shows is the scale of the last backward pass.
+    const auto step = row["step"].get<std::size_t>();
+    EXPECT_EQ(std::stod(column("rescues/steps.csv", "loss_scale").at(step - 1)), row["rescue"]["loss_scale"]);
+  }
+  for (const json& row : overflows("skips")) EXPECT_FALSE(row.contains("rescue"));
+}
+
+TEST_F(TrainScaler, ResumesWithTheSameFiles) {
+  const std::vector<std::string> more = {"scaler.policy=lost-mass", "scaler.rescue=1",
+                                         "scaler.initial_scale=2^36", "train.steps=14"};
+  ASSERT_EQ(begin("whole", more).exit_code, 0);
+  ASSERT_EQ(begin("split", {"scaler.policy=lost-mass", "scaler.rescue=1", "scaler.initial_scale=2^36",
+                            "train.steps=6"})
+                .exit_code,
+            0);
+  const auto resumed = resume("split", {"--set", "train.steps=14"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(column("split/steps.csv", "state_hash"), column("whole/steps.csv", "state_hash"));
+  EXPECT_EQ(column("split/steps.csv", "loss_scale"), column("whole/steps.csv", "loss_scale"));
+  EXPECT_EQ(read("split/overflows.jsonl"), read("whole/overflows.jsonl"));
+  EXPECT_FALSE(overflows("whole").empty());
+}
+
+TEST_F(TrainScaler, EndsWithADiagnosis) {
+  const auto expect = [&](const std::string& run, const std::vector<std::string>& settings,
+                          const std::string& code, const std::string& words) {
+    SCOPED_TRACE(run);
+    const auto result = train(run, set(settings));
+    EXPECT_EQ(result.exit_code, 4) << result.err;
+    EXPECT_EQ(json::parse(result.out)["diagnosis"], code);
+    EXPECT_EQ(json::parse(result.out)["state"], "diverged");
+    EXPECT_THAT(result.err, AllOf(HasSubstr("diverged at step "), HasSubstr(words)));
+    EXPECT_THAT(manifest(run)["message"].get<std::string>(), HasSubstr(words));
+  };
+  expect("high", {"scaler.policy=torch", "scaler.initial_scale=2^36", "train.skip_limit=3"},
+         "scale_began_too_high",
+         "3 skipped steps in a row (train.skip_limit). bad scale: no step was taken yet: S began at 2^36");
+  expect("stuck", {"scaler.policy=fixed", "scaler.initial_scale=2^36", "train.skip_limit=3"}, "scale_stuck",
+         "bad scale: S stayed at 2^36");
+  expect("beyond", {"scaler.policy=torch", "scaler.initial_scale=2^90", "train.skip_limit=3"},
+         "scale_beyond_use", "scaler.max_scale");
+  expect("rate", {"optimizer.lr=1e30", "scaler.policy=torch", "train.skip_limit=5"}, "learning_rate_too_high",
+         "bad learning rate: ");
+  expect("policy", {"scaler.policy=fairseq", "scaler.initial_scale=2^36", "scaler.min_loss_scale=2^34"},
+         "scale_began_too_high", "policy \"fairseq\" ends the run: ");
+}
+
+TEST_F(TrainScaler, WarnsOfInexactUnscalingOnce) {
+  const std::string warning = "warning: scaler.backoff_factor = 0.8 is no power of two";
+  const std::vector<std::string> settings = {"scaler.policy=torch", "scaler.backoff_factor=0.8",
+                                             "train.steps=2"};
+  const auto warned = train("warned", set(settings));
+  EXPECT_EQ(warned.exit_code, 0);
+  const std::size_t first = warned.err.find(warning);
+  EXPECT_NE(first, std::string::npos) << warned.err;
+  EXPECT_EQ(warned.err.find("warning: ", first + 1), std::string::npos);
+  std::vector<std::string> quiet = set(settings);
+  quiet.emplace_back("--quiet");
+  EXPECT_THAT(train("quiet", quiet).err, Not(HasSubstr("warning")));
+  for (const char* const choice : {"scaler.power_of_two=any", "scaler.power_of_two=round_down"}) {
+    std::vector<std::string> silent = settings;
+    silent.emplace_back(choice);
+    EXPECT_THAT(train(choice, set(silent)).err, Not(HasSubstr("warning")));
+  }
+}
+
+TEST_F(TrainScaler, RefusesWhatCannotBeHad) {
+  const auto refused = [&](const std::vector<std::string>& settings) {
+    return train("refused", set(settings));
+  };
+  expect_one_line_error(refused({"scaler.rescue=1"}), 2, "scaler.rescue = 1 with scaler.policy = \"none\"");
+  expect_one_line_error(refused({"scaler.rescue=-1"}), 2, "scaler.rescue");
+  expect_one_line_error(refused({"scaler.policy=lost-mass", "train.graph=true", "backend.device=cuda"}), 2,
+                        "train.graph = true with scaler.policy");
+  expect_one_line_error(
+      refused({"scaler.policy=torch", "scaler.rescue=2", "train.graph=true", "backend.device=cuda"}), 2,
+      "train.graph = true with scaler.rescue = 2");
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
