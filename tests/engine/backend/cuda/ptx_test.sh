@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What nvcc makes of the CUDA sources, read in PTX: the instructions that the design promises are there, and none that
+# What nvcc makes of the CUDA sources, read in PTX: the instructions that ARCHITECTURE.md promises are there, and none that
 # would change bits. usage: ptx_test.sh NVCC SOURCE_DIR
 set -euo pipefail
 nvcc=$1
@@ -31,7 +31,7 @@ float_atomics='(^|[^a-z])(red|atom)\.[a-z.]*f(16|32|64)'
 # Two at a time.
 (translate engine/backend/cuda/product/gemm.cu 80; translate engine/backend/cuda/product/convolution.cu 90) &
 (translate engine/backend/cuda/product/gemm.cu 90; translate experiments/tensor_core_probe/wgmma_kernels.cu 90a
- for room in elementwise reduce optimizers step pooling; do translate "engine/backend/cuda/$room.cu" 90; done) &
+ for room in elementwise reduce optimizers step pooling; do translate "engine/backend/cuda/verbs/$room.cu" 90; done) &
 wait
 
 for name in gemm.cu.80 gemm.cu.90 convolution.cu.90; do
