@@ -7,7 +7,7 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/openmp_waiting.hpp"
+#include "experiments/app/process.hpp"
 
 namespace fp16lab::experiments {
 namespace {

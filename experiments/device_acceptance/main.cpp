@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"

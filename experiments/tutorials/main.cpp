@@ -10,7 +10,7 @@
 
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/workloads.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"

@@ -17,7 +17,7 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/run_options.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/live_mode.hpp"
 #include "experiments/app/run/prepared_run.hpp"
