@@ -8,145 +8,107 @@
 
 namespace fp16lab::engine {
 
-/// Every differentiable operation. Composite ones (norms, softmax, losses) are listed because autocast decides
-/// on them as a whole.
-enum class Op : std::uint8_t {
-  leaf,      ///< a parameter, an input or a constant: no operation
-  identity,  ///< the same value under a new id: a place to observe a gradient
-  cast,
-  matmul,
-  linear,
-  conv2d,
-  conv2d_input_gradient,
-  conv2d_weight_gradient,
-  max_pool2d,
-  pool_pick,
-  pool_place,
-  average_pool2d,
-  average_pool2d_transposed,
-  add,
-  subtract,
-  multiply,
-  divide,
-  maximum,
-  minimum,
-  select_positive,
-  scale,
-  divide_constant,
-  negate,
-  relu,
-  exp,
-  log,
-  log1p,
-  square_root,
-  reciprocal_square_root,
-  absolute,
-  sign,
-  sigmoid,
-  tanh,
-  erf,
-  gelu,
-  sum,
-  max,
-  mean,
-  reshape,
-  broadcast_to,
-  permute,
-  slice,
-  place_slice,
-  concat,
-  pick,
-  place,
-  embedding,
-  scatter_rows,
-  dropout,
-  softmax,
-  log_softmax,
-  layer_norm,
-  batch_norm,
-  softmax_cross_entropy,
-  mse_loss,
-  l1_loss,
-  huber_loss,
-  binary_cross_entropy,
-  binary_cross_entropy_with_logits,
-  custom,  ///< the user's own (engine/autograd/custom_op.hpp)
-  count,
+enum class OpClass : std::uint8_t {
+  product,   ///< computed by matrix products
+  plain,     ///< any other one that an op list may name
+  unlisted,  ///< not for op lists: it has no dtype of its own, or says its dtype itself
 };
 
-inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::count);
+/// Every differentiable operation: X(name, class). Composite ones (norms, softmax, losses) are listed because
+/// autocast decides on them as a whole.
+///   leaf      a parameter, an input or a constant: no operation
+///   identity  the same value under a new id: a place to observe a gradient
+///   custom    the user's own (engine/autograd/custom_op.hpp)
+#define FP16LAB_OPS(X)                       \
+  X(leaf, unlisted)                          \
+  X(identity, unlisted)                      \
+  X(cast, unlisted)                          \
+  X(matmul, product)                         \
+  X(linear, product)                         \
+  X(conv2d, product)                         \
+  X(conv2d_input_gradient, product)          \
+  X(conv2d_weight_gradient, product)         \
+  X(max_pool2d, plain)                       \
+  X(pool_pick, unlisted)                     \
+  X(pool_place, unlisted)                    \
+  X(average_pool2d, plain)                   \
+  X(average_pool2d_transposed, unlisted)     \
+  X(add, plain)                              \
+  X(subtract, plain)                         \
+  X(multiply, plain)                         \
+  X(divide, plain)                           \
+  X(maximum, plain)                          \
+  X(minimum, plain)                          \
+  X(select_positive, plain)                  \
+  X(scale, plain)                            \
+  X(divide_constant, plain)                  \
+  X(negate, plain)                           \
+  X(relu, plain)                             \
+  X(exp, plain)                              \
+  X(log, plain)                              \
+  X(log1p, plain)                            \
+  X(square_root, plain)                      \
+  X(reciprocal_square_root, plain)           \
+  X(absolute, plain)                         \
+  X(sign, plain)                             \
+  X(sigmoid, plain)                          \
+  X(tanh, plain)                             \
+  X(erf, plain)                              \
+  X(gelu, plain)                             \
+  X(sum, plain)                              \
+  X(max, plain)                              \
+  X(mean, plain)                             \
+  X(reshape, plain)                          \
+  X(broadcast_to, plain)                     \
+  X(permute, plain)                          \
+  X(slice, plain)                            \
+  X(place_slice, plain)                      \
+  X(concat, plain)                           \
+  X(pick, plain)                             \
+  X(place, plain)                            \
+  X(embedding, plain)                        \
+  X(scatter_rows, plain)                     \
+  X(dropout, plain)                          \
+  X(softmax, plain)                          \
+  X(log_softmax, plain)                      \
+  X(layer_norm, plain)                       \
+  X(batch_norm, plain)                       \
+  X(softmax_cross_entropy, plain)            \
+  X(mse_loss, plain)                         \
+  X(l1_loss, plain)                          \
+  X(huber_loss, plain)                       \
+  X(binary_cross_entropy, plain)             \
+  X(binary_cross_entropy_with_logits, plain) \
+  X(custom, unlisted)
+
+enum class Op : std::uint8_t {
+#define FP16LAB_OP(name, kind) name,
+  FP16LAB_OPS(FP16LAB_OP)
+#undef FP16LAB_OP
+};
+
+#define FP16LAB_OP(name, kind) +1
+inline constexpr std::size_t op_count = 0 FP16LAB_OPS(FP16LAB_OP);
+#undef FP16LAB_OP
 
 constexpr std::string_view name_of(Op op) {
   constexpr std::array<std::string_view, op_count> names = {
-      "leaf",
-      "identity",
-      "cast",
-      "matmul",
-      "linear",
-      "conv2d",
-      "conv2d_input_gradient",
-      "conv2d_weight_gradient",
-      "max_pool2d",
-      "pool_pick",
-      "pool_place",
-      "average_pool2d",
-      "average_pool2d_transposed",
-      "add",
-      "subtract",
-      "multiply",
-      "divide",
-      "maximum",
-      "minimum",
-      "select_positive",
-      "scale",
-      "divide_constant",
-      "negate",
-      "relu",
-      "exp",
-      "log",
-      "log1p",
-      "square_root",
-      "reciprocal_square_root",
-      "absolute",
-      "sign",
-      "sigmoid",
-      "tanh",
-      "erf",
-      "gelu",
-      "sum",
-      "max",
-      "mean",
-      "reshape",
-      "broadcast_to",
-      "permute",
-      "slice",
-      "place_slice",
-      "concat",
-      "pick",
-      "place",
-      "embedding",
-      "scatter_rows",
-      "dropout",
-      "softmax",
-      "log_softmax",
-      "layer_norm",
-      "batch_norm",
-      "softmax_cross_entropy",
-      "mse_loss",
-      "l1_loss",
-      "huber_loss",
-      "binary_cross_entropy",
-      "binary_cross_entropy_with_logits",
-      "custom",
+#define FP16LAB_OP(name, kind) #name,
+      FP16LAB_OPS(FP16LAB_OP)
+#undef FP16LAB_OP
   };
-  static_assert(!names.back().empty(), "one name for every op");
-  return op < Op::count ? names[static_cast<std::size_t>(op)] : "?";
+  return names[static_cast<std::size_t>(op)];
 }
 
-/// Is it computed by a matrix product?
-constexpr bool is_product(Op op) {
-  return op == Op::matmul || op == Op::linear || op == Op::conv2d || op == Op::conv2d_input_gradient ||
-         op == Op::conv2d_weight_gradient;
+constexpr OpClass class_of(Op op) {
+  constexpr std::array<OpClass, op_count> classes = {
+#define FP16LAB_OP(name, kind) OpClass::kind,
+      FP16LAB_OPS(FP16LAB_OP)
+#undef FP16LAB_OP
+  };
+  return classes[static_cast<std::size_t>(op)];
 }
+
+constexpr bool is_product(Op op) { return class_of(op) == OpClass::product; }
 
 }  // namespace fp16lab::engine

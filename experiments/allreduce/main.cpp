@@ -16,7 +16,6 @@
 #include "experiments/allreduce/allreduce_claims.hpp"
 #include "experiments/allreduce/rank_gradients.hpp"
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/decimal.hpp"
 
@@ -187,22 +186,32 @@ ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings)
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
-  std::string ranks = "2,4,8,16", scale = "largest", steps = "3";
+  struct {
+    std::string ranks = "2,4,8,16", scale = "largest", steps = "3";
+  } given;
   return experiment_main(
       argc, argv,
-      {"exp_allreduce",
-       "What does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?",
-       "  exp_allreduce\n"
-       "  exp_allreduce --ranks 2,8 --scale 2^15 --steps 2 --set data.subset=2000 -o results/allreduce",
-       {{"--ranks", "N,N,...", "Numbers of ranks, 2 to 64 (default: 2,4,8,16)", &ranks},
-        {"--scale", "S", "Loss scale, or largest: without overflow on any rank (default)", &scale},
-        {"--steps", "N", "Training steps to measure (default: 3)", &steps}}},
-      {.out = "results/exp_allreduce", .settings = true}, [&](const CommonOptions& common) {
-        return allreduce::run_exp_allreduce(
-            common,
-            {.ranks = allreduce::ranks_of(ranks),
-             .scale = allreduce::scale_of(scale),
-             .steps = static_cast<std::uint64_t>(allreduce::integer_of("--steps", steps, steps, 1, 100000))});
-      });
+      {.name = "exp_allreduce",
+       .description = "What does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?",
+       .examples =
+           "  exp_allreduce\n"
+           "  exp_allreduce --ranks 2,8 --scale 2^15 --steps 2 --set data.subset=2000 -o results/allreduce",
+       .declare =
+           [&](Options& options) {
+             options.add("--ranks", given.ranks, "Numbers of ranks, 2 to 64 (default: 2,4,8,16)")
+                 .type("N,N,...");
+             options
+                 .add("--scale", given.scale,
+                      "Loss scale, or largest: without overflow on any rank (default)")
+                 .type("S");
+             options.add("--steps", given.steps, "Training steps to measure (default: 3)").type("N");
+             return [&](const CommonOptions& common) {
+               return allreduce::run_exp_allreduce(
+                   common, {.ranks = allreduce::ranks_of(given.ranks),
+                            .scale = allreduce::scale_of(given.scale),
+                            .steps = static_cast<std::uint64_t>(
+                                allreduce::integer_of("--steps", given.steps, given.steps, 1, 100000))});
+             };
+           }},
+      {.out = "results/exp_allreduce", .settings = true});
 }

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <vector>
 
 #include "engine/backend/cuda/runtime/device_errors.hpp"
@@ -38,41 +40,136 @@ int report_error(const std::string& program, ExitCode code, const std::string& m
   return static_cast<int>(code);
 }
 
+CLI::Validator integer_between(std::int64_t minimum, std::int64_t maximum) {
+  return CLI::Validator(
+      [minimum, maximum](const std::string& text) {
+        std::int64_t value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        if (number && value >= minimum && value <= maximum) return std::string{};
+        const bool unbounded = maximum == largest_count && (!number || value < minimum);
+        return unbounded ? fmt::format("'{}': expected an integer, {} or more", text, minimum)
+                         : fmt::format("'{}': expected an integer from {} to {}", text, minimum, maximum);
+      },
+      "", "");
+}
+
+CLI::Validator finite_and_not_negative() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0)
+          return std::string{};
+        return fmt::format("'{}': expected a finite number, 0 or more", text);
+      },
+      "", "");
+}
+
+CLI::Validator something(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
+      "");
+}
+
 }  // namespace
+
+Option& Option::type(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+Option& Option::group(const std::string& heading) {
+  option_->group(heading);
+  return *this;
+}
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+Option& Option::repeatable() {
+  option_->expected(1)->take_all();
+  return *this;
+}
+Option& Option::separated(char delimiter) {
+  option_->delimiter(delimiter)->expected(1, -1);
+  return *this;
+}
+Option& Option::values(int count) {
+  option_->type_size(count)->expected(1)->allow_extra_args(false);
+  return *this;
+}
+Option& Option::one_of(std::initializer_list<const char*> values) {
+  option_->check(CLI::IsMember(std::vector<std::string>(values.begin(), values.end())));
+  return *this;
+}
+Option& Option::at_least(std::int64_t minimum, std::int64_t maximum) {
+  option_->check(integer_between(minimum, maximum));
+  return *this;
+}
+Option& Option::not_negative() {
+  option_->check(finite_and_not_negative());
+  return *this;
+}
+Option& Option::not_empty(const std::string& what) {
+  option_->check(something(what));
+  return *this;
+}
+
+template <class T>
+Option Options::add(const std::string& name, T& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+template <class T>
+Option Options::flag(const std::string& name, T& value, const std::string& help) {
+  return Option(app_->add_flag(name, value, help));
+}
+#define FP16LAB_OPTION_TYPE(...) \
+  template Option Options::add(const std::string&, __VA_ARGS__&, const std::string&)
+FP16LAB_OPTION_TYPE(std::string);
+FP16LAB_OPTION_TYPE(std::filesystem::path);
+FP16LAB_OPTION_TYPE(std::vector<std::string>);
+FP16LAB_OPTION_TYPE(std::vector<std::filesystem::path>);
+FP16LAB_OPTION_TYPE(double);
+FP16LAB_OPTION_TYPE(int);
+FP16LAB_OPTION_TYPE(std::optional<int>);
+FP16LAB_OPTION_TYPE(std::optional<std::int64_t>);
+FP16LAB_OPTION_TYPE(std::optional<std::uint64_t>);
+#undef FP16LAB_OPTION_TYPE
+template Option Options::flag(const std::string&, bool&, const std::string&);
+template Option Options::flag(const std::string&, std::string&, const std::string&);
+
+void Options::add_sweeping(SweepOptions& options) {
+  flag("--force", options.force,
+       "Make runs in the output folder again that have another configuration, were made by another "
+       "build or are damaged, and forget planned runs of earlier sweeps that are not there; complete "
+       "ones stay");
+  flag("--mix-builds", options.mix_builds,
+       "Compare complete runs of other builds (commit, compiler, flags) with those of this one");
+  add("--jobs", options.jobs, "Runs at a time, which share --threads (bits do not depend on it)")
+      .type("N")
+      .at_least(1, 1024);
+}
 
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use) {
   if (!use.config.empty())
     app.add_option("-c,--config", arguments.options.config, use.config)
         ->type_name("FILE")
-        ->check(not_empty("a file"));
+        ->check(something("a file"));
   if (!use.set.empty())
     app.add_option("--set", arguments.options.set, use.set)->type_name(use.set_type)->expected(1)->take_all();
   if (!use.out.empty())
     app.add_option("-o,--out", arguments.options.out, use.out)
         ->type_name("DIR")
-        ->check(not_empty("a folder"));
+        ->check(something("a folder"));
   if (!use.seed.empty())
-    app.add_option("--seed", arguments.seed, use.seed)->type_name("N")->check(at_least(0));
+    app.add_option("--seed", arguments.seed, use.seed)
+        ->type_name("N")
+        ->check(integer_between(0, largest_count));
   app.add_option("--threads", arguments.threads,
                  use.threads ? "Worker threads; results never depend on it (default: all processors)"
                              : "Without effect: this command works in one thread")
       ->type_name("N")
-      ->check(at_least(1, most_threads));
+      ->check(integer_between(1, most_threads));
   app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
   app.allow_extras();  // so that unknown options can be answered with a suggestion
-}
-
-void add_sweeping(CLI::App& app, SweepOptions& options) {
-  app.add_flag("--force", options.force,
-               "Make runs in the output folder again that have another configuration, were made by another "
-               "build or are damaged, and forget planned runs of earlier sweeps that are not there; complete "
-               "ones stay");
-  app.add_flag("--mix-builds", options.mix_builds,
-               "Compare complete runs of other builds (commit, compiler, flags) with those of this one");
-  app.add_option("--jobs", options.jobs,
-                 "Runs at a time, which share --threads (bits do not depend on it)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
 }
 
 void require_utf8(const std::vector<std::string>& arguments) {
@@ -93,36 +190,6 @@ CommonOptions finish(const CommonArguments& arguments) {
   if (arguments.seed >= 0) options.seed = arguments.seed;
   options.threads = arguments.threads > 0 ? arguments.threads : default_threads();
   return options;
-}
-
-CLI::Validator at_least(std::int64_t minimum, std::int64_t maximum) {
-  return CLI::Validator(
-      [minimum, maximum](const std::string& text) {
-        std::int64_t value = 0;
-        const bool number = CLI::detail::lexical_cast(text, value);
-        if (number && value >= minimum && value <= maximum) return std::string{};
-        const bool unbounded = maximum == largest_count && (!number || value < minimum);
-        return unbounded ? fmt::format("'{}': expected an integer, {} or more", text, minimum)
-                         : fmt::format("'{}': expected an integer from {} to {}", text, minimum, maximum);
-      },
-      "", "");
-}
-
-CLI::Validator not_negative() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0)
-          return std::string{};
-        return fmt::format("'{}': expected a finite number, 0 or more", text);
-      },
-      "", "");
-}
-
-CLI::Validator not_empty(const std::string& what) {
-  return CLI::Validator(
-      [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
-      "");
 }
 
 std::string footer(const std::string& examples) {

@@ -1,27 +1,61 @@
-// What the fp16lab program and the experiment binaries do alike with argv: the common options, the end of every help
-// text, errors and exit codes. CLI11 compiles slowly: only arguments.cpp, command_line.cpp, experiment_main.cpp
-// and the *_options.cpp include it.
+// What the fp16lab program and the experiment binaries do alike with argv: the common options, a command's own options, the
+// end of every help text, errors and exit codes. CLI11 compiles slowly, so only arguments.cpp, command_line.cpp and
+// experiment_main.cpp include it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
-#include "experiments/app/commands.hpp"
+#include "experiments/app/common_options.hpp"
 
 namespace CLI {
 class App;
-class Validator;
+class Option;
 }  // namespace CLI
 
 namespace fp16lab::experiments {
 
-/// Where CLI11 writes the common options; -1 and 0 are "not given".
-struct CommonArguments {
-  CommonOptions options;
-  std::int64_t seed = -1;
-  int threads = 0;
+inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles hold every integer up to it
+
+/// One option while it is declared. A value that breaks a rule is a usage error that names option, value and rule.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+  Option& type(const std::string& name);  ///< what --help shows for the value
+  Option& group(const std::string& heading);
+  Option& required();
+  Option& repeatable();               ///< one value each time, all are kept
+  Option& separated(char delimiter);  ///< one or more values, also in one argument
+  Option& values(int count);          ///< exactly so many, as arguments of their own
+  Option& one_of(std::initializer_list<const char*> values);
+  /// Integers from `minimum` to `maximum` (largest_count: "or more").
+  Option& at_least(std::int64_t minimum, std::int64_t maximum = largest_count);
+  Option& not_negative();                      ///< finite, 0 or more
+  Option& not_empty(const std::string& what);  ///< "expected a file"
+
+ private:
+  CLI::Option* option_;
+};
+
+/// Where a command declares its own options. Values are written into the targets, which must live as long as the command.
+class Options {
+ public:
+  explicit Options(CLI::App& app) : app_(&app) {}
+  /// `name`: "--scale", or "RUN" for an argument. T: std::string, std::filesystem::path, std::vector of these, double,
+  /// int, std::optional of int, std::int64_t or std::uint64_t.
+  template <class T>
+  Option add(const std::string& name, T& value, const std::string& help);
+  /// T: bool; or std::string, which takes "auto" of "--live{auto}" where the flag has no value.
+  template <class T>
+  Option flag(const std::string& name, T& value, const std::string& help);
+  /// --force, --mix-builds and --jobs of everything that sweeps.
+  void add_sweeping(SweepOptions& options);
+
+ private:
+  CLI::App* app_;
 };
 
 /// Which of the common options a program has, and what help says of them; empty: it has no such option. --threads and
@@ -35,26 +69,34 @@ struct CommonUse {
   bool threads = false;  ///< does it work in several?
 };
 
+/// A command of fp16lab, or an experiment binary.
+struct Command {
+  using Run = std::function<ExitCode(const CommonOptions& common)>;
+  std::string name;         ///< "hist", "exp_underflow"
+  std::string description;  ///< of an experiment binary: the question that it answers
+  std::string examples;     ///< two lines
+  CommonUse uses = {};
+  /// Declares the command's own options. What it returns carries the command out, and owns what the options were written
+  /// into.
+  std::function<Run(Options& options)> declare;
+};
+
+/// Where CLI11 writes the common options; -1 and 0 are "not given".
+struct CommonArguments {
+  CommonOptions options;
+  std::int64_t seed = -1;
+  int threads = 0;
+};
+
 /// Adds them to `app`, which keeps pointers into `arguments`, and lets `app` keep what it does not know: call
 /// refuse_extras after parsing.
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use);
-
-/// --force, --mix-builds and --jobs of everything that sweeps.
-void add_sweeping(CLI::App& app, SweepOptions& options);
 
 /// A usage error for the first argument that is not UTF-8: what runs are told goes into JSON, which is.
 void require_utf8(const std::vector<std::string>& arguments);
 
 /// The options as given, or their defaults.
 CommonOptions finish(const CommonArguments& arguments);
-
-/// A check for an option whose values are integers from `minimum` to `maximum` (largest_count: "or more").
-inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles hold every integer up to it
-CLI::Validator at_least(std::int64_t minimum, std::int64_t maximum = largest_count);
-/// A check for an option whose values are finite numbers, 0 or more.
-CLI::Validator not_negative();
-/// A check that an option was given something: "expected a file".
-CLI::Validator not_empty(const std::string& what);
 
 /// What stands below a help text: examples, then the exit codes.
 std::string footer(const std::string& examples);

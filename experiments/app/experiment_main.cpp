@@ -7,6 +7,7 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/process.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -28,30 +29,19 @@ CommonUse common_use(const ExperimentUses& uses) {
 
 }  // namespace
 
-int experiment_main(int argc, char** argv, const ExperimentInfo& info, const ExperimentUses& uses,
-                    const std::function<ExitCode(const CommonOptions& common)>& run) {
-  return guarded(info.name, [&] {
-    CLI::App app(info.description, info.name);
+int experiment_main(int argc, char** argv, const Command& command, const ExperimentUses& uses) {
+  limit_openmp_spinning(argv);
+  return guarded(command.name, [&] {
+    CLI::App app(command.description, command.name);
     CommonArguments arguments;
     arguments.options.argv = std::vector<std::string>(argv, argv + argc);
     require_utf8(arguments.options.argv);
     app.set_help_flag("-h,--help", "Show this help");
-    app.set_version_flag("--version", version_line(info.name));
+    app.set_version_flag("--version", version_line(command.name));
     add_common(app, arguments, common_use(uses));
-    for (const ExperimentOption& option : info.options) {
-      if (option.flag != nullptr)
-        app.add_flag(option.name, *option.flag, option.description);
-      else if (option.list != nullptr)
-        app.add_option(option.name, *option.list, option.description)
-            ->type_name(option.type)
-            ->expected(1)
-            ->take_all();
-      else
-        app.add_option(option.name, *option.value, option.description)->type_name(option.type);
-    }
-    for (const ExperimentFlag& flag : info.flags) app.add_flag(flag.name, *flag.value, flag.description);
-    if (info.sweep != nullptr) add_sweeping(app, *info.sweep);
-    app.footer(footer(info.examples));
+    Options options(app);
+    const Command::Run run = command.declare(options);
+    app.footer(footer(command.examples));
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
@@ -61,12 +51,12 @@ int experiment_main(int argc, char** argv, const ExperimentInfo& info, const Exp
       fmt::print("{}\n", version.what());
       throw;
     }
-    refuse_extras(app, info.name);
+    refuse_extras(app, command.name);
     CommonOptions common = finish(arguments);
     if (common.config.empty() && !uses.config.empty()) common.config = shipped_config(uses.config);
     if (common.out.empty()) common.out = uses.out;
     if (!common.out.empty() && !common.quiet)
-      fmt::print(stderr, "{}: writes into {}\n", info.name, common.out.string());
+      fmt::print(stderr, "{}: writes into {}\n", command.name, common.out.string());
     return run(common);
   });
 }

@@ -1,5 +1,5 @@
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
+#include "experiments/app/process.hpp"
 
 int main(int argc, char** argv) {
   fp16lab::experiments::limit_openmp_spinning(argv);

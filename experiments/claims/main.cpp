@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
 #include "experiments/claims/claim.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
@@ -77,15 +76,19 @@ ExitCode run_exp_claims(const CommonOptions& common, bool json) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
   bool json = false;
   return experiment_main(
       argc, argv,
-      {"exp_claims",
-       "Which of the numbers in mixed-precision tutorials are right? Claim, computed value, verdict and "
-       "command.",
-       "  exp_claims\n"
-       "  exp_claims --json -o results/exp_claims",
-       {{"--json", "", "JSON instead of text", nullptr, &json}}},
-      {}, [&json](const CommonOptions& common) { return claims::run_exp_claims(common, json); });
+      {.name = "exp_claims",
+       .description =
+           "Which of the numbers in mixed-precision tutorials are right? Claim, computed value, verdict and "
+           "command.",
+       .examples = "  exp_claims\n"
+                   "  exp_claims --json -o results/exp_claims",
+       .declare =
+           [&](Options& options) {
+             options.flag("--json", json, "JSON instead of text");
+             return [&](const CommonOptions& common) { return claims::run_exp_claims(common, json); };
+           }},
+      {});
 }

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/interrupt.hpp"
-#include "experiments/app/openmp_waiting.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
@@ -27,7 +26,7 @@ namespace {
 using acceptance::Section;
 using acceptance::SectionReport;
 
-struct Options {
+struct Given {
   bool rehearse = false, quick = false;
   std::vector<std::string> sections;
   std::string torch;
@@ -58,14 +57,14 @@ std::string typed(const std::vector<std::string>& argv) {
   return text;
 }
 
-ExitCode run_exp_device_acceptance(const CommonOptions& common, const Options& options) {
-  const std::vector<Section> sections = chosen(options.sections);
-  acceptance::Settings settings{.side = options.rehearse ? open_rehearsal("auto") : open_gpu(),
+ExitCode run_exp_device_acceptance(const CommonOptions& common, const Given& given) {
+  const std::vector<Section> sections = chosen(given.sections);
+  acceptance::Settings settings{.side = given.rehearse ? open_rehearsal("auto") : open_gpu(),
                                 .threads = common.threads,
                                 .seed = static_cast<std::uint64_t>(common.seed.value_or(1)),
-                                .quick = options.quick,
+                                .quick = given.quick,
                                 .out = common.out,
-                                .torch = options.torch,
+                                .torch = given.torch,
                                 .command = typed(common.argv),
                                 .progress = {}};
   if (!settings.torch.empty()) {
@@ -110,34 +109,36 @@ ExitCode run_exp_device_acceptance(const CommonOptions& common, const Options& o
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
-  Options options;
+  Given given;
   return experiment_main(
       argc, argv,
-      {"exp_device_acceptance",
-       "Does this GPU train with the bits of the emulator, how fast, and in how much memory? Exit 5 where "
-       "bits differ,\n"
-       "1 where a section cannot run, 3 without a GPU. A goal of speed or memory that is not met is BEHIND; "
-       "it "
-       "decides nothing.",
-       "  exp_device_acceptance -o reports/device/h200 --torch torch.json\n"
-       "  exp_device_acceptance --section verbs --section training --quick",
-       {{.name = "--section",
-         .type = "NAME",
-         .description =
-             "Only this section (repeatable): device, probes, products, verbs, tiles, training, gemm, "
-             "steps, histograms, memory",
-         .value = nullptr,
-         .list = &options.sections},
-        {.name = "--torch",
-         .type = "FILE",
-         .description = "What experiments/bench/torch_amp.py measured on this card",
-         .value = &options.torch}},
-       {{"--quick", "fewer sizes, steps and repetitions", &options.quick},
-        {"--rehearse",
-         "no GPU: execute the CUDA kernels on the CPU at tiny sizes (tests this command; its times are "
-         "meaningless)",
-         &options.rehearse}}},
-      {.out = "results/exp_device_acceptance", .seed = true},
-      [&options](const CommonOptions& common) { return run_exp_device_acceptance(common, options); });
+      {.name = "exp_device_acceptance",
+       .description = "Does this GPU train with the bits of the emulator, how fast, and in how much memory? "
+                      "Exit 5 where "
+                      "bits differ,\n"
+                      "1 where a section cannot run, 3 without a GPU. A goal of speed or memory that is not "
+                      "met is BEHIND; "
+                      "it "
+                      "decides nothing.",
+       .examples = "  exp_device_acceptance -o reports/device/h200 --torch torch.json\n"
+                   "  exp_device_acceptance --section verbs --section training --quick",
+       .declare =
+           [&](Options& options) {
+             options
+                 .add("--section", given.sections,
+                      "Only this section (repeatable): device, probes, products, verbs, tiles, training, "
+                      "gemm, "
+                      "steps, histograms, memory")
+                 .type("NAME")
+                 .repeatable();
+             options.add("--torch", given.torch, "What experiments/bench/torch_amp.py measured on this card")
+                 .type("FILE");
+             options.flag("--quick", given.quick, "fewer sizes, steps and repetitions");
+             options.flag("--rehearse", given.rehearse,
+                          "no GPU: execute the CUDA kernels on the CPU at tiny sizes (tests this command; "
+                          "its times are "
+                          "meaningless)");
+             return [&](const CommonOptions& common) { return run_exp_device_acceptance(common, given); };
+           }},
+      {.out = "results/exp_device_acceptance", .seed = true});
 }

@@ -10,7 +10,7 @@
 #include "engine/backend/digest_functions.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/train/trainer.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"

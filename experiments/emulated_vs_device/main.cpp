@@ -9,8 +9,7 @@
 #include <string>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/interrupt.hpp"
-#include "experiments/app/openmp_waiting.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
@@ -27,19 +26,19 @@ std::uint64_t count_of(const std::string& option, const std::string& text) {
   return std::stoull(text);
 }
 
-struct Options {
+struct Given {
   bool rehearse = false;
   std::string histograms_every = "1";
 };
 
-ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& options) {
-  LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", options.histograms_every)};
+ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& given) {
+  LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", given.histograms_every)};
   RunConfig config = resolve_config(common);
   const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm), .algorithm_cache_file = config.backend.pins};
   if (device.gemm == engine::GemmRoute::cublas_any_order)
     throw CommandError(ExitCode::usage,
                        "backend.gemm = \"cublas-any-order\" promises no bits: expected auto, mma or cublas");
-  const DeviceSide side = options.rehearse ? open_rehearsal(config.backend.tensor_core)
+  const DeviceSide side = given.rehearse ? open_rehearsal(config.backend.tensor_core)
                                            : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;
   validate_config(config, "with the device's tensor cores");
@@ -84,23 +83,29 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& 
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
-  Options options;
+  Given given;
   return experiment_main(
       argc, argv,
-      {"exp_emulated_vs_device",
-       "Does the emulated run have the bits of the device run, at every step? Exit 5 at the first "
-       "difference, 3\n"
-       "without a GPU.",
-       "  exp_emulated_vs_device -c experiments/configs/classifier.toml --set train.steps=200 --set "
-       "amp.level=O2\n"
-       "  exp_emulated_vs_device -c experiments/configs/lenet5.toml --set train.steps=3 --rehearse",
-       {{"--histograms-every", "N",
-         "Compare the gradients' histograms of every N-th step (default: 1; 0: never)",
-         &options.histograms_every}},
-       {{"--rehearse",
-         "no GPU: execute the CUDA kernels on the CPU, thread by thread (slow; tests this command)",
-         &options.rehearse}}},
-      {.out = "results/exp_emulated_vs_device", .settings = true},
-      [&options](const CommonOptions& common) { return run_exp_emulated_vs_device(common, options); });
+      {.name = "exp_emulated_vs_device",
+       .description =
+           "Does the emulated run have the bits of the device run, at every step? Exit 5 at the first "
+           "difference, 3\n"
+           "without a GPU.",
+       .examples =
+           "  exp_emulated_vs_device -c experiments/configs/classifier.toml --set train.steps=200 --set "
+           "amp.level=O2\n"
+           "  exp_emulated_vs_device -c experiments/configs/lenet5.toml --set train.steps=3 --rehearse",
+       .declare =
+           [&](Options& options) {
+             options
+                 .add("--histograms-every", given.histograms_every,
+                      "Compare the gradients' histograms of every N-th step (default: 1; 0: never)")
+                 .type("N");
+             options.flag("--rehearse", given.rehearse,
+                          "no GPU: execute the CUDA kernels on the CPU, thread by thread (slow; tests this command)");
+             return [&](const CommonOptions& common) {
+               return run_exp_emulated_vs_device(common, given);
+             };
+           }},
+      {.out = "results/exp_emulated_vs_device", .settings = true});
 }

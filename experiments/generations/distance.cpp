@@ -12,7 +12,7 @@
 
 #include "engine/train/trainer.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_folder.hpp"

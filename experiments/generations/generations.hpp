@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "analysis/paired_verdict.hpp"
-#include "experiments/app/commands.hpp"
+#include "experiments/app/common_options.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/generations/distance.hpp"

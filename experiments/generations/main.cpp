@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/generations/distance_figure.hpp"
 #include "experiments/generations/generations.hpp"
@@ -70,25 +69,32 @@ ExitCode run_exp_generations(const CommonOptions& common, const SweepOptions& op
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
-  bool quick = false;
-  SweepOptions options;
-  std::string distance_seeds;
-  std::vector<ExperimentFlag> flags = {
-      {"--quick", "twelve steps and two seeds: shows the form and decides nothing", &quick}};
+  struct {
+    bool quick = false;
+    SweepOptions sweep;
+    std::string distance_seeds;
+  } given;
   return experiment_main(
       argc, argv,
-      {"exp_generations",
-       "Does the generation of your GPU change training more than flipping the last bit of your weights?",
-       "  exp_generations -o results/exp_generations --threads 2 --jobs 2\n"
-       "  exp_generations --quick -o results/generations",
-       {{"--distance-seeds", "N",
-         "Of so many seeds, measure how far trainings part step by step: trains those again in this process. "
-         "5; 0: none",
-         &distance_seeds}},
-       flags,
-       &options},
-      {.out = "results/exp_generations", .config = "generations.toml"}, [&](const CommonOptions& common) {
-        return run_exp_generations(common, options, quick, distance_seeds);
-      });
+      {.name = "exp_generations",
+       .description =
+           "Does the generation of your GPU change training more than flipping the last bit of your weights?",
+       .examples = "  exp_generations -o results/exp_generations --threads 2 --jobs 2\n"
+                   "  exp_generations --quick -o results/generations",
+       .declare =
+           [&](Options& options) {
+             options
+                 .add("--distance-seeds", given.distance_seeds,
+                      "Of so many seeds, measure how far trainings part step by step: trains those again in "
+                      "this process. "
+                      "5; 0: none")
+                 .type("N");
+             options.flag("--quick", given.quick,
+                          "twelve steps and two seeds: shows the form and decides nothing");
+             options.add_sweeping(given.sweep);
+             return [&](const CommonOptions& common) {
+               return run_exp_generations(common, given.sweep, given.quick, given.distance_seeds);
+             };
+           }},
+      {.out = "results/exp_generations", .config = "generations.toml"});
 }

@@ -10,7 +10,6 @@
 #include <filesystem>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/paper_miniature/miniature.hpp"
 #include "experiments/study/study.hpp"
@@ -48,17 +47,17 @@ ExitCode run_exp_paper_miniature(const CommonOptions& common, const SweepOptions
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
-  SweepOptions options;
+  SweepOptions sweep;
   return experiment_main(
       argc, argv,
-      {"exp_paper_miniature",
-       "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
-       "  exp_paper_miniature -o results/exp_paper_miniature\n"
-       "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small",
-       {},
-       {},
-       &options},
-      {.out = "results/exp_paper_miniature", .config = "paper_miniature.toml"},
-      [&options](const CommonOptions& common) { return run_exp_paper_miniature(common, options); });
+      {.name = "exp_paper_miniature",
+       .description = "Do the claims of \"Mixed Precision Training\" (ICLR 2018) hold in miniature?",
+       .examples = "  exp_paper_miniature -o results/exp_paper_miniature\n"
+                   "  exp_paper_miniature --set train.steps=20 --set data.subset=4096 -o results/small",
+       .declare =
+           [&](Options& options) {
+             options.add_sweeping(sweep);
+             return [&](const CommonOptions& common) { return run_exp_paper_miniature(common, sweep); };
+           }},
+      {.out = "results/exp_paper_miniature", .config = "paper_miniature.toml"});
 }

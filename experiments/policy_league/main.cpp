@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
@@ -48,20 +47,20 @@ ExitCode run_exp_policy_league(const CommonOptions& common, SweepOptions options
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
   bool quick = false;
-  SweepOptions options;
-  std::vector<ExperimentFlag> flags = {
-      {"--quick", "twelve steps, one seed and a few policies: shows the form and decides nothing", &quick}};
+  SweepOptions sweep;
   return experiment_main(
       argc, argv,
-      {"exp_policy_league",
-       "Which loss-scale policy skips least, loses least and trains best?",
-       "  exp_policy_league -o results/exp_policy_league --threads 2\n"
-       "  exp_policy_league --quick -o results/league",
-       {},
-       flags,
-       &options},
-      {.out = "results/exp_policy_league", .config = "policy_league.toml"},
-      [&](const CommonOptions& common) { return run_exp_policy_league(common, options, quick); });
+      {.name = "exp_policy_league",
+       .description = "Which loss-scale policy skips least, loses least and trains best?",
+       .examples = "  exp_policy_league -o results/exp_policy_league --threads 2\n"
+                   "  exp_policy_league --quick -o results/league",
+       .declare =
+           [&](Options& options) {
+             options.flag("--quick", quick,
+                          "twelve steps, one seed and a few policies: shows the form and decides nothing");
+             options.add_sweeping(sweep);
+             return [&](const CommonOptions& common) { return run_exp_policy_league(common, sweep, quick); };
+           }},
+      {.out = "results/exp_policy_league", .config = "policy_league.toml"});
 }

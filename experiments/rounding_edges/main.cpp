@@ -425,8 +425,10 @@ int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   return experiment_main(
       argc, argv,
-      {"exp_rounding_edges", "What happens at every edge of FP16 rounding? Prints claim and verdict a line.",
-       "  exp_rounding_edges\n"
-       "  exp_rounding_edges -o results/exp_rounding_edges"},
-      {}, run_exp_rounding_edges);
+      {.name = "exp_rounding_edges",
+       .description = "What happens at every edge of FP16 rounding? Prints claim and verdict a line.",
+       .examples = "  exp_rounding_edges\n"
+                   "  exp_rounding_edges -o results/exp_rounding_edges",
+       .declare = [](Options&) { return run_exp_rounding_edges; }},
+      {});
 }

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/device_acceptance/timing.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
@@ -222,18 +221,21 @@ ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
   bool rehearse = false;
   return experiment_main(
       argc, argv,
-      {"exp_shapes",
-       "What do the extents of a product or a convolution cost on this GPU, and its layout? Exit 0 once "
-       "measured,\n"
-       "whatever the verdicts; 3 without a GPU.",
-       "  exp_shapes\n"
-       "  exp_shapes -o results/shapes_h200 --quiet",
-       {},
-       {{"--rehearse", "no GPU: tiny sizes, kernels executed on the CPU (tests this command)", &rehearse}}},
-      {.out = "results/exp_shapes"},
-      [&rehearse](const CommonOptions& common) { return run_exp_shapes(common, rehearse); });
+      {.name = "exp_shapes",
+       .description =
+           "What do the extents of a product or a convolution cost on this GPU, and its layout? Exit 0 once "
+           "measured,\n"
+           "whatever the verdicts; 3 without a GPU.",
+       .examples = "  exp_shapes\n"
+                   "  exp_shapes -o results/shapes_h200 --quiet",
+       .declare =
+           [&](Options& options) {
+             options.flag("--rehearse", rehearse,
+                          "no GPU: tiny sizes, kernels executed on the CPU (tests this command)");
+             return [&](const CommonOptions& common) { return run_exp_shapes(common, rehearse); };
+           }},
+      {.out = "results/exp_shapes"});
 }

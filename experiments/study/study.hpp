@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "analysis/claim.hpp"
-#include "experiments/app/commands.hpp"
+#include "experiments/app/common_options.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 

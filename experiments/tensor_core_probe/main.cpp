@@ -76,17 +76,25 @@ ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  ProbeOptions options;
+  ProbeOptions given;
   return experiment_main(
       argc, argv,
-      {"exp_tensor_core_probe",
-       "Does this GPU compute what the table of tensor cores says, bit for bit, and what are the bits where\n"
-       "the published models disagree? Exit 5 where the table differs from the device.",
-       "  exp_tensor_core_probe -o results/h200\n"
-       "  exp_tensor_core_probe --model ampere --outputs 100000000",
-       {{"--model", "NAME", "The generation to compare mma and wmma with (default: the device's)",
-         &options.generation},
-        {"--outputs", "N", "Random outputs for each instruction (default: 10000000)", &options.outputs}}},
-      {.out = "results/exp_tensor_core_probe", .seed = true},
-      [&options](const CommonOptions& common) { return run_probe(common, options); });
+      {.name = "exp_tensor_core_probe",
+       .description = "Does this GPU compute what the table of tensor cores says, bit for bit, and what are "
+                      "the bits where\n"
+                      "the published models disagree? Exit 5 where the table differs from the device.",
+       .examples = "  exp_tensor_core_probe -o results/h200\n"
+                   "  exp_tensor_core_probe --model ampere --outputs 100000000",
+       .declare =
+           [&](Options& options) {
+             options
+                 .add("--model", given.generation,
+                      "The generation to compare mma and wmma with (default: the device's)")
+                 .type("NAME");
+             options
+                 .add("--outputs", given.outputs, "Random outputs for each instruction (default: 10000000)")
+                 .type("N");
+             return [&](const CommonOptions& common) { return run_probe(common, given); };
+           }},
+      {.out = "results/exp_tensor_core_probe", .seed = true});
 }

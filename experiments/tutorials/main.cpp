@@ -10,8 +10,7 @@
 
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/workloads.hpp"
-#include "experiments/app/interrupt.hpp"
-#include "experiments/app/openmp_waiting.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"
@@ -65,16 +64,18 @@ ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  limit_openmp_spinning(argv);
   bool full = false;
   return experiment_main(
       argc, argv,
-      {"exp_tutorials",
-       "Do the systems of the AMP tutorials behave as the tutorials say, and why?",
-       "  exp_tutorials -o results/exp_tutorials\n"
-       "  exp_tutorials --seed 2 --threads 2",
-       {},
-       {{"--full", "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)", &full}}},
-      {.out = "results/exp_tutorials", .config = "tutorials.toml"},
-      [&full](const CommonOptions& common) { return run_exp_tutorials(common, full); });
+      {.name = "exp_tutorials",
+       .description = "Do the systems of the AMP tutorials behave as the tutorials say, and why?",
+       .examples = "  exp_tutorials -o results/exp_tutorials\n"
+                   "  exp_tutorials --seed 2 --threads 2",
+       .declare =
+           [&](Options& options) {
+             options.flag("--full", full,
+                          "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)");
+             return [&](const CommonOptions& common) { return run_exp_tutorials(common, full); };
+           }},
+      {.out = "results/exp_tutorials", .config = "tutorials.toml"});
 }

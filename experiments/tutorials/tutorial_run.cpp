@@ -9,7 +9,7 @@
 
 #include "engine/train/trainer.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "numerics/random/philox.hpp"
 

@@ -37,16 +37,19 @@ ExitCode run_exp_underflow(const CommonOptions& common, const SweepOptions& opti
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
-  SweepOptions options;
-  return experiment_main(
-      argc, argv,
-      {"exp_underflow",
-       "Do gradients that round to zero in FP16 hurt this regression, and does loss scaling bring it back?",
-       "  exp_underflow -o results/exp_underflow\n"
-       "  exp_underflow -o results/demo --quiet",
-       {},
-       {},
-       &options},
-      {.out = "results/exp_underflow", .config = "autoencoder.toml"},
-      [&options](const CommonOptions& common) { return run_exp_underflow(common, options); });
+  SweepOptions sweep;
+  return experiment_main(argc, argv,
+                         {.name = "exp_underflow",
+                          .description = "Do gradients that round to zero in FP16 hurt this regression, and "
+                                         "does loss scaling bring it back?",
+                          .examples = "  exp_underflow -o results/exp_underflow\n"
+                                      "  exp_underflow -o results/demo --quiet",
+                          .declare =
+                              [&](Options& options) {
+                                options.add_sweeping(sweep);
+                                return [&](const CommonOptions& common) {
+                                  return run_exp_underflow(common, sweep);
+                                };
+                              }},
+                         {.out = "results/exp_underflow", .config = "autoencoder.toml"});
 }

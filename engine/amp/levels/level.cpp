@@ -40,12 +40,7 @@ std::string named(const AmpOptions& options) {
 
 // ---- op names ----
 
-/// Leaves, casts and the steps inside pooling's backward have no dtype of their own, a custom op says its dtype itself.
-bool is_listable(Op op) {
-  constexpr std::array others = {Op::leaf,      Op::identity,   Op::cast,  Op::custom,
-                                 Op::pool_pick, Op::pool_place, Op::count, Op::average_pool2d_transposed};
-  return std::find(others.begin(), others.end(), op) == others.end();
-}
+bool is_listable(Op op) { return class_of(op) != OpClass::unlisted; }
 
 std::vector<std::string_view> known_op_names(Dialect dialect) {
   std::vector<std::string_view> names;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <memory>
 #include <sstream>
 
 #include "analysis/paired_verdict.hpp"
@@ -13,6 +14,14 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct CompareCommand {
+  CommonOptions common;
+  std::filesystem::path a, b;
+  double threshold = 0.01;  ///< relative
+  bool strict = false;      ///< any differing bit is exit code 5
+  bool json = false;
+};
 
 RunFolder read_run(const std::filesystem::path& path, bool strict) {
   if (!is_run_folder(path))
@@ -127,8 +136,6 @@ void write_files(const CompareCommand& command, const analysis::RunComparison& c
   if (!trouble.empty()) fmt::print(stderr, "fp16lab compare: {}\n", trouble);
 }
 
-}  // namespace
-
 ExitCode run_compare(const CompareCommand& command) {
   const analysis::RunComparison comparison = compare(command);
   if (!command.common.out.empty()) write_files(command, comparison);
@@ -137,6 +144,47 @@ ExitCode run_compare(const CompareCommand& command) {
   else
     analysis::print_comparison(std::cout, comparison);
   return command.strict && is_mismatch(claim_of(comparison)) ? ExitCode::mismatch : ExitCode::ok;
+}
+
+}  // namespace
+
+Command compare_command() {
+  return {
+      .name = "compare",
+      .description =
+          "Two runs, step by step and tensor by tensor: are they the same bits, which settings differ, at "
+          "which "
+          "step do\n"
+          "their states part, how fast does the difference of the losses grow, how far apart are the "
+          "gradients'\n"
+          "distributions, and what do the last evaluations say? A table on stdout; -o DIR adds compare.json, "
+          "compare.csv and a\n"
+          "figure. Runs that differ are no error; with --strict they are one, exit code 5.",
+      .examples =
+          "  fp16lab compare results/fp32 results/fp16\n"
+          "  fp16lab compare results/emulated results/device --strict --quiet\n"
+          "  fp16lab compare results/fp32 results/fp16 --threshold 0.05 --json -o results/fp32-fp16",
+      .uses = {.out = "Folder for the table, the differences as CSV and a figure"},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<CompareCommand>();
+        options.add("A", command->a, "Run folder").required().not_empty("a folder");
+        options.add("B", command->b, "Run folder").required().not_empty("a folder");
+        options
+            .add("--threshold", command->threshold,
+                 "Relative difference of a step's loss, grad_norm, loss_scale or lr from which it is counted "
+                 "as large "
+                 "(default: 0.01)")
+            .type("X")
+            .not_negative();
+        options.flag(
+            "--strict", command->strict,
+            "Exit code 5 if anything that either run recorded has another bit in the other, or is missing");
+        options.flag("--json", command->json, "JSON instead of a table");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_compare(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -33,6 +34,18 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct HistCommand {
+  CommonOptions common;
+  std::vector<std::filesystem::path> inputs;  ///< run folders, dumps, patterns
+  std::vector<std::string> formats;  ///< to judge in; empty: in which the values were stored, else f16
+  std::vector<std::string> include, exclude;  ///< patterns of tensor names
+  std::string scale;                          ///< "2^15" or a number; empty: as recorded
+  std::string recorded_scale;         ///< what the values of dumps carry; empty: what they say, else 1
+  std::optional<std::uint64_t> step;  ///< default: the last recorded one
+  bool exact_mass = false;            ///< of dumps: also exact sums
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -445,8 +458,6 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
        command.json ? additions_of(dumps, tensors.common_scale()) : Json::object());
 }
 
-}  // namespace
-
 ExitCode run_hist(const HistCommand& command) {
   std::vector<std::filesystem::path> runs, files;
   for (const std::filesystem::path& input : expand_inputs(command.inputs)) {
@@ -475,6 +486,61 @@ ExitCode run_hist(const HistCommand& command) {
   NameSelection selection(command.include, command.exclude);
   show_dumps(command, files, selection);
   return ExitCode::ok;
+}
+
+}  // namespace
+
+Command hist_command() {
+  return {
+      .name = "hist",
+      .description =
+          "Where gradients sit in FP16, or other formats, at any loss scale: those of run folders, or your "
+          "own\n"
+          "dumps (.npy, .npz, .safetensors; f2 f4 f8 and F16 BF16 F32 F64 F8_E4M3 F8_E5M2), per tensor and\n"
+          "together. Dumps are counted value by value, exactly; run folders hold histograms, and say bounds "
+          "where\n"
+          "they leave something open. What is no gradient in a file of train --dump-gradients is left out.\n"
+          "One table or JSON document a run, one for all dumps; -o DIR draws the figures.",
+      .examples =
+          "  fp16lab hist results/classifier --scale 2^15\n"
+          "  fp16lab hist results/classifier --step 100 --json\n"
+          "  fp16lab hist gradients.npz --format f16,bf16,e5m2     would another format do?\n"
+          "  fp16lab hist step.safetensors --include fc1 --exclude '*.bias'\n"
+          "  fp16lab hist gradients.npz 'dumps/step-*.safetensors' --scale 2^10 -o results/hist",
+      .uses = {.out = "Folder for the histogram as a figure", .threads = true},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<HistCommand>();
+        options.add("FILE", command->inputs, "Run folders, dumps, and quoted patterns of them").required();
+        options
+            .add("--format", command->formats,
+                 "Format to judge in: f16, bf16, e4m3, e5m2, or several (default: in which a run stored\nits "
+                 "gradients, f16 for dumps)")
+            .type("NAME,...")
+            .repeatable();
+        options
+            .add("--include", command->include,
+                 "Only tensors of this name; '*' and '?' match, \"fc1\" is all inside fc1 (repeatable)")
+            .type("PATTERN")
+            .repeatable();
+        options.add("--exclude", command->exclude, "Not tensors of this name (repeatable)")
+            .type("PATTERN")
+            .repeatable();
+        options
+            .add("--recorded-scale", command->recorded_scale,
+                 "Loss scale that the values of the dumps carry (default: what a dump of ours says, else 1)")
+            .type("SCALE");
+        options
+            .add("--scale", command->scale, "Loss scale to judge at, 2^K or a number (default: as recorded)")
+            .type("SCALE");
+        options.add("--step", command->step, "Recorded step (default: the last one)").type("N").at_least(0);
+        options.flag("--exact-mass", command->exact_mass,
+                     "Of dumps: also L1, L2 and what is lost and overflows, exactly (--json: every zone)");
+        options.flag("--json", command->json, "JSON instead of a table");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_hist(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

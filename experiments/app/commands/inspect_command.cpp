@@ -3,11 +3,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include <memory>
+
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/inspect_report.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+struct InspectCommand {
+  CommonOptions common;
+  std::vector<std::string> values;
+  std::vector<std::string> formats;    ///< names or "E,P[,numbers]"; empty: all named formats
+  std::vector<std::string> roundings;  ///< names; empty: all
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -124,8 +134,6 @@ void print_text(const InspectedValue& value, const std::vector<FormatReport>& re
   for (const FormatReport& report : reports) print_details(report);
 }
 
-}  // namespace
-
 ExitCode run_inspect(const InspectCommand& command) {
   std::vector<NamedFormat> formats;
   for (const std::string& text : command.formats) formats.push_back(parse_format(text));
@@ -153,6 +161,48 @@ ExitCode run_inspect(const InspectCommand& command) {
   }
   if (command.json) fmt::print("{}\n", json.dump(2));
   return ExitCode::ok;
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {
+      .name = "inspect",
+      .description =
+          "One value in every format and rounding mode: bits, fields and formula, exact decimal, ulp, "
+          "neighbours,\nerrors, exception flags (tininess after rounding), and how likely stochastic "
+          "rounding goes up",
+      .examples =
+          "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
+          "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
+      .uses = {},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<InspectCommand>();
+        options
+            .add(
+                "VALUE", command->values,
+                "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: f16:0x3c00, "
+                "bf16:, tf32: (19 bits), f32:, f64:, e4m3:, e5m2:, or a format of your own, 6,10:0x1234")
+            .required();
+        options
+            .add("--format", command->formats,
+                 "Only this format (repeatable): FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, or your own as "
+                 "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade numbers "
+                 "and its last code the only NaN (E4M3 is 4,4,numbers)")
+            .type("FORMAT")
+            .repeatable();
+        options
+            .add("--rounding", command->roundings,
+                 "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
+                 "nearest_away, stochastic")
+            .type("MODE")
+            .repeatable();
+        options.flag("--json", command->json, "JSON instead of text");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_inspect(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

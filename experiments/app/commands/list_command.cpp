@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "engine/amp/levels/op_lists.hpp"
@@ -244,18 +245,14 @@ void print_tables(const Json& json) {
   }
 }
 
-}  // namespace
-
-ExitCode run_list(const ListCommand& command) {
+ExitCode run_list(const CommonOptions&, bool as_json) {
   const Json json = everything();
-  if (command.json)
+  if (as_json)
     fmt::print("{}\n", json.dump(2));
   else
     print_tables(json);
   return ExitCode::ok;
 }
-
-namespace {
 
 /// `has_code`: was this program built for it?
 Json gpu_json(const engine::CudaDevice& gpu) {
@@ -275,9 +272,7 @@ Json gpu_json(const engine::CudaDevice& gpu) {
           {"advice", std::move(advice)}};
 }
 
-}  // namespace
-
-ExitCode run_devices(const ListCommand& command) {
+ExitCode run_devices(const CommonOptions& common, bool as_json) {
   Json json = {{"devices", Json::array({{{"name", "emulated"},
                                          {"hardware", cpu_name()},
                                          {"threads", default_threads()},
@@ -292,7 +287,7 @@ ExitCode run_devices(const ListCommand& command) {
                          {"least_compute_capability", engine::least_compute_capability},
                          {"driver_runs_cuda", version(cuda.driver_version)},
                          {"runtime", version(cuda.runtime_version)}};
-  if (command.json) {
+  if (as_json) {
     json["gpus"] = std::move(gpus);
     json["gpus_missing_because"] = cuda.reason;
     json["cuda"] = software;
@@ -310,10 +305,35 @@ ExitCode run_devices(const ListCommand& command) {
   if (!gpus.empty()) json["gpus"] = std::move(gpus);
   json["cuda"] = Json::array({software});
   print_tables(json);
-  if (!command.common.quiet)
+  if (!common.quiet)
     for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
   return ExitCode::ok;
+}
+
+/// A command that takes --json and nothing else.
+Command listing(const std::string& name, const std::string& description,
+                ExitCode (*list)(const CommonOptions& common, bool as_json)) {
+  return {.name = name,
+          .description = description,
+          .examples = "  fp16lab " + name + "\n  fp16lab " + name + " --json",
+          .declare = [list](Options& options) -> Command::Run {
+            auto as_json = std::make_shared<bool>(false);
+            options.flag("--json", *as_json, "JSON instead of tables");
+            return [list, as_json](const CommonOptions& common) { return list(common, *as_json); };
+          }};
+}
+
+}  // namespace
+
+Command list_command() {
+  return listing("list",
+                 "Workloads, data sets, policies, AMP dialects, formats, tensor cores, configuration keys",
+                 run_list);
+}
+
+Command devices_command() {
+  return listing("devices", "Back ends and processors that are here", run_devices);
 }
 
 }  // namespace fp16lab::experiments

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,18 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct MmaCommand {
+  CommonOptions common;
+  std::string model;        ///< a tensor-core model's name
+  std::string in = "f16";   ///< format of a's words
+  std::string in_b;         ///< of b's; empty: as a's
+  std::string acc = "f32";  ///< of c and d
+  bool verify = false;      ///< lines hold d too; only mismatches are written
+  // Changes to the model's row; absent or empty: as the table has it.
+  std::optional<int> block_size, fraction_bits, exponent_floor;
+  std::string subnormal_accumulator, underflow_zero, fp8_order;
+};
 
 [[noreturn]] void usage(const std::string& message) {
   throw CommandError(ExitCode::usage, "mma: " + message);
@@ -226,8 +239,6 @@ class Mma {
   std::vector<std::uint32_t> a_, b_;
 };
 
-}  // namespace
-
 ExitCode run_mma(const MmaCommand& command) {
   Mma mma(question_of(command), command.verify);
   filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
@@ -238,6 +249,68 @@ ExitCode run_mma(const MmaCommand& command) {
     fmt::print(stderr, "fp16lab: mma: {} of {} lines differ from {} with {} and {}\n", mma.answers(),
                mma.lines(), command.model, command.in, command.acc);
   return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
+}
+
+}  // namespace
+
+Command mma_command() {
+  return {
+      .name = "mma",
+      .description =
+          "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it. Input lines:\n"
+          "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
+          "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
+          "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
+          "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
+          "A malformed line ends the run with exit code 2 after the answers before it.",
+      .examples =
+          "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
+          "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv",
+      .uses = {},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<MmaCommand>();
+        const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
+        options.add("--model", command->model, models + " (fp16lab list shows their rows)").type("NAME");
+        options.add("--in", command->in, "Operands: f16 (default), bf16, tf32, e4m3, e5m2").type("FMT");
+        options
+            .add("--in-b", command->in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
+            .type("FMT");
+        options.add("--acc", command->acc, "Accumulator c and result d: f32 (default), f16").type("FMT");
+        options.flag(
+            "--verify", command->verify,
+            "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
+            "with our d-word behind them; exit code 5 if there is one");
+        const std::string open = "What published models leave open";
+        options
+            .add("--subnormal-accumulator", command->subnormal_accumulator,
+                 "Alignment exponent of a subnormal FP16 c: emin (default) or own_exponent")
+            .type("RULE")
+            .group(open);
+        options
+            .add("--underflow-zero", command->underflow_zero,
+                 "A negative sum that rounds to zero: keeps_sign (default) or positive")
+            .type("RULE")
+            .group(open);
+        options
+            .add("--fp8-order", command->fp8_order,
+                 "FP8 through FP16 (hopper, blackwell): the first block takes k mod 4 in {0,1} "
+                 "(pairs, default) or k < 16 (halves)")
+            .type("ORDER")
+            .group(open);
+        options.add("--exponent-floor", command->exponent_floor, "E0, the least exponent of the alignment")
+            .type("N")
+            .group(open);
+        options.add("--block-size", command->block_size, "L, products in a fused block")
+            .type("N")
+            .group(open);
+        options.add("--fraction-bits", command->fraction_bits, "F, bits kept below the largest exponent")
+            .type("N")
+            .group(open);
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_mma(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

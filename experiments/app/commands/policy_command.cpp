@@ -8,6 +8,7 @@
 #include <iostream>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "engine/amp/policy.hpp"
@@ -21,6 +22,15 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct PolicyCommand {
+  CommonOptions common;
+  std::string policy;  ///< a name or an alias; empty: the configuration's
+  std::string trace;   ///< F and O, or "-"; empty: not given
+  std::string amax;    ///< numbers, or "-"; empty: not given
+  bool list = false;
+  bool json = false;
+};
 
 using engine::StepState;
 using engine::amp::GradientStatistics;
@@ -226,8 +236,6 @@ ExitCode list(const PolicyCommand& command) {
   return ExitCode::ok;
 }
 
-}  // namespace
-
 ExitCode run_policy(const PolicyCommand& command) {
   if (command.list) return list(command);
   if (command.json) usage("--json goes with --list; a trace is CSV");
@@ -252,6 +260,54 @@ ExitCode run_policy(const PolicyCommand& command) {
                  policy.name);
   }
   return run_steps(steps, has_magnitudes, policy);
+}
+
+}  // namespace
+
+Command policy_command() {
+  return {.name = "policy",
+          .description =
+              "One loss-scale policy over a trace of steps: CSV of step, found_inf, scale, log2_scale, "
+              "skipped; the "
+              "scale is\nthe one after that step's update. Parameters by --set NAME=VALUE. Where the "
+              "policy's own rule "
+              "ends the run, so\ndoes the trace: exit code 4.",
+          .examples =
+              "  fp16lab policy --policy megatron --set hysteresis=2 --set growth_interval=4 --trace "
+              "FFFFFOFFFFOO\n"
+              "  fp16lab policy --policy lost-mass --amax 2^-4,2^-3,0.5,7,2^-4\n"
+              "  fp16lab policy --list --json",
+          .uses = {.config = "Configuration in TOML, whose policy and parameters are taken",
+                   .set = "A parameter of the policy, such as --set growth_interval=4 (repeatable)",
+                   .set_type = "NAME=VALUE"},
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<PolicyCommand>();
+            options
+                .add("--policy", command->policy,
+                     "Name (fp16lab policy --list shows all); default: the configuration's")
+                .type("NAME");
+            options
+                .add("--trace", command->trace,
+                     "A letter for each step: F, all gradients finite; O, an overflow. '-' reads the "
+                     "standard input, "
+                     "where blanks\nand line ends are ignored")
+                .type("FFOFF...");
+            options
+                .add("--amax", command->amax,
+                     "Instead: for each step its largest unscaled gradient, with commas or blanks between "
+                     "them; it "
+                     "overflows\nwhere amax times the scale is beyond FP16. Policies that decide by "
+                     "statistics see a "
+                     "single gradient of this\nmagnitude. '-' reads the standard input")
+                .type("LIST");
+            options.flag("--list", command->list,
+                         "Show the policy (without --policy: all) with parameters, defaults, sources");
+            options.flag("--json", command->json, "With --list: JSON");
+            return [command](const CommonOptions& common) {
+              command->common = common;
+              return run_policy(*command);
+            };
+          }};
 }
 
 }  // namespace fp16lab::experiments

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -31,19 +32,20 @@ void require_one_build(const std::vector<std::filesystem::path>& runs) {
 
 }  // namespace
 
-ExitCode run_report(const ReportCommand& command) {
+ExitCode write_report_page(const CommonOptions& common, const std::vector<std::filesystem::path>& runs,
+                           bool mix_builds) {
   reports::ReportInput input;
   try {
-    input = reports::find_report_input(command.runs);
+    input = reports::find_report_input(runs);
   } catch (const std::runtime_error& error) {
     throw CommandError(ExitCode::usage, error.what());
   }
-  if (!command.mix_builds) require_one_build(input.runs);
+  if (!mix_builds) require_one_build(input.runs);
 
   // One folder is reported into itself, several beside each other.
-  std::filesystem::path out = command.common.out, only;
-  if (command.runs.size() == 1) {
-    only = command.runs.front();
+  std::filesystem::path out = common.out, only;
+  if (runs.size() == 1) {
+    only = runs.front();
     if (only.filename() == replay_name::json) only = std::filesystem::absolute(only).parent_path();
   }
   if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
@@ -51,10 +53,36 @@ ExitCode run_report(const ReportCommand& command) {
   if (!named.has_filename()) named = named.parent_path();
   reports::ReportOptions options;
   options.title = "fp16lab: " + named.filename().string();
-  if (!command.common.quiet) options.messages = &std::cerr;
-  const std::filesystem::path page = reports::write_report(command.runs, out, options);
+  if (!common.quiet) options.messages = &std::cerr;
+  const std::filesystem::path page = reports::write_report(runs, out, options);
   fmt::print("{}\n", page.string());
   return ExitCode::ok;
+}
+
+Command report_command() {
+  return {
+      .name = "report",
+      .description = "Figures and one offline report.html from runs, sweeps and replays alone",
+      .examples =
+          "  fp16lab report results/demo\n"
+          "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
+      .uses = {.out = "Folder of the page (default: the one folder given, or results/report)"},
+      .declare = [](Options& options) -> Command::Run {
+        struct Arguments {
+          std::vector<std::filesystem::path> runs;
+          bool mix_builds = false;
+        };
+        auto given = std::make_shared<Arguments>();
+        options.add("RUN", given->runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
+            .required()
+            .not_empty("a folder");
+        options.flag(
+            "--mix-builds", given->mix_builds,
+            "Compare runs of several builds of the program (commit, compiler, flags) with each other");
+        return [given](const CommonOptions& common) {
+          return write_report_page(common, given->runs, given->mix_builds);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

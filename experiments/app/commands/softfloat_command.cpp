@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "experiments/app/commands.hpp"
@@ -13,6 +14,15 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct SoftfloatCommand {
+  CommonOptions common;
+  std::string function;                ///< as TestFloat names it
+  std::string rounding = "near_even";  ///< TestFloat's names
+  std::string tininess = "after";      ///< "before" or "after" rounding
+  bool exact = false;                  ///< roundings to integers raise inexact
+  bool list = false;
+};
 
 constexpr std::array<std::pair<std::string_view, Rounding>, 5> roundings = {
     {{"near_even", Rounding::nearest_even},
@@ -130,8 +140,6 @@ void print_functions() {
   }
 }
 
-}  // namespace
-
 ExitCode run_softfloat(const SoftfloatCommand& command) {
   if (command.list) {
     print_functions();
@@ -148,6 +156,48 @@ ExitCode run_softfloat(const SoftfloatCommand& command) {
     answer(function, options, line, number, output);
   });
   return ExitCode::ok;
+}
+
+}  // namespace
+
+Command softfloat_command() {
+  return {
+      .name = "softfloat",
+      .description =
+          "Scalar arithmetic as a filter for Berkeley TestFloat: each input line holds one call's operands "
+          "in\n"
+          "hexadecimal (a result and flags behind them are ignored), each output line these operands, the "
+          "result "
+          "and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 invalid). "
+          "Integers "
+          "out of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
+      .examples =
+          "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
+          "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",
+      .uses = {},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<SoftfloatCommand>();
+        options.add(
+            "FUNCTION", command->function,
+            "FORMAT_ and add, sub, mul, mulAdd, div, rem, sqrt, roundToInt, eq, le, lt, eq_signaling, "
+            "le_quiet or lt_quiet; or TYPE_to_TYPE. Formats: f16, f32, f64, bf16, tf32, e4m3, e5m2; "
+            "integers: ui32, ui64, i32, i64");
+        options
+            .add("--rounding", command->rounding,
+                 "near_even (default), minMag (towards zero), min (down), max (up), near_maxMag (ties away)")
+            .type("MODE");
+        options
+            .add("--tininess", command->tininess,
+                 "Underflow is detected before or after rounding (default: after)")
+            .type("WHEN");
+        options.flag("--exact,!--notexact", command->exact,
+                     "roundToInt and F_to_INTEGER raise inexact, or never do (default)");
+        options.flag("--list", command->list, "Print all functions: name, operands, result");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_softfloat(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

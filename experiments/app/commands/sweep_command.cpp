@@ -1,6 +1,8 @@
 // fp16lab sweep: carries a grid out and sums it up.
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "experiments/app/commands.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/app/sweep/sweep.hpp"
@@ -12,6 +14,15 @@
 namespace fp16lab::experiments {
 namespace {
 
+struct SweepCommand {
+  CommonOptions common;
+  SweepOptions options;
+  bool report = false;                ///< also write report.html
+  bool dry_run = false;               ///< only check and print the plan
+  bool twin = false;                  ///< add_twins
+  std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
+};
+
 void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
   fmt::print("run,workload,variant,seed,state\n");
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -20,8 +31,6 @@ void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
                name_of(states[i]));
   }
 }
-
-}  // namespace
 
 ExitCode run_sweep(const SweepCommand& command) {
   CommonOptions common = command.common;
@@ -49,9 +58,9 @@ ExitCode run_sweep(const SweepCommand& command) {
     write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
     fmt::print("{}", reports::summary_table(runs, summaries));
     if (command.report) {
-      ReportCommand report{.common = common, .runs = folders, .mix_builds = true};  // asked about already
-      report.runs.insert(report.runs.end(), missing.begin(), missing.end());
-      run_report(report);
+      std::vector<std::filesystem::path> all = folders;
+      all.insert(all.end(), missing.begin(), missing.end());
+      write_report_page(common, all, true);  // asked about mixed builds already
     }
   }
   if (!outcome.failed.empty())
@@ -59,6 +68,42 @@ ExitCode run_sweep(const SweepCommand& command) {
                        fmt::format("{} of {} runs failed: {}; the same command tries them again",
                                    outcome.failed.size(), plan.runs.size(), fmt::join(outcome.failed, ", ")));
   return ExitCode::ok;
+}
+
+}  // namespace
+
+Command sweep_command() {
+  return {.name = "sweep",
+          .description = "A grid of runs, resumable; a summary table on stdout",
+          .examples =
+              "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report\n"
+              "  fp16lab sweep -c experiments/configs/full.toml -o results/full --dry-run",
+          .uses = {.config = "Sweep file in TOML",
+                   .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
+                   .out = "Folder of the runs (default: results/SWEEP)",
+                   .seed = "The one seed of all runs, in the place of the file's",
+                   .threads = true},
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<SweepCommand>();
+            options.flag("--report", command->report,
+                         "Also write figures and report.html into the output folder");
+            options.flag("--dry-run", command->dry_run, "Only check every run, and print the runs as CSV");
+            options.flag("--twin", command->twin,
+                         "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
+                         "training makes of that "
+                         "is what it does by itself");
+            options.add_sweeping(command->options);
+            options
+                .add("--policies", command->policies,
+                     "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "
+                     "policies; "
+                     "all: every one that `policy --list` knows")
+                .separated(',');
+            return [command](const CommonOptions& common) {
+              command->common = common;
+              return run_sweep(*command);
+            };
+          }};
 }
 
 }  // namespace fp16lab::experiments

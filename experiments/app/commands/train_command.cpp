@@ -3,11 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "engine/amp/levels/op_statistics.hpp"
@@ -15,8 +17,9 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/run_options.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
+#include "experiments/app/run/live_mode.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_recorder.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -25,6 +28,44 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct TrainCommand {
+  CommonOptions common;
+  bool force = false;                    ///< replace a finished run
+  bool resume = false;                   ///< continue the run in the output folder
+  std::string name;                      ///< of the configuration, for tables and figures
+  std::filesystem::path dump_initial;    ///< empty: not given
+  std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given
+  std::uint64_t dump_step = 0;
+  bool op_statistics = false;  ///< count the ops of the first step
+  LiveMode live = LiveMode::off;
+  std::filesystem::path tensorboard;  ///< --tensorboard; empty: not given
+  // As given; finish() reads them.
+  std::vector<std::string> dump_arguments;  ///< STEP, FILE; empty: not given
+  bool graph = false;
+  bool explain_overflow = false;
+  std::string live_text;  ///< "auto", "always"; empty: not given
+};
+
+std::uint64_t step_number(const std::string& option, const std::string& text) {
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  if (error != std::errc() || end != text.data() + text.size() || step == 0)
+    usage_error(fmt::format("{}: '{}': expected a step, 1 or more", option, text));
+  return step;
+}
+
+/// Flags that stand for a configuration key come behind the settings of `common`. A bad step is a usage error.
+void finish(TrainCommand& command) {
+  if (command.graph) command.common.set.emplace_back("train.graph=true");
+  if (!command.live_text.empty())
+    command.live = command.live_text == "always" ? LiveMode::always : LiveMode::automatic;
+  if (command.explain_overflow) command.common.set.emplace_back("observe.explain_overflow=true");
+  if (command.dump_arguments.empty()) return;
+  command.dump_step = step_number("--dump-gradients", command.dump_arguments.at(0));
+  command.dump_gradients = command.dump_arguments.at(1);
+  if (command.dump_gradients.empty()) usage_error("--dump-gradients: '': expected a file");
+}
 
 Manifest make_manifest(const TrainCommand& command, const RunConfig& config, const PreparedRun& run) {
   Manifest manifest;
@@ -290,10 +331,9 @@ ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWri
     const std::string message =
         state == ExitState::stopped
             ? fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps)
-        : state == ExitState::diverged
-            ? fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
-                          result.diagnosis->text)
-            : "";
+        : state == ExitState::diverged ? fmt::format("diverged at step {}: {}. {}", result.steps,
+                                                     result.diagnosis->reason, result.diagnosis->text)
+                                       : "";
     writer.finish(state, message);
     print_summary(folder, state, result);
     if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
@@ -307,23 +347,6 @@ ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWri
     writer.finish(ExitState::failed, error.what());
     throw;
   }
-}
-
-}  // namespace
-
-RunConfig resolve_config(const CommonOptions& common) { return resolve_config(common, RunConfig{}); }
-
-RunConfig resolve_config(const CommonOptions& common, const RunConfig& base) {
-  const RunConfig below = common.config.empty() ? base : load_config(common.config);
-  const std::string source = common.config.empty() ? "configuration" : common.config.string();
-  RunConfig config = below;
-  for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
-  if (common.seed) config.train.seed = *common.seed;
-  resolve_scaler_policy(config, source);
-  require_policy_parameters(below, config, source);
-  require_policy_parameters(common.set, config, "--set");
-  validate_config(config, source);
-  return config;
 }
 
 ExitCode run_train(const TrainCommand& command) {
@@ -360,6 +383,79 @@ ExitCode run_train(const TrainCommand& command) {
   RunWriter writer = open_folder(command, folder, claim, config, *run, continuation);
   recorder.write_to(writer);
   return carry_out(command, trainer, writer, weights_writer(folder, config, *run));
+}
+
+}  // namespace
+
+Command train_command() {
+  return {
+      .name = "train",
+      .description = "One training run into one run folder; a JSON summary on stdout",
+      .examples =
+          "  fp16lab train -c experiments/configs/classifier.toml -o results/classifier\n"
+          "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2\n"
+          "  fp16lab train -c experiments/configs/lenet5.toml --set amp.dialect=paddle --set amp.level=O2 "
+          "--op-stats\n"
+          "  fp16lab train -c experiments/configs/classifier.toml --set backend.device=cuda --graph\n"
+          "  fp16lab train --resume -o results/classifier",
+      .uses = {.config = "Configuration in TOML",
+               .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
+               .out = "Run folder (default: results/CONFIG-seedN)",
+               .seed = "Seed of weights and shuffling, as train.seed",
+               .threads = true},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<TrainCommand>();
+        options.flag("--force", command->force, "Replace the run in the output folder");
+        options.flag(
+            "--resume", command->resume,
+            "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
+            "with its own configuration and the same bits");
+        options
+            .add("--name", command->name,
+                 "What tables and figures call this configuration, before what its settings say; a sweep "
+                 "gives "
+                 "its variants' names")
+            .type("NAME");
+        options.flag(
+            "--graph", command->graph,
+            "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");
+        options.flag(
+            "--explain-overflow", command->explain_overflow,
+            "For every overflow the operation that made the first Inf or NaN, and the greatest lower loss "
+            "scale at which the whole step is finite, found by doing its backward passes again: on stderr "
+            "and in culprits.jsonl, as observe.explain_overflow");
+        options
+            .flag("--live{auto}", command->live_text,
+                  "Show a panel that is redrawn in place of the progress line: scale, skips, underflow by "
+                  "layer. "
+                  "--live=always: also where stderr is no terminal")
+            .one_of({"auto", "always"})
+            .type("[=auto|always]");
+        options
+            .add(
+                "--tensorboard", command->tensorboard,
+                "Write an event file for TensorBoard: scalars of every step, exponents of observed gradients")
+            .type("DIR")
+            .not_empty("a folder");
+        options.flag("--op-stats", command->op_statistics,
+                     "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
+                     "op_stats.csv in the folder");
+        options
+            .add("--dump-initial", command->dump_initial,
+                 "Write the initial parameters and buffers as safetensors, then train")
+            .type("FILE")
+            .not_empty("a file");
+        options
+            .add("--dump-gradients", command->dump_arguments,
+                 "Write step STEP's batches, weights and unscaled gradients as safetensors")
+            .type("STEP FILE")
+            .values(2);
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          finish(*command);
+          return run_train(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

@@ -12,7 +12,7 @@
 #include <limits>
 #include <numeric>
 
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 
 namespace fp16lab::experiments {
 

@@ -10,7 +10,7 @@
 #include "engine/amp/levels/op_statistics.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/culprit_rows.hpp"
 #include "numerics/files/run/run_resume.hpp"

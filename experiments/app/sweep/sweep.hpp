@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/app/commands.hpp"
+#include "experiments/app/common_options.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/run/run_data.hpp"
 #include "numerics/files/run/run_schema.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "experiments/app/build_info.hpp"
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/folder_lock.hpp"
 #include "experiments/app/run/run_data.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/app/commands.hpp"
+#include "experiments/app/common_options.hpp"
 #include "tests/support/spawn.hpp"
 
 namespace fp16lab::experiments {

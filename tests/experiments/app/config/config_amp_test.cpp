@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/amp/policy.hpp"
-#include "experiments/app/commands.hpp"
+#include "experiments/app/common_options.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/config/run_options.hpp"
 #include "experiments/app/run/continuation.hpp"

@@ -1,11 +1,13 @@
-#include "experiments/app/interrupt.hpp"
+#include "experiments/app/process.hpp"
 
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 
 namespace fp16lab::experiments {
+
 namespace {
 
 volatile std::sig_atomic_t interrupt_flag = 0;
@@ -39,6 +41,12 @@ void write_on_interrupt(std::string_view text) {
   text_length = 0;  // no moment at which the two do not fit
   text_begin = text.data();
   text_length = static_cast<std::sig_atomic_t>(text.size());
+}
+
+void limit_openmp_spinning(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  setenv("GOMP_SPINCOUNT", "1000", 1);
+  execv("/proc/self/exe", argv);  // returns only where it failed; then the default waiting will do
 }
 
 }  // namespace fp16lab::experiments

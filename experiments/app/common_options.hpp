@@ -1,0 +1,38 @@
+// What every command and every experiment binary was asked for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/exit_code.hpp"
+
+namespace fp16lab::experiments {
+
+/// Options that every command and every experiment binary takes.
+struct CommonOptions {
+  std::vector<std::string> argv;
+  std::filesystem::path config;  ///< --config; empty: not given
+  std::vector<std::string> set;  ///< --set, in order
+  std::filesystem::path out;     ///< --out; empty: not given
+  std::optional<std::int64_t> seed;
+  int threads = 1;
+  bool quiet = false;
+};
+
+/// How a sweep goes about its runs.
+struct SweepOptions {
+  int jobs = 1;             ///< runs at a time; --threads is shared among them
+  bool force = false;       ///< replace runs of another configuration or build
+  bool mix_builds = false;  ///< take complete runs of other builds beside those of this one
+};
+
+/// Defaults, then --config, then --set in order, then --seed; validated.
+RunConfig resolve_config(const CommonOptions& common);
+/// The same with `base` in the place of the defaults where there is no --config.
+RunConfig resolve_config(const CommonOptions& common, const RunConfig& base);
+
+}  // namespace fp16lab::experiments
