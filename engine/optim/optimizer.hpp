@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/amp/scalers/grad_scaler.hpp"
+#include "engine/amp/scalers/scaler.hpp"
 #include "engine/autograd/parameter.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/optim/schedule.hpp"
@@ -40,15 +40,11 @@ float gradient_factor(const OptimizerOptions& options);
 /// What clearing leaves of a gradient.
 enum class ClearTo { none, zero };
 
-/// A tensor of optimizer state under its checkpoint name, "fc1.weight.velocity".
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
+using amp::NamedTensor;
 
 /// Base of all optimizers: the common order of an iteration.
 ///   begin_iteration: learning rate of this iteration from the table; optimizer 0 counts iterations (+= 1);
-///   apply (through GradScaler::step): taken_steps, skipped_steps and beta powers advance, then one verb per
+///   apply (through Scaler::step): taken_steps, skipped_steps and beta powers advance, then one verb per
 ///   parameter.
 class Optimizer : public amp::ScaledOptimizer {
  public:

@@ -56,9 +56,9 @@ amp::NetworkNames network_names(const nn::Module& model) {
   return names;
 }
 
-RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod& method,
-                           const TrainOptions& train, const amp::AmpOptions& amp,
-                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer)
+Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
+                     const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
+                     const optim::OptimizerOptions& optimizer)
     : backend_((check(workload), check(train, scaler), check_per_loss(scaler, method.losses()),
                 check_rescue(scaler, method), &backend)),
       workload_(&workload),
@@ -66,12 +66,12 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
       step_(backend.make_step_state(StepState{})),
       tape_(backend),
       autocast_(tape_, amp),
-      scaler_(backend, scaler, step_),
+      scaler_(amp::make_scaler(backend, scaler, method.losses(), step_)),
       groups_(method.groups(*workload.model)),
       loss_sum_(backend.empty(Shape{}, DType::f32)),
       norms_(backend.empty({max_optimizers}, DType::f64)) {
   check(groups_, *workload.model);
-  if (scaler_.checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
+  if (scaler_->checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
   amp::check_patterns(autocast_.plan(), network_names(*workload.model));
   amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
@@ -81,35 +81,20 @@ RunIteration::RunIteration(Backend& backend, Workload& workload, TrainingMethod&
   }
   names_.resize(groups_.size());
   counted_.resize(groups_.size());
-  if (scaler.per_loss) {
-    per_loss_.emplace(backend, scaler, method.losses(), step_);
-    for (int loss = 0; loss < per_loss_->losses(); ++loss)
-      loss_states_.push_back({fmt::format("scaler.loss{}", loss), per_loss_->loss_state(loss)});
-  }
+  loss_states_ = scaler_->states();
   if (amp::scales_layers(scaler)) {
     layer_scaler_ = amp::make_layer_scaler(backend, scaler, parameters);
     tape_.set_gradient_scales(layer_scaler_.get());
-    for (const auto& [name, tensor] : layer_scaler_->states()) loss_states_.push_back({name, tensor});
+    for (const amp::NamedTensor& state : layer_scaler_->states()) loss_states_.push_back(state);
   }
 }
 
-amp::GradScaler& RunIteration::scaler() {
-  if (per_loss_)
-    throw std::logic_error("Iteration::scaler: scaler.per_loss = true: each loss has a scale of its own");
-  return scaler_;
+amp::GradScaler& Iteration::scaler() {
+  if (amp::GradScaler* const one = scaler_->one_scale()) return *one;
+  throw std::logic_error("Iteration::scaler: scaler.per_loss = true: each loss has a scale of its own");
 }
 
-StepState RunIteration::read_step_state() {
-  StepState state = backend_->read_step_state(step_);
-  if (per_loss_) state.set_scale(per_loss_->scale(0));
-  return state;
-}
-
-std::optional<std::string> RunIteration::policy_stop(const StepState& state) const {
-  return per_loss_ ? per_loss_->stop() : scaler_.stop(state);
-}
-
-void RunIteration::begin(std::uint64_t number, bool names_overflows) {
+void Iteration::begin(std::uint64_t number, bool names_overflows) {
   number_ = number;
   names_overflows_ = names_overflows;
   loss_recorded_ = false;
@@ -128,7 +113,7 @@ void RunIteration::begin(std::uint64_t number, bool names_overflows) {
   }
 }
 
-void RunIteration::end() {
+void Iteration::end() {
   if (!loss_recorded_)
     throw std::logic_error("Trainer: the method recorded no loss in iteration " +
                            std::to_string(number_ + 1));
@@ -140,28 +125,24 @@ void RunIteration::end() {
   }
   if (dumping()) {
     const StepState state = read_step_state();
-    const bool scaled = scaler_.enabled() && !scaler_.checks();
+    const bool scaled = scaler_->enabled() && !scaler_->checks();
     dump_->write(mean_loss(), state, scaled);
     dump_.reset();
   }
-  if (per_loss_) {
-    per_loss_->update();
-  } else {
-    scaler_.update(statistics());
-  }
+  scaler_->update(statistics());
   if (layer_scaler_ != nullptr) layer_scaler_->update();
 }
 
-double RunIteration::mean_loss() {
+double Iteration::mean_loss() {
   float sum = 0.0f;
   backend_->download(loss_sum_, std::as_writable_bytes(std::span(&sum, 1)));
   return static_cast<double>(sum) / static_cast<double>(options_.accumulate);
 }
 
-std::vector<std::string> RunIteration::nonfinite_parameters(std::size_t group) {
+std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
   if (names_[group]) return *names_[group];
   if (backend_->read_step_state(step_).found_inf[group] == 0.0f) return {};
-  if (counted_[group].empty()) return scaler_.nonfinite_parameters(*optimizers_[group]);
+  if (counted_[group].empty()) return scaler_->nonfinite_parameters(*optimizers_[group]);
   std::vector<CastProbe*> probes;
   for (CountedGradient& counted : counted_[group]) probes.push_back(&counted.probe);
   backend_->settle(probes);
@@ -172,7 +153,7 @@ std::vector<std::string> RunIteration::nonfinite_parameters(std::size_t group) {
 }
 
 /// Keeps what tells which of the group's gradients are not finite, before clipping by value makes an infinity finite.
-void RunIteration::keep_names(std::size_t group) {
+void Iteration::keep_names(std::size_t group) {
   if (!backend_->records()) {
     names_[group] = nonfinite_parameters(group);
     return;
@@ -185,7 +166,7 @@ void RunIteration::keep_names(std::size_t group) {
   }
 }
 
-data::Batch RunIteration::take_batch(std::uint64_t number, std::int64_t micro_batch) {
+data::Batch Iteration::take_batch(std::uint64_t number, std::int64_t micro_batch) {
   if (micro_batch == 0 && ahead_ && ahead_->number == number) {
     const data::Batch batch = std::move(ahead_->batch);
     ahead_.reset();
@@ -195,7 +176,7 @@ data::Batch RunIteration::take_batch(std::uint64_t number, std::int64_t micro_ba
                                                    static_cast<std::uint64_t>(micro_batch));
 }
 
-bool RunIteration::load_batches(std::uint64_t number) {
+bool Iteration::load_batches(std::uint64_t number) {
   const auto fits = [](const Tensor& from, const Tensor& to) {
     return from.shape() == to.shape() && from.dtype() == to.dtype();
   };
@@ -222,7 +203,7 @@ bool RunIteration::load_batches(std::uint64_t number) {
   return true;
 }
 
-void RunIteration::fetch_ahead() {
+void Iteration::fetch_ahead() {
   const std::uint64_t next = number_ + 1;
   if (!backend_->records() || next >= options_.steps) return;
   if (!loaded_.empty()) {
@@ -232,15 +213,15 @@ void RunIteration::fetch_ahead() {
   }
 }
 
-void RunIteration::note_replayed(std::uint64_t number, bool names_overflows,
-                                 const std::vector<CountedGradients>& counted) {
+void Iteration::note_replayed(std::uint64_t number, bool names_overflows,
+                              const std::vector<CountedGradients>& counted) {
   number_ = number;
   names_overflows_ = names_overflows;
   for (auto& names : names_) names.reset();
   counted_ = counted;
 }
 
-data::Batch RunIteration::begin_micro_batch(std::int64_t micro_batch) {
+data::Batch Iteration::begin_micro_batch(std::int64_t micro_batch) {
   data::Batch batch = loaded_number_ == number_ ? loaded_.at(static_cast<std::size_t>(micro_batch))
                                                 : take_batch(number_, micro_batch);
   if (dumping()) dump_->add_batch(*backend_, batch);
@@ -251,7 +232,7 @@ data::Batch RunIteration::begin_micro_batch(std::int64_t micro_batch) {
   return batch;
 }
 
-Variable RunIteration::network_input(const Tensor& inputs) {
+Variable Iteration::network_input(const Tensor& inputs) {
   const amp::AmpPlan& plan = autocast_.plan();
   const auto entered = [&](const Tensor& value) {
     const Variable variable = tape_.constant(value);
@@ -265,7 +246,7 @@ Variable RunIteration::network_input(const Tensor& inputs) {
   return entered(low);
 }
 
-Variable RunIteration::network_output(const Variable& output) {
+Variable Iteration::network_output(const Variable& output) {
   const amp::AmpPlan& plan = autocast_.plan();
   const bool widens = plan.rules.f32_outputs && !plan.low_loss;
   if (!widens || output.dtype() == DType::f32) return output;
@@ -273,14 +254,14 @@ Variable RunIteration::network_output(const Variable& output) {
   return ops::cast(output, DType::f32);
 }
 
-void RunIteration::count_cast(DType dtype) {
+void Iteration::count_cast(DType dtype) {
   if (amp::OpStatistics* const statistics = autocast_.statistics()) {
     statistics->on_op(tape_.scope_path(tape_.scope()), Op::cast, dtype);
     statistics->on_cast(tape_.scope_path(tape_.scope()), Op::cast, dtype);
   }
 }
 
-Variable RunIteration::loss_of(const Variable& output, const Tensor& targets) {
+Variable Iteration::loss_of(const Variable& output, const Tensor& targets) {
   switch (workload_->loss) {
     case LossKind::cross_entropy:
       return nn::cross_entropy_loss(output, targets);
@@ -290,12 +271,12 @@ Variable RunIteration::loss_of(const Variable& output, const Tensor& targets) {
   throw std::logic_error("Trainer: unknown loss");
 }
 
-Variable RunIteration::accumulated(const Variable& loss) {
+Variable Iteration::accumulated(const Variable& loss) {
   if (options_.accumulate_mode == AccumulateMode::sum || options_.accumulate == 1) return loss;
   return ops::divide_constant(loss, static_cast<float>(options_.accumulate));
 }
 
-void RunIteration::record_loss(const Variable& loss) {
+void Iteration::record_loss(const Variable& loss) {
   Tensor value = loss.tensor();
   if (value.dtype() != DType::f32) {
     value = backend_->empty(Shape{}, DType::f32);
@@ -309,15 +290,15 @@ void RunIteration::record_loss(const Variable& loss) {
   loss_recorded_ = true;
 }
 
-void RunIteration::backward(const Variable& loss, BackwardOptions options, int which) {
+void Iteration::backward(const Variable& loss, BackwardOptions options, int which) {
   if (trial_) return try_backward(loss, options);
-  const Tensor seed = per_loss_ ? per_loss_->seed(which, loss.dtype()) : scaler_.seed(loss.dtype());
+  const Tensor seed = scaler_->seed(which, loss.dtype());
   if (loss.dtype() != DType::f32) note_loss_overflow(loss.tensor(), seed);
   tape_.backward(loss, seed, options);
 }
 
 /// Frameworks multiply the loss by S in the loss's dtype; a tape starts at S. So the product is only looked at.
-void RunIteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
+void Iteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
   Tensor scaled = backend_->empty(loss.shape(), loss.dtype());
   backend_->binary(BinaryOp::multiply, loss, seed, scaled);
   if (finder_ != nullptr) finder_->on_scaled_loss(tape_, loss, seed, scaled);
@@ -328,39 +309,33 @@ void RunIteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
   backend_->run(scalar_program("train.note_loss_overflow", &note_loss_overflow_program, value), step_);
 }
 
-void RunIteration::collect(int which, std::initializer_list<std::size_t> groups) {
-  if (!per_loss_) return;
+void Iteration::collect(int which, std::initializer_list<std::size_t> groups) {
   std::array<amp::ScaledOptimizer*, max_optimizers> optimizers{};
   std::size_t count = 0;
   for (const std::size_t group : groups) optimizers.at(count++) = optimizers_.at(group).get();
-  per_loss_->collect(which, std::span(optimizers).first(count));
+  scaler_->collect(which, std::span(optimizers).first(count));
 }
 
-void RunIteration::unscale(optim::Optimizer& optimizer) {
-  if (per_loss_) {
-    per_loss_->combine(optimizer);
-  } else {
-    scaler_.unscale(optimizer);
-  }
+void Iteration::unscale(optim::Optimizer& optimizer) {
+  scaler_->unscale(optimizer);
   if (layer_scaler_ != nullptr) layer_scaler_->note_gradients(optimizer, step_);
   if (dumping()) dump_->add_gradients(*backend_, optimizer.parameters());
 }
 
-void RunIteration::clip(optim::Optimizer& optimizer) {
+void Iteration::clip(optim::Optimizer& optimizer) {
   clip(optimizer, options_.clip_norm, options_.clip_value);
 }
 
-void RunIteration::clip(optim::Optimizer& optimizer, double max_norm, double max_value) {
+void Iteration::clip(optim::Optimizer& optimizer, double max_norm, double max_value) {
   const auto slot = static_cast<std::size_t>(optimizer.index());
-  if (scaler_.enabled() && !scaler_.checks()) {
+  if (scaler_->enabled() && !scaler_->checks()) {
     // Gradients keep their scale until the optimizer divides; clipping them is refused above, their norm is known.
     backend_->global_norm(optimizer.gradients(), step_);
     backend_->run({.name = "train.unscale_norm", .function = &unscale_norm_program, .parameters = {}}, step_);
   } else {
-    const amp::Scaler& scaler = per_loss_ ? static_cast<const amp::Scaler&>(*per_loss_) : scaler_;
-    optim::clip_grad_norm(*backend_, scaler, optimizer, max_norm, step_);
+    optim::clip_grad_norm(*backend_, *scaler_, optimizer, max_norm, step_);
     if (max_value > 0 && names_overflows_) keep_names(slot);
-    optim::clip_grad_value(*backend_, scaler, optimizer, max_value);
+    optim::clip_grad_value(*backend_, *scaler_, optimizer, max_value);
   }
   if (optimizers_.size() > 1) {
     const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
@@ -370,19 +345,13 @@ void RunIteration::clip(optim::Optimizer& optimizer, double max_norm, double max
   }
 }
 
-void RunIteration::step(optim::Optimizer& optimizer) {
-  const bool unscaled = per_loss_ ? per_loss_->stage(optimizer) == amp::PerLossScaler::Stage::combined
-                                  : scaler_.stage(optimizer) == amp::GradScaler::Stage::unscaled;
+void Iteration::step(optim::Optimizer& optimizer) {
   // The scaler would unscale by itself; layers' scales, the dump and grad_norm would then not learn of these gradients.
-  if (!unscaled) {
+  if (scaler_->stage(optimizer) != amp::Scaler::Stage::unscaled) {
     unscale(optimizer);
     clip(optimizer, 0, 0);
   }
-  if (per_loss_) {
-    per_loss_->step(optimizer);
-  } else {
-    scaler_.step(optimizer);
-  }
+  scaler_->step(optimizer);
 }
 
 }  // namespace fp16lab::engine

@@ -1,4 +1,4 @@
-// RunIteration: the parts of one training run, and how a method uses them in an iteration.
+// Iteration: the parts of one training run, and how a method uses them in an iteration.
 //
 // The trainer owns one for the whole run and begins and ends its iterations; between the two it belongs to the
 // TrainingMethod (engine/train/method.hpp).
@@ -7,14 +7,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/amp/levels/autocast.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/amp/scalers/layer_scaler.hpp"
-#include "engine/amp/scalers/per_loss_scaler.hpp"
+#include "engine/autograd/tape.hpp"
+#include "engine/optim/optimizer.hpp"
 #include "engine/train/culprit_finder.hpp"
 #include "engine/train/gradient_log.hpp"
 #include "engine/train/method.hpp"
@@ -24,39 +28,65 @@
 
 namespace fp16lab::engine {
 
-class RunIteration final : public Iteration {
+class Iteration {
  public:
   /// Decorates the model as the level says, then makes one optimizer for each group of the method.
   /// std::invalid_argument on impossible options, naming them.
-  RunIteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
-               const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
-               const optim::OptimizerOptions& optimizer);
+  Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
+            const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
+            const optim::OptimizerOptions& optimizer);
 
-  // ---- for the method ----
-  Backend& backend() override { return *backend_; }
-  Tape& tape() override { return tape_; }
-  amp::Autocast& autocast() override { return autocast_; }
-  amp::GradScaler& scaler() override;
-  nn::Module& model() override { return *workload_->model; }
-  optim::Optimizer& optimizer(std::size_t group) override { return *optimizers_.at(group); }
-  std::size_t optimizer_count() const override { return optimizers_.size(); }
-  std::int64_t micro_batches() const override { return options_.accumulate; }
-  std::uint64_t number() const override { return number_; }
-  std::uint64_t seed() const override { return options_.seed; }
-  data::Batch begin_micro_batch(std::int64_t micro_batch) override;
-  Variable network_input(const Tensor& inputs) override;
-  Variable network_output(const Variable& output) override;
-  Variable loss_of(const Variable& output, const Tensor& targets) override;
-  Variable accumulated(const Variable& loss) override;
-  void record_loss(const Variable& loss) override;
-  void backward(const Variable& loss, BackwardOptions options = {}, int which = 0) override;
-  void collect(int which, std::initializer_list<std::size_t> groups) override;
-  void unscale(optim::Optimizer& optimizer) override;
-  void clip(optim::Optimizer& optimizer) override;
-  bool keeps_graphs() const override { return rescue_limit_ > 0 || explains_scales(); }
-  void find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward) override;
-  bool rescue(optim::Optimizer& optimizer) override;
-  void step(optim::Optimizer& optimizer) override;
+  // ---- for the method, in an iteration or for one evaluation batch ----
+  Backend& backend() { return *backend_; }
+  Tape& tape() { return tape_; }
+  amp::Autocast& autocast() { return autocast_; }
+  /// For gradients that are part of a loss. std::logic_error where each loss has a scale of its own.
+  amp::GradScaler& scaler();
+  nn::Module& model() { return *workload_->model; }
+  optim::Optimizer& optimizer(std::size_t group) { return *optimizers_.at(group); }
+  std::size_t optimizer_count() const { return optimizers_.size(); }
+  std::int64_t micro_batches() const { return options_.accumulate; }
+  std::uint64_t number() const { return number_; }      ///< of this iteration, from 0, skipped ones included
+  std::uint64_t seed() const { return options_.seed; }  ///< of streams that the method draws from
+
+  /// The data of a micro-batch; also sets the tape's StepContext for it (dropout, BatchNorm).
+  data::Batch begin_micro_batch(std::int64_t micro_batch);
+  /// The batch's inputs as the level wants them: a constant, cast to low where the plan says so.
+  Variable network_input(const Tensor& inputs);
+  /// A network's output as the level hands it to a loss: cast to FP32 where the plan says so.
+  Variable network_output(const Variable& output);
+  /// The workload's supervised loss of an output (from network_output), in the scope "loss".
+  Variable loss_of(const Variable& output, const Tensor& targets);
+  /// Divides by the number of micro-batches where accumulate_mode is mean.
+  Variable accumulated(const Variable& loss);
+  /// Adds to the loss that the iteration is recorded with: the sum over calls, divided by micro_batches(). At least one
+  /// call an iteration.
+  void record_loss(const Variable& loss);
+  /// Backward with the scaler's seed, in the loss's dtype; `which`: the loss's number (TrainingMethod::losses). A 16-bit
+  /// loss whose product with S rounds to infinity sets StepState::loss_overflow: frameworks would compute that product,
+  /// here it is only looked at.
+  void backward(const Variable& loss, BackwardOptions options = {}, int which = 0);
+  /// Scaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and before those of
+  /// another.
+  void collect(int which, std::initializer_list<std::size_t> groups);
+  /// detect: the scaler's unscale, and the gradient dump where one is due.
+  void unscale(optim::Optimizer& optimizer);
+  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRecord::grad_norm learns the norm from,
+  /// so call it without clipping too.
+  void clip(optim::Optimizer& optimizer);
+  /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to be done
+  /// again? Only where the method is rescuable().
+  bool keeps_graphs() const { return rescue_limit_ > 0 || explains_scales(); }
+  /// Behind the first unscale: where this step overflowed and is to be explained, calls `backward`, which calls
+  /// Iteration::backward for every loss again, until it knows the greatest lower scale at which the step does not
+  /// overflow (engine/train/rescue.hpp). Gradients, and all else that the step goes on with, are left as they were.
+  void find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward);
+  /// Behind unscale: should the step's backward passes be done again, at a lower scale (engine/train/rescue.hpp)? Then the
+  /// policy has decided that scale and gradients are cleared: call backward for every loss again, and unscale.
+  bool rescue(optim::Optimizer& optimizer);
+  /// apply, or skip: the scaler's step. Where the method has not called unscale, that is done first, and the norm is
+  /// noted; nothing is clipped.
+  void step(optim::Optimizer& optimizer);
 
   // ---- for the trainer ----
   /// Will the gradients of iteration `number` be dumped?
@@ -70,7 +100,7 @@ class RunIteration final : public Iteration {
     tape_.set_value_watcher(finder);
   }
   /// Does the policy decide by the counts of every step? Then a log must be set.
-  bool wants_statistics() const { return !per_loss_ && scaler_.wants_statistics(); }
+  bool wants_statistics() const { return scaler_->wants_statistics(); }
   /// Where gradients are counted from now on, cleared by whoever begins an iteration; null: nowhere. Not owned.
   void set_gradient_log(GradientLog* log) {
     log_ = log;
@@ -81,7 +111,7 @@ class RunIteration final : public Iteration {
   /// OverflowRecord::finite_scale of the last iteration.
   std::optional<double> finite_scale() const { return finite_scale_; }
   /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss it waits.
-  std::optional<std::string> policy_stop(const StepState& state) const;
+  std::optional<std::string> policy_stop(const StepState& state) const { return scaler_->stop(state); }
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that recorded
   /// no loss.
   void end();
@@ -112,9 +142,9 @@ class RunIteration final : public Iteration {
 
   Tensor& step_memory() { return step_; }
   /// For records. With a scale for each loss, `scale` is that of loss 0.
-  StepState read_step_state();
-  bool checks() const { return scaler_.checks(); }
-  const std::string& policy_name() const { return scaler_.policy_name(); }
+  StepState read_step_state() { return scaler_->read_step_state(); }
+  bool checks() const { return scaler_->checks(); }
+  const std::string& policy_name() const { return scaler_->policy_name(); }
   /// With a scale for each loss: "scaler.lossN", a StepState each. With scales of layers: "scaler.layer_scales" and
   /// "scaler.layer_counts". Else nothing.
   std::span<const optim::NamedTensor> loss_states() const { return loss_states_; }
@@ -122,8 +152,6 @@ class RunIteration final : public Iteration {
   void note_loaded() {
     if (layer_scaler_ != nullptr) layer_scaler_->reload();
   }
-  /// Null where layers have no scales of their own.
-  const amp::LayerScaler* layer_scaler() const { return layer_scaler_.get(); }
   const OptimizerGroup& group(std::size_t position) const { return groups_[position]; }
   /// Writes a GradientDump of that iteration (1-based).
   void dump_gradients(std::uint64_t step, std::filesystem::path path) {
@@ -133,7 +161,9 @@ class RunIteration final : public Iteration {
  private:
   bool dumping() const { return dumps(number_); }
   /// Are overflows explained, and is there one scale to be found?
-  bool explains_scales() const { return finder_ != nullptr && !per_loss_ && layer_scaler_ == nullptr; }
+  bool explains_scales() const {
+    return finder_ != nullptr && scaler_->one_scale() != nullptr && layer_scaler_ == nullptr;
+  }
   void try_backward(const Variable& loss, const BackwardOptions& options);
   /// At this scale instead of the scaler's, unwatched and uncounted: does nothing overflow?
   bool is_finite_at(double scale, optim::Optimizer& optimizer, const std::function<void()>& backward);
@@ -153,8 +183,7 @@ class RunIteration final : public Iteration {
   Tensor step_;  ///< StepState in back-end memory
   Tape tape_;
   amp::Autocast autocast_;
-  amp::GradScaler scaler_;                      ///< names the policy where per_loss_ takes its place
-  std::optional<amp::PerLossScaler> per_loss_;  ///< scaler.per_loss
+  std::unique_ptr<amp::Scaler> scaler_;
   std::unique_ptr<amp::LayerScaler> layer_scaler_;  ///< policies with scales of layers
   std::vector<optim::NamedTensor> loss_states_;
   std::vector<OptimizerGroup> groups_;

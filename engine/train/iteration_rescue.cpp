@@ -1,4 +1,4 @@
-// RunIteration: the statistics that policies decide by, and backward passes that are done again.
+// Iteration: the statistics that policies decide by, and backward passes that are done again.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -37,29 +37,29 @@ void check_rescue(const amp::ScalerOptions& scaler, const TrainingMethod& method
         "does; expected 0");
 }
 
-const amp::GradientStatistics* RunIteration::statistics() {
+const amp::GradientStatistics* Iteration::statistics() {
   if (!wants_statistics() || log_ == nullptr) return nullptr;
   log_->settle(*backend_);
   statistics_ = log_->statistics();
   return &statistics_;
 }
 
-bool RunIteration::rescue(optim::Optimizer& optimizer) {
+bool Iteration::rescue(optim::Optimizer& optimizer) {
   if (rescue_.attempts == rescue_limit_) return false;
   const StepState state = backend_->read_step_state(step_);
   if (state.found_inf[static_cast<std::size_t>(optimizer.index())] == 0.0f || !std::isfinite(mean_loss()))
     return false;
   const amp::GradientStatistics* const counts = statistics();
-  const double lower = scaler_.next_scale(state, counts);
+  const double lower = scaler().next_scale(state, counts);
   if (!(lower < state.scale)) return false;
   if (rescue_.attempts == 0) {
     rescue_.overflowed_scale = state.scale;
     rescue_.loss_overflow = state.loss_overflow != 0.0f;
-    if (names_overflows_) rescue_.parameters = scaler_.nonfinite_parameters(optimizer);
+    if (names_overflows_) rescue_.parameters = scaler_->nonfinite_parameters(optimizer);
   }
   ++rescue_.attempts;
   rescue_.scale = lower;
-  scaler_.update(counts);
+  scaler_->update(counts);
   backend_->run({.name = "train.begin_rescue", .function = &begin_rescue_program, .parameters = {}}, step_);
   optimizer.clear_gradients();
   if (log_ != nullptr) log_->clear();
@@ -67,7 +67,7 @@ bool RunIteration::rescue(optim::Optimizer& optimizer) {
   return true;
 }
 
-void RunIteration::try_backward(const Variable& loss, const BackwardOptions& options) {
+void Iteration::try_backward(const Variable& loss, const BackwardOptions& options) {
   Tensor seed = backend_->empty(Shape{}, DType::f32);
   backend_->fill(seed, trial_->scale);
   if (loss.dtype() != DType::f32) {
@@ -83,17 +83,17 @@ void RunIteration::try_backward(const Variable& loss, const BackwardOptions& opt
   tape_.backward(loss, seed, options);
 }
 
-bool RunIteration::is_finite_at(double scale, optim::Optimizer& optimizer,
-                                const std::function<void()>& backward) {
+bool Iteration::is_finite_at(double scale, optim::Optimizer& optimizer,
+                             const std::function<void()>& backward) {
   trial_ = Trial{.scale = scale};
   optimizer.clear_gradients();
   backward();
-  const bool finite = trial_->finite && scaler_.nonfinite_parameters(optimizer).empty();
+  const bool finite = trial_->finite && scaler_->nonfinite_parameters(optimizer).empty();
   trial_.reset();
   return finite;
 }
 
-void RunIteration::find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward) {
+void Iteration::find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward) {
   if (!explains_scales()) return;
   const StepState state = backend_->read_step_state(step_);
   const bool overflowed =

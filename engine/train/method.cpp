@@ -2,6 +2,8 @@
 
 #include <functional>
 
+#include "engine/train/iteration.hpp"
+
 namespace fp16lab::engine {
 
 std::vector<OptimizerGroup> TrainingMethod::groups(nn::Module& model) const {

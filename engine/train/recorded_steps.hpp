@@ -29,7 +29,7 @@ struct StepKind {
 class RecordedSteps {
  public:
   /// All must outlive it; `log` is the tape's observer in observed steps.
-  RecordedSteps(Backend& backend, TrainingMethod& method, RunIteration& parts, GradientLog& log,
+  RecordedSteps(Backend& backend, TrainingMethod& method, Iteration& parts, GradientLog& log,
                 std::vector<Parameter*> parameters)
       : backend_(&backend),
         method_(&method),
@@ -54,7 +54,7 @@ class RecordedSteps {
     bool warm = false;
     std::unique_ptr<Recording> verbs;
     std::vector<LeftGradient> gradients;  ///< by parameter
-    std::vector<RunIteration::CountedGradients> counted;
+    std::vector<Iteration::CountedGradients> counted;
     /// Of observed steps, as the recording left it: its counts are pending, and zeroed where a replay begins to count.
     std::optional<GradientLog> log;
   };
@@ -65,7 +65,7 @@ class RecordedSteps {
 
   Backend* backend_;
   TrainingMethod* method_;
-  RunIteration* parts_;
+  Iteration* parts_;
   GradientLog* log_;
   std::vector<Parameter*> parameters_;
   std::array<Record, 4> records_;

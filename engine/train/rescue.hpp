@@ -12,7 +12,7 @@
 //
 // The same means answer which scale would have been low enough, where overflows are explained: the backward passes are
 // done again at S/2, S/8, S/128 ... until all gradients are finite, then in between, and nothing of it is kept
-// (RunIteration::find_finite_scale). A gradient that overflows at one scale overflows at twice that.
+// (Iteration::find_finite_scale). A gradient that overflows at one scale overflows at twice that.
 //
 // When it is not tried: the policy would not go below S (it forgives this overflow, or is at its floor), for the same
 // pass would overflow in the same way; the loss is not finite, for then every gradient is, at any scale.

@@ -53,7 +53,7 @@ std::int64_t count_correct(Backend& backend, const Tensor& logits, const Tensor&
 }
 
 /// "adam"; of several groups "generator: adam, discriminator: adam".
-std::string optimizers_text(RunIteration& parts) {
+std::string optimizers_text(Iteration& parts) {
   if (parts.optimizer_count() == 1) return std::string(parts.optimizer(0).name());
   std::string text;
   for (std::size_t group = 0; group < parts.optimizer_count(); ++group)

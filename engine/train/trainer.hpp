@@ -116,7 +116,7 @@ class Trainer {
   TrainingMethod* method_;
   TrainOptions options_;
   TrainObserver* observer_;
-  RunIteration parts_;
+  Iteration parts_;
   std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
   std::vector<nn::Buffer*> buffers_;
   GradientLog gradient_log_;

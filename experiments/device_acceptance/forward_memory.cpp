@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "engine/train/iteration.hpp"
+
 namespace fp16lab::experiments::acceptance {
 
 namespace {

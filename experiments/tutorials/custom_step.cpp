@@ -1,5 +1,7 @@
 #include "experiments/tutorials/custom_step.hpp"
 
+#include "engine/train/iteration.hpp"
+
 namespace fp16lab::experiments {
 
 using engine::Variable;

@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "engine/amp/scalers/scaler_support.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 
 namespace fp16lab::engine::amp {
@@ -13,14 +12,6 @@ namespace {
 
 using Kind = ScalerError::Kind;
 
-ScalePolicy policy_of(const ScalerOptions& options) {
-  ScalePolicy policy = make_scale_policy(options);  // checks the options of a disabled scaler, too
-  if (options.enabled) return policy;
-  policy = make_scale_policy({.policy = "none"});
-  policy.name = "disabled";
-  return policy;
-}
-
 bool is_half(const Tensor& gradient) {
   return gradient.dtype() == DType::f16 || gradient.dtype() == DType::bf16;
 }
@@ -28,7 +19,7 @@ bool is_half(const Tensor& gradient) {
 }  // namespace
 
 GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor step)
-    : backend_(&backend), options_(options), policy_(policy_of(options)), step_(std::move(step)) {
+    : Scaler(backend, options, std::move(step)) {
   StepState state = backend_->read_step_state(step_);
   state.policy = policy_.initial.policy;
   state.set_scale(policy_.initial.scale);
@@ -37,20 +28,8 @@ GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor st
 }
 
 Tensor GradScaler::seed(DType dtype) {
-  const auto waiting = std::find_if(slots_.begin(), slots_.end(),
-                                    [](const Slot& slot) { return slot.stage == Stage::unscaled; });
-  if (waiting != slots_.end()) {
-    throw misuse(
-        Kind::seed_after_unscale, "GradScaler::seed", *waiting->optimizer,
-        "its gradients are unscaled and not yet used; a backward pass now could add scaled ones to them. "
-        "Call step or update first");
-  }
-  Tensor seed = backend_->empty(Shape{}, DType::f32);
-  backend_->fill_scale(step_, seed);
-  if (dtype == DType::f32) return seed;
-  Tensor narrow = backend_->empty(Shape{}, dtype);
-  backend_->cast(seed, narrow);
-  return narrow;
+  require_none_waiting("GradScaler::seed", "step or update");
+  return seed_of(step_, dtype);
 }
 
 Tensor GradScaler::inverse_seed() {
@@ -66,20 +45,13 @@ bool GradScaler::begun() const {
                      [](const Slot& slot) { return slot.stage != Stage::ready; });
 }
 
-void GradScaler::unscale(ScaledOptimizer& optimizer) { unscale(optimizer, "GradScaler::unscale"); }
-
 void GradScaler::unscale(ScaledOptimizer& optimizer, std::string_view call) {
-  Slot& slot = slots_[slot_of(optimizer, call)];
-  require_own_slot(optimizer, slot.optimizer, call);
-  if (slot.stage == Stage::unscaled)
-    throw misuse(Kind::unscale_twice, call, optimizer, "the gradients are already unscaled; once per update");
-  if (slot.stage == Stage::stepped)
-    throw misuse(Kind::unscale_after_step, call, optimizer,
-                 "the optimizer has already stepped; call update first");
+  Slot& slot = slot_of(optimizer, call);
+  require_not_unscaled(slot, optimizer, call, "the gradients are already unscaled; once per update");
   require_gradients(optimizer, call);
   if (checks() && !options_.allow_low_gradients) require_wide_gradients(optimizer, call);
   // The first check of an iteration forgets the flags of the last one, of all optimizers.
-  if (!begun()) clear_found_inf(*backend_, step_);
+  if (!begun()) clear_found_inf(step_);
   if (checks()) {
     gradients_.clear();
     for (Parameter* const parameter : optimizer.parameters()) {
@@ -105,17 +77,6 @@ void GradScaler::require_wide_gradients(const ScaledOptimizer& optimizer, std::s
   }
 }
 
-std::vector<std::string> GradScaler::nonfinite_parameters(const ScaledOptimizer& optimizer) const {
-  std::vector<std::string> names;
-  for (const Parameter* const parameter : optimizer.parameters()) {
-    if (!parameter->has_gradient) continue;
-    ExponentHistogram histogram;
-    backend_->histogram(parameter->gradient, histogram);
-    if (histogram.infinite + histogram.nan > 0) names.push_back(parameter->name);
-  }
-  return names;
-}
-
 void GradScaler::require_unscaled(const ScaledOptimizer& optimizer, std::string_view call) const {
   if (options_.enabled && !options_.drop_overflow_update && policy_.initial.scale != 1.0) {
     throw misuse(
@@ -130,17 +91,6 @@ void GradScaler::require_unscaled(const ScaledOptimizer& optimizer, std::string_
       now == Stage::ready
           ? "the gradients are still scaled; call GradScaler::unscale before it and GradScaler::step after it"
           : "the optimizer has already stepped; call it between GradScaler::unscale and GradScaler::step");
-}
-
-void GradScaler::step(ScaledOptimizer& optimizer) {
-  constexpr std::string_view call = "GradScaler::step";
-  Slot& slot = slots_[slot_of(optimizer, call)];
-  require_own_slot(optimizer, slot.optimizer, call);
-  if (slot.stage == Stage::stepped)
-    throw misuse(Kind::step_twice, call, optimizer, "the optimizer has already stepped; call update first");
-  if (slot.stage == Stage::ready) unscale(optimizer, call);
-  optimizer.apply(step_);
-  slot.stage = Stage::stepped;
 }
 
 void GradScaler::update(const GradientStatistics* statistics) {
@@ -186,10 +136,6 @@ std::optional<std::string> GradScaler::stop(const StepState& state) const {
 void GradScaler::minimize(ScaledOptimizer& optimizer) {
   step(optimizer);
   update();
-}
-
-GradScaler::Stage GradScaler::stage(const ScaledOptimizer& optimizer) const {
-  return slots_[slot_of(optimizer, "GradScaler::stage")].stage;
 }
 
 }  // namespace fp16lab::engine::amp

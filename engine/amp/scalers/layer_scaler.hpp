@@ -18,7 +18,7 @@
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policies/layer_rule.hpp"
 #include "engine/amp/policy.hpp"
-#include "engine/amp/scalers/grad_scaler.hpp"
+#include "engine/amp/scalers/scaler.hpp"
 #include "engine/autograd/gradient_scales.hpp"
 #include "engine/autograd/parameter.hpp"
 
@@ -45,11 +45,7 @@ class LayerScaler : public GradientScales {
 
   /// The state, by name, for checkpoints and state_hash: an FP32 scale and a count for each layer that can have one. What
   /// was loaded into them holds after reload().
-  struct NamedState {
-    std::string name;
-    Tensor tensor;
-  };
-  std::span<const NamedState> states() const { return states_; }
+  std::span<const NamedTensor> states() const { return states_; }
   void reload();
 
   /// One for each unit (a layer or a group).
@@ -66,7 +62,7 @@ class LayerScaler : public GradientScales {
   std::vector<LayerScale> scales_;
 
  private:
-  std::vector<NamedState> states_;
+  std::vector<NamedTensor> states_;
 };
 
 /// For the parameters of a model, which must outlive it. std::invalid_argument for a pattern of scaler.groups that

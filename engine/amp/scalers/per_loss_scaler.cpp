@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/amp/scalers/scaler_programs.hpp"
-#include "engine/amp/scalers/scaler_support.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -26,11 +25,7 @@ std::string loss_text(std::string_view call, int loss) {
 }  // namespace
 
 PerLossScaler::PerLossScaler(Backend& backend, const ScalerOptions& options, int losses, Tensor step)
-    : backend_(&backend),
-      options_(options),
-      policy_(make_scale_policy(options.enabled ? options : ScalerOptions{.policy = "none"})),
-      step_(std::move(step)) {
-  make_scale_policy(options);  // checks the options of a disabled scaler, too
+    : Scaler(backend, options, std::move(step)) {
   if (losses < 1) {
     throw std::invalid_argument("PerLossScaler: losses = " + std::to_string(losses) + ": must be >= 1");
   }
@@ -73,20 +68,9 @@ Tensor PerLossScaler::seed(int loss, DType dtype) {
   constexpr std::string_view call = "PerLossScaler::seed";
   const Tensor& state = states_[position_of(loss, call)];
   if (open_ != loss) require_no_open_loss(call);
-  for (const Slot& slot : slots_) {
-    if (slot.stage != Stage::combined) continue;
-    throw misuse(
-        Kind::seed_after_unscale, call, *slot.optimizer,
-        "its gradients are unscaled and not yet used; a backward pass now could add scaled ones to them. "
-        "Call step first");
-  }
-  Tensor seed = backend_->empty(Shape{}, DType::f32);
-  backend_->fill_scale(state, seed);
+  require_none_waiting(call, "step");
   open_ = loss;
-  if (dtype == DType::f32) return seed;
-  Tensor narrow = backend_->empty(Shape{}, dtype);
-  backend_->cast(seed, narrow);
-  return narrow;
+  return seed_of(state, dtype);
 }
 
 void PerLossScaler::collect(int loss, std::span<ScaledOptimizer* const> optimizers) {
@@ -99,9 +83,8 @@ void PerLossScaler::collect(int loss, std::span<ScaledOptimizer* const> optimize
                           std::to_string(loss) + ") and run a backward pass first");
   }
   for (const ScaledOptimizer* const optimizer : optimizers) {
-    const Slot& slot = slots_[slot_of(*optimizer, call)];
-    require_own_slot(*optimizer, slot.optimizer, call);
-    if (slot.stage == Stage::combined || slot.stage == Stage::stepped) {
+    const Slot& slot = slot_of(*optimizer, call);
+    if (slot.stage == Stage::unscaled || slot.stage == Stage::stepped) {
       throw misuse(Kind::unscale_after_step, call, *optimizer,
                    "it has got its gradients already; collect every loss before combine and step");
     }
@@ -109,8 +92,8 @@ void PerLossScaler::collect(int loss, std::span<ScaledOptimizer* const> optimize
   }
   // The first check of an iteration forgets the flags of the last one.
   const auto first = std::find(collected_losses_.begin(), collected_losses_.end(), true);
-  if (first == collected_losses_.end()) clear_found_inf(*backend_, step_);
-  if (!collected_losses_[position]) clear_found_inf(*backend_, states_[position]);
+  if (first == collected_losses_.end()) clear_found_inf(step_);
+  if (!collected_losses_[position]) clear_found_inf(states_[position]);
   for (ScaledOptimizer* const optimizer : optimizers) {
     gradients_.clear();
     for (Parameter* const parameter : optimizer->parameters()) {
@@ -123,7 +106,7 @@ void PerLossScaler::collect(int loss, std::span<ScaledOptimizer* const> optimize
     for (Parameter* const parameter : optimizer->parameters()) {
       if (parameter->has_gradient) add(*parameter);
     }
-    slots_[slot_of(*optimizer, call)] = {Stage::collected, optimizer};
+    slots_[static_cast<std::size_t>(optimizer->index())] = {Stage::collected, optimizer};
   }
   merge_found_inf(*backend_, states_[position], step_);
   collected_losses_[position] = true;
@@ -149,16 +132,9 @@ void PerLossScaler::add(Parameter& parameter) {
   parameter.clear_gradient();
 }
 
-void PerLossScaler::combine(ScaledOptimizer& optimizer) { combine(optimizer, "PerLossScaler::combine"); }
-
-void PerLossScaler::combine(ScaledOptimizer& optimizer, std::string_view call) {
-  Slot& slot = slots_[slot_of(optimizer, call)];
-  require_own_slot(optimizer, slot.optimizer, call);
-  if (slot.stage == Stage::combined)
-    throw misuse(Kind::unscale_twice, call, optimizer, "it is combined already");
-  if (slot.stage == Stage::stepped)
-    throw misuse(Kind::unscale_after_step, call, optimizer,
-                 "the optimizer has already stepped; call update first");
+void PerLossScaler::unscale(ScaledOptimizer& optimizer, std::string_view call) {
+  Slot& slot = slot_of(optimizer, call);
+  require_not_unscaled(slot, optimizer, call, "it is combined already");
   require_no_open_loss(call);
   if (slot.stage == Stage::ready) {
     throw misuse(
@@ -171,30 +147,19 @@ void PerLossScaler::combine(ScaledOptimizer& optimizer, std::string_view call) {
     parameter->has_gradient = sum.defined();
     if (sum.defined()) parameter->gradient = std::exchange(sum, {});
   }
-  slot.stage = Stage::combined;
+  slot.stage = Stage::unscaled;
 }
 
 void PerLossScaler::require_unscaled(const ScaledOptimizer& optimizer, std::string_view call) const {
   const Stage now = stage(optimizer);
-  if (now == Stage::combined) return;
+  if (now == Stage::unscaled) return;
   throw misuse(Kind::scaled_gradients, call, optimizer,
                now == Stage::stepped
                    ? "the optimizer has already stepped; call it between PerLossScaler::combine and step"
                    : "needs the sum of the unscaled gradients; call PerLossScaler::combine before it");
 }
 
-void PerLossScaler::step(ScaledOptimizer& optimizer) {
-  constexpr std::string_view call = "PerLossScaler::step";
-  Slot& slot = slots_[slot_of(optimizer, call)];
-  require_own_slot(optimizer, slot.optimizer, call);
-  if (slot.stage == Stage::stepped)
-    throw misuse(Kind::step_twice, call, optimizer, "the optimizer has already stepped; call update first");
-  if (slot.stage != Stage::combined) combine(optimizer, call);
-  optimizer.apply(step_);
-  slot.stage = Stage::stepped;
-}
-
-void PerLossScaler::update() {
+void PerLossScaler::update(const GradientStatistics*) {
   constexpr std::string_view call = "PerLossScaler::update";
   require_no_open_loss(call);
   if (std::find(collected_losses_.begin(), collected_losses_.end(), true) == collected_losses_.end()) {
@@ -211,17 +176,25 @@ void PerLossScaler::update() {
   for (Collected& entry : collected_) entry.sum = {};
 }
 
-PerLossScaler::Stage PerLossScaler::stage(const ScaledOptimizer& optimizer) const {
-  return slots_[slot_of(optimizer, "PerLossScaler::stage")].stage;
-}
-
-std::optional<std::string> PerLossScaler::stop() const {
+std::optional<std::string> PerLossScaler::stop(const StepState&) const {
   if (!enabled() || policy_.stop == nullptr) return std::nullopt;
   for (std::size_t loss = 0; loss < states_.size(); ++loss) {
     if (const auto reason = policy_.stop(backend_->read_step_state(states_[loss]), policy_.values))
       return "loss " + std::to_string(loss) + ": " + *reason;
   }
   return std::nullopt;
+}
+
+StepState PerLossScaler::read_step_state() const {
+  StepState state = Scaler::read_step_state();
+  state.set_scale(scale(0));
+  return state;
+}
+
+std::vector<NamedTensor> PerLossScaler::states() const {
+  std::vector<NamedTensor> named;
+  for (const Tensor& state : states_) named.push_back({"scaler.loss" + std::to_string(named.size()), state});
+  return named;
 }
 
 double PerLossScaler::scale(int loss) const { return backend_->read_step_state(loss_state(loss)).scale; }

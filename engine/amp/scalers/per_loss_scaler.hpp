@@ -6,27 +6,15 @@
 //   combine(optimizer) -> clip                           where there is clipping
 //   step(optimizer)                                      for every optimizer
 //   update()
-// An overflow in loss i lowers only scale i; it skips the optimizers that loss i reached. Nothing here waits for the
-// device, but where it says so. Calls in a wrong order throw ScalerError and change nothing.
+// An overflow in loss i lowers only scale i; it skips the optimizers that loss i reached.
 #pragma once
 
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "engine/amp/policy.hpp"
 #include "engine/amp/scalers/grad_scaler.hpp"
-#include "engine/autograd/parameter.hpp"
-#include "engine/backend/backend.hpp"
 
 namespace fp16lab::engine::amp {
 
 class PerLossScaler final : public Scaler {
  public:
-  enum class Stage { ready, collected, combined, stepped };
-
   /// `step` is the StepState that the optimizers share; its own scale stays 1. Each loss has a StepState of its own for
   /// its scale and its policy's state: loss_state(i), which belongs into checkpoints and state_hash. Every loss has
   /// the same policy and starts with the same scale. std::invalid_argument for fewer than one loss, bad options, or
@@ -39,35 +27,33 @@ class PerLossScaler final : public Scaler {
   /// several (micro-batches) of that loss. Kind::uncollected_loss while the gradients of another loss wait to be
   /// collected; Kind::seed_after_unscale while an optimizer is combined and has not stepped. After its step further
   /// losses may be differentiated.
-  Tensor seed(int loss, DType dtype = DType::f32);
+  Tensor seed(int loss, DType dtype = DType::f32) override;
   /// Widens the gradients that this loss's backward gave the optimizers' parameters to FP32, unscales them by 1/S_i,
   /// checks them, adds them to what earlier losses gave (the first is stored), and clears the parameters' gradients
   /// for the next loss. Name every optimizer that the loss is to move; what it left in other parameters is the
   /// caller's to clear. Kind::unseeded_loss without seed(loss), Kind::no_gradients as GradScaler::unscale,
   /// Kind::unscale_after_step for an optimizer that is combined or has stepped.
-  void collect(int loss, std::span<ScaledOptimizer* const> optimizers);
-  /// Puts the collected sums behind the parameters as their gradients, for clipping: FP32, whatever the losses gave.
-  void combine(ScaledOptimizer& optimizer);
+  void collect(int loss, std::span<ScaledOptimizer* const> optimizers) override;
+  /// unscale: puts the collected sums behind the parameters as their gradients, for clipping: FP32, whatever the losses
+  /// gave.
+  void combine(ScaledOptimizer& optimizer) { unscale(optimizer, "PerLossScaler::combine"); }
+  void unscale(ScaledOptimizer& optimizer) override { combine(optimizer); }
   void require_unscaled(const ScaledOptimizer& optimizer, std::string_view call) const override;
-  /// Combines if that was not done, then lets the optimizer apply or skip.
-  void step(ScaledOptimizer& optimizer);
+  void step(ScaledOptimizer& optimizer) override { Scaler::step(optimizer, "PerLossScaler::step"); }
   /// The policy of every loss that was collected decides on that loss's own overflow. A loss without a part in this
   /// iteration keeps its scale and its count.
-  void update();
-
-  bool enabled() const { return options_.enabled; }
-  Stage stage(const ScaledOptimizer& optimizer) const;
+  void update(const GradientStatistics* = nullptr) override;
+  GradScaler* one_scale() override { return nullptr; }
+  StepState read_step_state() const override;
   double scale(int loss) const;  ///< waits for the device
-  /// Why the policy's rule ends the run, for any loss, or nothing (ScalePolicy::stop). Waits for the device.
-  std::optional<std::string> stop() const;
+  /// Of any loss, by its own state. Waits for the device.
+  std::optional<std::string> stop(const StepState&) const override;
+  /// "scaler.lossN", a StepState each.
+  std::vector<NamedTensor> states() const override;
   /// Loading a checkpoint writes into its memory.
   const Tensor& loss_state(int loss) const;
 
  private:
-  struct Slot {
-    Stage stage = Stage::ready;
-    const ScaledOptimizer* optimizer = nullptr;  ///< null: not in this iteration
-  };
   struct Collected {
     const Parameter* parameter;
     Tensor sum;  ///< f32, unscaled; undefined: nothing was collected in this iteration
@@ -77,18 +63,12 @@ class PerLossScaler final : public Scaler {
   void require_no_open_loss(std::string_view call) const;
   Tensor& sum_of(const Parameter& parameter);
   void add(Parameter& parameter);
-  void combine(ScaledOptimizer& optimizer, std::string_view call);
+  void unscale(ScaledOptimizer& optimizer, std::string_view call) override;
 
-  Backend* backend_;
-  ScalerOptions options_;
-  ScalePolicy policy_;
   std::vector<Tensor> states_;
   std::vector<bool> collected_losses_;  ///< in this iteration
   int open_ = -1;                       ///< the loss that was seeded and not yet collected
-  Tensor step_;
-  PerOptimizer<Slot> slots_{};
-  std::vector<Collected> collected_;  ///< by parameter, in order of first collection; kept over iterations
-  std::vector<Tensor> gradients_;     ///< scratch, kept for its capacity
+  std::vector<Collected> collected_;    ///< by parameter, in order of first collection; kept over iterations
 };
 
 }  // namespace fp16lab::engine::amp

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "engine/autograd/ops.hpp"
+#include "engine/train/iteration.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/autograd/ops.hpp"
+#include "engine/train/iteration.hpp"
 
 namespace fp16lab::engine {
 

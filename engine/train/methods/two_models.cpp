@@ -3,6 +3,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "engine/train/iteration.hpp"
+
 namespace fp16lab::engine {
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "tests/engine/autograd/support.hpp"
 #include "tests/support/message_of.hpp"

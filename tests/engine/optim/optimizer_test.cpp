@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/optim/schedule.hpp"
 #include "tests/engine/autograd/support.hpp"
