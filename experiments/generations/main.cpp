@@ -10,7 +10,6 @@
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/generations/distance_figure.hpp"
 #include "experiments/generations/generations.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 
