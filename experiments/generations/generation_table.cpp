@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "experiments/generations/generations.hpp"
+#include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -116,6 +117,41 @@ std::string pairs_csv(const std::vector<JudgedPair>& pairs) {
                         name_of(judged.word));
   }
   return text;
+}
+
+namespace {
+
+constexpr std::array<VariantPair, 8> measured_pairs{{{fp32_variant, twin_variant},
+                                                     {"hopper", one_ulp_variant},
+                                                     {"hopper", "volta"},
+                                                     {"hopper", "ampere"},
+                                                     {"ampere", "volta"},
+                                                     {fp32_variant, "hopper"},
+                                                     {"hopper", "hopper-f16"},
+                                                     {"hopper-fp8", "hopper-wgmma-fp8"}}};
+constexpr std::array<std::string_view, measured_pairs.size()> pair_words{
+    "last bit flipped, FP32",   "last bit flipped, Hopper", "Volta / Hopper",
+    "Ampere / Hopper",          "Volta / Ampere",           "FP32 / Hopper",
+    "FP16 / FP32 sums, Hopper", "FP8: 14 / 25 bits, Hopper"};
+
+}  // namespace
+
+std::span<const VariantPair> drawn_pairs() { return measured_pairs; }
+
+std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::filesystem::path& folder) {
+  std::vector<reports::DistanceRow> rows;
+  for (const DistanceCurve& curve : curves) {
+    const auto* const pair = std::ranges::find(measured_pairs, VariantPair{curve.reference, curve.variant});
+    if (pair == measured_pairs.end()) continue;
+    rows.push_back({.workload = curve.workload,
+                    .pair = static_cast<std::size_t>(pair - measured_pairs.begin()),
+                    .seed = curve.seed,
+                    .distances = curve.distances});
+  }
+  return reports::draw_distances(
+      {.title = "Does the GPU's generation change training more than the last bit of every weight?",
+       .pairs = pair_words},
+      rows, folder);
 }
 
 }  // namespace fp16lab::experiments

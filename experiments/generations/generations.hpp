@@ -102,6 +102,12 @@ const JudgedPair* find(const std::vector<JudgedPair>& pairs, std::string_view wo
 std::string pairs_text(const std::vector<JudgedPair>& pairs);
 std::string pairs_csv(const std::vector<JudgedPair>& pairs);
 
+/// The pairs whose distances are measured and drawn: one ulp of the weights in FP32 and on hopper, generations, FP16
+/// itself, FP16 sums, FP8's sums of 14 bits (wgmma) and of 25 (mma).
+std::span<const VariantPair> drawn_pairs();
+/// reports::draw_distances() of curves of those.
+std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::filesystem::path& folder);
+
 // ---- spread.cpp
 
 /// The scale of final test losses over a group of variants, as a multiple of their scale over another group.

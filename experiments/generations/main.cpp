@@ -9,7 +9,6 @@
 
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/generations/distance_figure.hpp"
 #include "experiments/generations/generations.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 

@@ -36,8 +36,9 @@ ExitCode run_exp_paper_miniature(const CommonOptions& common, const SweepOptions
                         write_file_atomically(common.out / "exp_paper_miniature.csv", miniature.csv);
                         write_file_atomically(common.out / "lost_gradients.csv",
                                               lost_gradients_csv(miniature));
-                        if (const auto failure = write_figures(miniature, common.out / "figures"))
-                          fmt::print(stderr, "exp_paper_miniature: figures: {}\n", *failure);
+                        const std::string failure = draw_figures(miniature, common.out / "figures");
+                        if (!failure.empty())
+                          fmt::print(stderr, "exp_paper_miniature: figures: {}\n", failure);
                         return miniature.table;
                       }});
 }

@@ -7,9 +7,11 @@
 #include <stdexcept>
 
 #include "experiments/app/sweep/summary_output.hpp"
+#include "experiments/paper_miniature/paper_figures.hpp"
 #include "experiments/study/judged_sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/range_counts.hpp"
+#include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -88,6 +90,26 @@ std::string lost_gradients_csv(const Miniature& miniature) {
     for (const int scale : paper_log2_scales)
       text += fmt::format("{},{},{:.6g}\n", workload, scale, miniature.lost_percent(workload, scale));
   return text;
+}
+
+std::string draw_figures(const Miniature& miniature, const std::filesystem::path& folder) {
+  std::map<int, double> paper_percent;  // a bar's values spread evenly over its exponents
+  double all = 0;
+  for (const PaperBar& bar : ssd_activation_gradients()) all += bar.percent;
+  for (const PaperBar& bar : ssd_activation_gradients())
+    for (int e = bar.from; e < bar.to; ++e) paper_percent[e] = 100 * bar.percent / (bar.to - bar.from) / all;
+  std::vector<reports::PaperFigures::Lost> lost;
+  for (int k = 0; k <= 16; ++k)
+    lost.push_back({miniature.lost_percent(needs_scaling, k), miniature.lost_percent(no_scaling, k),
+                    ssd_lost_percent(k, -24)});
+  const UpdateStudy &with = miniature.with_masters, &without = miniature.without_masters;
+  return reports::draw_paper_figures({.with_masters = {with.updates, with.elements},
+                                      .without_masters = {without.updates, without.elements},
+                                      .needs_scaling = miniature.activation_gradients.at(needs_scaling),
+                                      .no_scaling = miniature.activation_gradients.at(no_scaling),
+                                      .paper_percent = std::move(paper_percent),
+                                      .lost = lost},
+                                     folder);
 }
 
 }  // namespace fp16lab::experiments

@@ -51,7 +51,7 @@ std::vector<Question<Miniature>> miniature_questions();
 /// workload, log2_scale, lost_percent: of FP32's activation gradients.
 std::string lost_gradients_csv(const Miniature& miniature);
 
-/// Scripts and data, and the pictures where gnuplot is there; returns what failed, or nothing.
-std::optional<std::string> write_figures(const Miniature& miniature, const std::filesystem::path& folder);
+/// reports::draw_paper_figures().
+std::string draw_figures(const Miniature& miniature, const std::filesystem::path& folder);
 
 }  // namespace fp16lab::experiments

@@ -7,6 +7,7 @@
 #include "engine/amp/policy.hpp"
 #include "experiments/app/replay/replay_output.hpp"
 #include "experiments/policy_league/league.hpp"
+#include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -115,6 +116,27 @@ std::string fixed_csv(const League& league) {
                     interval ? fmt::format("{},{}", interval->lower, interval->upper) : ",");
   }
   return text;
+}
+
+std::string draw_league(const League& league, const std::filesystem::path& folder) {
+  std::vector<reports::AllowedScaleRow> allowed;
+  for (const AllowedScales& run : league.allowed) allowed.push_back({run.workload, run.band});
+  std::string problem = reports::draw_highest_scales(league.workloads, allowed, folder);
+  if (!problem.empty()) return problem;
+  std::vector<reports::LossCostRow> costs;
+  for (const FixedScale& fixed : league.fixed) {
+    if (!fixed.excess() || fixed.overflows()) continue;
+    const auto percent = [](const ReplayInterval& share) { return 50 * (share.lower + share.upper); };
+    // Without an interval (fewer than two seeds) the bar has no length.
+    costs.push_back({.workload = fixed.workload,
+                     .lost_values = percent(fixed.lost_count),
+                     .lost_l1 = percent(fixed.lost_l1),
+                     .excess = *fixed.excess(),
+                     .interval = analysis::mean_interval(fixed.differences)
+                                     .value_or(analysis::Interval{*fixed.excess(), *fixed.excess()}),
+                     .log2_scale = fixed.log2_scale});
+  }
+  return reports::draw_prediction(league.workloads, costs, folder);
 }
 
 }  // namespace fp16lab::experiments

@@ -60,6 +60,13 @@ void write_pair(const std::filesystem::path& folder, const std::string& stem, co
   write_file_atomically(folder / (stem + ".gp"), script);
 }
 
+std::string draw_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
+                      const std::string& script, const std::string& program) {
+  std::filesystem::create_directories(folder);
+  write_pair(folder, stem, data, script);
+  return run_gnuplot(program, folder / (stem + ".gp"));
+}
+
 std::string gnuplot_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "analysis/range_report.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/data/run_config.hpp"
@@ -246,9 +245,8 @@ void write_histogram_figure(const HistogramFigure& figure, std::span<const Histo
     body += panel_commands(panels[i], figure, layout, blocks, i);
   }
   body += "  unset multiplot\n";
-  write_file_atomically(folder / (figure.stem + ".dat"), blocks.data);
-  write_file_atomically(folder / (figure.stem + ".gp"),
-                        gnuplot_script(figure.stem, figure.title, layout.width, layout.height, body));
+  write_pair(folder, figure.stem, blocks.data,
+             gnuplot_script(figure.stem, figure.title, layout.width, layout.height, body));
 }
 
 std::string draw_histogram_figure(const HistogramFigure& figure, std::span<const HistogramPanel> panels,

@@ -1,11 +1,11 @@
 #include "reports/figures/replay_figures.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/replay_paths.hpp"
 #include "reports/data/run_config.hpp"
@@ -17,12 +17,53 @@ namespace fp16lab::reports {
 namespace {
 
 constexpr std::size_t trace_points = 400;
+constexpr int columns = 3, traces_width = 1150, panel_width = 344, panel_font = 12;
 constexpr std::string_view line_color = "#0072B2", band_color = "#E6E6E6", edge_color = "#777777";
 
 std::vector<const ReplayedPolicy*> shown_policies(const ReplayFile& replay) {
   std::vector<const ReplayedPolicy*> shown;
   for (const std::size_t i : league_order(replay)) shown.push_back(&replay.policies[i]);
   return shown;
+}
+
+/// Policies that did the same, as the first of them did.
+struct Panel {
+  const ReplayedPolicy* trace = nullptr;
+  std::vector<std::string> labels{};
+};
+
+std::vector<Panel> panels_of(const ReplayFile& replay) {
+  std::vector<Panel> panels;
+  for (const ReplayedPolicy* policy : shown_policies(replay)) {
+    const auto same = std::find_if(panels.begin(), panels.end(), [policy](const Panel& panel) {
+      const ReplayedPolicy& other = *panel.trace;
+      return other.steps == policy->steps && other.log2_scale_lower == policy->log2_scale_lower &&
+             other.log2_scale_upper == policy->log2_scale_upper &&
+             other.skipped_lower == policy->skipped_lower && other.skipped_upper == policy->skipped_upper;
+    });
+    if (same == panels.end())
+      panels.push_back({policy, {policy->label}});
+    else
+      same->labels.push_back(policy->label);
+  }
+  return panels;
+}
+
+/// As many names as fit above a panel in two lines, as a gnuplot expression.
+std::string title_of(const Panel& panel) {
+  const std::size_t all = panel.labels.size();
+  std::string title;
+  for (std::size_t shown = all; shown > 0; --shown) {
+    std::string names;
+    for (std::size_t i = 0; i < shown; ++i)
+      names += (i == 0 ? "" : ", ") + shortened(pretty(panel.labels[i]), panel_width, panel_font, true);
+    if (shown < all) names += fmt::format(" +{}", all - shown);
+    const std::vector<std::string> lines = wrapped(names, panel_width, panel_font * 1.125);  // in bold
+    title = gnuplot_bold(lines.front());
+    if (lines.size() == 2) title += ".\"\\n\"." + gnuplot_bold(lines.back());
+    if (lines.size() <= 2) break;
+  }
+  return title;
 }
 
 std::string path_block(const ScaleTrace& path) {
@@ -40,15 +81,14 @@ std::string skip_block(const std::vector<std::uint64_t>& steps) {
   return block + std::string(block_end);
 }
 
-/// One panel a policy, all with the same axes; the band of scales that the run allowed behind each.
-Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folder) {
-  const std::vector<const ReplayedPolicy*> policies = shown_policies(replay);
-  const std::string stem = "replay-scales-" + slug(replay.run);
+/// One panel a trace, all with the same axes; the band of scales that the run allowed behind each.
+Figure write_traces(const ReplayFile& replay, const std::string& stem, const std::filesystem::path& folder) {
+  const std::vector<Panel> panels = panels_of(replay);
   std::string data =
       "# block 0: step, largest scale (log2) that cannot overflow; block 1: step, smallest one that loses at "
       "most 1 % "
       "of the L1 norm\n"
-      "# then four blocks a policy: scale, lower bound; upper bound; steps skipped for certain; perhaps\n";
+      "# then four blocks a panel: scale, lower bound; upper bound; steps skipped for certain; perhaps\n";
   const ScaleTrace highest = band_path(replay.band.steps, replay.band.log2_highest, trace_points);
   const ScaleTrace enough = band_path(replay.band.steps, replay.band.log2_one_percent, trace_points);
   data += path_block(highest) + path_block(enough);
@@ -61,22 +101,21 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
   };
   reach(highest);
 
-  constexpr int columns = 3;
-  constexpr int width = 1150, panel_width = 344;
-  const int rows = (static_cast<int>(policies.size()) + columns - 1) / columns;
+  const int rows = (static_cast<int>(panels.size()) + columns - 1) / columns;
   const std::string text = fmt::format("What every policy's loss scale would have been, {}", replay.run);
-  const FigureTitle title = figure_title(text, width);
+  const FigureTitle title = figure_title(text, traces_width);
   const FigureNote note(
       "Line(s): the scale, or its bounds. Shaded: scales that lose at most 1 % of the L1 norm and cannot "
       "overflow. "
       "× skipped, ○ perhaps skipped.",
-      width);
+      traces_width);
   const int above = 66 + title.extra_height, below = 42 + note.height(),
             height = above + below + 150 * rows - 40;
   const std::string file = gnuplot_string(stem) + ".\".dat\"";
   std::string plots;
   int block = 2;
-  for (const ReplayedPolicy* policy : policies) {
+  for (const Panel& shown : panels) {
+    const ReplayedPolicy* const policy = shown.trace;
     const ReplayPaths paths = replay_paths(*policy, trace_points);
     reach(paths.lower);
     reach(paths.upper);
@@ -84,14 +123,13 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
     std::set_difference(policy->skipped_upper.begin(), policy->skipped_upper.end(),
                         policy->skipped_lower.begin(), policy->skipped_lower.end(),
                         std::back_inserter(possible));
-    data += fmt::format("# {}\n", policy->label) + path_block(paths.lower) + path_block(paths.upper) +
-            skip_block(policy->skipped_lower) + skip_block(possible);
+    data += fmt::format("# {}\n", fmt::join(shown.labels, ", ")) + path_block(paths.lower) +
+            path_block(paths.upper) + skip_block(policy->skipped_lower) + skip_block(possible);
     const int panel = (block - 2) / 4;
-    plots += fmt::format("  set title {} offset 0,-0.6\n",
-                         gnuplot_bold(shortened(pretty(policy->label), panel_width, 12, true)));
+    plots += fmt::format("  set title {} offset 0,-0.6\n", title_of(shown));
     plots += fmt::format("  set format y \"{}\"\n", panel % columns == 0 ? "2^{%.0f}" : "");
     plots += fmt::format("  set format x \"{}\"\n",
-                         panel + columns >= static_cast<int>(policies.size()) ? "%.0f" : "");
+                         panel + columns >= static_cast<int>(panels.size()) ? "%.0f" : "");
     plots += fmt::format(
         "  plot {0} index 0 using 1:2 with fillsteps fc rgb \"{1}\", {0} index 1 using 1:2 with fillsteps fc "
         "rgb "
@@ -127,8 +165,7 @@ Figure write_traces(const ReplayFile& replay, const std::filesystem::path& folde
   body += plots.substr(0, first_end) + "\n  unset label 900";
   if (first_end != std::string::npos) body += plots.substr(first_end);
   body += "  unset multiplot\n";
-  write_file_atomically(folder / (stem + ".dat"), data);
-  write_file_atomically(folder / (stem + ".gp"), gnuplot_script(stem, text, width, height, body));
+  write_pair(folder, stem, data, gnuplot_script(stem, text, traces_width, height, body));
   return {stem, replay.run, text};
 }
 
@@ -185,8 +222,7 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
         normal_color);
   panel("1 − cosine", "set xrange [1e-12:1]\n  set xtics 1e-12,1e4,1", 6, overflow_color);
   body += "  unset multiplot\n";
-  write_file_atomically(folder / (stem + ".dat"), data);
-  write_file_atomically(folder / (stem + ".gp"), gnuplot_script(stem, text, width, height, body));
+  write_pair(folder, stem, data, gnuplot_script(stem, text, width, height, body));
   return {stem, replay.run, text};
 }
 
@@ -194,7 +230,15 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
 
 std::vector<Figure> write_replay_figures(const ReplayFile& replay, const std::filesystem::path& folder) {
   if (shown_policies(replay).empty()) return {};
-  return {write_traces(replay, folder), write_league(replay, folder)};
+  return {write_traces(replay, "replay-scales-" + slug(replay.run), folder), write_league(replay, folder)};
+}
+
+std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder,
+                        const std::string& gnuplot) {
+  if (shown_policies(replay).empty()) return {};
+  std::filesystem::create_directories(folder);
+  write_traces(replay, "replay", folder);
+  return run_gnuplot(gnuplot, folder / "replay.gp");
 }
 
 }  // namespace fp16lab::reports

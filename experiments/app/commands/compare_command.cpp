@@ -8,9 +8,9 @@
 #include "analysis/paired_verdict.hpp"
 #include "analysis/run_comparison_output.hpp"
 #include "experiments/app/commands.hpp"
-#include "experiments/app/commands/compare_figure.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "reports/data/run_config.hpp"
+#include "reports/figures/comparison_figure.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -132,7 +132,7 @@ void write_files(const CompareCommand& command, const analysis::RunComparison& c
   analysis::write_comparison_csv(csv, comparison);
   write_file_atomically(folder / "compare.json", json.str());
   write_file_atomically(folder / "compare.csv", csv.str());
-  const std::string trouble = draw_comparison(comparison, folder);
+  const std::string trouble = reports::draw_comparison(comparison, folder);
   if (!trouble.empty()) fmt::print(stderr, "fp16lab compare: {}\n", trouble);
 }
 

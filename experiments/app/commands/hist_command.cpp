@@ -14,7 +14,6 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include "analysis/range_output.hpp"
 #include "experiments/app/commands.hpp"
@@ -29,8 +28,7 @@
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/printable_text.hpp"
 #include "reports/data/run_config.hpp"
-#include "reports/figures/figure_style.hpp"
-#include "reports/figures/histogram_figure.hpp"
+#include "reports/figures/range_figure.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -78,28 +76,17 @@ std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& 
   return formats.empty() ? std::nullopt : std::optional(formats);
 }
 
-/// The counts of one tensor, at the scale that it carried, for figures. They belong to the row or the array that was read.
-struct Tensor {
-  std::string name;
-  std::variant<const ExponentHistogram*, const ValueHistogram*> counted;
-  double recorded_scale = 1;
-
-  ExponentHistogram values() const {
-    if (const auto* const histogram = std::get_if<const ExponentHistogram*>(&counted)) return **histogram;
-    return std::get<const ValueHistogram*>(counted)->exponents();
-  }
-};
-
 /// What one report is made of, and its figures. Not empty.
 struct Tensors {
-  std::vector<Tensor> list;
+  std::vector<reports::ScaledTensor> list;
   analysis::RangeReport report;
 
   /// Least and greatest: they differ where layers, or losses, had scales of their own.
   std::pair<double, double> recorded_scales() const {
     const auto [least, greatest] = std::minmax_element(
-        list.begin(), list.end(),
-        [](const Tensor& a, const Tensor& b) { return a.recorded_scale < b.recorded_scale; });
+        list.begin(), list.end(), [](const reports::ScaledTensor& a, const reports::ScaledTensor& b) {
+          return a.recorded_scale < b.recorded_scale;
+        });
     return {least->recorded_scale, greatest->recorded_scale};
   }
 
@@ -116,85 +103,20 @@ struct Question {
   std::optional<double> scale;  ///< none: each tensor at its own
 };
 
-double factor_of(const Tensor& tensor, const std::optional<double>& scale) {
-  return scale ? *scale / tensor.recorded_scale : 1;
-}
-
-/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet bins.
-std::optional<reports::HistogramPanel> merged_panel(const Tensors& tensors,
-                                                    const std::optional<double>& scale,
-                                                    const FormatRange& range) {
-  // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
-  double greatest = 0;
-  for (const Tensor& tensor : tensors.list) greatest = std::max(greatest, factor_of(tensor, scale));
-  reports::HistogramPanel all{fmt::format("all {} tensors", tensors.list.size()),
-                              {},
-                              greatest,
-                              range,
-                              tensors.report.merged().at_scale(range, scale)};
-  for (const Tensor& tensor : tensors.list) {
-    const double ratio = factor_of(tensor, scale) / greatest;
-    const int shift = std::ilogb(ratio);
-    if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
-    all.values += times_power_of_two(tensor.values(), shift);
-  }
-  return all;
-}
-
-/// All tensors together, then those that lose the largest share of their values, in their own order.
-std::vector<reports::HistogramPanel> panels_of(const Tensors& tensors, const std::optional<double>& scale,
-                                               const FormatRange& range) {
-  const auto panel = [&](const Tensor& tensor) -> reports::HistogramPanel {
-    return {tensor.name, tensor.values(), factor_of(tensor, scale), range,
-            tensors.report.tensor(tensor.name).at_scale(range, scale)};
-  };
-  if (tensors.list.size() == 1) return {panel(tensors.list.front())};
-  std::vector<std::size_t> order;
-  std::vector<double> rates;
-  for (const Tensor& tensor : tensors.list) {
-    order.push_back(order.size());
-    rates.push_back(
-        analysis::rates_of(tensors.report.tensor(tensor.name).at_scale(range, scale)).lost.middle());
-  }
-  if (order.size() >= reports::max_histogram_panels) {
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return rates[a] > rates[b]; });
-    order.resize(reports::max_histogram_panels - 1);
-    std::sort(order.begin(), order.end());
-  }
-  std::vector<reports::HistogramPanel> panels;
-  if (std::optional<reports::HistogramPanel> merged = merged_panel(tensors, scale, range))
-    panels.push_back(std::move(*merged));
-  for (const std::size_t i : order) panels.push_back(panel(tensors.list[i]));
-  return panels;
-}
-
 /// One figure a format. Where one was not asked for among several, its name is that of the subject alone.
 void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const Question& question) {
-  const std::optional<double>& scale = question.scale;
   for (const DType format : question.formats) {
-    const std::vector<reports::HistogramPanel> panels = panels_of(tensors, scale, range_of(format));
-    const std::size_t shown = std::min(tensors.list.size(), reports::max_histogram_panels - 1);
-    const std::string caption =
-        shown < tensors.list.size()
-            ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.list.size())
-            : "";
-    const reports::HistogramFigure figure{
-        .stem = "hist-" + reports::slug(question.formats.size() == 1
-                                            ? subject
-                                            : fmt::format("{} {}", subject, name_of(format))),
-        .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}", analysis::format_title(format),
-                                       subject,
-                                       scale ? "loss scale " + reports::pretty(reports::scale_text(*scale))
-                                             : "the loss scales that they carried")),
-        .caption = tensors.list.size() > 1 ? caption : ""};
-    std::filesystem::create_directories(command.common.out);
-    const std::string problem = reports::draw_histogram_figure(figure, panels, command.common.out);
+    const reports::RangeFigure figure{.subject = subject,
+                                      .name_has_format = question.formats.size() > 1,
+                                      .format = format,
+                                      .scale = question.scale};
+    const auto [stem, problem] =
+        reports::draw_range_figure(figure, tensors.list, tensors.report, command.common.out);
     if (!problem.empty())
       fmt::print(stderr, "fp16lab: note: {}\n", problem);
     else if (!command.common.quiet)
-      fmt::print(stderr, "figure: {}\n", (command.common.out / (figure.stem + ".png")).string());
+      fmt::print(stderr, "figure: {}\n", (command.common.out / (stem + ".png")).string());
   }
 }
 
@@ -349,7 +271,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   for (const HistogramRow& row : rows) {
     tensors.report.add(row);
     if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2)
-      tensors.list.push_back({row.tensor, &row.before, row.loss_scale});
+      tensors.list.push_back({row.tensor, row.before, row.loss_scale});
   }
   if (tensors.list.empty())
     throw CommandError(ExitCode::usage,
@@ -447,7 +369,7 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
   Tensors tensors;
   for (const CountedArray& array : dumps.arrays) {
-    tensors.list.push_back({array.label, &array.values, array.recorded_scale});
+    tensors.list.push_back({array.label, array.values.exponents(), array.recorded_scale});
     tensors.report.add(array.label, array.values, array.recorded_scale);
   }
   if (!command.common.quiet) print_notes(dumps);

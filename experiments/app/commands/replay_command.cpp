@@ -14,6 +14,7 @@
 #include "experiments/app/replay/replay_output.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "reports/figures/replay_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -71,7 +72,7 @@ ExitCode run_replay(const ReplayCommand& command) {
   if (!command.common.out.empty()) {
     write_claims(command.common, "what would every loss-scale policy have done on this run?", claims);
     write_replay(command.common.out, replay);
-    const std::string problem = draw_replay(replay, command.common.out, "gnuplot");
+    const std::string problem = reports::draw_replay(replay, command.common.out);
     if (!problem.empty()) fmt::print(stderr, "replay: no figure: {}\n", problem);
   }
   if (command.json)

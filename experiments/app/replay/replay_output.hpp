@@ -1,7 +1,6 @@
-// A replay for people: the table on stdout and the figure.
+// A replay for people: the table on stdout.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "numerics/files/run/replay_file.hpp"
@@ -16,11 +15,5 @@ std::string scale_text(double log2_lower, double log2_upper);
 
 /// One row a policy, in their order.
 std::string replay_table(const ReplayFile& replay);
-
-/// Writes replay.dat and replay.gp into `folder` and draws replay.svg and replay.png: the scale of every policy over the
-/// steps, policies of one trace in one panel, the band of scales that the run allowed behind it, skipped steps marked.
-/// Returns why gnuplot drew nothing, or an empty string.
-std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder,
-                        const std::string& gnuplot);
 
 }  // namespace fp16lab::experiments

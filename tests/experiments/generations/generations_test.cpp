@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/generations/distance_figure.hpp"
 #include "experiments/generations/generations.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 

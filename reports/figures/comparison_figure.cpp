@@ -1,4 +1,4 @@
-#include "experiments/app/commands/compare_figure.hpp"
+#include "reports/figures/comparison_figure.hpp"
 
 #include <fmt/format.h>
 
@@ -6,17 +6,16 @@
 #include <cmath>
 #include <limits>
 
-#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/text_fit.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::reports {
 namespace {
 
 constexpr std::string_view stem = "compare";
 constexpr std::string_view color_a = "#555555";  // broad, under the other one
-constexpr std::string_view color_b = reports::normal_color;
+constexpr std::string_view color_b = normal_color;
 
 /// gnuplot reads "nan" as a gap; logarithms want numbers above zero.
 std::string cell(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "nan"; }
@@ -44,7 +43,7 @@ std::string name_of(char which, const std::string& path) {
 std::string parting_mark(const analysis::StepsComparison& steps) {
   if (!steps.first_state_difference) return {};
   return fmt::format("  set arrow 1 from {0},graph 0 to {0},graph 1 nohead dt (6,4) lw 1.4 lc rgb \"{1}\"\n",
-                     *steps.first_state_difference, reports::overflow_color);
+                     *steps.first_state_difference, overflow_color);
 }
 
 std::string growth_curve(const std::optional<analysis::ErrorGrowth>& growth) {
@@ -52,7 +51,7 @@ std::string growth_curve(const std::optional<analysis::ErrorGrowth>& growth) {
   return fmt::format(
       ", \\\n    [{0}:{1}] 10**({2} + {3} * (x - {0})) with lines lw 1.6 dt (3,3) lc rgb \"black\" title {4}",
       growth->first_step, growth->last_step, growth->log10_at_first, growth->log10_per_step,
-      reports::gnuplot_string(fmt::format("doubles every {:.3g} steps", *growth->doubling_steps())));
+      gnuplot_string(fmt::format("doubles every {:.3g} steps", *growth->doubling_steps())));
 }
 
 std::string differences_panel(const analysis::StepsComparison& steps, const std::string& file) {
@@ -68,7 +67,7 @@ std::string differences_panel(const analysis::StepsComparison& steps, const std:
       "  plot {0} using 1:4 with points pt 7 ps 0.45 lc rgb \"{1}\" title \"|loss A - loss B|\", \\\n"
       "    {0} using 1:5 with points pt 6 ps 0.45 lc rgb \"{2}\" title \"grad\\\\_norm, relative\"{3}\n"
       "  unset logscale y\n  set format y \"%g\"\n",
-      file, reports::lost_color, reports::subnormal_color, growth_curve(steps.growth));
+      file, lost_color, subnormal_color, growth_curve(steps.growth));
   return body;
 }
 
@@ -78,20 +77,20 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
                             const std::string& gnuplot) {
   const analysis::StepsComparison& steps = comparison.steps;
   if (steps.common.empty()) return "no step that both runs have: no figure";
-  const std::string file = reports::gnuplot_string(std::string(stem) + ".dat");
+  const std::string file = gnuplot_string(std::string(stem) + ".dat");
   const std::uint64_t first = steps.common.front().a.step, last = steps.common.back().a.step;
   const std::string parting = steps.first_state_difference
                                   ? fmt::format("states part at step {}", *steps.first_state_difference)
                                   : std::string("states are the same in every step");
   constexpr int width = 1000, key_width = 420;
-  const reports::FigureTitle title = reports::figure_title(
-      fmt::format("{} and {}: {} steps of both runs, {}", name_of('A', comparison.name_a),
-                  name_of('B', comparison.name_b), steps.common.size(), parting),
-      width);
+  const FigureTitle title =
+      figure_title(fmt::format("{} and {}: {} steps of both runs, {}", name_of('A', comparison.name_a),
+                               name_of('B', comparison.name_b), steps.common.size(), parting),
+                   width);
   const int height = 820 + title.extra_height;
   // The key of a panel has room for two names.
   const auto key_name = [&](char which, const std::string& path) {
-    return reports::gnuplot_string(reports::shortened(name_of(which, path), key_width, 12));
+    return gnuplot_string(shortened(name_of(which, path), key_width, 12));
   };
   const std::string title_a = key_name('A', comparison.name_a), title_b = key_name('B', comparison.name_b);
   std::string body = fmt::format(
@@ -120,11 +119,8 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
       "    {0} using 1:7 with steps lw 1.6 lc rgb \"{3}\" title {4}\n"
       "  unset multiplot\n",
       file, color_a, title_a, color_b, title_b, low / 2, high * 2);
-  std::filesystem::create_directories(folder);
-  write_file_atomically(folder / (std::string(stem) + ".dat"), data_of(steps));
-  const std::filesystem::path script = folder / (std::string(stem) + ".gp");
-  write_file_atomically(script, reports::gnuplot_script(stem, "Two runs compared", width, height, body));
-  return reports::run_gnuplot(gnuplot, script);
+  return draw_pair(folder, std::string(stem), data_of(steps),
+                   gnuplot_script(stem, "Two runs compared", width, height, body), gnuplot);
 }
 
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::reports

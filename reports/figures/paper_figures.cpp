@@ -2,17 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
-#include "experiments/paper_miniature/miniature.hpp"
-#include "experiments/paper_miniature/paper_figures.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/format.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
+#include "reports/figures/question_figures.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::reports {
 namespace {
 
 constexpr int lost_edge = Binary16::exponent_of_min_subnormal - 1;
@@ -42,16 +38,16 @@ std::string zones(int low, int high) {
         "noborder\n",
         object++, from, to, color);
   };
-  shade(low, lost_edge, reports::lost_color);
-  shade(lost_edge, normal_edge, reports::subnormal_color);
-  shade(normal_edge, high, reports::normal_color);
+  shade(low, lost_edge, lost_color);
+  shade(lost_edge, normal_edge, subnormal_color);
+  shade(normal_edge, high, normal_color);
   const auto name = [&](double x, std::string_view words, std::string_view color) {
     body += fmt::format("  set label \"{}\" at first {},graph 0.97 center front tc rgb \"{}\"\n", words, x,
                         color);
   };
-  name(0.5 * (low + lost_edge), "rounds to zero in FP16", reports::lost_color);
-  name(0.5 * (lost_edge + normal_edge), "subnormal", reports::subnormal_color);
-  name(0.5 * (normal_edge + high), "normal", reports::normal_color);
+  name(0.5 * (low + lost_edge), "rounds to zero in FP16", lost_color);
+  name(0.5 * (lost_edge + normal_edge), "subnormal", subnormal_color);
+  name(0.5 * (normal_edge + high), "normal", normal_color);
   return body;
 }
 
@@ -60,8 +56,7 @@ std::string frame(std::string_view title, std::string_view x, std::string_view y
       "  set title {} noenhanced\n  set xlabel {} noenhanced\n  set ylabel {} noenhanced\n"
       "  set xtics 4 format \"2^{{%.0f}}\"\n  set xrange [{}:{}]\n  set yrange [0:*]\n  set offsets "
       "0,0,graph 0.12,0\n",
-      reports::gnuplot_string(title), reports::gnuplot_string(x), reports::gnuplot_string(y),
-      first_exponent + 8, last_exponent);
+      gnuplot_string(title), gnuplot_string(x), gnuplot_string(y), first_exponent + 8, last_exponent);
 }
 
 struct Drawing {
@@ -69,13 +64,19 @@ struct Drawing {
   int width = 860, height = 440;
 };
 
-Drawing updates(const Miniature& miniature) {
-  const UpdateStudy &with = miniature.with_masters, &without = miniature.without_masters;
+/// Percent of the weights that move in a step.
+double moved_percent(const PaperFigures::Updates& updates) {
+  return 100 * static_cast<double>(updates.magnitudes.finite_nonzero()) /
+         static_cast<double>(std::max<std::uint64_t>(1, updates.elements));
+}
+
+Drawing updates(const PaperFigures& figures) {
+  const PaperFigures::Updates &with = figures.with_masters, &without = figures.without_masters;
   Drawing drawing{
       .stem = "weight-updates",
       .title = "Updates of weights, SGD at 0.01: FP32 masters take them all, FP16 weights only the large"};
   drawing.data = "# exponent e of (2^e, 2^(e+1)]\tpercent of all weights: masters\tno masters\n" +
-                 columns({{&with.updates, with.elements}, {&without.updates, without.elements}});
+                 columns({{&with.magnitudes, with.elements}, {&without.magnitudes, without.elements}});
   drawing.body = frame(drawing.title, "magnitude of the update", "percent of all weights in a step") +
                  zones(first_exponent + 8, last_exponent);
   drawing.body += "  set key below height 1\n  set boxwidth 0.9\n";
@@ -86,32 +87,24 @@ Drawing updates(const Miniature& miniature) {
       "    \"{0}.dat\" using ($1+0.5):3 with boxes fs pattern 4 lc rgb \"#B84F00\" lw 1.6 title \"FP16 "
       "weights alone "
       "({2:.1f} % move)\"\n",
-      drawing.stem,
-      100 * static_cast<double>(with.moved()) /
-          static_cast<double>(std::max<std::uint64_t>(1, with.elements)),
-      100 * static_cast<double>(without.moved()) /
-          static_cast<double>(std::max<std::uint64_t>(1, without.elements)));
+      drawing.stem, moved_percent(with), moved_percent(without));
   return drawing;
 }
 
-Drawing activation_gradients(const Miniature& miniature) {
-  const ExponentHistogram& needs = miniature.activation_gradients.at(needs_scaling);
-  const ExponentHistogram& other = miniature.activation_gradients.at(no_scaling);
+Drawing activation_gradients(const PaperFigures& figures) {
   Drawing drawing{.stem = "activation-gradients",
                   .title = "Activation gradients of FP32 training, before any cast (the paper's figure 3)"};
   drawing.data =
       "# exponent e of (2^e, 2^(e+1)]\tpercent of the non-zero values: needs scaling\tdoes not\tSSD's bars\n";
-  double ssd_all = 0;
-  for (const PaperBar& bar : ssd_activation_gradients()) ssd_all += bar.percent;
   for (int e = first_exponent; e <= last_exponent; ++e) {
-    double ssd = 0;  // of figure 3, a bar's values spread evenly over its exponents
-    for (const PaperBar& bar : ssd_activation_gradients())
-      if (bar.from <= e && e < bar.to) ssd = 100 * bar.percent / (bar.to - bar.from) / ssd_all;
+    const auto ssd = figures.paper_percent.find(e);
     const auto share = [e](const ExponentHistogram& h) {
       return 100 * static_cast<double>(h.at(e)) /
              static_cast<double>(std::max<std::uint64_t>(1, h.finite_nonzero()));
     };
-    drawing.data += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", e, share(needs), share(other), ssd);
+    drawing.data +=
+        fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", e, share(figures.needs_scaling),
+                    share(figures.no_scaling), ssd == figures.paper_percent.end() ? 0.0 : ssd->second);
   }
   drawing.body = frame(drawing.title, "magnitude at loss scale 1", "percent of the non-zero values") +
                  zones(first_exponent + 8, last_exponent);
@@ -130,13 +123,13 @@ Drawing activation_gradients(const Miniature& miniature) {
   return drawing;
 }
 
-Drawing lost_against_scale(const Miniature& miniature) {
+Drawing lost_against_scale(const PaperFigures& figures) {
   Drawing drawing{.stem = "lost-against-scale",
                   .title = "Non-zero activation gradients that round to zero, against the loss scale"};
   drawing.data = "# log2 scale\tpercent lost: needs scaling\tdoes not\tSSD's bars, threshold 2^-24\n";
-  for (int k = 0; k <= 16; ++k)
-    drawing.data += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", k, miniature.lost_percent(needs_scaling, k),
-                                miniature.lost_percent(no_scaling, k), ssd_lost_percent(k, -24));
+  for (std::size_t k = 0; k < figures.lost.size(); ++k)
+    drawing.data += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", k, figures.lost[k].needs_scaling,
+                                figures.lost[k].no_scaling, figures.lost[k].paper);
   drawing.body = fmt::format(
       "  set title {0} noenhanced\n  set xlabel \"loss scale\"\n  set ylabel \"percent of the non-zero "
       "values\"\n"
@@ -150,23 +143,21 @@ Drawing lost_against_scale(const Miniature& miniature) {
       "    \"{1}.dat\" using 1:4 with lines lw 2 dt (6,4) lc rgb \"#555555\" title \"Multibox SSD, from the "
       "paper's "
       "bars\"\n",
-      reports::gnuplot_string(drawing.title), drawing.stem);
+      gnuplot_string(drawing.title), drawing.stem);
   return drawing;
 }
 
 }  // namespace
 
-std::optional<std::string> write_figures(const Miniature& miniature, const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder);
+std::string draw_paper_figures(const PaperFigures& figures, const std::filesystem::path& folder) {
   for (const Drawing& drawing :
-       {updates(miniature), activation_gradients(miniature), lost_against_scale(miniature)}) {
-    write_file_atomically(folder / (drawing.stem + ".dat"), drawing.data);
-    const std::filesystem::path script = folder / (drawing.stem + ".gp");
-    write_file_atomically(script, reports::gnuplot_script(drawing.stem, drawing.title, drawing.width,
-                                                          drawing.height, drawing.body));
-    if (std::string failure = reports::run_gnuplot("gnuplot", script); !failure.empty()) return failure;
+       {updates(figures), activation_gradients(figures), lost_against_scale(figures)}) {
+    std::string failure =
+        draw_pair(folder, drawing.stem, drawing.data,
+                  gnuplot_script(drawing.stem, drawing.title, drawing.width, drawing.height, drawing.body));
+    if (!failure.empty()) return failure;
   }
-  return std::nullopt;
+  return {};
 }
 
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::reports

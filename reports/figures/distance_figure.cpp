@@ -1,5 +1,3 @@
-#include "experiments/generations/distance_figure.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,38 +5,27 @@
 #include <cmath>
 #include <limits>
 
-#include "experiments/generations/generations.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
+#include "reports/figures/question_figures.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::reports {
 namespace {
 
-constexpr std::array<VariantPair, 8> all_pairs{{{fp32_variant, twin_variant},
-                                                {"hopper", one_ulp_variant},
-                                                {"hopper", "volta"},
-                                                {"hopper", "ampere"},
-                                                {"ampere", "volta"},
-                                                {fp32_variant, "hopper"},
-                                                {"hopper", "hopper-f16"},
-                                                {"hopper-fp8", "hopper-wgmma-fp8"}}};
-
-/// How each looks; colours of Okabe and Ito (2008). The first two have bands over the seeds behind all lines.
+/// How each pair looks; colours of Okabe and Ito (2008). The first two have bands over the seeds behind all lines.
 struct Look {
-  const char *words, *color;
+  const char* color;
   double width;
   const char* dash;
 };
-constexpr std::array<Look, all_pairs.size()> looks{
-    {{"last bit flipped, FP32", "#A0A0A0", 2.2, ""},
-     {"last bit flipped, Hopper", "#000000", 2.2, ""},
-     {"Volta / Hopper", "#D55E00", 1.5, ""},
-     {"Ampere / Hopper", "#0072B2", 1.5, ""},
-     {"Volta / Ampere", "#009E73", 1.5, ""},
-     {"FP32 / Hopper", "#A8457F", 1.5, "dt (8,4)"},
-     {"FP16 / FP32 sums, Hopper", "#C98A00", 1.5, "dt (2,3)"},
-     {"FP8: 14 / 25 bits, Hopper", "#3A9BD6", 1.5, "dt (1,3,6,3)"}}};
+constexpr std::array<Look, 8> looks{{{"#A0A0A0", 2.2, ""},
+                                     {"#000000", 2.2, ""},
+                                     {"#D55E00", 1.5, ""},
+                                     {"#0072B2", 1.5, ""},
+                                     {"#009E73", 1.5, ""},
+                                     {"#A8457F", 1.5, "dt (8,4)"},
+                                     {"#C98A00", 1.5, "dt (2,3)"},
+                                     {"#3A9BD6", 1.5, "dt (1,3,6,3)"}}};
 constexpr std::array band_colors{"#E2E2E2", "#BDBDBD"};
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
@@ -47,10 +34,10 @@ struct Range {
   double low = nothing, high = nothing, mean = nothing;
 };
 /// Over seeds, of one pair after one step; zeros are not on a logarithmic axis.
-Range range_of(const std::vector<const DistanceCurve*>& curves, std::size_t step) {
+Range range_of(const std::vector<const DistanceRow*>& curves, std::size_t step) {
   Range range;
   double logs = 0;
-  for (const DistanceCurve* curve : curves) {
+  for (const DistanceRow* curve : curves) {
     if (step >= curve->distances.size() || !(curve->distances[step] > 0)) return {};
     const double x = curve->distances[step];
     logs += std::log(x);
@@ -65,7 +52,7 @@ constexpr int width = 800, height = 640;
 constexpr std::size_t legend_columns = 4;
 
 /// Along the lower edge: what each curve is.
-std::string legend(const std::vector<std::size_t>& drawn) {
+std::string legend(const DistanceFigure& figure, const std::vector<std::size_t>& drawn) {
   std::string body;
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     const Look& look = looks.at(drawn[i]);
@@ -80,29 +67,29 @@ std::string legend(const std::vector<std::size_t>& drawn) {
         "  set arrow from screen {0:.4f},{1:.4f} to screen {2:.4f},{1:.4f} nohead lw {3} {4} lc rgb \"{5}\" "
         "front\n"
         "  set label {6} at screen {7:.4f},{1:.4f} left font \",10\" noenhanced\n",
-        x, y, x + 0.036, look.width, look.dash, look.color, reports::gnuplot_string(look.words), x + 0.044);
+        x, y, x + 0.036, look.width, look.dash, look.color, gnuplot_string(figure.pairs[drawn[i]]),
+        x + 0.044);
   }
   return body;
 }
 
 /// Beside FP32's twin, which lies apart from the others until late.
-std::string twin_label(const std::vector<const DistanceCurve*>& twin, std::size_t steps) {
+std::string twin_label(std::string_view words, const std::vector<const DistanceRow*>& twin,
+                       std::size_t steps) {
   const std::size_t step = steps * 3 / 4;
   const double at = range_of(twin, step).low;
   if (!std::isfinite(at)) return {};
-  return fmt::format(
-      "  set label \"last bit flipped, FP32\" at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
-      step, std::max(at / 5, 5e-8));
+  return fmt::format("  set label {} at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
+                     gnuplot_string(words), step, std::max(at / 5, 5e-8));
 }
 
 }  // namespace
 
-std::span<const VariantPair> drawn_pairs() { return all_pairs; }
-
-std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::filesystem::path& folder) {
-  std::vector<std::string> workloads;
+std::string draw_distances(const DistanceFigure& figure, std::span<const DistanceRow> curves,
+                           const std::filesystem::path& folder) {
+  std::vector<std::string_view> workloads;
   std::vector<std::int64_t> seeds;
-  for (const DistanceCurve& curve : curves) {
+  for (const DistanceRow& curve : curves) {
     if (std::ranges::find(workloads, curve.workload) == workloads.end()) workloads.push_back(curve.workload);
     if (std::ranges::find(seeds, curve.seed) == seeds.end()) seeds.push_back(curve.seed);
   }
@@ -115,13 +102,11 @@ std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::
   std::vector<std::size_t> drawn;
   const std::size_t rows = (workloads.size() + 1) / 2;
   for (std::size_t block = 0; block < workloads.size(); ++block) {
-    std::vector<std::vector<const DistanceCurve*>> of_pairs(all_pairs.size());
+    std::vector<std::vector<const DistanceRow*>> of_pairs(figure.pairs.size());
     std::size_t steps = 0;
-    for (const DistanceCurve& curve : curves) {
+    for (const DistanceRow& curve : curves) {
       if (curve.workload != workloads[block]) continue;
-      const auto pair = std::ranges::find(all_pairs, VariantPair{curve.reference, curve.variant});
-      if (pair == all_pairs.end()) continue;
-      of_pairs[static_cast<std::size_t>(pair - all_pairs.begin())].push_back(&curve);
+      of_pairs[curve.pair].push_back(&curve);
       steps = std::max(steps, curve.distances.size());
     }
     data += fmt::format("# {}\n", workloads[block]);
@@ -145,7 +130,7 @@ std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::
       if (!of_pairs[i].empty())
         add(fmt::format("1:{}:{} with filledcurves fs solid 1 noborder lc rgb \"{}\"", 2 + 2 * i, 3 + 2 * i,
                         band_colors.at(i)));
-    for (std::size_t i = 0; i < all_pairs.size(); ++i) {
+    for (std::size_t i = 0; i < of_pairs.size(); ++i) {
       if (of_pairs[i].empty()) continue;
       if (std::ranges::find(drawn, i) == drawn.end()) drawn.push_back(i);
       const Look& look = looks.at(i);
@@ -155,32 +140,27 @@ std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::
     panels += fmt::format(
                   "  set title {} noenhanced offset 0,-0.6\n  set xlabel {}\n  set ylabel {} offset 1,0\n"
                   "  set xrange [0:{}]\n",
-                  reports::gnuplot_string(workloads[block]), lowest ? "\"step\" offset 0,0.4" : "\"\"",
+                  gnuplot_string(workloads[block]), lowest ? "\"step\" offset 0,0.4" : "\"\"",
                   left ? "\"relative distance of the weights\"" : "\"\"", steps - 1) +
-              twin_label(of_pairs[0], steps) + plot + "\n  unset object\n  unset label\n  unset arrow\n";
+              twin_label(figure.pairs[0], of_pairs[0], steps) + plot +
+              "\n  unset object\n  unset label\n  unset arrow\n";
   }
   std::ranges::sort(drawn);
-  const std::string title =
-      "Does the GPU's generation change training more than the last bit of every weight?";
   const std::string words = fmt::format(
       "Relative distance of the weights of two trainings that differ in one thing only (mean and band of {} "
       "seed{})",
       seeds.size(), seeds.size() == 1 ? "" : "s");
   const std::string body =
       fmt::format("  set label {} at screen 0.5,0.938 center font \",11\" tc rgb \"#444444\" noenhanced\n",
-                  reports::gnuplot_string(words)) +
-      legend(drawn) +
+                  gnuplot_string(words)) +
+      legend(figure, drawn) +
       fmt::format(
           "  set multiplot layout {},2 margins 0.095,0.975,0.165,0.865 spacing 0.085,0.1 title {} font "
           "\",13\"\n"
           "  set logscale y\n  set format y \"10^{{%T}}\"\n  set yrange [2e-8:1]\n  set ytics 100\n",
-          rows, reports::gnuplot_bold(title)) +
+          rows, gnuplot_bold(figure.title)) +
       panels + "  unset multiplot\n";
-  std::filesystem::create_directories(folder);
-  write_file_atomically(folder / "distances.dat", data);
-  write_file_atomically(folder / "distances.gp",
-                        reports::gnuplot_script("distances", title, width, height, body));
-  return reports::run_gnuplot("gnuplot", folder / "distances.gp");
+  return draw_pair(folder, "distances", data, gnuplot_script("distances", figure.title, width, height, body));
 }
 
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::reports

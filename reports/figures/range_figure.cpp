@@ -1,0 +1,93 @@
+#include "reports/figures/range_figure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "analysis/range_output.hpp"
+#include "numerics/text/printable_text.hpp"
+#include "reports/data/run_config.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/histogram_figure.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using Tensors = std::span<const ScaledTensor>;
+
+double factor_of(const ScaledTensor& tensor, const std::optional<double>& scale) {
+  return scale ? *scale / tensor.recorded_scale : 1;
+}
+
+/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet bins.
+std::optional<HistogramPanel> merged_panel(Tensors tensors, const analysis::RangeReport& report,
+                                           const std::optional<double>& scale, const FormatRange& range) {
+  // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
+  double greatest = 0;
+  for (const ScaledTensor& tensor : tensors) greatest = std::max(greatest, factor_of(tensor, scale));
+  HistogramPanel all{fmt::format("all {} tensors", tensors.size()),
+                     {},
+                     greatest,
+                     range,
+                     report.merged().at_scale(range, scale)};
+  for (const ScaledTensor& tensor : tensors) {
+    const double ratio = factor_of(tensor, scale) / greatest;
+    const int shift = std::ilogb(ratio);
+    if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
+    all.values += times_power_of_two(tensor.values, shift);
+  }
+  return all;
+}
+
+std::vector<HistogramPanel> panels_of(Tensors tensors, const analysis::RangeReport& report,
+                                      const std::optional<double>& scale, const FormatRange& range) {
+  const auto panel = [&](const ScaledTensor& tensor) -> HistogramPanel {
+    return {tensor.name, tensor.values, factor_of(tensor, scale), range,
+            report.tensor(tensor.name).at_scale(range, scale)};
+  };
+  if (tensors.size() == 1) return {panel(tensors.front())};
+  std::vector<std::size_t> order;
+  std::vector<double> rates;
+  for (const ScaledTensor& tensor : tensors) {
+    order.push_back(order.size());
+    rates.push_back(analysis::rates_of(report.tensor(tensor.name).at_scale(range, scale)).lost.middle());
+  }
+  if (order.size() >= max_histogram_panels) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return rates[a] > rates[b]; });
+    order.resize(max_histogram_panels - 1);
+    std::sort(order.begin(), order.end());
+  }
+  std::vector<HistogramPanel> panels;
+  if (std::optional<HistogramPanel> merged = merged_panel(tensors, report, scale, range))
+    panels.push_back(std::move(*merged));
+  for (const std::size_t i : order) panels.push_back(panel(tensors[i]));
+  return panels;
+}
+
+}  // namespace
+
+DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const analysis::RangeReport& report,
+                              const std::filesystem::path& folder) {
+  const std::size_t shown = std::min(tensors.size(), max_histogram_panels - 1);
+  const HistogramFigure histogram{
+      .stem =
+          "hist-" + slug(figure.name_has_format ? fmt::format("{} {}", figure.subject, name_of(figure.format))
+                                                : figure.subject),
+      .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}",
+                                     analysis::format_title(figure.format), figure.subject,
+                                     figure.scale ? "loss scale " + pretty(scale_text(*figure.scale))
+                                                  : "the loss scales that they carried")),
+      .caption = shown < tensors.size()
+                     ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.size())
+                     : ""};
+  std::filesystem::create_directories(folder);
+  return {histogram.stem,
+          draw_histogram_figure(histogram, panels_of(tensors, report, figure.scale, range_of(figure.format)),
+                                folder)};
+}
+
+}  // namespace fp16lab::reports
