@@ -16,10 +16,30 @@
 #include "experiments/app/commands/sweep_options.hpp"
 #include "experiments/app/commands/train_options.hpp"
 #include "numerics/formats/decimal.hpp"
+#include "numerics/formats/dtype.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+/// "f16:0x3c00, bf16:, tf32: (19 bits), ": the prefixes of bit patterns.
+std::string bit_prefixes() {
+  std::string text;
+  for (const DType dtype : dtypes<is_floating>) {
+    const int width = visit_dtype<is_floating>(dtype, [](auto row) { return decltype(row)::Format::width; });
+    const bool whole_bytes = width == 8 * static_cast<int>(size_of(dtype));
+    text += fmt::format("{}:{}{}, ", name_of(dtype), dtype == DType::f16 ? "0x3c00" : "",
+                        whole_bytes ? "" : fmt::format(" ({} bits)", width));
+  }
+  return text;
+}
+
+/// "FP16, BF16, ".
+std::string format_titles() {
+  std::string text;
+  for (const DType dtype : dtypes<is_floating>) text += title_of(dtype) + ", ";
+  return text;
+}
 
 bool takes_value(const std::string& argument) {
   for (const char* option :
@@ -237,17 +257,17 @@ class Program {
               return run_inspect(inspect_);
             });
     command
-        ->add_option(
-            "VALUE", inspect_.values,
-            "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: f16:0x3c00, "
-            "bf16:, tf32: (19 bits), f32:, f64:, e4m3:, e5m2:, or a format of your own, 6,10:0x1234")
+        ->add_option("VALUE", inspect_.values,
+                     "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
+                         bit_prefixes() + "or a format of your own, 6,10:0x1234")
         ->required();
     command
         ->add_option(
             "--format", inspect_.formats,
-            "Only this format (repeatable): FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, or your own as "
-            "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade numbers "
-            "and its last code the only NaN (E4M3 is 4,4,numbers)")
+            "Only this format (repeatable): " + format_titles() +
+                "or your own as "
+                "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade numbers "
+                "and its last code the only NaN (E4M3 is 4,4,numbers)")
         ->type_name("FORMAT")
         ->expected(1)
         ->take_all();

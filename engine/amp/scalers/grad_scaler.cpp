@@ -21,10 +21,6 @@ ScalePolicy policy_of(const ScalerOptions& options) {
   return policy;
 }
 
-bool is_half(const Tensor& gradient) {
-  return gradient.dtype() == DType::f16 || gradient.dtype() == DType::bf16;
-}
-
 }  // namespace
 
 GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor step)
@@ -96,7 +92,7 @@ void GradScaler::unscale(ScaledOptimizer& optimizer, std::string_view call) {
 
 void GradScaler::require_wide_gradients(const ScaledOptimizer& optimizer, std::string_view call) const {
   for (const Parameter* const parameter : optimizer.parameters()) {
-    if (!parameter->has_gradient || !is_half(parameter->gradient)) continue;
+    if (!parameter->has_gradient || !is_tensor_half(parameter->gradient.dtype())) continue;
     throw ScalerError(Kind::gradient_dtype, call, optimizer.name(), parameter->name,
                       describe(call, optimizer) + ": the gradient of " + parameter->name + " is " +
                           parameter->gradient.describe() +

@@ -1,14 +1,20 @@
 #include "experiments/app/commands/hist_options.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 
 void add_hist_options(CLI::App& app, HistCommand& command) {
   app.add_option("FILE", command.inputs, "Run folders, dumps, and quoted patterns of them")->required();
-  app.add_option("--format", command.formats,
-                 "Format to judge in: f16, bf16, e4m3, e5m2, or several (default: in which a run stored\nits "
-                 "gradients, f16 for dumps)")
+  app.add_option(
+         "--format", command.formats,
+         fmt::format("Format to judge in: {}, or several (default: in which a run stored\nits gradients, f16 "
+                     "for dumps)",
+                     fmt::join(dtype_names<is_file_low_precision>, ", ")))
       ->type_name("NAME,...")
       ->expected(1)
       ->take_all();

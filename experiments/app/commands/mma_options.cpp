@@ -11,7 +11,11 @@ namespace fp16lab::experiments {
 void add_mma_options(CLI::App& app, MmaCommand& command) {
   const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
   app.add_option("--model", command.model, models + " (fp16lab list shows their rows)")->type_name("NAME");
-  app.add_option("--in", command.in, "Operands: f16 (default), bf16, tf32, e4m3, e5m2")->type_name("FMT");
+  std::string operands = "Operands:";
+  for (const DType format : dtypes<is_low_precision>)
+    operands += fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
+                            format == DType::f16 ? " (default)" : "");
+  app.add_option("--in", command.in, operands)->type_name("FMT");
   app.add_option("--in-b", command.in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
       ->type_name("FMT");
   app.add_option("--acc", command.acc, "Accumulator c and result d: f32 (default), f16")->type_name("FMT");
