@@ -108,8 +108,8 @@ void for_each_row(const RangeReport& report, const Row& row) {
 }
 
 void print_counts(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
-  out << fmt::format("Gradients in {} at {}, percent of the finite non-zero values\n",
-                     format_title(view.format), at_scale_text(view.scale));
+  out << fmt::format("Gradients in {} at {}, percent of the finite non-zero values\n", title_of(view.format),
+                     at_scale_text(view.scale));
   out << fmt::format("{:<{}}  {:>13} {:>7}  {:>11} {:>11} {:>11} {:>11}{}\n", "tensor", width, "values",
                      "zero %", "rounds to 0", "subnormal", "normal", "overflow",
                      view.scale ? "" : "  loss scale");
@@ -131,7 +131,7 @@ void print_masses(std::ostream& out, const RangeReport& report, const RangeView&
   const FormatRange range = range_of(view.format);
   out << fmt::format(
       "\nBy magnitude: percent of L1 and of the sum of squares{}; the cosine to what {} keeps\n",
-      report.merged().exact_zones(range, view.scale) ? "" : ", as bounds", format_title(view.format));
+      report.merged().exact_zones(range, view.scale) ? "" : ", as bounds", title_of(view.format));
   out << fmt::format("{:<{}}  {:>15} {:>15} {:>15} {:>15}  {:>9}  {}\n", "tensor", width, "lost L1",
                      "lost squares", "subnormal L1", "overflow L1",
                      "cosine >=", "scales that fit" + step_alone(report));
@@ -306,9 +306,9 @@ void print_formats(std::ostream& out, const RangeReport& report, std::span<const
     const FormatRange range = range_of(views[i].format);
     const ZoneRates rates = rates_of(report.merged().at_scale(range, views[i].scale));
     const std::optional<int>& suggested = suggestions[i].suggested;
-    out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n",
-                       format_title(views[i].format), percent(any, rates.lost), percent(any, rates.subnormal),
-                       percent(any, rates.normal), percent(any, rates.overflow),
+    out << fmt::format("{:<6}  {:>11} {:>11} {:>11} {:>11} {:>15}  {:>9}  {}\n", title_of(views[i].format),
+                       percent(any, rates.lost), percent(any, rates.subnormal), percent(any, rates.normal),
+                       percent(any, rates.overflow),
                        percent(any, report.merged().mass_at(range, views[i].scale).l1.lost.share()),
                        cosine_text(report.merged().cosine_at(range, views[i].scale)),
                        suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "")
@@ -333,7 +333,7 @@ void print_casts(std::ostream& out, const RangeReport& report) {
   out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", "tensor", width, "format", "values",
                      "rounded to 0", "overflowed");
   const auto row = [&](const RecordedCast& cast) {
-    out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", cast.tensor, width, format_title(cast.dtype),
+    out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", cast.tensor, width, title_of(cast.dtype),
                        cast.counts.values, cast.counts.underflow, cast.counts.overflow);
   };
   for (const RecordedCast& cast : report.casts()) row(cast);

@@ -178,7 +178,7 @@ void RangeReport::add(std::string_view tensor, const ValueHistogram& values, dou
 
 void RangeReport::add(const HistogramRow& row) {
   steps_.insert(row.step);
-  if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2) add(row.tensor, row.before, row.loss_scale);
+  if (!is_fp8(row.dtype)) add(row.tensor, row.before, row.loss_scale);
   const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
   if (!counts) return;
   cast_scales_.insert(row.loss_scale);

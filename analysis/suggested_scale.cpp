@@ -148,7 +148,7 @@ std::string about_both(const SuggestedScale& suggestion, const Question& questio
   if (overflow.upper == 0)
     text += fmt::format("; with less head-room 2^{} does the latter", least);
   else if (overflow.lower > 0)
-    text += fmt::format("; the gradients span more than {} holds", format_title(question.format));
+    text += fmt::format("; the gradients span more than {} holds", title_of(question.format));
   if (suggestion.smallest_sufficient_l1 && *suggestion.smallest_sufficient_l1 <= largest)
     text += fmt::format("; but by magnitude what 2^{} loses is small", largest);
   return text + '.';
@@ -162,8 +162,7 @@ std::string about_none(const SuggestedScale& suggestion, const Question& questio
   const std::string whom =
       odd > 0 ? fmt::format("none of the {} finite values", counts.total - odd) : "no value";
   return fmt::format(
-      " Without a loss scale (2^0) {} rounds to zero or overflows in {}{}.", whom,
-      format_title(question.format),
+      " Without a loss scale (2^0) {} rounds to zero or overflows in {}{}.", whom, title_of(question.format),
       *suggestion.largest_safe < 0 ? fmt::format(", but less than {} is left", question.headroom()) : "");
 }
 
@@ -216,13 +215,6 @@ SuggestedScale suggest_scale(const RangeReport& report, DType format, const Scal
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format, const ScaleTargets& targets,
                              std::optional<std::uint64_t> step) {
   return suggest({.all = gradients, .report = nullptr, .format = format, .targets = targets, .step = step});
-}
-
-std::string format_title(DType format) {
-  std::string title(name_of(format));
-  std::transform(title.begin(), title.end(), title.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-  return title[0] == 'F' ? "FP" + title.substr(1) : title;
 }
 
 }  // namespace fp16lab::analysis

@@ -47,7 +47,4 @@ SuggestedScale suggest_scale(const RangeReport& report, DType format, const Scal
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
                              const ScaleTargets& targets = {}, std::optional<std::uint64_t> step = {});
 
-/// "FP16", "BF16", "E4M3": the name of a format in sentences.
-std::string format_title(DType format);
-
 }  // namespace fp16lab::analysis

@@ -156,13 +156,13 @@ void BackwardPass::show_rounding(std::uint32_t id, DType dtype, const CastProbe&
 
 void BackwardPass::show_operand_rounding(std::uint32_t id, const Variable& cotangent) {
   for (const auto& slot : tape_.slots_of(tape_.nodes_[id])) {
-    if (slot.cotangent == Fp8Rounding::none || !slot.vjp || !entries_[slot.input].on_path) continue;
+    if (!slot.cotangent.has_value() || !slot.vjp || !entries_[slot.input].on_path) continue;
     CastProbe probe;
-    tape_.backend().histogram(cotangent.tensor(), slot.cotangent, probe);
+    tape_.backend().histogram(cotangent.tensor(), *slot.cotangent, probe);
     const bool layer = slot.label != SlotLabel::none;
-    return tape_.observer_->on_rounding(
-        observed_name(id, layer ? "output" : "matmul"), GradientKind::activation,
-        slot.cotangent == Fp8Rounding::e4m3 ? DType::e4m3 : DType::e5m2, probe, entries_[id].exponent);
+    return tape_.observer_->on_rounding(observed_name(id, layer ? "output" : "matmul"),
+                                        GradientKind::activation, *slot.cotangent, probe,
+                                        entries_[id].exponent);
   }
 }
 

@@ -28,9 +28,8 @@ struct ProductShape {
 /// FP8 operands of products (an experiment: values are rounded to the format, saturating, before they enter the
 /// tensor core; see GemmCall). Both or neither.
 struct ProductFormats {
-  Fp8Rounding operands =
-      Fp8Rounding::none;  ///< activations and weights, in the forward and backward products
-  Fp8Rounding gradients = Fp8Rounding::none;  ///< of the result, in the two products of the backward pass
+  Fp8Rounding operands{};   ///< activations and weights, in the forward and backward products
+  Fp8Rounding gradients{};  ///< of the result, in the two products of the backward pass
 };
 
 /// Set on a Tape for the forward pass; backward passes always run without one. It is not asked inside composite

@@ -49,7 +49,7 @@ DType enter(Op op, std::span<Variable> inputs, std::span<const SlotLabel> labels
 
 Variable enter_parameter(Op op, const Variable& input, SlotLabel label) {
   tape_of(op, input);
-  if (!is_floating(input.dtype()))
+  if (!is_tensor_float(input.dtype()))
     reject(op, "a parameter is " + describe(input) + "; f32, f16 or bf16 is needed");
   return entered(input, input.tensor(), label);
 }

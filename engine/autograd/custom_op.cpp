@@ -76,13 +76,13 @@ void cast_inputs(const CustomOp& op, CastPolicy& policy, std::vector<Variable>& 
                             ": applied under autocast, but it does not say in which dtype it computes; set "
                             "CustomOp::autocast_dtype, or switch autocast off around it");
   }
-  if (!is_floating(*op.autocast_dtype)) {
+  if (!is_tensor_float(*op.autocast_dtype)) {
     throw std::invalid_argument(title(op) + ": autocast_dtype is " +
                                 std::string(name_of(*op.autocast_dtype)) + "; must be f32, f16 or bf16");
   }
   policy.on_custom_op({Op::custom, inputs.front().tape().scope()}, *op.autocast_dtype);
   for (Variable& input : inputs) {
-    if (is_floating(input.dtype()) && input.dtype() != *op.autocast_dtype)
+    if (is_tensor_float(input.dtype()) && input.dtype() != *op.autocast_dtype)
       input = policy.cast(input, *op.autocast_dtype);
   }
 }

@@ -33,7 +33,7 @@ class DTypes {
       tape.check(inputs[i], name_of(op));
       const DType dtype = inputs[i].dtype();
       if (contains(list(), dtype)) continue;
-      if (!is_floating(dtype)) {
+      if (!is_tensor_float(dtype)) {
         reject(op,
                "input " + std::to_string(i) + " is " + describe(inputs[i]) + "; f32, f16 or bf16 is needed");
       }
@@ -80,7 +80,7 @@ void dispatch(Op op, std::span<Variable> inputs) {
 
 Variable dispatched_move(Op op, const Variable& x) {
   const Tape& tape = tape_of(op, x);
-  if (tape.cast_policy() == nullptr || !is_floating(x.dtype())) return x;
+  if (tape.cast_policy() == nullptr || !is_tensor_float(x.dtype())) return x;
   return dispatched<1>(op, {x})[0];
 }
 

@@ -45,11 +45,6 @@ Variable handed_on(Op op, const Variable& result, CastPolicy* policy);  ///< whe
 /// Records the value that `op` has computed from the slots' inputs (at least one), and hands the result on.
 Variable recorded(Op op, Tensor value, std::initializer_list<Slot> slots);
 
-/// Is it f32, f16 or bf16?
-constexpr bool is_floating(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
-}
-
 /// The shape that NumPy broadcasting gives; std::invalid_argument naming `op` and both shapes if there is
 /// none.
 Shape broadcast_shape(Op op, const Shape& a, const Shape& b);

@@ -38,7 +38,7 @@ Variable Tape::parameter(Parameter& parameter) {
     found = parameter_leaves_.insert(found, {.parameter = &parameter, .leaf = {}, .view = {}});
   if (found->version != parameter.version || !usable(found->leaf) ||
       found->leaf.requires_gradient() == parameter.frozen) {
-    if (!is_floating(parameter.value.dtype())) {
+    if (!is_tensor_float(parameter.value.dtype())) {
       throw std::invalid_argument("Tape::parameter: " + parameter.name + " is " + parameter.value.describe() +
                                   "; f32, f16 or bf16 is needed");
     }

@@ -56,7 +56,7 @@ struct Slot {
   Variable input;
   Vjp vjp;  ///< empty: no gradient flows into this input
   SlotLabel label = SlotLabel::none;
-  Fp8Rounding cotangent = Fp8Rounding::none;  ///< how the vjp rounds the cotangent on its way into a product
+  Fp8Rounding cotangent{};  ///< how the vjp rounds the cotangent on its way into a product
 };
 
 /// What a forward pass has to know of the training step that it is part of: dropout draws its masks from it,
@@ -213,7 +213,7 @@ class Tape {
   struct InputSlot {
     std::uint32_t input = 0;  ///< node id
     SlotLabel label = SlotLabel::none;
-    Fp8Rounding cotangent = Fp8Rounding::none;
+    Fp8Rounding cotangent{};
     Vjp vjp;
   };
   struct ParameterLeaf {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -75,8 +76,9 @@ struct CastProbe {
   Tensor pending = {};        ///< counts still to be added, in the back end's own layout; undefined: none
 };
 
-/// Of an operand, on its way into a product.
-enum class Fp8Rounding : std::uint8_t { none, e4m3, e5m2 };
+/// The FP8 format to which an operand is rounded on its way into a product; nothing: it is not.
+using Fp8Rounding = std::optional<DType>;
+inline std::string_view fp8_name(Fp8Rounding format) { return format ? name_of(*format) : "none"; }
 
 /// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm. All matrices may carry one leading batch
 /// axis of equal extent (rank 3): independent products, one after the other. The bias is shared by all of them.
@@ -92,8 +94,7 @@ struct GemmCall {
   /// FP8 operands: every f16 or bf16 element of a (b) is first rounded to the format, to nearest even, saturating at
   /// its largest finite value (as cvt.rn.satfinite; an infinity saturates too, a NaN stays). Both or neither; then the
   /// accumulators follow the row's FP8 model. std::invalid_argument for f32 operands, or a row without FP8.
-  Fp8Rounding a_format = Fp8Rounding::none;
-  Fp8Rounding b_format = Fp8Rounding::none;
+  Fp8Rounding a_format{}, b_format{};
 };
 
 /// The order of a 4-d activation's axes. Convolution weights are (K, C, R, S) in both.
@@ -317,9 +318,9 @@ class Backend {
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
   /// Counts x on both sides of `probe`, for values that nothing rounded.
   virtual void histogram(const Tensor& x, CastProbe& probe) = 0;
-  /// Counts x (f16 or bf16) before and after the rounding that GemmCall::a_format asks for, which stores nothing. Back ends
-  /// that refuse FP8 products refuse this (std::invalid_argument).
-  virtual void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) = 0;
+  /// Counts x (f16 or bf16) before and after rounding to an FP8 format as GemmCall::a_format does it, which
+  /// stores nothing. Back ends that refuse FP8 products refuse this (std::invalid_argument).
+  virtual void histogram(const Tensor& x, DType format, CastProbe& probe) = 0;
   /// Completes the counts of the probes (probes that share `pending` with another one: each of them, once).
   virtual void settle(std::span<CastProbe* const> probes) = 0;
   /// Order-independent digest: the sum mod 2^64 of digest_word(word, position, key) over the tensor's bytes

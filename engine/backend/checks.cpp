@@ -250,22 +250,19 @@ void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t v
 namespace {
 
 void require_operand_formats(const GemmCall& call) {
-  const auto name_of = [](Fp8Rounding format) {
-    return format == Fp8Rounding::none ? "none" : format == Fp8Rounding::e4m3 ? "e4m3" : "e5m2";
-  };
-  const bool rounds_a = call.a_format != Fp8Rounding::none, rounds_b = call.b_format != Fp8Rounding::none;
+  const bool rounds_a = call.a_format.has_value(), rounds_b = call.b_format.has_value();
   if (rounds_a != rounds_b)
     fail("gemm", fmt::format("a_format is {} and b_format {}; both operands are rounded to FP8, or neither",
-                             name_of(call.a_format), name_of(call.b_format)));
+                             fp8_name(call.a_format), fp8_name(call.b_format)));
   if (rounds_a && call.a.dtype() == DType::f32)
     fail("gemm", fmt::format("{}, rounded to {}; f16 or bf16 operands are needed", text({"a", call.a}),
-                             name_of(call.a_format)));
+                             fp8_name(call.a_format)));
 }
 
 }  // namespace
 
 const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row,
-                                   OperandFormat operands) {
+                                   DType operands) {
   if (row.operands.contains(operands)) return row;
   try {
     return tensor_core_model(row.name, operands);

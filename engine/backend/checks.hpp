@@ -74,7 +74,7 @@ void index_range(std::string_view verb, std::span<const std::int32_t> index, std
 GemmPlan gemm(const GemmCall& call);
 /// The row of `row`'s generation for these operands and FP32 accumulators, `row` itself if it has them; throws where the
 /// generation has none.
-const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row, OperandFormat operands);
+const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row, DType operands);
 functions::Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, const Tensor& out);
 functions::Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,

@@ -52,4 +52,17 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
+/// Calls body(an element) for the element type of a dtype that verbs compute on: f16, bf16 or f32.
+template <class Body>
+decltype(auto) with_element_type(DType dtype, const Body& body) {
+  return visit_dtype<is_tensor_float>(
+      dtype, [&](auto row) -> decltype(auto) { return body(typename decltype(row)::Element{}); });
+}
+/// The same for f16 and bf16.
+template <class Body>
+decltype(auto) with_half_type(DType dtype, const Body& body) {
+  return visit_dtype<is_tensor_half>(
+      dtype, [&](auto row) -> decltype(auto) { return body(typename decltype(row)::Element{}); });
+}
+
 }  // namespace fp16lab::engine

@@ -21,7 +21,7 @@ namespace {
 /// A scalar or small array of host memory that a checkpoint holds as a tensor.
 struct Field {
   std::string_view name;
-  SafetensorsType type;
+  DType type;
   std::vector<std::uint64_t> shape;
   std::span<std::byte> bytes;
 };
@@ -32,8 +32,8 @@ std::span<std::byte> bytes_of(T& value) {
 }
 
 std::vector<Field> fields_of(StepState& step, RunCounters& counters) {
-  using enum SafetensorsType;
-  const auto per_optimizer = [](std::string_view name, SafetensorsType type, auto& values) {
+  using enum DType;
+  const auto per_optimizer = [](std::string_view name, DType type, auto& values) {
     return Field{name, type, {values.size()}, bytes_of(values)};
   };
   return {{"step.scale", f64, {}, bytes_of(step.scale)},
@@ -74,7 +74,7 @@ std::vector<std::uint64_t> extents_of(const Tensor& tensor) {
   return {extents.begin(), extents.end()};
 }
 
-std::string describe(SafetensorsType type, const std::vector<std::uint64_t>& shape) {
+std::string describe(DType type, const std::vector<std::uint64_t>& shape) {
   return SafetensorsEntry{.name = {}, .type = type, .shape = shape}.describe();
 }
 
@@ -151,7 +151,7 @@ void CheckpointFile::require_same(const std::string& key, const std::string& her
     fail(fmt::format("written with {} = \"{}\", but this run has \"{}\"", config_key, metadata(key), here));
 }
 
-std::vector<std::byte> CheckpointFile::read_checked(const std::string& name, SafetensorsType type,
+std::vector<std::byte> CheckpointFile::read_checked(const std::string& name, DType type,
                                                     const std::vector<std::uint64_t>& shape) const {
   const SafetensorsEntry* entry = reader_.find(name);
   if (entry == nullptr) fail(fmt::format("tensor '{}' is missing, expected {}", name, describe(type, shape)));
@@ -191,7 +191,7 @@ void CheckpointFile::load(TrainingState& state) const {
                      iteration_));
   for (auto& [name, tensor] : state.tensors) {
     const std::vector<std::byte> bytes =
-        read_checked(name, safetensors_type(tensor.dtype()), extents_of(tensor));
+        read_checked(name, tensor.dtype(), extents_of(tensor));
     state.backend->upload(bytes, tensor);
   }
   state.backend->write_step_state(step, state.step);

@@ -79,7 +79,7 @@ class CheckpointFile {
  private:
   [[noreturn]] void fail(const std::string& what) const;
   void require_same(const std::string& key, const std::string& here, const std::string& config_key) const;
-  std::vector<std::byte> read_checked(const std::string& name, SafetensorsType type,
+  std::vector<std::byte> read_checked(const std::string& name, DType type,
                                       const std::vector<std::uint64_t>& shape) const;
 
   SafetensorsReader reader_;

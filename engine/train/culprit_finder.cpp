@@ -72,7 +72,7 @@ void CulpritFinder::clear() {
 
 ValueMark CulpritFinder::counted(const Tensor& tensor) {
   ValueMark mark{.known = true, .nan = false, .origin = 0};
-  if (!tensor.defined() || !is_floating(tensor.dtype())) return mark;
+  if (!tensor.defined() || !is_tensor_float(tensor.dtype())) return mark;
   ExponentHistogram counts;
   backend_->histogram(tensor, counts);
   mark.nan = counts.nan > 0;
@@ -239,7 +239,8 @@ void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::spa
   if (!mark.finite()) {
     std::vector<NamedTensor> named;
     for (const Slot& slot : operands)
-      if (const Tensor tensor = tape.value_of(slot.input); tensor.defined() && is_floating(tensor.dtype()))
+      if (const Tensor tensor = tape.value_of(slot.input);
+          tensor.defined() && is_tensor_float(tensor.dtype()))
         named.push_back({name_of_operand(tape, slot.input, slot.label), tensor});
     mark.origin = inherited(marks);
     const bool had_nan = std::any_of(marks.begin(), marks.end(), [](const ValueMark& m) { return m.nan; });

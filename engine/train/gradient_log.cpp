@@ -8,13 +8,6 @@
 
 namespace fp16lab::engine {
 
-namespace {
-
-/// Of 16 bits: what a loss scale is for. (FP32 tensors lose nothing.)
-bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-
-}  // namespace
-
 void GradientLog::add(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
                       int exponent, bool intermediate) {
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(used_);
@@ -82,12 +75,12 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
 amp::GradientStatistics GradientLog::statistics() const {
   const std::span<const Entry> entries(entries_.data(), used_);
   const auto low = std::find_if(entries.begin(), entries.end(), [](const Entry& entry) {
-    return !entry.intermediate && is_half(entry.dtype);
+    return !entry.intermediate && is_tensor_half(entry.dtype);
   });
   amp::GradientStatistics all;
   if (low != entries.end()) all.range = range_of(low->dtype);
   for (const Entry& entry : entries) {
-    if (entry.intermediate || (low != entries.end() && !is_half(entry.dtype))) continue;
+    if (entry.intermediate || (low != entries.end() && !is_tensor_half(entry.dtype))) continue;
     (entry.kind == GradientKind::weight ? all.weight : all.activation) += entry.probe.before;
   }
   return all;

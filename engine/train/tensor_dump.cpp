@@ -15,7 +15,7 @@ namespace fp16lab::engine {
 SafetensorsSource tensor_source(Backend& backend, std::string name, const Tensor& tensor) {
   SafetensorsSource source;
   source.name = std::move(name);
-  source.type = safetensors_type(tensor.dtype());
+  source.type = tensor.dtype();
   for (const std::int64_t extent : tensor.shape().extents())
     source.shape.push_back(static_cast<std::uint64_t>(extent));
   source.fetch = [&backend, tensor](std::span<std::byte> out) { backend.download(tensor, out); };
@@ -30,8 +30,6 @@ void for_each_weight(const nn::Module& model, Visit visit) {
   for (const Parameter* parameter : model.parameters()) visit(parameter->name, parameter->value);
   for (const nn::Buffer* buffer : model.buffers()) visit(buffer->name, buffer->value);
 }
-
-bool is_floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
 /// f16 to bf16 and back goes through f32, which is exact, so that one rounding remains.
 Tensor cast_once(Backend& backend, const Tensor& tensor, DType dtype) {
@@ -60,14 +58,14 @@ void fetch_doubles(Backend& backend, const Tensor& tensor, std::span<std::byte> 
 
 void save_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model, DType dtype,
                   SafetensorsMetadata metadata) {
-  if (!is_floating(dtype) && dtype != DType::f64)
+  if (!is_tensor_float(dtype) && dtype != DType::f64)
     throw std::invalid_argument(
         fmt::format("save_weights: {}: must be f16, bf16, f32 or f64", name_of(dtype)));
   std::vector<SafetensorsSource> sources;
   for_each_weight(model, [&](const std::string& name, const Tensor& tensor) {
     SafetensorsSource source = tensor_source(backend, name, tensor);
-    if (is_floating(tensor.dtype()) && tensor.dtype() != dtype) {
-      source.type = safetensors_type(dtype);
+    if (is_tensor_float(tensor.dtype()) && tensor.dtype() != dtype) {
+      source.type = dtype;
       source.fetch = [&backend, tensor, dtype](std::span<std::byte> out) {
         if (dtype == DType::f64)
           fetch_doubles(backend, tensor, out);

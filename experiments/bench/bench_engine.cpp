@@ -110,9 +110,7 @@ void register_all(int threads) {
   const TrainingSetup observed{.amp = {.level = Level::O1}, .label = "O1", .histograms = true};
   const std::vector<TrainingSetup> others = {
       {.amp = {.level = Level::O1, .dtype = DType::bf16}, .label = "O1-bf16"},
-      {.amp = {.level = Level::O1,
-               .fp8_operands = engine::Fp8Rounding::e4m3,
-               .fp8_gradients = engine::Fp8Rounding::e5m2},
+      {.amp = {.level = Level::O1, .fp8_operands = DType::e4m3, .fp8_gradients = DType::e5m2},
        .label = "O1-fp8"},
       {.amp = {.level = Level::O2, .dialect = Dialect::paddle}, .label = "paddle-O2"},
       {.amp = {.level = Level::O2, .dialect = Dialect::paddle, .master_weights = false},

@@ -166,8 +166,8 @@ void register_scaling(const Layout& layout, int threads) {
 
 /// One row for each kind of kernel that the table needs, on the square shape.
 void register_formats(int threads) {
-  using enum OperandFormat;
-  constexpr auto half = AccumulatorFormat::f16;
+  using enum DType;
+  constexpr auto half = DType::f16;
   for (const char* name : {"hopper", "ampere", "volta"})
     register_emulated<Float16, Float16>(fmt::format("emulated_gemm/{}/f16_acc_f16", name),
                                         tensor_core_model(name, f16, half), square, threads);

@@ -63,7 +63,7 @@ const std::vector<std::string> rehearsal_sizes{"model.widths=[784, 8, 10]",
 
 bool is_text(const Run& run) { return std::ranges::find(run.set, "data.name=text") != run.set.end(); }
 
-bool multiplies(const std::string& row, OperandFormat format) {
+bool multiplies(const std::string& row, DType format) {
   return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& model) {
     return model.name == row && model.operands.contains(format);
   });
@@ -138,7 +138,7 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
   for (const Run& run : runs()) {
     if (settings.progress) settings.progress(run.name);
     const RunConfig config = config_of(run, settings, data);
-    if (config.amp.dtype == "bf16" && !multiplies(settings.side.tensor_core, OperandFormat::bf16)) continue;
+    if (config.amp.dtype == "bf16" && !multiplies(settings.side.tensor_core, DType::bf16)) continue;
     const auto asked = static_cast<std::uint64_t>(config.train.steps);
     try {
       const Lockstep lockstep = run_lockstep(config, settings.side.tensor_core, settings.threads,

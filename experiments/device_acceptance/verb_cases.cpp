@@ -47,7 +47,7 @@ void compare(const VerbCase& one, const std::vector<Kept>& expected, const std::
 
 bool multiplies_bf16(std::string_view row) {
   return std::ranges::any_of(tensor_core_models(), [row](const TensorCoreModel& model) {
-    return model.name == row && model.operands.contains(OperandFormat::bf16);
+    return model.name == row && model.operands.contains(DType::bf16);
   });
 }
 

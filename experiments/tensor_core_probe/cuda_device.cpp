@@ -89,15 +89,14 @@ class CudaDevice final : public Device {
 
   bool has(const Instruction& instruction) const override {
     if (instruction.unit == Unit::wgmma) return info_.capability.major == 9 && info_.capability.minor == 0;
-    if (bytes_of(instruction.operands) > 1) return architecture_ >= 80;
-    return architecture_ >= 89 &&
-           (instruction.accumulator == AccumulatorFormat::f32 || mma_kernels_have_fp8_f16());
+    if (size_of(instruction.operands) > 1) return architecture_ >= 80;
+    return architecture_ >= 89 && (instruction.accumulator == DType::f32 || mma_kernels_have_fp8_f16());
   }
 
   std::vector<std::uint32_t> run(const Instruction& instruction, const Tiles& tiles, bool scale_d) override {
     if (tiles.count > static_cast<std::size_t>(std::numeric_limits<int>::max()))
       throw std::invalid_argument("too many tiles for one launch");
-    const int bytes = bytes_of(instruction.operands);
+    const int bytes = static_cast<int>(size_of(instruction.operands));
     const DeviceTiles on_device{static_cast<int>(tiles.count), x_.upload(packed(tiles.a, bytes)),
                                 y_.upload(packed(tiles.b, bytes)), z_.upload(tiles.c),
                                 result_.resize(tiles.c.size())};

@@ -30,7 +30,7 @@ class EmulatedDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   bool has(const Instruction& in) const override {
     if (in.unit == Unit::wgmma) return info_.capability.major == 9;
-    return bytes_of(in.operands) > 1 || info_.capability.major > 8 || info_.capability.minor == 9;
+    return size_of(in.operands) > 1 || info_.capability.major > 8 || info_.capability.minor == 9;
   }
 
   std::vector<std::uint32_t> run(const Instruction& in, const Tiles& tiles, bool scale_d) override {

@@ -15,7 +15,7 @@ namespace fp16lab::probe {
 /// 2^24 (FP16 output: 2^11), so that one tiny term is lost beside the big one and two are not.
 Question fp8_order(const Instruction& in, const TensorCoreModel& row, const Settings& settings) {
   Question question{"P7", "", in, {}, {}};
-  const bool half = in.accumulator == AccumulatorFormat::f16;
+  const bool half = in.accumulator == DType::f16;
   const int big = half ? 11 : 16;
   const int tiny = half ? 0 : -8;
   const float c_big = std::ldexp(1.0f, big);

@@ -7,10 +7,10 @@
 namespace fp16lab::probe {
 namespace {
 
-using enum OperandFormat;
+using enum DType;
 using enum Opcode;
-constexpr AccumulatorFormat single = AccumulatorFormat::f32;
-constexpr AccumulatorFormat half = AccumulatorFormat::f16;
+constexpr DType single = DType::f32;
+constexpr DType half = DType::f16;
 
 constexpr std::array table{
     Instruction{mma_m16n8k8_f16_f32, "mma.m16n8k8.f32.f16", Unit::mma, 16, 8, 8, f16, single},
@@ -46,8 +46,6 @@ static_assert(
     }(),
     "the table is indexed by Opcode");
 
-bool is_fp8(OperandFormat format) { return bytes_of(format) == 1; }
-
 }  // namespace
 
 std::span<const Instruction> instructions() { return table; }
@@ -68,7 +66,7 @@ std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capabilit
     if (row.name != generation || !row.operands.contains(instruction.operands) ||
         row.accumulator() != instruction.accumulator)
       continue;
-    if (native_fp8 && row.accumulator() == AccumulatorFormat::f16) row.exponent_floor = -22;
+    if (native_fp8 && row.accumulator() == DType::f16) row.exponent_floor = -22;
     return row;
   }
   return std::nullopt;

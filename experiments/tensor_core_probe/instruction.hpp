@@ -46,19 +46,13 @@ struct Instruction {
   std::string_view name;  ///< "mma.m16n8k16.f32.f16": unit, shape, accumulator, operands
   Unit unit;
   int m, n, k;
-  OperandFormat operands;  ///< of A and of B
-  AccumulatorFormat accumulator;
+  DType operands;  ///< of A and of B
+  DType accumulator;
 };
 
 /// All of them, in the order of Opcode.
 std::span<const Instruction> instructions();
 const Instruction& instruction(Opcode opcode);
-
-constexpr int bytes_of(OperandFormat format) {
-  return format == OperandFormat::tf32                                    ? 4
-         : format == OperandFormat::e4m3 || format == OperandFormat::e5m2 ? 1
-                                                                          : 2;
-}
 
 /// Compute capability of a device: 9.0 is {9, 0}.
 struct Capability {

@@ -46,7 +46,7 @@ std::vector<std::uint32_t> predictions(const Question& question, const Hypothesi
 }
 
 /// The non-zero elements and where they are: "k0 0c00*0800 k1 0004*0002".
-std::string products(const Vector& vector, OperandFormat format) {
+std::string products(const Vector& vector, DType format) {
   std::string text;
   for (std::size_t i = 0; i < std::min(vector.a.size(), vector.b.size()); ++i)
     if (vector.a[i] != 0 || vector.b[i] != 0)
@@ -74,20 +74,20 @@ std::string model_name(const Question& question, const Device& device, const Set
 
 }  // namespace
 
-std::string hex(const std::vector<std::uint32_t>& words, OperandFormat format) {
+std::string hex(const std::vector<std::uint32_t>& words, DType format) {
   std::string text;
-  const int digits = 2 * bytes_of(format);
+  const int digits = 2 * static_cast<int>(size_of(format));
   for (const std::uint32_t word : words)
     text +=
         fmt::format("{}{:0{}x}", text.empty() ? "" : " ", word & 0xffffffffU >> (32 - 4 * digits), digits);
   return text;
 }
 
-std::string hex(std::uint32_t word, AccumulatorFormat format) {
-  return fmt::format("{:0{}x}", word, format == AccumulatorFormat::f16 ? 4 : 8);
+std::string hex(std::uint32_t word, DType format) {
+  return fmt::format("{:0{}x}", word, format == DType::f16 ? 4 : 8);
 }
 
-DotProduct dot_product_of(const TensorCoreModel& row, OperandFormat format) {
+DotProduct dot_product_of(const TensorCoreModel& row, DType format) {
   return [row, format](std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c) {
     return fused_dot_add(row, format, a, format, b, c);
   };

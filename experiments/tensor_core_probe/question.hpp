@@ -50,8 +50,8 @@ struct Question {
 /// A row for the golden file.
 struct Observation {
   std::string id, model;
-  OperandFormat operands;
-  AccumulatorFormat accumulator;
+  DType operands;
+  DType accumulator;
   std::vector<std::uint32_t> a, b;
   std::uint32_t c = 0, d = 0;
   std::string instruction;
@@ -102,10 +102,10 @@ std::vector<Finding> ask_everything(Device& device, const Settings& settings,
 std::vector<Claim> claims_of(std::span<const Finding> findings);
 
 /// The words in the width of their format: "0c00 0800".
-std::string hex(const std::vector<std::uint32_t>& words, OperandFormat format);
-std::string hex(std::uint32_t word, AccumulatorFormat format);
+std::string hex(const std::vector<std::uint32_t>& words, DType format);
+std::string hex(std::uint32_t word, DType format);
 
 /// fused_dot_add with this row.
-DotProduct dot_product_of(const TensorCoreModel& row, OperandFormat format);
+DotProduct dot_product_of(const TensorCoreModel& row, DType format);
 
 }  // namespace fp16lab::probe

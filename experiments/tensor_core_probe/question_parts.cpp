@@ -10,30 +10,18 @@
 
 namespace fp16lab::probe {
 
-std::uint32_t encode(OperandFormat format, float value) {
-  switch (format) {
-    case OperandFormat::f16:
-      return narrow<Binary16>(value).bits();
-    case OperandFormat::bf16:
-      return narrow<BrainFloat16>(value).bits();
-    case OperandFormat::tf32:
-      return bits_of(value);
-    case OperandFormat::e4m3:
-      return narrow<Fp8E4M3>(value).bits();
-    case OperandFormat::e5m2:
-      return narrow<Fp8E5M2>(value).bits();
-  }
-  return 0;
-}
-std::uint32_t encode(AccumulatorFormat format, float value) {
-  return format == AccumulatorFormat::f32 ? bits_of(value) : narrow<Binary16>(value).bits();
+std::uint32_t encode(DType format, float value) {
+  if (size_of(format) == sizeof(float)) return bits_of(value);
+  return visit_dtype<is_low_precision>(format, [value](auto dtype) -> std::uint32_t {
+    return narrow<typename decltype(dtype)::Format>(value).bits();
+  });
 }
 
-std::uint32_t power(OperandFormat format, int exponent, float sign) {
+std::uint32_t power(DType format, int exponent, float sign) {
   return encode(format, std::copysign(std::ldexp(1.0f, exponent), sign));
 }
 
-void put_power(Vector& vector, std::size_t k, OperandFormat format, int exponent, float sign) {
+void put_power(Vector& vector, std::size_t k, DType format, int exponent, float sign) {
   if (vector.a.size() <= k) vector.a.resize(k + 1);
   if (vector.b.size() <= k) vector.b.resize(k + 1);
   vector.a[k] = power(format, exponent / 2);

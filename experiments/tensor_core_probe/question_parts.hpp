@@ -13,13 +13,12 @@ namespace fp16lab::probe {
 using Words = std::vector<std::uint32_t>;
 
 /// The word of a value that the format has.
-std::uint32_t encode(OperandFormat format, float value);
-std::uint32_t encode(AccumulatorFormat format, float value);
+std::uint32_t encode(DType format, float value);
 
 /// +-2^exponent.
-std::uint32_t power(OperandFormat format, int exponent, float sign = 1);
+std::uint32_t power(DType format, int exponent, float sign = 1);
 /// +-2^exponent as the product at place k, its exponent halved between a and b.
-void put_power(Vector& vector, std::size_t k, OperandFormat format, int exponent, float sign = 1);
+void put_power(Vector& vector, std::size_t k, DType format, int exponent, float sign = 1);
 
 /// "row 'hopper' with f16 operands, f16 accumulator".
 std::string row_name(const TensorCoreModel& row, const Instruction& in);

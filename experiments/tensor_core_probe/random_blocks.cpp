@@ -29,25 +29,11 @@ struct Fields {
   }
 };
 
-constexpr Fields fields_of(OperandFormat format) {
-  switch (format) {
-    case OperandFormat::f16:
-      return {Binary16::exponent_bits, Binary16::fraction_bits};
-    case OperandFormat::bf16:
-      return {BrainFloat16::exponent_bits, BrainFloat16::fraction_bits};
-    case OperandFormat::tf32:
-      return {TensorFloat32::exponent_bits, TensorFloat32::fraction_bits,
-              Binary32::width - TensorFloat32::width};
-    case OperandFormat::e4m3:
-      return {Fp8E4M3::exponent_bits, Fp8E4M3::fraction_bits};
-    case OperandFormat::e5m2:
-      return {Fp8E5M2::exponent_bits, Fp8E5M2::fraction_bits};
-  }
-  return {};
-}
-constexpr Fields fields_of(AccumulatorFormat format) {
-  return format == AccumulatorFormat::f32 ? Fields{Binary32::exponent_bits, Binary32::fraction_bits}
-                                          : Fields{Binary16::exponent_bits, Binary16::fraction_bits};
+constexpr Fields fields_of(DType format) {
+  return visit_dtype<is_floating>(format, [](auto dtype) {
+    using F = typename decltype(dtype)::Format;
+    return Fields{F::exponent_bits, F::fraction_bits, ignored_bits<F>};
+  });
 }
 
 /// Independent bits of one random word, taken from its low end.
@@ -235,7 +221,7 @@ void compare_tiles(const Instruction& instruction, const Tiles& tiles, std::span
                    int threads, const DotProduct& expected, Comparison& comparison) {
   const auto m = static_cast<std::size_t>(instruction.m), n = static_cast<std::size_t>(instruction.n),
              k = static_cast<std::size_t>(instruction.k);
-  const std::uint32_t mask = instruction.accumulator == AccumulatorFormat::f16 ? 0xffffU : 0xffffffffU;
+  const std::uint32_t mask = instruction.accumulator == DType::f16 ? 0xffffU : 0xffffffffU;
   std::vector<std::vector<std::size_t>> differing(tiles.count);  // output numbers, by tile
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::size_t tile = 0; tile < tiles.count; ++tile)

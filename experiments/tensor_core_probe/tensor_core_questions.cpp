@@ -76,11 +76,11 @@ Question underflow_zero(const Instruction& in, const TensorCoreModel& row) {
     vector.b[place] = encode(in.operands, b);
     question.vectors.push_back(std::move(vector));
   };
-  if (in.accumulator == AccumulatorFormat::f16) {
+  if (in.accumulator == DType::f16) {
     add("P3", 0x1p-13f, -0x1p-13f);
     add("P3-tie", 0x1p-12f, -0x1p-13f);
   } else {
-    add(in.operands == OperandFormat::bf16 ? "P3b" : "P3c", 0x1p-75f, -0x1p-75f);
+    add(in.operands == DType::bf16 ? "P3b" : "P3c", 0x1p-75f, -0x1p-75f);
     add("P3-3/4", 0x3p-76f, -0x1p-75f);
     // Dropped whole before the addition: no sum that could have a sign.
     add("P3-dropped", 0x1p-85f, -0x1p-85f);
@@ -214,8 +214,8 @@ Question scale_d_zero(const Instruction& in, const TensorCoreModel& row) {
 
   const DotProduct model = dot_product_of(row, in.operands);
   const std::uint32_t infinity = encode(in.accumulator, std::numeric_limits<float>::infinity());
-  const std::uint32_t nan = in.accumulator == AccumulatorFormat::f16 ? std::uint32_t{Binary16::canonical_nan}
-                                                                     : Binary32::canonical_nan;
+  const std::uint32_t nan =
+      in.accumulator == DType::f16 ? std::uint32_t{Binary16::canonical_nan} : Binary32::canonical_nan;
   question.hypotheses = {
       {"C ignored", "",
        [=](std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t) {

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "numerics/formats/dtype.hpp"
 #include "numerics/formats/rounding.hpp"
-#include "numerics/formats/small_float.hpp"
 
 namespace fp16lab::conversion_detail {
 
@@ -33,13 +33,11 @@ struct WidenKernel {
   void (*run)(const typename From::Bits* from, float* to, std::size_t n);
 };
 
-using Kernels = std::tuple<NarrowKernel<Binary16, Binary32>, NarrowKernel<BrainFloat16, Binary32>,
-                           NarrowKernel<TensorFloat32, Binary32>, NarrowKernel<Fp8E4M3, Binary32>,
-                           NarrowKernel<Fp8E5M2, Binary32>, NarrowKernel<Binary32, Binary64>,
-                           NarrowKernel<Binary16, Binary64>, NarrowKernel<BrainFloat16, Binary64>,
-                           NarrowKernel<TensorFloat32, Binary64>, NarrowKernel<Fp8E4M3, Binary64>,
-                           NarrowKernel<Fp8E5M2, Binary64>, WidenKernel<Binary16>, WidenKernel<BrainFloat16>,
-                           WidenKernel<TensorFloat32>, WidenKernel<Fp8E4M3>, WidenKernel<Fp8E5M2>>;
+template <class... Low>
+std::tuple<NarrowKernel<Low, Binary32>..., NarrowKernel<Low, Binary64>..., NarrowKernel<Binary32, Binary64>,
+           WidenKernel<Low>...>
+    kernels_of(TypeList<Low...>);
+using Kernels = decltype(kernels_of(LowFormats{}));
 
 /// Those of the best instruction set that this CPU has.
 const Kernels& kernels();

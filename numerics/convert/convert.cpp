@@ -93,27 +93,21 @@ void widen(std::span<const SmallFloat<From>> from, std::span<float> to, int thre
   });
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
-#define FP16LAB_NARROW(Source, To) \
-  template void narrow<To>(std::span<const Source>, std::span<SmallFloat<To>>, const ArithmeticOptions&, int);
-#define FP16LAB_CONVERSIONS(F)                                                                              \
-  FP16LAB_NARROW(float, F)                                                                                  \
-  FP16LAB_NARROW(double, F)                                                                                 \
-  template void narrow_stochastic<F>(std::span<const float>, std::span<SmallFloat<F>>,                      \
-                                     std::span<const std::uint32_t>, ArithmeticOptions, int);               \
-  template void narrow_stochastic<F>(std::span<const float>, std::span<SmallFloat<F>>, const PhiloxStream&, \
-                                     std::uint64_t, ArithmeticOptions, int);                                \
-  template void widen<F>(std::span<const SmallFloat<F>>, std::span<float>, int);
+#define FP16LAB_NARROW(Source, ...) \
+  template void narrow(std::span<const Source>, std::span<__VA_ARGS__>, const ArithmeticOptions&, int);
+#define FP16LAB_CONVERSIONS(name, id, file_name, ...)                                                  \
+  FP16LAB_NARROW(float, __VA_ARGS__)                                                                   \
+  FP16LAB_NARROW(double, __VA_ARGS__)                                                                  \
+  template void narrow_stochastic(std::span<const float>, std::span<__VA_ARGS__>,                      \
+                                  std::span<const std::uint32_t>, ArithmeticOptions, int);             \
+  template void narrow_stochastic(std::span<const float>, std::span<__VA_ARGS__>, const PhiloxStream&, \
+                                  std::uint64_t, ArithmeticOptions, int);                              \
+  template void widen(std::span<const __VA_ARGS__>, std::span<float>, int);
 
-FP16LAB_CONVERSIONS(Binary16)
-FP16LAB_CONVERSIONS(BrainFloat16)
-FP16LAB_CONVERSIONS(TensorFloat32)
-FP16LAB_CONVERSIONS(Fp8E4M3)
-FP16LAB_CONVERSIONS(Fp8E5M2)
-FP16LAB_NARROW(double, Binary32)
+FP16LAB_LOW_FORMATS(FP16LAB_CONVERSIONS)
+FP16LAB_NARROW(double, SmallFloat<Binary32>)
 
 #undef FP16LAB_CONVERSIONS
 #undef FP16LAB_NARROW
-// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace fp16lab

@@ -40,8 +40,8 @@ FP16LAB_HD constexpr float widen(SmallFloat<From> x) {
 
 // Array forms: vectorised for the CPU at hand, element for element the bits of the scalar form. Sizes must agree
 // and threads be at least 1 (std::invalid_argument); source and destination must not overlap; `threads` changes
-// speed, never bits. To is Binary16, BrainFloat16, TensorFloat32, Fp8E4M3 or Fp8E5M2, from FP64 also Binary32.
-// Name it, narrow<Binary16>(floats, halves), unless the destination is a span, which says it.
+// speed, never bits. To is a format narrower than FP32 (FP16LAB_LOW_FORMATS), from FP64 also Binary32. Name
+// it, narrow<Binary16>(floats, halves), unless the destination is a span, which says it.
 //
 // TensorFloat32 codes are 19 bits in a 32-bit word; the register that tensor cores read is code << 13.
 

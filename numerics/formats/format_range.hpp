@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 
 #include "numerics/formats/bits.hpp"
 #include "numerics/formats/dtype.hpp"
@@ -63,25 +62,12 @@ static_assert(FormatRange::of<Fp8E5M2>().overflow_threshold() == 61440 &&
 static_assert(FormatRange::of<Fp8E4M3>().overflow_threshold() == 464 &&
               FormatRange::of<Fp8E4M3>().largest() == 448 && !FormatRange::of<Fp8E4M3>().threshold_overflows);
 
-/// The range of a stored dtype: f32, f16, bf16, e4m3 or e5m2 (std::invalid_argument otherwise).
+/// Whose ranges FormatRange holds.
+constexpr bool has_range(DType dtype) { return is_floating(dtype) && dtype != DType::f64; }
+/// The range of a floating-point dtype but f64 (std::invalid_argument for that and for integers).
 constexpr FormatRange range_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return FormatRange::of<Binary32>();
-    case DType::f16:
-      return fp16_range;
-    case DType::bf16:
-      return FormatRange::of<BrainFloat16>();
-    case DType::e4m3:
-      return FormatRange::of<Fp8E4M3>();
-    case DType::e5m2:
-      return FormatRange::of<Fp8E5M2>();
-    case DType::f64:
-    case DType::i32:
-    case DType::u8:
-      break;
-  }
-  throw std::invalid_argument("range_of: a dtype of f32, f16, bf16, e4m3 or e5m2 is needed");
+  return visit_dtype<has_range>(dtype,
+                                [](auto row) { return FormatRange::of<typename decltype(row)::Format>(); });
 }
 
 }  // namespace fp16lab

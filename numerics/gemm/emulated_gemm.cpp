@@ -31,7 +31,7 @@ constexpr std::int64_t n_block = 2048;
 constexpr std::int64_t k_block = 512;  // more or less, so that blocks are equal
 static_assert(m_block % row_block == 0 && n_block % max_columns == 0);
 
-void check_model(const TensorCoreModel& model, const Operand& a, const Operand& b, AccumulatorFormat format) {
+void check_model(const TensorCoreModel& model, const Operand& a, const Operand& b, DType format) {
   for (const Operand* operand : {&a, &b})
     if (!model.operands.contains(operand->format))
       throw std::invalid_argument(fmt::format("emulated_gemm: this row of model '{}' has no {} operands",
@@ -47,7 +47,7 @@ void check_model(const TensorCoreModel& model, const Operand& a, const Operand& 
 /// Where D and C are, what they hold, and the steps between neighbouring outputs in memory. The kernel's rows
 /// are D's rows, or D's columns where D^T is computed; one of the steps is 1.
 struct OutputMatrix {
-  AccumulatorFormat format;
+  DType format;
   const void* c;
   void* d;
   std::int64_t row_step, column_step;
@@ -55,13 +55,13 @@ struct OutputMatrix {
   std::int64_t offset(std::int64_t i, std::int64_t j) const { return i * row_step + j * column_step; }
 
   void load(const void* from, std::int64_t at, float* to, std::size_t count) const {
-    if (format == AccumulatorFormat::f32)
+    if (format == DType::f32)
       std::memcpy(to, static_cast<const float*>(from) + at, count * sizeof(float));
     else
       emulated_kernels().widen_halves(static_cast<const Float16*>(from) + at, to, count);
   }
   void store(const float* from, std::int64_t at, std::size_t count) const {
-    if (format == AccumulatorFormat::f32)
+    if (format == DType::f32)
       std::memcpy(static_cast<float*>(d) + at, from, count * sizeof(float));
     else
       emulated_kernels().narrow_halves(from, static_cast<Float16*>(d) + at, count);
@@ -121,26 +121,17 @@ bool transpose_fits_better(GemmShape shape, std::size_t width) {
 std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
   const std::int64_t at =
       x.transposed ? column * x.leading_dimension + row : row * x.leading_dimension + column;
-  switch (x.format) {
-    case OperandFormat::f16:
-      return static_cast<const Float16*>(x.data)[at].bits();
-    case OperandFormat::bf16:
-      return static_cast<const BFloat16*>(x.data)[at].bits();
-    case OperandFormat::tf32:
-      return bits_of(static_cast<const float*>(x.data)[at]);
-    case OperandFormat::e4m3:
-      return static_cast<const Float8E4M3*>(x.data)[at].bits();
-    case OperandFormat::e5m2:
-      return static_cast<const Float8E5M2*>(x.data)[at].bits();
-  }
-  return 0;
+  return visit_dtype<is_low_precision>(x.format, [&](auto dtype) -> std::uint32_t {
+    using F = typename decltype(dtype)::Format;
+    return static_cast<const typename F::Bits*>(x.data)[at];
+  });
 }
 
 /// By the definition itself: for rows beyond every row of the table.
 void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
                  const OutputMatrix& out) {
   std::vector<std::uint32_t> row(to_size(shape.k)), column(to_size(shape.k));
-  const bool halves = out.format == AccumulatorFormat::f16;
+  const bool halves = out.format == DType::f16;
   for (std::int64_t i = 0; i < shape.m; ++i) {
     for (std::int64_t k = 0; k < shape.k; ++k) row[to_size(k)] = word_at(a, i, k);
     for (std::int64_t j = 0; j < shape.n; ++j) {
@@ -161,7 +152,7 @@ void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a
 
 void copy_accumulators(GemmShape shape, const OutputMatrix& out) {
   if (out.c == out.d) return;
-  const std::size_t size = out.format == AccumulatorFormat::f32 ? sizeof(float) : sizeof(Float16);
+  const std::size_t size = out.format == DType::f32 ? sizeof(float) : sizeof(Float16);
   for (std::int64_t i = 0; i < shape.m; ++i) {
     const std::size_t at = to_size(out.offset(i, 0)) * size, bytes = to_size(shape.n) * size;
     std::byte* const to = static_cast<std::byte*>(out.d) + at;
@@ -309,7 +300,7 @@ class Product {
 }  // namespace
 
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
-                   AccumulatorFormat format, const void* c, void* d, std::int64_t ldd, int threads) {
+                   DType format, const void* c, void* d, std::int64_t ldd, int threads) {
   check_model(model, a, b, format);
   check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;

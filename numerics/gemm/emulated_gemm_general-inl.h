@@ -124,7 +124,7 @@ class GeneralTile {
 
  private:
   static int accumulator_emin(const TensorCoreModel& model) {
-    if (model.accumulator() == AccumulatorFormat::f32) return Binary32::emin;
+    if (model.accumulator() == DType::f32) return Binary32::emin;
     return model.subnormal_accumulator == SubnormalAccumulator::emin ? Binary16::emin
                                                                      : Binary16::exponent_of_min_subnormal;
   }
@@ -224,7 +224,7 @@ class GeneralTile {
   /// exact; that of two FP32 numbers rounds to FP32 as if once: 53 >= 2 * 24 + 2 (Figueroa 1995).
   void join(const float* partial) const {
     const DWide d;
-    const bool halves = t_.model->accumulator() == AccumulatorFormat::f16;
+    const bool halves = t_.model->accumulator() == DType::f16;
     for (std::size_t i = 0; i < t_.rows * panel_columns; i += wide_lanes) {
       const auto sum = hn::Add(hn::PromoteTo(d, hn::Load(DNarrow(), partial + i)),
                                hn::PromoteTo(d, hn::Load(DNarrow(), t_.tile + i)));

@@ -18,8 +18,8 @@ constexpr bool has_general_kernel(const TensorCoreModel& model) {
 /// The tiles of a product that the fast kernel may take, and under which floor.
 class FastTiles {
  public:
-  FastTiles(const TensorCoreModel& model, OperandFormat a, OperandFormat b) : model_(model) {
-    const bool bytes = is_byte(a) && is_byte(b);
+  FastTiles(const TensorCoreModel& model, DType a, DType b) : model_(model) {
+    const bool bytes = is_fp8(a) && is_fp8(b);
     possible_ = model.fraction_bits <= 25 && model.exponent_floor <= largest_product &&
                 (model.dataflow != Dataflow::fused_chain || model.block_size == 4 || model.block_size == 8 ||
                  model.block_size == 16 || (model.block_size == 32 && (model.fraction_bits <= 24 || bytes)));
@@ -59,9 +59,6 @@ class FastTiles {
   static constexpr int largest_product = 100;
 
  private:
-  static constexpr bool is_byte(OperandFormat format) {
-    return format == OperandFormat::e4m3 || format == OperandFormat::e5m2;
-  }
   static constexpr std::uint32_t bits_of_power(int exponent) {
     return static_cast<std::uint32_t>(exponent + Binary32::bias) << Binary32::fraction_bits;
   }

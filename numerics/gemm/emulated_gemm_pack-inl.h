@@ -228,36 +228,18 @@ ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, 
 
 inline ExponentRange pack_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
                             std::size_t depth, Dataflow dataflow, float* values, std::uint32_t* exponents) {
-  switch (a.format) {
-    case OperandFormat::f16:
-      return pack_a_of<Binary16>(a, shape, row, k, depth, dataflow, values, exponents);
-    case OperandFormat::bf16:
-      return pack_a_of<BrainFloat16>(a, shape, row, k, depth, dataflow, values, exponents);
-    case OperandFormat::tf32:
-      return pack_a_of<TensorFloat32>(a, shape, row, k, depth, dataflow, values, exponents);
-    case OperandFormat::e4m3:
-      return pack_a_of<Fp8E4M3>(a, shape, row, k, depth, dataflow, values, exponents);
-    case OperandFormat::e5m2:
-      return pack_a_of<Fp8E5M2>(a, shape, row, k, depth, dataflow, values, exponents);
-  }
-  return {};
+  return visit_dtype<is_low_precision>(a.format, [&](auto dtype) {
+    using F = typename decltype(dtype)::Format;
+    return pack_a_of<F>(a, shape, row, k, depth, dataflow, values, exponents);
+  });
 }
 
 inline ExponentRange pack_b(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
                             std::size_t depth, Dataflow dataflow, float* values, std::int8_t* exponents) {
-  switch (b.format) {
-    case OperandFormat::f16:
-      return pack_b_of<Binary16>(b, shape, column, k, depth, dataflow, values, exponents);
-    case OperandFormat::bf16:
-      return pack_b_of<BrainFloat16>(b, shape, column, k, depth, dataflow, values, exponents);
-    case OperandFormat::tf32:
-      return pack_b_of<TensorFloat32>(b, shape, column, k, depth, dataflow, values, exponents);
-    case OperandFormat::e4m3:
-      return pack_b_of<Fp8E4M3>(b, shape, column, k, depth, dataflow, values, exponents);
-    case OperandFormat::e5m2:
-      return pack_b_of<Fp8E5M2>(b, shape, column, k, depth, dataflow, values, exponents);
-  }
-  return {};
+  return visit_dtype<is_low_precision>(b.format, [&](auto dtype) {
+    using F = typename decltype(dtype)::Format;
+    return pack_b_of<F>(b, shape, column, k, depth, dataflow, values, exponents);
+  });
 }
 
 inline void widen_halves(const Float16* halves, float* floats, std::size_t count) {

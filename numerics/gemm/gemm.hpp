@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "numerics/formats/small_float.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab {
@@ -28,14 +27,6 @@ struct GemmShape {
   std::int64_t k = 0;  ///< columns of A, rows of B
 };
 
-/// The accumulator format whose memory holds elements of type T.
-template <class T>
-inline constexpr AccumulatorFormat accumulator_format_of = T::no_such_accumulator_type;
-template <>
-inline constexpr AccumulatorFormat accumulator_format_of<float> = AccumulatorFormat::f32;
-template <>
-inline constexpr AccumulatorFormat accumulator_format_of<Float16> = AccumulatorFormat::f16;
-
 namespace gemm_detail {
 
 /// An operand whose element type is a value.
@@ -43,7 +34,7 @@ struct Operand {
   const void* data = nullptr;
   std::int64_t leading_dimension = 0;
   bool transposed = false;
-  OperandFormat format = OperandFormat::f16;
+  DType format = DType::f16;
 };
 
 template <class T>
@@ -53,7 +44,7 @@ Operand operand_of(MatrixView<T> matrix) {
 
 /// emulated_gemm for all element types; c and d point to elements of `format`.
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
-                   AccumulatorFormat format, const void* c, void* d, std::int64_t ldd, int threads);
+                   DType format, const void* c, void* d, std::int64_t ldd, int threads);
 
 }  // namespace gemm_detail
 
@@ -69,7 +60,7 @@ template <class A, class B, class D>
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<A> a, MatrixView<B> b,
                    const std::type_identity_t<D>* c, D* d, std::int64_t ldd, int threads = 1) {
   gemm_detail::emulated_gemm(model, shape, gemm_detail::operand_of(a), gemm_detail::operand_of(b),
-                             accumulator_format_of<D>, c, d, ldd, threads);
+                             DTypeOf<D>::value, c, d, ldd, threads);
 }
 
 /// D (m x n, FP32) = C (+) A * B where each element is the chain acc = fma(a[k], b[k], acc) over ascending k from

@@ -9,6 +9,7 @@
 #include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
+#include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_count_kernels.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/for_each_chunk.hpp"
@@ -257,17 +258,10 @@ void narrow_and_count(std::span<const float> from, std::span<BFloat16> to, Expon
   narrow_and_count_both(from, to, before, after, threads);
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
-#define FP16LAB_NARROW_AND_COUNT(To)                                                                        \
-  template void narrow_and_count<To>(std::span<const float>, std::span<SmallFloat<To>>, ExponentHistogram&, \
-                                     const ArithmeticOptions&, int);
-
-FP16LAB_NARROW_AND_COUNT(Binary16)
-FP16LAB_NARROW_AND_COUNT(BrainFloat16)
-FP16LAB_NARROW_AND_COUNT(Fp8E4M3)
-FP16LAB_NARROW_AND_COUNT(Fp8E5M2)
-
+#define FP16LAB_NARROW_AND_COUNT(name, id, file_name, ...)                                           \
+  template void narrow_and_count(std::span<const float>, std::span<__VA_ARGS__>, ExponentHistogram&, \
+                                 const ArithmeticOptions&, int);
+FP16LAB_LOW_FORMATS(FP16LAB_NARROW_AND_COUNT)
 #undef FP16LAB_NARROW_AND_COUNT
-// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace fp16lab

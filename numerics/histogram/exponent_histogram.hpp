@@ -103,7 +103,7 @@ void count_exponents(std::span<const Float16> values, ExponentHistogram& histogr
 void count_exponents(std::span<const BFloat16> values, ExponentHistogram& histogram, int threads = 1);
 
 /// count_exponents of `from` and narrow (numerics/convert/convert.hpp) of `from` to `to` in one pass over memory: the counts and
-/// codes of the two calls. To is Binary16, BrainFloat16, Fp8E4M3 or Fp8E5M2.
+/// codes of the two calls. To is a format narrower than FP32.
 template <class To>
 void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
                       const ArithmeticOptions& options = {}, int threads = 1);

@@ -148,12 +148,10 @@ void ValueHistogram::add(std::span<const T> values, int threads) {
   }
 }
 
-template void ValueHistogram::add(std::span<const float>, int);
-template void ValueHistogram::add(std::span<const double>, int);
-template void ValueHistogram::add(std::span<const Float16>, int);
-template void ValueHistogram::add(std::span<const BFloat16>, int);
-template void ValueHistogram::add(std::span<const Float8E4M3>, int);
-template void ValueHistogram::add(std::span<const Float8E5M2>, int);
+#define FP16LAB_ADD(name, id, file_name, ...) \
+  template void ValueHistogram::add(std::span<const __VA_ARGS__>, int);
+FP16LAB_FLOAT_FORMATS(FP16LAB_ADD)
+#undef FP16LAB_ADD
 
 void ValueHistogram::add_bins(std::span<const Bin> bins) {
   std::vector<Bin> merged;

@@ -71,7 +71,7 @@ class ValueHistogram {
   explicit ValueHistogram(std::shared_ptr<const ValueBins> bins);
 
   /// Any number of chunks, in any order. `threads` >= 1 (std::invalid_argument).
-  template <class T>  // float, double, Float16, BFloat16, Float8E4M3, Float8E5M2
+  template <class T>  // the element type of a floating-point dtype
   void add(std::span<const T> values, int threads = 1);
   /// What another one counted, in the same bins (std::invalid_argument).
   ValueHistogram& operator+=(const ValueHistogram& other);

@@ -44,38 +44,21 @@ void decode_all(std::span<const Float16> words, Decoded* to) {
   for (const Float16 word : words) *to++ = decoded(word);
 }
 
-template <class F>
-void decode_all(std::span<const std::uint32_t> words, Decoded* to, int ignored_bits = 0) {
-  for (const std::uint32_t word : words) *to++ = decoded(as<F>(word >> ignored_bits));
-}
-
-template <class F>
-void decode_fp8(const TensorCoreModel& row, std::span<const std::uint32_t> words, Decoded* to) {
-  if (row.dataflow == Dataflow::fused_chain) return decode_all<F>(words, to);
-  // What becomes FP16 keeps its value, but the subnormals of E4M3 are normal there.
-  for (const std::uint32_t word : words)
-    *to++ = decoded(round_pack<Binary16>(decode(as<F>(word)), Rounding::nearest_even));
-}
-
 /// Words in `format`, as the units of the row see them.
-void decode_all(const TensorCoreModel& row, OperandFormat format, std::span<const std::uint32_t> words,
-                Decoded* to) {
-  switch (format) {
-    case OperandFormat::f16:
-      return decode_all<Binary16>(words, to);
-    case OperandFormat::bf16:
-      return decode_all<BrainFloat16>(words, to);
-    case OperandFormat::tf32:
-      return decode_all<TensorFloat32>(words, to, Binary32::width - TensorFloat32::width);
-    case OperandFormat::e4m3:
-      return decode_fp8<Fp8E4M3>(row, words, to);
-    case OperandFormat::e5m2:
-      return decode_fp8<Fp8E5M2>(row, words, to);
-  }
+void decode_all(const TensorCoreModel& row, DType format, std::span<const std::uint32_t> words, Decoded* to) {
+  visit_dtype<is_low_precision>(format, [&](auto dtype) {
+    using F = typename decltype(dtype)::Format;
+    const bool through_fp16 = F::width == 8 && row.dataflow != Dataflow::fused_chain;
+    for (const std::uint32_t word : words) {
+      const SmallFloat<F> x = as<F>(word >> ignored_bits<F>);
+      // What becomes FP16 keeps its value, but the subnormals of E4M3 are normal there.
+      *to++ = through_fp16 ? decoded(convert<Binary16>(x)) : decoded(x);
+    }
+  });
 }
 
 Decoded decode_accumulator(const TensorCoreModel& row, std::uint32_t word) {
-  if (row.accumulator() == AccumulatorFormat::f32) return decoded(as<Binary32>(word));
+  if (row.accumulator() == DType::f32) return decoded(as<Binary32>(word));
   Decoded c = decoded(as<Binary16>(word));
   if (row.subnormal_accumulator == SubnormalAccumulator::own_exponent && c.kind == Exact::Kind::finite) {
     const int leading_zeros = point + 1 - bit_width(c.significand);
@@ -186,7 +169,7 @@ class Block {
   bool negative_infinity_ = false;
 };
 
-void check(const TensorCoreModel& model, OperandFormat a_format, std::size_t a_size, OperandFormat b_format,
+void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DType b_format,
            std::size_t b_size) {
   if (a_size != b_size)
     throw std::invalid_argument(
@@ -203,7 +186,7 @@ void check(const TensorCoreModel& model, OperandFormat a_format, std::size_t a_s
     throw std::invalid_argument(
         fmt::format("fused_dot_add: model '{}' has exponent floor {}; -1000 to 1000 are possible", model.name,
                     model.exponent_floor));
-  for (const OperandFormat format : {a_format, b_format})
+  for (const DType format : {a_format, b_format})
     if (!model.operands.contains(format))
       throw std::invalid_argument(fmt::format("fused_dot_add: this row of model '{}' has no {} operands",
                                               model.name, name_of(format)));
@@ -226,7 +209,7 @@ std::uint32_t fp8_instruction(const TensorCoreModel& model, std::span<const Deco
     sum = block.result(model);
   }
   // One ordinary addition. Through FP32 an FP16 sum rounds as if once: 24 >= 2 * 11 + 2 (Figueroa 1995).
-  if (model.accumulator() == AccumulatorFormat::f16) {
+  if (model.accumulator() == DType::f16) {
     const float total = widen(Float16::from_bits(static_cast<std::uint16_t>(sum))) +
                         widen(Float16::from_bits(static_cast<std::uint16_t>(c)));
     return narrow<Binary16>(total).bits();
@@ -258,9 +241,8 @@ std::uint32_t dot_add(const TensorCoreModel& model, std::size_t size, std::uint3
 
 }  // namespace
 
-std::uint32_t fused_dot_add(const TensorCoreModel& model, OperandFormat a_format,
-                            std::span<const std::uint32_t> a, OperandFormat b_format,
-                            std::span<const std::uint32_t> b, std::uint32_t c) {
+std::uint32_t fused_dot_add(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
+                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c) {
   check(model, a_format, a.size(), b_format, b.size());
   const FloatingPointScope scope;
   return dot_add(model, a.size(), c, [&](std::size_t first, std::size_t count, Decoded* x, Decoded* y) {
@@ -271,8 +253,8 @@ std::uint32_t fused_dot_add(const TensorCoreModel& model, OperandFormat a_format
 
 float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,
                     float c) {
-  check(model, OperandFormat::f16, a.size(), OperandFormat::f16, b.size());
-  if (model.accumulator() != AccumulatorFormat::f32)
+  check(model, DType::f16, a.size(), DType::f16, b.size());
+  if (model.accumulator() != DType::f32)
     throw std::invalid_argument(
         fmt::format("fused_dot_add: this row of model '{}' accumulates in {}, not in f32", model.name,
                     name_of(model.accumulator())));

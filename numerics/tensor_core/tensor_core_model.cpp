@@ -13,15 +13,14 @@
 namespace fp16lab {
 namespace {
 
-using enum OperandFormat;
 using enum Evidence;
 using enum BlockOutput;
 using enum Dataflow;
 
-constexpr OperandFormats half_only{f16};
-constexpr OperandFormats halves{f16, bf16};
-constexpr OperandFormats tensor_floats{tf32};
-constexpr OperandFormats bytes{e4m3, e5m2};
+constexpr OperandFormats half_only{DType::f16};
+constexpr OperandFormats halves{DType::f16, DType::bf16};
+constexpr OperandFormats tensor_floats{DType::tf32};
+constexpr OperandFormats bytes{DType::e4m3, DType::e5m2};
 
 // The captures of Khattak & Mikaitis (arXiv 2512.07004) are the ones in github.com/north-numerical-computing/
 // MATLAB-tensor-core: 48 times 5000 outputs of one instruction, on eight devices. These rows give every one
@@ -134,24 +133,16 @@ static_assert(std::ranges::all_of(models, [](const TensorCoreModel& row) {
   return row.block_size <= max_block_size;
 }));
 
-constexpr std::array<std::string_view, 5> operand_names{"f16", "bf16", "tf32", "e4m3", "e5m2"};
-constexpr std::array<std::string_view, 2> accumulator_names{"f32", "f16"};
-
-template <class Format, std::size_t N>
-Format format_called(const char* what, const std::array<std::string_view, N>& known, std::string_view name) {
-  const auto* const found = std::ranges::find(known, name);
-  if (found == known.end())
-    throw std::invalid_argument(
-        fmt::format("unknown {} format '{}': {}", what, name, known_are(name, known)));
-  return static_cast<Format>(found - known.begin());
+DType format_called(const char* what, std::span<const DType> formats, std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const DType format : formats) {
+    if (name_of(format) == name) return format;
+    known.push_back(name_of(format));
+  }
+  throw std::invalid_argument(fmt::format("unknown {} format '{}': {}", what, name, known_are(name, known)));
 }
 
 }  // namespace
-
-std::string_view name_of(OperandFormat format) { return operand_names.at(static_cast<std::size_t>(format)); }
-std::string_view name_of(AccumulatorFormat format) {
-  return accumulator_names.at(static_cast<std::size_t>(format));
-}
 
 std::string_view name_of(BlockOutput output) {
   switch (output) {
@@ -193,23 +184,22 @@ std::string_view name_of(Evidence evidence) {
   return "?";
 }
 
-OperandFormat operand_format(std::string_view name) {
-  return format_called<OperandFormat>("operand", operand_names, name);
+DType operand_format(std::string_view name) {
+  return format_called("operand", dtypes<is_low_precision>, name);
 }
-AccumulatorFormat accumulator_format(std::string_view name) {
-  return format_called<AccumulatorFormat>("accumulator", accumulator_names, name);
+DType accumulator_format(std::string_view name) {
+  return format_called("accumulator", accumulator_formats, name);
 }
 
 std::span<const TensorCoreModel> tensor_core_models() { return models; }
 std::span<const std::string_view> tensor_core_names() { return names; }
 
-const TensorCoreModel& tensor_core_model(std::string_view name, OperandFormat operands,
-                                         AccumulatorFormat accumulator) {
+const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, DType accumulator) {
   std::vector<std::string> possible;
   for (const TensorCoreModel& row : models) {
     if (row.name != name) continue;
     if (row.operands.contains(operands) && row.accumulator() == accumulator) return row;
-    for (const OperandFormat format : operand_formats)
+    for (const DType format : dtypes<is_low_precision>)
       if (row.operands.contains(format))
         possible.push_back(fmt::format("{} with {}", name_of(format), name_of(row.accumulator())));
   }

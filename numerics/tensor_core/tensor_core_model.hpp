@@ -18,51 +18,41 @@
 #include <span>
 #include <string_view>
 
-#include "numerics/formats/small_float.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab {
 
-/// Formats of A and B. TF32 operands are FP32 registers whose low 13 bits the hardware ignores: they are
-/// truncated, not rounded, and a NaN with payload only there becomes an infinity (MMA-Sim, asserted on chips).
-enum class OperandFormat : std::uint8_t { f16, bf16, tf32, e4m3, e5m2 };
-inline constexpr OperandFormat operand_formats[] = {
-    OperandFormat::f16, OperandFormat::bf16, OperandFormat::tf32, OperandFormat::e4m3, OperandFormat::e5m2};
+// Formats of A and B are those narrower than FP32 (is_low_precision). TF32 operands are FP32 registers whose
+// low 13 bits the hardware ignores: they are truncated, not rounded, and a NaN with payload only there becomes
+// an infinity (MMA-Sim, asserted on chips).
 
-/// Format of C and D.
-enum class AccumulatorFormat : std::uint8_t { f32, f16 };
+/// Low bits of an operand's word that are no part of the number: 13 for TF32, 0 for all others.
+template <class F>
+inline constexpr int ignored_bits = 8 * static_cast<int>(sizeof(typename F::Bits)) - F::width;
 
-std::string_view name_of(OperandFormat format);      ///< "f16", "bf16", "tf32", "e4m3", "e5m2"
-std::string_view name_of(AccumulatorFormat format);  ///< "f32", "f16"
-/// The inverse; std::invalid_argument with the known names otherwise.
-OperandFormat operand_format(std::string_view name);
-AccumulatorFormat accumulator_format(std::string_view name);
+/// Formats of C and D.
+inline constexpr DType accumulator_formats[] = {DType::f32, DType::f16};
+
+/// The format of this name; std::invalid_argument with the known names otherwise.
+DType operand_format(std::string_view name);
+DType accumulator_format(std::string_view name);
 
 /// The operand format whose memory holds elements of type T: float stands for a TF32 register.
 template <class T>
-inline constexpr OperandFormat operand_format_of = T::no_such_operand_type;
+inline constexpr DType operand_format_of = DTypeOf<T>::value;
 template <>
-inline constexpr OperandFormat operand_format_of<Float16> = OperandFormat::f16;
-template <>
-inline constexpr OperandFormat operand_format_of<BFloat16> = OperandFormat::bf16;
-template <>
-inline constexpr OperandFormat operand_format_of<float> = OperandFormat::tf32;
-template <>
-inline constexpr OperandFormat operand_format_of<Float8E4M3> = OperandFormat::e4m3;
-template <>
-inline constexpr OperandFormat operand_format_of<Float8E5M2> = OperandFormat::e5m2;
+inline constexpr DType operand_format_of<float> = DType::tf32;
 
 /// A set of operand formats.
 class OperandFormats {
  public:
   template <class... Formats>
   constexpr explicit OperandFormats(Formats... formats)
-      : mask_(static_cast<std::uint8_t>(((1U << static_cast<unsigned>(formats)) | ...))) {}
-  constexpr bool contains(OperandFormat format) const {
-    return ((mask_ >> static_cast<unsigned>(format)) & 1U) != 0;
-  }
+      : mask_(((1U << static_cast<unsigned>(formats)) | ...)) {}
+  constexpr bool contains(DType format) const { return ((mask_ >> static_cast<unsigned>(format)) & 1U) != 0; }
 
  private:
-  std::uint8_t mask_;
+  std::uint32_t mask_;
 };
 
 /// No hardware row has more products in a fused block.
@@ -126,8 +116,8 @@ struct TensorCoreModel {
   SubnormalAccumulator subnormal_accumulator = SubnormalAccumulator::emin;
   UnderflowZero underflow_zero = UnderflowZero::keeps_sign;
 
-  constexpr AccumulatorFormat accumulator() const {
-    return output == BlockOutput::fp16_nearest_even ? AccumulatorFormat::f16 : AccumulatorFormat::f32;
+  constexpr DType accumulator() const {
+    return output == BlockOutput::fp16_nearest_even ? DType::f16 : DType::f32;
   }
 };
 
@@ -139,8 +129,8 @@ std::span<const std::string_view> tensor_core_names();
 
 /// The row called `name` for these formats. std::invalid_argument with the known names and the nearest one,
 /// or with the formats that the generation has.
-const TensorCoreModel& tensor_core_model(std::string_view name, OperandFormat operands = OperandFormat::f16,
-                                         AccumulatorFormat accumulator = AccumulatorFormat::f32);
+const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
+                                         DType accumulator = DType::f32);
 
 /// d = c (+) sum_k a[k] * b[k] exactly as the hardware row computes it: the scalar reference.
 ///
@@ -150,9 +140,8 @@ const TensorCoreModel& tensor_core_model(std::string_view name, OperandFormat op
 /// NaN and infinity: any NaN operand, 0 * infinity, or infinities of both signs give the canonical NaN
 /// (7fffffff, 7fff); otherwise an infinity wins. All-zero sums and exact cancellation give +0, also from -0
 /// terms.
-std::uint32_t fused_dot_add(const TensorCoreModel& model, OperandFormat a_format,
-                            std::span<const std::uint32_t> a, OperandFormat b_format,
-                            std::span<const std::uint32_t> b, std::uint32_t c);
+std::uint32_t fused_dot_add(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
+                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);
 
 /// The same for FP16 operands and FP32 accumulation.
 float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,

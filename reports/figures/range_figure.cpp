@@ -78,7 +78,7 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
           "hist-" + slug(figure.name_has_format ? fmt::format("{} {}", figure.subject, name_of(figure.format))
                                                 : figure.subject),
       .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}",
-                                     analysis::format_title(figure.format), figure.subject,
+                                     title_of(figure.format), figure.subject,
                                      figure.scale ? "loss scale " + pretty(scale_text(*figure.scale))
                                                   : "the loss scales that they carried")),
       .caption = shown < tensors.size()

@@ -33,18 +33,22 @@ struct Encoding {
 inline constexpr Encoding fp32_encoding{8, 23};
 inline constexpr Encoding fp16_encoding{5, 10};
 
-inline Encoding encoding_of(OperandFormat format) {
+inline Encoding encoding_of(DType format) {
   switch (format) {
-    case OperandFormat::f16:
+    case DType::f16:
       return fp16_encoding;
-    case OperandFormat::bf16:
+    case DType::bf16:
       return {8, 7};
-    case OperandFormat::tf32:
+    case DType::tf32:
       return {8, 10};
-    case OperandFormat::e4m3:
+    case DType::e4m3:
       return {4, 3, true};
-    case OperandFormat::e5m2:
+    case DType::e5m2:
       return {5, 2};
+    default: {  // a test's own row, "e3m4"
+      const std::string_view name = name_of(format);
+      if (name.size() == 4 && name[0] == 'e' && name[2] == 'm') return {name[1] - '0', name[3] - '0'};
+    }
   }
   throw std::logic_error("encoding_of");
 }
@@ -116,7 +120,7 @@ class Twin {
  public:
   explicit Twin(const TensorCoreModel& row) : row_(row) {}
 
-  std::uint32_t dot(OperandFormat a_format, const std::vector<std::uint32_t>& a, OperandFormat b_format,
+  std::uint32_t dot(DType a_format, const std::vector<std::uint32_t>& a, DType b_format,
                     const std::vector<std::uint32_t>& b, std::uint32_t c) const {
     const bool fused = row_.dataflow == Dataflow::fused_chain;
     const std::size_t step = fused ? static_cast<std::size_t>(row_.block_size) : 32;
@@ -146,8 +150,8 @@ class Twin {
   }
   const Encoding& accumulator() const { return wide() ? fp32_encoding : fp16_encoding; }
 
-  Operand operand(OperandFormat format, std::uint32_t word) const {
-    if (format == OperandFormat::tf32) word /= 1U << 13;
+  Operand operand(DType format, std::uint32_t word) const {
+    if (format == DType::tf32) word /= 1U << 13;
     const Encoding encoding = encoding_of(format);
     const Number number = number_of(word, encoding);
     // FP8 operands that become FP16 have FP16's exponent range.

@@ -156,23 +156,11 @@ void check_promotion(const AmpOptions& options, AmpPlan& plan) {
   plan.rules.unlisted = Unlisted::low;
 }
 
-std::string_view name_of_format(Fp8Rounding format) {
-  switch (format) {
-    case Fp8Rounding::none:
-      return "none";
-    case Fp8Rounding::e4m3:
-      return "e4m3";
-    case Fp8Rounding::e5m2:
-      return "e5m2";
-  }
-  return "?";
-}
-
 void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
-  const bool operands = options.fp8_operands != Fp8Rounding::none;
-  const bool gradients = options.fp8_gradients != Fp8Rounding::none;
+  const bool operands = options.fp8_operands.has_value();
+  const bool gradients = options.fp8_gradients.has_value();
   const std::string_view key = operands ? "fp8_operands" : "fp8_gradients";
-  const std::string value = quoted(name_of_format(operands ? options.fp8_operands : options.fp8_gradients));
+  const std::string value = quoted(fp8_name(operands ? options.fp8_operands : options.fp8_gradients));
   if ((operands || gradients) && plan.level == Level::O0)
     refuse(key, value, "at O0 no product has 16-bit operands; choose another level");
   if (operands != gradients) {

@@ -96,8 +96,8 @@ struct AmpOptions {
                               ///< is rounded to low; default false: outputs are cast to FP32 first
   bool use_promote = true;    ///< paddle's O2: false makes unlisted ops low
   bool allow_banned = false;  ///< compute banned ops in FP32 instead of refusing them (apex)
-  Fp8Rounding fp8_operands = Fp8Rounding::none;  ///< of matmul and linear in 16 bits: an experiment
-  Fp8Rounding fp8_gradients = Fp8Rounding::none;
+  Fp8Rounding fp8_operands{};  ///< of matmul and linear in 16 bits: an experiment
+  Fp8Rounding fp8_gradients{};
 };
 
 /// AmpOptions after resolution: checked, and nothing open.

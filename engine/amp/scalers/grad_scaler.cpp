@@ -68,7 +68,7 @@ void GradScaler::unscale(ScaledOptimizer& optimizer, std::string_view call) {
 
 void GradScaler::require_wide_gradients(const ScaledOptimizer& optimizer, std::string_view call) const {
   for (const Parameter* const parameter : optimizer.parameters()) {
-    if (!parameter->has_gradient || !is_half(parameter->gradient)) continue;
+    if (!parameter->has_gradient || !is_tensor_half(parameter->gradient.dtype())) continue;
     throw ScalerError(Kind::gradient_dtype, call, optimizer.name(), parameter->name,
                       describe(call, optimizer) + ": the gradient of " + parameter->name + " is " +
                           parameter->gradient.describe() +

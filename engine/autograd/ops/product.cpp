@@ -13,9 +13,9 @@ namespace {
 /// How the operands of a product, and the gradient of its result, are rounded on their way into a product. Captured by
 /// vjps: backward passes run without the policy that asked for it.
 struct Fp8 {
-  Fp8Rounding a = Fp8Rounding::none;
-  Fp8Rounding b = Fp8Rounding::none;
-  Fp8Rounding gradient = Fp8Rounding::none;
+  Fp8Rounding a{};
+  Fp8Rounding b{};
+  Fp8Rounding gradient{};
 };
 
 /// What the cast policy wants of the product that is about to be computed.

@@ -94,8 +94,8 @@ class EmulatedBackend final : public Backend {
   // histogram.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;
   void histogram(const Tensor& x, CastProbe& probe) override;
-  void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) override;  // gemm.cpp
-  void settle(std::span<CastProbe* const> /*probes*/) override {}  // counts are complete at once
+  void histogram(const Tensor& x, DType format, CastProbe& probe) override;  // gemm.cpp
+  void settle(std::span<CastProbe* const> /*probes*/) override {}            // counts are complete at once
   std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
   std::uint64_t digest(std::span<const DigestItem> items) override;
 
@@ -120,8 +120,6 @@ class EmulatedBackend final : public Backend {
   Tensor rounded_to_fp8(const Tensor& x);
   template <class A, class B>
   void multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a, const Tensor& b);
-  template <class A>
-  void multiply_rounded(const GemmCall& call, const checks::GemmPlan& plan);
   // convolution.cpp; T is the element type of the operands.
   template <class T>
   struct PatchProduct;

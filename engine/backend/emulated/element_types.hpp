@@ -1,11 +1,10 @@
-// Inside the emulated back end: from a dtype that a verb accepts to the C++ type of its elements.
+// Inside the emulated back end: element types, and passes over 16-bit elements in FP32.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
@@ -15,21 +14,7 @@ namespace fp16lab::engine {
 
 /// f of the verbs, but f32: storage only, every operation widens first.
 template <class T>
-inline constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-
-/// Calls body(a value of the element type) for one of f32, f16 and bf16; the verb's check has excluded others.
-template <class Body>
-decltype(auto) with_element_type(DType dtype, const Body& body) {
-  if (dtype == DType::f16) return body(Float16::from_bits(0));
-  if (dtype == DType::bf16) return body(BFloat16::from_bits(0));
-  return body(float{});
-}
-/// The same for f16 and bf16.
-template <class Body>
-decltype(auto) with_half_type(DType dtype, const Body& body) {
-  if (dtype == DType::bf16) return body(BFloat16::from_bits(0));
-  return body(Float16::from_bits(0));
-}
+inline constexpr bool is_half = is_tensor_half(DTypeOf<T>::value);
 
 /// x, a NaN as the canonical one.
 inline float canonical(float x) { return canonicalize(x); }

@@ -42,23 +42,19 @@ Tensor EmulatedBackend::rounded_to_fp8(const Tensor& x) {
   return codes;
 }
 
-void EmulatedBackend::histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) {
+void EmulatedBackend::histogram(const Tensor& x, DType format, CastProbe& probe) {
   checks::histogram(x);
-  const auto count_stored = [&](auto tag) {
-    using F = decltype(tag);
-    const Tensor codes = rounded_to_fp8<F>(x);
-    const auto* const from = reinterpret_cast<const SmallFloat<F>*>(codes.data());
+  visit_dtype<is_fp8>(format, [&](auto dtype) {
+    using Code = typename decltype(dtype)::Element;
+    const Tensor codes = rounded_to_fp8<typename Code::Format>(x);
+    const auto* const from = reinterpret_cast<const Code*>(codes.data());
     Strip wide;
     for_each_strip_of(x.element_count(), [&](std::int64_t first, std::int64_t count) {
       const std::span<float> strip = std::span(wide).first(static_cast<std::size_t>(count));
       widen(std::span(from + first, strip.size()), strip);
       count_exponents(std::span<const float>(strip), probe.after);
     });
-  };
-  if (format == Fp8Rounding::e4m3)
-    count_stored(Fp8E4M3{});
-  else
-    count_stored(Fp8E5M2{});
+  });
   count(x, probe.before);
   probe.counted += static_cast<std::uint64_t>(x.element_count());
 }
@@ -107,20 +103,18 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
   workers_.for_each_chunk(plan.batch * shape.m, std::max<std::int64_t>(1, elementwise_chunk / n), finish);
 }
 
-template <class A>
-void EmulatedBackend::multiply_rounded(const GemmCall& call, const checks::GemmPlan& plan) {
-  const Tensor a = rounded_to_fp8<typename A::Format>(call.a);
-  if (call.b_format == Fp8Rounding::e4m3)
-    multiply<A, Float8E4M3>(call, plan, a, rounded_to_fp8<Fp8E4M3>(call.b));
-  else
-    multiply<A, Float8E5M2>(call, plan, a, rounded_to_fp8<Fp8E5M2>(call.b));
-}
-
 void EmulatedBackend::gemm(const GemmCall& call) {
   const FloatingPointScope scope;
   const checks::GemmPlan plan = checks::gemm(call);
-  if (call.a_format == Fp8Rounding::e4m3) return multiply_rounded<Float8E4M3>(call, plan);
-  if (call.a_format == Fp8Rounding::e5m2) return multiply_rounded<Float8E5M2>(call, plan);
+  if (call.a_format.has_value())
+    return visit_dtype<is_fp8>(*call.a_format, [&](auto a_type) {
+      visit_dtype<is_fp8>(*call.b_format, [&](auto b_type) {
+        using A = typename decltype(a_type)::Element;
+        using B = typename decltype(b_type)::Element;
+        multiply<A, B>(call, plan, rounded_to_fp8<typename A::Format>(call.a),
+                       rounded_to_fp8<typename B::Format>(call.b));
+      });
+    });
   with_element_type(call.a.dtype(),
                     [&](auto tag) { multiply<decltype(tag), decltype(tag)>(call, plan, call.a, call.b); });
 }

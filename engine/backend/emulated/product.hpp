@@ -24,8 +24,7 @@ template <class A, class B>
 void accumulate(const TensorCoreModel& row, GemmShape shape, MatrixView<A> a, MatrixView<B> b, const float* c,
                 float* d, std::int64_t ldd, int threads) {
   if constexpr (std::is_same_v<A, Float16> && std::is_same_v<B, Float16>)
-    if (row.accumulator() == AccumulatorFormat::f16)
-      return accumulate_in_f16(row, shape, a, b, c, d, ldd, threads);
+    if (row.accumulator() == DType::f16) return accumulate_in_f16(row, shape, a, b, c, d, ldd, threads);
   emulated_gemm(row, shape, a, b, c, d, ldd, threads);
 }
 /// The same by one fma chain, whatever the row.

@@ -62,16 +62,13 @@ double parse_scale(const std::string& option, const std::string& text) {
 
 /// --format f16,bf16; std::nullopt: not given.
 std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names) {
-  constexpr std::array<DType, 4> known{DType::f16, DType::bf16, DType::e4m3, DType::e5m2};
-  std::vector<std::string_view> known_names;
-  for (const DType format : known) known_names.push_back(name_of(format));
   std::vector<DType> formats;
   for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
-    const auto found = std::find(known_names.begin(), known_names.end(), name);
-    if (found == known_names.end())
-      throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name, known_are(name, known_names)));
-    const DType format = known.at(static_cast<std::size_t>(found - known_names.begin()));
-    if (std::find(formats.begin(), formats.end(), format) == formats.end()) formats.push_back(format);
+    const std::optional<DType> format = dtype_called<is_file_low_precision>(name);
+    if (!format)
+      throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name,
+                                                      known_are(name, dtype_names<is_file_low_precision>)));
+    if (std::find(formats.begin(), formats.end(), *format) == formats.end()) formats.push_back(*format);
   }
   return formats.empty() ? std::nullopt : std::optional(formats);
 }
@@ -193,8 +190,7 @@ std::string pooled_sentence(const AllSteps& all, bool selected) {
         "Recorded {}{}: the casts to {} rounded {} of {} finite non-zero values to zero ({:.2g} %), {} "
         "became Inf or NaN.\n",
         over_steps(all.steps.size(), all.rows_missing), selected ? ", of the tensors shown" : "",
-        analysis::format_title(dtype), counts.underflow, counts.values, 100 * counts.underflow_rate(),
-        counts.overflow);
+        title_of(dtype), counts.underflow, counts.values, 100 * counts.underflow_rate(), counts.overflow);
   return text;
 }
 
@@ -219,7 +215,7 @@ DType stored_format(std::span<const HistogramRow> rows) {
 
 std::string titles_of(const std::vector<DType>& formats) {
   std::vector<std::string> titles;
-  for (const DType format : formats) titles.push_back(analysis::format_title(format));
+  for (const DType format : formats) titles.push_back(title_of(format));
   return fmt::format("{}", fmt::join(titles, ", "));
 }
 
@@ -270,8 +266,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   selection.check();
   for (const HistogramRow& row : rows) {
     tensors.report.add(row);
-    if (row.dtype != DType::e4m3 && row.dtype != DType::e5m2)
-      tensors.list.push_back({row.tensor, row.before, row.loss_scale});
+    if (!is_fp8(row.dtype)) tensors.list.push_back({row.tensor, row.before, row.loss_scale});
   }
   if (tensors.list.empty())
     throw CommandError(ExitCode::usage,
@@ -435,8 +430,10 @@ Command hist_command() {
         options.add("FILE", command->inputs, "Run folders, dumps, and quoted patterns of them").required();
         options
             .add("--format", command->formats,
-                 "Format to judge in: f16, bf16, e4m3, e5m2, or several (default: in which a run stored\nits "
-                 "gradients, f16 for dumps)")
+                 fmt::format(
+                     "Format to judge in: {}, or several (default: in which a run stored\nits gradients, "
+                     "f16 for dumps)",
+                     fmt::join(dtype_names<is_file_low_precision>, ", ")))
             .type("NAME,...")
             .repeatable();
         options

@@ -7,6 +7,7 @@
 
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/inspect_report.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -163,46 +164,65 @@ ExitCode run_inspect(const InspectCommand& command) {
   return ExitCode::ok;
 }
 
+/// "f16:0x3c00, bf16:, tf32: (19 bits), ": the prefixes of bit patterns.
+std::string bit_prefixes() {
+  std::string text;
+  for (const DType dtype : dtypes<is_floating>) {
+    const int width = visit_dtype<is_floating>(dtype, [](auto row) { return decltype(row)::Format::width; });
+    const bool whole_bytes = width == 8 * static_cast<int>(size_of(dtype));
+    text += fmt::format("{}:{}{}, ", name_of(dtype), dtype == DType::f16 ? "0x3c00" : "",
+                        whole_bytes ? "" : fmt::format(" ({} bits)", width));
+  }
+  return text;
+}
+
+/// "FP16, BF16, ".
+std::string format_titles() {
+  std::string text;
+  for (const DType dtype : dtypes<is_floating>) text += title_of(dtype) + ", ";
+  return text;
+}
+
 }  // namespace
 
 Command inspect_command() {
-  return {
-      .name = "inspect",
-      .description =
-          "One value in every format and rounding mode: bits, fields and formula, exact decimal, ulp, "
-          "neighbours,\nerrors, exception flags (tininess after rounding), and how likely stochastic "
-          "rounding goes up",
-      .examples =
-          "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
-          "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
-      .uses = {},
-      .declare = [](Options& options) -> Command::Run {
-        auto command = std::make_shared<InspectCommand>();
-        options
-            .add(
-                "VALUE", command->values,
-                "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: f16:0x3c00, "
-                "bf16:, tf32: (19 bits), f32:, f64:, e4m3:, e5m2:, or a format of your own, 6,10:0x1234")
-            .required();
-        options
-            .add("--format", command->formats,
-                 "Only this format (repeatable): FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, or your own as "
-                 "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade numbers "
-                 "and its last code the only NaN (E4M3 is 4,4,numbers)")
-            .type("FORMAT")
-            .repeatable();
-        options
-            .add("--rounding", command->roundings,
-                 "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
-                 "nearest_away, stochastic")
-            .type("MODE")
-            .repeatable();
-        options.flag("--json", command->json, "JSON instead of text");
-        return [command](const CommonOptions& common) {
-          command->common = common;
-          return run_inspect(*command);
-        };
-      }};
+  return {.name = "inspect",
+          .description =
+              "One value in every format and rounding mode: bits, fields and formula, exact decimal, ulp, "
+              "neighbours,\nerrors, exception flags (tininess after rounding), and how likely stochastic "
+              "rounding goes up",
+          .examples =
+              "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
+              "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
+          .uses = {},
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<InspectCommand>();
+            options
+                .add("VALUE", command->values,
+                     "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
+                         bit_prefixes() + "or a format of your own, 6,10:0x1234")
+                .required();
+            options
+                .add("--format", command->formats,
+                     "Only this format (repeatable): " + format_titles() +
+                         "or your own as "
+                         "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade "
+                         "numbers "
+                         "and its last code the only NaN (E4M3 is 4,4,numbers)")
+                .type("FORMAT")
+                .repeatable();
+            options
+                .add("--rounding", command->roundings,
+                     "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
+                     "nearest_away, stochastic")
+                .type("MODE")
+                .repeatable();
+            options.flag("--json", command->json, "JSON instead of text");
+            return [command](const CommonOptions& common) {
+              command->common = common;
+              return run_inspect(*command);
+            };
+          }};
 }
 
 }  // namespace fp16lab::experiments

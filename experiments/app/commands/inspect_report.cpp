@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "experiments/app/exit_code.hpp"
+#include "numerics/formats/dtype.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
@@ -125,13 +126,15 @@ std::string nan_text(const RuntimeFormat& format, std::uint64_t bits) {
 }  // namespace
 
 const std::vector<NamedFormat>& named_formats() {
-  static const std::vector<NamedFormat> formats = {{"FP16", "f16", RuntimeFormat::of<Binary16>()},
-                                                   {"BF16", "bf16", RuntimeFormat::of<BrainFloat16>()},
-                                                   {"TF32", "tf32", RuntimeFormat::of<TensorFloat32>()},
-                                                   {"FP32", "f32", RuntimeFormat::of<Binary32>()},
-                                                   {"FP64", "f64", RuntimeFormat::of<Binary64>()},
-                                                   {"E4M3", "e4m3", RuntimeFormat::of<Fp8E4M3>()},
-                                                   {"E5M2", "e5m2", RuntimeFormat::of<Fp8E5M2>()}};
+  static const std::vector<NamedFormat> formats = [] {
+    std::vector<NamedFormat> list;
+    for (const DType dtype : dtypes<is_floating>)
+      visit_dtype<is_floating>(dtype, [&](auto row) {
+        using F = typename decltype(row)::Format;
+        list.push_back({title_of(dtype), std::string(row.name), RuntimeFormat::of<F>()});
+      });
+    return list;
+  }();
   return formats;
 }
 

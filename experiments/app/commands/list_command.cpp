@@ -45,7 +45,7 @@ Json format_json(const NamedFormat& named) {
 
 Json tensor_core_json(const TensorCoreModel& row) {
   Json operands = Json::array();
-  for (const OperandFormat format : operand_formats)
+  for (const DType format : dtypes<is_low_precision>)
     if (row.operands.contains(format)) operands.push_back(name_of(format));
   return {{"name", row.name},
           {"operands", std::move(operands)},
@@ -168,7 +168,7 @@ void print_tensor_cores() {
       "name", "operands", "acc", "L", "F", "E0", "output", "evidence");
   for (const TensorCoreModel& row : tensor_core_models()) {
     std::string operands;
-    for (const OperandFormat format : operand_formats)
+    for (const DType format : dtypes<is_low_precision>)
       if (row.operands.contains(format))
         operands += (operands.empty() ? "" : " ") + std::string(name_of(format));
     fmt::print("  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}{}\n", row.name, operands,

@@ -45,7 +45,7 @@ Choice chosen(const char* option, const std::string& name, std::initializer_list
 /// What each line asks: the row with the user's changes, and how its words are written.
 struct Question {
   TensorCoreModel row;
-  OperandFormat a_format, b_format;
+  DType a_format, b_format;
 };
 
 Dataflow dataflow_of(const std::string& fp8_order) {
@@ -61,14 +61,14 @@ Question question_of(const MmaCommand& command) {
   if (command.model.empty())
     usage(fmt::format("expected --model NAME: {}", fmt::join(fp16lab::tensor_core_names(), ", ")));
   try {
-    const OperandFormat a_format = operand_format(command.in);
-    const OperandFormat b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
+    const DType a_format = operand_format(command.in);
+    const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
     Question question{tensor_core_model(command.model, a_format, accumulator_format(command.acc)), a_format,
                       b_format};
     TensorCoreModel& row = question.row;
-    const auto is_fp8 = [](OperandFormat f) { return f == OperandFormat::e4m3 || f == OperandFormat::e5m2; };
     if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
-      usage(fmt::format("--in {} with --in-b {}: only e4m3 and e5m2 can be mixed", command.in, command.in_b));
+      usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", command.in, command.in_b,
+                        fmt::join(dtype_names<is_fp8>, " and ")));
 
     const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
     const std::string which = fmt::format("{} with {} and {}", command.model, command.in, command.acc);
@@ -83,7 +83,7 @@ Question question_of(const MmaCommand& command) {
     if (command.fraction_bits) row.fraction_bits = *command.fraction_bits;
     if (command.exponent_floor) row.exponent_floor = *command.exponent_floor;
     if (!command.subnormal_accumulator.empty()) {
-      if (row.accumulator() != AccumulatorFormat::f16)
+      if (row.accumulator() != DType::f16)
         usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
       row.subnormal_accumulator = chosen("--subnormal-accumulator", command.subnormal_accumulator,
                                          {SubnormalAccumulator::emin, SubnormalAccumulator::own_exponent});
@@ -106,20 +106,7 @@ Question question_of(const MmaCommand& command) {
 }
 
 /// Hexadecimal digits of a word in a line: registers of 32 bits hold TF32 and FP32.
-int digits_of(OperandFormat format) {
-  switch (format) {
-    case OperandFormat::f16:
-    case OperandFormat::bf16:
-      return 4;
-    case OperandFormat::tf32:
-      return 8;
-    case OperandFormat::e4m3:
-    case OperandFormat::e5m2:
-      return 2;
-  }
-  return 0;
-}
-int digits_of(AccumulatorFormat format) { return format == AccumulatorFormat::f32 ? 8 : 4; }
+int digits_of(DType format) { return 2 * static_cast<int>(size_of(format)); }
 
 /// The value of a hexadecimal digit; 16 for anything else.
 constexpr std::array<std::uint8_t, 256> digit_values = [] {
@@ -207,11 +194,11 @@ class Mma {
     return value;
   }
 
-  void read_words(const char* field, std::string_view text, OperandFormat format,
+  void read_words(const char* field, std::string_view text, DType format,
                   std::vector<std::uint32_t>& words) const {
     words.clear();
     // Elsewhere TF32 is also written as 19 bits in 5 digits, which are not the register's lower digits.
-    const bool exactly = format == OperandFormat::tf32;
+    const bool exactly = format == DType::tf32;
     const int digits = digits_of(format);
     for (std::size_t i = 0; i < text.size();) {
       if (text[i] == ' ') {
@@ -271,7 +258,11 @@ Command mma_command() {
         auto command = std::make_shared<MmaCommand>();
         const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
         options.add("--model", command->model, models + " (fp16lab list shows their rows)").type("NAME");
-        options.add("--in", command->in, "Operands: f16 (default), bf16, tf32, e4m3, e5m2").type("FMT");
+        std::string operands = "Operands:";
+        for (const DType format : dtypes<is_low_precision>)
+          operands += fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
+                                  format == DType::f16 ? " (default)" : "");
+        options.add("--in", command->in, operands).type("FMT");
         options
             .add("--in-b", command->in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
             .type("FMT");

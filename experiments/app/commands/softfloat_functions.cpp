@@ -10,22 +10,16 @@
 namespace fp16lab::experiments {
 namespace {
 
-template <class T>
-constexpr SoftfloatType type = {};
+/// The dtype of a format.
+template <class F>
+constexpr DType dtype_of = DTypeOf<SmallFloat<F>>::value;
 template <>
-constexpr SoftfloatType type<Binary16> = {"f16", Binary16::width};
+constexpr DType dtype_of<Binary32> = DType::f32;
 template <>
-constexpr SoftfloatType type<Binary32> = {"f32", Binary32::width};
-template <>
-constexpr SoftfloatType type<Binary64> = {"f64", Binary64::width};
-template <>
-constexpr SoftfloatType type<BrainFloat16> = {"bf16", BrainFloat16::width};
-template <>
-constexpr SoftfloatType type<TensorFloat32> = {"tf32", TensorFloat32::width};
-template <>
-constexpr SoftfloatType type<Fp8E4M3> = {"e4m3", Fp8E4M3::width};
-template <>
-constexpr SoftfloatType type<Fp8E5M2> = {"e5m2", Fp8E5M2::width};
+constexpr DType dtype_of<Binary64> = DType::f64;
+
+template <class F>
+constexpr SoftfloatType type = {name_of(dtype_of<F>), F::width};
 template <>
 constexpr SoftfloatType type<std::uint32_t> = {"ui32", 32};
 template <>
@@ -146,8 +140,10 @@ class Table {
   template <class From, class To>
   void add_conversion(std::uint64_t (*evaluate)(Operands, const Options&, Flags&)) {
     if constexpr (!std::is_same_v<From, To>)
-      functions.push_back(
-          {std::string(type<From>.name) + "_to_" + type<To>.name, {type<From>}, type<To>, evaluate});
+      functions.push_back({std::string(type<From>.name) + "_to_" + std::string(type<To>.name),
+                           {type<From>},
+                           type<To>,
+                           evaluate});
   }
 };
 
@@ -156,7 +152,9 @@ class Table {
 const std::vector<SoftfloatFunction>& softfloat_functions() {
   static const std::vector<SoftfloatFunction> functions = [] {
     Table table;
-    table.add_formats<Binary16, Binary32, Binary64, BrainFloat16, TensorFloat32, Fp8E4M3, Fp8E5M2>();
+    [&]<class... Others>(TypeList<Binary16, Others...>) {
+      table.add_formats<Binary16, Binary32, Binary64, Others...>();
+    }(LowFormats{});
     return table.functions;
   }();
   return functions;

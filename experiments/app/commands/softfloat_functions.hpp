@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "numerics/formats/rounding.hpp"
@@ -11,7 +12,7 @@ namespace fp16lab::experiments {
 
 /// One operand or result on a line of hexadecimal numbers.
 struct SoftfloatType {
-  const char* name = "";  ///< "f16", "ui32", "bool"
+  std::string_view name{};  ///< "f16", "ui32", "bool"
   int bits = 0;
 };
 
@@ -30,9 +31,9 @@ struct SoftfloatFunction {
                             ExceptionFlags& flags) = nullptr;
 };
 
-/// For f16, f32, f64, bf16, tf32, e4m3 and e5m2: F_add, _sub, _mul, _mulAdd, _div, _rem, _sqrt, _roundToInt, _eq, _le,
-/// _lt, _eq_signaling, _le_quiet, _lt_quiet, and conversions between any two of them and to and from ui32, ui64, i32
-/// and i64. Beyond what TestFloat lists, the same for formats that it does not have.
+/// For every floating-point dtype, those of IEEE 754 first: F_add, _sub, _mul, _mulAdd, _div, _rem, _sqrt,
+/// _roundToInt, _eq, _le, _lt, _eq_signaling, _le_quiet, _lt_quiet, and conversions between any two of them and
+/// to and from ui32, ui64, i32 and i64. Beyond what TestFloat lists, the same for formats that it does not have.
 const std::vector<SoftfloatFunction>& softfloat_functions();
 
 }  // namespace fp16lab::experiments

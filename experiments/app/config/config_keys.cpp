@@ -30,7 +30,11 @@ std::vector<std::string> auto_or(std::vector<std::string> names) {
   names.insert(names.begin(), "auto");
   return names;
 }
-std::vector<std::string> fp8_choices() { return {"none", "e4m3", "e5m2"}; }
+std::vector<std::string> fp8_choices() {
+  std::vector<std::string> choices{"none"};
+  choices.insert(choices.end(), dtype_names<is_fp8>.begin(), dtype_names<is_fp8>.end());
+  return choices;
+}
 
 #define FP16LAB_FIELD(path) [](RunConfig& config) -> ConfigField { return &config.path; }
 

@@ -23,22 +23,10 @@ std::optional<bool> choice(const std::string& text) {
   return text == "true";
 }
 
-engine::Fp8Rounding fp8(const std::string& text) {
-  if (text == "e4m3") return engine::Fp8Rounding::e4m3;
-  if (text == "e5m2") return engine::Fp8Rounding::e5m2;
-  return engine::Fp8Rounding::none;
-}
-
-std::optional<DType> floating_dtype(std::string_view name) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    if (name_of(dtype) == name) return dtype;
-  return std::nullopt;
-}
-
 engine::amp::ToFloat to_float(const std::string& entry) {
   const std::size_t equals = entry.rfind('=');
   if (equals != std::string::npos && equals > 0)
-    if (const auto dtype = floating_dtype(std::string_view(entry).substr(equals + 1)))
+    if (const auto dtype = dtype_called<is_tensor_float>(std::string_view(entry).substr(equals + 1)))
       return {.pattern = entry.substr(0, equals), .dtype = *dtype};
   throw std::invalid_argument(fmt::format(
       "amp.to_float = \"{}\": expected PATTERN=DTYPE, such as \"fc3=f32\", with one of f32, f16, bf16",
@@ -49,13 +37,12 @@ constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only"
 constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
 
 bool rounds_to_fp8(const engine::amp::AmpPlan& plan) {
-  return plan.product_formats.operands != engine::Fp8Rounding::none ||
-         plan.product_formats.gradients != engine::Fp8Rounding::none;
+  return plan.product_formats.operands.has_value() || plan.product_formats.gradients.has_value();
 }
 
 /// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them.
 void check_accumulator(const RunConfig& config, bool uses_bf16) {
-  if (config.backend.accumulator == name_of(AccumulatorFormat::f32)) return;
+  if (config.backend.accumulator == name_of(DType::f32)) return;
   constexpr std::string_view key = "backend.accumulator = \"f16\"";
   if (config.backend.device == "cuda")
     throw std::invalid_argument(
@@ -69,18 +56,17 @@ void check_accumulator(const RunConfig& config, bool uses_bf16) {
   const std::optional<std::string_view> row = configured_tensor_core(config.backend);
   if (!row) return;
   try {
-    tensor_core_model(*row, OperandFormat::f16, AccumulatorFormat::f16);
+    tensor_core_model(*row, DType::f16, DType::f16);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(fmt::format("{}: {}", key, error.what()));
   }
 }
 
 /// Do these tensor cores have products of `format` with FP32 accumulation?
-bool multiplies(std::string_view tensor_core, OperandFormat format) {
+bool multiplies(std::string_view tensor_core, DType format) {
   const std::span<const TensorCoreModel> rows = tensor_core_models();
   return std::any_of(rows.begin(), rows.end(), [&](const TensorCoreModel& row) {
-    return row.name == tensor_core && row.operands.contains(format) &&
-           row.accumulator() == AccumulatorFormat::f32;
+    return row.name == tensor_core && row.operands.contains(format) && row.accumulator() == DType::f32;
   });
 }
 
@@ -120,8 +106,8 @@ engine::amp::AmpOptions amp_options(const RunConfig& config) {
   options.low_loss = choice(amp.low_loss);
   options.use_promote = amp.use_promote;
   options.allow_banned = amp.allow_banned;
-  options.fp8_operands = fp8(amp.fp8_operands);
-  options.fp8_gradients = fp8(amp.fp8_gradients);
+  options.fp8_operands = dtype_called<is_fp8>(amp.fp8_operands);
+  options.fp8_gradients = dtype_called<is_fp8>(amp.fp8_gradients);
   return options;
 }
 
@@ -172,7 +158,7 @@ engine::optim::OptimizerOptions optimizer_options(const RunConfig& config, std::
 
 std::optional<DType> save_dtype(const RunConfig& config) {
   if (config.amp.save_dtype == name_of(DType::f64)) return DType::f64;
-  return floating_dtype(config.amp.save_dtype);
+  return dtype_called<is_tensor_float>(config.amp.save_dtype);
 }
 
 void check_precision(const RunConfig& config) {
@@ -181,7 +167,7 @@ void check_precision(const RunConfig& config) {
   engine::check(train_options(config, 1), scaler_options(config));
   engine::amp::scales_layers(scaler_options(config), plan);
 
-  const auto require = [&](OperandFormat format, std::string_view key, std::string_view value) {
+  const auto require = [&](DType format, std::string_view key, std::string_view value) {
     const std::optional<std::string_view> row = configured_tensor_core(config.backend);
     if (!row || multiplies(*row, format)) return;
     std::vector<std::string_view> fitting;
@@ -198,22 +184,21 @@ void check_precision(const RunConfig& config) {
   };
   const bool low_is_bf16 = plan.level != engine::amp::Level::O0 && plan.low == DType::bf16;
   check_accumulator(config, low_is_bf16 || uses(DType::bf16));
-  if (low_is_bf16) require(OperandFormat::bf16, "amp.dtype", config.amp.dtype);
-  if (uses(DType::bf16)) require(OperandFormat::bf16, "amp.to_float", "bf16");
+  if (low_is_bf16) require(DType::bf16, "amp.dtype", config.amp.dtype);
+  if (uses(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
   const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key, std::string_view value) {
-    if (rounding != engine::Fp8Rounding::none && config.backend.device == "cuda")
+    if (rounding.has_value() && config.backend.device == "cuda")
       throw std::invalid_argument(fmt::format(
           "{} = \"{}\" with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
           value, fp8_is_emulated));
-    if (rounding == engine::Fp8Rounding::e4m3) require(OperandFormat::e4m3, key, value);
-    if (rounding == engine::Fp8Rounding::e5m2) require(OperandFormat::e5m2, key, value);
+    if (rounding) require(*rounding, key, value);
   };
   check_fp8(plan.product_formats.operands, "amp.fp8_operands", config.amp.fp8_operands);
   check_fp8(plan.product_formats.gradients, "amp.fp8_gradients", config.amp.fp8_gradients);
 }
 
 std::string_view needs_emulation(const RunConfig& config) {
-  if (config.backend.accumulator == name_of(AccumulatorFormat::f16)) return f16_sums_are_emulated;
+  if (config.backend.accumulator == name_of(DType::f16)) return f16_sums_are_emulated;
   return rounds_to_fp8(engine::amp::resolve(amp_options(config))) ? fp8_is_emulated : std::string_view();
 }
 

@@ -95,7 +95,7 @@ std::string advice(const FixedScaleReplay& replay) {
 std::string sentence(const FixedScaleReplay& replay) {
   std::string begin = "Replayed";
   for (const DType format : replay.formats)
-    begin += (format == *replay.formats.begin() ? " in " : " and ") + analysis::format_title(format);
+    begin += (format == *replay.formats.begin() ? " in " : " and ") + title_of(format);
   begin += ' ' + over_steps(replay.steps, replay.rows_missing) + ": ";
   if (replay.holds())
     return begin + fmt::format("at 2^{} no gradient overflows{}.", replay.log2_scale,

@@ -30,7 +30,7 @@ struct RecordedGroup {
   /// A cast to the format may lose values. Not to FP32, in a run whose other gradients were rounded.
   bool rounds() const { return format != DType::f32; }
   /// What is beyond the format becomes infinite. Casts to FP8, within a product, saturate.
-  bool overflows() const { return format != DType::e4m3 && format != DType::e5m2; }
+  bool overflows() const { return !is_fp8(format); }
 };
 
 struct RecordedStep {

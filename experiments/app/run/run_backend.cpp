@@ -22,7 +22,7 @@ ChosenBackend emulated(const BackendConfig& config, int threads) {
       config.tensor_core == "auto" ? emulated_tensor_core : std::string_view(config.tensor_core);
   ChosenBackend chosen;
   chosen.backend = engine::make_emulated_backend(
-      tensor_core_model(row, OperandFormat::f16, accumulator_format(config.accumulator)), threads);
+      tensor_core_model(row, DType::f16, accumulator_format(config.accumulator)), threads);
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = row;
   return chosen;

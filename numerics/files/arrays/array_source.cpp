@@ -131,36 +131,18 @@ class NpzSource final : public ArrayFile::Source {
   std::vector<std::uint64_t> data_offsets_;
 };
 
-std::optional<ElementType> element_type_of(SafetensorsType type) {
-  switch (type) {
-    case SafetensorsType::f16:
-      return ElementType::f16;
-    case SafetensorsType::bf16:
-      return ElementType::bf16;
-    case SafetensorsType::f32:
-      return ElementType::f32;
-    case SafetensorsType::f64:
-      return ElementType::f64;
-    case SafetensorsType::f8_e4m3:
-      return ElementType::f8_e4m3;
-    case SafetensorsType::f8_e5m2:
-      return ElementType::f8_e5m2;
-    default:
-      return std::nullopt;
-  }
-}
-
 class SafetensorsSourceOfArrays final : public ArrayFile::Source {
  public:
   explicit SafetensorsSourceOfArrays(const std::filesystem::path& path) : reader_(path) {
     metadata = reader_.metadata();
     arrays.reserve(reader_.entries().size());
     for (const SafetensorsEntry& entry : reader_.entries()) {
-      ArrayInfo info{.name = entry.name,
-                     .dtype = std::string(name_of(entry.type)),
-                     .type = element_type_of(entry.type),
-                     .shape = entry.shape};
-      if (!info.type) info.refusal = entry.type == SafetensorsType::boolean ? "booleans" : "integers";
+      ArrayInfo info{
+          .name = entry.name, .dtype = std::string(file_name_of(entry.type)), .shape = entry.shape};
+      if (is_floating(entry.type))
+        info.type = entry.type;
+      else
+        info.refusal = entry.type == DType::boolean ? "booleans" : "integers";
       arrays.push_back(std::move(info));
     }
   }
@@ -192,9 +174,9 @@ ArrayInfo array_info(const NpyHeader& header, std::string name) {
                  .fortran_order = header.fortran_order,
                  .big_endian = header.byte_order == '>'};
   if (info.refusal.empty())
-    info.type = *header.element_bytes == 2   ? ElementType::f16
-                : *header.element_bytes == 4 ? ElementType::f32
-                                             : ElementType::f64;
+    info.type = *header.element_bytes == 2   ? DType::f16
+                : *header.element_bytes == 4 ? DType::f32
+                                             : DType::f64;
   return info;
 }
 

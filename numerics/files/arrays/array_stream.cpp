@@ -19,13 +19,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "little-endian elements are moved as bytes");
 
-struct TypeRow {
-  std::string_view name;
-  std::size_t size;
-};
-constexpr std::array<TypeRow, 6> types{
-    {{"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"f8_e4m3", 1}, {"f8_e5m2", 1}}};
-
 /// The format by the first bytes; by the name only for the message about a file that is none of them.
 std::unique_ptr<ArrayFile::Source> open_source(const std::filesystem::path& path) {
   std::array<unsigned char, 9> start{};
@@ -79,9 +72,6 @@ void visit_elements(const ByteSource& source, std::uint64_t count, bool big_endi
 
 }  // namespace
 
-std::string_view name_of(ElementType type) { return types.at(static_cast<std::size_t>(type)).name; }
-std::size_t size_of(ElementType type) { return types.at(static_cast<std::size_t>(type)).size; }
-
 std::string_view name_of(ArrayFormat format) {
   constexpr std::array<std::string_view, 3> names{"npy", "npz", "safetensors"};
   return names.at(static_cast<std::size_t>(format));
@@ -115,20 +105,10 @@ void ArrayFile::visit(const ArrayInfo& array, const std::function<void(const Arr
     throw std::invalid_argument(fmt::format("{}: '{}' is {}: {}", path().string(), shown(array.name),
                                             array.describe(), array.refusal));
   source_->with_bytes(array.index, [&](const ByteSource& bytes) {
-    switch (*array.type) {
-      case ElementType::f16:
-        return visit_elements<Float16>(bytes, array.element_count(), array.big_endian, visitor);
-      case ElementType::bf16:
-        return visit_elements<BFloat16>(bytes, array.element_count(), array.big_endian, visitor);
-      case ElementType::f32:
-        return visit_elements<float>(bytes, array.element_count(), array.big_endian, visitor);
-      case ElementType::f64:
-        return visit_elements<double>(bytes, array.element_count(), array.big_endian, visitor);
-      case ElementType::f8_e4m3:
-        return visit_elements<Float8E4M3>(bytes, array.element_count(), array.big_endian, visitor);
-      case ElementType::f8_e5m2:
-        return visit_elements<Float8E5M2>(bytes, array.element_count(), array.big_endian, visitor);
-    }
+    visit_dtype<is_floating>(*array.type, [&](auto dtype) {
+      using T = typename decltype(dtype)::Element;
+      visit_elements<T>(bytes, array.element_count(), array.big_endian, visitor);
+    });
   });
 }
 

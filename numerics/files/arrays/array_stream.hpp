@@ -26,23 +26,18 @@
 #include <variant>
 #include <vector>
 
-#include "numerics/formats/small_float.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab {
-
-enum class ElementType : std::uint8_t { f16, bf16, f32, f64, f8_e4m3, f8_e5m2 };
-/// "f16", "f8_e4m3".
-std::string_view name_of(ElementType type);
-std::size_t size_of(ElementType type);
 
 enum class ArrayFormat : std::uint8_t { npy, npz, safetensors };
 std::string_view name_of(ArrayFormat format);
 
 struct ArrayInfo {
-  std::string name{};                 ///< of a .npy file: the file's name without its ending
-  std::string dtype{};                ///< as the file spells it: "<f4", "BF16"
-  std::optional<ElementType> type{};  ///< absent: cannot be visited
-  std::string refusal{};              ///< why not; empty if it can
+  std::string name{};           ///< of a .npy file: the file's name without its ending
+  std::string dtype{};          ///< as the file spells it: "<f4", "BF16"
+  std::optional<DType> type{};  ///< of floating-point numbers; absent: cannot be visited
+  std::string refusal{};        ///< why not; empty if it can
   std::vector<std::uint64_t> shape{};
   bool fortran_order = false;  ///< the first index runs fastest
   bool big_endian = false;     ///< in the file; visitors get numbers
@@ -54,9 +49,9 @@ struct ArrayInfo {
 };
 
 /// Consecutive elements, in the order of the file.
-using ArrayChunk =
-    std::variant<std::span<const Float16>, std::span<const BFloat16>, std::span<const float>,
-                 std::span<const double>, std::span<const Float8E4M3>, std::span<const Float8E5M2>>;
+template <class... T>
+std::variant<std::span<const T>...> chunk_of(TypeList<T...>);
+using ArrayChunk = decltype(chunk_of(FloatElements{}));
 
 class ArrayFile {
  public:

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -28,38 +29,16 @@ constexpr std::uint64_t header_limit = 100'000'000;
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::string_view metadata_key = "__metadata__";
 
-struct TypeRow {
-  SafetensorsType type;
-  std::string_view name;
-  std::size_t size;
-  std::optional<DType> dtype;  ///< of the same elements, where the project has one
-};
-
-constexpr std::array<TypeRow, 15> types{{{SafetensorsType::f64, "F64", 8, DType::f64},
-                                         {SafetensorsType::f32, "F32", 4, DType::f32},
-                                         {SafetensorsType::f16, "F16", 2, DType::f16},
-                                         {SafetensorsType::bf16, "BF16", 2, DType::bf16},
-                                         {SafetensorsType::f8_e4m3, "F8_E4M3", 1, std::nullopt},
-                                         {SafetensorsType::f8_e5m2, "F8_E5M2", 1, std::nullopt},
-                                         {SafetensorsType::i64, "I64", 8, std::nullopt},
-                                         {SafetensorsType::i32, "I32", 4, DType::i32},
-                                         {SafetensorsType::i16, "I16", 2, std::nullopt},
-                                         {SafetensorsType::i8, "I8", 1, std::nullopt},
-                                         {SafetensorsType::u64, "U64", 8, std::nullopt},
-                                         {SafetensorsType::u32, "U32", 4, std::nullopt},
-                                         {SafetensorsType::u16, "U16", 2, std::nullopt},
-                                         {SafetensorsType::u8, "U8", 1, DType::u8},
-                                         {SafetensorsType::boolean, "BOOL", 1, std::nullopt}}};
-
-const TypeRow& row_of(SafetensorsType type) { return types.at(static_cast<std::size_t>(type)); }
-
 std::string at(std::string_view name) { return fmt::format("tensor '{}'", shown(name)); }
 
+/// "F64 F32 F16 ... I64 ...": the floating-point types, the widest first, then the others.
 std::string type_names() {
-  std::vector<std::string_view> names;
-  names.reserve(types.size());
-  for (const TypeRow& row : types) names.push_back(row.name);
-  return fmt::format("{}", fmt::join(names, " "));
+  auto types = dtypes<is_file_type>;
+  std::ranges::stable_sort(types, std::greater(),
+                           [](DType type) { return is_floating(type) ? size_of(type) : 0; });
+  std::string names;
+  for (const DType type : types) names += fmt::format("{}{}", names.empty() ? "" : " ", file_name_of(type));
+  return names;
 }
 
 /// Bytes of `shape` elements, or nothing where that is beyond 2^64 - 1.
@@ -98,9 +77,9 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
       return true;
     }
     if (place_ != Place::entry || key_ != "dtype") return unexpected(fmt::format("\"{}\"", shown(value)));
-    for (const TypeRow& row : types)
-      if (row.name == value) {
-        entry_.type = row.type;
+    for (const DType type : dtypes<is_file_type>)
+      if (file_name_of(type) == value) {
+        entry_.type = type;
         return true;
       }
     return fail(fmt::format("{}: dtype '{}'; known are {}", at(entry_.name), shown(value), type_names()));
@@ -253,12 +232,14 @@ std::string header_text(const std::filesystem::path& path, std::span<const Safet
     if (source.name.empty()) refuse("a tensor without a name");
     if (source.name == metadata_key) refuse("a tensor of the name __metadata__, which the format reserves");
     if (!names.insert(source.name).second) refuse(fmt::format("two tensors of the name '{}'", source.name));
+    if (!is_file_type(source.type))
+      refuse(fmt::format("{}: safetensors has no type for {}", at(source.name), name_of(source.type)));
     const std::optional<std::uint64_t> bytes = byte_count_of(source.shape, size_of(source.type));
     std::uint64_t end = 0;
     if (!bytes || __builtin_add_overflow(begin, *bytes, &end))
       refuse(fmt::format("{}: more than 2^64 bytes", at(source.name)));
     header[source.name] = {
-        {"dtype", name_of(source.type)}, {"shape", source.shape}, {"data_offsets", {begin, end}}};
+        {"dtype", file_name_of(source.type)}, {"shape", source.shape}, {"data_offsets", {begin, end}}};
     begin = end;
   }
   std::string text;
@@ -275,17 +256,8 @@ std::string header_text(const std::filesystem::path& path, std::span<const Safet
 
 }  // namespace
 
-std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
-std::size_t size_of(SafetensorsType type) { return row_of(type).size; }
-
-SafetensorsType safetensors_type(DType dtype) {
-  for (const TypeRow& row : types)
-    if (row.dtype == dtype) return row.type;
-  throw std::invalid_argument(fmt::format("safetensors has no type for {}", name_of(dtype)));
-}
-
 std::string SafetensorsEntry::describe() const {
-  return fmt::format("{} ({})", name_of(type), fmt::join(shape, ", "));
+  return fmt::format("{} ({})", file_name_of(type), fmt::join(shape, ", "));
 }
 
 SafetensorsReader::SafetensorsReader(std::filesystem::path path) : file_(std::move(path)) {
@@ -348,7 +320,7 @@ std::vector<std::byte> SafetensorsReader::read(const SafetensorsEntry& entry) co
   return bytes;
 }
 
-SafetensorsSource safetensors_source(std::string name, SafetensorsType type, std::vector<std::uint64_t> shape,
+SafetensorsSource safetensors_source(std::string name, DType type, std::vector<std::uint64_t> shape,
                                      std::span<const std::byte> bytes) {
   SafetensorsSource source{std::move(name), type, std::move(shape), {}};
   if (byte_count_of(source.shape, size_of(type)) != bytes.size())

@@ -27,34 +27,10 @@
 
 namespace fp16lab {
 
-/// The format's element types. Those without a DType are raw bytes to this project.
-enum class SafetensorsType : std::uint8_t {
-  f64,
-  f32,
-  f16,
-  bf16,
-  f8_e4m3,
-  f8_e5m2,
-  i64,
-  i32,
-  i16,
-  i8,
-  u64,
-  u32,
-  u16,
-  u8,
-  boolean,
-};
-
-/// As files spell it: "F32", "F8_E4M3", "BOOL".
-std::string_view name_of(SafetensorsType type);
-std::size_t size_of(SafetensorsType type);
-SafetensorsType safetensors_type(DType dtype);
-
 /// A tensor as the header describes it.
 struct SafetensorsEntry {
   std::string name;
-  SafetensorsType type = SafetensorsType::f32;
+  DType type = DType::f32;
   std::vector<std::uint64_t> shape{};  ///< empty: a scalar
   std::uint64_t begin = 0;             ///< first byte, counted from the end of the header
   std::uint64_t end = 0;               ///< one past the last byte
@@ -96,13 +72,13 @@ class SafetensorsReader {
 /// called once, so only one tensor at a time is held beside its owner's memory.
 struct SafetensorsSource {
   std::string name;
-  SafetensorsType type = SafetensorsType::f32;
+  DType type = DType::f32;
   std::vector<std::uint64_t> shape;
   std::function<void(std::span<std::byte>)> fetch;
 };
 
 /// A source of the elements of `bytes`, which it copies.
-SafetensorsSource safetensors_source(std::string name, SafetensorsType type, std::vector<std::uint64_t> shape,
+SafetensorsSource safetensors_source(std::string name, DType type, std::vector<std::uint64_t> shape,
                                      std::span<const std::byte> bytes);
 
 /// Replaces `path` by a file of these tensors. The same input gives the same bytes, in whatever order the

@@ -72,9 +72,12 @@ std::optional<std::string> get_optional(const Json& object, std::string_view key
 
 DType get_dtype(const Json& object, std::string_view key) {
   const std::string name = get_string(object, key);
-  for (const DType candidate : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::e4m3, DType::e5m2})
-    if (name_of(candidate) == name) return candidate;
-  throw std::runtime_error(fmt::format("'{}' is '{}'; known are f32, f16, bf16, f64, e4m3, e5m2", key, name));
+  if (const std::optional<DType> dtype = dtype_called<is_file_float>(name)) return *dtype;
+  auto known = dtypes<is_file_float>;
+  std::ranges::sort(known);  // by id
+  std::string names;
+  for (const DType dtype : known) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(dtype));
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
 }
 
 const Json& get_array(const Json& object, std::string_view key) {

@@ -278,14 +278,13 @@ TEST(ResolveRefuses, PatternsThatMeanNothing) {
 }
 
 TEST(ResolveRefuses, HalfAnFp8Experiment) {
-  EXPECT_EQ(
-      refusal({.level = Level::O0, .fp8_operands = Fp8Rounding::e4m3, .fp8_gradients = Fp8Rounding::e5m2}),
-      "amp.fp8_operands = \"e4m3\": at O0 no product has 16-bit operands; choose another level");
-  EXPECT_EQ(refusal({.level = Level::O1, .fp8_operands = Fp8Rounding::e4m3}),
+  EXPECT_EQ(refusal({.level = Level::O0, .fp8_operands = DType::e4m3, .fp8_gradients = DType::e5m2}),
+            "amp.fp8_operands = \"e4m3\": at O0 no product has 16-bit operands; choose another level");
+  EXPECT_EQ(refusal({.level = Level::O1, .fp8_operands = DType::e4m3}),
             "amp.fp8_operands = \"e4m3\": amp.fp8_gradients is \"none\"; both operands of a product are "
             "rounded to FP8, "
             "or neither");
-  EXPECT_THAT(refusal({.level = Level::O1, .fp8_gradients = Fp8Rounding::e5m2}),
+  EXPECT_THAT(refusal({.level = Level::O1, .fp8_gradients = DType::e5m2}),
               HasSubstr("amp.fp8_gradients = \"e5m2\": amp.fp8_operands is \"none\""));
 }
 
@@ -333,8 +332,8 @@ TEST(Resolve, KeepsListsPatternsAndFormats) {
                                 .guard = {"fc*"},
                                 .to_float = {{"fc3", DType::f32}},
                                 .allow_banned = true,
-                                .fp8_operands = Fp8Rounding::e4m3,
-                                .fp8_gradients = Fp8Rounding::e5m2});
+                                .fp8_operands = DType::e4m3,
+                                .fp8_gradients = DType::e5m2});
   EXPECT_EQ(plan.low, DType::bf16);
   EXPECT_THAT(plan.white, testing::ElementsAre(Op::tanh));
   EXPECT_THAT(plan.black, testing::ElementsAre(Op::matmul, Op::sigmoid));
@@ -344,8 +343,8 @@ TEST(Resolve, KeepsListsPatternsAndFormats) {
   EXPECT_EQ(plan.to_float[0].pattern, "fc3");
   EXPECT_TRUE(plan.use_guard);
   EXPECT_TRUE(plan.allow_banned);
-  EXPECT_EQ(plan.product_formats.operands, Fp8Rounding::e4m3);
-  EXPECT_EQ(plan.product_formats.gradients, Fp8Rounding::e5m2);
+  EXPECT_EQ(plan.product_formats.operands, DType::e4m3);
+  EXPECT_EQ(plan.product_formats.gradients, DType::e5m2);
 }
 
 TEST(Resolve, O0ActsOnlyForToFloat) {

@@ -302,8 +302,7 @@ TEST_F(RulesTest, NormParametersStayAsTheyAreStored) {
 // ---- FP8 operands ----
 
 TEST_F(RulesTest, Fp8RoundsTheOperandsOfForwardAndBackwardProducts) {
-  Autocast autocast(
-      tape, {.level = Level::O1, .fp8_operands = Fp8Rounding::e4m3, .fp8_gradients = Fp8Rounding::e5m2});
+  Autocast autocast(tape, {.level = Level::O1, .fp8_operands = DType::e4m3, .fp8_gradients = DType::e5m2});
   // E4M3 has 3 fraction bits, E5M2 has 2. 1.0625 -> 1 (tie to even) in E4M3, 1.1875 -> 1.25 (tie, up); the seed
   // 1.125 -> 1 (tie to even) in E5M2. One product each, so nothing else rounds.
   const Variable a = tape.input(tensor_of(*backend, {1, 1}, {1.0625f}));
@@ -323,10 +322,9 @@ TEST_F(RulesTest, Fp8RoundsTheOperandsOfForwardAndBackwardProducts) {
 }
 
 TEST_F(RulesTest, Fp8LeavesFp32ProductsAndConvolutionsAlone) {
-  Autocast autocast(tape, {.level = Level::O1,
-                           .black = {"matmul"},
-                           .fp8_operands = Fp8Rounding::e4m3,
-                           .fp8_gradients = Fp8Rounding::e5m2});
+  Autocast autocast(
+      tape,
+      {.level = Level::O1, .black = {"matmul"}, .fp8_operands = DType::e4m3, .fp8_gradients = DType::e5m2});
   const AutocastGuard guard(tape, autocast);
   const Variable a = of({1.0625f}, {1, 1}), one = of({1.0f}, {1, 1});
   EXPECT_EQ(values_of(*backend, ops::matmul(a, one).tensor()).at(0), 1.0625f);

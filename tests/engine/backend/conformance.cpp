@@ -87,8 +87,8 @@ float accumulate(const TensorCoreModel& model, const std::vector<BFloat16>& a,
   const auto words = [](const std::vector<BFloat16>& values) {
     return mapped(values, [](BFloat16 x) -> std::uint32_t { return x.bits(); });
   };
-  return float_from_bits(fused_dot_add(tensor_core_model(model.name, OperandFormat::bf16),
-                                       OperandFormat::bf16, words(a), OperandFormat::bf16, words(b), 0));
+  return float_from_bits(fused_dot_add(tensor_core_model(model.name, DType::bf16), DType::bf16, words(a),
+                                       DType::bf16, words(b), 0));
 }
 
 float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std::vector<float>& b) {

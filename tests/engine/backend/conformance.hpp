@@ -72,7 +72,7 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
   bool multiplies() {
     if constexpr (std::is_same_v<T, BFloat16>) {
       return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& row) {
-        return row.name == backend().tensor_core() && row.operands.contains(OperandFormat::bf16);
+        return row.name == backend().tensor_core() && row.operands.contains(DType::bf16);
       });
     }
     return true;

@@ -10,16 +10,14 @@ namespace {
 
 constexpr std::array generations{"volta", "ampere", "hopper", "blackwell-tcgen05"};
 
-const TensorCoreModel& f16_row(const char* name) {
-  return tensor_core_model(name, OperandFormat::f16, AccumulatorFormat::f16);
-}
+const TensorCoreModel& f16_row(const char* name) { return tensor_core_model(name, DType::f16, DType::f16); }
 
 /// The scalar chain from +0, as FP32 stores it.
 float chain(const TensorCoreModel& row, const std::vector<Float16>& a, const std::vector<Float16>& b) {
   std::vector<std::uint32_t> a_words, b_words;
   for (const Float16 x : a) a_words.push_back(x.bits());
   for (const Float16 x : b) b_words.push_back(x.bits());
-  const std::uint32_t sum = fused_dot_add(row, OperandFormat::f16, a_words, OperandFormat::f16, b_words, 0);
+  const std::uint32_t sum = fused_dot_add(row, DType::f16, a_words, DType::f16, b_words, 0);
   return canonical(wide(Float16::from_bits(static_cast<std::uint16_t>(sum))));
 }
 
@@ -81,9 +79,9 @@ TEST(SumsInF16, OtherOperandsKeepTheirSums) {
     const auto a = random_of<T>(9 * 65, Kind::ordinary, 84), b = random_of<T>(65 * 7, Kind::ordinary, 85);
     expect_same_bits(product(*f16, a, b, format), product(*f32, a, b, format), what);
   };
-  expect_same(BFloat16{}, Fp8Rounding::none, "BF16");
-  expect_same(0.0f, Fp8Rounding::none, "FP32");
-  expect_same(Float16{}, Fp8Rounding::e4m3, "FP8");
+  expect_same(BFloat16{}, std::nullopt, "BF16");
+  expect_same(0.0f, std::nullopt, "FP32");
+  expect_same(Float16{}, DType::e4m3, "FP8");
 }
 
 /// 3 x 3 with padding 1, and so many positions that gradients of weights are summed in several blocks.

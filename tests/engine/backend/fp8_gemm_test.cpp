@@ -11,18 +11,14 @@ namespace {
 
 using testing_support::message_of;
 
-constexpr std::array formats{Fp8Rounding::e4m3, Fp8Rounding::e5m2};
-
-OperandFormat operand_of(Fp8Rounding format) {
-  return format == Fp8Rounding::e4m3 ? OperandFormat::e4m3 : OperandFormat::e5m2;
-}
+constexpr std::array formats{DType::e4m3, DType::e5m2};
 
 /// One conversion of the exact value, saturating.
 template <class Half>
-std::uint32_t fp8_code(Half x, Fp8Rounding format) {
+std::uint32_t fp8_code(Half x, DType format) {
   ArithmeticOptions saturating;
   saturating.saturate = true;
-  return format == Fp8Rounding::e4m3 ? std::uint32_t{convert<Fp8E4M3>(x, saturating).bits()}
+  return format == DType::e4m3 ? std::uint32_t{convert<Fp8E4M3>(x, saturating).bits()}
                                      : std::uint32_t{convert<Fp8E5M2>(x, saturating).bits()};
 }
 
@@ -33,10 +29,10 @@ struct Operands {
   std::vector<Half> a, b;
 
   /// By the row's definition, from the codes of each row of A and of B.
-  std::vector<float> accumulators(const TensorCoreModel& row, Fp8Rounding a_format,
-                                  Fp8Rounding b_format) const {
+  std::vector<float> accumulators(const TensorCoreModel& row, DType a_format,
+                                  DType b_format) const {
     std::vector<float> result;
-    const auto codes = [this](const std::vector<Half>& x, std::int64_t at, Fp8Rounding format) {
+    const auto codes = [this](const std::vector<Half>& x, std::int64_t at, DType format) {
       std::vector<std::uint32_t> words;
       for (std::int64_t i = 0; i < k; ++i)
         words.push_back(fp8_code(x[static_cast<std::size_t>(at * k + i)], format));
@@ -44,8 +40,8 @@ struct Operands {
     };
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j)
-        result.push_back(float_from_bits(fused_dot_add(row, operand_of(a_format), codes(a, i, a_format),
-                                                       operand_of(b_format), codes(b, j, b_format), 0)));
+        result.push_back(float_from_bits(fused_dot_add(row, a_format, codes(a, i, a_format),
+                                                       b_format, codes(b, j, b_format), 0)));
     return result;
   }
 };
@@ -54,7 +50,7 @@ struct Operands {
 std::vector<const TensorCoreModel*> fp8_rows() {
   std::vector<const TensorCoreModel*> rows;
   for (const TensorCoreModel& row : tensor_core_models())
-    if (row.operands.contains(OperandFormat::e4m3) && row.accumulator() == AccumulatorFormat::f32)
+    if (row.operands.contains(DType::e4m3) && row.accumulator() == DType::f32)
       rows.push_back(&row);
   return rows;
 }
@@ -73,8 +69,8 @@ TEST(Fp8Gemm, FollowsEveryRowForAllPairsOfFormats) {
                                        random_of<Half>(n * k, kind, 72)};
           const Tensor a = uploaded(*backend, Shape{m, k}, operands.a),
                        b = uploaded(*backend, Shape{n, k}, operands.b);
-          for (const Fp8Rounding a_format : formats)
-            for (const Fp8Rounding b_format : formats) {
+          for (const DType a_format : formats)
+            for (const DType b_format : formats) {
               const std::vector<float> t = operands.accumulators(*fp8_row, a_format, b_format);
               const auto run = [&](auto out_tag) {
                 using Out = decltype(out_tag);
@@ -89,8 +85,8 @@ TEST(Fp8Gemm, FollowsEveryRowForAllPairsOfFormats) {
                                .b_format = b_format});
                 const std::vector<Out> expected = mapped(t, [](float x) { return stored_as(x, Out{}); });
                 expect_same_bits(downloaded<Out>(*backend, out), expected,
-                                 fmt::format("{} {} x {} of {}", fp8_row->name, name_of(operand_of(a_format)),
-                                             name_of(operand_of(b_format)), a.describe()));
+                                 fmt::format("{} {} x {} of {}", fp8_row->name, name_of(a_format),
+                                             name_of(b_format), a.describe()));
                 EXPECT_EQ(settled(*backend, probe).before, naive_histogram(t));
                 EXPECT_EQ(probe.after, naive_histogram(expected));
               };
@@ -112,11 +108,11 @@ TEST(Fp8Gemm, OperandsAreRoundedOnceToNearestEvenAndSaturate) {
     const Tensor a = uploaded(*backend, Shape{131072, 1}, words);
     const Tensor one = uploaded(*backend, Shape{1, 1}, std::vector{low_of<Half>(1.0f)});
     Tensor out = backend->empty(Shape{131072, 1}, DType::f32);
-    for (const Fp8Rounding format : formats) {
-      backend->gemm({.a = a, .b = one, .out = out, .a_format = format, .b_format = Fp8Rounding::e5m2});
+    for (const DType format : formats) {
+      backend->gemm({.a = a, .b = one, .out = out, .a_format = format, .b_format = DType::e5m2});
       const std::vector<float> expected = mapped(words, [&](Half x) {
         const auto code = static_cast<std::uint8_t>(fp8_code(x, format));
-        const float value = format == Fp8Rounding::e4m3 ? widen(Float8E4M3::from_bits(code))
+        const float value = format == DType::e4m3 ? widen(Float8E4M3::from_bits(code))
                                                         : widen(Float8E5M2::from_bits(code));
         return value == 0.0f ? 0.0f : value;  // a sum of zeros is +0
       });
@@ -131,13 +127,13 @@ TEST(Fp8Gemm, OperandsAreRoundedOnceToNearestEvenAndSaturate) {
   const Tensor a = uploaded(*backend, Shape{n, 1}, mapped(values, [](float x) { return half_of(x); }));
   const Tensor one = uploaded(*backend, Shape{1, 1}, std::vector{half_of(1.0f)});
   Tensor out = backend->empty(Shape{n, 1}, DType::f32);
-  backend->gemm({.a = a, .b = one, .out = out, .a_format = Fp8Rounding::e4m3, .b_format = Fp8Rounding::e4m3});
+  backend->gemm({.a = a, .b = one, .out = out, .a_format = DType::e4m3, .b_format = DType::e4m3});
   expect_same_bits(downloaded<float>(*backend, out), rounded, "E4M3 by hand");
 }
 
 TEST(Fp8Gemm, BatchesBiasAndAddendAreAsInEveryProduct) {
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 2);
-  const TensorCoreModel& row = tensor_core_model("hopper", OperandFormat::e4m3);
+  const TensorCoreModel& row = tensor_core_model("hopper", DType::e4m3);
   const std::int64_t batch = 3, m = 4, n = 6, k = 40;
   const std::vector<BFloat16> a = random_brains(batch * m * k, Kind::ordinary, 73),
                               b = random_brains(batch * n * k, Kind::ordinary, 74);
@@ -152,15 +148,15 @@ TEST(Fp8Gemm, BatchesBiasAndAddendAreAsInEveryProduct) {
                  .transpose_b = true,
                  .bias = &bias_tensor,
                  .addend = &addend_tensor,
-                 .a_format = Fp8Rounding::e4m3,
-                 .b_format = Fp8Rounding::e5m2});
+                 .a_format = DType::e4m3,
+                 .b_format = DType::e5m2});
   std::vector<BFloat16> expected;
   for (std::int64_t i = 0; i < batch; ++i) {
     const auto part = [&](const std::vector<BFloat16>& x, std::int64_t rows) {
       return std::vector<BFloat16>(x.begin() + i * rows * k, x.begin() + (i + 1) * rows * k);
     };
     const Operands<BFloat16> operands{m, n, k, part(a, m), part(b, n)};
-    for (const float t : operands.accumulators(row, Fp8Rounding::e4m3, Fp8Rounding::e5m2)) {
+    for (const float t : operands.accumulators(row, DType::e4m3, DType::e5m2)) {
       const std::size_t at = expected.size();
       const float with_bias = t + wide(bias[at % static_cast<std::size_t>(n)]);
       expected.push_back(low_of<BFloat16>(with_bias + addend[at]));
@@ -177,20 +173,20 @@ TEST(Fp8Gemm, RowsWithoutTheOperandsAreNamed) {
     return message_of(
         [&] { backend->gemm({.a = a, .b = b, .out = out, .a_format = format, .b_format = format}); });
   };
-  EXPECT_EQ(error_of("ampere", DType::f16, Fp8Rounding::e4m3),
+  EXPECT_EQ(error_of("ampere", DType::f16, DType::e4m3),
             "gemm: tensor-core model 'ampere' has no e4m3 operands with f32 accumulators; it has f16 with "
             "f32, bf16 "
             "with f32, f16 with f16, tf32 with f32");
-  EXPECT_EQ(error_of("volta", DType::bf16, Fp8Rounding::none),
+  EXPECT_EQ(error_of("volta", DType::bf16, std::nullopt),
             "gemm: tensor-core model 'volta' has no bf16 operands with f32 accumulators; it has f16 with "
             "f32, f16 with "
             "f16");
-  EXPECT_EQ(error_of("hopper", DType::f32, Fp8Rounding::e5m2),
+  EXPECT_EQ(error_of("hopper", DType::f32, DType::e5m2),
             "gemm: a is f32 (2, 2), rounded to e5m2; f16 or bf16 operands are needed");
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
   const Tensor a = backend->empty(Shape{2, 2}, DType::f16), b = backend->empty(Shape{2, 2}, DType::f16);
   Tensor out = backend->empty(Shape{2, 2}, DType::f32);
-  EXPECT_EQ(message_of([&] { backend->gemm({.a = a, .b = b, .out = out, .b_format = Fp8Rounding::e4m3}); }),
+  EXPECT_EQ(message_of([&] { backend->gemm({.a = a, .b = b, .out = out, .b_format = DType::e4m3}); }),
             "gemm: a_format is none and b_format e4m3; both operands are rounded to FP8, or neither");
 }
 

@@ -223,7 +223,7 @@ TEST_F(Checkpoint, WhatDoesNotFitIsAnErrorNamingTensorAndReason) {
                 e.tensors["fc2.weight"].shape = {5, 3};
               }),
               HasSubstr("tensor 'fc2.weight' is F32 (5, 3), expected F32 (3, 5)"));
-  EXPECT_THAT(error_of([](Edit& e) { e.tensors["fc2.weight"].type = SafetensorsType::i32; }),
+  EXPECT_THAT(error_of([](Edit& e) { e.tensors["fc2.weight"].type = DType::i32; }),
               HasSubstr("tensor 'fc2.weight' is I32 (3, 5), expected F32 (3, 5)"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata.clear(); }),
               AllOf(HasSubstr("no checkpoint"), HasSubstr("fp16lab-checkpoint")));

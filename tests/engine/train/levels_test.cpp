@@ -326,19 +326,19 @@ std::vector<double> numbers_in(const SafetensorsReader& reader, const std::strin
   const std::size_t size = size_of(entry.type);
   std::vector<double> numbers;
   for (std::size_t i = 0; i < bytes.size(); i += size) {
-    if (entry.type == SafetensorsType::f64) {
+    if (entry.type == DType::f64) {
       double value = 0;
       std::memcpy(&value, bytes.data() + i, size);
       numbers.push_back(value);
-    } else if (entry.type == SafetensorsType::f32) {
+    } else if (entry.type == DType::f32) {
       float value = 0;
       std::memcpy(&value, bytes.data() + i, size);
       numbers.push_back(static_cast<double>(value));
     } else {
       std::uint16_t bits = 0;
       std::memcpy(&bits, bytes.data() + i, size);
-      const int fraction_bits = entry.type == SafetensorsType::f16 ? 10 : 7;
-      const int bias = entry.type == SafetensorsType::f16 ? 15 : 127;
+      const int fraction_bits = entry.type == DType::f16 ? 10 : 7;
+      const int bias = entry.type == DType::f16 ? 15 : 127;
       const int exponent = (bits & 0x7fff) >> fraction_bits;
       const int fraction = bits & ((1 << fraction_bits) - 1);
       const double magnitude =

@@ -60,10 +60,10 @@ class Onlooker final : public ValueWatcher {
     gradients_.clear();
     const BackwardSite& site = *tape.backward_site();
     const bool of_product = site.op == Op::linear || site.op == Op::matmul;
-    if (fp8_ == Fp8Rounding::none || !of_product || cotangent.dtype() == DType::f32 || output.id() == last_)
+    if (!fp8_.has_value() || !of_product || cotangent.dtype() == DType::f32 || output.id() == last_)
       return {};
     last_ = output.id();
-    const double tie = fp8_ == Fp8Rounding::e4m3 ? 0x1p-10 : 0x1p-17;
+    const double tie = fp8_ == DType::e4m3 ? 0x1p-10 : 0x1p-17;
     for (const float x : values_of(*backend_, cotangent.tensor())) {
       if (x == 0 || !std::isfinite(x)) continue;
       ++rounded.values;
@@ -98,12 +98,12 @@ class Onlooker final : public ValueWatcher {
 };
 
 constexpr Dialect dialects[] = {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex};
-constexpr Fp8Rounding fp8_formats[] = {Fp8Rounding::none, Fp8Rounding::e4m3, Fp8Rounding::e5m2};
+constexpr Fp8Rounding fp8_formats[] = {std::nullopt, DType::e4m3, DType::e5m2};
 
 AmpOptions options_of(Dialect dialect, Level level, DType dtype, Fp8Rounding fp8) {
   AmpOptions options{.level = level, .dtype = dtype, .dialect = dialect};
   options.fp8_gradients = fp8;
-  if (fp8 != Fp8Rounding::none) options.fp8_operands = Fp8Rounding::e4m3;
+  if (fp8.has_value()) options.fp8_operands = DType::e4m3;
   return options;
 }
 
@@ -190,7 +190,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCounts) {
         for (const DType dtype : {DType::f16, DType::bf16})
           for (const Fp8Rounding fp8 : fp8_formats) {
             const AmpOptions options = options_of(dialect, level, dtype, fp8);
-            if (!exists(options) || (fp8 != Fp8Rounding::none && !network.products)) continue;
+            if (!exists(options) || (fp8.has_value() && !network.products)) continue;
             for (const int log2_scale : network.log2_scales) {
               SCOPED_TRACE(std::string(network.name) + " " + std::string(amp::name_of(dialect)) + " " +
                            std::string(amp::name_of(level)) + " " + std::string(name_of(dtype)) + " fp8 " +
@@ -239,7 +239,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsInDerivativesOfFunctions) {
     SCOPED_TRACE(name);
     const auto backend = hopper_backend();
     GradientLog log;
-    Onlooker onlooker(*backend, Fp8Rounding::none);
+    Onlooker onlooker(*backend, std::nullopt);
     for (const bool logged : {false, true}) {
       Tape tape(*backend);
       const Variable x = tape.input(halves_of(*backend, {6}, {0.0123f, 0.25f, 1.37f, 3.3f, 9.1f, 0.5f}));
@@ -262,10 +262,10 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsWithScalesOfLayers) {
     for (const int change : {-30, -6, 5, 30}) {
       SCOPED_TRACE(std::string(amp::name_of(dialect)) + " 2^" + std::to_string(change));
       const auto backend = hopper_backend();
-      const AmpOptions options = options_of(dialect, Level::O1, DType::f16, Fp8Rounding::none);
+      const AmpOptions options = options_of(dialect, Level::O1, DType::f16, std::nullopt);
       AskedScales scales([change](const GradientSite& site) { return site.scope == "fc2" ? change : 2; });
       GradientLog log;
-      Onlooker onlooker(*backend, Fp8Rounding::none);
+      Onlooker onlooker(*backend, std::nullopt);
       pass_backward(*backend, networks[0], options, 0, nullptr, &onlooker, &scales);
       pass_backward(*backend, networks[0], options, 0, &log, nullptr, &scales);
       EXPECT_EQ(log.cast_counts(), onlooker.stored);
@@ -358,7 +358,7 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
             fp8_rows +=
                 low.observer.rows.count("fc1.output e5m2") + low.observer.rows.count("fc1.output e4m3");
           }
-          const bool shows_fp8 = fp8 != Fp8Rounding::none;
+          const bool shows_fp8 = fp8.has_value();
           EXPECT_EQ(fp8_rows, shows_fp8 ? 3u : 0u);
           if (dtype == DType::f16 || shows_fp8) {
             EXPECT_GT(lost, 0u);
@@ -419,7 +419,7 @@ TEST(RecordedRates, OtherRoundingsAreRowsOfTheirOwnAndNoPolicysBusiness) {
   const Tensor wide = tensor_of(*backend, {4}, {1.0f, 0x1p-18f, 0x1p-30f, 0.0f});
   Tensor low = backend->empty({4}, DType::f16);
   backend->cast(wide, low, &stored);
-  backend->histogram(low, Fp8Rounding::e5m2, rounded);
+  backend->histogram(low, DType::e5m2, rounded);
   log.on_gradient("fc.output", GradientKind::activation, DType::f16, stored);
   log.on_rounding("fc.output", GradientKind::activation, DType::e5m2, rounded, 0);
   log.on_rounding("fc.matmul", GradientKind::activation, DType::f16, stored, 0);

@@ -75,7 +75,7 @@ TEST_F(TensorDump, GradientDumpExplainsTheUpdateOfItsStep) {
     const std::string name = "batch." + std::to_string(i);
     EXPECT_EQ(reader.read(*reader.find(name + ".inputs")), bytes_of(*run.backend, batch.inputs));
     EXPECT_EQ(reader.read(*reader.find(name + ".targets")), bytes_of(*run.backend, batch.targets));
-    EXPECT_EQ(reader.find(name + ".targets")->type, SafetensorsType::i32);
+    EXPECT_EQ(reader.find(name + ".targets")->type, DType::i32);
   }
   EXPECT_EQ(reader.find("batch.2.inputs"), nullptr);
   run.trainer.train_step();

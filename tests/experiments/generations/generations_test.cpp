@@ -23,16 +23,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST(GenerationRows, TheTableSaysWhichAreOneFunction) {
-  for (const AccumulatorFormat sums : {AccumulatorFormat::f32, AccumulatorFormat::f16}) {
-    const auto row = [sums](const char* name) { return tensor_core_model(name, OperandFormat::f16, sums); };
+  for (const DType sums : {DType::f32, DType::f16}) {
+    const auto row = [sums](const char* name) { return tensor_core_model(name, DType::f16, sums); };
     EXPECT_TRUE(same_function(row("turing"), row("ampere")));
     EXPECT_TRUE(same_function(row("ada"), row("ampere")));
     EXPECT_TRUE(same_function(row("blackwell"), row("hopper")));
     EXPECT_FALSE(same_function(row("volta"), row("ampere")));
     EXPECT_FALSE(same_function(row("ampere"), row("hopper")));
   }
-  EXPECT_FALSE(same_function(tensor_core_model("hopper"),
-                             tensor_core_model("hopper", OperandFormat::f16, AccumulatorFormat::f16)));
+  EXPECT_FALSE(
+      same_function(tensor_core_model("hopper"), tensor_core_model("hopper", DType::f16, DType::f16)));
   TensorCoreModel changed = tensor_core_model("hopper");
   changed.underflow_zero = UnderflowZero::positive;
   EXPECT_FALSE(same_function(changed, tensor_core_model("hopper")));

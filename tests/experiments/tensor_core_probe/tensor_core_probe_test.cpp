@@ -136,12 +136,12 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
   const auto floor_down = [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; };
   const auto block = [](int size) {
     return [size](const Instruction& in, TensorCoreModel& row) {
-      if (in.operands == OperandFormat::tf32) row.block_size = size;
+      if (in.operands == DType::tf32) row.block_size = size;
     };
   };
   const auto fp8 = [](auto change) {
     return [change](const Instruction& in, TensorCoreModel& row) {
-      if (bytes_of(in.operands) == 1) change(row);
+      if (size_of(in.operands) == 1) change(row);
     };
   };
   const std::vector<Mutation> mutations{
@@ -166,7 +166,7 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
        "underflow_zero -> positive", 6},
       {"P3", ampere,
        [](const Instruction& in, TensorCoreModel& row) {
-         if (in.operands == OperandFormat::bf16) row.underflow_zero = UnderflowZero::positive;
+         if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::positive;
        },
        "underflow_zero -> positive", 1},
       {"P5", hopper, block(4), "'L = 4'; the table must change: row 'hopper", 3},
@@ -184,7 +184,7 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
       {"P7", ada, fp8([](TensorCoreModel& row) { row.block_size = 32; }), "'native, L = 32, F = 13'", 4},
       {"P11", hopper, fp8([](TensorCoreModel& row) {
          row.fraction_bits = 25;
-         if (row.accumulator() == AccumulatorFormat::f32) row.output = BlockOutput::fp32_toward_zero;
+         if (row.accumulator() == DType::f32) row.output = BlockOutput::fp32_toward_zero;
        }),
        "'F = 25, RZ-FP32'", 2},
   };
@@ -289,10 +289,10 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
   };
   // FP8 in FP16 blocks with FP16 output: 25 bits below the largest product hold every other one that FP16 can show.
   const auto truncates = [](const Instruction& in, const TensorCoreModel& row) {
-    return row.dataflow == Dataflow::fused_chain || in.accumulator == AccumulatorFormat::f32;
+    return row.dataflow == Dataflow::fused_chain || in.accumulator == DType::f32;
   };
   const auto half = [](const Instruction& in, const TensorCoreModel&) {
-    return in.accumulator == AccumulatorFormat::f16;
+    return in.accumulator == DType::f16;
   };
   const auto fused = [](const Instruction&, const TensorCoreModel& row) {
     return row.dataflow == Dataflow::fused_chain;
@@ -301,7 +301,7 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
     return fused(in, row) && in.k > row.block_size / 2;
   };
   const auto small_products = [](const Instruction& in, const TensorCoreModel&) {
-    return in.operands == OperandFormat::bf16 || in.operands == OperandFormat::tf32;
+    return in.operands == DType::bf16 || in.operands == DType::tf32;
   };
   const std::vector<Change> changes{
       {"F - 1", [](const Instruction&, TensorCoreModel& row) { --row.fraction_bits; }, truncates},
@@ -309,23 +309,23 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
       {"L / 2", [](const Instruction&, TensorCoreModel& row) { row.block_size /= 2; }, long_block},
       {"E0 + 1", [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; },
        [&](const Instruction& in, const TensorCoreModel& row) {
-         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == OperandFormat::f16);
+         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == DType::f16);
        }},
       {"E0 - 1", [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; },
        [&](const Instruction& in, const TensorCoreModel& row) {
-         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == OperandFormat::f16);
+         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == DType::f16);
        }},
       {"own exponent",
        [](const Instruction&, TensorCoreModel& row) {
          row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
        },
        [&](const Instruction& in, const TensorCoreModel& row) {
-         return half(in, row) && fused(in, row) && in.operands == OperandFormat::f16;
+         return half(in, row) && fused(in, row) && in.operands == DType::f16;
        }},
       {"positive underflow",
        [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::positive; },
        [&](const Instruction& in, const TensorCoreModel& row) {
-         return small_products(in, row) || (half(in, row) && in.operands == OperandFormat::f16);
+         return small_products(in, row) || (half(in, row) && in.operands == DType::f16);
        }},
       {"halves",
        [](const Instruction&, TensorCoreModel& row) {

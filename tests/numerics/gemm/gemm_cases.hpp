@@ -59,8 +59,8 @@ inline constexpr Accumulator all_accumulators[] = {Accumulator::none, Accumulato
 
 /// A dense m x k and k x n problem, row-major, with accumulators.
 struct Problem {
-  OperandFormat a_format, b_format;
-  AccumulatorFormat c_format;
+  DType a_format, b_format;
+  DType c_format;
   std::int64_t m = 0, n = 0, k = 0;
   std::vector<std::uint32_t> a, b;
   std::vector<std::uint32_t> c;  // empty for Accumulator::none
@@ -70,8 +70,8 @@ class CaseMaker {
  public:
   explicit CaseMaker(std::uint32_t seed) : engine_(seed) {}
 
-  Problem make(OperandFormat a, OperandFormat b, AccumulatorFormat c, Data data, Accumulator accumulator,
-               std::int64_t m, std::int64_t n, std::int64_t k) {
+  Problem make(DType a, DType b, DType c, Data data, Accumulator accumulator, std::int64_t m, std::int64_t n,
+               std::int64_t k) {
     Problem p{a, b, c, m, n, k, words(m * k), words(k * n), {}};
     // Lines (rows of A, columns of B) of far_exponents have one magnitude each.
     std::vector<int> row_exponents(m), column_exponents(n);
@@ -91,7 +91,7 @@ class CaseMaker {
     if (accumulator == Accumulator::none) return p;
     p.c = words(m * n);
     for (std::uint32_t& word : p.c)
-      word = c == AccumulatorFormat::f32 ? single(data, accumulator) : half(data, accumulator);
+      word = c == DType::f32 ? single(data, accumulator) : half(data, accumulator);
     return p;
   }
 
@@ -102,20 +102,15 @@ class CaseMaker {
     return std::vector<std::uint32_t>(static_cast<std::size_t>(count));
   }
 
-  std::uint32_t word(OperandFormat format, Data data, std::int64_t k, std::int64_t line, bool is_a) {
-    switch (format) {
-      case OperandFormat::f16:
-        return code<Binary16>(data, k, line, is_a);
-      case OperandFormat::bf16:
-        return code<BrainFloat16>(data, k, line, is_a);
-      case OperandFormat::tf32:  // the low 13 bits must not matter
-        return code<TensorFloat32>(data, k, line, is_a) << 13 | (random() & 0x1fff);
-      case OperandFormat::e4m3:
-        return code<Fp8E4M3>(data, k, line, is_a);
-      case OperandFormat::e5m2:
-        return code<Fp8E5M2>(data, k, line, is_a);
-    }
-    return 0;
+  std::uint32_t word(DType format, Data data, std::int64_t k, std::int64_t line, bool is_a) {
+    return visit_dtype<is_low_precision>(format, [&](auto dtype) -> std::uint32_t {
+      using F = typename decltype(dtype)::Format;
+      const std::uint32_t bits = code<F>(data, k, line, is_a);
+      if constexpr (std::is_same_v<F, TensorFloat32>)  // the low 13 bits must not matter
+        return bits << 13 | (random() & 0x1fff);
+      else
+        return bits;
+    });
   }
 
   /// N(0, 1) times a power of two, narrowed by truncation of the significand: enough for test data, and no code
@@ -188,11 +183,8 @@ class CaseMaker {
 
   /// Makes columns 2i and 2i+1 of A equal and rows 2i and 2i+1 of B opposite, but for some last places.
   void cancel(Problem& p) {
-    const std::uint32_t sign = p.b_format == OperandFormat::tf32 ? 0x80000000U
-                               : p.b_format == OperandFormat::e4m3 || p.b_format == OperandFormat::e5m2
-                                   ? 0x80U
-                                   : 0x8000U;
-    const std::uint32_t last_place = p.b_format == OperandFormat::tf32 ? 0x2000U : 1U;
+    const std::uint32_t sign = p.b_format == DType::tf32 ? 0x80000000U : is_fp8(p.b_format) ? 0x80U : 0x8000U;
+    const std::uint32_t last_place = p.b_format == DType::tf32 ? 0x2000U : 1U;
     for (std::int64_t x = 0; x + 1 < p.k; x += 2) {
       for (std::int64_t i = 0; i < p.m; ++i)
         p.a[static_cast<std::size_t>(i * p.k + x + 1)] = p.a[static_cast<std::size_t>(i * p.k + x)];

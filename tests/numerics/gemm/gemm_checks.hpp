@@ -147,32 +147,34 @@ inline void check_layout(const TensorCoreModel& model, const Problem& p,
                   static_cast<int>(model.output), static_cast<int>(model.dataflow), name_of(p.a_format),
                   name_of(p.b_format), name_of(p.c_format), p.m, p.n, p.k, layout, threads));
   const auto with_output = [&]<class A, class B>() {
-    if (p.c_format == AccumulatorFormat::f32)
+    if (p.c_format == DType::f32)
       check_typed<A, B, float>(model, p, expected, layout, threads);
     else
       check_typed<A, B, Float16>(model, p, expected, layout, threads);
   };
   switch (p.a_format) {
-    case OperandFormat::f16:
+    case DType::f16:
       return with_output.operator()<Float16, Float16>();
-    case OperandFormat::bf16:
+    case DType::bf16:
       return with_output.operator()<BFloat16, BFloat16>();
-    case OperandFormat::tf32:
+    case DType::tf32:
       return with_output.operator()<float, float>();
-    case OperandFormat::e4m3:
-      return p.b_format == OperandFormat::e4m3 ? with_output.operator()<Float8E4M3, Float8E4M3>()
-                                               : with_output.operator()<Float8E4M3, Float8E5M2>();
-    case OperandFormat::e5m2:
-      return p.b_format == OperandFormat::e4m3 ? with_output.operator()<Float8E5M2, Float8E4M3>()
-                                               : with_output.operator()<Float8E5M2, Float8E5M2>();
+    case DType::e4m3:
+      return p.b_format == DType::e4m3 ? with_output.operator()<Float8E4M3, Float8E4M3>()
+                                       : with_output.operator()<Float8E4M3, Float8E5M2>();
+    case DType::e5m2:
+      return p.b_format == DType::e4m3 ? with_output.operator()<Float8E5M2, Float8E4M3>()
+                                       : with_output.operator()<Float8E5M2, Float8E5M2>();
+    default:
+      throw std::logic_error("check_layout: operands of A");
   }
 }
 
 /// The pairs of operand formats that a row has.
-inline std::vector<std::pair<OperandFormat, OperandFormat>> operand_pairs(const TensorCoreModel& model) {
-  using enum OperandFormat;
-  std::vector<std::pair<OperandFormat, OperandFormat>> pairs;
-  for (const OperandFormat format : operand_formats)
+inline std::vector<std::pair<DType, DType>> operand_pairs(const TensorCoreModel& model) {
+  using enum DType;
+  std::vector<std::pair<DType, DType>> pairs;
+  for (const DType format : dtypes<is_low_precision>)
     if (model.operands.contains(format)) pairs.emplace_back(format, format);
   if (model.operands.contains(e4m3) && model.operands.contains(e5m2)) {
     pairs.emplace_back(e4m3, e5m2);
@@ -186,8 +188,7 @@ inline TensorCoreModel random_model(CaseMaker& maker) {
   const auto below = [&](unsigned n) { return static_cast<int>(maker.random() % n); };
   TensorCoreModel model = tensor_core_models()[static_cast<std::size_t>(below(20))];
   model.name = "modified";
-  model.operands = OperandFormats(OperandFormat::f16, OperandFormat::bf16, OperandFormat::tf32,
-                                  OperandFormat::e4m3, OperandFormat::e5m2);
+  model.operands = OperandFormats(DType::f16, DType::bf16, DType::tf32, DType::e4m3, DType::e5m2);
   static constexpr int fast_sizes[] = {4, 8, 16, 32};
   model.block_size = below(2) == 0 ? fast_sizes[below(4)] : 1 + below(max_block_size);
   model.fraction_bits = below(2) == 0 ? 20 + below(7) : 1 + below(48);

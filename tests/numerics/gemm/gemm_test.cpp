@@ -23,8 +23,8 @@ using test::Data;
 using test::definition;
 using test::Problem;
 
-constexpr auto f16 = OperandFormat::f16;
-constexpr auto f32 = AccumulatorFormat::f32;
+constexpr auto f16 = DType::f16;
+constexpr auto f32 = DType::f32;
 using Shape = std::tuple<int, int, int>;
 
 /// Each instruction set in one layout, which rotates.
@@ -83,12 +83,12 @@ TEST(EmulatedGemmModels, FloorsAndBitsFarOutside) {
   for (const int floor : {-1000, -300, -101, -100, 50, 100, 101, 300, 500, 1000})
     for (const int bits : {1, 25, 26, 44, 48})
       for (const BlockOutput output : {BlockOutput::fp32_toward_zero, BlockOutput::fp16_nearest_even}) {
-        TensorCoreModel model = tensor_core_model("hopper", OperandFormat::bf16);
+        TensorCoreModel model = tensor_core_model("hopper", DType::bf16);
         model.exponent_floor = floor;
         model.fraction_bits = bits;
         model.output = output;
         for (const Data data : {Data::normal, Data::far_exponents})
-          check_targets(model, maker.make(OperandFormat::bf16, OperandFormat::bf16, model.accumulator(), data,
+          check_targets(model, maker.make(DType::bf16, DType::bf16, model.accumulator(), data,
                                           Accumulator::extreme, 4, 30, 40));
         if (HasFatalFailure()) return;
       }
@@ -98,7 +98,7 @@ TEST(EmulatedGemmBlocks, EveryLayoutOfEveryElementSize) {
   CaseMaker maker(3);
   const Shape shapes[] = {{33, 129, 100}, {40, 64, 64}, {65, 1, 31}, {8, 200, 40}};
   for (const char* name : {"hopper", "blackwell-tcgen05"})
-    for (const OperandFormat format : {f16, OperandFormat::tf32, OperandFormat::e4m3})
+    for (const DType format : {f16, DType::tf32, DType::e4m3})
       for (const auto& [m, n, k] : shapes) {
         const TensorCoreModel& model = tensor_core_model(name, format);
         check_all_layouts(model,
@@ -112,7 +112,7 @@ TEST(EmulatedGemmBlocks, CacheBlocksAndThreadsChangeNoBit) {
   TensorCoreModel odd = tensor_core_model("volta");
   odd.block_size = 3;  // blocks of K are 255 deep
   const std::vector<TensorCoreModel> models = {tensor_core_model("hopper"), tensor_core_model("volta"), odd,
-                                               tensor_core_model("hopper", f16, AccumulatorFormat::f16)};
+                                               tensor_core_model("hopper", f16, DType::f16)};
   const Shape shapes[] = {{3, 5, 700}, {1, 2100, 20}, {530, 3, 20}, {300, 140, 40}};
   for (const TensorCoreModel& model : models)
     for (const auto data : {Data::wide, Data::sprinkled_special, Data::cancelling})
@@ -137,8 +137,8 @@ TEST(EmulatedGemmBlocks, DeepProductsOfEveryRow) {
 }
 
 /// m = 5, n = 67: `a` and `b` everywhere, c alternating in sign.
-Problem uniform(AccumulatorFormat format, OperandFormat operands, std::uint32_t a, std::uint32_t b,
-                std::uint32_t c, std::int64_t k) {
+Problem uniform(DType format, DType operands, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                std::int64_t k) {
   Problem p{operands, operands, format, 5, 67, k, {}, {}, {}};
   p.a.assign(static_cast<std::size_t>(5 * k), a);
   p.b.assign(static_cast<std::size_t>(67 * k), b);
@@ -158,8 +158,8 @@ TEST(EmulatedGemmBlocks, SumOfTheBlockThatLeavesInt32) {
       check_targets(tensor_core_model("hopper"), uniform(f32, f16, 0x3fff, b, c, 16));
       // In FP16 the sum rounds to 64 or to an odd neighbour of it.
       const std::uint32_t half = c == large ? 0x3f9a : 0x2bff;
-      check_targets(tensor_core_model("hopper", f16, AccumulatorFormat::f16),
-                    uniform(AccumulatorFormat::f16, f16, 0x3fff, b, half, 16));
+      check_targets(tensor_core_model("hopper", f16, DType::f16),
+                    uniform(DType::f16, f16, 0x3fff, b, half, 16));
     }
   // 32 of the former: already half of them and c leave int32. No hardware has such a row.
   TensorCoreModel longer = tensor_core_model("hopper");
@@ -171,8 +171,8 @@ TEST(EmulatedGemmBlocks, SumOfTheBlockThatLeavesInt32) {
     }
   // 32 products of 1.875^2: each half stays inside, their sum does not.
   for (const std::uint32_t b : {0x3fU, 0xbfU})
-    check_targets(tensor_core_model("blackwell-tcgen05", OperandFormat::e4m3),
-                  uniform(f32, OperandFormat::e4m3, 0x3f, b, large, 32));
+    check_targets(tensor_core_model("blackwell-tcgen05", DType::e4m3),
+                  uniform(f32, DType::e4m3, 0x3f, b, large, 32));
 }
 
 TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
@@ -184,7 +184,7 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
     return (maker.random() & 0x807fffffU) | static_cast<std::uint32_t>(exponent + 127) << 23;
   };
   const auto tile = [&](const TensorCoreModel& model, int a_exponent, int b_exponent, int c_exponent) {
-    Problem p{OperandFormat::tf32, OperandFormat::tf32, f32, 6, 20, 40, {}, {}, {}};
+    Problem p{DType::tf32, DType::tf32, f32, 6, 20, 40, {}, {}, {}};
     for (std::int64_t i = 0; i < p.m * p.k; ++i)
       p.a.push_back(i < 2 * p.k || maker.random() % 4 == 0 ? 0 : number(a_exponent));
     for (std::int64_t i = 0; i < p.k * p.n; ++i)
@@ -195,7 +195,7 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
   };
   // With 22 bits an exponent wrong by one costs an accumulator its last places, with 12 bits a product.
   for (const int bits : {25, 22, 12}) {
-    TensorCoreModel model = tensor_core_model("hopper", OperandFormat::tf32);
+    TensorCoreModel model = tensor_core_model("hopper", DType::tf32);
     model.fraction_bits = bits;
     for (const int a_exponent : {0, 26, 27, 60})
       for (const int bound : {-101, a_exponent - 127})
@@ -219,7 +219,7 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
     // NaN and infinity among numbers so small that their exponents alone would pass.
     for (const std::uint32_t special : {0x7f800000U, 0xffffffffU})
       for (const bool alone : {false, true}) {
-        Problem p{OperandFormat::tf32, OperandFormat::tf32, f32, 2, 20, 10, {}, {}, {}};
+        Problem p{DType::tf32, DType::tf32, f32, 2, 20, 10, {}, {}, {}};
         for (int i = 0; i < 20; ++i) p.a.push_back(i == 7 ? special : alone ? 0 : number(-40));
         for (int i = 0; i < 200; ++i) p.b.push_back(number(-45));
         check_targets(model, p);
@@ -228,7 +228,7 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
 }
 
 TEST(EmulatedGemmBlocks, BoundsOfTheGeneralKernel) {
-  constexpr auto bf16 = OperandFormat::bf16;
+  constexpr auto bf16 = DType::bf16;
   TensorCoreModel model = tensor_core_model("hopper", bf16);
   // The sum 2^54 - 1 needs 54 bits; FP64 would make it 2^54, and 64 of what truncates to just below.
   model.block_size = 64;
@@ -248,9 +248,9 @@ TEST(EmulatedGemmBlocks, BoundsOfTheGeneralKernel) {
 TEST(EmulatedGemmBlocks, HalfAccumulatorsAtTheBrink) {
   // 65504 + 16 is a tie and goes to infinity, 65504 + 15.99 does not; then an infinity must stay one although
   // later products bring the sum back, and meet its opposite as NaN.
-  const auto& model = tensor_core_model("hopper", f16, AccumulatorFormat::f16);
+  const auto& model = tensor_core_model("hopper", f16, DType::f16);
   for (const std::uint32_t a : {0x4c00U, 0x4bffU, 0xcc00U, 0xcbffU}) {
-    Problem p = uniform(AccumulatorFormat::f16, f16, 0, 0x3c00, 0x7bff, 40);
+    Problem p = uniform(DType::f16, f16, 0, 0x3c00, 0x7bff, 40);
     for (std::size_t row = 0; row < 5; ++row) {
       p.a[row * 40] = a;
       p.a[row * 40 + 20] = 0xf800;
@@ -270,8 +270,7 @@ TEST(EmulatedGemmEdges, EmptyProblems) {
   emulated_gemm(model, {2, 3, 0}, none, none, nullptr, d, 3);
   for (const float x : d) EXPECT_EQ(bits_of(x), 0u);
   Float16 half[2] = {Float16::from_bits(1), Float16::from_bits(2)};
-  emulated_gemm(tensor_core_model("hopper", f16, AccumulatorFormat::f16), {1, 1, 0}, none, none, nullptr,
-                half, 1);
+  emulated_gemm(tensor_core_model("hopper", f16, DType::f16), {1, 1, 0}, none, none, nullptr, half, 1);
   EXPECT_EQ(half[0].bits(), 0);
   EXPECT_EQ(half[1].bits(), 2);
   d[0] = 7;

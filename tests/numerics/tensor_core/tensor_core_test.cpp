@@ -43,7 +43,7 @@ std::string text(const TensorCoreVector& v) {
   return v.id + " on " + v.model + ' ' + v.in + ' ' + v.acc + options + " (" + v.source + ")";
 }
 
-std::string formats_of(const TensorCoreModel& row, OperandFormat format) {
+std::string formats_of(const TensorCoreModel& row, DType format) {
   return std::string(row.name) + ' ' + std::string(name_of(format)) + " with " +
          std::string(name_of(row.accumulator()));
 }
@@ -56,8 +56,8 @@ TEST(TensorCore, GoldenVectors) {
     const std::uint32_t c = hex_words(v.c).at(0);
     const std::uint32_t d = hex_words(v.d).at(0);
     ASSERT_FALSE(a.empty() || v.source.empty()) << text(v);
-    const OperandFormat a_format = operand_format(v.in_a());
-    const OperandFormat b_format = operand_format(v.in_b());
+    const DType a_format = operand_format(v.in_a());
+    const DType b_format = operand_format(v.in_b());
     EXPECT_EQ(fused_dot_add(row, a_format, a, b_format, b, c), d) << text(v);
     if (v.in == "f16" && v.acc == "f32") {
       EXPECT_EQ(bits_of(fused_dot_add(row, halves(a), halves(b), float_from_bits(c))), d) << text(v);
@@ -86,8 +86,8 @@ TEST(TensorCore, NoGoldenVectorIsMissing) {
   for (const char* probe : {"P2", "P3"}) EXPECT_TRUE(ids.contains(probe)) << probe;
 
   for (const TensorCoreModel& row : tensor_core_models())
-    for (const OperandFormat format : operand_formats)
-      if (row.operands.contains(format) && format != OperandFormat::e5m2) {  // shares its rows with e4m3
+    for (const DType format : dtypes<is_low_precision>)
+      if (row.operands.contains(format) && format != DType::e5m2) {  // shares its rows with e4m3
         EXPECT_TRUE(seen.contains(formats_of(row, format))) << formats_of(row, format);
       }
 }
@@ -113,11 +113,11 @@ TEST(TensorCore, ExponentFloorTruncates) {
 
 TEST(TensorCore, NoProductsReturnTheAccumulatorUnchanged) {
   for (const TensorCoreModel& row : tensor_core_models()) {
-    const OperandFormat format = *std::ranges::find_if(
-        operand_formats, [&](OperandFormat candidate) { return row.operands.contains(candidate); });
+    const DType format = *std::ranges::find_if(
+        dtypes<is_low_precision>, [&](DType candidate) { return row.operands.contains(candidate); });
     for (const std::uint32_t c : {0x8000U, 0x3c01U, 0xfc01U, 0x0001U, 0xfc00U}) {
       EXPECT_EQ(fused_dot_add(row, format, {}, format, {}, c), c);
-      if (row.accumulator() == AccumulatorFormat::f32) {
+      if (row.accumulator() == DType::f32) {
         EXPECT_EQ(fused_dot_add(row, format, {}, format, {}, c << 16 | 1), c << 16 | 1);
       }
     }
@@ -126,10 +126,10 @@ TEST(TensorCore, NoProductsReturnTheAccumulatorUnchanged) {
 
 // The upper bits of a word beyond its format do not count, as a 16-bit register's neighbour does not.
 TEST(TensorCore, OnlyTheLowBitsOfAWordCount) {
-  const TensorCoreModel& row = tensor_core_model("hopper", OperandFormat::f16, AccumulatorFormat::f16);
+  const TensorCoreModel& row = tensor_core_model("hopper", DType::f16, DType::f16);
   const std::vector<std::uint32_t> clean{0x3c00};
   const std::vector<std::uint32_t> dirty{0xffff3c00};
-  EXPECT_EQ(fused_dot_add(row, OperandFormat::f16, dirty, OperandFormat::f16, clean, 0xffff3c00U), 0x4000U);
+  EXPECT_EQ(fused_dot_add(row, DType::f16, dirty, DType::f16, clean, 0xffff3c00U), 0x4000U);
 }
 
 TEST(TensorCore, BadInputIsNamed) {
@@ -138,13 +138,11 @@ TEST(TensorCore, BadInputIsNamed) {
   TensorCoreModel row = tensor_core_model("hopper");
   EXPECT_THAT(message_of([&] { fused_dot_add(row, two, three, 0.0f); }),
               HasSubstr("a has 2 elements and b has 3"));
-  EXPECT_THAT(message_of([&] { fused_dot_add(row, OperandFormat::f16, word, OperandFormat::e4m3, word, 0); }),
+  EXPECT_THAT(message_of([&] { fused_dot_add(row, DType::f16, word, DType::e4m3, word, 0); }),
               HasSubstr("no e4m3 operands"));
-  EXPECT_THAT(message_of([&] {
-                fused_dot_add(tensor_core_model("hopper", OperandFormat::f16, AccumulatorFormat::f16), two,
-                              two, 0.0f);
-              }),
-              HasSubstr("accumulates in f16"));
+  EXPECT_THAT(
+      message_of([&] { fused_dot_add(tensor_core_model("hopper", DType::f16, DType::f16), two, two, 0.0f); }),
+      HasSubstr("accumulates in f16"));
   const auto with = [&row](int TensorCoreModel::*member, int value) {
     TensorCoreModel changed = row;
     changed.*member = value;
@@ -164,7 +162,7 @@ TEST(TensorCore, UnknownNamesAreAnsweredWithTheKnownOnes) {
   EXPECT_THAT(mistyped, HasSubstr("blackwell-tcgen05"));
   EXPECT_THAT(message_of([] { tensor_core_model("zzzzzzzz"); }), testing::Not(HasSubstr("did you mean")));
   EXPECT_THAT(
-      message_of([] { tensor_core_model("volta", OperandFormat::bf16); }),
+      message_of([] { tensor_core_model("volta", DType::bf16); }),
       HasSubstr("'volta' has no bf16 operands with f32 accumulators; it has f16 with f32, f16 with f16"));
   EXPECT_THAT(message_of([] { operand_format("fp16"); }), HasSubstr("did you mean 'f16'"));
   EXPECT_THAT(message_of([] { accumulator_format("f64"); }), HasSubstr("f32, f16"));
@@ -193,25 +191,25 @@ TEST(TensorCore, TheTableIsWhole) {
       // What the published models recommend where hardware has not spoken.
       EXPECT_EQ(row.subnormal_accumulator, SubnormalAccumulator::emin) << row.name;
       EXPECT_EQ(row.underflow_zero, UnderflowZero::keeps_sign) << row.name;
-      const bool mma_to_fp16 = row.accumulator() == AccumulatorFormat::f16 && !generation.warpgroup;
+      const bool mma_to_fp16 = row.accumulator() == DType::f16 && !generation.warpgroup;
       EXPECT_EQ(row.exponent_floor, (mma_to_fp16 ? 3 : -108) - generation.fraction_bits)
           << row.name << ' ' << row.hardware;
-      for (const OperandFormat format : operand_formats) {
+      for (const DType format : dtypes<is_low_precision>) {
         if (!row.operands.contains(format)) continue;
         EXPECT_TRUE(questions.insert(formats_of(row, format)).second)
             << "two rows for one question: " << formats_of(row, format);
         EXPECT_EQ(&tensor_core_model(row.name, format, row.accumulator()), &row);
-        const bool fp8 = format == OperandFormat::e4m3 || format == OperandFormat::e5m2;
+        const bool fp8 = format == DType::e4m3 || format == DType::e5m2;
         const bool bytes = fp8 && row.dataflow == Dataflow::fused_chain;
-        EXPECT_EQ(row.block_size * (format == OperandFormat::tf32 ? 4
-                                    : bytes                       ? 1
-                                                                  : 2),
+        EXPECT_EQ(row.block_size * (format == DType::tf32 ? 4
+                                    : bytes               ? 1
+                                                          : 2),
                   generation.bytes)
             << formats_of(row, format);
         const bool short_sums = bytes && (row.name == "ada" || row.name == "hopper-wgmma");
         EXPECT_EQ(row.fraction_bits, short_sums ? 13 : generation.fraction_bits) << formats_of(row, format);
         EXPECT_EQ(row.output == BlockOutput::fp32_toward_zero_14_bits,
-                  short_sums && row.accumulator() == AccumulatorFormat::f32)
+                  short_sums && row.accumulator() == DType::f32)
             << formats_of(row, format);
       }
     }

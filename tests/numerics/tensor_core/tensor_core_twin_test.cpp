@@ -88,7 +88,7 @@ class Generator {
 /// One dot product with everything about it.
 struct Case {
   TensorCoreModel row;
-  OperandFormat a_format, b_format;
+  DType a_format, b_format;
   std::vector<std::uint32_t> a, b;
   std::uint32_t c = 0;
 };
@@ -124,19 +124,18 @@ void change_row(TensorCoreModel& row, Generator& random) {
   }
 }
 
-std::uint32_t bits_in(AccumulatorFormat format) { return format == AccumulatorFormat::f32 ? 31U : 15U; }
+std::uint32_t bits_in(DType format) { return format == DType::f32 ? 31U : 15U; }
 
-Case random_case(const TensorCoreModel& row, OperandFormat a_format, OperandFormat b_format, bool changed,
+Case random_case(const TensorCoreModel& row, DType a_format, DType b_format, bool changed,
                  Generator& random) {
   Case x{row, a_format, b_format, {}, {}, 0};
   if (changed) change_row(x.row, random);
   const Encoding a = oracle::encoding_of(a_format);
   const Encoding b = oracle::encoding_of(b_format);
-  const Encoding c =
-      row.accumulator() == AccumulatorFormat::f32 ? oracle::fp32_encoding : oracle::fp16_encoding;
+  const Encoding c = row.accumulator() == DType::f32 ? oracle::fp32_encoding : oracle::fp16_encoding;
   // TF32 words are registers: 13 bits more, which must not count.
-  const auto in_register = [&random](OperandFormat format, std::uint32_t word) {
-    return format == OperandFormat::tf32 ? word << 13 | random.below(1U << 13) : word;
+  const auto in_register = [&random](DType format, std::uint32_t word) {
+    return format == DType::tf32 ? word << 13 | random.below(1U << 13) : word;
   };
 
   const int step = row.dataflow == Dataflow::fused_chain ? x.row.block_size : 32;
@@ -152,7 +151,7 @@ Case random_case(const TensorCoreModel& row, OperandFormat a_format, OperandForm
     x.b.push_back(in_register(b_format, random.word(b, b_shape, small)));
     if (cancelling && k > 0 && random.one_in(2)) {  // an earlier product with the other sign
       const auto earlier = static_cast<std::size_t>(random.between(std::max(0, k - 3), k - 1));
-      x.a[i] = x.a[earlier] ^ 1U << (a_format == OperandFormat::tf32 ? 31 : a.width() - 1);
+      x.a[i] = x.a[earlier] ^ 1U << (a_format == DType::tf32 ? 31 : a.width() - 1);
       x.b[i] = x.b[earlier];
     }
   }
@@ -187,7 +186,7 @@ struct Counts {
 void judge(const Case& x, Counts& counts) {
   const std::uint32_t d = fused_dot_add(x.row, x.a_format, x.a, x.b_format, x.b, x.c);
   ASSERT_EQ(d, oracle::Twin(x.row).dot(x.a_format, x.a, x.b_format, x.b, x.c)) << text(x);
-  const bool wide = x.row.accumulator() == AccumulatorFormat::f32;
+  const bool wide = x.row.accumulator() == DType::f32;
   const std::uint32_t magnitude = d & (wide ? 0x7fffffffU : 0x7fffU);
   const std::uint32_t infinity = wide ? 0x7f800000U : 0x7c00U;
   ++counts.cases;
@@ -209,8 +208,8 @@ TEST(TensorCoreTwin, EveryRowEqualsItsTwin) {
   const long cases = cases_per_pair();
   for (const TensorCoreModel& row : tensor_core_models()) {
     Counts counts;
-    for (const OperandFormat a_format : operand_formats)
-      for (const OperandFormat b_format : operand_formats) {
+    for (const DType a_format : dtypes<is_low_precision>)
+      for (const DType b_format : dtypes<is_low_precision>) {
         if (!row.operands.contains(a_format) || !row.operands.contains(b_format)) continue;
         for (long i = 0; i < cases; ++i) {
           judge(random_case(row, a_format, b_format, i % 3 == 2, random), counts);
@@ -224,9 +223,8 @@ TEST(TensorCoreTwin, EveryRowEqualsItsTwin) {
     EXPECT_GT(counts.infinite, counts.cases / 200) << which;
     EXPECT_GT(counts.zero, counts.cases / 200) << which;
     EXPECT_GT(counts.subnormal, counts.cases / 200) << which;
-    const bool can_underflow = row.accumulator() == AccumulatorFormat::f16 ||
-                               row.operands.contains(OperandFormat::bf16) ||
-                               row.operands.contains(OperandFormat::tf32);
+    const bool can_underflow = row.accumulator() == DType::f16 || row.operands.contains(DType::bf16) ||
+                               row.operands.contains(DType::tf32);
     if (can_underflow) {
       EXPECT_GT(counts.negative_zero, 0) << which;
     }

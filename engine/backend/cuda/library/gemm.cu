@@ -210,7 +210,7 @@ class CheckBenchOnDevice final : public CheckBench {
 };
 
 bool CudaBackend::library_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
-  if (library_ == nullptr || call.a_format != Fp8Rounding::none) return false;
+  if (library_ == nullptr || call.a_format.has_value()) return false;
   const bool f32_out = call.out.dtype() == DType::f32;
   const bool finish = call.bias != nullptr || call.addend != nullptr || call.probe != nullptr;
   ProductProblem problem =

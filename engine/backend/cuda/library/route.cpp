@@ -81,8 +81,7 @@ AlgorithmOutcome LibraryRoute::outcome_of(const ProductProblem& problem,
     return {.reason = fmt::format("there is no memory for the comparison ({})", error.what()),
             .failed = true};
   }
-  const OperandFormat format = problem.operands == DType::f16 ? OperandFormat::f16 : OperandFormat::bf16;
-  return pin(problem, checks::product_row("gemm", row_, format), algorithms, *bench);
+  return pin(problem, checks::product_row("gemm", row_, problem.operands), algorithms, *bench);
 }
 
 const AlgorithmOutcome& LibraryRoute::decide(const ProductProblem& problem,

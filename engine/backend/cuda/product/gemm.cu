@@ -44,7 +44,7 @@ void with_runs(bool along_k, const Visitor& visitor) {
 
 void CudaBackend::gemm(const GemmCall& call) {
   const checks::GemmPlan plan = checks::gemm(call);
-  if (call.a_format != Fp8Rounding::none)
+  if (call.a_format.has_value())
     throw std::invalid_argument(
         "gemm: FP8 operands are emulated only; use backend.device = \"emulated\" for FP8 training");
   const std::int64_t k = plan.shape.k;

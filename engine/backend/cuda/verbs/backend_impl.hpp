@@ -128,7 +128,7 @@ class CudaBackend final : public Backend {
   // histogram.cu
   void histogram(const Tensor& x, ExponentHistogram& out) override;
   void histogram(const Tensor& x, CastProbe& probe) override;
-  void histogram(const Tensor& x, Fp8Rounding format, CastProbe& probe) override;
+  void histogram(const Tensor& x, DType format, CastProbe& probe) override;
   void settle(std::span<CastProbe* const> probes) override;
   std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
   std::uint64_t digest(std::span<const DigestItem> items) override;

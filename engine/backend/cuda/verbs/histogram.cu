@@ -178,7 +178,7 @@ void CudaBackend::histogram(const Tensor& x, CastProbe& probe) {
   count(x, counts->before, counts->after);
 }
 
-void CudaBackend::histogram(const Tensor& /*x*/, Fp8Rounding /*format*/, CastProbe& /*probe*/) {
+void CudaBackend::histogram(const Tensor& /*x*/, DType /*format*/, CastProbe& /*probe*/) {
   throw std::invalid_argument("histogram: FP8 roundings are emulated only");
 }
 

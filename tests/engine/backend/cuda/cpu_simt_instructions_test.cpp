@@ -261,7 +261,7 @@ void expect_products_of_model(Runtime& runtime, const std::string& generation) {
   launch(runtime, "multiply", &multiply_once<Half>, {.x = blocks, .threads = 32}, a.data(), b.data(),
          d.data());
 
-  const OperandFormat format = operand_format_of<Half>;
+  const DType format = operand_format_of<Half>;
   const TensorCoreModel& model = tensor_core_model(generation, format);
   std::size_t nan = 0, finite = 0;
   for (std::size_t block = 0; block < blocks; ++block)

@@ -256,7 +256,7 @@ class FakeProductLibrary final : public ProductLibrary {
     std::vector<float> wide(static_cast<std::size_t>(m * n));
     if constexpr (std::is_same_v<Half, Float16>) {
       std::vector<Float16> d(wide.size());
-      emulated_gemm(tensor_core_model(core, OperandFormat::f16, AccumulatorFormat::f16),
+      emulated_gemm(tensor_core_model(core, DType::f16, DType::f16),
                     {.m = m, .n = n, .k = k}, MatrixView<Float16>{a.data(), k, false},
                     MatrixView<Float16>{b.data(), k, true}, nullptr, d.data(), n);
       std::transform(d.begin(), d.end(), wide.begin(), [](Float16 x) { return widen(x); });

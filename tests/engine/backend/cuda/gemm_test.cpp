@@ -155,7 +155,7 @@ TEST(CudaGemm, SaysThatFp8OperandsAreEmulatedOnly) {
   const Tensor a = backend->empty(Shape{2, 2}, DType::f16), b = backend->empty(Shape{2, 2}, DType::f16);
   Tensor out = backend->empty(Shape{2, 2}, DType::f32);
   try {
-    backend->gemm({.a = a, .b = b, .out = out, .a_format = Fp8Rounding::e4m3, .b_format = Fp8Rounding::e5m2});
+    backend->gemm({.a = a, .b = b, .out = out, .a_format = DType::e4m3, .b_format = DType::e5m2});
     FAIL();
   } catch (const std::invalid_argument& error) {
     EXPECT_STREQ(error.what(),

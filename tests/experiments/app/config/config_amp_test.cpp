@@ -130,8 +130,8 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
   EXPECT_EQ(options.low_loss, false);
   EXPECT_FALSE(options.use_promote);
   EXPECT_TRUE(options.allow_banned);
-  EXPECT_EQ(options.fp8_operands, Fp8Rounding::e4m3);
-  EXPECT_EQ(options.fp8_gradients, Fp8Rounding::e5m2);
+  EXPECT_EQ(options.fp8_operands, DType::e4m3);
+  EXPECT_EQ(options.fp8_gradients, DType::e5m2);
   EXPECT_EQ(save_dtype(config), DType::f64);
   EXPECT_EQ(save_dtype(RunConfig{}), std::nullopt);
   EXPECT_FALSE(scaler_options(config).enabled);

@@ -80,7 +80,7 @@ TEST_F(ArrayStream, NumpysThreeVersions) {
   ASSERT_EQ(file.arrays().size(), 1u);
   const ArrayInfo& array = file.arrays()[0];
   EXPECT_EQ(array.dtype, "<f4");
-  EXPECT_EQ(array.type, ElementType::f32);
+  EXPECT_EQ(array.type, DType::f32);
   EXPECT_THAT(array.shape, ElementsAre(2, 3));
   EXPECT_FALSE(array.fortran_order);
   EXPECT_EQ(array.describe(), "<f4 (2, 3)");

@@ -25,17 +25,17 @@ using ::testing::StartsWith;
 using testing_support::message_of;
 
 template <class T>
-SafetensorsSource source(std::string name, SafetensorsType type, std::vector<std::uint64_t> shape,
+SafetensorsSource source(std::string name, DType type, std::vector<std::uint64_t> shape,
                          const std::vector<T>& values) {
   return safetensors_source(std::move(name), type, std::move(shape), std::as_bytes(std::span(values)));
 }
 
 std::vector<SafetensorsSource> small_sources() {
-  return {source<std::uint8_t>("flags", SafetensorsType::u8, {3}, {1, 0, 255}),
-          source<float>("fc1.weight", SafetensorsType::f32, {2, 3}, {1, 2, 3, 4, 5, 6}),
-          source<double>("scale", SafetensorsType::f64, {}, {65536.0}),
-          source<std::int32_t>("empty", SafetensorsType::i32, {0, 7}, {}),
-          source<std::uint16_t>("half", SafetensorsType::f16, {2}, {0x3c00, 0x7bff})};
+  return {source<std::uint8_t>("flags", DType::u8, {3}, {1, 0, 255}),
+          source<float>("fc1.weight", DType::f32, {2, 3}, {1, 2, 3, 4, 5, 6}),
+          source<double>("scale", DType::f64, {}, {65536.0}),
+          source<std::int32_t>("empty", DType::i32, {0, 7}, {}),
+          source<std::uint16_t>("half", DType::f16, {2}, {0x3c00, 0x7bff})};
 }
 
 class Safetensors : public ::testing::Test {
@@ -71,10 +71,10 @@ class Safetensors : public ::testing::Test {
 };
 
 TEST_F(Safetensors, BytesAreThoseOfTheFormat) {
-  write_safetensors(file,
-                    {source<std::uint16_t>("b", SafetensorsType::bf16, {1}, {0x3f80}),
-                     source<float>("a", SafetensorsType::f32, {}, {1.0f})},
-                    {{"format", "pt"}});
+  write_safetensors(
+      file,
+      {source<std::uint16_t>("b", DType::bf16, {1}, {0x3f80}), source<float>("a", DType::f32, {}, {1.0f})},
+      {{"format", "pt"}});
   // Larger elements first; the header is padded with spaces to a multiple of 8 (132 + 4).
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
@@ -115,38 +115,24 @@ TEST_F(Safetensors, BytesDoNotDependOnTheOrderOfTheSources) {
 }
 
 TEST_F(Safetensors, EveryTypeHasItsSizeAndComesBack) {
-  const std::array<std::pair<const char*, std::size_t>, 15> expected{{{"F64", 8},
-                                                                      {"F32", 4},
-                                                                      {"F16", 2},
-                                                                      {"BF16", 2},
-                                                                      {"F8_E4M3", 1},
-                                                                      {"F8_E5M2", 1},
-                                                                      {"I64", 8},
-                                                                      {"I32", 4},
-                                                                      {"I16", 2},
-                                                                      {"I8", 1},
-                                                                      {"U64", 8},
-                                                                      {"U32", 4},
-                                                                      {"U16", 2},
-                                                                      {"U8", 1},
-                                                                      {"BOOL", 1}}};
+  using enum DType;
+  const std::vector<std::tuple<DType, const char*, std::size_t>> expected{
+      {f64, "F64", 8},      {f32, "F32", 4}, {f16, "F16", 2}, {bf16, "BF16", 2}, {e4m3, "F8_E4M3", 1},
+      {e5m2, "F8_E5M2", 1}, {i64, "I64", 8}, {i32, "I32", 4}, {i16, "I16", 2},   {i8, "I8", 1},
+      {u64, "U64", 8},      {u32, "U32", 4}, {u16, "U16", 2}, {u8, "U8", 1},     {boolean, "BOOL", 1}};
   std::set<std::string_view> seen;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const auto type = static_cast<SafetensorsType>(i);
-    EXPECT_EQ(name_of(type), expected[i].first);
-    EXPECT_EQ(size_of(type), expected[i].second);
-    write_safetensors(file, {source<char>("x", type, {3}, std::vector<char>(3 * size_of(type), 'y'))});
+  for (const auto& [type, name, size] : expected) {
+    EXPECT_EQ(file_name_of(type), name);
+    EXPECT_EQ(size_of(type), size);
+    write_safetensors(file, {source<char>("x", type, {3}, std::vector<char>(3 * size, 'y'))});
     EXPECT_EQ(SafetensorsReader(file).entries().at(0).type, type);
-    seen.insert(name_of(type));
+    EXPECT_THAT(read_file(file), HasSubstr(std::string("\"dtype\":\"") + name + "\""));
+    seen.insert(file_name_of(type));
   }
   EXPECT_EQ(seen.size(), expected.size());
-  const std::vector<std::pair<DType, std::string_view>> dtypes{{DType::f32, "F32"},   {DType::f16, "F16"},
-                                                               {DType::bf16, "BF16"}, {DType::f64, "F64"},
-                                                               {DType::i32, "I32"},   {DType::u8, "U8"}};
-  for (const auto& [dtype, name] : dtypes) {
-    EXPECT_EQ(name_of(safetensors_type(dtype)), name);
-    EXPECT_EQ(size_of(safetensors_type(dtype)), size_of(dtype));
-  }
+  EXPECT_EQ(seen.size(), dtypes<is_file_type>.size());
+  EXPECT_THAT(message_of([&] { write_safetensors(file, {source<float>("x", tf32, {1}, {1.0f})}); }),
+              HasSubstr("tensor 'x': safetensors has no type for tf32"));
 }
 
 TEST_F(Safetensors, FilesOfOtherWritersAreRead) {
@@ -170,7 +156,7 @@ TEST_F(Safetensors, TheWriterHoldsOneTensorAtATime) {
   std::vector<SafetensorsSource> sources;
   sources.reserve(64);
   for (int i = 0; i < 64; ++i) {
-    sources.push_back({"x" + std::to_string(i), SafetensorsType::f32, {count}, [](std::span<std::byte> out) {
+    sources.push_back({"x" + std::to_string(i), DType::f32, {count}, [](std::span<std::byte> out) {
                          std::fill(out.begin(), out.end(), std::byte{1});
                        }});
   }
@@ -194,9 +180,7 @@ TEST_F(Safetensors, AFailingSourceLeavesTheOldFile) {
 }
 
 TEST_F(Safetensors, TheWriterRefusesWhatTheReaderWould) {
-  const auto one = [](const std::string& name) {
-    return source<float>(name, SafetensorsType::f32, {1}, {1.0f});
-  };
+  const auto one = [](const std::string& name) { return source<float>(name, DType::f32, {1}, {1.0f}); };
   EXPECT_THAT(message_of([&] {
                 write_safetensors(file, {one("a"), one("a")});
               }),
@@ -205,7 +189,7 @@ TEST_F(Safetensors, TheWriterRefusesWhatTheReaderWould) {
   EXPECT_THAT(message_of([&] { write_safetensors(file, {one("__metadata__")}); }), HasSubstr("reserves"));
   EXPECT_THAT(message_of([&] { write_safetensors(file, {one("\xff")}); }), HasSubstr("UTF-8"));
   EXPECT_THAT(message_of([&] { write_safetensors(file, {one("a")}, {{"k", "\xff"}}); }), HasSubstr("UTF-8"));
-  EXPECT_THAT(message_of([&] { (void)source<float>("a", SafetensorsType::f32, {2}, {1.0f}); }),
+  EXPECT_THAT(message_of([&] { (void)source<float>("a", DType::f32, {2}, {1.0f}); }),
               HasSubstr("tensor 'a'"));
   EXPECT_FALSE(std::filesystem::exists(file));
 }
