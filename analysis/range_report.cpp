@@ -21,11 +21,6 @@ double fraction(std::uint64_t count, std::uint64_t of) {
   return of == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(of);
 }
 
-void add_interval(CountInterval& sum, const CountInterval& other) {
-  sum.lower += other.lower;
-  sum.upper += other.upper;
-}
-
 }  // namespace
 
 ZoneRates rates_of(const RangeCounts& counts) {
@@ -37,18 +32,6 @@ ZoneRates rates_of(const RangeCounts& counts) {
           .subnormal = fraction(counts.subnormal, finite_nonzero),
           .normal = fraction(counts.normal, finite_nonzero),
           .overflow = fraction(counts.overflow, finite_nonzero)};
-}
-
-RangeCounts& operator+=(RangeCounts& sum, const RangeCounts& other) {
-  sum.zero += other.zero;
-  sum.infinite += other.infinite;
-  sum.nan += other.nan;
-  sum.total += other.total;
-  add_interval(sum.lost, other.lost);
-  add_interval(sum.subnormal, other.subnormal);
-  add_interval(sum.normal, other.normal);
-  add_interval(sum.overflow, other.overflow);
-  return sum;
 }
 
 namespace {

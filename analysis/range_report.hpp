@@ -19,9 +19,8 @@
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/cast_counts.hpp"
-#include "numerics/histogram/range_counts.hpp"
 #include "numerics/histogram/value_histogram.hpp"
-#include "numerics/histogram/zone_mass.hpp"
+#include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::analysis {
 
@@ -43,9 +42,6 @@ struct ZoneRates {
   RateInterval lost, subnormal, normal, overflow;
 };
 ZoneRates rates_of(const RangeCounts& counts);
-
-/// Adds counts and interval ends.
-RangeCounts& operator+=(RangeCounts& sum, const RangeCounts& other);
 
 /// Gradients of one tensor, or of many, kept apart by the loss scale they carried when they were counted.
 /// Merging is addition.

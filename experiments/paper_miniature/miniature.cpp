@@ -10,7 +10,7 @@
 #include "experiments/paper_miniature/paper_figures.hpp"
 #include "experiments/study/judged_sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::experiments {

@@ -8,7 +8,7 @@
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/study/judged_sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::experiments {
 namespace {

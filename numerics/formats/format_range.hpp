@@ -1,5 +1,5 @@
 // Where the numbers of a format end: what rounding makes zero, subnormal or infinite. The counts and sums of
-// range_counts.hpp, range_mass.hpp, zone_mass.hpp and value_histogram.hpp take one.
+// zones.hpp, range_mass.hpp and value_histogram.hpp take one.
 #pragma once
 
 #include <cstdint>

@@ -19,10 +19,11 @@ constexpr bool has_general_kernel(const TensorCoreModel& model) {
 class FastTiles {
  public:
   FastTiles(const TensorCoreModel& model, DType a, DType b) : model_(model) {
-    const bool bytes = is_fp8(a) && is_fp8(b);
+    const bool short_significands = has_short_significand(a) && has_short_significand(b);
     possible_ = model.fraction_bits <= 25 && model.exponent_floor <= largest_product &&
                 (model.dataflow != Dataflow::fused_chain || model.block_size == 4 || model.block_size == 8 ||
-                 model.block_size == 16 || (model.block_size == 32 && (model.fraction_bits <= 24 || bytes)));
+                 model.block_size == 16 ||
+                 (model.block_size == 32 && (model.fraction_bits <= 24 || short_significands)));
   }
 
   struct Terms {
@@ -59,6 +60,11 @@ class FastTiles {
   static constexpr int largest_product = 100;
 
  private:
+  /// At most 5 bits, as in FP8: then 16 products and c stay inside int32, 16 (2 - 2^-4)^2 + 2 < 2^6.
+  static bool has_short_significand(DType format) {
+    return visit_dtype<is_low_precision>(format,
+                                         [](auto row) { return decltype(row)::Format::precision <= 5; });
+  }
   static constexpr std::uint32_t bits_of_power(int exponent) {
     return static_cast<std::uint32_t>(exponent + Binary32::bias) << Binary32::fraction_bits;
   }

@@ -1,5 +1,5 @@
 // Recorded rates: what a cast did to the values that it stored, whatever its format and rounding. Read from the counts
-// on both sides of it. (What another format or scale would do: range_counts.hpp.)
+// on both sides of it. (What another format or scale would do: zones.hpp.)
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // A bin says of each of its n values only that it lies in (2^e, 2^(e+1)], so sums come as intervals: L1 in
 // (n 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not known, the bin
 // (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided exactly: for power-of-two
-// scales whole bins, as numerics/histogram/range_counts.hpp decides it; otherwise one bin may be cut, and then its values are lost
+// scales whole bins, as numerics/histogram/zones.hpp decides it; otherwise one bin may be cut, and then its values are lost
 // each or kept each. The extremes narrow nothing here: policies decide by these sums.
 //
 // Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 278 non-negative terms in ascending

@@ -10,7 +10,7 @@
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
-#include "numerics/histogram/zones.hpp"
+#include "numerics/histogram/zone_edges.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/for_each_chunk.hpp"
 
@@ -261,15 +261,11 @@ ExponentHistogram ValueHistogram::exponents() const {
 
 RangeCounts count_ranges(const ValueHistogram& values, const FormatRange& range, double scale) {
   const auto zones = values.zones({range, scale});
-  const auto certain = [&](Zone zone) { return CountInterval{zones[zone].count, zones[zone].count}; };
   RangeCounts counts;
+  for (std::size_t zone = 0; zone < zone_count; ++zone) counts[zone] = {zones[zone].count, zones[zone].count};
   counts.zero = values.zero();
   counts.infinite = values.infinite();
   counts.nan = values.nan();
-  counts.lost = certain(zone_detail::lost);
-  counts.subnormal = certain(zone_detail::subnormal);
-  counts.normal = certain(zone_detail::normal);
-  counts.overflow = certain(zone_detail::overflow);
   counts.total = values.finite_nonzero() + counts.zero + counts.infinite + counts.nan;
   return counts;
 }
@@ -281,19 +277,17 @@ MassInterval point(double sum) { return {sum, sum}; }
 /// Of the long sums that `get` picks: inside of each zone, and of the other zones together.
 template <class Get>
 ZoneSums sums_of(const std::array<ExactMass, zone_count>& zones, const Get& get) {
-  const auto of_zone = [&](Zone zone) {
+  ZoneSums sums;
+  for (std::size_t zone = 0; zone < zone_count; ++zone) {
     auto outside = get(ExactMass{});
     for (std::size_t other = 0; other < zone_count; ++other)
       if (other != zone) outside += get(zones[other]);
-    return ZoneSum{point(get(zones[zone]).nearest()), point(outside.nearest())};
-  };
+    sums[zone] = {point(get(zones[zone]).nearest()), point(outside.nearest())};
+  }
   auto total = get(ExactMass{});
   for (const ExactMass& zone : zones) total += get(zone);
-  return {.total = point(total.nearest()),
-          .lost = of_zone(zone_detail::lost),
-          .subnormal = of_zone(zone_detail::subnormal),
-          .normal = of_zone(zone_detail::normal),
-          .overflow = of_zone(zone_detail::overflow)};
+  sums.total = point(total.nearest());
+  return sums;
 }
 
 }  // namespace

@@ -16,8 +16,7 @@
 #include "numerics/formats/format_range.hpp"
 #include "numerics/formats/small_float.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
-#include "numerics/histogram/range_counts.hpp"
-#include "numerics/histogram/zone_mass.hpp"
+#include "numerics/histogram/zones.hpp"
 
 namespace fp16lab {
 
@@ -122,7 +121,7 @@ class ValueHistogram {
   std::vector<Bin> bins_;       ///< those with values, ascending: memory follows the values, not the edges
 };
 
-/// range_counts.hpp and zone_mass.hpp of values, for the formats and scales of `zones`: counts are exact, and both ends of
+/// zones.hpp of values, for the formats and scales of `zones`: counts are exact, and both ends of
 /// a sum are the exact sum, rounded once to FP64. What rounding does to a direction is still a bound.
 RangeCounts count_ranges(const ValueHistogram& values, const FormatRange& range, double scale);
 ZoneMass zone_mass(const ValueHistogram& values, const FormatRange& range, double scale);

@@ -1,93 +1,124 @@
-// In which zone of a format the values of a bin land after multiplication by a scale, decided exactly. Internal to
-// numerics/: everyone else uses range_counts.hpp and zone_mass.hpp.
+// What-if rates: where the values of a histogram land in a format after multiplication by a scale, by count and by
+// magnitude. Pure functions of the counters. (What a cast did to the values that it stored: cast_counts.hpp.)
+//
+// Zones of y = x * scale under round-to-nearest-even (IEEE 754-2019, 4.3.1), with the edges of FP16:
+//   lost       0 < |y| <= 2^-25        becomes zero (the tie 2^-25 goes to even, which is zero)
+//   subnormal  2^-25 < |y| < 2^-14     keeps fewer than 11 significant bits
+//   normal     2^-14 <= |y| < 65520
+//   overflow   65520 <= |y|            becomes infinity
+// The products are exact: no rounding to FP32 in between. For power-of-two scales `lost` is exact, a whole number of bins,
+// in every format. The edges 2^-14 and 65520 cut one bin each, and edges at other scales may cut one: then counts are
+// [lower, upper]. A bin counts as cut only if FP32 numbers of that bin lie on both sides of the edge, and none below the
+// histogram's smallest or above its greatest value. So *whether* anything overflows, or is lost, is certain at every
+// scale: overflow.lower > 0 or overflow.upper == 0. Histograms without extremes (older folders) only bound it.
+//
+// By magnitude: how much of the L1 and L2 of the values lies in each zone, and how far a format turns a gradient at a
+// scale. As in range_mass.hpp, which policies use on the device, all sums are [lower, upper]: a bin tells of its values
+// only that they lie in (2^e, 2^(e+1)], and a bin that an edge cuts may lie on either side. Ends are moved outward by a
+// relative 2^-40, which covers all rounding; zero stays zero.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/histogram/range_mass.hpp"
 
-namespace fp16lab::zone_detail {
+namespace fp16lab {
 
-using Wide = unsigned __int128;
-
-/// A positive number, its significand shifted up until the leading one is the highest bit: comparing
-/// exponents, then significands, compares numbers. The product of an FP32 number and an FP64 scale has at
-/// most 77 bits, so it fits.
-struct Positive {
-  int leading_exponent;
-  Wide significand;
-
-  /// significand * 2^exponent, significand not zero.
-  static constexpr Positive from(Wide significand, int exponent) {
-    const auto high = static_cast<std::uint64_t>(significand >> 64);
-    const int width = high != 0 ? 64 + bit_width(high) : bit_width(static_cast<std::uint64_t>(significand));
-    // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the analyser does not know bit_width
-    return {exponent + width - 1, significand << (128 - width)};
-  }
-  friend constexpr bool operator<(const Positive& a, const Positive& b) {
-    return a.leading_exponent != b.leading_exponent ? a.leading_exponent < b.leading_exponent
-                                                    : a.significand < b.significand;
-  }
-};
-
-enum Zone : std::size_t { lost, subnormal, normal, overflow, zone_count };
-
-/// The edges of a format's zones.
-class Edges {
- public:
-  explicit constexpr Edges(const FormatRange& range)
-      : tie_to_zero_(Positive::from(1, range.tie_to_zero)),
-        smallest_normal_(Positive::from(1, range.smallest_normal)),
-        overflow_(Positive::from(range.overflow_significand, range.overflow_exponent)),
-        threshold_overflows_(range.threshold_overflows) {}
-
-  constexpr Zone zone_of(const Positive& y) const {
-    if (!(tie_to_zero_ < y)) return lost;
-    if (y < smallest_normal_) return subnormal;
-    return y < overflow_ || (!threshold_overflows_ && !(overflow_ < y)) ? normal : overflow;
-  }
+/// One of each zone.
+template <class T>
+struct PerZone {
+  T lost{}, subnormal{}, normal{}, overflow{};
+  /// By zone_detail::Zone, the order of magnitudes.
+  T& operator[](std::size_t zone) { return this->*members()[zone]; }
+  const T& operator[](std::size_t zone) const { return this->*members()[zone]; }
+  bool operator==(const PerZone&) const = default;
 
  private:
-  Positive tie_to_zero_, smallest_normal_, overflow_;
-  bool threshold_overflows_;
-};
-
-/// A finite FP32 magnitude, not zero, times the scale.
-inline Positive product(std::uint32_t fp32_magnitude, const Exact& scale) {
-  const Exact x = decode(SmallFloat<Binary32>::from_bits(fp32_magnitude));
-  return Positive::from(static_cast<Wide>(x.significand) * scale.significand, x.exponent + scale.exponent);
-}
-
-/// Zones are ordered as magnitudes are: where `first` and `last` are one zone, all values of the bin are in it;
-/// otherwise it and those between may hold any part of the bin, but for the values that are known to be in one.
-struct BinZones {
-  Zone first;  ///< of the smallest value that the bin may hold
-  Zone last;   ///< of the largest
-  std::uint64_t
-      at_first;  ///< so many values are surely in `first`: where the smallest value of all is in this bin
-  std::uint64_t at_last;
-};
-inline BinZones zones_of_bin(const ExponentHistogram& histogram, int bin, const Exact& scale,
-                             const Edges& edges) {
-  std::uint32_t low = ExponentHistogram::smallest_of_bin(bin);
-  std::uint32_t high = ExponentHistogram::greatest_of_bin(bin);
-  bool has_smallest = false, has_greatest = false;
-  if (histogram.greatest != 0) {
-    has_smallest = ExponentHistogram::bin_of(histogram.smallest) == bin;
-    has_greatest = ExponentHistogram::bin_of(histogram.greatest) == bin;
-    if (has_smallest) low = histogram.smallest;
-    if (has_greatest) high = histogram.greatest;
-  } else if (bin == ExponentHistogram::subnormal_bins) {
-    low = 1;  // in older folders the lowest bin, which had all of FP32's subnormals
+  static constexpr std::array<T PerZone::*, 4> members() {
+    return {&PerZone::lost, &PerZone::subnormal, &PerZone::normal, &PerZone::overflow};
   }
-  return {edges.zone_of(product(low, scale)), edges.zone_of(product(high, scale)), has_smallest ? 1u : 0u,
-          has_greatest ? 1u : 0u};
-}
+};
 
-/// std::invalid_argument that begins with the function's name, unless the scale is finite and above zero.
-Exact decode_scale(const char* function, double scale);
+struct CountInterval {
+  std::uint64_t lower = 0;
+  std::uint64_t upper = 0;
+  bool exact() const { return lower == upper; }
+  bool operator==(const CountInterval&) const = default;
+};
 
-}  // namespace fp16lab::zone_detail
+struct RangeCounts : PerZone<CountInterval> {
+  std::uint64_t zero = 0;      ///< exact zeros before the cast: not underflow
+  std::uint64_t infinite = 0;  ///< already infinite before the cast
+  std::uint64_t nan = 0;
+  std::uint64_t total = 0;
+
+  /// Of all values together.
+  RangeCounts& operator+=(const RangeCounts& other);
+};
+
+/// Zones of a format at `scale` (finite, > 0; otherwise std::invalid_argument).
+RangeCounts count_ranges(const ExponentHistogram& histogram, const FormatRange& range, double scale);
+
+/// lost / (finite non-zero values), the midpoint where `lost` is an interval; 0 for an empty histogram.
+double underflow_rate(const ExponentHistogram& histogram, const FormatRange& range, double scale);
+
+/// Sums over the values of a zone, and over all other finite values.
+struct ZoneSum {
+  MassInterval inside, outside;
+  /// inside / (inside + outside), within [0, 1]; 0 where there is nothing. Of sums that are known (both ends the same),
+  /// one number.
+  MassInterval share() const {
+    if (inside.lower != inside.upper || outside.lower != outside.upper)
+      return mass_detail::share(inside, outside);
+    const double part = inside.upper == 0 ? 0 : inside.upper / (inside.upper + outside.upper);
+    return {part, part};
+  }
+  bool operator==(const ZoneSum&) const = default;
+};
+
+struct ZoneSums : PerZone<ZoneSum> {
+  MassInterval total;
+  bool operator==(const ZoneSums&) const = default;
+};
+
+/// In units of the recorded values: |x|, and x^2.
+struct ZoneMass {
+  ZoneSums l1, l2_squared;
+
+  /// The same of values that were divided by `factor` > 0.
+  ZoneMass divided_by(double factor) const;
+  /// Of all values together; both in the same units.
+  ZoneMass& operator+=(const ZoneMass& other);
+  bool operator==(const ZoneMass&) const = default;
+};
+
+/// Zones of a format at `scale` (finite, > 0; otherwise std::invalid_argument). Inf and NaN have no magnitude here.
+ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range, double scale);
+
+/// What rounding to a format at a scale may do to the direction of a gradient, as sums that may be added over histograms.
+struct DirectionSums {
+  MassInterval lost, kept;  ///< squares of the values that become zero, and of the others
+  double error_squared =
+      0;  ///< at most: of the difference between the values and what the format keeps of them
+  double norm_squared = 0;                       ///< at least, where the error is that large
+  bool may_overflow = false, overflows = false;  ///< infinite or NaN before the cast count as overflow
+
+  DirectionSums divided_by(double factor) const;
+  DirectionSums& operator+=(const DirectionSums& other);
+  /// Between the values x and what is left of them, fl(x * scale) / scale: [lower, upper] within [0, 1].
+  ///
+  /// Upper: what is left is zero wherever values are lost, so by Cauchy-Schwarz cos <= ||kept|| / ||x||. Lower: the
+  /// angle between x and x - d has a sine of at most ||d|| / ||x||; |d| <= |x| where lost, half the spacing
+  /// elsewhere (in FP16 2^-25 / scale among subnormals, else 2^-11 |x|). 1 where there is no finite non-zero value. If a value
+  /// may overflow nothing may be left of the gradient (its step is skipped): lower is 0; if one does, both are.
+  MassInterval cosine() const;
+};
+
+/// `scale` as in zone_mass.
+DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRange& range, double scale);
+
+}  // namespace fp16lab

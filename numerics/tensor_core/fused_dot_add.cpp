@@ -48,6 +48,8 @@ void decode_all(std::span<const Float16> words, Decoded* to) {
 void decode_all(const TensorCoreModel& row, DType format, std::span<const std::uint32_t> words, Decoded* to) {
   visit_dtype<is_low_precision>(format, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
+    static_assert(F::width > 8 || F::exponent_bits <= Binary16::exponent_bits,
+                  "FP8 numbers are FP16 numbers");
     const bool through_fp16 = F::width == 8 && row.dataflow != Dataflow::fused_chain;
     for (const std::uint32_t word : words) {
       const SmallFloat<F> x = as<F>(word >> ignored_bits<F>);

@@ -25,14 +25,14 @@ bool GradientSnapshot::one_scale() const {
 RangeCounts RunGradients::at_scale(std::size_t tensor, double scale) const {
   RangeCounts sum;
   for (const auto& [recorded, histogram] : by_scale[tensor])
-    analysis::operator+=(sum, count_ranges(histogram, range_of(formats[tensor]), scale / recorded));
+    sum += count_ranges(histogram, range_of(formats[tensor]), scale / recorded);
   return sum;
 }
 
 RangeCounts RunGradients::at_scale(double scale) const {
   RangeCounts sum;
   for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor)
-    if (formats[tensor] != DType::f32) analysis::operator+=(sum, at_scale(tensor, scale));
+    if (formats[tensor] != DType::f32) sum += at_scale(tensor, scale);
   return sum;
 }
 

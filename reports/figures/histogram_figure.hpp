@@ -9,7 +9,7 @@
 
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::reports {
 

@@ -59,8 +59,8 @@ Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& s
       RangeCounts c;
       for (std::size_t i = 0; i < snapshot.histograms.size(); ++i)
         if (gradients.formats[i] != DType::f32)
-          analysis::operator+=(c, count_ranges(snapshot.histograms[i], range_of(gradients.formats[i]),
-                                               std::scalbn(1.0, k) / snapshot.scales[i]));
+          c += count_ranges(snapshot.histograms[i], range_of(gradients.formats[i]),
+                            std::scalbn(1.0, k) / snapshot.scales[i]);
       checks.push_back(
           Json::array({index, k, c.lost.lower, c.lost.upper, c.subnormal.lower, c.subnormal.upper,
                        c.normal.lower, c.normal.upper, c.overflow.lower, c.overflow.upper}));

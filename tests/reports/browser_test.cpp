@@ -15,7 +15,7 @@
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/histogram/cast_counts.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/page/page_detail.hpp"
@@ -231,7 +231,7 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
       const ExponentHistogram histogram = full_histogram(10 * policy.size() + 2 * observed + t + 1);
       const double recorded = scales_of.at(policy).at(observed).at(t);
       const double ratio = move.at(3).is_null() ? 1.0 : std::exp2(move.at(3).get<int>()) / recorded;
-      analysis::operator+=(expected, count_ranges(histogram, range_of(format), ratio));
+      expected += count_ranges(histogram, range_of(format), ratio);
       finite += histogram.finite_nonzero();
     }
     std::map<std::string, Json> zones;

@@ -6,6 +6,7 @@
 #include "numerics/arithmetic/comparison.hpp"
 #include "numerics/arithmetic/integer_conversion.hpp"
 #include "numerics/convert/convert.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -11,9 +11,8 @@
 
 #include "engine/amp/observation.hpp"
 #include "experiments/app/replay/recorded_run.hpp"
-#include "numerics/histogram/range_counts.hpp"
 #include "numerics/histogram/range_mass.hpp"
-#include "numerics/histogram/zone_mass.hpp"
+#include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::experiments {
 

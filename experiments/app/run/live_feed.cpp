@@ -37,9 +37,9 @@ void LiveFeed::on_gradient(const engine::GradientRecord& record) {
   const ExponentHistogram &before = record.probe.before, &after = record.probe.after;
   if (const std::optional<CastCounts> casts = cast_counts(record.dtype, before, after)) {
     known->casts += *casts;
-    analysis::operator+=(known->zones, count_ranges(before, range_of(record.dtype), 1.0));
+    known->zones += count_ranges(before, range_of(record.dtype), 1.0);
   } else {
-    analysis::operator+=(known->in_fp16, count_ranges(before, fp16_range, 1.0));
+    known->in_fp16 += count_ranges(before, fp16_range, 1.0);
   }
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "numerics/histogram/cast_counts.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::experiments {
 

@@ -1,4 +1,4 @@
-// Where the values of a histogram land in a format: the rules of numerics/histogram/range_counts.hpp, bin by bin, with the same
+// Where the values of a histogram land in a format: the rules of numerics/histogram/zones.hpp, bin by bin, with the same
 // answers. A histogram is [zero, infinite, nan, first exponent, counts, smallest, greatest]; counts[i] belongs to the bin
 // (2^e, 2^(e+1)], e = first + i; smallest and greatest are the magnitudes themselves, 0 where an older folder does not have
 // them. A range is {name, tie, normal, overflow, reached}: up to 2^tie all becomes zero, below 2^normal numbers are

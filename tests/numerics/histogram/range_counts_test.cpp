@@ -1,5 +1,5 @@
 // The zones of formats read from an exponent histogram, against counting element by element.
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "numerics/histogram/range_counts.hpp"
-#include "numerics/histogram/zone_mass.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "tests/numerics/histogram/histogram_cases.hpp"
 #include "tests/numerics/histogram/zone_oracle.hpp"
 

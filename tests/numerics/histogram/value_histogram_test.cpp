@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "numerics/convert/convert.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "tests/numerics/histogram/histogram_cases.hpp"
 #include "tests/numerics/histogram/zone_oracle.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 
 namespace fp16lab::experiments {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "tests/numerics/files/files_fixture.hpp"
 #include "tests/support/array_files.hpp"
 

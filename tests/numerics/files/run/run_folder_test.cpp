@@ -11,7 +11,7 @@
 
 #include "numerics/formats/bits.hpp"
 #include "numerics/histogram/cast_counts.hpp"
-#include "numerics/histogram/range_counts.hpp"
+#include "numerics/histogram/zones.hpp"
 #include "tests/numerics/files/files_fixture.hpp"
 #include "tests/support/message_of.hpp"
 

@@ -1,12 +1,28 @@
-#include "numerics/histogram/zone_mass.hpp"
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "numerics/histogram/zones.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "numerics/formats/bits.hpp"
+#include "numerics/histogram/zone_edges.hpp"
+
 namespace fp16lab {
+namespace zone_detail {
+
+Exact decode_scale(const char* function, double scale) {
+  if (!(scale > 0) || !std::isfinite(scale))
+    throw std::invalid_argument(
+        fmt::format("{}: scale is {}; a finite number above zero is needed", function, scale));
+  return decode(SmallFloat<Binary64>::from_bits(bits_of(scale)));
+}
+
+}  // namespace zone_detail
+
 namespace {
 
 using zone_detail::BinZones;
@@ -32,25 +48,12 @@ void add(MassInterval& sum, double lower, double upper) {
 
 void widen_outward(MassInterval& sum) { sum = mass_detail::widened(sum.lower, sum.upper); }
 
-ZoneSum& zone_in(ZoneSums& sums, std::size_t zone) {
-  switch (zone) {
-    case zone_detail::lost:
-      return sums.lost;
-    case zone_detail::subnormal:
-      return sums.subnormal;
-    case zone_detail::normal:
-      return sums.normal;
-    default:
-      return sums.overflow;
-  }
-}
-
 /// n values in (low, high], squared already where squares are summed; edges likewise.
 void add_bin(ZoneSums& sums, double n, double low, double high, const BinZones& zones,
              const std::array<double, zone_detail::zone_count>& edges) {
   add(sums.total, n * low, n * high);
   for (std::size_t z = 0; z < zone_detail::zone_count; ++z) {
-    ZoneSum& zone = zone_in(sums, z);
+    ZoneSum& zone = sums[z];
     if (z < zones.first || z > zones.last)
       add(zone.outside, n * low, n * high);
     else if (zones.first == zones.last)
@@ -72,6 +75,54 @@ void for_each_interval(ZoneSums& sums, const Change& change) {
 }
 
 }  // namespace
+
+RangeCounts count_ranges(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  using namespace zone_detail;
+  const Exact exact_scale = decode_scale("count_ranges", scale);
+  const Edges edges(range);
+  RangeCounts zones;
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
+    if (count == 0) continue;
+    const BinZones of = zones_of_bin(histogram, bin, exact_scale, edges);
+    if (of.first == of.last) {
+      zones[of.first].lower += count;
+      zones[of.first].upper += count;
+      continue;
+    }
+    for (std::size_t zone = of.first; zone <= of.last; ++zone)
+      zones[zone].upper += count - of.at_first - of.at_last;
+    zones[of.first].lower += of.at_first;
+    zones[of.first].upper += of.at_first;
+    zones[of.last].lower += of.at_last;
+    zones[of.last].upper += of.at_last;
+  }
+  zones.zero = histogram.zero;
+  zones.infinite = histogram.infinite;
+  zones.nan = histogram.nan;
+  zones.total = histogram.total();
+  return zones;
+}
+
+RangeCounts& RangeCounts::operator+=(const RangeCounts& other) {
+  zero += other.zero;
+  infinite += other.infinite;
+  nan += other.nan;
+  total += other.total;
+  for (std::size_t zone = 0; zone < zone_detail::zone_count; ++zone) {
+    (*this)[zone].lower += other[zone].lower;
+    (*this)[zone].upper += other[zone].upper;
+  }
+  return *this;
+}
+
+double underflow_rate(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
+  const CountInterval lost = count_ranges(histogram, range, scale).lost;
+  const std::uint64_t values = histogram.finite_nonzero();
+  if (values == 0) return 0.0;
+  return 0.5 * (static_cast<double>(lost.lower) + static_cast<double>(lost.upper)) /
+         static_cast<double>(values);
+}
 
 ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   const Exact exact_scale = zone_detail::decode_scale("zone_mass", scale);
@@ -112,11 +163,8 @@ ZoneMass& ZoneMass::operator+=(const ZoneMass& other) {
   const auto add_sums = [](ZoneSums& sums, const ZoneSums& more) {
     sums.total = sums.total + more.total;
     for (std::size_t z = 0; z < zone_detail::zone_count; ++z) {
-      ZoneSum& zone = zone_in(sums, z);
-      ZoneSums copy = more;
-      const ZoneSum& its = zone_in(copy, z);
-      zone.inside = zone.inside + its.inside;
-      zone.outside = zone.outside + its.outside;
+      sums[z].inside = sums[z].inside + more[z].inside;
+      sums[z].outside = sums[z].outside + more[z].outside;
     }
   };
   add_sums(l1, other.l1);
