@@ -97,6 +97,17 @@ float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std:
   return canonical(sum);
 }
 
+float tree_of(ReduceOp op, const std::vector<float>& values) {
+  if (op == ReduceOp::sum) {
+    if (values.empty()) return 0.0f;
+    return canonical(naive_tree<float>(values, [](float a, float b) { return a + b; }));
+  }
+  return canonical(naive_tree<float>(values, [](float a, float b) {
+    if (std::isnan(a) || std::isnan(b)) return std::nanf("");
+    return b > a ? b : a;  // equal zeros: the earlier one stays
+  }));
+}
+
 ExponentHistogram naive_histogram(const std::vector<float>& values) {
   std::vector<double> power_of_two;  // 2^-150 ... 2^128
   power_of_two.reserve(ExponentHistogram::bin_count + 1);

@@ -54,8 +54,9 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
     backend_ = GetParam().make();
     pool_ = GetParam().make_pool();
   }
-  /// Nothing was written behind any guarded tensor.
-  void TearDown() override {
+  void TearDown() override { expect_guards_untouched(); }
+  /// Nothing was written behind any output so far; they are forgotten.
+  void expect_guards_untouched() {
     for (const Tensor& whole : guarded_) {
       std::vector<std::byte> bytes(whole.byte_count());
       backend_->download(whole, bytes);
@@ -63,21 +64,11 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
         ASSERT_EQ(bytes[i], sentinel)
             << "byte " << i << " of " << whole.describe() << " is behind the output";
     }
+    guarded_.clear();
   }
 
   Backend& backend() { return *backend_; }
   const CastProbe& settled(CastProbe& probe) { return test::settled(backend(), probe); }
-  /// Do products take these operands? Old tensor cores have no BF16.
-  template <class T>
-  bool multiplies() {
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& row) {
-        return row.name == backend().tensor_core() && row.operands.contains(OperandFormat::bf16);
-      });
-    }
-    return true;
-  }
-
   /// Its counts are complete from here on.
   void settle(CastProbe& probe) {
     CastProbe* const one = &probe;
@@ -216,6 +207,9 @@ T naive_tree(std::vector<T> values, const std::function<T(T, T)>& op) {
   } while (values.size() > 1);
   return values[0];
 }
+
+/// A reduction by TREE, NaN canonical: an empty sum is +0; of equal zeros the first is the maximum.
+float tree_of(ReduceOp op, const std::vector<float>& values);
 
 /// The exponent histogram from its definition: (2^e, 2^(e+1)], by comparison with powers of two.
 ExponentHistogram naive_histogram(const std::vector<float>& values);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace fp16lab::experiments::acceptance {
 /// What random operands look like, in every floating-point type.
 enum class Data : std::uint8_t {
   ordinary,    ///< both signs, exponents -8 to 8
-  wide,        ///< every exponent of normal numbers
-  special,     ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, or subnormal
+  wide,        ///< every exponent of finite numbers
+  special,     ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
+  sprinkled,   ///< ordinary; one in 41 special, so that most chains of products stay finite
   cancelling,  ///< both signs, magnitudes in [1/4, 1): sums that cancel
   training,  ///< roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
 };
@@ -22,8 +24,12 @@ inline constexpr Data all_data[] = {Data::ordinary, Data::wide, Data::special, D
                                     Data::training};
 std::string name_of(Data data);
 
-/// How large tensors are: what a GPU does in milliseconds, or what the CPU executes thread by thread in as many.
-enum class CaseSize : std::uint8_t { full, small };
+/// How large tensors are, and how many.
+enum class CaseSize : std::uint8_t {
+  full,   ///< what a GPU does in milliseconds
+  odd,    ///< small, but with all the odd extents that full has: what the conformance suite judges by plain loops
+  small,  ///< what the CPU executes thread by thread in milliseconds
+};
 
 /// What a case gave back: elements of `element_bytes` bytes each.
 struct Kept {
@@ -34,14 +40,21 @@ struct Kept {
 
 class CaseContext {
  public:
-  /// The same `case_name` and `seed` give the same data on every back end.
-  CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed);
+  /// Makes a tensor full of bytes 0xa5 on the context's back end.
+  using MakeOutput = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
+
+  /// The same `case_name` and `seed` give the same data on every back end. `make_output`: whoever looks behind outputs
+  /// makes them; empty: the back end does.
+  CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed,
+              MakeOutput make_output = {});
 
   engine::Backend& backend() { return *backend_; }
-  bool small() const { return size_ == CaseSize::small; }
+  bool small() const { return size_ != CaseSize::full; }
+  /// Does the case run on the odd extents, too?
+  bool odd() const { return size_ != CaseSize::small; }
   /// `full`, or `small` where tensors are small.
-  std::int64_t extent(std::int64_t full, std::int64_t small) const {
-    return size_ == CaseSize::small ? small : full;
+  std::int64_t extent(std::int64_t full, std::int64_t small_extent) const {
+    return small() ? small_extent : full;
   }
 
   /// f32, f16 or bf16 in back-end memory.
@@ -67,6 +80,7 @@ class CaseContext {
 
   engine::Backend* backend_;
   CaseSize size_;
+  MakeOutput make_output_;
   PhiloxStream stream_;
   std::uint64_t next_word_ = 0;
   PhiloxCounter block_{};  ///< the one that next_word_ is in

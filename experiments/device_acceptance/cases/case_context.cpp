@@ -1,8 +1,9 @@
-#include "experiments/device_acceptance/case_context.hpp"
+#include "experiments/device_acceptance/cases/case_context.hpp"
 
 #include <cstring>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
@@ -37,6 +38,8 @@ std::string name_of(Data data) {
       return "wide";
     case Data::special:
       return "special";
+    case Data::sprinkled:
+      return "sprinkled";
     case Data::cancelling:
       return "cancelling";
     case Data::training:
@@ -46,8 +49,11 @@ std::string name_of(Data data) {
 }
 
 CaseContext::CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name,
-                         std::uint64_t seed)
-    : backend_(&backend), size_(size), stream_{.seed = seed, .stream = stream_id(case_name)} {}
+                         std::uint64_t seed, MakeOutput make_output)
+    : backend_(&backend),
+      size_(size),
+      make_output_(std::move(make_output)),
+      stream_{.seed = seed, .stream = stream_id(case_name)} {}
 
 std::uint32_t CaseContext::word() {
   if (next_word_ % block_.size() == 0) block_ = stream_.block(next_word_ / block_.size());
@@ -65,22 +71,26 @@ std::uint64_t CaseContext::bits(DType dtype, Data data) {
     return sign | (std::uint64_t{exponent_field} << fields.fraction_bits) | fraction;
   };
   const std::uint32_t pick = choice & 0xffffffU;  // below the sign, so independent of it
-  const std::uint32_t any_normal = 1 + pick % (largest_field - 1);
+  const std::uint32_t any_finite = pick % largest_field;
   switch (data) {
     case Data::ordinary:
       return number(bias - 8 + pick % 17);
     case Data::cancelling:
       return number(bias - 2 + pick % 2);
     case Data::wide:
-      return number(any_normal);
+      return number(any_finite);
+    case Data::sprinkled:
+      return bits(dtype, pick % 41 == 0 ? Data::special : Data::ordinary);
     case Data::special: {
       const std::uint32_t kind = (choice >> 24) & 31U;
       const std::uint64_t infinity = std::uint64_t{largest_field} << fields.fraction_bits;
       if (kind == 0) return sign | infinity | (fraction == 0 ? 1 : fraction);
       if (kind == 1) return sign | infinity;
-      if (kind <= 3) return sign;
+      if (kind == 2) return sign;
+      if (kind == 3) return sign | (infinity - 1);
+      if (kind == 4) return sign | 1;
       if (kind <= 7) return sign | fraction;
-      return number(any_normal);
+      return number(any_finite);
     }
     case Data::training: {
       if ((choice >> 24 & 7U) == 0) return 0;
@@ -117,6 +127,7 @@ engine::Tensor CaseContext::indices(const engine::Shape& shape, std::int64_t lim
 }
 
 engine::Tensor CaseContext::output(const engine::Shape& shape, DType dtype) {
+  if (make_output_) return make_output_(shape, dtype);
   engine::Tensor tensor = backend_->empty(shape, dtype);
   const std::vector<std::byte> host(tensor.byte_count(), std::byte{0xa5});
   backend_->upload(host, tensor);

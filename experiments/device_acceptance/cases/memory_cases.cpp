@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "experiments/device_acceptance/verb_cases.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
