@@ -24,7 +24,7 @@ Fields fields_of(DType dtype) {
     case DType::bf16:
       return {8, 7};
     default:
-      throw std::invalid_argument("CaseContext: random data is f32, f16 or bf16");
+      throw std::logic_error("RandomNumbers: no floating-point format of a network");
   }
 }
 
@@ -53,14 +53,19 @@ CaseContext::CaseContext(engine::Backend& backend, CaseSize size, const std::str
     : backend_(&backend),
       size_(size),
       make_output_(std::move(make_output)),
-      stream_{.seed = seed, .stream = stream_id(case_name)} {}
+      numbers_({.seed = seed, .stream = stream_id(case_name)}) {}
 
-std::uint32_t CaseContext::word() {
+std::uint32_t RandomNumbers::word() {
   if (next_word_ % block_.size() == 0) block_ = stream_.block(next_word_ / block_.size());
   return block_[next_word_++ % block_.size()];
 }
 
-std::uint64_t CaseContext::bits(DType dtype, Data data) {
+std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
+  if (dtype == DType::u8 || dtype == DType::i32) return word() & (dtype == DType::u8 ? 0xffU : ~0U);
+  if (dtype == DType::f64) {
+    const std::uint64_t high = word();
+    return high << 32 | word();
+  }
   const Fields fields = fields_of(dtype);
   const std::uint32_t choice = word(), random = word();
   const std::uint64_t sign = std::uint64_t{choice >> 31} << (fields.exponent_bits + fields.fraction_bits);
@@ -110,7 +115,7 @@ engine::Tensor CaseContext::random(const engine::Shape& shape, DType dtype, Data
   std::vector<std::byte> host(tensor.byte_count());
   const std::size_t size = size_of(dtype);
   for (std::size_t at = 0; at < host.size(); at += size) {
-    const std::uint64_t value = bits(dtype, data);
+    const std::uint64_t value = numbers_.bits(dtype, data);
     std::memcpy(&host[at], &value, size);
   }
   backend_->upload(host, tensor);
@@ -121,7 +126,8 @@ engine::Tensor CaseContext::indices(const engine::Shape& shape, std::int64_t lim
   engine::Tensor tensor = backend_->empty(shape, DType::i32);
   std::vector<std::int32_t> host(static_cast<std::size_t>(tensor.element_count()));
   for (std::int32_t& index : host)
-    index = static_cast<std::int32_t>((std::uint64_t{word()} * static_cast<std::uint64_t>(limit)) >> 32);
+    index =
+        static_cast<std::int32_t>((std::uint64_t{numbers_.word()} * static_cast<std::uint64_t>(limit)) >> 32);
   backend_->upload(std::as_bytes(std::span(host)), tensor);
   return tensor;
 }
@@ -134,7 +140,7 @@ engine::Tensor CaseContext::output(const engine::Shape& shape, DType dtype) {
   return tensor;
 }
 
-engine::StepState CaseContext::state_in_training() const {
+engine::StepState state_in_training() {
   engine::StepState state;
   state.set_scale(3072.0);
   state.grad_norm = 3.5;

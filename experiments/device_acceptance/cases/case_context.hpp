@@ -13,9 +13,9 @@ namespace fp16lab::experiments::acceptance {
 
 /// What random operands look like, in every floating-point type.
 enum class Data : std::uint8_t {
-  ordinary,    ///< both signs, exponents -8 to 8
-  wide,        ///< every exponent of finite numbers
-  special,     ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
+  ordinary,  ///< both signs, exponents -8 to 8
+  wide,      ///< every exponent of finite numbers
+  special,  ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
   sprinkled,   ///< ordinary; one in 41 special, so that most chains of products stay finite
   cancelling,  ///< both signs, magnitudes in [1/4, 1): sums that cancel
   training,  ///< roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
@@ -24,10 +24,27 @@ inline constexpr Data all_data[] = {Data::ordinary, Data::wide, Data::special, D
                                     Data::training};
 std::string name_of(Data data);
 
+/// Random numbers, a pure function of the stream.
+class RandomNumbers {
+ public:
+  explicit RandomNumbers(const PhiloxStream& stream) : stream_(stream) {}
+  std::uint32_t word();
+  /// The bits of an f32, f16 or bf16; any bits of a type that verbs only move (u8, i32, f64).
+  std::uint64_t bits(DType dtype, Data data);
+
+ private:
+  PhiloxStream stream_;
+  std::uint64_t next_word_ = 0;
+  PhiloxCounter block_{};  ///< the one that next_word_ is in
+};
+
+/// A StepState in the middle of a run: a scale that is no power of two, counters, powers and rates.
+engine::StepState state_in_training();
+
 /// How large tensors are, and how many.
 enum class CaseSize : std::uint8_t {
-  full,   ///< what a GPU does in milliseconds
-  odd,    ///< small, but with all the odd extents that full has: what the conformance suite judges by plain loops
+  full,  ///< what a GPU does in milliseconds
+  odd,  ///< small, but with all the odd extents that full has: what the conformance suite judges by plain loops
   small,  ///< what the CPU executes thread by thread in milliseconds
 };
 
@@ -57,14 +74,12 @@ class CaseContext {
     return small() ? small_extent : full;
   }
 
-  /// f32, f16 or bf16 in back-end memory.
+  /// In back-end memory.
   engine::Tensor random(const engine::Shape& shape, DType dtype, Data data);
   /// i32, uniform in [0, limit).
   engine::Tensor indices(const engine::Shape& shape, std::int64_t limit);
   /// Every byte 0xa5, so that what a verb forgets to write is seen.
   engine::Tensor output(const engine::Shape& shape, DType dtype);
-  /// A StepState in the middle of a run: a scale that is no power of two, counters, powers and rates.
-  engine::StepState state_in_training() const;
 
   void keep(const std::string& name, const engine::Tensor& tensor);
   void keep(const std::string& name, const engine::StepState& state);
@@ -74,16 +89,12 @@ class CaseContext {
   std::vector<Kept> take() { return std::move(kept_); }
 
  private:
-  std::uint32_t word();
-  std::uint64_t bits(DType dtype, Data data);
   void keep_words(const std::string& name, const std::vector<std::uint64_t>& words);
 
   engine::Backend* backend_;
   CaseSize size_;
   MakeOutput make_output_;
-  PhiloxStream stream_;
-  std::uint64_t next_word_ = 0;
-  PhiloxCounter block_{};  ///< the one that next_word_ is in
+  RandomNumbers numbers_;
   std::vector<Kept> kept_;
 };
 

@@ -50,7 +50,7 @@ void run_policy(CaseContext& c, const engine::amp::ScalerOptions& options) {
 
 /// The programs of a training step, by the names under which the device knows them.
 void run_step_programs(CaseContext& c) {
-  Tensor step = c.backend().make_step_state(c.state_in_training());
+  Tensor step = c.backend().make_step_state(state_in_training());
   Tensor norms = c.output({engine::max_optimizers}, DType::f64);
   const engine::Norms by_optimizer{
       .by_optimizer = reinterpret_cast<double*>(norms.data()), .count = 3, .optimizer = 1};
@@ -78,7 +78,7 @@ void run_step_programs(CaseContext& c) {
                                       .count = 9});
   run("optimizer.advance_steps", &engine::optim::advance_steps_program,
       engine::optim::AdvanceSteps{.optimizer = 2, .beta1 = 0.9f, .beta2 = 0.999f});
-  StepState overflowed = c.state_in_training();
+  StepState overflowed = state_in_training();
   overflowed.found_inf[1] = 1.0f;
   const Tensor other = c.backend().make_step_state(overflowed);
   run("scaler.merge_found_inf", &engine::amp::merge_found_inf_program,
@@ -90,7 +90,7 @@ void run_step_programs(CaseContext& c) {
 void add_scalar_cases(std::vector<VerbCase>& cases) {
   for (const char* verb : {"make_step_state", "read_step_state", "write_step_state"})
     cases.push_back({verb, "there and back", [](CaseContext& c) {
-                       StepState state = c.state_in_training();
+                       StepState state = state_in_training();
                        Tensor step = c.backend().make_step_state(state);
                        c.keep("made", c.backend().read_step_state(step));
                        state.policy[63] = std::byte{9};
@@ -109,7 +109,7 @@ void add_scalar_cases(std::vector<VerbCase>& cases) {
                    }});
   cases.push_back({"run", "programs of a training step", run_step_programs});
   cases.push_back({"fill_scale", "S as FP32", [](CaseContext& c) {
-                     const Tensor step = c.backend().make_step_state(c.state_in_training());
+                     const Tensor step = c.backend().make_step_state(state_in_training());
                      Tensor out = c.output({}, DType::f32);
                      c.backend().fill_scale(step, out);
                      c.keep("seed", out);
@@ -140,7 +140,7 @@ std::vector<Tensor> gradients_ending_with(CaseContext& c, DType dtype, std::int6
 void add_gradient_cases(std::vector<VerbCase>& cases) {
   cases.push_back({"unscale", "found_inf and values", [](CaseContext& c) {
                      const auto unscaled = [&c](std::vector<Tensor> all) {
-                       Tensor step = c.backend().make_step_state(c.state_in_training());
+                       Tensor step = c.backend().make_step_state(state_in_training());
                        c.backend().unscale(all, 2, step);
                        keep_all(c, all);
                        c.keep("state", c.backend().read_step_state(step));
@@ -156,7 +156,7 @@ void add_gradient_cases(std::vector<VerbCase>& cases) {
   cases.push_back({"global_norm", "in FP64", [](CaseContext& c) {
                      for (const Data data : {Data::training, Data::ordinary, Data::wide, Data::special})
                        for (const std::vector<Tensor>& all : gradient_lists(c, data)) {
-                         Tensor step = c.backend().make_step_state(c.state_in_training());
+                         Tensor step = c.backend().make_step_state(state_in_training());
                          c.backend().global_norm(all, step);
                          c.keep(name_of(data), c.backend().read_step_state(step));
                        }
@@ -166,7 +166,7 @@ void add_gradient_cases(std::vector<VerbCase>& cases) {
                      if (c.odd()) norms.insert(norms.end(), {1.0, 1.0 + 0x1p-52, 37.25, std::nan("")});
                      for (const double norm : norms)
                        for (std::vector<Tensor>& all : gradient_lists(c, Data::special)) {
-                         StepState state = c.state_in_training();
+                         StepState state = state_in_training();
                          state.grad_norm = norm;
                          Tensor step = c.backend().make_step_state(state);
                          c.backend().clip_by_norm(all, 1.0, step);
@@ -196,7 +196,7 @@ void for_each_update(CaseContext& c, const Body& body) {
     std::int64_t size;
   };
   const auto run = [&](const Update& one) {
-    StepState state = c.state_in_training();
+    StepState state = state_in_training();
     state.found_inf[1] = one.skipped ? 1.0f : 0.0f;
     state.taken_steps[1] = one.taken_steps;
     const Tensor step = c.backend().make_step_state(state);

@@ -96,6 +96,32 @@ TEST_P(BackendConformance, ClipByValueKeepsNaNZerosAndWhatIsInside) {
     EXPECT_THROW(backend().clip_by_value(gradients, bad), std::invalid_argument) << bad;
 }
 
+// ---- optimizers ----
+
+TEST_P(BackendConformance, PlainSgdNeedsNoVelocity) {
+  Tensor w = tensor(std::vector<float>{1.0f}), undefined;
+  StepState state = state_in_training();
+  state.learning_rate[0] = 0.1f;
+  const Tensor step = backend().make_step_state(state);
+  backend().sgd_step({}, w, tensor(std::vector<float>{1.0f}), undefined, 0, step);
+  expect_same_bits(values_of<float>(w), {1.0f - 0.1f}, "f32");
+  Tensor low = tensor(std::vector{low_of<BFloat16>(1.0f)});
+  backend().sgd_step({}, low, tensor(std::vector{half_of(1.0f)}), undefined, 0, step);
+  expect_same_bits(values_of<BFloat16>(low), {low_of<BFloat16>(1.0f - 0.1f)}, "bf16 by f16");
+}
+
+TEST_P(BackendConformance, AStepIsSkippedByItsOwnFlagOnly) {
+  StepState state = state_in_training();
+  state.found_inf[2] = 1.0f;
+  state.learning_rate[1] = 0.1f;
+  const Tensor step = backend().make_step_state(state), g = tensor(std::vector<float>{1.0f});
+  Tensor w = tensor(std::vector<float>{1.0f}), undefined;
+  backend().sgd_step({}, w, g, undefined, 2, step);
+  expect_same_bits(values_of<float>(w), {1.0f}, "its own");
+  backend().sgd_step({}, w, g, undefined, 1, step);
+  expect_same_bits(values_of<float>(w), {1.0f - 0.1f}, "another's");
+}
+
 // ---- rejected calls ----
 
 template <class Call>
@@ -196,6 +222,35 @@ TEST_P(BackendConformance, NoVerbMixesF16AndBf16) {
   Tensor f16_out = output(Shape{2, 2}, DType::f16);
   EXPECT_EQ(rejection([&] { backend().gemm({.a = f16, .b = f16, .out = f16_out, .addend = &bf16}); }),
             "gemm: addend is bf16 (2, 2), out is f16 (2, 2): their dtypes differ");
+}
+
+TEST_P(BackendConformance, MovesRejectWhatDoesNotFit) {
+  Tensor x = output(Shape{2, 3, 4}, DType::f32), out = output(Shape{2, 4, 3}, DType::f32);
+  Tensor halves = output(Shape{2, 4, 3}, DType::f16);
+  const auto permute = [&](std::vector<int> axes, Tensor& to) {
+    return rejection([&] { backend().permute(x, axes, to); });
+  };
+  EXPECT_EQ(permute({0, 1}, out),
+            "permute: axes are (0, 1), not a permutation of the axes of x is f32 (2, 3, 4)");
+  EXPECT_THROW(backend().permute(x, std::vector{0, 1, 1}, out), std::invalid_argument);
+  EXPECT_THROW(backend().permute(x, std::vector{0, 1, 3}, out), std::invalid_argument);
+  EXPECT_THROW(backend().permute(x, std::vector{0, 1, -1}, out), std::invalid_argument);
+  EXPECT_EQ(permute({0, 1, 2}, out),
+            "permute: x is f32 (2, 3, 4) with axes (0, 1, 2) does not give out is f32 (2, 4, 3)");
+  EXPECT_EQ(permute({0, 2, 1}, halves),
+            "permute: x is f32 (2, 3, 4), out is f16 (2, 4, 3): their dtypes differ");
+  EXPECT_THROW(backend().permute(x, std::vector{0, 1, 2}, x), std::invalid_argument) << "not in place";
+
+  Tensor part = output(Shape{2, 2, 4}, DType::f32);
+  EXPECT_EQ(rejection([&] { backend().slice(x, 3, 0, part); }),
+            "slice: x is f32 (2, 3, 4) and has no axis 3");
+  EXPECT_EQ(rejection([&] { backend().slice(x, 1, 2, part); }),
+            "slice: [2, 4) on axis 1 is not inside x is f32 (2, 3, 4)");
+  EXPECT_THROW(backend().slice(x, 1, -1, part), std::invalid_argument);
+  EXPECT_EQ(rejection([&] { backend().slice(x, 0, 0, part); }),
+            "slice: x is f32 (2, 3, 4), out is f32 (2, 2, 4): their shapes differ on other axes than 0");
+  EXPECT_EQ(rejection([&] { backend().insert(part, 1, 2, x); }),
+            "insert: [2, 4) on axis 1 is not inside out is f32 (2, 3, 4)");
 }
 
 }  // namespace

@@ -44,9 +44,61 @@ struct Frame {
   }
 };
 
+/// Index of each axis at row-major position `at`.
+std::vector<std::int64_t> indices_of(const Shape& shape, std::int64_t at) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(shape.rank()));
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    indices[static_cast<std::size_t>(axis)] = at % shape[axis];
+    at /= shape[axis];
+  }
+  return indices;
+}
+std::size_t position_of(const Shape& shape, const std::vector<std::int64_t>& indices) {
+  std::int64_t at = 0;
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    at = at * shape[axis] + indices[static_cast<std::size_t>(axis)];
+  return static_cast<std::size_t>(at);
+}
+
+/// Where element `at` of a part that begins at `begin` on an axis is in the whole.
+std::size_t place_in_whole(const Shape& whole, int axis, std::int64_t begin, const Shape& part,
+                           std::int64_t at) {
+  std::vector<std::int64_t> indices = indices_of(part, at);
+  indices[static_cast<std::size_t>(axis < 0 ? axis + part.rank() : axis)] += begin;
+  return position_of(whole, indices);
+}
+
+/// Copies element `from` of x, of whatever type, to element `to` of out.
+void copy_element(const Tensor& x, std::size_t from, const Tensor& out, std::size_t to) {
+  const std::size_t size = size_of(x.dtype());
+  std::copy_n(x.data() + from * size, size, out.data() + to * size);
+}
+
 class TwinBackend final : public TwinElements {
  public:
   explicit TwinBackend(const TensorCoreModel& model) : TwinElements(model, 1), model_(model) {}
+
+  void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override {
+    for (std::int64_t i = 0; i < out.element_count(); ++i) {
+      const std::vector<std::int64_t> indices = indices_of(out.shape(), i);
+      std::vector<std::int64_t> source(indices.size());
+      for (std::size_t axis = 0; axis < axes.size(); ++axis)
+        source[static_cast<std::size_t>(axes[axis])] = indices[axis];
+      copy_element(x, position_of(x.shape(), source), out, static_cast<std::size_t>(i));
+    }
+  }
+
+  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override {
+    for (std::int64_t i = 0; i < out.element_count(); ++i)
+      copy_element(x, place_in_whole(x.shape(), axis, begin, out.shape(), i), out,
+                   static_cast<std::size_t>(i));
+  }
+
+  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override {
+    for (std::int64_t i = 0; i < x.element_count(); ++i)
+      copy_element(x, static_cast<std::size_t>(i), out,
+                   place_in_whole(out.shape(), axis, begin, x.shape(), i));
+  }
 
   void gemm(const GemmCall& call) override {
     if (call.a_format != Fp8Rounding::none) return EmulatedBackend::gemm(call);
