@@ -4,9 +4,9 @@
 #include <set>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/device_acceptance/case_context.hpp"
+#include "experiments/device_acceptance/cases/case_context.hpp"
 #include "experiments/device_acceptance/section.hpp"
-#include "experiments/device_acceptance/verb_cases.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/question.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"

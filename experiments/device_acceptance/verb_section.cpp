@@ -3,8 +3,8 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/device_acceptance/section.hpp"
-#include "experiments/device_acceptance/tile_cases.hpp"
-#include "experiments/device_acceptance/verb_cases.hpp"
+#include "experiments/device_acceptance/cases/tile_cases.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {

@@ -12,10 +12,6 @@ namespace {
 
 using Kind = ScalerError::Kind;
 
-bool is_half(const Tensor& gradient) {
-  return gradient.dtype() == DType::f16 || gradient.dtype() == DType::bf16;
-}
-
 }  // namespace
 
 GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor step)

@@ -14,7 +14,7 @@
 
 namespace fp16lab::engine {
 
-class EmulatedBackend final : public Backend {
+class EmulatedBackend : public Backend {
  public:
   EmulatedBackend(const TensorCoreModel& model, int threads);
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
+#include "experiments/device_acceptance/cases/case_context.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -54,8 +55,9 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
     backend_ = GetParam().make();
     pool_ = GetParam().make_pool();
   }
-  /// Nothing was written behind any guarded tensor.
-  void TearDown() override {
+  void TearDown() override { expect_guards_untouched(); }
+  /// Nothing was written behind any output so far; they are forgotten.
+  void expect_guards_untouched() {
     for (const Tensor& whole : guarded_) {
       std::vector<std::byte> bytes(whole.byte_count());
       backend_->download(whole, bytes);
@@ -63,21 +65,11 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
         ASSERT_EQ(bytes[i], sentinel)
             << "byte " << i << " of " << whole.describe() << " is behind the output";
     }
+    guarded_.clear();
   }
 
   Backend& backend() { return *backend_; }
   const CastProbe& settled(CastProbe& probe) { return test::settled(backend(), probe); }
-  /// Do products take these operands? Old tensor cores have no BF16.
-  template <class T>
-  bool multiplies() {
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& row) {
-        return row.name == backend().tensor_core() && row.operands.contains(DType::bf16);
-      });
-    }
-    return true;
-  }
-
   /// Its counts are complete from here on.
   void settle(CastProbe& probe) {
     CastProbe* const one = &probe;
@@ -121,26 +113,30 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
 
 // ---- data ----
 
-enum class Kind {
-  ordinary,   ///< both signs, magnitudes from 2^-8 to 2^8
-  wide,       ///< every binary exponent of the type
-  special,    ///< wide, and one in four is NaN (also with payload or sign), infinite, zero of a sign or
-              ///< subnormal
-  cancelling  ///< both signs, magnitudes in [1/4, 1): sums that cancel
-};
+using Kind = experiments::acceptance::Data;
 
-std::vector<float> random_floats(std::int64_t count, Kind kind, std::uint64_t seed);
-std::vector<Float16> random_halves(std::int64_t count, Kind kind, std::uint64_t seed);
-std::vector<BFloat16> random_brains(std::int64_t count, Kind kind, std::uint64_t seed);
-/// The one of the three for T.
 template <class T>
 std::vector<T> random_of(std::int64_t count, Kind kind, std::uint64_t seed) {
-  if constexpr (std::is_same_v<T, float>)
-    return random_floats(count, kind, seed);
-  else if constexpr (std::is_same_v<T, Float16>)
-    return random_halves(count, kind, seed);
-  else
-    return random_brains(count, kind, seed);
+  experiments::acceptance::RandomNumbers numbers({.seed = seed, .stream = stream_id("conformance")});
+  std::vector<T> values;
+  values.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t bits = numbers.bits(DTypeOf<T>::value, kind);
+    if constexpr (std::is_same_v<T, float>)
+      values.push_back(float_from_bits(static_cast<std::uint32_t>(bits)));
+    else
+      values.push_back(T::from_bits(static_cast<std::uint16_t>(bits)));
+  }
+  return values;
+}
+inline std::vector<float> random_floats(std::int64_t count, Kind kind, std::uint64_t seed) {
+  return random_of<float>(count, kind, seed);
+}
+inline std::vector<Float16> random_halves(std::int64_t count, Kind kind, std::uint64_t seed) {
+  return random_of<Float16>(count, kind, seed);
+}
+inline std::vector<BFloat16> random_brains(std::int64_t count, Kind kind, std::uint64_t seed) {
+  return random_of<BFloat16>(count, kind, seed);
 }
 
 /// body(a value of the type) for the 16-bit element types; for all that verbs call f.
@@ -155,8 +151,7 @@ void for_each_float_type(const Body& body) {
   for_each_half_type(body);
 }
 
-/// Counters, powers, a rate and a scale (no power of two) of a run in progress.
-StepState state_in_training();
+using experiments::acceptance::state_in_training;
 
 // ---- the twins' scalar steps ----
 
@@ -216,6 +211,9 @@ T naive_tree(std::vector<T> values, const std::function<T(T, T)>& op) {
   } while (values.size() > 1);
   return values[0];
 }
+
+/// A reduction by TREE, NaN canonical: an empty sum is +0; of equal zeros the first is the maximum.
+float tree_of(ReduceOp op, const std::vector<float>& values);
 
 /// The exponent histogram from its definition: (2^e, 2^(e+1)], by comparison with powers of two.
 ExponentHistogram naive_histogram(const std::vector<float>& values);

@@ -1,4 +1,4 @@
-// exp_claims as a user runs it: every claim against an expectation typed here, every command that it shows.
+// exp_claims as a user runs it: its values against those computed by hand, every command that it shows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "experiments/claims/claim.hpp"
 #include "tests/experiments/app/shown_commands.hpp"
@@ -19,93 +20,66 @@ namespace {
 
 using nlohmann::json;
 
-struct Expected {
-  std::string computed;
-  std::string verdict;  ///< "imprecise": FAILS, and that is said
-};
-/// By what the claim says. Computed by hand or taken from the sources: 65504 = (2 - 2^-10) 2^15; 2^-25 and 2^-28 in
+/// By what the claim says, computed by hand or taken from the sources: 65504 = (2 - 2^-10) 2^15; 2^-25 and 2^-28 in
 /// full; 1118 2^-24 for 0.00006666666; 4094 = (2 - 2^-10) / (2^-11 (1 + 2^-10)) to seven digits; ratios, sums and rates
-/// by long division (one training step of L square layers is (3 L - 1) 2 B W^2 flops).
-const std::map<std::string, Expected> expectations{
-    {"the lower end of the range is -65504", {"-65504", "HOLDS"}},
-    {"the upper end of the range is 66504", {"65504", "FAILS"}},
-    {"the smallest normal number is -65504", {"6.103515625e-05", "FAILS"}},
-    {"positive FP16 numbers reach from 6.10e-5 to 65504", {"5.9604644775390625e-08", "imprecise"}},
-    {"the smallest positive number is 2^-24 = 5.96e-8", {"5.9604644775390625e-08", "HOLDS"}},
-    {"FP16 covers 40 powers of two", {"40", "HOLDS"}},
-    {"a subnormal number with exponent k has 25 - k significant bits (k = -20: 45)", {"5", "imprecise"}},
-    {"magnitudes below 2^-24 become zero", {"2.98023223876953125e-08", "imprecise"}},
-    {"a scale of 8 saves gradients from 2^-27 on", {"3.7252902984619140625e-09", "imprecise"}},
-    {"values above 65504 overflow", {"65520", "imprecise"}},
-    {"0.00006666666 becomes 0.000067", {"6.663799285888671875e-05", "imprecise"}},
-    {"an update can be lost where the weight is at least 2048 times as large", {"2048", "HOLDS"}},
-    {"an update is always lost where the weight is over 2048 times as large", {"4094", "FAILS"}},
-    {"O1 is 2.1 times as fast as FP32", {"2.261", "imprecise"}},
-    {"O2 is 3.0 times as fast as FP32", {"3.288", "imprecise"}},
-    {"FP32: 0.529 s for a batch of 2048 on a V100 SXM2", {"13.5 TFLOPS of 15.7", "HOLDS"}},
-    {"FP32, static graph: 0.531 s for a batch of 2048 on a V100 SXM2", {"13.5 TFLOPS of 15.7", "HOLDS"}},
-    {"O1: 0.118 s for a batch of 2048 on a V100 SXM2", {"60.6 TFLOPS of 125.0", "HOLDS"}},
-    {"O1, static graph: 0.117 s for a batch of 2048 on a V100 SXM2", {"61.1 TFLOPS of 125.0", "HOLDS"}},
-    {"O2: 0.102 s for a batch of 2048 on a V100 SXM2", {"70.1 TFLOPS of 125.0", "HOLDS"}},
-    {"O2, static graph: 0.098 s for a batch of 2048 on a V100 SXM2", {"72.9 TFLOPS of 125.0", "HOLDS"}},
-    {"accumulation of 10: 0.113 s for a batch of 2048 on a V100 SXM2", {"63.2 TFLOPS of 125.0", "HOLDS"}},
-    {"FP32: 2.926 s for 5 x 50 batches of 512 on a GPU of capability 7.0", {"11.7 TFLOPS of 16.4", "HOLDS"}},
-    {"O1: 1.294 s for 5 x 50 batches of 512 on a GPU of capability 7.0", {"26.6 TFLOPS of 130.0", "HOLDS"}},
-    {"O2: 0.890 s for 5 x 50 batches of 512 on a GPU of capability 7.0", {"38.6 TFLOPS of 130.0", "HOLDS"}},
-    {"accumulation: 1.026 s for 5 x 50 batches of 512 on a GPU of capability 7.0",
-     {"33.5 TFLOPS of 130.0", "HOLDS"}},
-    {"O2 with fp16_guard on 8 of 9 layers takes 0.140 s", {"0.131", "HOLDS"}},
-    {"O1 is 4.5 times as fast as FP32", {"4.483", "HOLDS"}},
-    {"O2 is 5.2 times as fast as FP32", {"5.186", "HOLDS"}},
-    {"O1, static graph, is 4.5 times as fast as FP32", {"4.538", "HOLDS"}},
-    {"O2, static graph, is 5.4 times as fast as FP32", {"5.418", "HOLDS"}},
-    {"FP16 products are up to 8 times as fast as FP32 on a V100", {"7.962", "HOLDS"}},
+/// by long division (one training step of L square layers is (3 L - 1) 2 B W^2 flops), one of each kind.
+const std::map<std::string, std::string> by_hand{
+    {"the lower end of the range is -65504", "-65504"},
+    {"the upper end of the range is 66504", "65504"},
+    {"the smallest normal number is -65504", "6.103515625e-05"},
+    {"positive FP16 numbers reach from 6.10e-5 to 65504", "5.9604644775390625e-08"},
+    {"the smallest positive number is 2^-24 = 5.96e-8", "5.9604644775390625e-08"},
+    {"FP16 covers 40 powers of two", "40"},
+    {"a subnormal number with exponent k has 25 - k significant bits (k = -20: 45)", "5"},
+    {"magnitudes below 2^-24 become zero", "2.98023223876953125e-08"},
+    {"a scale of 8 saves gradients from 2^-27 on", "3.7252902984619140625e-09"},
+    {"values above 65504 overflow", "65520"},
+    {"0.00006666666 becomes 0.000067", "6.663799285888671875e-05"},
+    {"an update can be lost where the weight is at least 2048 times as large", "2048"},
+    {"an update is always lost where the weight is over 2048 times as large", "4094"},
+    {"O1 is 2.1 times as fast as FP32", "2.261"},
+    {"FP32: 0.529 s for a batch of 2048 on a V100 SXM2", "13.5 TFLOPS of 15.7"},
+    {"O1: 0.118 s for a batch of 2048 on a V100 SXM2", "60.6 TFLOPS of 125.0"},
+    {"FP32: 2.926 s for 5 x 50 batches of 512 on a GPU of capability 7.0", "11.7 TFLOPS of 16.4"},
+    {"O2 with fp16_guard on 8 of 9 layers takes 0.140 s", "0.131"},
+    {"FP16 products are up to 8 times as fast as FP32 on a V100", "7.962"},
     {"on Volta, Turing and Ampere tensor cores give 8 times FP32's throughput",
-     {"7.962 on a V100, 16.000 on an A100", "imprecise"}},
-    {"the smallest positive FP32 number is 1.4e-45", {"1.40129846e-45", "HOLDS"}},
-    {"the largest FP32 number is 1.7e38", {"3.40282347e+38", "FAILS"}},
-    {"BF16 underflows more easily than FP16", {"2^-134 becomes 0 in BF16, 2^-25 in FP16", "FAILS"}},
-    {"66.8 % are zero, FP16 makes 31 % zero, 5.3 % stay: together all of them", {"103.1", "FAILS"}},
-    {"68 % of them are zero", {"66.8", "imprecise"}},
-    {"4 % lie in (2^-32, 2^-30)", {"4", "HOLDS"}},
-    {"4 % lie in (2^-32, 2^-20)", {"28.6", "FAILS"}},
-    {"31 % become zero in FP16", {"24", "FAILS"}},
-    {"a scale of 32K saves all but 0.1 %", {"0.11", "HOLDS"}},
-    {"training LeNet-5 on ten classes starts at a loss of 2.30", {"2.302585", "HOLDS"}},
+     "7.962 on a V100, 16.000 on an A100"},
+    {"the smallest positive FP32 number is 1.4e-45", "1.40129846e-45"},
+    {"the largest FP32 number is 1.7e38", "3.40282347e+38"},
+    {"BF16 underflows more easily than FP16", "2^-134 becomes 0 in BF16, 2^-25 in FP16"},
+    {"66.8 % are zero, FP16 makes 31 % zero, 5.3 % stay: together all of them", "103.1"},
+    {"68 % of them are zero", "66.8"},
+    {"4 % lie in (2^-32, 2^-30)", "4"},
+    {"4 % lie in (2^-32, 2^-20)", "28.6"},
+    {"31 % become zero in FP16", "24"},
+    {"a scale of 32K saves all but 0.1 %", "0.11"},
+    {"training LeNet-5 on ten classes starts at a loss of 2.30", "2.302585"},
     {"clear_grad(set_to_zero=False) trains as clearing to zeros does",
-     {"a weight that no loss reaches moves by 0 after none, by 0.125 after zeros", "imprecise"}},
-    {"O2 prints a loss of 0.6743 because it is an FP16 number", {"0.6743164", "HOLDS"}},
-    {"it starts at 2^24 and is halved by an overflow", {"2^23", "HOLDS"}},
-    {"it is doubled after 2000 steps without overflow", {"2000, to 2^25", "HOLDS"}},
-    {"DynamicLossScaleManager(4, 3000) has a factor of 4", {"3000", "FAILS"}},
-    {"DynamicLossScaleManager(4, 3000) has a window of 3000 steps", {"2000", "FAILS"}},
-    {"ten batches may be accumulated without dividing by ten", {"10.0000 times as large", "FAILS"}},
-    {"the loss is divided by the number of batches: a factor of 10 for ten", {"10.0000", "HOLDS"}},
-    {"the model's weights are kept in FP16", {"f32", "FAILS"}},
-    {"an FP32 copy is updated from FP16 gradients", {"f32", "FAILS"}},
+     "a weight that no loss reaches moves by 0 after none, by 0.125 after zeros"},
+    {"O2 prints a loss of 0.6743 because it is an FP16 number", "0.6743164"},
+    {"it starts at 2^24 and is halved by an overflow", "2^23"},
+    {"it is doubled after 2000 steps without overflow", "2000, to 2^25"},
+    {"DynamicLossScaleManager(4, 3000) has a factor of 4", "3000"},
+    {"DynamicLossScaleManager(4, 3000) has a window of 3000 steps", "2000"},
+    {"ten batches may be accumulated without dividing by ten", "10.0000 times as large"},
+    {"the loss is divided by the number of batches: a factor of 10 for ten", "10.0000"},
+    {"the model's weights are kept in FP16", "f32"},
+    {"an FP32 copy is updated from FP16 gradients", "f32"},
 };
 
 /// Of those that come from training runs, the first number in percent lies between these. Bounds: 0.1 % is what "the
 /// same loss" means; a loss without master weights is at least a third of the tutorial's distance away, and at most
 /// twice it.
-struct Between {
-  double low, high;
-  std::string verdict;
+const std::map<std::string, std::pair<double, double>> between{
+    {"O1 ends at FP32's loss: 0.6486219 against 0.6486028", {-0.1, 0.1}},
+    {"O2 ends higher than FP32: 0.6743 against 0.6486028", {1.3, 7.9}},
+    {"O2 with fp16_guard on 8 of 9 layers ends between them: 0.6691731", {1.1, 6.3}},
+    {"an accumulation of 10 ends at 0.6602017", {-0.1, 0.1}},
+    {"O1 ends at 1.24815702, FP32 at 1.24519622", {-0.1, 0.1}},
+    {"O2 ends at 1.25423336", {0.24, 1.5}},
+    {"accumulation ends at 1.25602019", {-0.1, 0.1}},
 };
-const std::map<std::string, Between> measured{
-    {"O1 ends at FP32's loss: 0.6486219 against 0.6486028", {-0.1, 0.1, "HOLDS"}},
-    {"O2 ends higher than FP32: 0.6743 against 0.6486028", {1.3, 7.9, "imprecise"}},
-    {"O2 with fp16_guard on 8 of 9 layers ends between them: 0.6691731", {1.1, 6.3, "HOLDS"}},
-    {"an accumulation of 10 ends at 0.6602017", {-0.1, 0.1, "imprecise"}},
-    {"O1 ends at 1.24815702, FP32 at 1.24519622", {-0.1, 0.1, "FAILS"}},
-    {"O2 ends at 1.25423336", {0.24, 1.5, "imprecise"}},
-    {"accumulation ends at 1.25602019", {-0.1, 0.1, "FAILS"}},
-};
-/// Two numbers each: of these runs nothing but an order is known beforehand.
-const std::string dense_step = "a Dense layer, 512 to 128, takes a training step on labels of zero";
-const std::string lenet =
-    "LeNet-5's loss falls from 2.3019 to 2.2683 in ten epochs under a fixed scale of 1024";
-const std::string chain_rule = "scaling the loss and unscaling the gradients changes nothing (FP32)";
 
 class Claims : public testing::Test {
  protected:
@@ -124,53 +98,44 @@ class Claims : public testing::Test {
   inline static std::string csv_;
 };
 
-TEST_F(Claims, EveryValueIsTheOneTypedHere) {
-  std::set<std::string> seen;
+TEST_F(Claims, TheirValuesAreThoseByHand) {
+  std::map<std::string, std::string> computed;
   for (const json& row : table_) {
-    const std::string words = row["claim"];
-    std::string computed = row["measured"], verdict = row["verdict"];
-    EXPECT_TRUE(seen.insert(words).second) << words << " is listed twice";
-    EXPECT_EQ(verdict, row["recorded"].get<std::string>()) << words;
-    if (const std::string nearly = "imprecise: "; computed.starts_with(nearly)) {
-      EXPECT_EQ(verdict, "FAILS") << words;
-      computed = computed.substr(nearly.size());
-      verdict = "imprecise";
-    }
-    if (const auto found = expectations.find(words); found != expectations.end()) {
-      EXPECT_EQ(computed, found->second.computed) << words;
-      EXPECT_EQ(verdict, found->second.verdict) << words;
-    } else if (const auto range = measured.find(words); range != measured.end()) {
-      const double percent = std::strtod(computed.c_str(), nullptr);
-      EXPECT_GT(percent, range->second.low) << words;
-      EXPECT_LT(percent, range->second.high) << words;
-      EXPECT_EQ(verdict, range->second.verdict) << words;
-    } else if (words == dense_step) {
-      double formula = 1, fused = 0;
-      ASSERT_EQ(std::sscanf(computed.c_str(), "gradients of norm %lf by the formula, %lf", &formula, &fused),
-                2);
-      EXPECT_EQ(formula, 0);
-      // Each of 64 rows sums to 1, so its norm lies between 1 / sqrt(128) and 1.
-      EXPECT_GE(fused, std::sqrt(64.0 / 128) - 1e-4);
-      EXPECT_LE(fused, 8);
-      EXPECT_EQ(verdict, "imprecise");
-    } else if (words == lenet) {
-      double loss = 0, entropy = 9;
-      ASSERT_EQ(
-          std::sscanf(computed.c_str(), "%lf over all images, where one answer for all of them gives %lf",
-                      &loss, &entropy),
-          2);
-      EXPECT_GE(loss, entropy) << "something was learnt of random labels";
-      EXPECT_LT(entropy, 2.3026) << "ln 10, were they equally frequent";
-      EXPECT_GT(entropy, 2.28);
-      EXPECT_EQ(verdict, "imprecise");
-    } else {
-      EXPECT_EQ(words, chain_rule);
-      EXPECT_TRUE(computed.starts_with("0 of ")) << computed;
-      EXPECT_EQ(computed.find(", 0 at S = 1000"), std::string::npos) << computed;
-      EXPECT_EQ(verdict, "imprecise");
-    }
+    const std::string words = row["claim"], measured = row["measured"], nearly = "imprecise: ";
+    EXPECT_EQ(row["verdict"], row["recorded"]) << words;
+    EXPECT_TRUE(
+        computed.emplace(words, measured.substr(measured.starts_with(nearly) ? nearly.size() : 0)).second)
+        << words << " is listed twice";
   }
-  EXPECT_EQ(seen.size(), expectations.size() + measured.size() + 3);
+  for (const auto& [words, value] : by_hand) EXPECT_EQ(computed.at(words), value) << words;
+  for (const auto& [words, range] : between) {
+    const double percent = std::strtod(computed.at(words).c_str(), nullptr);
+    EXPECT_GT(percent, range.first) << words;
+    EXPECT_LT(percent, range.second) << words;
+  }
+  double formula = 1, fused = 0;
+  ASSERT_EQ(
+      std::sscanf(computed.at("a Dense layer, 512 to 128, takes a training step on labels of zero").c_str(),
+                  "gradients of norm %lf by the formula, %lf", &formula, &fused),
+      2);
+  EXPECT_EQ(formula, 0);
+  // Each of 64 rows sums to 1, so its norm lies between 1 / sqrt(128) and 1.
+  EXPECT_GE(fused, std::sqrt(64.0 / 128) - 1e-4);
+  EXPECT_LE(fused, 8);
+  double loss = 0, entropy = 9;
+  ASSERT_EQ(
+      std::sscanf(
+          computed.at("LeNet-5's loss falls from 2.3019 to 2.2683 in ten epochs under a fixed scale of 1024")
+              .c_str(),
+          "%lf over all images, where one answer for all of them gives %lf", &loss, &entropy),
+      2);
+  EXPECT_GE(loss, entropy) << "something was learnt of random labels";
+  EXPECT_LT(entropy, 2.3026) << "ln 10, were they equally frequent";
+  EXPECT_GT(entropy, 2.28);
+  const std::string chain_rule =
+      computed.at("scaling the loss and unscaling the gradients changes nothing (FP32)");
+  EXPECT_TRUE(chain_rule.starts_with("0 of ")) << chain_rule;
+  EXPECT_EQ(chain_rule.find(", 0 at S = 1000"), std::string::npos) << chain_rule;
 }
 
 TEST_F(Claims, EveryCommandShownParses) {

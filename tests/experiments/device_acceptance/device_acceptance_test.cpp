@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -18,7 +17,7 @@
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/timing.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
-#include "experiments/device_acceptance/verb_cases.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
@@ -33,58 +32,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// backend.hpp without its comments.
-std::string backend_header() {
-  std::string text = read_file(std::string(FP16LAB_SOURCE_DIR) + "/engine/backend/backend.hpp");
-  return std::regex_replace(text, std::regex("//[^\n]*"), "");
-}
-
-std::set<std::string> names_of(const std::string& text, const std::regex& pattern) {
-  std::set<std::string> names;
-  for (std::sregex_iterator match(text.begin(), text.end(), pattern), end; match != end; ++match)
-    names.insert((*match)[1]);
-  return names;
-}
-
-/// The enumerators of `enum class NAME { ... }`.
-std::set<std::string> enumerators_of(const std::string& name) {
-  const std::string text = backend_header();
-  std::smatch body;
-  EXPECT_TRUE(std::regex_search(text, body, std::regex("enum class " + name + "[^{]*\\{([^}]*)\\}"))) << name;
-  return names_of(body[1], std::regex("(\\w+)"));
-}
-
-std::set<std::string> cases_of(const std::string& verb) {
-  std::set<std::string> names;
-  for (const VerbCase& one : all_verb_cases())
-    if (one.verb == verb) names.insert(one.name);
-  return names;
-}
-
 /// Hopper's row, and the same with one fraction bit less: products differ, nothing else.
 std::unique_ptr<engine::Backend> emulated(bool changed) {
   TensorCoreModel row = tensor_core_model("hopper");
   if (changed) --row.fraction_bits;
   return engine::make_emulated_backend(row, 1);
-}
-
-TEST(VerbCases, EveryVerbOfTheBackEndHasCases) {
-  std::set<std::string> verbs = names_of(backend_header(), std::regex("virtual [^;=(]*?(\\w+)\\("));
-  // What a back end says of itself, and the clock: they compute nothing.
-  for (const char* verb : {"Backend", "Recording", "replay", "name", "tensor_core", "memory_statistics",
-                           "records", "milliseconds"})
-    verbs.erase(verb);
-  EXPECT_GE(verbs.size(), 43u) << "the header is read as it is written";
-  std::set<std::string> tested;
-  for (const VerbCase& one : all_verb_cases()) tested.insert(one.verb);
-  EXPECT_EQ(tested, verbs);
-}
-
-TEST(VerbCases, EveryOperationHasACase) {
-  EXPECT_EQ(cases_of("unary"), enumerators_of("UnaryOp"));
-  EXPECT_EQ(cases_of("binary"), enumerators_of("BinaryOp"));
-  for (const std::string& op : enumerators_of("ReduceOp"))
-    EXPECT_THAT(cases_of("reduce"), Contains(HasSubstr(op)));
 }
 
 TEST(VerbCases, NamesAreUnique) {

@@ -13,7 +13,7 @@
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/product/product_plan.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/device_acceptance/tile_cases.hpp"
+#include "experiments/device_acceptance/cases/tile_cases.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "experiments/device_acceptance/verb_cases.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments::acceptance {

@@ -1,8 +1,9 @@
-#include "experiments/device_acceptance/case_context.hpp"
+#include "experiments/device_acceptance/cases/case_context.hpp"
 
 #include <cstring>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
@@ -23,7 +24,7 @@ Fields fields_of(DType dtype) {
     case DType::bf16:
       return {8, 7};
     default:
-      throw std::invalid_argument("CaseContext: random data is f32, f16 or bf16");
+      throw std::logic_error("RandomNumbers: no floating-point format of a network");
   }
 }
 
@@ -37,6 +38,8 @@ std::string name_of(Data data) {
       return "wide";
     case Data::special:
       return "special";
+    case Data::sprinkled:
+      return "sprinkled";
     case Data::cancelling:
       return "cancelling";
     case Data::training:
@@ -46,15 +49,23 @@ std::string name_of(Data data) {
 }
 
 CaseContext::CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name,
-                         std::uint64_t seed)
-    : backend_(&backend), size_(size), stream_{.seed = seed, .stream = stream_id(case_name)} {}
+                         std::uint64_t seed, MakeOutput make_output)
+    : backend_(&backend),
+      size_(size),
+      make_output_(std::move(make_output)),
+      numbers_({.seed = seed, .stream = stream_id(case_name)}) {}
 
-std::uint32_t CaseContext::word() {
+std::uint32_t RandomNumbers::word() {
   if (next_word_ % block_.size() == 0) block_ = stream_.block(next_word_ / block_.size());
   return block_[next_word_++ % block_.size()];
 }
 
-std::uint64_t CaseContext::bits(DType dtype, Data data) {
+std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
+  if (dtype == DType::u8 || dtype == DType::i32) return word() & (dtype == DType::u8 ? 0xffU : ~0U);
+  if (dtype == DType::f64) {
+    const std::uint64_t high = word();
+    return high << 32 | word();
+  }
   const Fields fields = fields_of(dtype);
   const std::uint32_t choice = word(), random = word();
   const std::uint64_t sign = std::uint64_t{choice >> 31} << (fields.exponent_bits + fields.fraction_bits);
@@ -65,22 +76,26 @@ std::uint64_t CaseContext::bits(DType dtype, Data data) {
     return sign | (std::uint64_t{exponent_field} << fields.fraction_bits) | fraction;
   };
   const std::uint32_t pick = choice & 0xffffffU;  // below the sign, so independent of it
-  const std::uint32_t any_normal = 1 + pick % (largest_field - 1);
+  const std::uint32_t any_finite = pick % largest_field;
   switch (data) {
     case Data::ordinary:
       return number(bias - 8 + pick % 17);
     case Data::cancelling:
       return number(bias - 2 + pick % 2);
     case Data::wide:
-      return number(any_normal);
+      return number(any_finite);
+    case Data::sprinkled:
+      return bits(dtype, pick % 41 == 0 ? Data::special : Data::ordinary);
     case Data::special: {
       const std::uint32_t kind = (choice >> 24) & 31U;
       const std::uint64_t infinity = std::uint64_t{largest_field} << fields.fraction_bits;
       if (kind == 0) return sign | infinity | (fraction == 0 ? 1 : fraction);
       if (kind == 1) return sign | infinity;
-      if (kind <= 3) return sign;
+      if (kind == 2) return sign;
+      if (kind == 3) return sign | (infinity - 1);
+      if (kind == 4) return sign | 1;
       if (kind <= 7) return sign | fraction;
-      return number(any_normal);
+      return number(any_finite);
     }
     case Data::training: {
       if ((choice >> 24 & 7U) == 0) return 0;
@@ -100,7 +115,7 @@ engine::Tensor CaseContext::random(const engine::Shape& shape, DType dtype, Data
   std::vector<std::byte> host(tensor.byte_count());
   const std::size_t size = size_of(dtype);
   for (std::size_t at = 0; at < host.size(); at += size) {
-    const std::uint64_t value = bits(dtype, data);
+    const std::uint64_t value = numbers_.bits(dtype, data);
     std::memcpy(&host[at], &value, size);
   }
   backend_->upload(host, tensor);
@@ -111,19 +126,21 @@ engine::Tensor CaseContext::indices(const engine::Shape& shape, std::int64_t lim
   engine::Tensor tensor = backend_->empty(shape, DType::i32);
   std::vector<std::int32_t> host(static_cast<std::size_t>(tensor.element_count()));
   for (std::int32_t& index : host)
-    index = static_cast<std::int32_t>((std::uint64_t{word()} * static_cast<std::uint64_t>(limit)) >> 32);
+    index =
+        static_cast<std::int32_t>((std::uint64_t{numbers_.word()} * static_cast<std::uint64_t>(limit)) >> 32);
   backend_->upload(std::as_bytes(std::span(host)), tensor);
   return tensor;
 }
 
 engine::Tensor CaseContext::output(const engine::Shape& shape, DType dtype) {
+  if (make_output_) return make_output_(shape, dtype);
   engine::Tensor tensor = backend_->empty(shape, dtype);
   const std::vector<std::byte> host(tensor.byte_count(), std::byte{0xa5});
   backend_->upload(host, tensor);
   return tensor;
 }
 
-engine::StepState CaseContext::state_in_training() const {
+engine::StepState state_in_training() {
   engine::StepState state;
   state.set_scale(3072.0);
   state.grad_norm = 3.5;

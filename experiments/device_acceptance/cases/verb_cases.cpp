@@ -1,4 +1,4 @@
-#include "experiments/device_acceptance/verb_cases.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 
 #include <fmt/format.h>
 
@@ -18,8 +18,10 @@ void note(VerbRow& row, std::string text) {
   if (row.notes.size() < most_notes) row.notes.push_back(std::move(text));
 }
 
-void compare(const VerbCase& one, const std::vector<Kept>& expected, const std::vector<Kept>& actual,
-             VerbRow& row) {
+}  // namespace
+
+void compare_kept(const VerbCase& one, const std::vector<Kept>& expected, const std::vector<Kept>& actual,
+                  VerbRow& row) {
   if (expected.size() != actual.size()) {
     row.failed = true;
     note(row, fmt::format("{}: kept {} and {} results", one.name, expected.size(), actual.size()));
@@ -51,8 +53,6 @@ bool multiplies_bf16(std::string_view row) {
   });
 }
 
-}  // namespace
-
 DifferingWords differing_words(std::span<const std::byte> expected, std::span<const std::byte> actual,
                                std::size_t word_bytes) {
   DifferingWords result;
@@ -72,6 +72,13 @@ DifferingWords differing_words(std::span<const std::byte> expected, std::span<co
     result.bits += static_cast<std::uint64_t>(std::popcount(ours ^ theirs));
   }
   return result;
+}
+
+std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,
+                           const CaseContext::MakeOutput& make_output) {
+  CaseContext context(backend, size, one.verb + '/' + one.name, seed, make_output);
+  one.run(context);
+  return context.take();
 }
 
 std::vector<VerbCase> all_verb_cases() {
@@ -109,12 +116,9 @@ std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::B
       row = rows.end() - 1;
     }
     ++row->cases;
-    const std::string key = one.verb + '/' + one.name;
     const auto run_on = [&](engine::Backend& backend, const char* side) -> std::vector<Kept> {
-      CaseContext context(backend, size, key, seed);
       try {
-        one.run(context);
-        return context.take();
+        return run_case(one, backend, size, seed);
       } catch (const std::exception& error) {
         row->failed = true;
         note(*row, fmt::format("{}: {} back end: {}", one.name, side, error.what()));
@@ -123,7 +127,7 @@ std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::B
     };
     const bool failed_before = std::exchange(row->failed, false);
     const std::vector<Kept> ours = run_on(expected, "emulated"), theirs = run_on(actual, "device");
-    if (!row->failed) compare(one, ours, theirs, *row);
+    if (!row->failed) compare_kept(one, ours, theirs, *row);
     row->failed = row->failed || failed_before;
   }
   return rows;

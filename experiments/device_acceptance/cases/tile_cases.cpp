@@ -1,4 +1,4 @@
-#include "experiments/device_acceptance/tile_cases.hpp"
+#include "experiments/device_acceptance/cases/tile_cases.hpp"
 
 #include <fmt/format.h>
 

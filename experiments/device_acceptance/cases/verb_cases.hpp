@@ -1,8 +1,8 @@
 // Every verb of the back end as cases that run on any back end and give bytes: what the device is compared by.
 //
-// The oracle is the emulated back end, which the conformance suite (tests/engine/backend/*_test.cpp) judges by plain
-// loops. The cases are those a GPU may get wrong: odd extents, broadcasts, many blocks, special values, every operation,
-// type and transposition.
+// Two judges: the acceptance compares a device with the emulated back end, and the conformance suite compares every back
+// end with plain loops (tests/engine/backend/twin_backend.hpp). The cases are those a GPU may get wrong: odd extents,
+// broadcasts, many blocks, special values, every operation, type and transposition.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/device_acceptance/case_context.hpp"
+#include "experiments/device_acceptance/cases/case_context.hpp"
 
 namespace fp16lab::experiments::acceptance {
 
@@ -44,6 +44,13 @@ struct DifferingWords {
 DifferingWords differing_words(std::span<const std::byte> expected, std::span<const std::byte> actual,
                                std::size_t word_bytes);
 
+/// Does the tensor-core row multiply BF16? Else cases that need it are left out.
+bool multiplies_bf16(std::string_view row);
+
+/// What the case gives on this back end.
+std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,
+                           const CaseContext::MakeOutput& make_output = {});
+
 /// A verb's cases on both back ends.
 struct VerbRow {
   std::string verb;
@@ -52,6 +59,9 @@ struct VerbRow {
   bool failed = false;             ///< a case threw on one back end
   bool same() const { return !failed && differing_elements == 0; }
 };
+/// Adds what differs between two runs of the case.
+void compare_kept(const VerbCase& one, const std::vector<Kept>& expected, const std::vector<Kept>& actual,
+                  VerbRow& row);
 
 /// Runs the cases on both and compares what they kept. One row for each verb.
 std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::Backend& expected,

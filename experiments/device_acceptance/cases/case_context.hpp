@@ -1,0 +1,101 @@
+// What a verb case works with: one back end, data that every back end gets alike, and what is kept to be compared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/backend/backend.hpp"
+
+namespace fp16lab::experiments::acceptance {
+
+/// What random operands look like, in every floating-point type.
+enum class Data : std::uint8_t {
+  ordinary,  ///< both signs, exponents -8 to 8
+  wide,      ///< every exponent of finite numbers
+  special,  ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
+  sprinkled,   ///< ordinary; one in 41 special, so that most chains of products stay finite
+  cancelling,  ///< both signs, magnitudes in [1/4, 1): sums that cancel
+  training,  ///< roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
+};
+inline constexpr Data all_data[] = {Data::ordinary, Data::wide, Data::special, Data::cancelling,
+                                    Data::training};
+std::string name_of(Data data);
+
+/// Random numbers, a pure function of the stream.
+class RandomNumbers {
+ public:
+  explicit RandomNumbers(const PhiloxStream& stream) : stream_(stream) {}
+  std::uint32_t word();
+  /// The bits of an f32, f16 or bf16; any bits of a type that verbs only move (u8, i32, f64).
+  std::uint64_t bits(DType dtype, Data data);
+
+ private:
+  PhiloxStream stream_;
+  std::uint64_t next_word_ = 0;
+  PhiloxCounter block_{};  ///< the one that next_word_ is in
+};
+
+/// A StepState in the middle of a run: a scale that is no power of two, counters, powers and rates.
+engine::StepState state_in_training();
+
+/// How large tensors are, and how many.
+enum class CaseSize : std::uint8_t {
+  full,  ///< what a GPU does in milliseconds
+  odd,  ///< small, but with all the odd extents that full has: what the conformance suite judges by plain loops
+  small,  ///< what the CPU executes thread by thread in milliseconds
+};
+
+/// What a case gave back: elements of `element_bytes` bytes each.
+struct Kept {
+  std::string name;
+  std::size_t element_bytes = 1;
+  std::vector<std::byte> bytes;
+};
+
+class CaseContext {
+ public:
+  /// Makes a tensor full of bytes 0xa5 on the context's back end.
+  using MakeOutput = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
+
+  /// The same `case_name` and `seed` give the same data on every back end. `make_output`: whoever looks behind outputs
+  /// makes them; empty: the back end does.
+  CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed,
+              MakeOutput make_output = {});
+
+  engine::Backend& backend() { return *backend_; }
+  bool small() const { return size_ != CaseSize::full; }
+  /// Does the case run on the odd extents, too?
+  bool odd() const { return size_ != CaseSize::small; }
+  /// `full`, or `small` where tensors are small.
+  std::int64_t extent(std::int64_t full, std::int64_t small_extent) const {
+    return small() ? small_extent : full;
+  }
+
+  /// In back-end memory.
+  engine::Tensor random(const engine::Shape& shape, DType dtype, Data data);
+  /// i32, uniform in [0, limit).
+  engine::Tensor indices(const engine::Shape& shape, std::int64_t limit);
+  /// Every byte 0xa5, so that what a verb forgets to write is seen.
+  engine::Tensor output(const engine::Shape& shape, DType dtype);
+
+  void keep(const std::string& name, const engine::Tensor& tensor);
+  void keep(const std::string& name, const engine::StepState& state);
+  void keep(const std::string& name, std::uint64_t word);
+  void keep(const std::string& name, const ExponentHistogram& histogram);
+  void keep(const std::string& name, const engine::CastProbe& probe);
+  std::vector<Kept> take() { return std::move(kept_); }
+
+ private:
+  void keep_words(const std::string& name, const std::vector<std::uint64_t>& words);
+
+  engine::Backend* backend_;
+  CaseSize size_;
+  MakeOutput make_output_;
+  RandomNumbers numbers_;
+  std::vector<Kept> kept_;
+};
+
+}  // namespace fp16lab::experiments::acceptance

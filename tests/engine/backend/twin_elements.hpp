@@ -1,0 +1,364 @@
+// The judge's elementwise verbs, reductions, indexing and optimizer steps (tests/engine/backend/twin_backend.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "numerics/elementary/elementary.hpp"
+#include "tests/engine/backend/conformance.hpp"
+
+namespace fp16lab::engine::test {
+
+/// body(a value of the element type).
+template <class Body>
+void with_type(DType dtype, const Body& body) {
+  if (dtype == DType::f32) return body(0.0f);
+  if (dtype == DType::f16) return body(Float16{});
+  body(BFloat16{});
+}
+
+template <class T>
+std::vector<T> values_of(const Tensor& x) {
+  const std::span<T> values = x.host<T>();
+  return {values.begin(), values.end()};
+}
+/// The elements of x in FP32, exact.
+inline std::vector<float> floats_of(const Tensor& x) {
+  std::vector<float> floats;
+  with_type(x.dtype(), [&](auto tag) {
+    floats = mapped(values_of<decltype(tag)>(x), [](auto value) { return wide(value); });
+  });
+  return floats;
+}
+
+/// One rounding, NaNs canonical; the probe counts both sides.
+inline void store_rounded(const std::vector<float>& values, Tensor& out, CastProbe* probe = nullptr) {
+  with_type(out.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const std::vector<T> stored = mapped(values, [](float x) { return stored_as(canonical(x), T{}); });
+    std::ranges::copy(stored, out.host<T>().begin());
+    if (probe == nullptr) return;
+    probe->before += naive_histogram(values);
+    probe->after += naive_histogram(stored);
+    probe->counted += values.size();
+  });
+}
+
+// ---- elementwise ----
+
+/// The shared function that the contract names (its own tests judge it); null for the exact ops.
+inline float (*shared_function(UnaryOp op))(float) {
+  switch (op) {
+    case UnaryOp::exp:
+      return exp_f32;
+    case UnaryOp::log:
+      return log_f32;
+    case UnaryOp::log1p:
+      return log1p_f32;
+    case UnaryOp::reciprocal_square_root:
+      return rsqrt_f32;
+    case UnaryOp::sigmoid:
+      return sigmoid_f32;
+    case UnaryOp::tanh:
+      return tanh_f32;
+    case UnaryOp::erf:
+      return erf_f32;
+    case UnaryOp::gelu:
+      return gelu_f32;
+    case UnaryOp::gelu_tanh:
+      return gelu_tanh_f32;
+    case UnaryOp::negate:
+    case UnaryOp::relu:
+    case UnaryOp::square_root:
+    case UnaryOp::absolute:
+    case UnaryOp::sign:
+      break;
+  }
+  return nullptr;
+}
+
+/// The others in FP64 on an FP32 argument: exact, or for the square root rounded far below the FP32 last place
+/// (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
+inline double exact_unary(UnaryOp op, double x) {
+  switch (op) {
+    case UnaryOp::negate:
+      return -x;
+    case UnaryOp::relu:
+      return std::isnan(x) ? x : (x > 0.0 ? x : 0.0);
+    case UnaryOp::square_root:
+      return std::sqrt(x);
+    case UnaryOp::absolute:
+      return std::fabs(x);
+    case UnaryOp::sign:
+      return std::isnan(x) ? x : static_cast<double>(x > 0.0) - static_cast<double>(x < 0.0);
+    default:
+      ADD_FAILURE() << "not an exact op";
+      return 0.0;
+  }
+}
+
+inline float expected_unary(UnaryOp op, float x) {
+  if (const auto function = shared_function(op); function != nullptr) return function(x);
+  return canonical(static_cast<float>(exact_unary(op, static_cast<double>(x))));
+}
+template <class F>
+SmallFloat<F> expected_unary(UnaryOp op, SmallFloat<F> x) {
+  using Half = SmallFloat<F>;
+  if (const auto function = shared_function(op); function != nullptr)
+    return low_of<Half>(function(float_of(x)));
+  return low_of<Half>(exact_unary(op, static_cast<double>(float_of(x))));
+}
+
+/// One operation in type T. In FP64 for 16-bit operands: products are exact, sums exact or like quotients harmlessly
+/// rounded (53 >= 2 * 11 + 2).
+template <class T>
+T plain_binary(BinaryOp op, T a, T b) {
+  switch (op) {
+    case BinaryOp::add:
+      return a + b;
+    case BinaryOp::subtract:
+      return a - b;
+    case BinaryOp::multiply:
+      return a * b;
+    case BinaryOp::divide:
+      return a / b;
+    case BinaryOp::select_positive:
+      return a > T{0} || std::isnan(a) ? b : T{0};
+    case BinaryOp::maximum:
+      return std::isnan(a) || std::isnan(b) ? a + b : b > a ? b : a;
+    case BinaryOp::minimum:
+      return std::isnan(a) || std::isnan(b) ? a + b : b < a ? b : a;
+  }
+  return a;
+}
+inline float expected_binary(BinaryOp op, float a, float b) { return canonical(plain_binary(op, a, b)); }
+template <class F>
+SmallFloat<F> expected_binary(BinaryOp op, SmallFloat<F> a, SmallFloat<F> b) {
+  return low_of<SmallFloat<F>>(
+      plain_binary(op, static_cast<double>(float_of(a)), static_cast<double>(float_of(b))));
+}
+
+/// Offset in a tensor of shape `from` of what element `at` of a tensor of shape `to` reads, by NumPy's rule.
+inline std::size_t broadcast_offset(const Shape& from, const Shape& to, std::int64_t at) {
+  std::int64_t offset = 0, stride = 1;
+  for (int axis = 1; axis <= to.rank(); ++axis) {
+    const std::int64_t index = at % to[-axis];
+    at /= to[-axis];
+    if (axis > from.rank()) continue;
+    if (from[-axis] != 1) offset += index * stride;
+    stride *= from[-axis];
+  }
+  return static_cast<std::size_t>(offset);
+}
+
+class TwinElements : public EmulatedBackend {
+ public:
+  using EmulatedBackend::EmulatedBackend;
+
+  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override {
+    store_rounded(floats_of(x), out, probe);
+    if (x.dtype() == out.dtype()) copy(x, out);  // payloads of NaNs too
+  }
+
+  void unary(UnaryOp op, const Tensor& x, Tensor& out) override {
+    with_type(x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const std::vector<T> results =
+          mapped(values_of<T>(x), [op](T value) { return expected_unary(op, value); });
+      std::ranges::copy(results, out.host<T>().begin());
+    });
+  }
+
+  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override {
+    with_type(out.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const std::vector<T> x = values_of<T>(a), y = values_of<T>(b);
+      for (std::int64_t i = 0; i < out.element_count(); ++i)
+        out.host<T>()[static_cast<std::size_t>(i)] =
+            expected_binary(op, x[broadcast_offset(a.shape(), out.shape(), i)],
+                            y[broadcast_offset(b.shape(), out.shape(), i)]);
+    });
+  }
+
+  void scale(const Tensor& x, float factor, Tensor& out) override {  // rounded to FP32 first
+    store_rounded(mapped(floats_of(x), [factor](float value) { return value * factor; }), out);
+  }
+
+  void divide(const Tensor& x, float divisor, Tensor& out) override {
+    store_rounded(mapped(floats_of(x), [divisor](float value) { return value / divisor; }), out);
+  }
+
+  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override {
+    if (axis < 0) axis += x.shape().rank();
+    std::int64_t outer = 1, inner = 1;
+    for (int i = 0; i < axis; ++i) outer *= x.shape()[i];
+    for (int i = axis + 1; i < x.shape().rank(); ++i) inner *= x.shape()[i];
+    const std::vector<float> values = floats_of(x);
+    std::vector<float> results;
+    for (std::int64_t o = 0; o < outer; ++o)
+      for (std::int64_t i = 0; i < inner; ++i) {
+        std::vector<float> line;
+        for (std::int64_t k = 0; k < x.shape()[axis]; ++k)
+          line.push_back(values[static_cast<std::size_t>((o * x.shape()[axis] + k) * inner + i)]);
+        results.push_back(tree_of(op, line));
+      }
+    store_rounded(results, out, probe);
+  }
+
+  void pick(const Tensor& x, const Tensor& index, Tensor& out) override {
+    const std::vector<float> values = floats_of(x);
+    const std::vector<std::int32_t> where = values_of<std::int32_t>(index);
+    std::vector<float> picked;
+    for (std::size_t row = 0; row < where.size(); ++row)
+      picked.push_back(
+          values[row * static_cast<std::size_t>(x.shape()[1]) + static_cast<std::size_t>(where[row])]);
+    store_rounded(picked, out);
+  }
+
+  void place(const Tensor& x, const Tensor& index, Tensor& out) override {
+    const std::vector<float> values = floats_of(x);
+    const std::vector<std::int32_t> where = values_of<std::int32_t>(index);
+    std::vector<float> placed(static_cast<std::size_t>(out.element_count()), 0.0f);
+    for (std::size_t row = 0; row < where.size(); ++row)
+      placed[row * static_cast<std::size_t>(out.shape()[1]) + static_cast<std::size_t>(where[row])] =
+          values[row];
+    store_rounded(placed, out);
+  }
+
+  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) override {
+    const std::vector<float> values = floats_of(table);
+    std::vector<float> rows;
+    for (const std::int32_t row : values_of<std::int32_t>(index))
+      for (std::int64_t column = 0; column < table.shape()[1]; ++column)
+        rows.push_back(values[static_cast<std::size_t>(row * table.shape()[1] + column)]);
+    store_rounded(rows, out);
+  }
+
+  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override {
+    const std::vector<float> values = floats_of(x);
+    std::vector<std::vector<std::size_t>> positions(static_cast<std::size_t>(out.shape()[0]));
+    const std::vector<std::int32_t> rows = values_of<std::int32_t>(index);
+    for (std::size_t i = 0; i < rows.size(); ++i) positions[static_cast<std::size_t>(rows[i])].push_back(i);
+    const auto columns = static_cast<std::size_t>(out.shape()[1]);
+    std::vector<float> sums;
+    for (const std::vector<std::size_t>& ascending : positions)
+      for (std::size_t column = 0; column < columns; ++column)
+        sums.push_back(tree_of(ReduceOp::sum, mapped(ascending, [&](std::size_t position) {
+                                 return values[position * columns + column];
+                               })));
+    store_rounded(sums, out, probe);
+  }
+
+  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override {
+    StepState state = read_step_state(step);
+    for (Tensor& gradient : gradients) {
+      const std::vector<float> values = floats_of(gradient);
+      if (!std::ranges::all_of(values, [](float g) { return std::isfinite(g); }))
+        state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
+      store_rounded(mapped(values, [&](float g) { return g * state.inverse_scale; }), gradient);
+    }
+    write_step_state(state, step);
+  }
+
+  void global_norm(std::span<const Tensor> gradients, Tensor& step) override {
+    double sum = 0.0;
+    for (const Tensor& gradient : gradients) {
+      const std::vector<double> squares = mapped(
+          floats_of(gradient), [](float g) { return static_cast<double>(g) * static_cast<double>(g); });
+      if (!squares.empty()) sum += naive_tree<double>(squares, [](double a, double b) { return a + b; });
+    }
+    StepState state = read_step_state(step);
+    state.grad_norm = std::isnan(sum) ? double_from_bits(0x7fffffffffffffffu) : std::sqrt(sum);
+    write_step_state(state, step);
+  }
+
+  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override {
+    const double norm = read_step_state(step).grad_norm;
+    if (!std::isfinite(norm) || !(norm > max_norm)) return;
+    const auto factor = static_cast<float>(max_norm / (norm + 1e-6));
+    for (Tensor& gradient : gradients)
+      store_rounded(mapped(floats_of(gradient), [factor](float g) { return g * factor; }), gradient);
+  }
+
+  void clip_by_value(std::span<Tensor> gradients, float max_value) override {
+    for (Tensor& gradient : gradients)
+      store_rounded(
+          mapped(floats_of(gradient),
+                 [max_value](float g) { return std::isnan(g) ? g : std::clamp(g, -max_value, max_value); }),
+          gradient);
+  }
+
+  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
+                int optimizer, const Tensor& step) override {
+    const StepState state = read_step_state(step);
+    const auto slot = static_cast<std::size_t>(optimizer);
+    if (state.found_inf[slot] != 0.0f) return;
+    const std::vector<float> old = floats_of(weight), gradients = floats_of(gradient);
+    std::vector<float> next;
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      float d = entering(gradients[i], options.gradient_factor);
+      if (options.weight_decay != 0.0f) {
+        const float decay = options.weight_decay * old[i];
+        d = d + decay;
+      }
+      if (options.momentum != 0.0f) {
+        float& v = velocity.host<float>()[i];
+        const float kept = options.momentum * v, fresh = (1.0f - options.dampening) * d;
+        v = state.taken_steps[slot] == 1 ? d : kept + fresh;
+        const float ahead = options.momentum * v;
+        d = options.nesterov ? d + ahead : v;
+        v = canonical(v);
+      }
+      const float update = state.learning_rate[slot] * d;
+      next.push_back(old[i] - update);
+    }
+    store_rounded(next, weight);
+  }
+
+  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
+                 Tensor& second_moment, int optimizer, const Tensor& step) override {
+    const StepState state = read_step_state(step);
+    const auto slot = static_cast<std::size_t>(optimizer);
+    if (state.found_inf[slot] != 0.0f) return;
+    const auto rate = static_cast<double>(state.learning_rate[slot]);
+    const auto step_size = static_cast<float>(rate / (1.0 - state.beta1_power[slot]));
+    const auto root = static_cast<float>(std::sqrt(1.0 - state.beta2_power[slot]));
+    const auto kept = static_cast<float>(1.0 - rate * static_cast<double>(options.weight_decay));
+    const std::vector<float> gradients = floats_of(gradient);
+    std::vector<float> next = floats_of(weight);
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      float &w = next[i], g = entering(gradients[i], options.gradient_factor);
+      if (options.weight_decay != 0.0f) {
+        if (options.decoupled_decay) {
+          w = w * kept;
+        } else {
+          const float decay = options.weight_decay * w;
+          g = g + decay;
+        }
+      }
+      float &first = first_moment.host<float>()[i], &second = second_moment.host<float>()[i];
+      const float old_m = options.beta1 * first, new_m = (1.0f - options.beta1) * g;
+      const float m = old_m + new_m;
+      const float old_v = options.beta2 * second, scaled = (1.0f - options.beta2) * g;
+      const float new_v = scaled * g;
+      const float v = old_v + new_v;
+      const float quotient = std::sqrt(v) / root;
+      const float denominator = quotient + options.epsilon;
+      const float numerator = step_size * m;
+      const float update = numerator / denominator;
+      w = w - update;
+      first = canonical(m);
+      second = canonical(v);
+    }
+    store_rounded(next, weight);
+  }
+
+ private:
+  /// A gradient as it enters an update.
+  static float entering(float gradient, float factor) {
+    return factor == 1.0f ? gradient : gradient * factor;
+  }
+};
+
+}  // namespace fp16lab::engine::test

@@ -1,0 +1,40 @@
+// Conformance: the verb cases by which the acceptance judges a device, every back end against plain loops.
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
+
+#include <map>
+
+#include "tests/engine/backend/conformance.hpp"
+#include "tests/engine/backend/twin_backend.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using namespace experiments::acceptance;
+
+constexpr std::uint64_t seed = 1;
+
+/// What the case must give, computed once for each tensor core.
+const std::vector<Kept>& expected_of(const VerbCase& one, std::string_view tensor_core) {
+  static std::map<std::string, std::vector<Kept>> known;
+  const auto [entry, is_new] = known.try_emplace(std::string(tensor_core) + '/' + one.verb + '/' + one.name);
+  if (is_new)
+    entry->second = run_case(one, *make_twin_backend(tensor_core_model(tensor_core)), CaseSize::odd, seed);
+  return entry->second;
+}
+
+TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {
+  for (const VerbCase& one : all_verb_cases()) {
+    if (one.needs_bf16_products && !multiplies_bf16(backend().tensor_core())) continue;
+    VerbRow row;
+    compare_kept(one, expected_of(one, backend().tensor_core()),
+                 run_case(one, backend(), CaseSize::odd, seed,
+                          [this](const Shape& shape, DType dtype) { return output(shape, dtype); }),
+                 row);
+    expect_guards_untouched();
+    EXPECT_GT(row.elements, 0u) << one.verb << ", " << one.name;
+    EXPECT_TRUE(row.same()) << one.verb << ": " << testing::PrintToString(row.notes);
+  }
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test
