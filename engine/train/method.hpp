@@ -73,7 +73,7 @@ class Iteration {
   virtual void collect(int which, std::initializer_list<std::size_t> groups) = 0;
   /// detect: the scaler's unscale (or combine), and the gradient dump where one is due.
   virtual void unscale(optim::Optimizer& optimizer) = 0;
-  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRecord::grad_norm learns the norm from,
+  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRow::grad_norm learns the norm from,
   /// so call it without clipping too.
   virtual void clip(optim::Optimizer& optimizer) = 0;
   /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to be done
