@@ -119,7 +119,7 @@ void advise_binades(CulpritRow& row) {
 }
 
 void advise_operation(CulpritRow& row) {
-  const bool forward = row.pass == "forward";
+  const bool forward = row.pass == CulpritPass::forward;
   // Beyond FP32, or nobody knows how far beyond FP16: but a lower scale was found.
   const bool finite_lower = !forward && row.finite_scale && *row.finite_scale > 0;
   if (finite_lower && !(row.wide_value && std::isfinite(*row.wide_value))) return advise_scale(row);
@@ -178,22 +178,22 @@ void advise(CulpritRow& row) {
   row.excluded.clear();
   row.binades = 0;
   row.advice.clear();
-  if (row.cause == "operation") {
+  if (row.cause == CulpritCause::operation) {
     advise_operation(row);
-  } else if (row.cause == "data") {
+  } else if (row.cause == CulpritCause::data) {
     row.verdict = CulpritVerdict::data;
     row.advice = "the data: no cast and no loss scale helps; look at this batch";
-  } else if (row.cause == "parameter") {
+  } else if (row.cause == CulpritCause::parameter) {
     row.verdict = CulpritVerdict::model;
     row.advice = "the model: this weight was not finite when the step began; look at the steps before it";
-  } else if (row.cause == "constant") {
+  } else if (row.cause == CulpritCause::constant) {
     row.verdict = CulpritVerdict::data;
     row.advice = "a target, or a constant of the model: no cast and no loss scale helps";
-  } else if (row.cause == "infinity") {
+  } else if (row.cause == CulpritCause::infinity) {
     row.verdict = CulpritVerdict::model;
     row.advice =
         "the model: infinities that it put there itself (a mask?) met; no row may consist of them alone";
-  } else if (row.cause == "loss_scale") {
+  } else if (row.cause == CulpritCause::loss_scale) {
     if (row.wide_value && std::isfinite(*row.wide_value))
       row.binades = std::max<std::uint64_t>(binades_above(row.wide_greatest, row.dtype), 1);
     advise_scale(row);
@@ -205,12 +205,13 @@ std::string description(const CulpritRow& row) {
   std::string text;
   const std::string place = row.tensor + (row.shape.empty() ? "" : " " + shape_text(row.shape)) +
                             index_text(row.element, row.shape);
-  if (row.cause == "operation" || row.cause == "infinity") {
+  if (row.cause == CulpritCause::operation || row.cause == CulpritCause::infinity) {
     const std::string part = row.part.empty() ? "" : fmt::format(" ({})", row.part);
     const std::string layer = row.layer.empty() ? "" : " in " + row.layer;
-    text = fmt::format("{}{}{}{} gave {} = {} ({})", row.pass == "backward" ? "the backward of " : "", row.op,
-                       part, layer, place, row.value, name_of(row.dtype));
-    text += row.cause == "operation" ? " of finite operands" : " of operands with infinities";
+    text =
+        fmt::format("{}{}{}{} gave {} = {} ({})", row.pass == CulpritPass::backward ? "the backward of " : "",
+                    row.op, part, layer, place, row.value, name_of(row.dtype));
+    text += row.cause == CulpritCause::operation ? " of finite operands" : " of operands with infinities";
   } else {
     text = fmt::format("{} = {} ({})", place, row.value, name_of(row.dtype));
   }
@@ -220,8 +221,8 @@ std::string description(const CulpritRow& row) {
 }
 
 std::string culprit_line(const CulpritRow& row) {
-  return fmt::format("step {}, {}, micro-batch {}: {}. Advice: {}{}", row.step, row.pass, row.micro_batch,
-                     description(row), row.advice.empty() ? "none" : row.advice,
+  return fmt::format("step {}, {}, micro-batch {}: {}. Advice: {}{}", row.step, name_of(row.pass),
+                     row.micro_batch, description(row), row.advice.empty() ? "none" : row.advice,
                      row.reached ? "" : " (it reached no gradient)");
 }
 

@@ -57,6 +57,10 @@ bool broadcasts(const Shape& from, const Shape& to) {
   return true;
 }
 
+std::vector<std::int64_t> extents(const Shape& shape) {
+  return {shape.extents().begin(), shape.extents().end()};
+}
+
 std::string joined(std::string_view layer, std::string_view name) {
   if (layer.empty() || name.empty()) return std::string(layer.empty() ? name : layer);
   return std::string(layer) + "." + std::string(name);
@@ -130,12 +134,11 @@ std::uint64_t CulpritFinder::first_new(const Tensor& value, std::span<const Name
   return values.size();
 }
 
-std::uint16_t CulpritFinder::add(OverflowCulprit facts, const Tensor& value,
-                                 std::span<const NamedTensor> operands, const Tensor& wide,
-                                 std::uint64_t element, bool is_weak) {
+std::uint16_t CulpritFinder::add(CulpritRow facts, const Tensor& value, std::span<const NamedTensor> operands,
+                                 const Tensor& wide, std::uint64_t element, bool is_weak) {
   if (events_.size() == most_events) return static_cast<std::uint16_t>(most_events);
   facts.dtype = value.dtype();
-  facts.shape = value.shape();
+  facts.shape = extents(value.shape());
   facts.loss_scale = loss_scale_;
   facts.element = element;
   if (!is_weak) {
@@ -153,10 +156,10 @@ std::uint16_t CulpritFinder::add(OverflowCulprit facts, const Tensor& value,
           facts.wide_greatest = std::max(facts.wide_greatest, std::fabs(static_cast<double>(x)));
     }
     for (const NamedTensor& operand : operands) {
-      CulpritOperand& told = facts.operands.emplace_back();
+      CulpritOperandRow& told = facts.operands.emplace_back();
       told.name = operand.name;
       told.dtype = operand.tensor.dtype();
-      told.shape = operand.tensor.shape();
+      told.shape = extents(operand.tensor.shape());
       backend_->histogram(operand.tensor, told.histogram);
       for (const float x : host_values(operand.tensor)) {
         const double magnitude = std::fabs(static_cast<double>(x));
@@ -170,8 +173,8 @@ std::uint16_t CulpritFinder::add(OverflowCulprit facts, const Tensor& value,
   return static_cast<std::uint16_t>(events_.size());
 }
 
-OverflowCulprit CulpritFinder::site_of(Tape& tape, Op op) const {
-  OverflowCulprit facts;
+CulpritRow CulpritFinder::site_of(Tape& tape, Op op) const {
+  CulpritRow facts;
   facts.micro_batch = tape.context().micro_batch;
   if (const BackwardSite* const site = tape.backward_site()) {
     facts.pass = CulpritPass::backward;
@@ -209,7 +212,7 @@ ValueMark CulpritFinder::mark_of(Tape& tape, const Variable& variable) {
   ValueMark mark = counted(value);
   if (!mark.finite()) {
     const Parameter* const parameter = tape.parameter_of(variable);
-    OverflowCulprit facts = site_of(tape, Op::leaf);
+    CulpritRow facts = site_of(tape, Op::leaf);
     facts.pass = CulpritPass::forward;
     facts.cause = parameter != nullptr ? CulpritCause::parameter : CulpritCause::constant;
     facts.op = {};
@@ -245,7 +248,7 @@ void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::spa
     mark.origin = inherited(marks);
     const bool had_nan = std::any_of(marks.begin(), marks.end(), [](const ValueMark& m) { return m.nan; });
     std::uint64_t element = static_cast<std::uint64_t>(value.element_count());
-    OverflowCulprit facts = site_of(tape, op);
+    CulpritRow facts = site_of(tape, op);
     if (mark.origin == 0) {
       element = first_nonfinite(value);
     } else if (weak(mark.origin) && is_elementwise(op)) {
@@ -270,7 +273,7 @@ void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::spa
 void CulpritFinder::on_network_input(Tape& tape, const Variable& variable, const Tensor& inputs) {
   ValueMark mark = counted(variable.tensor());
   if (!mark.finite()) {
-    OverflowCulprit facts = site_of(tape, Op::cast);
+    CulpritRow facts = site_of(tape, Op::cast);
     facts.op = name_of(Op::cast);
     facts.part = {};
     facts.layer = {};
@@ -287,7 +290,7 @@ void CulpritFinder::on_network_input(Tape& tape, const Variable& variable, const
 
 void CulpritFinder::on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor& seed, const Tensor& scaled) {
   if (counted(scaled).finite() || !counted(loss).finite() || !counted(seed).finite()) return;
-  OverflowCulprit facts = site_of(tape, Op::scale);
+  CulpritRow facts = site_of(tape, Op::scale);
   facts.pass = CulpritPass::backward;
   facts.cause = CulpritCause::loss_scale;
   facts.op = {};
@@ -307,7 +310,7 @@ ValueMark CulpritFinder::on_seed(Tape& tape, const Variable& output, const Tenso
   const std::vector<float> values = host_values(seed);
   if (values.size() == 1) loss_scale_ = static_cast<double>(values.front());
   if (!mark.finite()) {
-    OverflowCulprit facts;
+    CulpritRow facts;
     facts.pass = CulpritPass::backward;
     facts.cause = CulpritCause::loss_scale;
     facts.micro_batch = tape.context().micro_batch;
@@ -344,7 +347,7 @@ ValueMark CulpritFinder::on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, c
   if (mark.finite()) return mark;
   mark.origin = inherited(std::array{mark_a, mark_b});
   if (mark.origin != 0) return mark;
-  OverflowCulprit facts = site_of(tape, Op::add);
+  CulpritRow facts = site_of(tape, Op::add);
   facts.pass = CulpritPass::backward;
   facts.part = name_of(Op::add);
   Tensor wide;
@@ -362,7 +365,7 @@ void CulpritFinder::on_parameter(Tape& tape, const Parameter& parameter, ValueMa
                                  const Tensor& contribution, const Tensor& before, const Tensor& gradient) {
   reached(mark.origin);
   if (!mark.finite() || counted(gradient).finite() || !counted(before).finite()) return;
-  OverflowCulprit facts;
+  CulpritRow facts;
   facts.pass = CulpritPass::backward;
   facts.op = name_of(Op::cast);
   if (before.defined()) facts.part = name_of(Op::add);
@@ -378,13 +381,13 @@ void CulpritFinder::on_parameter(Tape& tape, const Parameter& parameter, ValueMa
   reached(add(std::move(facts), gradient, operands, wide, first_nonfinite(gradient)));
 }
 
-std::vector<OverflowCulprit> CulpritFinder::culprits() const {
+std::vector<CulpritRow> CulpritFinder::culprits() const {
   struct Wanted {
     bool reached, weak;
   };
   // From what surely did it to what may have.
   for (const Wanted wanted : {Wanted{true, false}, Wanted{true, true}, Wanted{false, false}}) {
-    std::vector<OverflowCulprit> found;
+    std::vector<CulpritRow> found;
     for (const CulpritPass pass : {CulpritPass::forward, CulpritPass::backward}) {
       const auto event = std::find_if(events_.begin(), events_.end(), [&](const Event& e) {
         return e.facts.pass == pass && e.facts.reached == wanted.reached && e.weak == wanted.weak;

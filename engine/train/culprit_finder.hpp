@@ -31,7 +31,7 @@ class CulpritFinder final : public ValueWatcher {
   /// A loss of 16 bits, S in its dtype, and their product.
   void on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor& seed, const Tensor& scaled);
   /// The first culprit of each pass, of the step so far; those that have reached nothing only where none has.
-  std::vector<OverflowCulprit> culprits() const;
+  std::vector<CulpritRow> culprits() const;
 
   // ---- ValueWatcher
   void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) override;
@@ -48,7 +48,7 @@ class CulpritFinder final : public ValueWatcher {
  private:
   struct Event {
     bool weak = false;  ///< an infinity that a model may well want: it only counts where nothing else does
-    OverflowCulprit facts;
+    CulpritRow facts;
   };
   /// What is known of the node with this number, in its generation.
   struct Known {
@@ -66,9 +66,9 @@ class CulpritFinder final : public ValueWatcher {
   bool weak(std::uint16_t origin) const { return origin != 0 && events_[origin - 1].weak; }
   void reached(std::uint16_t origin);
   /// Takes down what is there to be known, and numbers it. `element`: of the first value that matters.
-  std::uint16_t add(OverflowCulprit facts, const Tensor& value, std::span<const NamedTensor> operands,
+  std::uint16_t add(CulpritRow facts, const Tensor& value, std::span<const NamedTensor> operands,
                     const Tensor& wide, std::uint64_t element, bool is_weak = false);
-  OverflowCulprit site_of(Tape& tape, Op op) const;
+  CulpritRow site_of(Tape& tape, Op op) const;
   std::string name_of_operand(Tape& tape, const Variable& operand, SlotLabel label) const;
   std::vector<float> host_values(const Tensor& tensor);
   std::uint64_t first_nonfinite(const Tensor& tensor);

@@ -239,29 +239,29 @@ Diagnosis diagnose(const RunFacts& facts) {
                                                                                    : of_nonfinite_loss(facts);
 }
 
-void FactKeeper::note(const StepRecord& record, double next_scale) {
+void FactKeeper::note(const StepRow& row, double next_scale) {
   ++facts_.steps;
-  facts_.loss = record.loss;
-  if (std::isfinite(record.loss)) {
-    if (!facts_.first_loss) facts_.first_loss = record.loss;
-    facts_.greatest_loss = std::max(facts_.greatest_loss, std::fabs(record.loss));
+  facts_.loss = row.loss;
+  if (std::isfinite(row.loss)) {
+    if (!facts_.first_loss) facts_.first_loss = row.loss;
+    facts_.greatest_loss = std::max(facts_.greatest_loss, std::fabs(row.loss));
   }
-  facts_.scale = record.loss_scale;
-  if (record.skipped) {
+  facts_.scale = row.loss_scale;
+  if (row.skipped) {
     if (!skipping_) {
-      facts_.scale_before_skips = record.loss_scale;
+      facts_.scale_before_skips = row.loss_scale;
       facts_.smallest_overflowing_scale = std::numeric_limits<double>::infinity();
     }
-    if (record.found_inf)
-      facts_.smallest_overflowing_scale = std::min(facts_.smallest_overflowing_scale, record.loss_scale);
+    if (row.found_inf)
+      facts_.smallest_overflowing_scale = std::min(facts_.smallest_overflowing_scale, row.loss_scale);
   } else {
     facts_.any_step_taken = true;
-    facts_.zero_steps = record.grad_norm == 0.0 ? facts_.zero_steps + 1 : 0;
+    facts_.zero_steps = row.grad_norm == 0.0 ? facts_.zero_steps + 1 : 0;
   }
-  skipping_ = record.skipped;
-  if (next_scale < record.loss_scale) {
-    if (facts_.backoffs++ == 0) facts_.scale_before_backoffs = record.loss_scale;
-  } else if (next_scale > record.loss_scale) {
+  skipping_ = row.skipped;
+  if (next_scale < row.loss_scale) {
+    if (facts_.backoffs++ == 0) facts_.scale_before_backoffs = row.loss_scale;
+  } else if (next_scale > row.loss_scale) {
     facts_.backoffs = 0;
   }
 }

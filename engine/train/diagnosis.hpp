@@ -104,7 +104,7 @@ Diagnosis diagnose(const RunFacts& facts);
 class FactKeeper {
  public:
   /// `next_scale`: S of the step after.
-  void note(const StepRecord& record, double next_scale);
+  void note(const StepRow& row, double next_scale);
   /// `skips_in_a_row`, `nonfinite_losses`: as the run counts them, over resumptions.
   RunFacts facts(std::uint64_t skips_in_a_row, std::uint64_t nonfinite_losses) const;
 

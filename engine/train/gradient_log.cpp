@@ -37,13 +37,14 @@ void GradientLog::settle(Backend& backend) {
     CastProbe& sum = entries_[part.entry].probe;
     sum.before += part.probe.before;
     sum.after += part.probe.after;
-    sum.counted += part.probe.counted;
   }
   unsettled_.clear();
 }
 
 void GradientLog::report(TrainObserver& observer, std::uint64_t step, double loss_scale) const {
   const std::span<const Entry> entries(entries_.data(), used_);
+  HistogramRow row;
+  row.step = step;
   for (std::size_t i = 0; i < used_; ++i) {
     const Entry& entry = entries[i];
     const auto same = [&entry](const Entry& other) {
@@ -55,20 +56,18 @@ void GradientLog::report(TrainObserver& observer, std::uint64_t step, double los
     int exponent = entry.exponent;
     for (const Entry& use : from_here)
       if (same(use)) exponent = std::max(exponent, use.exponent);
-    CastProbe sum;
+    row.tensor = entry.name;
+    row.kind = entry.kind == GradientKind::weight ? "weight" : "activation";
+    row.dtype = entry.dtype;
+    row.intermediate = entry.intermediate;
+    row.loss_scale = std::ldexp(loss_scale, exponent);
+    row.before = row.after = {};
     for (const Entry& use : from_here) {
       if (!same(use)) continue;
-      sum.before += times_power_of_two(use.probe.before, exponent - use.exponent);
-      sum.after += times_power_of_two(use.probe.after, exponent - use.exponent);
-      sum.counted += use.probe.counted;
+      row.before += times_power_of_two(use.probe.before, exponent - use.exponent);
+      row.after += times_power_of_two(use.probe.after, exponent - use.exponent);
     }
-    observer.on_gradient({.step = step,
-                          .tensor = entry.name,
-                          .kind = entry.kind,
-                          .dtype = entry.dtype,
-                          .intermediate = entry.intermediate,
-                          .loss_scale = std::ldexp(loss_scale, exponent),
-                          .probe = sum});
+    observer.on_gradient(row);
   }
 }
 

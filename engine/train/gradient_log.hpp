@@ -38,7 +38,7 @@ class GradientLog final : public GradientObserver {
   /// Completes the counts of the iteration, once; those below need it.
   void settle(Backend& backend);
   /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass; `loss_scale`
-  /// is S, to which a tensor's own exponent comes. Uses with several exponents are brought to the largest (GradientRecord).
+  /// is S, to which a tensor's own exponent comes. Uses with several exponents are brought to the largest (HistogramRow).
   void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
   /// What a loss-scale policy learns of the iteration: sums over tensors of 16 bits, or over all where there is none.
   /// Intermediate roundings are not among them.
@@ -53,7 +53,7 @@ class GradientLog final : public GradientObserver {
     GradientKind kind = GradientKind::weight;
     DType dtype = DType::f32;
     int exponent = 0;
-    bool intermediate = false;  ///< as in GradientRecord
+    bool intermediate = false;  ///< as in HistogramRow
     CastProbe probe;
   };
   void add(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe, int exponent,

@@ -108,7 +108,7 @@ class Iteration {
   }
   /// Of the last iteration: `attempts` is 0 where nothing was done again.
   const Rescue& last_rescue() const { return rescue_; }
-  /// OverflowRecord::finite_scale of the last iteration.
+  /// CulpritRow::finite_scale of the last iteration.
   std::optional<double> finite_scale() const { return finite_scale_; }
   /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss it waits.
   std::optional<std::string> policy_stop(const StepState& state) const { return scaler_->stop(state); }

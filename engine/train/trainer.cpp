@@ -102,7 +102,7 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train
   if (options_.graph) recorded_.emplace(backend, *method_, parts_, gradient_log_, parameters_);
 }
 
-StepRecord Trainer::train_step() {
+StepRow Trainer::train_step() {
   const FloatingPointScope environment;
   const auto start = std::chrono::steady_clock::now();
   const bool observed = observer_->wants_gradients(iteration_ + 1);
@@ -117,16 +117,16 @@ StepRecord Trainer::train_step() {
   parts_.fetch_ahead();
   ++iteration_;
 
-  StepRecord record = record_step(observed);
+  StepRow row = record_step(observed);
   parts_.set_culprit_finder(nullptr);  // not of evaluations
   if (counted) {
     parts_.autocast().set_statistics(nullptr);
     observer_->on_op_statistics(iteration_, op_statistics_);
     op_statistics_.clear();
   }
-  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  observer_->on_step(record);
-  return record;
+  row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  observer_->on_step(row);
+  return row;
 }
 
 void Trainer::do_step(StepKind kind, bool counted) {
@@ -139,61 +139,59 @@ void Trainer::do_step(StepKind kind, bool counted) {
   if (recorded_) recorded_->note_done(kind);
 }
 
-StepRecord Trainer::record_step(bool observed) {
+StepRow Trainer::record_step(bool observed) {
   const StepState state = step_state();
-  StepRecord record;
-  record.step = iteration_;
-  record.loss = parts_.mean_loss();
-  record.rescues = parts_.last_rescue().attempts;
-  record.loss_scale = record.rescues > 0 ? parts_.last_rescue().scale : last_.scale;
-  record.found_inf = std::any_of(state.found_inf.begin(), state.found_inf.end(), is_set);
-  record.skipped = state.skipped_steps != last_.skipped_steps;
-  record.loss_overflow = is_set(state.loss_overflow);
-  record.grad_norm = state.grad_norm;
-  record.learning_rate = static_cast<double>(state.learning_rate.front());
-  record.state_hash = state_hash();
+  const Rescue& rescue = parts_.last_rescue();
+  StepRow row;
+  row.step = iteration_;
+  row.loss = parts_.mean_loss();
+  row.loss_scale = rescue.attempts > 0 ? rescue.scale : last_.scale;
+  row.found_inf = std::any_of(state.found_inf.begin(), state.found_inf.end(), is_set);
+  row.skipped = state.skipped_steps != last_.skipped_steps;
+  row.grad_norm = state.grad_norm;
+  row.lr = static_cast<double>(state.learning_rate.front());
+  row.state_hash = state_hash();
   if (observed) {
     gradient_log_.settle(*backend_);
-    if (const auto counts = gradient_log_.cast_counts()) record.underflow_rate = counts->underflow_rate();
-    gradient_log_.report(*observer_, iteration_, record.loss_scale);
+    if (const auto counts = gradient_log_.cast_counts()) row.underflow_rate = counts->underflow_rate();
+    gradient_log_.report(*observer_, iteration_, row.loss_scale);
   }
-  // Where nobody checks gradients (scaler.enabled = false, say), a loss that is not finite is told of all the same.
-  const bool explained = parts_.tape().value_watcher() != nullptr;
-  if (observer_->wants_overflows() && (record.found_inf || record.rescues > 0 || record.loss_overflow ||
-                                       (explained && !std::isfinite(record.loss))))
-    report_overflow(record, state);
+  if (observer_->wants_overflows()) report_overflow(row, state);
   last_ = state;
-  return record;
+  return row;
 }
 
-void Trainer::report_overflow(const StepRecord& record, const StepState& state) {
-  OverflowRecord overflow{.step = record.step,
-                          .loss_scale = record.loss_scale,
-                          .gradients = record.found_inf,
-                          .loss = record.loss_overflow,
-                          .skipped_optimizers = {},
-                          .parameters = {}};
-  if (parts_.tape().value_watcher() != nullptr) {
-    overflow.explained = true;
-    overflow.culprits = culprits_.culprits();
-    overflow.finite_scale = parts_.finite_scale();
+void Trainer::report_overflow(const StepRow& row, const StepState& state) {
+  const Rescue& rescue = parts_.last_rescue();
+  const bool rescued =
+      rescue.attempts > 0;  // or that was tried: all but the optimizers is of the first backward pass
+  const bool loss = rescued ? rescue.loss_overflow : is_set(state.loss_overflow);
+  const bool gradients = rescued || row.found_inf;
+  // Where nobody checks gradients (scaler.enabled = false, say), a loss that is not finite has its culprits too.
+  if (parts_.tape().value_watcher() != nullptr && (gradients || loss || !std::isfinite(row.loss))) {
+    std::vector<CulpritRow> culprits = culprits_.culprits();
+    for (CulpritRow& culprit : culprits) {
+      culprit.step = row.step;
+      if (culprit.pass == CulpritPass::backward) culprit.finite_scale = parts_.finite_scale();
+    }
+    observer_->on_culprits(row.step, std::move(culprits));
   }
+  if (!gradients && !loss) return;
+  OverflowRow overflow{.step = row.step,
+                       .kind = gradients && loss ? OverflowKind::both
+                               : gradients       ? OverflowKind::gradient
+                                                 : OverflowKind::loss,
+                       .loss_scale = rescued ? rescue.overflowed_scale : row.loss_scale};
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group) {
     if (state.skipped_steps[group] != last_.skipped_steps[group])
-      overflow.skipped_optimizers.push_back(parts_.group(group).name);
-    if (record.rescues > 0) continue;
+      overflow.optimizers.push_back(parts_.group(group).name);
+    if (rescued) continue;
     for (std::string& name : parts_.nonfinite_parameters(group))
       overflow.parameters.push_back(std::move(name));
   }
-  if (record.rescues > 0) {
-    const Rescue& rescue = parts_.last_rescue();
-    overflow.loss_scale = rescue.overflowed_scale;
-    overflow.gradients = true;
-    overflow.loss = rescue.loss_overflow;
+  if (rescued) {
     overflow.parameters = rescue.parameters;
-    overflow.rescue_attempts = rescue.attempts;
-    overflow.rescue_scale = rescue.scale;
-    overflow.rescued = !record.found_inf;
+    overflow.rescue = {.attempts = rescue.attempts, .loss_scale = rescue.scale, .rescued = !row.found_inf};
   }
   observer_->on_overflow(overflow);
 }
@@ -224,7 +222,7 @@ std::uint64_t Trainer::state_hash() {
   return hash;
 }
 
-EvaluationRecord Trainer::evaluate() {
+EvaluationRow Trainer::evaluate() {
   const FloatingPointScope environment;
   if (workload_->evaluation == nullptr)
     throw std::logic_error("Trainer::evaluate: the workload has no evaluation loader");
@@ -244,15 +242,15 @@ EvaluationRecord Trainer::evaluate() {
     if (workload_->accuracy) correct += count_correct(*backend_, evaluation.output.tensor(), batch.targets);
     tape.reset();
   }
-  EvaluationRecord record;
-  record.step = iteration_;
-  record.split = loader.split();
-  record.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
-  if (workload_->accuracy) record.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
+  EvaluationRow row;
+  row.step = iteration_;
+  row.split = loader.split();
+  row.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
+  if (workload_->accuracy) row.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
   if (workload_->bytes_per_character > 0)
-    record.bits_per_character = record.loss / std::numbers::ln2 * workload_->bytes_per_character;
-  observer_->on_evaluation(record);
-  return record;
+    row.bits_per_character = row.loss / std::numbers::ln2 * workload_->bytes_per_character;
+  observer_->on_evaluation(row);
+  return row;
 }
 
 TrainingState Trainer::training_state() {
@@ -335,7 +333,7 @@ RunResult Trainer::run() {
   weights_began_nonfinite_ = began.any();
   if (resumed_ && evaluation_due()) evaluate();  // checkpoints are written before it
   while (iteration_ < options_.steps && result.end == RunResult::End::finished) {
-    const StepRecord record = train_step();
+    const StepRow record = train_step();
     counters_.nonfinite_losses = std::isfinite(record.loss) ? 0 : counters_.nonfinite_losses + 1;
     counters_.skips_in_a_row = record.skipped ? counters_.skips_in_a_row + 1 : 0;
     counters_.last_loss = record.loss;
@@ -368,7 +366,7 @@ RunResult Trainer::run() {
   result.steps = iteration_;
   result.final_loss_scale = last_.scale;
   if (result.end == RunResult::End::finished && workload_->evaluation != nullptr) {
-    const EvaluationRecord record = evaluate();
+    const EvaluationRow record = evaluate();
     result.evaluation_loss = record.loss;
     result.evaluation_accuracy = record.accuracy;
     result.evaluation_bits_per_character = record.bits_per_character;

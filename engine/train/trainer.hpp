@@ -87,11 +87,11 @@ class Trainer {
   void dump_gradients(std::uint64_t step, std::filesystem::path path);
 
   /// One optimizer iteration: `accumulate` micro-batches, one update or skip of each optimizer. Tells the observer.
-  StepRecord train_step();
+  StepRow train_step();
 
   /// Mean loss (and accuracy) over the evaluation loader, in the precision of training. Tells the observer.
   /// std::logic_error without an evaluation loader.
-  EvaluationRecord evaluate();
+  EvaluationRow evaluate();
 
   std::uint64_t iteration() const { return iteration_; }
   /// Digest of weights, optimizer state, StepState and the states of losses: equal runs have equal hashes.
@@ -104,8 +104,8 @@ class Trainer {
 
  private:
   void do_step(StepKind kind, bool counted);
-  StepRecord record_step(bool observed);
-  void report_overflow(const StepRecord& record, const StepState& state);
+  StepRow record_step(bool observed);
+  void report_overflow(const StepRow& row, const StepState& state);
   Diagnosis diagnosis(RunFacts::End end, const std::string& stop_reason);
   std::optional<int> look_at_weights(NonfiniteValues& nonfinite);
   bool evaluation_due() const;

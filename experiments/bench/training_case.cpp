@@ -44,10 +44,6 @@ class Watcher final : public TrainObserver {
  public:
   explicit Watcher(bool histograms) : histograms_(histograms) {}
   bool wants_gradients(std::uint64_t) override { return histograms_; }
-  void on_gradient(const GradientRecord&) override {}
-  void on_step(const StepRecord&) override {}
-  void on_evaluation(const EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
 
  private:
   bool histograms_;

@@ -53,10 +53,6 @@ class TrainedCase::Watcher final : public engine::TrainObserver {
  public:
   explicit Watcher(bool histograms) : histograms_(histograms) {}
   bool wants_gradients(std::uint64_t) override { return histograms_; }
-  void on_gradient(const engine::GradientRecord&) override {}
-  void on_step(const engine::StepRecord&) override {}
-  void on_evaluation(const engine::EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
 
  private:
   bool histograms_;

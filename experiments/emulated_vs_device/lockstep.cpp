@@ -18,13 +18,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-struct SeenHistogram {
-  std::string tensor;
-  std::uint64_t counted = 0;
-  ExponentHistogram before, after;
-  bool operator==(const SeenHistogram&) const = default;
-};
-
 /// Keeps the histograms of one step.
 class Watcher final : public engine::TrainObserver {
  public:
@@ -33,27 +26,20 @@ class Watcher final : public engine::TrainObserver {
     seen_.clear();
     return every_ > 0 && (step - 1) % every_ == 0;
   }
-  void on_gradient(const engine::GradientRecord& record) override {
-    seen_.push_back(
-        {std::string(record.tensor), record.probe.counted, record.probe.before, record.probe.after});
-  }
-  void on_step(const engine::StepRecord& record) override { record_ = record; }
-  void on_evaluation(const engine::EvaluationRecord&) override {}
+  void on_gradient(const HistogramRow& row) override { seen_.push_back(row); }
   bool stop_requested() override { return interrupted(); }
 
-  const std::vector<SeenHistogram>& seen() const { return seen_; }
-  const engine::StepRecord& record() const { return record_; }
+  const std::vector<HistogramRow>& seen() const { return seen_; }
 
  private:
   std::uint64_t every_;
-  std::vector<SeenHistogram> seen_;
-  engine::StepRecord record_;
+  std::vector<HistogramRow> seen_;
 };
 
-std::uint64_t hash_of(const std::vector<SeenHistogram>& all) {
+std::uint64_t hash_of(const std::vector<HistogramRow>& all) {
   std::uint64_t hash = 0, position = 0;
   const auto add = [&](std::uint64_t word) { hash += engine::functions::digest_word(word, position++, 0); };
-  for (const SeenHistogram& seen : all) {
+  for (const HistogramRow& seen : all) {
     add(stream_id(seen.tensor));
     for (const ExponentHistogram* histogram : {&seen.before, &seen.after}) {
       for (const std::uint64_t bin : histogram->bins) add(bin);
@@ -83,18 +69,18 @@ class Side {
   engine::Trainer& trainer() { return *trainer_; }
   std::uint64_t steps() const { return run_->train.steps; }
   double seconds() const { return seconds_; }
-  const std::vector<SeenHistogram>& histograms() const { return watcher_.seen(); }
+  const std::vector<HistogramRow>& histograms() const { return watcher_.seen(); }
 
   StepWords before_first_step() {
     StepWords words;
-    words.record.state_hash = trainer_->state_hash();
+    words.row.state_hash = trainer_->state_hash();
     return words;
   }
   StepWords step() {
     const auto start = std::chrono::steady_clock::now();
-    trainer_->train_step();
-    StepWords words{.record = watcher_.record()};
+    StepWords words{.row = trainer_->train_step()};
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    words.loss_overflow = trainer_->step_state().loss_overflow != 0.0f;
     words.gradient_hash = digest_of(backend(), gradients_of(*trainer_));
     words.histogram_hash = watcher_.seen().empty() ? 0 : hash_of(watcher_.seen());
     return words;
@@ -118,17 +104,17 @@ bool same(bool a, bool b) { return a == b; }
 bool same(std::uint64_t a, std::uint64_t b) { return a == b; }
 
 /// The first tensor, in the order of the backward pass, of whose values the two counted different numbers.
-FirstDifference histogram_difference(const std::vector<SeenHistogram>& emulated,
-                                     const std::vector<SeenHistogram>& device) {
+FirstDifference histogram_difference(const std::vector<HistogramRow>& emulated,
+                                     const std::vector<HistogramRow>& device) {
   FirstDifference difference{.quantity = "histograms",
                              .emulated = fmt::format("{} tensors", emulated.size()),
                              .device = fmt::format("{} tensors", device.size())};
   for (std::size_t i = 0; i < emulated.size() && i < device.size(); ++i) {
-    const SeenHistogram &ours = emulated[i], &theirs = device[i];
+    const HistogramRow &ours = emulated[i], &theirs = device[i];
     if (ours == theirs) continue;
     difference.quantity = fmt::format("histogram of {}", ours.tensor);
-    difference.emulated = fmt::format("{} values", ours.counted);
-    difference.device = fmt::format("{} values of {}", theirs.counted, theirs.tensor);
+    difference.emulated = fmt::format("{} values", ours.before.total());
+    difference.device = fmt::format("{} values of {}", theirs.before.total(), theirs.tensor);
     const auto look = [&](const char* when, const ExponentHistogram& mine, const ExponentHistogram& other) {
       const auto compare = [&](const std::string& bin, std::uint64_t a, std::uint64_t b) {
         if (a == b) return;
@@ -152,18 +138,18 @@ FirstDifference histogram_difference(const std::vector<SeenHistogram>& emulated,
 
 /// In the order in which a step computes them, so that the first one is nearest to the cause.
 std::optional<FirstDifference> compare(const StepWords& emulated, const StepWords& device,
-                                       const std::vector<SeenHistogram>& emulated_histograms,
-                                       const std::vector<SeenHistogram>& device_histograms) {
-  const engine::StepRecord &a = emulated.record, &b = device.record;
+                                       const std::vector<HistogramRow>& emulated_histograms,
+                                       const std::vector<HistogramRow>& device_histograms) {
+  const StepRow &a = emulated.row, &b = device.row;
   std::optional<FirstDifference> difference;
   const auto look = [&](const char* quantity, auto ours, auto theirs) {
     if (!difference && !same(ours, theirs))
       difference = FirstDifference{.quantity = quantity, .emulated = text(ours), .device = text(theirs)};
   };
-  look("learning_rate", a.learning_rate, b.learning_rate);
+  look("learning_rate", a.lr, b.lr);
   look("loss_scale", a.loss_scale, b.loss_scale);
   look("loss", a.loss, b.loss);
-  look("loss_overflow", a.loss_overflow, b.loss_overflow);
+  look("loss_overflow", emulated.loss_overflow, device.loss_overflow);
   if (!difference && emulated_histograms != device_histograms)
     difference = histogram_difference(emulated_histograms, device_histograms);
   look("underflow_rate", a.underflow_rate.value_or(-1), b.underflow_rate.value_or(-1));
@@ -194,7 +180,7 @@ Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> 
     const StepPair pair = step == 0 ? StepPair{ours.before_first_step(), theirs.before_first_step()}
                                     : StepPair{ours.step(), theirs.step()};
     result.steps.push_back(pair);
-    result.skipped_steps += pair.emulated.record.skipped ? 1 : 0;
+    result.skipped_steps += pair.emulated.row.skipped ? 1 : 0;
     result.first = compare(pair.emulated, pair.device, ours.histograms(), theirs.histograms());
     if (result.first) {
       result.first->step = step;

@@ -17,7 +17,8 @@ namespace fp16lab::experiments {
 
 /// What one side says of a step. Step 0: before the first one.
 struct StepWords {
-  engine::StepRecord record;
+  StepRow row;
+  bool loss_overflow = false;        ///< StepState::loss_overflow
   std::uint64_t gradient_hash = 0;   ///< of all parameters' gradients, as the step left them
   std::uint64_t histogram_hash = 0;  ///< of all observed histograms; 0 where none were
 };

@@ -66,8 +66,8 @@ std::string json_of(const Lockstep& lockstep, const DeviceSide& side, int indent
                               {"emulated_seconds", lockstep.emulated_seconds},
                               {"device_seconds", lockstep.device_seconds}};
   if (!lockstep.steps.empty())
-    json["last_state_hash"] = {{"emulated", bits(lockstep.steps.back().emulated.record.state_hash)},
-                               {"device", bits(lockstep.steps.back().device.record.state_hash)}};
+    json["last_state_hash"] = {{"emulated", bits(lockstep.steps.back().emulated.row.state_hash)},
+                               {"device", bits(lockstep.steps.back().device.row.state_hash)}};
   if (lockstep.first) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
     for (const TensorDifference& tensor : lockstep.first->tensors) tensors.push_back(json_of(tensor));
@@ -87,7 +87,7 @@ std::string csv_of(const Lockstep& lockstep, const DeviceSide& side) {
       "emulated_histogram_hash,device_histogram_hash,emulated_state_hash,device_state_hash\n";
   for (std::size_t step = 0; step < lockstep.steps.size(); ++step) {
     const auto& [ours, theirs] = lockstep.steps[step];
-    const engine::StepRecord &a = ours.record, &b = theirs.record;
+    const StepRow &a = ours.row, &b = theirs.row;
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                         side.rehearsal ? "rehearsal" : "gpu", step,
                         lockstep.first && lockstep.first->step == step ? 0 : 1, a.loss, b.loss, a.loss_scale,

@@ -23,15 +23,6 @@ namespace {
 constexpr std::string_view csv_header =
     "workload,reference,variant,seed,step,distance,reference_hash,variant_hash";
 
-class NoObserver final : public engine::TrainObserver {
- public:
-  bool wants_gradients(std::uint64_t) override { return false; }
-  void on_gradient(const engine::GradientRecord&) override {}
-  void on_step(const engine::StepRecord&) override {}
-  void on_evaluation(const engine::EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
-};
-
 /// Of the run's last step on disk; nothing where there is none.
 std::optional<std::uint64_t> recorded_hash(const PlannedRun& planned) {
   if (!is_run_folder(planned.folder)) return std::nullopt;
@@ -84,7 +75,7 @@ class Training {
 
   const PlannedRun* planned_;
   std::unique_ptr<PreparedRun> run_;
-  NoObserver observer_;
+  engine::TrainObserver observer_;
   std::unique_ptr<engine::Trainer> trainer_;
   std::vector<float> weights_;
   std::uint64_t hash_ = 0;

@@ -52,17 +52,14 @@ class UpdateWatcher final : public engine::TrainObserver {
     keep();
   }
 
-  bool wants_gradients(std::uint64_t) override { return false; }
-  void on_gradient(const engine::GradientRecord&) override {}
-  void on_step(const engine::StepRecord& record) override {
-    if (looks_at(record.step) && !record.skipped) {
+  void on_step(const StepRow& row) override {
+    if (looks_at(row.step) && !row.skipped) {
       for (std::size_t i = 0; i < weights_.size(); ++i)
         count(*study_, before_[i], values_of(*backend_, weights_[i]->value));
       ++study_->steps;
     }
-    if (looks_at(record.step + 1)) keep();
+    if (looks_at(row.step + 1)) keep();
   }
-  void on_evaluation(const engine::EvaluationRecord&) override {}
   bool stop_requested() override { return interrupted(); }
 
  private:

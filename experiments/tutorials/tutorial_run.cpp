@@ -88,15 +88,12 @@ class Watcher final : public engine::TrainObserver {
     run.digest_after_first_step = digest_after_first_step_;
   }
 
-  bool wants_gradients(std::uint64_t) override { return false; }
-  void on_gradient(const engine::GradientRecord&) override {}
-  void on_step(const engine::StepRecord& record) override {
+  void on_step(const StepRow& row) override {
     for (WatchedParameter& parameter : watched_) parameter.look(*backend_);
-    if (record.step == action_step_) action_();
-    if (record.step % epoch_ == 0) epoch_losses_.push_back(record.loss);
-    if (record.step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
+    if (row.step == action_step_) action_();
+    if (row.step % epoch_ == 0) epoch_losses_.push_back(row.loss);
+    if (row.step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
   }
-  void on_evaluation(const engine::EvaluationRecord&) override {}
   bool stop_requested() override { return interrupted(); }
 
  private:

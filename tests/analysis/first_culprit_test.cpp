@@ -44,14 +44,14 @@ TEST(FirstCulprit, BinadesAreTheLeastShiftThatFits) {
   EXPECT_THROW(binades_above(nan, DType::f16), std::invalid_argument);
 }
 
-CulpritRow overflow(const std::string& pass) {
+CulpritRow overflow(CulpritPass pass) {
   CulpritRow row;
   row.step = 7;
   row.pass = pass;
-  row.cause = "operation";
+  row.cause = CulpritCause::operation;
   row.op = "linear";
   row.layer = "fc2";
-  row.tensor = pass == "forward" ? "fc2.output" : "fc2.input";
+  row.tensor = pass == CulpritPass::forward ? "fc2.output" : "fc2.input";
   row.dtype = DType::f16;
   row.shape = {4, 3};
   row.element = 7;
@@ -64,7 +64,7 @@ CulpritRow overflow(const std::string& pass) {
 }
 
 TEST(FirstCulprit, ForwardAnFp32Cast) {
-  CulpritRow row = overflow("forward");
+  CulpritRow row = overflow(CulpritPass::forward);
   advise(row);
   EXPECT_EQ(row.verdict, CulpritVerdict::fp32_cast);
   EXPECT_EQ(row.black, "linear");
@@ -78,7 +78,7 @@ TEST(FirstCulprit, ForwardAnFp32Cast) {
 }
 
 TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
-  CulpritRow row = overflow("backward");
+  CulpritRow row = overflow(CulpritPass::backward);
   advise(row);
   EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
   EXPECT_EQ(row.binades, 3u) << "300000 / 2^3 fits, not the element's 100000 / 2";
@@ -87,7 +87,7 @@ TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
 }
 
 TEST(FirstCulprit, WhatWasCheckedForTheWholeStepComesFirst) {
-  CulpritRow row = overflow("backward");
+  CulpritRow row = overflow(CulpritPass::backward);
   advise(row);
   EXPECT_THAT(row.advice, AllOf(HasSubstr("this tensor"), HasSubstr("was not tried")));
   row.finite_scale = 16.0;
@@ -114,7 +114,7 @@ TEST(FirstCulprit, WhatWasCheckedForTheWholeStepComesFirst) {
 }
 
 TEST(FirstCulprit, OpsThatNoListKnowsAreNotProposed) {
-  CulpritRow row = overflow("backward");
+  CulpritRow row = overflow(CulpritPass::backward);
   row.op = "cast";
   row.layer = "loss";
   advise(row);
@@ -124,7 +124,7 @@ TEST(FirstCulprit, OpsThatNoListKnowsAreNotProposed) {
 }
 
 TEST(FirstCulprit, AScaleOfALayersOwnIsToldApart) {
-  CulpritRow row = overflow("backward");
+  CulpritRow row = overflow(CulpritPass::backward);
   row.part = "scale";
   row.tensor = row.layer;
   advise(row);
@@ -136,7 +136,7 @@ TEST(FirstCulprit, AScaleOfALayersOwnIsToldApart) {
 
 TEST(FirstCulprit, NotANumberInFp32EitherIsTheModels) {
   for (const double wide : {infinity, nan}) {
-    for (const char* const pass : {"forward", "backward"}) {
+    for (const CulpritPass pass : {CulpritPass::forward, CulpritPass::backward}) {
       CulpritRow row = overflow(pass);
       row.wide_value = wide;
       advise(row);
@@ -148,22 +148,22 @@ TEST(FirstCulprit, NotANumberInFp32EitherIsTheModels) {
 }
 
 TEST(FirstCulprit, DataAndWeightsAndScales) {
-  const auto verdict_of = [](const std::string& cause) {
-    CulpritRow row = overflow("backward");
+  const auto verdict_of = [](CulpritCause cause) {
+    CulpritRow row = overflow(CulpritPass::backward);
     row.cause = cause;
     advise(row);
-    EXPECT_FALSE(row.advice.empty()) << cause;
+    EXPECT_FALSE(row.advice.empty()) << name_of(cause);
     return row.verdict;
   };
-  EXPECT_EQ(verdict_of("data"), CulpritVerdict::data);
-  EXPECT_EQ(verdict_of("constant"), CulpritVerdict::data);
-  EXPECT_EQ(verdict_of("parameter"), CulpritVerdict::model);
-  EXPECT_EQ(verdict_of("infinity"), CulpritVerdict::model);
-  EXPECT_EQ(verdict_of("loss_scale"), CulpritVerdict::lower_scale);
+  EXPECT_EQ(verdict_of(CulpritCause::data), CulpritVerdict::data);
+  EXPECT_EQ(verdict_of(CulpritCause::constant), CulpritVerdict::data);
+  EXPECT_EQ(verdict_of(CulpritCause::parameter), CulpritVerdict::model);
+  EXPECT_EQ(verdict_of(CulpritCause::infinity), CulpritVerdict::model);
+  EXPECT_EQ(verdict_of(CulpritCause::loss_scale), CulpritVerdict::lower_scale);
 }
 
 TEST(FirstCulprit, UnknownStaysUnknown) {
-  CulpritRow row = overflow("forward");
+  CulpritRow row = overflow(CulpritPass::forward);
   row.wide_value.reset();
   advise(row);
   EXPECT_EQ(row.verdict, CulpritVerdict::unknown);

@@ -30,7 +30,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> sm
       R"({"step":1,"kind":"gradient","loss_scale":65536,"optimizers":["all"],"parameters":["fc1.weight"]})"
       "\n"},
      {"culprits.jsonl",
-      R"({"step":1,"pass":"backward","cause":"cast","op":"linear","part":"input gradient","layer":"fc1","tensor":"x",)"
+      R"({"step":1,"pass":"backward","cause":"operation","op":"linear","part":"input gradient","layer":"fc1","tensor":"x",)"
       R"("dtype":"f16","shape":[2,3],"micro_batch":0,"loss_scale":65536,"element":4,"index":[1,1],"value":"Infinity",)"
       R"("nonfinite":1,"wide_value":70000,"wide_greatest":70000,)"
       R"("wide":{"zero":5,"inf":0,"nan":0,"first_exponent":16,"counts":[1]},"operands":[{"name":"w","dtype":"f16",)"

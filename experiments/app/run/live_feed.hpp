@@ -15,9 +15,9 @@ class LiveFeed {
  public:
   LiveFeed(std::string title, std::uint64_t first_step, std::uint64_t total_steps, PanelStyle style);
 
-  void on_gradient(const engine::GradientRecord& record);
+  void on_gradient(const HistogramRow& row);
   /// Draws where it is time, and for the last step.
-  void on_step(const engine::StepRecord& record);
+  void on_step(const StepRow& row);
   void message(const std::string& line) { panel_.message(line); }
   /// What is drawn now.
   const LiveView& view() const { return view_; }

@@ -12,7 +12,6 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
-#include "experiments/app/run/culprit_rows.hpp"
 #include "numerics/files/run/run_resume.hpp"
 
 namespace fp16lab::experiments {
@@ -76,91 +75,50 @@ bool RunRecorder::wants_gradients(std::uint64_t step) {
   return every > 0 && (step == 1 || step % every == 0 || step == options_.total_steps);
 }
 
-void RunRecorder::on_gradient(const engine::GradientRecord& record) {
-  HistogramRow row;
-  row.step = record.step;
-  row.tensor = record.tensor;
-  row.kind = record.kind == engine::GradientKind::weight ? "weight" : "activation";
-  row.dtype = record.dtype;
-  row.intermediate = record.intermediate;
-  row.loss_scale = record.loss_scale;
-  row.before = record.probe.before;
-  row.after = record.probe.after;
+void RunRecorder::on_gradient(const HistogramRow& row) {
   writer_->append(row);
-  if (live_) live_->on_gradient(record);
-  if (tensorboard_) tensorboard_->on_gradient(record);
+  if (live_) live_->on_gradient(row);
+  if (tensorboard_) tensorboard_->on_gradient(row);
 }
 
-void RunRecorder::on_step(const engine::StepRecord& record) {
-  StepRow row;
-  row.step = record.step;
-  row.loss = record.loss;
-  row.loss_scale = record.loss_scale;
-  row.found_inf = record.found_inf;
-  row.skipped = record.skipped;
-  row.grad_norm = record.grad_norm;
-  row.lr = record.learning_rate;
-  row.underflow_rate = record.underflow_rate;
-  row.state_hash = record.state_hash;
-  row.seconds = record.seconds;
+void RunRecorder::on_step(const StepRow& row) {
   writer_->append(row);
-  if (tensorboard_) tensorboard_->on_step(record);
-  show_progress(record);
+  if (tensorboard_) tensorboard_->on_step(row);
+  show_progress(row);
 }
 
-void RunRecorder::show_progress(const engine::StepRecord& record) {
+void RunRecorder::show_progress(const StepRow& row) {
   if (live_) {
-    live_->on_step(record);
+    live_->on_step(row);
     return;
   }
-  if (!progress_.due() && record.step != options_.total_steps) return;
+  if (!progress_.due() && row.step != options_.total_steps) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  const double rate = static_cast<double>(record.step - options_.first_step + 1) / elapsed.count();
+  const double rate = static_cast<double>(row.step - options_.first_step + 1) / elapsed.count();
   progress_.show(fmt::format("{}: step {}/{}, loss {:.5g}, scale {:g}, {:.3g} steps/s, {} left",
-                             options_.title, record.step, options_.total_steps, record.loss,
-                             record.loss_scale, rate,
-                             duration_text(static_cast<double>(options_.total_steps - record.step) / rate)));
+                             options_.title, row.step, options_.total_steps, row.loss, row.loss_scale, rate,
+                             duration_text(static_cast<double>(options_.total_steps - row.step) / rate)));
 }
 
-void RunRecorder::on_evaluation(const engine::EvaluationRecord& record) {
-  EvaluationRow row;
-  row.step = record.step;
-  row.split = record.split;
-  row.loss = record.loss;
-  row.accuracy = record.accuracy;
-  row.bits_per_character = record.bits_per_character;
+void RunRecorder::on_evaluation(const EvaluationRow& row) {
   writer_->append(row);
-  if (tensorboard_) tensorboard_->on_evaluation(record);
+  if (tensorboard_) tensorboard_->on_evaluation(row);
 }
 
-void RunRecorder::on_overflow(const engine::OverflowRecord& record) {
-  if (record.explained) write_culprits(record);
-  if (!record.gradients && !record.loss) return;  // nobody checked; a loss that is not finite was explained
-  OverflowRow row;
-  row.step = record.step;
-  row.kind = record.gradients && record.loss ? OverflowKind::both
-             : record.gradients              ? OverflowKind::gradient
-                                             : OverflowKind::loss;
-  row.loss_scale = record.loss_scale;
-  row.optimizers = record.skipped_optimizers;
-  row.parameters = record.parameters;
-  if (record.rescue_attempts > 0)
-    row.rescue = {.attempts = record.rescue_attempts,
-                  .loss_scale = record.rescue_scale,
-                  .rescued = record.rescued};
-  writer_->append(row);
-}
+void RunRecorder::on_overflow(const OverflowRow& row) { writer_->append(row); }
 
-void RunRecorder::write_culprits(const engine::OverflowRecord& record) {
-  for (const CulpritRow& row : culprit_rows(record)) {
+void RunRecorder::on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) {
+  for (CulpritRow& row : rows) {
+    analysis::advise(row);
     writer_->append(row);
     message(analysis::culprit_line(row));
   }
-  if (record.culprits.empty())
-    message(fmt::format(
-        "step {}: overflow, but every value of the forward and backward passes was finite: it happened between "
-        "them and the update",
-        record.step));
+  if (rows.empty())
+    message(
+        fmt::format("step {}: overflow, but every value of the forward and backward passes was finite: it "
+                    "happened between "
+                    "them and the update",
+                    step));
 }
 
 void RunRecorder::message(const std::string& line) {

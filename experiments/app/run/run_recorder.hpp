@@ -58,7 +58,7 @@ struct RecorderOptions {
   SafetensorsMetadata checkpoint_metadata{};  ///< besides the engine's own
   /// Called with the step behind every checkpoint, to write weights.safetensors; empty: nobody wants that.
   std::function<void(std::uint64_t)> save_weights{};
-  std::vector<std::string> advice{};  ///< about the GPUs that are here, printed with the op statistics
+  std::vector<std::string> advice{};    ///< about the GPUs that are here, printed with the op statistics
   LiveMode live = LiveMode::off;        ///< a panel in the place of the progress line
   std::filesystem::path tensorboard{};  ///< a folder for an event file; empty: none
   /// Find what made the first Inf or NaN of every step with an overflow, into culprits.jsonl and, unless quiet, onto
@@ -75,12 +75,13 @@ class RunRecorder final : public engine::TrainObserver {
   void write_to(RunWriter& writer);
 
   bool wants_gradients(std::uint64_t step) override;
-  void on_gradient(const engine::GradientRecord& record) override;
-  void on_step(const engine::StepRecord& record) override;
-  void on_evaluation(const engine::EvaluationRecord& record) override;
+  void on_gradient(const HistogramRow& row) override;
+  void on_step(const StepRow& row) override;
+  void on_evaluation(const EvaluationRow& row) override;
   bool wants_overflows() override { return true; }
   bool wants_culprits() override { return options_.explain_overflow; }
-  void on_overflow(const engine::OverflowRecord& record) override;
+  void on_overflow(const OverflowRow& row) override;
+  void on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) override;
   bool wants_op_statistics(std::uint64_t step) override;
   void on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) override;
   bool stop_requested() override;
@@ -89,8 +90,7 @@ class RunRecorder final : public engine::TrainObserver {
   void on_checkpoint(const engine::TrainingState& state) override;
 
  private:
-  void write_culprits(const engine::OverflowRecord& record);
-  void show_progress(const engine::StepRecord& record);
+  void show_progress(const StepRow& row);
   /// A line that stays, above whatever shows the progress.
   void message(const std::string& line);
 

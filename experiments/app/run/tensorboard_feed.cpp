@@ -14,26 +14,25 @@ double wall_time() {
 
 }  // namespace
 
-void TensorboardFeed::on_gradient(const engine::GradientRecord& record) {
-  writer_.exponents(record.step, wall_time(), "exponents/" + std::string(record.tensor), record.probe.before);
+void TensorboardFeed::on_gradient(const HistogramRow& row) {
+  writer_.exponents(row.step, wall_time(), "exponents/" + row.tensor, row.before);
 }
 
-void TensorboardFeed::on_step(const engine::StepRecord& record) {
-  std::vector<EventScalar> scalars = {{"loss", record.loss},
-                                      {"loss_scale", record.loss_scale},
-                                      {"grad_norm", record.grad_norm},
-                                      {"lr", record.learning_rate},
-                                      {"skipped", record.skipped ? 1.0 : 0.0}};
-  if (record.underflow_rate) scalars.push_back({"underflow_rate", *record.underflow_rate});
-  writer_.scalars(record.step, wall_time(), scalars);
+void TensorboardFeed::on_step(const StepRow& row) {
+  std::vector<EventScalar> scalars = {{"loss", row.loss},
+                                      {"loss_scale", row.loss_scale},
+                                      {"grad_norm", row.grad_norm},
+                                      {"lr", row.lr},
+                                      {"skipped", row.skipped ? 1.0 : 0.0}};
+  if (row.underflow_rate) scalars.push_back({"underflow_rate", *row.underflow_rate});
+  writer_.scalars(row.step, wall_time(), scalars);
 }
 
-void TensorboardFeed::on_evaluation(const engine::EvaluationRecord& record) {
-  std::vector<EventScalar> scalars = {{"evaluation/loss", record.loss}};
-  if (record.accuracy) scalars.push_back({"evaluation/accuracy", *record.accuracy});
-  if (record.bits_per_character)
-    scalars.push_back({"evaluation/bits_per_character", *record.bits_per_character});
-  writer_.scalars(record.step, wall_time(), scalars);
+void TensorboardFeed::on_evaluation(const EvaluationRow& row) {
+  std::vector<EventScalar> scalars = {{"evaluation/loss", row.loss}};
+  if (row.accuracy) scalars.push_back({"evaluation/accuracy", *row.accuracy});
+  if (row.bits_per_character) scalars.push_back({"evaluation/bits_per_character", *row.bits_per_character});
+  writer_.scalars(row.step, wall_time(), scalars);
 }
 
 }  // namespace fp16lab::experiments

@@ -17,9 +17,9 @@ class TensorboardFeed {
   TensorboardFeed(const std::filesystem::path& folder, std::uint64_t first_step)
       : writer_(folder, first_step) {}
 
-  void on_gradient(const engine::GradientRecord& record);
-  void on_step(const engine::StepRecord& record);
-  void on_evaluation(const engine::EvaluationRecord& record);
+  void on_gradient(const HistogramRow& row);
+  void on_step(const StepRow& row);
+  void on_evaluation(const EvaluationRow& row);
   void sync() { writer_.sync(); }
 
  private:

@@ -59,8 +59,20 @@ OverflowRow parse_overflow_row(std::string_view line) {
 
 namespace {
 
+constexpr std::array<std::string_view, 2> pass_names = {"forward", "backward"};
+constexpr std::array<std::string_view, 6> cause_names = {"operation", "infinity", "parameter",
+                                                         "data",      "constant", "loss_scale"};
 constexpr std::array<std::string_view, 5> verdict_names = {"fp32_cast", "lower_scale", "model", "data",
                                                            "unknown"};
+
+/// The enumerator whose name object[key] is.
+template <class Enum, std::size_t count>
+Enum get_named(const Json& object, std::string_view key, const std::array<std::string_view, count>& names) {
+  const std::string name = get_string(object, key);
+  const auto known = std::find(names.begin(), names.end(), name);
+  if (known == names.end()) throw std::runtime_error(fmt::format("'{}' is '{}'", key, name));
+  return static_cast<Enum>(known - names.begin());
+}
 
 std::vector<std::int64_t> get_shape(const Json& object, std::string_view key) {
   std::vector<std::int64_t> shape;
@@ -91,14 +103,16 @@ Json index_json(std::uint64_t element, const std::vector<std::int64_t>& shape) {
 
 }  // namespace
 
+std::string_view name_of(CulpritPass pass) { return pass_names[static_cast<std::size_t>(pass)]; }
+std::string_view name_of(CulpritCause cause) { return cause_names[static_cast<std::size_t>(cause)]; }
 std::string_view name_of(CulpritVerdict verdict) { return verdict_names[static_cast<std::size_t>(verdict)]; }
 
 std::string to_json_line(const CulpritRow& row) {
   Json operands = Json::array();
   for (const CulpritOperandRow& operand : row.operands) operands.push_back(operand_json(operand));
   const Json json = {{"step", row.step},
-                     {"pass", row.pass},
-                     {"cause", row.cause},
+                     {"pass", name_of(row.pass)},
+                     {"cause", name_of(row.cause)},
                      {"op", row.op},
                      {"part", row.part},
                      {"layer", row.layer},
@@ -129,8 +143,8 @@ CulpritRow parse_culprit_row(std::string_view line) {
   const Json json = parse(line);
   CulpritRow row;
   row.step = get_count(json, "step");
-  row.pass = get_string(json, "pass");
-  row.cause = get_string(json, "cause");
+  row.pass = get_named<CulpritPass>(json, "pass", pass_names);
+  row.cause = get_named<CulpritCause>(json, "cause", cause_names);
   row.op = get_string(json, "op");
   row.part = get_string(json, "part");
   row.layer = get_string(json, "layer");
@@ -153,10 +167,7 @@ CulpritRow parse_culprit_row(std::string_view line) {
                             .greatest = get_number(operand, "greatest"),
                             .histogram = histogram_of(operand, "histogram")});
   row.reached = get_flag(json, "reached");
-  const std::string verdict = get_string(json, "verdict");
-  const auto known = std::find(verdict_names.begin(), verdict_names.end(), verdict);
-  if (known == verdict_names.end()) throw std::runtime_error(fmt::format("'verdict' is '{}'", verdict));
-  row.verdict = static_cast<CulpritVerdict>(known - verdict_names.begin());
+  row.verdict = get_named<CulpritVerdict>(json, "verdict", verdict_names);
   row.black = get_string(json, "black");
   row.excluded = get_string(json, "excluded");
   row.binades = get_count(json, "binades");

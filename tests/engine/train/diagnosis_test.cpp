@@ -116,7 +116,7 @@ TEST(Diagnosis, FactsOfStepsAreKept) {
   FactKeeper keeper;
   std::uint64_t step = 0;
   const auto note = [&](double scale, bool skipped, double norm, double next) {
-    StepRecord record;
+    StepRow record;
     record.step = ++step;
     record.loss = 1;
     record.loss_scale = scale;

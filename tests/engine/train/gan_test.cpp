@@ -163,7 +163,7 @@ TEST(AdversarialTraining, AnOverflowOfTheDiscriminatorLeavesTheGeneratorItsStep)
   };
   MethodRun run(batches, model, adversarial, setup);
   const HostValues before = run.weights();
-  const StepRecord record = run.trainer.train_step();
+  const StepRow record = run.trainer.train_step();
   const HostValues after = run.weights();
   const StepState state = run.trainer.step_state();
   EXPECT_EQ(state.found_inf[0], 0.0f);
@@ -259,7 +259,7 @@ TEST(AdversarialTraining, EvaluationsUseOneFixedNoise) {
   MethodRun run(class_batches(2), gan, adversarial, setup);
   run.trainer.run();
   ASSERT_EQ(run.recorder.evaluations.size(), 3u);
-  for (const EvaluationRecord& record : run.recorder.evaluations)
+  for (const EvaluationRow& record : run.recorder.evaluations)
     EXPECT_EQ(record.loss, run.recorder.evaluations[0].loss) << "nothing learned, nothing changed";
   EXPECT_NE(run.recorder.steps[0].loss, run.recorder.steps[2].loss)
       << "training draws new noise for the same batch";
@@ -280,7 +280,7 @@ TEST(AdversarialTraining, O1FollowsFp32CloserThanAnotherSeedDoes) {
     const RunResult result = run.trainer.run();
     EXPECT_LT(result.skipped_steps, 10u);
     std::vector<double> all;
-    for (const EvaluationRecord& record : run.recorder.evaluations) all.push_back(record.loss);
+    for (const EvaluationRow& record : run.recorder.evaluations) all.push_back(record.loss);
     return all;
   };
   const auto distance = [](const std::vector<double>& a, const std::vector<double>& b) {

@@ -90,7 +90,7 @@ TEST(GradientPenalty, AllZeroGradientsTrainOnWithoutNaN) {
     setup.scaler = fixed(0x1p16);
     LineRun run(setup, 2.5f);
     const auto before = run.weights();
-    const StepRecord record = run.trainer.train_step();
+    const StepRow record = run.trainer.train_step();
     EXPECT_EQ(record.loss, 0.0);
     EXPECT_EQ(record.grad_norm, 0.0);
     EXPECT_FALSE(record.found_inf);
@@ -232,7 +232,7 @@ TEST(GradientPenalty, APowerOfTwoScaleChangesNoBit) {
     MethodRun run = tiny.run(setup);
     run.trainer.run();
     std::vector<double> losses;
-    for (const StepRecord& record : run.recorder.steps) losses.push_back(record.loss);
+    for (const StepRow& record : run.recorder.steps) losses.push_back(record.loss);
     return std::pair(run.weights(), losses);
   };
   const auto plain = after(Level::O0, {});
@@ -290,7 +290,7 @@ TEST(GradientPenalty, AnOverflowInTheFirstBackwardSkipsTheStep) {
   setup.scaler.initial_scale = 0x1p24;
   MethodRun run(class_batches(5), classifier, penalty_method, setup);
   const auto before = run.weights();
-  const StepRecord record = run.trainer.train_step();
+  const StepRow record = run.trainer.train_step();
   EXPECT_TRUE(record.skipped);
   EXPECT_FALSE(std::isfinite(record.loss)) << "the penalty is that of infinite gradients";
   EXPECT_EQ(run.weights(), before);
@@ -301,12 +301,7 @@ TEST(GradientPenalty, ObserversSeeTheGradientsOfTheTotalOnce) {
   struct Counter final : TrainObserver {
     std::map<std::string, std::uint64_t> counts;
     bool wants_gradients(std::uint64_t) override { return true; }
-    void on_gradient(const GradientRecord& record) override {
-      counts[std::string(record.tensor)] = record.probe.after.total();
-    }
-    void on_step(const StepRecord&) override {}
-    void on_evaluation(const EvaluationRecord&) override {}
-    bool stop_requested() override { return false; }
+    void on_gradient(const HistogramRow& record) override { counts[record.tensor] = record.after.total(); }
   } counter;
   RunSetup setup;
   setup.train = {.steps = 1};

@@ -97,7 +97,7 @@ RunSetup setup_of(Level level, std::uint64_t steps, const amp::ScalerOptions& sc
 }
 
 /// What a step computes; state hashes have the layers' own state in them.
-std::vector<std::uint64_t> numbers_of(const StepRecord& record) {
+std::vector<std::uint64_t> numbers_of(const StepRow& record) {
   return {record.step,
           word(record.loss),
           word(record.loss_scale),
@@ -239,7 +239,7 @@ TEST(LayerScales, AScaleThatIsTooMuchIsTheCulprit) {
   run->recorder.explain = true;
   run->trainer.train_step();
   ASSERT_EQ(run->recorder.overflows.size(), 1u);
-  const auto& culprits = run->recorder.overflows[0].culprits;
+  const auto& culprits = run->recorder.culprits;
   ASSERT_EQ(culprits.size(), 1u);
   EXPECT_EQ(culprits[0].pass, CulpritPass::backward);
   EXPECT_EQ(culprits[0].op, "linear");

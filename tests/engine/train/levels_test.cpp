@@ -117,21 +117,17 @@ TEST(TrainLevels, ALossBeyondFp16IsALossOverflow) {
   const auto run = run_of(scaled_losses(scale));
   run->trainer.run();
   int overflows = 0, others = 0;
-  for (const StepRecord& record : run->recorder.steps) {
+  for (const StepRow& record : run->recorder.steps) {
     // The loss is an FP16 number, and a product of two such numbers is exact in double.
     const bool expected = record.loss * scale >= first_infinite;
-    EXPECT_EQ(record.loss_overflow, expected) << "loss " << record.loss;
+    EXPECT_EQ(run->recorder.loss_overflow(record.step), expected) << "loss " << record.loss;
     ++(expected ? overflows : others);
-    bool told = false;
-    for (const OverflowRecord& overflow : run->recorder.overflows) {
-      if (overflow.step != record.step) continue;
-      told = true;
-      EXPECT_EQ(overflow.loss, record.loss_overflow);
-      EXPECT_EQ(overflow.gradients, record.found_inf);
-      EXPECT_EQ(overflow.parameters.empty(), !record.found_inf);
-      EXPECT_EQ(overflow.skipped_optimizers.empty(), !record.skipped);
-    }
-    EXPECT_EQ(told, record.loss_overflow || record.found_inf);
+    const OverflowRow* const overflow = run->recorder.overflow_of(record.step);
+    ASSERT_EQ(overflow != nullptr, expected || record.found_inf);
+    if (overflow == nullptr) continue;
+    EXPECT_EQ(overflow->kind != OverflowKind::loss, record.found_inf);
+    EXPECT_EQ(overflow->parameters.empty(), !record.found_inf);
+    EXPECT_EQ(overflow->optimizers.empty(), !record.skipped);
   }
   EXPECT_GT(overflows, 0);
   EXPECT_GT(others, 0);
@@ -142,9 +138,9 @@ TEST(TrainLevels, ALossOverflowAloneSkipsNothing) {
   const auto run = run_of(scaled_losses(65504));
   run->trainer.run();
   bool alone = false;
-  for (const StepRecord& record : run->recorder.steps) {
+  for (const StepRow& record : run->recorder.steps) {
     EXPECT_EQ(record.skipped, record.found_inf);
-    alone = alone || (record.loss_overflow && !record.found_inf);
+    alone = alone || (run->recorder.loss_overflow(record.step) && !record.found_inf);
   }
   EXPECT_TRUE(alone);
 }
@@ -152,8 +148,8 @@ TEST(TrainLevels, ALossOverflowAloneSkipsNothing) {
 TEST(TrainLevels, AnInfiniteSeedOverflowsBoth) {
   const auto run = run_of(scaled_losses(0x1p17));  // above 65520: infinite as an FP16 seed
   run->trainer.run();
-  for (const StepRecord& record : run->recorder.steps) {
-    EXPECT_TRUE(record.loss_overflow);
+  for (const StepRow& record : run->recorder.steps) {
+    EXPECT_TRUE(run->recorder.loss_overflow(record.step));
     EXPECT_TRUE(record.found_inf);
     EXPECT_TRUE(record.skipped);
   }
@@ -165,8 +161,8 @@ TEST(TrainLevels, AnFp32LossNeverOverflowsByItself) {
   setup.amp.low_loss = false;
   const auto run = run_of(setup);
   run->trainer.run();
-  for (const StepRecord& record : run->recorder.steps) {
-    EXPECT_FALSE(record.loss_overflow);
+  for (const StepRow& record : run->recorder.steps) {
+    EXPECT_FALSE(run->recorder.loss_overflow(record.step));
     EXPECT_TRUE(record.found_inf) << "its gradients do";
   }
 }

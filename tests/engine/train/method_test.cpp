@@ -100,10 +100,10 @@ TEST(TrainMethod, TwoOptimizersOfTheSameKindDoWhatOneDoes) {
   EXPECT_EQ(two->trainer.optimizer_count(), 2u);
   EXPECT_EQ(one->weights(), two->weights());
   for (std::size_t i = 0; i < one->recorder.steps.size(); ++i) {
-    const StepRecord &a = one->recorder.steps[i], &b = two->recorder.steps[i];
+    const StepRow &a = one->recorder.steps[i], &b = two->recorder.steps[i];
     EXPECT_EQ(a.loss, b.loss);
     EXPECT_EQ(a.loss_scale, b.loss_scale);
-    EXPECT_EQ(a.learning_rate, b.learning_rate);
+    EXPECT_EQ(a.lr, b.lr);
     // The norm over both groups: two square roots, two squares, a sum and a square root more than the norm over all,
     // each with a relative error of at most 2^-53; the sums of squares (positive) differ in order by a few of the same.
     EXPECT_NEAR(a.grad_norm, b.grad_norm, 16 * 0x1p-53 * a.grad_norm);
@@ -117,11 +117,10 @@ TEST(TrainMethod, SkippingIsPerOptimizerAndBackingOffIsNot) {
   const auto run = split_run(setup, {1});
   run->trainer.train_step();
   const auto before = run->weights();
-  const StepRecord record = run->trainer.train_step();
+  const StepRow record = run->trainer.train_step();
   const auto after = run->weights();
   EXPECT_TRUE(record.found_inf);
   EXPECT_TRUE(record.skipped);
-  EXPECT_FALSE(record.loss_overflow);
   EXPECT_EQ(record.grad_norm, std::numeric_limits<double>::infinity());
   const std::vector<Parameter*> parameters = run->trainer.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -133,12 +132,11 @@ TEST(TrainMethod, SkippingIsPerOptimizerAndBackingOffIsNot) {
   EXPECT_EQ(run->trainer.step_state().scale, record.loss_scale / 2) << "one of them is enough";
 
   ASSERT_EQ(run->recorder.overflows.size(), 1u);
-  const OverflowRecord& overflow = run->recorder.overflows.front();
+  const OverflowRow& overflow = run->recorder.overflows.front();
   EXPECT_EQ(overflow.step, 2u);
   EXPECT_EQ(overflow.loss_scale, record.loss_scale);
-  EXPECT_TRUE(overflow.gradients);
-  EXPECT_FALSE(overflow.loss);
-  EXPECT_THAT(overflow.skipped_optimizers, ElementsAre("head"));
+  EXPECT_EQ(overflow.kind, OverflowKind::gradient);
+  EXPECT_THAT(overflow.optimizers, ElementsAre("head"));
   EXPECT_THAT(overflow.parameters, ElementsAre("fc2.weight"));
 
   EXPECT_FALSE(run->trainer.train_step().found_inf) << "flags do not stay";

@@ -20,25 +20,19 @@ namespace fp16lab::engine::test {
 
 /// Keeps all that a run shows; the gradients of one step.
 struct MlpRecorder final : TrainObserver {
-  struct Gradient {
-    GradientKind kind;
-    DType dtype;
-    double loss_scale;
-    CastProbe probe;
-  };
-  std::vector<StepRecord> steps;
-  std::vector<EvaluationRecord> evaluations;
-  std::map<std::string, Gradient> gradients;
+  std::vector<StepRow> steps;
+  std::vector<EvaluationRow> evaluations;
+  std::map<std::string, HistogramRow> gradients;
   std::uint64_t observe_step = 0;
   std::uint64_t stop_after = 0;
 
   bool wants_gradients(std::uint64_t step) override { return step == observe_step; }
-  void on_gradient(const GradientRecord& record) override {
+  void on_gradient(const HistogramRow& record) override {
     EXPECT_EQ(record.step, observe_step);
-    gradients[std::string(record.tensor)] = {record.kind, record.dtype, record.loss_scale, record.probe};
+    gradients[record.tensor] = record;
   }
-  void on_step(const StepRecord& record) override { steps.push_back(record); }
-  void on_evaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
+  void on_step(const StepRow& record) override { steps.push_back(record); }
+  void on_evaluation(const EvaluationRow& record) override { evaluations.push_back(record); }
   bool stop_requested() override { return stop_after != 0 && steps.size() >= stop_after; }
 };
 
@@ -109,7 +103,7 @@ inline MlpRunSetup half(MlpRunSetup setup = {}) {
 
 inline std::vector<std::uint64_t> hashes(const MlpRun& run) {
   std::vector<std::uint64_t> all;
-  for (const StepRecord& record : run.recorder.steps) all.push_back(record.state_hash);
+  for (const StepRow& record : run.recorder.steps) all.push_back(record.state_hash);
   return all;
 }
 

@@ -22,16 +22,16 @@ TEST(Trainer, ShowsEveryGradientOnce) {
         {"fc2.bias", 3},       {"fc2.input", batch * 5}, {"loss.prediction", batch * 3}};
     std::map<std::string, std::uint64_t> seen;
     for (const auto& [name, gradient] : run.recorder.gradients) {
-      seen[name] = gradient.probe.before.total() / micro_batches;
-      EXPECT_EQ(gradient.probe.before.total(), elements.at(name) * micro_batches) << name;
-      EXPECT_EQ(gradient.probe.after.total(), elements.at(name) * micro_batches) << name;
+      seen[name] = gradient.before.total() / micro_batches;
+      EXPECT_EQ(gradient.before.total(), elements.at(name) * micro_batches) << name;
+      EXPECT_EQ(gradient.after.total(), elements.at(name) * micro_batches) << name;
       EXPECT_EQ(gradient.dtype, o1 ? DType::f16 : DType::f32) << name;
       EXPECT_EQ(gradient.loss_scale, o1 ? 1024.0 : 1.0);
       const bool weight = name.ends_with("weight") || name.ends_with("bias");
-      EXPECT_EQ(gradient.kind, weight ? GradientKind::weight : GradientKind::activation) << name;
+      EXPECT_EQ(gradient.kind, weight ? "weight" : "activation") << name;
     }
     EXPECT_EQ(seen, elements);
-    for (const StepRecord& record : run.recorder.steps)
+    for (const StepRow& record : run.recorder.steps)
       EXPECT_EQ(record.underflow_rate.has_value(), o1 && record.step == 2) << "FP32 has no casts";
   }
 }
@@ -46,8 +46,8 @@ TEST(Trainer, UnderflowRateIsTheShareOfNonZerosThatBecameZero) {
     run.trainer.run();
     std::uint64_t became_zero = 0, non_zero = 0;
     for (const auto& [name, gradient] : run.recorder.gradients) {
-      became_zero += gradient.probe.after.zero - gradient.probe.before.zero;
-      non_zero += gradient.probe.before.finite_nonzero();
+      became_zero += gradient.after.zero - gradient.before.zero;
+      non_zero += gradient.before.finite_nonzero();
     }
     const double rate = run.recorder.steps.at(0).underflow_rate.value();
     EXPECT_EQ(rate, static_cast<double>(became_zero) / static_cast<double>(non_zero)) << "S = " << scale;
@@ -72,7 +72,7 @@ TEST(Trainer, EvaluationChangesNoState) {
   MlpRun run(half());
   run.trainer.train_step();
   const std::uint64_t hash = run.trainer.state_hash();
-  const EvaluationRecord first = run.trainer.evaluate(), second = run.trainer.evaluate();
+  const EvaluationRow first = run.trainer.evaluate(), second = run.trainer.evaluate();
   EXPECT_EQ(first.loss, second.loss);
   EXPECT_EQ(first.step, 1u);
   EXPECT_EQ(run.trainer.state_hash(), hash);
@@ -85,7 +85,7 @@ TEST(Trainer, EvaluatesWhenAsked) {
   MlpRun run(setup);
   run.trainer.run();
   std::vector<std::uint64_t> at;
-  for (const EvaluationRecord& record : run.recorder.evaluations) at.push_back(record.step);
+  for (const EvaluationRow& record : run.recorder.evaluations) at.push_back(record.step);
   EXPECT_EQ(at, (std::vector<std::uint64_t>{3, 6, 7}));
 }
 

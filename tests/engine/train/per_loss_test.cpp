@@ -188,7 +188,7 @@ TEST_P(WhichLossOverflows, LowersItsOwnScaleBitForBit) {
   std::vector<Step> steps;
   for (std::uint64_t number = 0; number < setup.train.steps; ++number) {
     Step step{.scales = {scale_of(run, 0), scale_of(run, 1)}, .loss = 0, .found_inf = {}};
-    const StepRecord record = run.trainer.train_step();
+    const StepRow record = run.trainer.train_step();
     const StepState state = run.trainer.step_state();
     step.loss = record.loss;
     for (std::size_t m = 0; m < model_count; ++m) step.found_inf[m] = state.found_inf[m] != 0.0f;
@@ -259,7 +259,7 @@ TEST(TrainPerLoss, AnOverflowOfTheDiscriminatorsLossLeavesTheGeneratorsScale) {
   for (float& value : values) value = -std::fabs(value);
   run.backend->upload(std::as_bytes(std::span(values)), last.value);
 
-  const StepRecord record = run.trainer.train_step();
+  const StepRow record = run.trainer.train_step();
   const StepState state = run.trainer.step_state();
   EXPECT_TRUE(record.skipped);
   EXPECT_EQ(state.skipped_steps[0], 0u) << "the generator";

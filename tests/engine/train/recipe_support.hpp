@@ -107,7 +107,7 @@ struct MethodRun {
 
 inline std::vector<std::uint64_t> hashes_of(const MethodRun& run) {
   std::vector<std::uint64_t> all;
-  for (const StepRecord& record : run.recorder.steps) all.push_back(record.state_hash);
+  for (const StepRow& record : run.recorder.steps) all.push_back(record.state_hash);
   return all;
 }
 
@@ -130,7 +130,7 @@ inline void expect_the_same_after_resuming(const std::function<std::unique_ptr<M
   const RunResult result = whole->trainer.run();
   EXPECT_GT(result.skipped_steps, 0u) << "checkpoints of skipped steps are wanted too";
   EXPECT_LT(result.skipped_steps, result.steps);
-  const std::vector<StepRecord>& steps = whole->recorder.steps;
+  const std::vector<StepRow>& steps = whole->recorder.steps;
   for (std::uint64_t after = 1; after < result.steps; ++after) {
     const auto tail = make();
     tail->trainer.resume(CheckpointFile(folder / std::to_string(after)));

@@ -79,7 +79,7 @@ void expect_same(MethodRun& run, const HandResult& hand) {
   EXPECT_EQ(run.weights(), hand.model.weights);
   std::vector<double> scales;
   std::vector<bool> skipped;
-  for (const StepRecord& record : run.recorder.steps) {
+  for (const StepRow& record : run.recorder.steps) {
     scales.push_back(record.loss_scale);
     skipped.push_back(record.skipped);
   }

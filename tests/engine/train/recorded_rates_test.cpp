@@ -288,23 +288,21 @@ struct Adding final : TrainObserver {
   std::vector<double> scales;
 
   bool wants_gradients(std::uint64_t) override { return true; }
-  void on_gradient(const GradientRecord& record) override {
-    rows[std::string(record.tensor) + " " + std::string(name_of(record.dtype))] = record.dtype;
-    const CastProbe& probe = record.probe;
-    EXPECT_EQ(probe.before.total(), probe.counted);
-    EXPECT_EQ(probe.after.total(), probe.counted);
-    EXPECT_TRUE(probe.before.extremes_known() && probe.after.extremes_known());
+  void on_gradient(const HistogramRow& record) override {
+    rows[record.tensor + " " + std::string(name_of(record.dtype))] = record.dtype;
+    EXPECT_EQ(record.before.total(), record.after.total());
+    EXPECT_TRUE(record.before.extremes_known() && record.after.extremes_known());
     if (record.dtype == DType::f32) {
-      EXPECT_EQ(probe.before, probe.after) << record.tensor << ": stored in FP32, nothing is cast";
+      EXPECT_EQ(record.before, record.after) << record.tensor << ": stored in FP32, nothing is cast";
       return;
     }
     any_cast = true;
-    lost += probe.after.zero - probe.before.zero;
-    lost_of[std::string(record.tensor)] += probe.after.zero - probe.before.zero;
+    lost += record.after.zero - record.before.zero;
+    lost_of[record.tensor] += record.after.zero - record.before.zero;
     if (record.intermediate) intermediate.emplace(record.tensor);
-    values += probe.before.finite_nonzero();
+    values += record.before.finite_nonzero();
   }
-  void on_step(const StepRecord& record) override {
+  void on_step(const StepRow& record) override {
     if (!any_cast) {
       EXPECT_FALSE(record.underflow_rate.has_value());
       ++without;
@@ -318,8 +316,6 @@ struct Adding final : TrainObserver {
     lost = values = 0;
     any_cast = false;
   }
-  void on_evaluation(const EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
 };
 
 struct Watched {

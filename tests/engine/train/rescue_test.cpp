@@ -46,8 +46,9 @@ TEST(Rescue, AStepThatBeganAtTheLowerScaleHasTheSameBits) {
       high.train.accumulate_mode = mode;
       TrainingRun rescued(high);
       rescued.trainer.run();
-      const StepRecord& first = rescued.recorder.steps.front();
-      ASSERT_GE(first.rescues, 2u);
+      const StepRow& first = rescued.recorder.steps.front();
+      const std::uint64_t rescues = rescued.recorder.rescues(1);
+      ASSERT_GE(rescues, 2u);
       EXPECT_FALSE(first.found_inf);
       EXPECT_FALSE(first.skipped);
       EXPECT_LT(first.loss_scale, 0x1p24);
@@ -60,25 +61,24 @@ TEST(Rescue, AStepThatBeganAtTheLowerScaleHasTheSameBits) {
       ASSERT_EQ(rescued.recorder.steps.size(), straight.recorder.steps.size());
       // All of the state: weights, running statistics, moments, and StepState with its counters and the policy's.
       for (std::size_t i = 0; i < straight.recorder.steps.size(); ++i) {
-        const StepRecord &expected = straight.recorder.steps[i], &actual = rescued.recorder.steps[i];
+        const StepRow &expected = straight.recorder.steps[i], &actual = rescued.recorder.steps[i];
         EXPECT_EQ(actual.state_hash, expected.state_hash) << i;
         EXPECT_EQ(actual.loss, expected.loss);
         EXPECT_EQ(actual.grad_norm, expected.grad_norm);
         EXPECT_EQ(actual.loss_scale, expected.loss_scale);
         EXPECT_EQ(actual.skipped, expected.skipped);
-        EXPECT_EQ(actual.rescues, i == 0 ? first.rescues : 0u);
+        EXPECT_EQ(rescued.recorder.rescues(actual.step), i == 0 ? rescues : 0u);
       }
       EXPECT_TRUE(bytes_of_all(rescued) == bytes_of_all(straight));
       EXPECT_EQ(rescued.trainer.step_state().skipped_steps[0], 0u);
       EXPECT_TRUE(straight.recorder.overflows.empty());
       ASSERT_EQ(rescued.recorder.overflows.size(), 1u);
-      const OverflowRecord& overflow = rescued.recorder.overflows.front();
+      const OverflowRow& overflow = rescued.recorder.overflows.front();
       EXPECT_EQ(overflow.loss_scale, 0x1p24);
-      EXPECT_EQ(overflow.rescue_attempts, first.rescues);
-      EXPECT_EQ(overflow.rescue_scale, first.loss_scale);
-      EXPECT_TRUE(overflow.rescued);
-      EXPECT_TRUE(overflow.gradients);
-      EXPECT_TRUE(overflow.skipped_optimizers.empty());
+      EXPECT_EQ(overflow.rescue,
+                (RescueRow{.attempts = rescues, .loss_scale = first.loss_scale, .rescued = true}));
+      EXPECT_NE(overflow.kind, OverflowKind::loss);
+      EXPECT_TRUE(overflow.optimizers.empty());
       EXPECT_FALSE(overflow.parameters.empty());
     }
 }
@@ -95,8 +95,8 @@ TEST(Rescue, InTheMiddleOfARunToo) {
   RunSetup plain = setup;
   plain.scaler.rescue = 0;
   std::size_t rescued = 0;
-  for (const StepRecord& record : run.recorder.steps) {
-    if (record.rescues == 0 || record.step == 1) continue;
+  for (const StepRow& record : run.recorder.steps) {
+    if (run.recorder.rescues(record.step) == 0 || record.step == 1) continue;
     ++rescued;
     TrainingRun again(plain);
     again.resume(folder.path() / std::to_string(record.step - 1));
@@ -106,7 +106,7 @@ TEST(Rescue, InTheMiddleOfARunToo) {
     const auto scale = static_cast<float>(record.loss_scale);
     std::memcpy(step.policy.data(), &scale, sizeof(scale));  // TorchScaling::State begins with it
     again.backend->write_step_state(step, state.step);
-    const StepRecord redone = again.trainer.train_step();
+    const StepRow redone = again.trainer.train_step();
     EXPECT_FALSE(redone.found_inf);
     EXPECT_EQ(redone.loss, record.loss);
     EXPECT_EQ(redone.grad_norm, record.grad_norm);
@@ -124,17 +124,15 @@ TEST(Rescue, WhatStaysSkippedIsSkippedOnce) {
       setup_of({.policy = "torch", .initial_scale = 0x1p40, .growth_interval = 1000, .rescue = 2}, 3));
   run.trainer.run();
   for (std::size_t i = 0; i < 3; ++i) {
-    const StepRecord& record = run.recorder.steps[i];
+    const StepRow& record = run.recorder.steps[i];
     EXPECT_TRUE(record.skipped);
     EXPECT_TRUE(record.found_inf);
-    EXPECT_EQ(record.rescues, 2u);
     // The policy has seen three overflows a step.
     EXPECT_EQ(record.loss_scale, std::ldexp(1.0, 40 - 3 * static_cast<int>(i) - 2));
-    const OverflowRecord& overflow = run.recorder.overflows[i];
+    const OverflowRow& overflow = run.recorder.overflows[i];
     EXPECT_EQ(overflow.loss_scale, std::ldexp(1.0, 40 - 3 * static_cast<int>(i)));
-    EXPECT_EQ(overflow.rescue_attempts, 2u);
-    EXPECT_FALSE(overflow.rescued);
-    EXPECT_EQ(overflow.skipped_optimizers, (std::vector<std::string>{"model"}));
+    EXPECT_EQ(overflow.rescue, (RescueRow{.attempts = 2, .loss_scale = record.loss_scale, .rescued = false}));
+    EXPECT_EQ(overflow.optimizers, (std::vector<std::string>{"model"}));
   }
   const StepState state = run.trainer.step_state();
   EXPECT_EQ(state.skipped_steps[0], 3u);
@@ -151,18 +149,20 @@ TEST(Rescue, IsNotTriedWhereItCannotHelp) {
                                 .rescue = 5},
                                2));
   floored.trainer.run();
-  for (const StepRecord& record : floored.recorder.steps) {
+  for (const StepRow& record : floored.recorder.steps) {
     EXPECT_TRUE(record.skipped);
-    EXPECT_EQ(record.rescues, 0u);
+    EXPECT_EQ(floored.recorder.rescues(record.step), 0u);
   }
-  EXPECT_EQ(floored.recorder.overflows.front().rescue_attempts, 0u);
+  EXPECT_FALSE(floored.recorder.overflows.front().rescue);
   // The loss is NaN: so is every gradient, at any scale.
   TrainingRun nan(setup_of({.policy = "torch", .initial_scale = 1024, .rescue = 5}, 2));
   Tensor weight = nan.trainer.parameters().front()->value;
   std::vector<float> values = values_of(*nan.backend, weight);
   values.front() = std::numeric_limits<float>::quiet_NaN();
   nan.backend->upload(std::as_bytes(std::span(values)), weight);
-  EXPECT_EQ(nan.trainer.train_step().rescues, 0u);
+  nan.trainer.train_step();
+  ASSERT_EQ(nan.recorder.overflows.size(), 1u);
+  EXPECT_FALSE(nan.recorder.overflows.front().rescue);
   EXPECT_EQ(nan.trainer.step_state().scale, 512.0);
 }
 
@@ -190,11 +190,12 @@ TEST(Rescue, IsExplainedWithTheSameBits) {
   for (std::size_t i = 0; i < 2; ++i)
     EXPECT_EQ(plain.recorder.steps[i].state_hash, explained.recorder.steps[i].state_hash);
   ASSERT_FALSE(explained.recorder.overflows.empty());
-  const OverflowRecord& overflow = explained.recorder.overflows.front();
-  EXPECT_TRUE(overflow.rescued);
-  ASSERT_FALSE(overflow.culprits.empty());
-  EXPECT_EQ(overflow.culprits.front().pass, CulpritPass::backward);
-  EXPECT_EQ(overflow.culprits.front().loss_scale, 0x1p22) << "of the pass that overflowed first";
+  const OverflowRow& overflow = explained.recorder.overflows.front();
+  EXPECT_TRUE(overflow.rescue.value().rescued);
+  ASSERT_FALSE(explained.recorder.culprits.empty());
+  EXPECT_EQ(explained.recorder.culprits.front().step, overflow.step);
+  EXPECT_EQ(explained.recorder.culprits.front().pass, CulpritPass::backward);
+  EXPECT_EQ(explained.recorder.culprits.front().loss_scale, 0x1p22) << "of the pass that overflowed first";
 }
 
 /// Any policy, loss and level.
@@ -215,12 +216,10 @@ TEST(Rescue, With16BitLossesAndLostMass) {
   setup.scaler = {.policy = "lost-mass", .initial_scale = 0x1p18, .rescue = 20};
   const auto run = perceptron_run(setup);
   run->trainer.run();
-  EXPECT_GE(run->recorder.steps.front().rescues, 1u);
-  for (const StepRecord& record : run->recorder.steps) {
-    EXPECT_FALSE(record.skipped);
-    EXPECT_FALSE(record.loss_overflow);
-  }
-  EXPECT_TRUE(run->recorder.overflows.front().loss);
+  EXPECT_GE(run->recorder.rescues(1), 1u);
+  for (const StepRow& record : run->recorder.steps) EXPECT_FALSE(record.skipped);
+  for (const OverflowRow& overflow : run->recorder.overflows) EXPECT_TRUE(overflow.rescue.value().rescued);
+  EXPECT_TRUE(run->recorder.loss_overflow(1));
 }
 
 TEST(Rescue, ResumesWithTheSameBits) {
@@ -241,16 +240,15 @@ TEST(Rescue, ResumesWithTheSameBits) {
 TEST(Rescue, ObservedGradientsAreThoseOfTheLastPass) {
   struct Watcher final : TrainObserver {
     std::vector<double> scales;
-    std::uint64_t infinite = 0, values = 0;
+    std::uint64_t infinite = 0, values = 0, rescues = 0;
     bool wants_gradients(std::uint64_t) override { return true; }
-    void on_gradient(const GradientRecord& record) override {
+    bool wants_overflows() override { return true; }
+    void on_overflow(const OverflowRow& row) override { rescues = row.rescue.value().attempts; }
+    void on_gradient(const HistogramRow& record) override {
       scales.push_back(record.loss_scale);
-      infinite += record.probe.after.infinite + record.probe.after.nan;
-      if (record.tensor == "fc1.weight") values += record.probe.before.total();
+      infinite += record.after.infinite + record.after.nan;
+      if (record.tensor == "fc1.weight") values += record.before.total();
     }
-    void on_step(const StepRecord&) override {}
-    void on_evaluation(const EvaluationRecord&) override {}
-    bool stop_requested() override { return false; }
   } watcher;
   const auto backend = hopper_backend();
   FixedBatches batches(class_batches(4));
@@ -260,8 +258,8 @@ TEST(Rescue, ObservedGradientsAreThoseOfTheLastPass) {
   Trainer trainer(*backend, workload, {.steps = 1, .accumulate = 2}, {.level = Level::O1},
                   {.policy = "torch", .initial_scale = 0x1p24, .rescue = 40}, {.learning_rate = 0.1},
                   watcher);
-  const StepRecord record = trainer.train_step();
-  EXPECT_GT(record.rescues, 0u);
+  const StepRow record = trainer.train_step();
+  EXPECT_GT(watcher.rescues, 0u);
   EXPECT_THAT(watcher.scales, testing::Each(record.loss_scale));
   EXPECT_EQ(watcher.infinite, 0u);
   EXPECT_EQ(watcher.values, 2u * 6 * 16) << "two micro-batches, one pass each";

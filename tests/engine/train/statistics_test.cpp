@@ -21,25 +21,23 @@ struct Summing final : TrainObserver {
   bool watches = true;
   amp::GradientStatistics low, all;  ///< of tensors of 16 bits, and of all
   bool any_low = false;
-  std::vector<StepRecord> steps;
+  std::vector<StepRow> steps;
   std::vector<amp::GradientStatistics> statistics;  ///< by step
 
   bool wants_gradients(std::uint64_t) override { return watches; }
-  void on_gradient(const GradientRecord& record) override {
-    const bool weight = record.kind == GradientKind::weight;
-    (weight ? all.weight : all.activation) += record.probe.before;
+  void on_gradient(const HistogramRow& record) override {
+    const bool weight = record.kind == "weight";
+    (weight ? all.weight : all.activation) += record.before;
     if (record.dtype == DType::f32) return;
     any_low = true;
-    (weight ? low.weight : low.activation) += record.probe.before;
+    (weight ? low.weight : low.activation) += record.before;
   }
-  void on_step(const StepRecord& record) override {
+  void on_step(const StepRow& record) override {
     steps.push_back(record);
     statistics.push_back(any_low ? low : all);
     low = all = {};
     any_low = false;
   }
-  void on_evaluation(const EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
 };
 
 struct World {
@@ -56,7 +54,7 @@ struct World {
   }
   std::vector<std::uint64_t> hashes() const {
     std::vector<std::uint64_t> all;
-    for (const StepRecord& record : observer.steps) all.push_back(record.state_hash);
+    for (const StepRow& record : observer.steps) all.push_back(record.state_hash);
     return all;
   }
   std::unique_ptr<Backend> backend = hopper_backend();
@@ -77,7 +75,7 @@ TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
       StepState step = rule.initial;
       std::map<double, int> scales;
       for (std::size_t i = 0; i < world.observer.steps.size(); ++i) {
-        const StepRecord& record = world.observer.steps[i];
+        const StepRow& record = world.observer.steps[i];
         EXPECT_EQ(record.loss_scale, step.scale) << "step " << record.step;
         ++scales[record.loss_scale];
         EXPECT_GT(world.observer.statistics[i].weight.total(), 0u);

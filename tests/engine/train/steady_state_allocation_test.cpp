@@ -58,13 +58,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace fp16lab::engine::test {
 namespace {
 
-struct Silent : TrainObserver {
-  bool wants_gradients(std::uint64_t) override { return false; }
-  void on_gradient(const GradientRecord&) override {}
-  void on_step(const StepRecord&) override {}
-  void on_evaluation(const EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
-};
+struct Silent : TrainObserver {};
 
 struct Case {
   Level level = Level::O0;

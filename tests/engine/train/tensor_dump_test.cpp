@@ -52,7 +52,7 @@ TEST_F(TensorDump, GradientDumpExplainsTheUpdateOfItsStep) {
   run.trainer.train_step();
   run.trainer.train_step();
   EXPECT_FALSE(std::filesystem::exists(folder / "dump"));
-  const StepRecord record = run.trainer.train_step();
+  const StepRow record = run.trainer.train_step();
   const SafetensorsReader reader(folder / "dump");
   EXPECT_EQ(reader.metadata().at("step"), "3");
   EXPECT_EQ(std::stod(reader.metadata().at("loss")), record.loss);

@@ -135,7 +135,7 @@ TEST(Trainer, ScaleColumnIsTheScaleThatTheStepUsed) {
   MlpRun run(setup);
   const RunResult result = run.trainer.run();
   std::vector<double> scales;
-  for (const StepRecord& record : run.recorder.steps) scales.push_back(record.loss_scale);
+  for (const StepRow& record : run.recorder.steps) scales.push_back(record.loss_scale);
   EXPECT_EQ(scales, (std::vector<double>{8, 8, 16, 16, 32, 32}))
       << "constant over the micro-batches of a step";
   EXPECT_EQ(result.final_loss_scale, 64.0);
@@ -153,7 +153,7 @@ TEST(Trainer, AnOverflowSkipsTheWholeStep) {
   EXPECT_EQ(result.end, RunResult::End::diverged);
   EXPECT_EQ(result.steps, 4u);
   EXPECT_EQ(result.skipped_steps, 4u);
-  for (const StepRecord& record : run.recorder.steps) {
+  for (const StepRow& record : run.recorder.steps) {
     EXPECT_TRUE(record.found_inf && record.skipped);
     EXPECT_FALSE(std::isfinite(record.grad_norm));
     EXPECT_TRUE(std::isfinite(record.loss));
@@ -200,7 +200,7 @@ TEST(Trainer, ClippingBoundsTheUpdate) {
   setup.optimizer = {.learning_rate = 1.0};
   MlpRun run(setup);
   const auto before = run.weight_values();
-  const StepRecord record = run.trainer.train_step();
+  const StepRow record = run.trainer.train_step();
   EXPECT_GT(record.grad_norm, 1e-2) << "the norm before clipping";
   double square = 0;
   const auto after = run.weight_values();

@@ -52,23 +52,42 @@ struct RunSetup {
 
 /// Keeps what a run says, and its checkpoints if there is a folder for them.
 struct Recorder final : TrainObserver {
-  std::vector<StepRecord> steps;
-  std::vector<EvaluationRecord> evaluations;
+  std::vector<StepRow> steps;
+  std::vector<EvaluationRow> evaluations;
   std::vector<RunMoment> moments;
-  std::vector<OverflowRecord> overflows;
+  std::vector<OverflowRow> overflows;
+  std::vector<std::uint64_t> explained;  ///< steps
+  std::vector<CulpritRow> culprits;      ///< of all of them
   std::vector<amp::OpStatistics> op_statistics;
   std::uint64_t count_ops_at = 0;  ///< a step; 0: none
   bool explain = false;            ///< wants culprits
   std::filesystem::path folder;
   std::uint64_t stop_after = 0;
 
-  bool wants_gradients(std::uint64_t) override { return false; }
-  void on_gradient(const GradientRecord&) override {}
-  void on_step(const StepRecord& record) override { steps.push_back(record); }
-  void on_evaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
+  void on_step(const StepRow& record) override { steps.push_back(record); }
+  void on_evaluation(const EvaluationRow& record) override { evaluations.push_back(record); }
   bool wants_overflows() override { return true; }
   bool wants_culprits() override { return explain; }
-  void on_overflow(const OverflowRecord& record) override { overflows.push_back(record); }
+  void on_overflow(const OverflowRow& record) override { overflows.push_back(record); }
+  void on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) override {
+    explained.push_back(step);
+    culprits.insert(culprits.end(), rows.begin(), rows.end());
+  }
+  /// What overflowed in the step; nullptr: nothing.
+  const OverflowRow* overflow_of(std::uint64_t step) const {
+    for (const OverflowRow& row : overflows)
+      if (row.step == step) return &row;
+    return nullptr;
+  }
+  bool loss_overflow(std::uint64_t step) const {
+    const OverflowRow* const row = overflow_of(step);
+    return row != nullptr && row->kind != OverflowKind::gradient;
+  }
+  /// Backward passes of the step that were done again.
+  std::uint64_t rescues(std::uint64_t step) const {
+    const OverflowRow* const row = overflow_of(step);
+    return row != nullptr && row->rescue ? row->rescue->attempts : 0;
+  }
   bool wants_op_statistics(std::uint64_t step) override { return step == count_ops_at; }
   void on_op_statistics(std::uint64_t step, const amp::OpStatistics& statistics) override {
     EXPECT_EQ(step, count_ops_at);
@@ -112,11 +131,11 @@ struct TrainingRun {
   Trainer trainer;
 };
 
-inline void expect_same_tail(const std::vector<StepRecord>& whole, const std::vector<StepRecord>& tail,
+inline void expect_same_tail(const std::vector<StepRow>& whole, const std::vector<StepRow>& tail,
                              std::uint64_t after) {
   ASSERT_EQ(tail.size() + after, whole.size());
   for (std::size_t i = 0; i < tail.size(); ++i) {
-    const StepRecord &expected = whole[i + after], &actual = tail[i];
+    const StepRow &expected = whole[i + after], &actual = tail[i];
     EXPECT_EQ(actual.step, expected.step);
     EXPECT_EQ(actual.state_hash, expected.state_hash) << "step " << expected.step << " after " << after;
     if (std::isnan(expected.loss)) {
@@ -126,7 +145,7 @@ inline void expect_same_tail(const std::vector<StepRecord>& whole, const std::ve
     }
     EXPECT_EQ(actual.loss_scale, expected.loss_scale);
     EXPECT_EQ(actual.found_inf, expected.found_inf);
-    EXPECT_EQ(actual.learning_rate, expected.learning_rate);
+    EXPECT_EQ(actual.lr, expected.lr);
     if (!expected.found_inf) {
       EXPECT_EQ(actual.grad_norm, expected.grad_norm);
     }

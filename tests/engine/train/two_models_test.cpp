@@ -129,7 +129,7 @@ TEST_P(WhoOverflows, SkipsAloneWhileTheScaleBacksOffForAllBitForBit) {
   MethodRun run = run_of(setup, test_case.large);
   std::vector<HandResult::Step> steps;
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
-    const StepRecord record = run.trainer.train_step();
+    const StepRow record = run.trainer.train_step();
     const StepState state = run.trainer.step_state();
     steps.push_back({.scale = record.loss_scale,
                      .loss = record.loss,
@@ -206,7 +206,7 @@ TEST(TwoModels, LayersOfTheSecondModelComeDownTooAndStepsAreTakenAgain) {
     EXPECT_GT(result.skipped_steps, 0u) << policy << ": the case is what it should be";
     EXPECT_LT(result.skipped_steps, result.steps) << policy;
     EXPECT_FALSE(run.recorder.steps.back().found_inf) << policy;
-    for (const StepRecord& record : run.recorder.steps)
+    for (const StepRow& record : run.recorder.steps)
       EXPECT_EQ(std::isfinite(record.grad_norm), !record.found_inf) << policy << ", step " << record.step;
   }
 }
@@ -219,7 +219,7 @@ TEST(TwoModels, TheNormOfAnOverflowInEitherModelIsNotFinite) {
       MethodRun run = run_of(setup, large);
       run.trainer.run();
       EXPECT_TRUE(run.recorder.steps.front().found_inf);
-      for (const StepRecord& record : run.recorder.steps)
+      for (const StepRow& record : run.recorder.steps)
         EXPECT_EQ(std::isfinite(record.grad_norm), !record.found_inf) << "step " << record.step;
     }
   }

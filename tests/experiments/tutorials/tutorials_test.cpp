@@ -185,11 +185,7 @@ TEST(Tutorials, TheLossThatTheTutorialsPrintIsThatOfTheLastBatchBeforeItsStep) {
   // The trainer's own record of the same step.
   struct Recorder final : engine::TrainObserver {
     double loss = 0;
-    bool wants_gradients(std::uint64_t) override { return false; }
-    void on_gradient(const engine::GradientRecord&) override {}
-    void on_step(const engine::StepRecord& record) override { loss = record.loss; }
-    void on_evaluation(const engine::EvaluationRecord&) override {}
-    bool stop_requested() override { return false; }
+    void on_step(const StepRow& record) override { loss = record.loss; }
   };
   for (const std::int64_t steps : {1, 2, 13}) {
     config.train.steps = steps;

@@ -47,14 +47,14 @@ inline void PrintTo(const SeenGradient& seen, std::ostream* out) {
 
 /// All that a run shows, but its seconds.
 struct Shown {
-  /// step, loss, loss_scale, found_inf, skipped, loss_overflow, grad_norm, learning_rate, underflow_rate, state_hash;
+  /// step, loss, loss_scale, found_inf, skipped, grad_norm, learning_rate, underflow_rate, state_hash;
   /// real numbers by their bits.
-  using Row = std::tuple<std::uint64_t, std::uint64_t, double, bool, bool, bool, std::uint64_t, double,
-                         double, std::uint64_t>;
+  using Row = std::tuple<std::uint64_t, std::uint64_t, double, bool, bool, std::uint64_t, double, double,
+                         std::uint64_t>;
   std::vector<Row> steps;
   std::vector<SeenGradient> gradients;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> evaluations;  ///< step, bits of the loss
-  std::vector<std::pair<std::uint64_t, std::vector<std::string>>> overflows;
+  std::vector<OverflowRow> overflows;
   std::uint64_t skipped = 0;
 };
 
@@ -67,28 +67,24 @@ struct Watcher final : TrainObserver {
   Shown shown;
 
   bool wants_gradients(std::uint64_t step) override { return observe_every > 0 && step % observe_every == 0; }
-  void on_gradient(const GradientRecord& record) override {
-    shown.gradients.push_back(
-        {record.step, std::string(record.tensor), record.dtype, record.probe.before, record.probe.after});
+  void on_gradient(const HistogramRow& record) override {
+    shown.gradients.push_back({record.step, record.tensor, record.dtype, record.before, record.after});
   }
-  void on_step(const StepRecord& record) override {
+  void on_step(const StepRow& record) override {
     // A norm that is not finite may be any of the non-finite ones: only that it is one is compared.
     const double norm = record.found_inf ? -1.0 : record.grad_norm;
     shown.steps.emplace_back(record.step, bits_of(record.loss), record.loss_scale, record.found_inf,
-                             record.skipped, record.loss_overflow, bits_of(norm), record.learning_rate,
-                             record.underflow_rate.value_or(-1.0), record.state_hash);
+                             record.skipped, bits_of(norm), record.lr, record.underflow_rate.value_or(-1.0),
+                             record.state_hash);
     shown.skipped += record.skipped ? 1 : 0;
     if (after_step) after_step(record.step);
   }
-  void on_evaluation(const EvaluationRecord& record) override {
+  void on_evaluation(const EvaluationRow& record) override {
     shown.evaluations.emplace_back(record.step, bits_of(record.loss));
   }
   bool wants_overflows() override { return true; }
-  void on_overflow(const OverflowRecord& record) override {
-    shown.overflows.emplace_back(record.step, record.parameters);
-  }
+  void on_overflow(const OverflowRow& record) override { shown.overflows.push_back(record); }
   bool wants_op_statistics(std::uint64_t step) override { return step == count_ops_at; }
-  bool stop_requested() override { return false; }
   bool wants_checkpoint(std::uint64_t step, RunMoment) override { return step == checkpoint_at; }
   void on_checkpoint(const TrainingState& state) override { save_checkpoint(checkpoint, state, {}); }
 };

@@ -38,13 +38,11 @@ struct Recorder final : TrainObserver {
   bool wants_gradients(std::uint64_t step) override {
     return histograms_every > 0 && step % histograms_every == 0;
   }
-  void on_gradient(const GradientRecord& record) override {
-    histograms.push_back(record.probe.before);
-    histograms.push_back(record.probe.after);
+  void on_gradient(const HistogramRow& record) override {
+    histograms.push_back(record.before);
+    histograms.push_back(record.after);
   }
-  void on_step(const StepRecord& record) override { hashes.push_back(record.state_hash); }
-  void on_evaluation(const EvaluationRecord&) override {}
-  bool stop_requested() override { return false; }
+  void on_step(const StepRow& record) override { hashes.push_back(record.state_hash); }
 };
 
 Recorder trained(Backend& backend, const RunSetup& setup) {

@@ -9,7 +9,6 @@
 
 #include "analysis/first_culprit.hpp"
 #include "engine/nn/models/lenet5.hpp"
-#include "experiments/app/run/culprit_rows.hpp"
 #include "tests/engine/train/culprit_net.hpp"
 
 namespace fp16lab::experiments {
@@ -23,9 +22,8 @@ std::vector<CulpritRow> rows_of(const CulpritNetOptions& net, const std::vector<
                                 const RunSetup& setup) {
   const auto run = culprit_run(batches, net, setup);
   run->trainer.run();
-  std::vector<CulpritRow> rows;
-  for (const OverflowRecord& record : run->recorder.overflows)
-    for (CulpritRow& row : culprit_rows(record)) rows.push_back(std::move(row));
+  std::vector<CulpritRow> rows = run->recorder.culprits;
+  for (CulpritRow& row : rows) analysis::advise(row);
   EXPECT_EQ(run->recorder.overflows.empty(), rows.empty());
   return rows;
 }
@@ -160,9 +158,8 @@ std::vector<CulpritRow> lenet_rows(const RunSetup& setup) {
       MethodRun::MakeMethod{}, setup);
   run.recorder.explain = true;
   run.trainer.run();
-  std::vector<CulpritRow> rows;
-  for (const OverflowRecord& record : run.recorder.overflows)
-    for (CulpritRow& row : culprit_rows(record)) rows.push_back(std::move(row));
+  std::vector<CulpritRow> rows = run.recorder.culprits;
+  for (CulpritRow& row : rows) analysis::advise(row);
   return rows;
 }
 

@@ -64,7 +64,7 @@ TEST_F(TrainWatching, EveryOverflowHasItsCulpritAndNoBitChanges) {
   ASSERT_EQ(culprits.size(), overflows.size()) << "of these, all are of backward passes";
   for (std::size_t i = 0; i < culprits.size(); ++i) {
     EXPECT_EQ(culprits[i].step, overflows[i].step);
-    EXPECT_EQ(culprits[i].pass, "backward");
+    EXPECT_EQ(culprits[i].pass, CulpritPass::backward);
     EXPECT_EQ(culprits[i].loss_scale, overflows[i].loss_scale);
     EXPECT_EQ(culprits[i].verdict, CulpritVerdict::lower_scale);
     EXPECT_GE(culprits[i].wide_greatest, 65520.0);

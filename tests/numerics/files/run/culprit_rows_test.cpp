@@ -26,8 +26,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 CulpritRow some_row(std::uint64_t step) {
   CulpritRow row;
   row.step = step;
-  row.pass = "backward";
-  row.cause = "operation";
+  row.pass = CulpritPass::backward;
+  row.cause = CulpritCause::operation;
   row.op = "linear";
   row.part = "matmul";
   row.layer = "encoder.fc1";
