@@ -71,7 +71,7 @@ class Iteration {
   void collect(int which, std::initializer_list<std::size_t> groups);
   /// detect: the scaler's unscale, and the gradient dump where one is due.
   void unscale(optim::Optimizer& optimizer);
-  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRecord::grad_norm learns the norm from,
+  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRow::grad_norm learns the norm from,
   /// so call it without clipping too.
   void clip(optim::Optimizer& optimizer);
   /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to be done
