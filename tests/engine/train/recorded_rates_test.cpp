@@ -194,7 +194,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCounts) {
             for (const int log2_scale : network.log2_scales) {
               SCOPED_TRACE(std::string(network.name) + " " + std::string(amp::name_of(dialect)) + " " +
                            std::string(amp::name_of(level)) + " " + std::string(name_of(dtype)) + " fp8 " +
-                           std::to_string(static_cast<int>(fp8)) + " at 2^" + std::to_string(log2_scale));
+                           std::string(fp8_name(fp8)) + " at 2^" + std::to_string(log2_scale));
               const auto backend = hopper_backend();
               GradientLog log;
               Onlooker onlooker(*backend, fp8);
@@ -344,7 +344,7 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
           const AmpOptions options = options_of(dialect, level, dtype, fp8);
           if (!exists(options)) continue;
           SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)) + " " +
-                       std::string(name_of(dtype)) + " fp8 " + std::to_string(static_cast<int>(fp8)));
+                       std::string(name_of(dtype)) + " fp8 " + std::string(fp8_name(fp8)));
           std::uint64_t lost = 0;
           std::size_t fp8_rows = 0;
           for (const int log2_scale : {-14, -18, -22}) {
