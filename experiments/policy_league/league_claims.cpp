@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/amp/policy.hpp"
-#include "experiments/app/replay/replay_output.hpp"
+#include "experiments/app/replay/replay.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "experiments/policy_league/rank_correlation.hpp"
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "engine/amp/policy.hpp"
-#include "experiments/app/replay/replay_output.hpp"
+#include "experiments/app/replay/replay.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "reports/figures/question_figures.hpp"
 

@@ -58,7 +58,7 @@ Metric metric_of(const RunSet& set, const Workload& workload) {
   const Quantity quantity = all_accurate  ? Quantity::accuracy
                             : all_in_bits ? Quantity::bits_per_character
                                           : Quantity::loss;
-  return {fmt::format("{} {}", split, name_of(quantity)), quantity};
+  return {fmt::format("{} {}", split, words_of(quantity)), quantity};
 }
 
 double final_loss(const Run& run, const Metric& metric) {

@@ -1,5 +1,6 @@
 // JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null on the page; files
-// spell them as strings, so that nothing is lost (numerics/text/number_text.hpp).
+// spell them as strings, so that nothing is lost (numerics/text/number_text.hpp). Histograms are arrays without keys: a page
+// has to stay below largest_page.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -239,7 +239,7 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
     const Quantity quantity = material.summary.metric.quantity;
     const bool loss_only = quantity == Quantity::loss;
     html += fmt::format("<h3>Loss{} on the {} set</h3>\n",
-                        loss_only ? "" : fmt::format(" and {}", name_of(quantity)), html_escape(split));
+                        loss_only ? "" : fmt::format(" and {}", words_of(quantity)), html_escape(split));
     if (!loss_only) html += "<div class=\"pair\">\n";
     chart("evaluation", "",
           "Mean and band over seeds; the dots on the first line are at the steps of the evaluations.", split);

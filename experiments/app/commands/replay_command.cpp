@@ -11,7 +11,6 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/replay/own_policy.hpp"
 #include "experiments/app/replay/replay.hpp"
-#include "experiments/app/replay/replay_output.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "reports/figures/replay_figures.hpp"

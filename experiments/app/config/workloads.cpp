@@ -27,6 +27,7 @@ using engine::data::DataKind;
 using engine::data::LoaderOptions;
 using engine::data::Targets;
 using engine::nn::Module;
+using reports::Quantity;
 
 [[noreturn]] void fail(const std::string& what) { throw CommandError(ExitCode::usage, what); }
 
@@ -253,7 +254,7 @@ constexpr Workload workloads[] = {
      .description = "multilayer perceptron, softmax cross-entropy averaged over the batch",
      .data = DataKind::images,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::accuracy,
+     .metric = Quantity::accuracy,
      .check = check_widths,
      .make_model = make_classifier,
      .multiply_adds = mlp_multiply_adds},
@@ -261,7 +262,7 @@ constexpr Workload workloads[] = {
      .description = "multilayer perceptron that reproduces its input, MSE averaged over batch and outputs",
      .data = DataKind::images,
      .loss = LossKind::mse,
-     .metric = Metric::loss,
+     .metric = Quantity::loss,
      .targets = Targets::inputs,
      .check = check_widths,
      .make_model = make_autoencoder,
@@ -270,7 +271,7 @@ constexpr Workload workloads[] = {
      .description = "multilayer perceptron on synthetic data, MSE averaged over batch and outputs",
      .data = DataKind::synthetic,
      .loss = LossKind::mse,
-     .metric = Metric::loss,
+     .metric = Quantity::loss,
      .check = check_regression,
      .make_model = make_regression,
      .multiply_adds = mlp_multiply_adds},
@@ -278,7 +279,7 @@ constexpr Workload workloads[] = {
      .description = "classifier whose loss contains the norm of its own gradient (double backward)",
      .data = DataKind::images,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::accuracy,
+     .metric = Quantity::accuracy,
      .check = check_widths,
      .make_model = make_classifier,
      .make_method = make_gradient_penalty,
@@ -287,7 +288,7 @@ constexpr Workload workloads[] = {
      .description = "two classifiers under the losses of 2a + 3b and 3a - 5b, an optimizer each",
      .data = DataKind::images,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::accuracy,
+     .metric = Quantity::accuracy,
      .check = check_widths,
      .make_model = make_two_models,
      .make_method = make_two_models_method,
@@ -296,7 +297,7 @@ constexpr Workload workloads[] = {
      .description = "generative adversarial network: perceptrons, binary cross-entropy, an optimizer each",
      .data = DataKind::images,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::loss,
+     .metric = Quantity::loss,
      .check = check_gan,
      .make_model = make_gan,
      .make_method = make_gan_method,
@@ -305,7 +306,7 @@ constexpr Workload workloads[] = {
      .description = "LeNet-5 with ReLU and max pooling on images padded to 32 x 32",
      .data = DataKind::images,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::accuracy,
+     .metric = Quantity::accuracy,
      .shape_images = shape_lenet_images,
      .make_model = make_lenet,
      .multiply_adds = lenet_multiply_adds},
@@ -314,32 +315,20 @@ constexpr Workload workloads[] = {
          "next-byte model of text: embedding, LSTM, linear head; cross-entropy averaged over bytes",
      .data = DataKind::text,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::bits_per_character,
+     .metric = Quantity::bits_per_character,
      .make_model = make_char_lstm,
      .multiply_adds = char_lstm_multiply_adds},
     {.name = "charlm_transformer",
      .description = "next-byte model of text: small GPT with causal attention, LayerNorm and a GELU MLP",
      .data = DataKind::text,
      .loss = LossKind::cross_entropy,
-     .metric = Metric::bits_per_character,
+     .metric = Quantity::bits_per_character,
      .check = check_heads,
      .make_model = make_char_transformer,
      .multiply_adds = char_transformer_multiply_adds},
 };
 
 }  // namespace
-
-std::string_view name_of(Metric metric) {
-  switch (metric) {
-    case Metric::loss:
-      return "loss";
-    case Metric::accuracy:
-      return "accuracy";
-    case Metric::bits_per_character:
-      return "bits_per_character";
-  }
-  throw std::logic_error("unknown metric");
-}
 
 std::string_view name_of(LossKind loss) {
   switch (loss) {

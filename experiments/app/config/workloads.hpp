@@ -13,12 +13,10 @@
 #include "engine/nn/module.hpp"
 #include "engine/train/trainer.hpp"
 #include "experiments/app/config/config.hpp"
+#include "reports/data/quantity.hpp"
 
 namespace fp16lab::experiments {
 
-/// By what an evaluation is judged; every evaluation has the loss as well.
-enum class Metric { loss, accuracy, bits_per_character };
-std::string_view name_of(Metric metric);
 std::string_view name_of(engine::LossKind loss);
 
 /// What the data says about a model's inputs and outputs.
@@ -35,7 +33,7 @@ struct Workload {
   std::string_view description;
   engine::data::DataKind data;
   engine::LossKind loss;
-  Metric metric;
+  reports::Quantity metric;  ///< by what an evaluation is judged
   engine::data::Targets targets = engine::data::Targets::labels;  ///< of images
 
   /// What concerns several keys at once: CommandError(usage) that begins with `where`. May be null.

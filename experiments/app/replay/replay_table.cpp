@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/app/replay/replay_output.hpp"
+#include "experiments/app/replay/replay.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -101,8 +101,8 @@ std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend 
     run->workload.training = run->batches.training.get();
     run->workload.evaluation = run->batches.evaluation.get();
     run->workload.loss = workload.loss;
-    run->workload.accuracy = workload.metric == Metric::accuracy;
-    if (workload.metric == Metric::bits_per_character)
+    run->workload.accuracy = workload.metric == reports::Quantity::accuracy;
+    if (workload.metric == reports::Quantity::bits_per_character)
       run->workload.bytes_per_character = evaluated_bytes_per_character(*run->data, *run->batches.evaluation);
 
     set_options(config, *run);

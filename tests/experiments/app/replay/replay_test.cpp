@@ -9,7 +9,6 @@
 #include <random>
 
 #include "experiments/app/replay/fixed_scale.hpp"
-#include "experiments/app/replay/replay_output.hpp"
 #include "tests/experiments/app/replay/replay_folder.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
