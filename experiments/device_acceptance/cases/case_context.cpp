@@ -49,10 +49,10 @@ std::string name_of(Data data) {
 }
 
 CaseContext::CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name,
-                         std::uint64_t seed, MakeOutput make_output)
+                         std::uint64_t seed, MakeTensor make_tensor)
     : backend_(&backend),
       size_(size),
-      make_output_(std::move(make_output)),
+      make_tensor_(std::move(make_tensor)),
       numbers_({.seed = seed, .stream = stream_id(case_name)}) {}
 
 std::uint32_t RandomNumbers::word() {
@@ -111,7 +111,7 @@ std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
 }
 
 engine::Tensor CaseContext::random(const engine::Shape& shape, DType dtype, Data data) {
-  engine::Tensor tensor = backend_->empty(shape, dtype);
+  engine::Tensor tensor = make_tensor_ ? make_tensor_(shape, dtype) : backend_->empty(shape, dtype);
   std::vector<std::byte> host(tensor.byte_count());
   const std::size_t size = size_of(dtype);
   for (std::size_t at = 0; at < host.size(); at += size) {
@@ -133,7 +133,7 @@ engine::Tensor CaseContext::indices(const engine::Shape& shape, std::int64_t lim
 }
 
 engine::Tensor CaseContext::output(const engine::Shape& shape, DType dtype) {
-  if (make_output_) return make_output_(shape, dtype);
+  if (make_tensor_) return make_tensor_(shape, dtype);
   engine::Tensor tensor = backend_->empty(shape, dtype);
   const std::vector<std::byte> host(tensor.byte_count(), std::byte{0xa5});
   backend_->upload(host, tensor);

@@ -58,12 +58,12 @@ struct Kept {
 class CaseContext {
  public:
   /// Makes a tensor full of bytes 0xa5 on the context's back end.
-  using MakeOutput = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
+  using MakeTensor = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
 
-  /// The same `case_name` and `seed` give the same data on every back end. `make_output`: whoever looks behind outputs
-  /// makes them; empty: the back end does.
+  /// The same `case_name` and `seed` give the same data on every back end. `make_tensor`: whoever looks behind operands and
+  /// outputs makes them; empty: the back end does.
   CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed,
-              MakeOutput make_output = {});
+              MakeTensor make_tensor = {});
 
   engine::Backend& backend() { return *backend_; }
   bool small() const { return size_ != CaseSize::full; }
@@ -93,7 +93,7 @@ class CaseContext {
 
   engine::Backend* backend_;
   CaseSize size_;
-  MakeOutput make_output_;
+  MakeTensor make_tensor_;
   RandomNumbers numbers_;
   std::vector<Kept> kept_;
 };

@@ -75,8 +75,8 @@ DifferingWords differing_words(std::span<const std::byte> expected, std::span<co
 }
 
 std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,
-                           const CaseContext::MakeOutput& make_output) {
-  CaseContext context(backend, size, one.verb + '/' + one.name, seed, make_output);
+                           const CaseContext::MakeTensor& make_tensor) {
+  CaseContext context(backend, size, one.verb + '/' + one.name, seed, make_tensor);
   one.run(context);
   return context.take();
 }

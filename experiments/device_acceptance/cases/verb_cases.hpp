@@ -49,7 +49,7 @@ bool multiplies_bf16(std::string_view row);
 
 /// What the case gives on this back end.
 std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,
-                           const CaseContext::MakeOutput& make_output = {});
+                           const CaseContext::MakeTensor& make_tensor = {});
 
 /// A verb's cases on both back ends.
 struct VerbRow {

@@ -10,6 +10,7 @@
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend/conformance.hpp"
+#include "tests/engine/backend/on_backend.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
@@ -28,15 +29,7 @@ struct Shapes {
 
 template <class T>
 Tensor random_tensor(Backend& backend, const Shape& shape, std::uint64_t seed) {
-  const std::vector<T> values = random_of<T>(shape.element_count(), Kind::cancelling, seed);
-  Tensor result = backend.empty(shape, DTypeOf<T>::value);
-  backend.upload(std::as_bytes(std::span(values)), result);
-  return result;
-}
-std::vector<float> floats_of(Backend& backend, const Tensor& x) {
-  std::vector<float> values(static_cast<std::size_t>(x.element_count()));
-  backend.download(x, std::as_writable_bytes(std::span(values)));
-  return values;
+  return uploaded(backend, shape, random_of<T>(shape.element_count(), Kind::cancelling, seed));
 }
 
 /// y, dX and dW, one after the other.
@@ -52,9 +45,9 @@ std::vector<float> products(Backend& backend, const Shapes& shapes, Layout layou
   backend.conv2d(x, weight, geometry, &bias, y);
   backend.conv2d_input_gradient(dy, weight, geometry, dx);
   backend.conv2d_weight_gradient(x, dy, geometry, dw);
-  std::vector<float> all = floats_of(backend, y);
+  std::vector<float> all = downloaded<float>(backend, y);
   for (const Tensor& gradient : {dx, dw}) {
-    const std::vector<float> values = floats_of(backend, gradient);
+    const std::vector<float> values = downloaded<float>(backend, gradient);
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;

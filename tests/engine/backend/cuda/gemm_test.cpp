@@ -50,9 +50,7 @@ std::vector<float> product_of(Backend& backend, const Product& p, const std::vec
                 .out = out,
                 .transpose_a = p.transpose_a,
                 .transpose_b = p.transpose_b});
-  std::vector<float> values(static_cast<std::size_t>(p.m * p.n));
-  backend.download(out, std::as_writable_bytes(std::span(values)));
-  return values;
+  return downloaded<float>(backend, out);
 }
 
 template <class T>
@@ -176,9 +174,7 @@ TEST(CudaGemm, ReplaysWithMovedOperands) {
     const std::vector<Float16> next = random_halves(p.m * p.k, Kind::ordinary, seed);
     backend->upload(std::as_bytes(std::span(next)), ta);
     recording->replay();
-    std::vector<float> values(static_cast<std::size_t>(p.m * p.n));
-    backend->download(out, std::as_writable_bytes(std::span(values)));
-    expect_same_bits(values, p.accumulators("hopper", next, b), p.text());
+    expect_same_bits(downloaded<float>(*backend, out), p.accumulators("hopper", next, b), p.text());
   }
 }
 
