@@ -8,9 +8,8 @@
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
 //   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const
 //   PolicySettings&) (ScalePolicy::stop)
-// It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/verbs/programs.cu) with its
-// State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
-// engine/amp/policy_table.cpp and that line.
+// It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy; guards
+// (engine/amp/guards.hpp) stand around it. A new policy is its file and a row in engine/amp/policy_list.hpp.
 #pragma once
 
 #include <cstddef>
@@ -145,9 +144,8 @@ std::optional<std::string> inexact_unscaling(const ScalerOptions& options);
 /// For `fp16lab policy --list`, `list --json`, config keys and messages.
 struct PolicyDescription {
   std::string_view name;
-  std::string_view program;  ///< "policy.NAME": of its ScalarProgram
-  std::string_view rule;     ///< one or two sentences
-  std::string_view source;   ///< repository and path, or publication
+  std::string_view rule;    ///< one or two sentences
+  std::string_view source;  ///< repository and path, or publication
   std::vector<PolicyParameter>
       parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
                    ///< finite_guard come last
