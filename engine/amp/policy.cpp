@@ -142,6 +142,14 @@ PolicySettings ScalerOptions::settings() const {
   return all;
 }
 
+std::optional<double> ScalerOptions::parameter(std::string_view name) const {
+  const PolicyParameter* const declared = scale_policy(policy).find(name);
+  if (declared == nullptr) return std::nullopt;
+  const PolicySettings given = settings();
+  const auto found = given.find(name);
+  return found == given.end() ? declared->fallback : found->second;
+}
+
 ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicyDescription& description = scale_policy(options.policy);
   require_checks(options, description);
@@ -166,21 +174,20 @@ void advance(const ScalePolicy& policy, StepState& step, const Observation& obse
   program.function(step, program.parameters.data());
 }
 
-std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
+std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const ScalePolicy& policy) {
   if (options.power_of_two == PowerOfTwo::round_down) return std::nullopt;
-  const ScalePolicy policy = make_scale_policy(options);
+  const PolicyDescription& description = scale_policy(policy.name);
   for (const char* const name :
        {"initial_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale"}) {
     const auto value = policy.values.find(name);
     if (value == policy.values.end() || value->second == 0 || is_power_of_two(value->second)) continue;
     // Scales of layers are rounded down to powers of two themselves, and S stays where it begins.
-    if (scale_policy(options.policy).per_layer && value->first != "initial_scale") continue;
+    if (description.per_layer && value->first != "initial_scale") continue;
     return fmt::format(
         "scaler.{} = {} is no power of two: multiplying by S and by 1/S then rounds every gradient twice; "
         "scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two below its scale",
         name, value->second);
   }
-  const PolicyDescription& description = scale_policy(options.policy);
   if (!description.power_of_two_scales)
     return fmt::format(
         "scaler.policy = \"{}\" uses scales that are no powers of two: multiplying by S and by 1/S then "

@@ -36,13 +36,6 @@ enum class PowerOfTwo {
   round_down,  ///< the step uses the power of two below (Guards::round_to_power_of_two)
 };
 
-/// Layers by a pattern of their weights' names, and the scale that they begin with: of policies layerwise and groups.
-struct ScaleGroup {
-  std::string pattern;  ///< as amp::matches has it: "fc1", "fc1.*", "lstm.weight_hh*"
-  double scale = 1.0;
-  bool operator==(const ScaleGroup&) const = default;
-};
-
 /// One policy for all configurations. Options are named where they are given: {.policy = "torch", .initial_scale = 4}.
 struct ScalerOptions {
   /// Has the first place and takes nothing, so that a list of values without names does not compile. A tutorial's
@@ -75,11 +68,14 @@ struct ScalerOptions {
   /// How often the backward pass of a step that overflowed is done again, at the lower scale that the policy decides,
   /// before the step is skipped (engine/train/rescue.hpp). 0: never.
   std::int64_t rescue = 0;
-  /// Of policies with scales of layers (engine/amp/scalers/layer_scaler.hpp); the first pattern that matches a weight counts.
-  std::vector<ScaleGroup> groups{};
+  /// Of policies layerwise and groups: "PATTERN=SCALE" (scale_group in engine/amp/scalers/layer_scaler.hpp), layers by a
+  /// pattern of their weights' names and the scale that they begin with. The first pattern that matches a weight counts.
+  std::vector<std::string> groups{};
 
   /// `parameters` and the four in one.
   PolicySettings settings() const;
+  /// What the policy uses: as given, or its default; nothing where it has no such parameter.
+  std::optional<double> parameter(std::string_view name) const;
 };
 
 /// The bytes of a policy's ScalarProgram. The pointer is first: with_statistics() writes it without knowing Params.
@@ -138,8 +134,12 @@ void advance(const ScalePolicy& policy, StepState& step, const Observation& obse
 /// serve several policies: who takes them from a user asks require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
-/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing.
-std::optional<std::string> inexact_unscaling(const ScalerOptions& options);
+/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing. `policy`:
+/// make_scale_policy(options).
+std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const ScalePolicy& policy);
+inline std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
+  return inexact_unscaling(options, make_scale_policy(options));
+}
 
 /// For `fp16lab policy --list`, `list --json`, config keys and messages.
 struct PolicyDescription {

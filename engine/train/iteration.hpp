@@ -28,9 +28,7 @@ class RunIteration final : public Iteration {
  public:
   /// Decorates the model as the level says, then makes one optimizer for each group of the method.
   /// std::invalid_argument on impossible options, naming them.
-  RunIteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
-               const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
-               const optim::OptimizerOptions& optimizer);
+  RunIteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan);
 
   // ---- for the method ----
   Backend& backend() override { return *backend_; }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "experiments/app/command_line.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/interrupt.hpp"
 #include "experiments/app/openmp_waiting.hpp"
 #include "experiments/app/progress.hpp"
@@ -34,7 +35,7 @@ struct Options {
 
 ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& options) {
   LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", options.histograms_every)};
-  RunConfig config = resolve_config(common);
+  RunConfig config = resolve_run(common).config;
   const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm), .algorithm_cache_file = config.backend.pins};
   if (device.gemm == engine::GemmRoute::cublas_any_order)
     throw CommandError(ExitCode::usage,
@@ -42,7 +43,7 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Options& 
   const DeviceSide side = options.rehearse ? open_rehearsal(config.backend.tensor_core)
                                            : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;
-  validate_config(config, "with the device's tensor cores");
+  resolve_run(config, "with the device's tensor cores");
   catch_interrupts();
 
   Progress progress(common.quiet);

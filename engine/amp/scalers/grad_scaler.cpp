@@ -13,8 +13,8 @@ namespace {
 
 using Kind = ScalerError::Kind;
 
-ScalePolicy policy_of(const ScalerOptions& options) {
-  ScalePolicy policy = make_scale_policy(options);  // checks the options of a disabled scaler, too
+/// A disabled scaler's policy was checked, too.
+ScalePolicy policy_of(const ScalerOptions& options, ScalePolicy policy) {
   if (options.enabled) return policy;
   policy = make_scale_policy({.policy = "none"});
   policy.name = "disabled";
@@ -28,7 +28,13 @@ bool is_half(const Tensor& gradient) {
 }  // namespace
 
 GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor step)
-    : backend_(&backend), options_(options), policy_(policy_of(options)), step_(std::move(step)) {
+    : GradScaler(backend, options, make_scale_policy(options), std::move(step)) {}
+
+GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step)
+    : backend_(&backend),
+      options_(options),
+      policy_(policy_of(options, std::move(policy))),
+      step_(std::move(step)) {
   StepState state = backend_->read_step_state(step_);
   state.policy = policy_.initial.policy;
   state.set_scale(policy_.initial.scale);

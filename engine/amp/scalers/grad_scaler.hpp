@@ -81,6 +81,8 @@ class GradScaler final : public Scaler {
   /// policy. The policy's initial scale and state are written into it, and no optimizer's found_inf is set; a disabled
   /// scaler writes those of policy none. Optimizers must live from their first call in an iteration to update.
   GradScaler(Backend& backend, const ScalerOptions& options, Tensor step);
+  /// `policy`: make_scale_policy(options), where that is there already.
+  GradScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step);
 
   /// S as a one-element tensor, rounded once to `dtype` (f32, or the 16-bit dtype of a loss that has one): the seed of
   /// every backward pass until the next update. Kind::seed_after_unscale while an optimizer is unscaled and has not
