@@ -3,28 +3,83 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
-#include "engine/amp/policy_table.hpp"
+#include "engine/amp/policy_list.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
 namespace {
 
-const PolicyEntry& entry_of(std::string_view name) {
-  name = canonical_policy_name(name);
-  const std::span<const PolicyEntry> table = policy_table();
-  const auto found = std::find_if(table.begin(), table.end(), [name](const PolicyEntry& entry) {
-    return entry.description.name == name;
-  });
-  if (found != table.end()) return *found;
-  std::vector<std::string_view> known;
-  for (const PolicyEntry& entry : table) known.push_back(entry.description.name);
-  known.push_back(policy_alias);
-  throw std::invalid_argument(fmt::format("scaler.policy = \"{}\": {}", name, known_are(name, known)));
+template <class Policy>
+inline constexpr bool stops = requires(const typename Policy::State& state, const PolicySettings& values) {
+  Policy::stop(state, values);
+};
+
+template <class Policy>
+std::optional<std::string> stop_of(const StepState& step, const PolicySettings& values) {
+  typename Policy::State state;
+  std::memcpy(&state, step.policy.data(), sizeof(state));
+  return Policy::stop(state, values);
 }
+
+/// `values` are checked, and all that the policy declares and the guards are among them.
+template <class Policy>
+ScalePolicy build(const PolicyValues& values, const Guards& guards) {
+  using State = typename Policy::State;
+  using Program = PolicyProgram<Policy>;
+  static_assert(std::is_trivially_copyable_v<typename Policy::Params> && std::is_trivially_copyable_v<State>);
+  static_assert(sizeof(Program) <= sizeof(ScalarProgram::parameters));
+  ScalePolicy policy;
+  policy.name = Policy::name;
+  policy.values = values.all();
+  policy.wants_statistics = Policy::wants_statistics;
+  if constexpr (stops<Policy>) policy.stop = &stop_of<Policy>;
+  Program program{};
+  program.guards = guards;
+  program.params = Policy::params(values);
+  policy.update.name = policy_program_name<Policy>.data();
+  policy.update.function = &run_policy<Policy>;
+  std::memcpy(policy.update.parameters.data(), &program, sizeof(program));
+  const State state = Policy::initial(program.params);
+  std::memcpy(policy.initial.policy.data(), &state, sizeof(state));
+  policy.initial.set_scale(applied_scale(static_cast<double>(state.scale), guards));
+  return policy;
+}
+
+template <class Policy>
+PolicyDescription describe() {
+  PolicyDescription description{.name = Policy::name,
+                                .rule = Policy::rule,
+                                .source = Policy::source,
+                                .parameters = {Policy::parameters.begin(), Policy::parameters.end()},
+                                .wants_statistics = Policy::wants_statistics};
+  if constexpr (requires { Policy::power_of_two_scales; })
+    description.power_of_two_scales = Policy::power_of_two_scales;
+  if constexpr (requires { Policy::per_layer; }) description.per_layer = Policy::per_layer;
+  if constexpr (requires { Policy::constant; }) description.constant = Policy::constant;
+  for (const PolicyParameter& guard : guard_parameters)
+    if (description.find(guard.name) == nullptr) description.parameters.push_back(guard);
+  return description;
+}
+
+/// What to build each of scale_policies() by, at the same place.
+using Builder = ScalePolicy (*)(const PolicyValues& values, const Guards& guards);
+
+template <class... Policies>
+std::vector<PolicyDescription> descriptions_of(PolicyList<Policies...>) {
+  return {describe<Policies>()...};
+}
+
+template <class... Policies>
+constexpr auto builders_of(PolicyList<Policies...>) {
+  return std::array<Builder, sizeof...(Policies)>{&build<Policies>...};
+}
+
+constexpr auto builders = builders_of(ScalePolicies{});
 
 /// For policies that move with found_inf.
 void require_checks(const ScalerOptions& options, const PolicyDescription& policy) {
@@ -87,15 +142,23 @@ PolicySettings ScalerOptions::settings() const {
   return all;
 }
 
+std::optional<double> ScalerOptions::parameter(std::string_view name) const {
+  const PolicyParameter* const declared = scale_policy(policy).find(name);
+  if (declared == nullptr) return std::nullopt;
+  const PolicySettings given = settings();
+  const auto found = given.find(name);
+  return found == given.end() ? declared->fallback : found->second;
+}
+
 ScalePolicy make_scale_policy(const ScalerOptions& options) {
-  const PolicyEntry& entry = entry_of(options.policy);
-  require_checks(options, entry.description);
+  const PolicyDescription& description = scale_policy(options.policy);
+  require_checks(options, description);
   const PolicySettings settings = options.settings();
   for (const auto& [name, value] : settings) require_parameter(nullptr, name);
-  const PolicyValues values = values_of(entry.description, settings);
+  const PolicyValues values = values_of(description, settings);
   const Guards guards = guards_of(values, options.power_of_two);
   require_order(guards, values);
-  return entry.build(entry, values, guards);
+  return builders[static_cast<std::size_t>(&description - scale_policies().data())](values, guards);
 }
 
 ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistics* statistics) {
@@ -111,21 +174,20 @@ void advance(const ScalePolicy& policy, StepState& step, const Observation& obse
   program.function(step, program.parameters.data());
 }
 
-std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
+std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const ScalePolicy& policy) {
   if (options.power_of_two == PowerOfTwo::round_down) return std::nullopt;
-  const ScalePolicy policy = make_scale_policy(options);
+  const PolicyDescription& description = scale_policy(policy.name);
   for (const char* const name :
        {"initial_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale"}) {
     const auto value = policy.values.find(name);
     if (value == policy.values.end() || value->second == 0 || is_power_of_two(value->second)) continue;
     // Scales of layers are rounded down to powers of two themselves, and S stays where it begins.
-    if (scale_policy(options.policy).per_layer && value->first != "initial_scale") continue;
+    if (description.per_layer && value->first != "initial_scale") continue;
     return fmt::format(
         "scaler.{} = {} is no power of two: multiplying by S and by 1/S then rounds every gradient twice; "
         "scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two below its scale",
         name, value->second);
   }
-  const PolicyDescription& description = scale_policy(options.policy);
   if (!description.power_of_two_scales)
     return fmt::format(
         "scaler.policy = \"{}\" uses scales that are no powers of two: multiplying by S and by 1/S then "
@@ -161,15 +223,21 @@ const PolicyParameter* PolicyDescription::find(std::string_view parameter) const
 }
 
 std::span<const PolicyDescription> scale_policies() {
-  static const std::vector<PolicyDescription> descriptions = [] {
-    std::vector<PolicyDescription> all;
-    for (const PolicyEntry& entry : policy_table()) all.push_back(entry.description);
-    return all;
-  }();
+  static const std::vector<PolicyDescription> descriptions = descriptions_of(ScalePolicies{});
   return descriptions;
 }
 
-const PolicyDescription& scale_policy(std::string_view name) { return entry_of(name).description; }
+const PolicyDescription& scale_policy(std::string_view name) {
+  name = canonical_policy_name(name);
+  const std::span<const PolicyDescription> all = scale_policies();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [name](const PolicyDescription& policy) { return policy.name == name; });
+  if (found != all.end()) return *found;
+  std::vector<std::string_view> known;
+  for (const PolicyDescription& policy : all) known.push_back(policy.name);
+  known.push_back(policy_alias);
+  throw std::invalid_argument(fmt::format("scaler.policy = \"{}\": {}", name, known_are(name, known)));
+}
 
 std::string_view canonical_policy_name(std::string_view name) { return name == policy_alias ? "torch" : name; }
 

@@ -8,9 +8,8 @@
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
 //   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const
 //   PolicySettings&) (ScalePolicy::stop)
-// It runs on back-end memory as a ScalarProgram "policy.NAME" (one line in engine/backend/cuda/verbs/programs.cu) with its
-// State in StepState::policy; guards (engine/amp/guards.hpp) stand around it. A new policy is its file, an entry in
-// engine/amp/policy_table.cpp and that line.
+// It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy; guards
+// (engine/amp/guards.hpp) stand around it. A new policy is its file and a row in engine/amp/policy_list.hpp.
 #pragma once
 
 #include <cstddef>
@@ -35,13 +34,6 @@ enum class PowerOfTwo {
   any,         ///< nothing
   warn,        ///< inexact_unscaling() says so; whoever runs the policy shows it
   round_down,  ///< the step uses the power of two below (Guards::round_to_power_of_two)
-};
-
-/// Layers by a pattern of their weights' names, and the scale that they begin with: of policies layerwise and groups.
-struct ScaleGroup {
-  std::string pattern;  ///< as amp::matches has it: "fc1", "fc1.*", "lstm.weight_hh*"
-  double scale = 1.0;
-  bool operator==(const ScaleGroup&) const = default;
 };
 
 /// One policy for all configurations. Options are named where they are given: {.policy = "torch", .initial_scale = 4}.
@@ -76,11 +68,14 @@ struct ScalerOptions {
   /// How often the backward pass of a step that overflowed is done again, at the lower scale that the policy decides,
   /// before the step is skipped (engine/train/rescue.hpp). 0: never.
   std::int64_t rescue = 0;
-  /// Of policies with scales of layers (engine/amp/scalers/layer_scaler.hpp); the first pattern that matches a weight counts.
-  std::vector<ScaleGroup> groups{};
+  /// Of policies layerwise and groups: "PATTERN=SCALE" (scale_group in engine/amp/scalers/layer_scaler.hpp), layers by a
+  /// pattern of their weights' names and the scale that they begin with. The first pattern that matches a weight counts.
+  std::vector<std::string> groups{};
 
   /// `parameters` and the four in one.
   PolicySettings settings() const;
+  /// What the policy uses: as given, or its default; nothing where it has no such parameter.
+  std::optional<double> parameter(std::string_view name) const;
 };
 
 /// The bytes of a policy's ScalarProgram. The pointer is first: with_statistics() writes it without knowing Params.
@@ -139,15 +134,18 @@ void advance(const ScalePolicy& policy, StepState& step, const Observation& obse
 /// serve several policies: who takes them from a user asks require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
-/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing.
-std::optional<std::string> inexact_unscaling(const ScalerOptions& options);
+/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing. `policy`:
+/// make_scale_policy(options).
+std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const ScalePolicy& policy);
+inline std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
+  return inexact_unscaling(options, make_scale_policy(options));
+}
 
 /// For `fp16lab policy --list`, `list --json`, config keys and messages.
 struct PolicyDescription {
   std::string_view name;
-  std::string_view program;  ///< "policy.NAME": of its ScalarProgram
-  std::string_view rule;     ///< one or two sentences
-  std::string_view source;   ///< repository and path, or publication
+  std::string_view rule;    ///< one or two sentences
+  std::string_view source;  ///< repository and path, or publication
   std::vector<PolicyParameter>
       parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
                    ///< finite_guard come last

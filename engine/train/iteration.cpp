@@ -56,27 +56,26 @@ amp::NetworkNames network_names(const nn::Module& model) {
   return names;
 }
 
-Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
-                     const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
-                     const optim::OptimizerOptions& optimizer)
-    : backend_((check(workload), check(train, scaler), check_per_loss(scaler, method.losses()),
-                check_rescue(scaler, method), &backend)),
+Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan)
+    : backend_((check(workload), check_per_loss(plan.scaler, method.losses()),
+                check_rescue(plan.scaler, method), &backend)),
       workload_(&workload),
-      options_(train),
+      options_(plan.train),
       step_(backend.make_step_state(StepState{})),
       tape_(backend),
-      autocast_(tape_, amp),
-      scaler_(amp::make_scaler(backend, scaler, method.losses(), step_)),
+      autocast_(plan.amp, tape_),
+      scaler_(amp::make_scaler(backend, plan.scaler, plan.policy, method.losses(), step_)),
       groups_(method.groups(*workload.model)),
       loss_sum_(backend.empty(Shape{}, DType::f32)),
       norms_(backend.empty({max_optimizers}, DType::f64)) {
   check(groups_, *workload.model);
+  const amp::ScalerOptions& scaler = plan.scaler;
   if (scaler_->checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
   amp::check_patterns(autocast_.plan(), network_names(*workload.model));
   amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
   for (const OptimizerGroup& group : groups_) {
-    optimizers_.push_back(optim::make_optimizer(backend, group.parameters, optimizer, train.steps,
+    optimizers_.push_back(optim::make_optimizer(backend, group.parameters, plan.optimizer, plan.train.steps,
                                                 static_cast<int>(optimizers_.size())));
   }
   names_.resize(groups_.size());

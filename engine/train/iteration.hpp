@@ -32,9 +32,7 @@ class Iteration {
  public:
   /// Decorates the model as the level says, then makes one optimizer for each group of the method.
   /// std::invalid_argument on impossible options, naming them.
-  Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainOptions& train,
-            const amp::AmpOptions& amp, const amp::ScalerOptions& scaler,
-            const optim::OptimizerOptions& optimizer);
+  Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan);
 
   // ---- for the method, in an iteration or for one evaluation batch ----
   Backend& backend() { return *backend_; }

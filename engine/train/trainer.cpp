@@ -62,22 +62,21 @@ std::string optimizers_text(Iteration& parts) {
   return text;
 }
 
-RunSettings settings_of(const TrainOptions& train, const AmpOptions& amp, const ScalerOptions& scaler,
-                        const OptimizerOptions& optimizer) {
-  const amp::PolicySettings given = amp::make_scale_policy(scaler).values;
+RunSettings settings_of(const TrainingPlan& plan) {
+  const amp::PolicySettings& given = plan.policy.values;
   const auto bound = [&given](const char* name) {
     const auto found = given.find(name);
     return found == given.end() || !std::isfinite(found->second) ? 0.0 : found->second;
   };
-  return {.fp32 = amp.level == Level::O0,
-          .learning_rate = optimizer.learning_rate,
-          .adaptive = optimizer.name != "sgd",
-          .optimizer_scale = optimizer.loss_scale,
-          .clips_norm = train.clip_norm > 0,
-          .sums_micro_batches = train.accumulate > 1 && train.accumulate_mode == AccumulateMode::sum,
-          .scaler_enabled = scaler.enabled,
-          .drops_overflow_update = scaler.drop_overflow_update,
-          .rescues = scaler.rescue > 0,
+  return {.fp32 = plan.amp.level == Level::O0,
+          .learning_rate = plan.optimizer.learning_rate,
+          .adaptive = plan.optimizer.name != "sgd",
+          .optimizer_scale = plan.optimizer.loss_scale,
+          .clips_norm = plan.train.clip_norm > 0,
+          .sums_micro_batches = plan.train.accumulate > 1 && plan.train.accumulate_mode == AccumulateMode::sum,
+          .scaler_enabled = plan.scaler.enabled,
+          .drops_overflow_update = plan.scaler.drop_overflow_update,
+          .rescues = plan.scaler.rescue > 0,
           .min_scale = bound("min_scale"),
           .max_scale = bound("max_scale")};
 }
@@ -86,17 +85,20 @@ RunSettings settings_of(const TrainOptions& train, const AmpOptions& amp, const 
 
 Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
                  const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer)
+    : Trainer(backend, workload, plan_training(train, amp, scaler, optimizer), observer) {}
+
+Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer)
     : backend_(&backend),
       workload_(&workload),
       supervised_(workload.method ? nullptr : std::make_unique<Supervised>()),
       method_(workload.method ? workload.method.get() : supervised_.get()),
-      options_(train),
+      options_(plan.train),
       observer_(&observer),
-      parts_(backend, workload, *method_, train, amp, scaler, optimizer),
+      parts_(backend, workload, *method_, plan),
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
       culprits_(backend),
-      settings_(settings_of(train, amp, scaler, optimizer)),
+      settings_(settings_of(plan)),
       last_(step_state()) {
   check_graph(options_, backend, *method_);
   if (options_.graph) recorded_.emplace(backend, *method_, parts_, gradient_log_, parameters_);

@@ -44,6 +44,18 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
                     scaler.policy));
 }
 
+TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
+                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer) {
+  TrainingPlan plan{.train = train,
+                    .amp = amp::resolve(amp),
+                    .scaler = scaler,
+                    .policy = amp::make_scale_policy(scaler),
+                    .optimizer = optimizer};
+  check(train, scaler);
+  amp::scales_layers(scaler, plan.amp);
+  return plan;
+}
+
 void check_graph(const TrainOptions& options, const TrainingMethod& method) {
   if (options.graph && !method.recordable())
     throw std::invalid_argument(

@@ -1,4 +1,4 @@
-// What a training run trains, on what, and for how long.
+// What a training run trains, on what, for how long, and how.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "engine/amp/policy.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/nn/module.hpp"
+#include "engine/optim/optimizer.hpp"
 #include "engine/train/method.hpp"
 
 namespace fp16lab::engine {
@@ -44,6 +45,19 @@ struct TrainOptions {
 /// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
 /// range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales of layers.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
+
+/// How a run trains: options that were checked and resolved, once. Everything that trains reads it.
+struct TrainingPlan {
+  TrainOptions train;
+  amp::AmpPlan amp;
+  amp::ScalerOptions scaler;
+  amp::ScalePolicy policy;  ///< that `scaler` names, also where it is not enabled
+  optim::OptimizerOptions optimizer;
+};
+
+/// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers.
+TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
+                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer);
 
 /// What the patterns of amp::AmpOptions can name where this model is trained.
 amp::NetworkNames network_names(const nn::Module& model);

@@ -138,7 +138,7 @@ Measured measured_of(RankGradients& source, const RunConfig& config, const Setti
   const std::vector<float> weights = source.weights();
   const Iteration iteration{.weights = &weights,
                             .gradients = overflow.gradients,
-                            .learning_rate = static_cast<float>(config.optimizer.lr),
+                            .learning_rate = static_cast<float>(config.optimizer.learning_rate),
                             .scaler = {.policy = "dynamic", .initial_scale = scale}};
   std::vector<Agreement> agreement;
   for (const Check check : all_checks)
@@ -159,7 +159,7 @@ std::string describe(const Measured& measured, const RunConfig& config, const Se
   write_file_atomically(out / "found_inf.csv", csv_of(measured.agreement));
   return fmt::format(
       "{}, {} gradients, level {}, batch {} a rank, {} steps, S = {}{}\n{}{}", config.model.name,
-      measured.elements, config.amp.level, config.train.batch_size, settings.steps, measured.scale,
+      measured.elements, name_of(config.amp.level), config.train.batch_size, settings.steps, measured.scale,
       measured.scale_is_largest
           ? fmt::format(": the largest at which none of {} ranks overflows", measured.ranks.back())
           : "",
@@ -168,10 +168,11 @@ std::string describe(const Measured& measured, const RunConfig& config, const Se
 
 ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings) {
   RunConfig base;
-  base.amp.level = "O1";
+  base.amp.level = engine::Level::O1;
   base.train.batch_size = 32;
-  const RunConfig config = resolve_config(given, base);
-  const std::unique_ptr<PreparedRun> run = prepare_run(config, given.threads);
+  const RunPlan plan = resolve_run(given, base);
+  const RunConfig& config = plan.config;
+  const std::unique_ptr<PreparedRun> run = prepare_run(plan, given.threads);
   RankGradients source(*run, settings.steps);
   return run_study<Measured>(
       given, {.question = "what does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?",

@@ -29,11 +29,11 @@ void append(engine::Backend& backend, const Tensor& tensor, std::vector<float>& 
 RankGradients::RankGradients(PreparedRun& run, std::uint64_t steps)
     : run_(&run),
       tape_(*run.backend),
-      autocast_(tape_, run.amp),
+      autocast_(run.plan.amp, tape_),
       parameters_(run.workload.model->parameters()),
       step_(run.backend->make_step_state(engine::StepState{})),
-      optimizer_(engine::optim::make_optimizer(*run.backend, parameters_, run.optimizer, steps)) {
-  if (run.amp.level != engine::Level::O0 && run.amp.level != engine::Level::O1)
+      optimizer_(engine::optim::make_optimizer(*run.backend, parameters_, run.plan.optimizer, steps)) {
+  if (run.plan.amp.level != engine::Level::O0 && run.plan.amp.level != engine::Level::O1)
     throw CommandError(ExitCode::usage, "amp.level: expected O0 or O1, whose gradients are FP32");
   for (const Parameter* parameter : parameters_)
     elements_ += static_cast<std::size_t>(parameter->value.element_count());
@@ -62,7 +62,7 @@ std::vector<float> RankGradients::scaled_outlier(std::uint64_t micro_batch, doub
 
 std::vector<float> RankGradients::one(std::uint64_t micro_batch, double scale, float input_factor) {
   optimizer_->clear_gradients();
-  tape_.set_context({.training = true, .seed = run_->train.seed, .step = step_});
+  tape_.set_context({.training = true, .seed = run_->plan.train.seed, .step = step_});
   engine::data::Batch batch = run_->workload.training->batch(backend(), micro_batch);
   if (input_factor != 1) backend().scale(batch.inputs, input_factor, batch.inputs);
   Tensor seed = backend().empty(engine::Shape{}, DType::f32);

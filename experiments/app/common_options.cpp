@@ -1,20 +1,23 @@
 #include "experiments/app/common_options.hpp"
 
+#include <utility>
+
+#include "experiments/app/config/run_plan.hpp"
+
 namespace fp16lab::experiments {
 
-RunConfig resolve_config(const CommonOptions& common) { return resolve_config(common, RunConfig{}); }
+RunPlan resolve_run(const CommonOptions& common) { return resolve_run(common, RunConfig{}); }
 
-RunConfig resolve_config(const CommonOptions& common, const RunConfig& base) {
+RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
   const RunConfig below = common.config.empty() ? base : load_config(common.config);
   const std::string source = common.config.empty() ? "configuration" : common.config.string();
   RunConfig config = below;
   for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
-  if (common.seed) config.train.seed = *common.seed;
+  if (common.seed) config.train.seed = static_cast<std::uint64_t>(*common.seed);
   resolve_scaler_policy(config, source);
   require_policy_parameters(below, config, source);
   require_policy_parameters(common.set, config, "--set");
-  validate_config(config, source);
-  return config;
+  return resolve_run(std::move(config), source);
 }
 
 }  // namespace fp16lab::experiments

@@ -30,9 +30,11 @@ struct SweepOptions {
   bool mix_builds = false;  ///< take complete runs of other builds beside those of this one
 };
 
-/// Defaults, then --config, then --set in order, then --seed; validated.
-RunConfig resolve_config(const CommonOptions& common);
+struct RunPlan;  // experiments/app/config/run_plan.hpp
+
+/// Defaults, then --config, then --set in order, then --seed; resolved and checked.
+RunPlan resolve_run(const CommonOptions& common);
 /// The same with `base` in the place of the defaults where there is no --config.
-RunConfig resolve_config(const CommonOptions& common, const RunConfig& base);
+RunPlan resolve_run(const CommonOptions& common, const RunConfig& base);
 
 }  // namespace fp16lab::experiments

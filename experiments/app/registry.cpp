@@ -2,7 +2,6 @@
 
 #include <iterator>
 
-#include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/nn/initialization.hpp"
@@ -45,17 +44,6 @@ std::vector<std::string> dataset_names() {
 std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
 
 std::vector<std::string> schedule_names() { return {"constant", "cosine", "step"}; }
-
-std::vector<std::string> amp_level_names() {
-  using engine::amp::Level;
-  return names_of(std::vector{Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic},
-                  [](Level level) { return engine::amp::name_of(level); });
-}
-
-std::vector<std::string> amp_dialect_names() {
-  return names_of(engine::amp::all_dialects(),
-                  [](engine::amp::Dialect d) { return engine::amp::name_of(d); });
-}
 
 std::vector<std::string> policy_names() {
   std::vector<std::string> names = names_of(

@@ -12,8 +12,6 @@ std::vector<std::string> init_names();         ///< model.init
 std::vector<std::string> dataset_names();      ///< data.name
 std::vector<std::string> optimizer_names();    ///< optimizer.name
 std::vector<std::string> schedule_names();     ///< schedule.name
-std::vector<std::string> amp_level_names();    ///< amp.level
-std::vector<std::string> amp_dialect_names();  ///< amp.dialect
 std::vector<std::string> policy_names();       ///< scaler.policy
 std::vector<std::string> tensor_core_names();  ///< backend.tensor_core
 

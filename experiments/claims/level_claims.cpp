@@ -5,7 +5,7 @@
 #include <cmath>
 #include <span>
 
-#include "experiments/app/config/config.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/claims/claim.hpp"
@@ -30,7 +30,7 @@ RunConfig configured(const std::string& system, const std::vector<std::string>& 
   if (system.starts_with("paddle"))
     apply_setting(config, fmt::format("model.scale_down={}", scale_down), "exp_claims");
   for (const std::string& setting : settings) apply_setting(config, setting, "exp_claims");
-  validate_config(config, "exp_claims");
+  resolve_run(config, "exp_claims");
   return config;
 }
 

@@ -83,16 +83,15 @@ RunConfig tutorial_config(const Settings& settings, const std::string& system,
   for (const std::string& setting : all) apply_setting(config, setting, "acceptance");
   config.backend.device = "cuda";  // what the configuration is checked for
   config.backend.tensor_core = settings.side.tensor_core;
-  validate_config(config, "acceptance");
+  resolve_run(config, "acceptance");
   return config;
 }
 
 TrainedCase::TrainedCase(const RunConfig& config, std::unique_ptr<engine::Backend> backend, bool histograms,
                          bool activations)
-    : run_(prepare_run(config, std::move(backend))), watcher_(std::make_unique<Watcher>(histograms)) {
+    : run_(prepare_run(resolve_run(config), std::move(backend))), watcher_(std::make_unique<Watcher>(histograms)) {
   if (activations) run_->workload.method = std::make_unique<ForwardMemory>(activation_bytes_);
-  trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->train, run_->amp,
-                                               run_->scaler, run_->optimizer, *watcher_);
+  trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->plan, *watcher_);
 }
 
 TrainedCase::~TrainedCase() = default;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/data/dataset.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/device_acceptance/synthetic_data.hpp"
 #include "experiments/device_acceptance/section.hpp"
@@ -108,7 +109,7 @@ RunConfig config_of(const Run& run, const Settings& settings, const Data& data) 
   config.backend.tensor_core = settings.side.tensor_core;
   config.train.steps =
       static_cast<std::int64_t>(settings.sized<std::uint64_t>(run.steps, run.quick_steps, 2));
-  validate_config(config, "acceptance");
+  resolve_run(config, "acceptance");
   return config;
 }
 
@@ -138,8 +139,8 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
   for (const Run& run : runs()) {
     if (settings.progress) settings.progress(run.name);
     const RunConfig config = config_of(run, settings, data);
-    if (config.amp.dtype == "bf16" && !multiplies(settings.side.tensor_core, DType::bf16)) continue;
-    const auto asked = static_cast<std::uint64_t>(config.train.steps);
+    if (config.amp.dtype == DType::bf16 && !multiplies(settings.side.tensor_core, DType::bf16)) continue;
+    const auto asked = config.train.steps;
     try {
       const Lockstep lockstep = run_lockstep(config, settings.side.tensor_core, settings.threads,
                                              settings.side.make({.gemm = gemm_route(config.backend.gemm)}),

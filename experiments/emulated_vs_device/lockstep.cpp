@@ -52,7 +52,7 @@ std::uint64_t hash_of(const std::vector<HistogramRow>& all) {
 /// Only a device records its steps (train.graph).
 std::unique_ptr<PreparedRun> prepared(RunConfig config, std::unique_ptr<engine::Backend> backend) {
   config.train.graph = config.train.graph && backend->records();
-  return prepare_run(config, std::move(backend));
+  return prepare_run(resolve_run(std::move(config)), std::move(backend));
 }
 
 /// One back end with its run.
@@ -60,14 +60,13 @@ class Side {
  public:
   Side(const RunConfig& config, std::unique_ptr<engine::Backend> backend, const LockstepOptions& options)
       : run_(prepared(config, std::move(backend))), watcher_(options.histograms_every) {
-    if (options.steps > 0) run_->train.steps = options.steps;
-    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->train, run_->amp,
-                                                 run_->scaler, run_->optimizer, watcher_);
+    if (options.steps > 0) run_->plan.train.steps = options.steps;
+    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->plan, watcher_);
   }
 
   engine::Backend& backend() { return *run_->backend; }
   engine::Trainer& trainer() { return *trainer_; }
-  std::uint64_t steps() const { return run_->train.steps; }
+  std::uint64_t steps() const { return run_->plan.train.steps; }
   double seconds() const { return seconds_; }
   const std::vector<HistogramRow>& histograms() const { return watcher_.seen(); }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "experiments/app/command_line.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/run_backend.hpp"
@@ -33,7 +34,7 @@ struct Given {
 
 ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& given) {
   LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", given.histograms_every)};
-  RunConfig config = resolve_config(common);
+  RunConfig config = resolve_run(common).config;
   const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm), .algorithm_cache_file = config.backend.pins};
   if (device.gemm == engine::GemmRoute::cublas_any_order)
     throw CommandError(ExitCode::usage,
@@ -41,7 +42,7 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& gi
   const DeviceSide side = given.rehearse ? open_rehearsal(config.backend.tensor_core)
                                            : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;
-  validate_config(config, "with the device's tensor cores");
+  resolve_run(config, "with the device's tensor cores");
   catch_interrupts();
 
   Progress progress(common.quiet);

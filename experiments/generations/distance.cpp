@@ -35,13 +35,12 @@ std::optional<std::uint64_t> recorded_hash(const PlannedRun& planned) {
 class Training {
  public:
   Training(const PlannedRun& planned, int threads)
-      : planned_(&planned), run_(prepare_run(planned.config, threads)) {
-    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->train, run_->amp,
-                                                 run_->scaler, run_->optimizer, observer_);
+      : planned_(&planned), run_(prepare_run(resolve_run(planned.config), threads)) {
+    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->plan, observer_);
     look();
   }
 
-  std::uint64_t steps() const { return run_->train.steps; }
+  std::uint64_t steps() const { return run_->plan.train.steps; }
   std::span<const float> weights() const { return weights_; }
 
   void step() {
@@ -91,7 +90,7 @@ std::vector<DistanceCurve> curves_of(const Block& runs, std::span<const VariantP
       curves.push_back({.workload = runs.at(variant)->workload,
                         .reference = std::string(reference),
                         .variant = std::string(variant),
-                        .seed = runs.at(variant)->config.train.seed});
+                        .seed = static_cast<std::int64_t>(runs.at(variant)->config.train.seed)});
   return curves;
 }
 

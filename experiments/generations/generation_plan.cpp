@@ -47,11 +47,10 @@ std::string function_text(const TensorCoreModel& row) {
 std::vector<const TensorCoreModel*> rows_of(const RunConfig& config) {
   std::vector<const TensorCoreModel*> rows;
   const std::optional<std::string_view> name = configured_tensor_core(config.backend);
-  if (config.amp.level == "O0" || !name) return rows;
+  if (config.amp.level == engine::Level::O0 || !name) return rows;
   rows.push_back(&tensor_core_model(*name, DType::f16, accumulator_format(config.backend.accumulator)));
-  for (const std::string& format : {config.amp.fp8_operands, config.amp.fp8_gradients})
-    if (!format.empty() && format != "none")
-      rows.push_back(&tensor_core_model(*name, operand_format(format)));
+  for (const engine::Fp8Rounding rounding : {config.amp.fp8_operands, config.amp.fp8_gradients})
+    if (rounding) rows.push_back(&tensor_core_model(*name, *rounding));
   return rows;
 }
 

@@ -33,7 +33,7 @@ Generations read_generations(const SweepPlan& plan) {
     constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
     TrainedRun run{.workload = planned.workload,
                    .variant = planned.variant,
-                   .seed = planned.config.train.seed,
+                   .seed = static_cast<std::int64_t>(planned.config.train.seed),
                    .hashes = {},
                    .loss = nothing,
                    .metric = nothing};

@@ -79,11 +79,10 @@ class UpdateWatcher final : public engine::TrainObserver {
 }  // namespace
 
 UpdateStudy study_updates(const RunConfig& config, std::uint64_t every, int threads) {
-  const std::unique_ptr<PreparedRun> prepared = prepare_run(config, threads);
+  const std::unique_ptr<PreparedRun> prepared = prepare_run(resolve_run(config), threads);
   UpdateStudy study;
   UpdateWatcher watcher(every, study);
-  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->train, prepared->amp,
-                          prepared->scaler, prepared->optimizer, watcher);
+  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->plan, watcher);
   watcher.watch(*prepared->backend, trainer.parameters());
   if (trainer.run().end == engine::RunResult::End::stopped)
     throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");

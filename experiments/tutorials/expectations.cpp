@@ -175,8 +175,8 @@ void add_special_runs(TutorialTable& table, int threads,
     table.add(run_tutorial(std::string(linear9), overflow_in_window, config, threads, std::move(changes)));
     // Ten batches an epoch: the second window has the batches of the first, so this is what it should come to.
     config.train.steps = 1;
-    const ScalerConfig& scaler = config.scaler;
-    config.scaler.parameters["initial_scale"] =
+    engine::ScalerOptions& scaler = config.scaler;
+    scaler.parameters["initial_scale"] =
         scaler.parameter("initial_scale").value() * scaler.parameter("backoff_factor").value();
     progress(after_dropped_window);
     table.add(run_tutorial(std::string(linear9), after_dropped_window, config, threads));

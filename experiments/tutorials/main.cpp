@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/sweep/sweep.hpp"
@@ -32,7 +32,7 @@ TutorialTable measure(const CommonOptions& common, const SweepPlan& plan) {
   // What a random start does to an FP32 run; on synthetic data another seed is another task.
   for (const PlannedRun& planned : plan.runs) {
     if (workload_of(planned.config).data == engine::data::DataKind::synthetic ||
-        !TutorialTable::is_reference(planned.config))
+        !is_fp32(planned.config))
       continue;
     for (const std::int64_t more : {1, 2}) {
       RunConfig config = planned.config;

@@ -113,7 +113,7 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
                          TutorialChanges changes) {
   const auto start = std::chrono::steady_clock::now();
   TutorialRun run{.system = std::move(system), .variant = std::move(variant), .config = config};
-  const std::unique_ptr<PreparedRun> prepared = prepare_run(config, threads);
+  const std::unique_ptr<PreparedRun> prepared = prepare_run(resolve_run(config), threads);
   if (changes.method != nullptr) prepared->workload.method = std::move(changes.method);
   std::unique_ptr<engine::data::BatchSource> training;
   if (changes.training) {
@@ -121,14 +121,13 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
     prepared->workload.training = training.get();
   }
   Watcher watcher;
-  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->train, prepared->amp,
-                          prepared->scaler, prepared->optimizer, watcher);
+  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->plan, watcher);
   watcher.watch(*prepared->backend, trainer.parameters());
   run.digest_before = digest_of(*prepared->backend, trainer.parameters());
   run.loss_before = trainer.evaluate().loss;
 
   const std::uint64_t micro_batches =
-      prepared->train.steps * static_cast<std::uint64_t>(prepared->train.accumulate);
+      prepared->plan.train.steps * static_cast<std::uint64_t>(prepared->plan.train.accumulate);
   ChosenBatch last_batch(*prepared->workload.training, micro_batches - 1);
   const auto loss_of_last_batch = [&] {
     engine::data::BatchSource* const evaluation = std::exchange(prepared->workload.evaluation, &last_batch);
@@ -137,13 +136,13 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
     return loss;
   };
   run.last_batch_unmoved = loss_of_last_batch();
-  if (prepared->train.steps == 1)
+  if (prepared->plan.train.steps == 1)
     run.last_batch_loss = run.last_batch_unmoved;
   else
-    watcher.after(prepared->train.steps - 1, [&] { run.last_batch_loss = loss_of_last_batch(); });
+    watcher.after(prepared->plan.train.steps - 1, [&] { run.last_batch_loss = loss_of_last_batch(); });
   watcher.note_losses_every(
       std::max<std::uint64_t>(1, prepared->workload.training->batches_per_epoch() /
-                                     static_cast<std::uint64_t>(prepared->train.accumulate)));
+                                     static_cast<std::uint64_t>(prepared->plan.train.accumulate)));
   if (prepared->data->kind == engine::data::DataKind::images)
     run.label_entropy = engine::data::label_entropy(prepared->data->training_images);
 

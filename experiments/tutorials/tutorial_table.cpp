@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/config/run_plan.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -54,10 +54,6 @@ std::optional<double> their_ratio(const TutorialRun& run) {
 
 }  // namespace
 
-bool TutorialTable::is_reference(const RunConfig& config) {
-  return config.amp.level == "O0" && config.amp.to_float.empty() && scaler_policy(config) == "none";
-}
-
 const TheirResult* their_result(std::string_view system, std::string_view variant) {
   for (const TheirResult& result : their_results)
     if (result.system == system && result.variant == variant) return &result;
@@ -72,7 +68,7 @@ const TutorialRun* TutorialTable::find(std::string_view system, std::string_view
 
 const TutorialRun* TutorialTable::reference_of(const TutorialRun& run) const {
   for (const TutorialRun& candidate : runs_)
-    if (candidate.system == run.system && is_reference(candidate.config) &&
+    if (candidate.system == run.system && is_fp32(candidate.config) &&
         comparable(candidate.config, run.config))
       return &candidate;
   return nullptr;

@@ -33,8 +33,6 @@ class TutorialTable {
   /// The FP32 run that `run` is compared with: of the same system, optimizer and accumulation. Null where
   /// there is none; `run` itself where it is one.
   const TutorialRun* reference_of(const TutorialRun& run) const;
-  /// Is it one?
-  static bool is_reference(const RunConfig& config);
 
   /// Final loss over the reference's; nothing without both.
   std::optional<double> ratio_of(const TutorialRun& run) const;

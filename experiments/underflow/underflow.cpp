@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/study/judged_sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -44,7 +45,7 @@ SweepPlan underflow_plan(const CommonOptions& common) {
   CommonOptions base = common;
   base.set.clear();  // make_plan applies them last
   base.seed.reset();
-  SweepPlan plan = make_plan({{workload, resolve_config(base), {1, 2, 3, 4, 5}}}, variants(), common);
+  SweepPlan plan = make_plan({{workload, resolve_run(base).config, {1, 2, 3, 4, 5}}}, variants(), common);
   add_twins(plan);
   return plan;
 }

@@ -39,9 +39,9 @@ DType widest(std::span<const DType> inputs) { return inputs.size() == 1 ? inputs
 
 }  // namespace
 
-Autocast::Autocast(const Tape& tape, const AmpOptions& options)
+Autocast::Autocast(AmpPlan plan, const Tape& tape)
     : tape_(&tape),
-      plan_(resolve(options)),
+      plan_(std::move(plan)),
       lists_(lists_of(plan_)),
       has_patterns_(!plan_.excluded.empty() || !plan_.guard.empty() || !plan_.to_float.empty()) {}
 

@@ -29,7 +29,9 @@ class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 class Autocast final : public CastPolicy {
  public:
   /// Of `tape`, whose scopes it knows by number. std::invalid_argument as amp::resolve.
-  Autocast(const Tape& tape, const AmpOptions& options);
+  Autocast(const Tape& tape, const AmpOptions& options) : Autocast(resolve(options), tape) {}
+  /// In this order, so that a list in braces behind the tape is AmpOptions.
+  Autocast(AmpPlan plan, const Tape& tape);
 
   /// AutogradError::Kind::unsafe_under_autocast for an op that the dialect bans, naming the reason and the op to
   /// use.

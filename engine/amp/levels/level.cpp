@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/amp/levels/op_lists.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -85,6 +86,12 @@ void check_disjoint(const AmpOptions& options, const AmpPlan& plan) {
 
 // ---- patterns ----
 
+std::optional<DType> floating_dtype(std::string_view name) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    if (fp16lab::name_of(dtype) == name) return dtype;
+  return std::nullopt;
+}
+
 void check_patterns(std::string_view key, std::span<const std::string> patterns) {
   for (const std::string& pattern : patterns) {
     if (pattern.empty())
@@ -99,13 +106,21 @@ void check_scopes(const AmpOptions& options) {
     refuse("guard", quoted(options.guard.front()),
            "guarded regions mean something with amp.use_guard = true only");
   }
-  for (const ToFloat& entry : options.to_float) {
-    check_patterns("to_float", {&entry.pattern, 1});
-    if (entry.dtype != DType::f32 && entry.dtype != DType::f16 && entry.dtype != DType::bf16) {
-      refuse("to_float", quoted(entry.pattern + "=" + std::string(fp16lab::name_of(entry.dtype))),
-             "the dtype must be f32, f16 or bf16");
-    }
+}
+
+std::vector<ToFloat> to_float_of(const AmpOptions& options) {
+  std::vector<ToFloat> all;
+  for (const std::string& entry : options.to_float) {
+    const std::size_t equals = entry.rfind('=');
+    const std::optional<DType> dtype =
+        equals != std::string::npos && equals > 0 ? floating_dtype(std::string_view(entry).substr(equals + 1))
+                                                  : std::nullopt;
+    if (!dtype)
+      refuse("to_float", quoted(entry),
+             "expected PATTERN=DTYPE, such as \"fc3=f32\", with one of f32, f16, bf16");
+    all.push_back({.pattern = entry.substr(0, equals), .dtype = *dtype});
   }
+  return all;
 }
 
 // ---- overrides ----
@@ -173,6 +188,7 @@ void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
 }  // namespace
 
 std::span<const Dialect> all_dialects() { return dialects; }
+std::span<const Level> all_levels() { return levels; }
 
 std::string_view name_of(Dialect dialect) {
   switch (dialect) {
@@ -197,6 +213,7 @@ Dialect dialect_from_name(std::string_view name) { return choice_from_name("amp.
 Level level_from_name(std::string_view name) { return choice_from_name("amp.level", name, levels); }
 
 AmpPlan resolve(const AmpOptions& options) {
+  std::vector<ToFloat> to_float = to_float_of(options);
   const LevelRules& rules = level_rules(options.dialect, options.level);
   AmpPlan plan{.dialect = options.dialect,
                .level = rules.level,
@@ -206,7 +223,7 @@ AmpPlan resolve(const AmpOptions& options) {
                .use_guard = options.use_guard,
                .excluded = options.excluded,
                .guard = options.guard,
-               .to_float = options.to_float,
+               .to_float = std::move(to_float),
                .product_formats = {options.fp8_operands, options.fp8_gradients}};
   if (plan.level != Level::O0 && plan.low != DType::f16 && plan.low != DType::bf16) {
     refuse("dtype", quoted(fp16lab::name_of(plan.low)), "must be f16 or bf16");

@@ -31,6 +31,7 @@ enum class Level {
 };
 
 std::span<const Dialect> all_dialects();
+std::span<const Level> all_levels();
 std::string_view name_of(Dialect dialect);
 std::string_view name_of(Level level);
 /// std::invalid_argument naming the known ones otherwise.
@@ -86,7 +87,8 @@ struct AmpOptions {
   std::vector<std::string> excluded = {};  ///< layers that stay FP32: their parameters and what they compute
   bool use_guard = false;               ///< low only inside guarded regions: scopes that match `guard`, and
   std::vector<std::string> guard = {};  ///< Fp16Region objects (engine/amp/levels/autocast.hpp); elsewhere FP32
-  std::vector<ToFloat> to_float = {};  ///< wins over lists, levels, excluded and guard; the last match counts
+  /// "PATTERN=DTYPE", such as "fc3=f32": wins over lists, levels, excluded and guard; the last match counts.
+  std::vector<std::string> to_float = {};
   std::optional<bool> keep_batchnorm_fp32 = {};
   std::optional<bool> master_weights = {};
   std::optional<bool> master_gradients = {};  ///< true: gradients of a low model add up in FP32
@@ -119,7 +121,7 @@ struct AmpPlan {
 };
 
 /// Checks everything that concerns several options at once. std::invalid_argument "amp.KEY = VALUE: ..." naming what
-/// would be right: a level that the dialect does not have; a dtype that is not f16 or bf16; an unknown op name (with
+/// would be right: an entry of to_float that is not PATTERN=DTYPE; a level that the dialect does not have; a dtype that is not f16 or bf16; an unknown op name (with
 /// the nearest known one); an op in both lists; an override without meaning at the level (master_weights at O1, as
 /// apex refuses it); allow_banned outside apex; FP8 operands at O0.
 AmpPlan resolve(const AmpOptions& options);

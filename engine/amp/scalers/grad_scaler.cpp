@@ -15,7 +15,10 @@ using Kind = ScalerError::Kind;
 }  // namespace
 
 GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, Tensor step)
-    : Scaler(backend, options, std::move(step)) {
+    : GradScaler(backend, options, make_scale_policy(options), std::move(step)) {}
+
+GradScaler::GradScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step)
+    : Scaler(backend, options, std::move(policy), std::move(step)) {
   StepState state = backend_->read_step_state(step_);
   state.policy = policy_.initial.policy;
   state.set_scale(policy_.initial.scale);
@@ -98,10 +101,11 @@ void GradScaler::update(const GradientStatistics* statistics) {
   }
   if (wants_statistics()) {
     if (statistics == nullptr) {
-      throw ScalerError(Kind::missing_statistics, "GradScaler::update", "", "",
-                        "GradScaler::update: policy \"" + policy_.name +
-                            "\" decides by the counts of gradients; give update the GradientStatistics of all "
-                            "backward passes since the last one (engine/train/gradient_log.hpp sums them)");
+      throw ScalerError(
+          Kind::missing_statistics, "GradScaler::update", "", "",
+          "GradScaler::update: policy \"" + policy_.name +
+              "\" decides by the counts of gradients; give update the GradientStatistics of all "
+              "backward passes since the last one (engine/train/gradient_log.hpp sums them)");
     }
     const auto bytes = std::as_bytes(std::span(statistics, 1));
     if (!statistics_.defined())

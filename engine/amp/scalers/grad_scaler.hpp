@@ -20,6 +20,8 @@ class GradScaler final : public Scaler {
   /// policy. The policy's initial scale and state are written into it, and no optimizer's found_inf is set; a disabled
   /// scaler writes those of policy none. Optimizers must live from their first call in an iteration to update.
   GradScaler(Backend& backend, const ScalerOptions& options, Tensor step);
+  /// `policy`: make_scale_policy(options), where that is there already.
+  GradScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step);
 
   /// The seed of every backward pass until the next update; after an optimizer's step another loss may still be
   /// differentiated (a GAN's generator after its discriminator).

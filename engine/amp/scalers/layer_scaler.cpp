@@ -56,6 +56,7 @@ ScaleGroup scale_group(std::string_view text) {
 }
 
 bool scales_layers(const ScalerOptions& options) {
+  for (const std::string& group : options.groups) scale_group(group);
   const PolicyDescription& policy = scale_policy(options.policy);
   const bool grouped = policy.name == LayerwiseScaling::name || policy.name == GroupScaling::name;
   if (grouped && options.groups.empty())
@@ -119,7 +120,9 @@ std::unique_ptr<LayerScaler> make_layer_scaler(Backend& backend, const ScalerOpt
   const PolicyValues values(policy.values);
   if (policy.name == AdaLossScaling::name)
     return std::make_unique<AdaLossScaler>(backend, values, parameters);
-  return std::make_unique<GroupedLayerScaler>(backend, policy, options.groups, parameters);
+  std::vector<ScaleGroup> groups;
+  for (const std::string& group : options.groups) groups.push_back(scale_group(group));
+  return std::make_unique<GroupedLayerScaler>(backend, policy, groups, parameters);
 }
 
 }  // namespace fp16lab::engine::amp

@@ -24,6 +24,12 @@
 
 namespace fp16lab::engine::amp {
 
+/// Layers by a pattern of their weights' names, and the scale that they begin with: of policies layerwise and groups.
+struct ScaleGroup {
+  std::string pattern;  ///< as amp::matches has it: "fc1", "fc1.*", "lstm.weight_hh*"
+  double scale = 1.0;
+  bool operator==(const ScaleGroup&) const = default;
+};
 /// "PATTERN=SCALE", as in scaler.groups: "fc1.*=2^8", "head=4096". std::invalid_argument saying what is expected.
 ScaleGroup scale_group(std::string_view text);
 

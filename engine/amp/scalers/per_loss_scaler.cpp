@@ -25,7 +25,11 @@ std::string loss_text(std::string_view call, int loss) {
 }  // namespace
 
 PerLossScaler::PerLossScaler(Backend& backend, const ScalerOptions& options, int losses, Tensor step)
-    : Scaler(backend, options, std::move(step)) {
+    : PerLossScaler(backend, options, make_scale_policy(options), losses, std::move(step)) {}
+
+PerLossScaler::PerLossScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, int losses,
+                             Tensor step)
+    : Scaler(backend, options, std::move(policy), std::move(step)) {
   if (losses < 1) {
     throw std::invalid_argument("PerLossScaler: losses = " + std::to_string(losses) + ": must be >= 1");
   }

@@ -21,6 +21,8 @@ class PerLossScaler final : public Scaler {
   /// drop_overflow_update = false (an optimizer divides by one scale, not by several), or a policy that decides by the
   /// counts of gradients (nobody counts those of each loss apart).
   PerLossScaler(Backend& backend, const ScalerOptions& options, int losses, Tensor step);
+  /// `policy`: make_scale_policy(options), where that is there already.
+  PerLossScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, int losses, Tensor step);
 
   int losses() const { return static_cast<int>(states_.size()); }
   /// S_i as a one-element tensor, rounded once to `dtype` (the loss's: f32 or 16 bits), for one backward pass or

@@ -12,8 +12,8 @@ namespace {
 
 using Kind = ScalerError::Kind;
 
-ScalePolicy policy_of(const ScalerOptions& options) {
-  ScalePolicy policy = make_scale_policy(options);
+/// A disabled scaler's policy was checked, too.
+ScalePolicy policy_of(const ScalerOptions& options, ScalePolicy policy) {
   if (options.enabled) return policy;
   policy = make_scale_policy({.policy = "none"});
   policy.name = "disabled";
@@ -36,12 +36,17 @@ std::string first_parameter(const ScaledOptimizer& optimizer) {
 
 }  // namespace
 
-Scaler::Scaler(Backend& backend, const ScalerOptions& options, Tensor step)
-    : backend_(&backend), options_(options), policy_(policy_of(options)), step_(std::move(step)) {}
+Scaler::Scaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step)
+    : backend_(&backend),
+      options_(options),
+      policy_(policy_of(options, std::move(policy))),
+      step_(std::move(step)) {}
 
-std::unique_ptr<Scaler> make_scaler(Backend& backend, const ScalerOptions& options, int losses, Tensor step) {
-  if (options.per_loss) return std::make_unique<PerLossScaler>(backend, options, losses, std::move(step));
-  return std::make_unique<GradScaler>(backend, options, std::move(step));
+std::unique_ptr<Scaler> make_scaler(Backend& backend, const ScalerOptions& options, const ScalePolicy& policy,
+                                    int losses, Tensor step) {
+  if (options.per_loss)
+    return std::make_unique<PerLossScaler>(backend, options, policy, losses, std::move(step));
+  return std::make_unique<GradScaler>(backend, options, policy, std::move(step));
 }
 
 Scaler::Stage Scaler::stage(const ScaledOptimizer& optimizer) const {

@@ -117,8 +117,8 @@ class Scaler {
   std::vector<std::string> nonfinite_parameters(const ScaledOptimizer& optimizer) const;
 
  protected:
-  /// std::invalid_argument for bad options, those of a disabled scaler too.
-  Scaler(Backend& backend, const ScalerOptions& options, Tensor step);
+  /// `policy`: make_scale_policy(options), also of a disabled scaler.
+  Scaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step);
 
   struct Slot {
     Stage stage = Stage::ready;
@@ -146,8 +146,10 @@ class Scaler {
   std::vector<Tensor> gradients_;  ///< scratch, kept for its capacity
 };
 
-/// One of the two, as the options say. `losses`: of the training method; `step`: the StepState that the optimizers share.
-std::unique_ptr<Scaler> make_scaler(Backend& backend, const ScalerOptions& options, int losses, Tensor step);
+/// One of the two, as the options say. `policy`: make_scale_policy(options); `losses`: of the training method; `step`: the
+/// StepState that the optimizers share.
+std::unique_ptr<Scaler> make_scaler(Backend& backend, const ScalerOptions& options, const ScalePolicy& policy,
+                                    int losses, Tensor step);
 
 // ---- messages of misuse ----
 

@@ -15,7 +15,6 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
-#include "experiments/app/config/run_options.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/format.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -112,7 +111,8 @@ ScalerOptions options_of(const PolicyCommand& command) {
     const RunConfig file = config;
     if (!command.policy.empty()) config.scaler.policy = options.policy;
     require_policy_parameters(file, config, command.common.config.string());
-    options = scaler_options(config);
+    resolve_scaler_policy(config);
+    options = config.scaler;
   }
   const PolicyDescription& policy = engine::amp::scale_policy(options.policy);
   for (const std::string& setting : command.common.set) set_parameter(options, policy, setting);
@@ -251,7 +251,7 @@ ExitCode run_policy(const PolicyCommand& command) {
       has_magnitudes ? steps_of_amax(command.amax) : steps_of_trace(command.trace);
   if (!command.common.quiet) {
     if (options.power_of_two == PowerOfTwo::warn)
-      if (const std::optional<std::string> inexact = engine::amp::inexact_unscaling(options))
+      if (const std::optional<std::string> inexact = engine::amp::inexact_unscaling(options, policy))
         fmt::print(stderr, "fp16lab: warning: {}\n", *inexact);
     if (engine::amp::scale_policy(policy.name).per_layer)
       fmt::print(stderr,

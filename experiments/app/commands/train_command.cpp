@@ -16,7 +16,6 @@
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
-#include "experiments/app/config/run_options.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/live_mode.hpp"
@@ -73,10 +72,10 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.argv = command.common.argv;
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();
-  manifest.seeds = {{"train", static_cast<std::uint64_t>(config.train.seed)}};
+  manifest.seeds = {{"train", config.train.seed}};
   // Of made data no file can be named: this is where they came from.
   if (run.data->kind == engine::data::DataKind::synthetic)
-    manifest.seeds.emplace("data", static_cast<std::uint64_t>(config.train.seed));
+    manifest.seeds.emplace("data", config.train.seed);
   manifest.cpu = cpu_name();
   manifest.threads = command.common.threads;
   manifest.compiler = compiler_name();
@@ -139,20 +138,20 @@ ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& m
   return manifest.state == ExitState::finished ? ExitCode::ok : ExitCode::diverged;
 }
 
-/// What `--resume` finds in `folder`, checked against `config`; nothing where a new run is to begin.
+/// What `--resume` finds in `folder`, checked against the new plan; nothing where a new run is to begin.
 std::optional<Continuation> find_checked(const TrainCommand& command, const std::filesystem::path& folder,
-                                         RunConfig& config) {
+                                         RunPlan& plan) {
   std::optional<Continuation> found = find_continuation(folder);
   if (!found) {
     if (command.common.config.empty())
       usage(fmt::format("--resume: {} holds no run; begin one with --config", folder.string()));
-    config = resolve_config(command.common);
+    plan = resolve_run(command.common);
     return std::nullopt;
   }
-  config = resolve_config(command.common, found->folder_config);
-  require_resumable(found->begun_with, config, folder);
+  plan = resolve_run(command.common, found->folder_config);
+  require_resumable(found->begun_with, plan.config, folder);
   if (found->manifest.state == ExitState::finished && !found->checkpoint &&
-      other_length(found->begun_with, config))
+      other_length(found->begun_with, plan.config))
     usage(
         fmt::format("--resume: {} holds a finished run without a checkpoint, which cannot be made longer "
                     "(checkpoint.every was 0)",
@@ -167,9 +166,9 @@ bool has_ended(const Continuation& found, const RunConfig& config) {
 
 /// Gradients are divided by S once: by the scaler, or where that leaves it to the optimizer, by optimizer.loss_scale.
 /// Another product of factors is a run that tutorials show by mistake, so it runs.
-void note_division(const RunConfig& config) {
-  const double left = scale_left_to_optimizer(config);
-  const double divided = config.optimizer.loss_scale;
+void note_division(const RunPlan& plan) {
+  const double left = scale_left_to_optimizer(plan);
+  const double divided = plan.optimizer.loss_scale;
   if (left == divided) return;
   fmt::print(stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
              left == 1
@@ -180,34 +179,35 @@ void note_division(const RunConfig& config) {
 }
 
 /// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is no error.
-void note_unused_lists(const RunConfig& config) {
-  if (engine::amp::resolve(amp_options(config)).acts()) return;
+void note_unused_lists(const RunPlan& plan) {
+  if (plan.amp.acts()) return;
+  const engine::AmpOptions& amp = plan.config.amp;
   std::vector<std::string> unused;
-  for (const auto& [key, list] : {std::pair{"amp.white", &config.amp.white},
-                                  {"amp.black", &config.amp.black},
-                                  {"amp.excluded", &config.amp.excluded},
-                                  {"amp.guard", &config.amp.guard}})
+  for (const auto& [key, list] : {std::pair{"amp.white", &amp.white},
+                                  {"amp.black", &amp.black},
+                                  {"amp.excluded", &amp.excluded},
+                                  {"amp.guard", &amp.guard}})
     if (!list->empty()) unused.emplace_back(key);
   if (!unused.empty())
-    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n", config.amp.level,
+    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n", name_of(amp.level),
                fmt::join(unused, ", "));
 }
 
 /// Scales that are no powers of two round every gradient twice.
-void note_unscaling(const PreparedRun& run) {
-  if (!run.scaler.enabled || run.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
-  if (const std::optional<std::string> why = engine::amp::inexact_unscaling(run.scaler))
+void note_unscaling(const RunPlan& plan) {
+  if (!plan.scaler.enabled || plan.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
+  if (const std::optional<std::string> why = engine::amp::inexact_unscaling(plan.scaler, plan.policy))
     fmt::print(stderr, "warning: {}\n", *why);
 }
 
 /// What GPUs that are here (or only that one) would lack for this run's 16-bit type.
-std::vector<std::string> gpu_advice(const PreparedRun& run, std::optional<int> ordinal = {}) {
+std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordinal = {}) {
   std::vector<std::string> all;
-  if (run.amp.level == engine::Level::O0) return all;
+  if (plan.amp.level == engine::Level::O0) return all;
   for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
     if (ordinal && gpu.ordinal != *ordinal) continue;
     for (const engine::amp::Advice& advice :
-         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, run.amp.dtype))
+         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, plan.amp.low))
       all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
   }
   return all;
@@ -217,7 +217,7 @@ std::vector<std::string> gpu_advice(const PreparedRun& run, std::optional<int> o
 void note_backend(const RunConfig& config, const PreparedRun& run) {
   if (config.backend.device == "auto") fmt::print(stderr, "{}\n", choice_text(run.chosen.record));
   if (!run.chosen.gpu) return;
-  for (const std::string& advice : gpu_advice(run, static_cast<int>(config.backend.ordinal)))
+  for (const std::string& advice : gpu_advice(run.plan, static_cast<int>(config.backend.ordinal)))
     fmt::print(stderr, "warning: {}\n", advice);
 }
 
@@ -226,11 +226,11 @@ void check_continuation(const Continuation& found, const PreparedRun& run,
                         const std::filesystem::path& folder) {
   require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
   require_same_data(found.manifest, run.data->files);
-  if (found.step() > run.train.steps)
+  if (found.step() > run.plan.train.steps)
     usage(fmt::format(
         "--resume: the run has made {} steps already, more than the {} that its configuration now "
         "asks for",
-        found.step(), run.train.steps));
+        found.step(), run.plan.train.steps));
 }
 
 void check_dumps(const TrainCommand& command, const Continuation* found) {
@@ -289,7 +289,7 @@ void announce(const Continuation& found) {
 /// Writes weights.safetensors after `step`; empty without amp.save_dtype.
 std::function<void(std::uint64_t)> weights_writer(const std::filesystem::path& folder,
                                                   const RunConfig& config, const PreparedRun& run) {
-  const std::optional<DType> dtype = save_dtype(config);
+  const std::optional<DType> dtype = config.checkpoint.save_dtype;
   if (!dtype) return {};
   return [path = folder / run_file::weights, dtype = *dtype, &run](std::uint64_t step) {
     engine::save_weights(path, *run.backend, *run.workload.model, dtype, {{"step", fmt::format("{}", step)}});
@@ -300,7 +300,7 @@ RecorderOptions recorder_options(const TrainCommand& command, const std::filesys
                                  const RunConfig& config, const PreparedRun& run, std::uint64_t done) {
   RecorderOptions options;
   options.first_step = done + 1;
-  options.total_steps = run.train.steps;
+  options.total_steps = run.plan.train.steps;
   options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
   options.title = folder.filename().string();
   options.quiet = command.common.quiet;
@@ -313,7 +313,7 @@ RecorderOptions recorder_options(const TrainCommand& command, const std::filesys
   options.live = command.live;
   options.tensorboard = command.tensorboard;
   options.op_statistics = command.op_statistics;
-  if (command.op_statistics) options.advice = gpu_advice(run);
+  if (command.op_statistics) options.advice = gpu_advice(run.plan);
   return options;
 }
 
@@ -353,29 +353,29 @@ ExitCode run_train(const TrainCommand& command) {
   if (command.resume && command.force)
     usage("--resume continues a run and --force replaces it: expected one of them");
   const CommonOptions& common = command.common;
-  RunConfig config;
-  if (!command.resume || common.out.empty()) config = resolve_config(common);
-  const std::filesystem::path folder = common.out.empty() ? default_folder(common, config) : common.out;
+  RunPlan plan;
+  if (!command.resume || common.out.empty()) plan = resolve_run(common);
+  const std::filesystem::path folder = common.out.empty() ? default_folder(common, plan.config) : common.out;
   catch_interrupts();
   FolderClaim claim(folder, command.resume  ? FolderUse::resume
                             : command.force ? FolderUse::replace
                                             : FolderUse::begin);
   std::optional<Continuation> found;
-  if (command.resume) found = find_checked(command, folder, config);
+  if (command.resume) found = find_checked(command, folder, plan);
+  const RunConfig config = plan.config;
   if (found && has_ended(*found, config)) return report_ended_run(folder, found->manifest);
   const Continuation* continuation = found ? &*found : nullptr;
   check_dumps(command, continuation);
 
-  const std::unique_ptr<PreparedRun> run = prepare_run(config, common.threads);
+  const std::unique_ptr<PreparedRun> run = prepare_run(std::move(plan), common.threads);
   if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
-  if (!common.quiet) note_division(config);
-  if (!common.quiet) note_unused_lists(config);
-  if (!common.quiet) note_unscaling(*run);
+  if (!common.quiet) note_division(run->plan);
+  if (!common.quiet) note_unused_lists(run->plan);
+  if (!common.quiet) note_unscaling(run->plan);
   if (!common.quiet) note_backend(config, *run);
   if (found) check_continuation(*found, *run, folder);
   RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
-  engine::Trainer trainer(*run->backend, run->workload, run->train, run->amp, run->scaler, run->optimizer,
-                          recorder);
+  engine::Trainer trainer(*run->backend, run->workload, run->plan, recorder);
   if (found && !common.quiet) announce(*found);
   if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
   dump(command, *run, trainer);

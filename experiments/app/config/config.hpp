@@ -1,14 +1,13 @@
 // The configuration of one run: typed, complete and checked.
 //
 // One table of keys (config_keys) drives parsing, --set, error messages, the documentation of `fp16lab list`
-// and the resolved config.toml. The defaults are the member initialisers below.
+// and the resolved config.toml. It binds to the engine's own options; defaults are the member initialisers.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,9 +15,11 @@
 #include <variant>
 #include <vector>
 
-namespace fp16lab::engine::amp {
-struct PolicyParameter;  // engine/amp/policy_parameters.hpp
-}
+#include "engine/amp/levels/level.hpp"
+#include "engine/amp/policy.hpp"
+#include "engine/optim/optimizer.hpp"
+#include "engine/train/workload.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 
@@ -53,83 +54,12 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
-struct TrainConfig {
-  std::int64_t steps = 0;
-  std::int64_t epochs = 1;
+/// The trainer's options, and what a run decides besides them.
+struct TrainConfig : engine::TrainOptions {
+  TrainConfig() { seed = 1; }
+  std::int64_t epochs = 1;  ///< where `steps` is 0
   std::int64_t batch_size = 128;
-  std::int64_t accumulate = 1;
-  std::string accumulate_mode = "mean";
-  double clip_norm = 0;
-  double clip_value = 0;
-  std::int64_t seed = 1;
-  std::int64_t evaluate_every = 0;
-  std::int64_t skip_limit = 0;
-  std::int64_t perturb_ulps = 0;
-  bool graph = false;
-  bool operator==(const TrainConfig&) const = default;
-};
-
-struct OptimizerConfig {
-  std::string name = "sgd";
-  double lr = 0.05;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double weight_decay = 0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double loss_scale = 1;
-  bool operator==(const OptimizerConfig&) const = default;
-};
-
-struct ScheduleConfig {
-  std::string name = "constant";
-  std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 0;
-  double minimum_factor = 0;
-  std::int64_t step_interval = 0;
-  double step_factor = 0.1;
-  bool operator==(const ScheduleConfig&) const = default;
-};
-
-struct AmpConfig {
-  std::string level = "O0";
-  std::string dtype = "f16";
-  std::string dialect = "torch";
-  std::vector<std::string> white;
-  std::vector<std::string> black;
-  std::vector<std::string> excluded;
-  bool use_guard = false;
-  std::vector<std::string> guard;
-  std::vector<std::string> to_float;
-  std::string keep_batchnorm_fp32 = "auto";
-  std::string master_weights = "auto";
-  std::string master_gradients = "auto";
-  std::string low_inputs = "auto";
-  std::string low_loss = "auto";
-  bool use_promote = true;
-  bool allow_banned = false;
-  std::string fp8_operands = "none";
-  std::string fp8_gradients = "none";
-  std::string save_dtype;
-  bool operator==(const AmpConfig&) const = default;
-};
-
-struct ScalerConfig {
-  std::string policy = "auto";
-  /// By name (engine/amp/policy_parameters.hpp). What is not given has the policy's own default.
-  std::map<std::string, std::optional<double>, std::less<>> parameters{};
-  std::string power_of_two = "warn";
-  bool enabled = true;
-  bool drop_overflow_update = true;
-  bool per_loss = false;
-  std::int64_t rescue = 0;
-  std::vector<std::string> groups;
-  /// What the policy uses: as given, or its default; nothing where it has no such parameter, or where the policy is
-  /// still "auto".
-  std::optional<double> parameter(std::string_view name) const;
-  /// Equal where a run could not tell them apart: by the values that the policy uses.
-  bool operator==(const ScalerConfig& other) const;
+  std::uint64_t perturb_ulps = 0;
 };
 
 struct BackendConfig {
@@ -145,13 +75,12 @@ struct BackendConfig {
 struct ObserveConfig {
   std::int64_t histograms_every = 50;
   bool explain_overflow = false;
-  bool operator==(const ObserveConfig&) const = default;
 };
 
 struct CheckpointConfig {
   std::int64_t every = 0;
   std::int64_t keep = 2;
-  bool operator==(const CheckpointConfig&) const = default;
+  std::optional<DType> save_dtype;  ///< amp.save_dtype; nothing: no weights.safetensors
 };
 
 /// The differences that count as none, fixed before a run and kept with it: percent of a loss, points of an accuracy.
@@ -161,25 +90,32 @@ struct ReportConfig {
   bool operator==(const ReportConfig&) const = default;
 };
 
+/// Of scaler.policy, until resolve_scaler_policy.
+inline constexpr std::string_view automatic_policy = "auto";
+
+/// Sections that an engine's struct of options has are that struct.
 struct RunConfig {
   ModelConfig model;
   DataConfig data;
   TrainConfig train;
-  OptimizerConfig optimizer;
-  ScheduleConfig schedule;
-  AmpConfig amp;
-  ScalerConfig scaler;
+  /// With schedule.*. `schedule.total_steps` 0: with the run.
+  engine::optim::OptimizerOptions optimizer{.learning_rate = 0.05, .momentum = 0.9};
+  engine::amp::AmpOptions amp;
+  engine::amp::ScalerOptions scaler{.policy = std::string(automatic_policy)};
   BackendConfig backend;
   ObserveConfig observe;
   CheckpointConfig checkpoint;
   ReportConfig report;
-  bool operator==(const RunConfig&) const = default;
+  /// Equal where a run could not tell them apart: parameters of loss-scale policies by the values that the policy uses.
+  bool operator==(const RunConfig& other) const;
 };
 
-/// Where a key's value lives: string, integer, real, boolean, list of integers, list of strings, parameter of a
-/// loss-scale policy.
-using ConfigField = std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<std::int64_t>*,
-                                 std::vector<std::string>*, std::optional<double>*>;
+/// The value of a key as files have it. Nothing: a parameter that the configured loss-scale policy does not have.
+using ConfigValue = std::variant<std::monostate, std::string, std::int64_t, double, bool,
+                                 std::vector<std::int64_t>, std::vector<std::string>>;
+
+/// What a key's values are. A parameter of loss-scale policies is a double here, whatever its kind.
+enum class ConfigType { text, integer, real, boolean, integers, texts, parameter };
 
 /// What a number may be.
 struct ConfigRange {
@@ -191,10 +127,13 @@ struct ConfigRange {
 
 struct ConfigKey {
   std::string name;  ///< "scaler.policy"
-  std::function<ConfigField(RunConfig&)> field;
-  ConfigRange range;                 ///< of numbers, and of the elements of lists
-  std::vector<std::string> choices;  ///< of strings; empty: any text. "true" and "false" may be written bare
+  ConfigType type = ConfigType::text;
+  std::function<ConfigValue(const RunConfig&)> read;
+  /// A value of the type, checked.
+  std::function<void(RunConfig&, const ConfigValue&)> write;
   std::string doc;
+  ConfigRange range;                 ///< of numbers, and of the elements of lists
+  std::vector<std::string> choices{};  ///< of strings; empty: any text. "true" and "false" may be written bare
   /// Of parameters of loss-scale policies, else null.
   const engine::amp::PolicyParameter* parameter = nullptr;
 };
@@ -204,8 +143,12 @@ std::span<const ConfigKey> config_keys();
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
 std::string expectation_of(const ConfigKey& key);
-/// The value of a key as TOML text. Empty for a parameter that the configured policy does not have.
+/// The value of a key as TOML text. Empty for a parameter that the configured policy does not have, or that may have
+/// any policy yet ("auto").
 std::string value_text(const RunConfig& config, const ConfigKey& key);
+
+/// CommandError(usage) "WHERE: WHAT", in one printable line.
+[[noreturn]] void refuse_config(std::string_view where, const std::string& what);
 
 /// Reads TOML text over the defaults. `source` names it in messages. Throws CommandError(usage) "SOURCE:LINE:
 /// ..." on bad syntax, an unknown key (with the nearest known one), a wrong type or an impossible value.
@@ -218,8 +161,10 @@ RunConfig load_config(const std::filesystem::path& path);
 /// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
 
-/// Puts scaler_policy (experiments/app/config/run_options.hpp) in the place of "auto", once all settings are there.
-/// CommandError(usage) that begins with `where`.
+/// Puts the policy that amp.level brings in amp.dialect ("none" if it brings none) in the place of scaler.policy = "auto",
+/// once all settings are there. std::invalid_argument for a level that the dialect does not have.
+void resolve_scaler_policy(RunConfig& config);
+/// CommandError(usage) that begins with `where` instead.
 void resolve_scaler_policy(RunConfig& config, std::string_view where);
 /// The parameter of loss-scale policies that a "key=value" sets: "growth_interval" of "scaler.growth_interval=20"; empty
 /// where it sets another key.
@@ -232,9 +177,6 @@ void require_policy_parameters(const RunConfig& given, const RunConfig& config, 
 /// The parameters that `settings` (of --set) give must be those of the configured policy.
 void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
                                std::string_view where);
-
-/// Checks what concerns several keys at once: CommandError(usage) that begins with `where`.
-void validate_config(const RunConfig& config, std::string_view where);
 
 /// The resolved configuration with every key; parse_config gives back an equal one.
 std::string to_toml(const RunConfig& config);

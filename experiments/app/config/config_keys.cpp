@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <iterator>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
 
-#include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/registry.hpp"
@@ -13,10 +16,11 @@
 namespace fp16lab::experiments {
 namespace {
 
+using Choices = std::vector<std::string>;
+
 constexpr double infinity = std::numeric_limits<double>::infinity();
 /// The largest integer up to which every integer is a double: ranges are kept in doubles.
 constexpr double largest_integer = 9007199254740991.0;
-constexpr ConfigRange any{};
 constexpr ConfigRange counts{0, largest_integer};
 constexpr ConfigRange positive_counts{1, largest_integer};
 constexpr ConfigRange not_negative{0, infinity, false, true};
@@ -25,367 +29,287 @@ constexpr ConfigRange below_one{0, 1, false, true};
 /// A loss scale must survive as an FP32 number with a finite reciprocal.
 constexpr ConfigRange scales{0x1p-126, 0x1p126};
 
-std::vector<std::string> auto_or_bool() { return {"auto", "true", "false"}; }
-std::vector<std::string> auto_or(std::vector<std::string> names) {
-  names.insert(names.begin(), "auto");
+Choices auto_or(Choices names) {
+  names.insert(names.begin(), std::string(automatic_policy));
   return names;
 }
-std::vector<std::string> fp8_choices() {
-  std::vector<std::string> choices{"none"};
-  choices.insert(choices.end(), dtype_names<is_fp8>.begin(), dtype_names<is_fp8>.end());
-  return choices;
+
+/// Values of an option by their names in files: enumerators, and what may be left open.
+template <class Value>
+using Named = std::vector<std::pair<std::string, Value>>;
+
+template <class Value>
+Named<Value> named(std::span<const Value> values) {
+  Named<Value> all;
+  for (const Value value : values) all.emplace_back(name_of(value), value);
+  return all;
 }
 
-#define FP16LAB_FIELD(path) [](RunConfig& config) -> ConfigField { return &config.path; }
+Named<std::optional<bool>> auto_or_bool() { return {{"auto", {}}, {"true", true}, {"false", false}}; }
+Named<engine::Fp8Rounding> fp8_formats() {
+  Named<engine::Fp8Rounding> formats{{"none", {}}};
+  for (const DType dtype : dtypes<is_fp8>) formats.emplace_back(name_of(dtype), dtype);
+  return formats;
+}
+Named<std::optional<DType>> saved_dtypes() {
+  return {{"", {}}, {"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}, {"f64", DType::f64}};
+}
+Named<engine::AccumulateMode> accumulate_modes() {
+  return {{"mean", engine::AccumulateMode::mean}, {"sum", engine::AccumulateMode::sum}};
+}
+Named<engine::amp::PowerOfTwo> powers_of_two() {
+  using enum engine::amp::PowerOfTwo;
+  return {{"any", any}, {"warn", warn}, {"round_down", round_down}};
+}
+
+template <class Field>
+concept Integer = std::integral<Field> && !std::same_as<Field, bool>;
+
+template <class Field>
+constexpr ConfigType type_of() {
+  if constexpr (std::same_as<Field, std::string>) return ConfigType::text;
+  if constexpr (Integer<Field>) return ConfigType::integer;
+  if constexpr (std::same_as<Field, double>) return ConfigType::real;
+  if constexpr (std::same_as<Field, bool>) return ConfigType::boolean;
+  if constexpr (std::same_as<Field, std::vector<std::int64_t>>) return ConfigType::integers;
+  if constexpr (std::same_as<Field, std::vector<std::string>>) return ConfigType::texts;
+}
+
+/// `get`: a field of a configuration, const or not.
+template <class Get>
+ConfigKey key(std::string name, Get get, std::string doc, ConfigRange range = {}) {
+  using Field = std::remove_reference_t<decltype(get(std::declval<RunConfig&>()))>;
+  using Value = std::conditional_t<Integer<Field>, std::int64_t, Field>;
+  return {
+      .name = std::move(name),
+      .type = type_of<Field>(),
+      .read = [get](const RunConfig& config) -> ConfigValue { return static_cast<Value>(get(config)); },
+      .write = [get](RunConfig& config,
+                     const ConfigValue& value) { get(config) = static_cast<Field>(std::get<Value>(value)); },
+      .doc = std::move(doc),
+      .range = range};
+}
+
+template <class Get>
+ConfigKey key(std::string name, Get get, std::string doc, Choices choices) {
+  ConfigKey with_choices = key(std::move(name), get, std::move(doc));
+  with_choices.choices = std::move(choices);
+  return with_choices;
+}
+
+template <class Get, class Value>
+ConfigKey key(std::string name, Get get, std::string doc, const Named<Value>& names) {
+  Choices choices;
+  for (const auto& [choice, value] : names) choices.push_back(choice);
+  const auto read = [get, names](const RunConfig& config) -> ConfigValue {
+    const auto found = std::ranges::find(names, get(config), &std::pair<std::string, Value>::second);
+    if (found == names.end()) throw std::logic_error("a value that no name stands for");
+    return found->first;
+  };
+  const auto write = [get, names](RunConfig& config, const ConfigValue& text) {
+    get(config) =
+        std::ranges::find(names, std::get<std::string>(text), &std::pair<std::string, Value>::first)->second;
+  };
+  return {.name = std::move(name),
+          .type = ConfigType::text,
+          .read = read,
+          .write = write,
+          .doc = std::move(doc),
+          .range = {},
+          .choices = std::move(choices)};
+}
+
+// A key of another name than its field's, and one of the same.
+#define FP16LAB_KEY_AS(name, path, ...) \
+  key(                                  \
+      name, [](auto& config) -> auto& { return config.path; }, __VA_ARGS__)
+#define FP16LAB_KEY(path, ...) FP16LAB_KEY_AS(#path, path, __VA_ARGS__)
 
 std::vector<ConfigKey> make_keys() {
   return {
-      {"model.name", FP16LAB_FIELD(model.name), any, workload_names(),
-       "the workload: model, targets and loss"},
-      {"model.widths",
-       FP16LAB_FIELD(model.widths),
-       positive_counts,
-       {},
-       "of perceptrons: layer widths, the input's first"},
-      {"model.activation", FP16LAB_FIELD(model.activation), any, activation_names(),
-       "of perceptrons: between layers"},
-      {"model.init", FP16LAB_FIELD(model.init), any, init_names(),
-       "initial weights of perceptrons and lenet5"},
-      {"model.layout", FP16LAB_FIELD(model.layout), any, {"nchw", "nhwc"}, "of lenet5: order of the axes"},
-      {"model.batch_norm",
-       FP16LAB_FIELD(model.batch_norm),
-       any,
-       {},
-       "of lenet5: BatchNorm between convolutions and their activations"},
-      {"model.embedding",
-       FP16LAB_FIELD(model.embedding),
-       positive_counts,
-       {},
-       "of charlm_lstm and charlm_transformer: features of a symbol"},
-      {"model.hidden", FP16LAB_FIELD(model.hidden), positive_counts, {}, "of charlm_lstm: state width"},
-      {"model.heads",
-       FP16LAB_FIELD(model.heads),
-       positive_counts,
-       {},
-       "of charlm_transformer: attention heads; divides model.embedding"},
-      {"model.layers",
-       FP16LAB_FIELD(model.layers),
-       positive_counts,
-       {},
-       "of charlm_lstm and charlm_transformer: depth"},
-      {"model.context",
-       FP16LAB_FIELD(model.context),
-       positive_counts,
-       {},
-       "of charlm_lstm and charlm_transformer: symbols in a window"},
-      {"model.dropout",
-       FP16LAB_FIELD(model.dropout),
-       below_one,
-       {},
-       "of charlm_lstm (between layers) and charlm_transformer: probability"},
-      {"model.penalty",
-       FP16LAB_FIELD(model.penalty),
-       not_negative,
-       {},
-       "of gradient_penalty: weight of the gradient's norm in the loss"},
-      {"model.generator",
-       FP16LAB_FIELD(model.generator),
-       positive_counts,
-       {},
-       "of gan: layer widths of the generator, the noise first"},
-      {"model.discriminator",
-       FP16LAB_FIELD(model.discriminator),
-       positive_counts,
-       {},
-       "of gan: layer widths of the discriminator, ending with 1"},
-      {"model.scale_down",
-       FP16LAB_FIELD(model.scale_down),
-       positive_counts,
-       {},
-       "of regression: model.widths and train.batch_size are divided by this, nothing else changes"},
+      FP16LAB_KEY(model.name, "the workload: model, targets and loss", workload_names()),
+      FP16LAB_KEY(model.widths, "of perceptrons: layer widths, the input's first", positive_counts),
+      FP16LAB_KEY(model.activation, "of perceptrons: between layers", activation_names()),
+      FP16LAB_KEY(model.init, "initial weights of perceptrons and lenet5", init_names()),
+      FP16LAB_KEY(model.layout, "of lenet5: order of the axes", Choices{"nchw", "nhwc"}),
+      FP16LAB_KEY(model.batch_norm, "of lenet5: BatchNorm between convolutions and their activations"),
+      FP16LAB_KEY(model.embedding, "of charlm_lstm and charlm_transformer: features of a symbol",
+                  positive_counts),
+      FP16LAB_KEY(model.hidden, "of charlm_lstm: state width", positive_counts),
+      FP16LAB_KEY(model.heads, "of charlm_transformer: attention heads; divides model.embedding",
+                  positive_counts),
+      FP16LAB_KEY(model.layers, "of charlm_lstm and charlm_transformer: depth", positive_counts),
+      FP16LAB_KEY(model.context, "of charlm_lstm and charlm_transformer: symbols in a window",
+                  positive_counts),
+      FP16LAB_KEY(model.dropout, "of charlm_lstm (between layers) and charlm_transformer: probability",
+                  below_one),
+      FP16LAB_KEY(model.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
+                  not_negative),
+      FP16LAB_KEY(model.generator, "of gan: layer widths of the generator, the noise first", positive_counts),
+      FP16LAB_KEY(model.discriminator, "of gan: layer widths of the discriminator, ending with 1",
+                  positive_counts),
+      FP16LAB_KEY(
+          model.scale_down,
+          "of regression: model.widths and train.batch_size are divided by this, nothing else changes",
+          positive_counts),
 
-      {"data.name", FP16LAB_FIELD(data.name), any, dataset_names(), "the data set"},
-      {"data.path",
-       FP16LAB_FIELD(data.path),
-       any,
-       {},
-       "its folder, or a text file; empty: $FP16LAB_DATA, then the system's"},
-      {"data.subset",
-       FP16LAB_FIELD(data.subset),
-       counts,
-       {},
-       "first n training images, or bytes of text; 0: all"},
-      {"data.test_subset",
-       FP16LAB_FIELD(data.test_subset),
-       counts,
-       {},
-       "first n test images, or bytes of text (or all, where a file asks for more than there are); 0: all"},
-      {"data.normalise",
-       FP16LAB_FIELD(data.normalise),
-       any,
-       {"unit", "standard"},
-       "of images; unit: p/255; standard: mean 0 and deviation 1 over the training set"},
-      {"data.batches",
-       FP16LAB_FIELD(data.batches),
-       {1, 4294967295},
-       {},
-       "of synthetic data: batches an epoch"},
+      FP16LAB_KEY(data.name, "the data set", dataset_names()),
+      FP16LAB_KEY(data.path, "its folder, or a text file; empty: $FP16LAB_DATA, then the system's"),
+      FP16LAB_KEY(data.subset, "first n training images, or bytes of text; 0: all", counts),
+      FP16LAB_KEY(
+          data.test_subset,
+          "first n test images, or bytes of text (or all, where a file asks for more than there are); 0: all",
+          counts),
+      FP16LAB_KEY(data.normalise,
+                  "of images; unit: p/255; standard: mean 0 and deviation 1 over the training set",
+                  Choices{"unit", "standard"}),
+      FP16LAB_KEY(data.batches, "of synthetic data: batches an epoch", ConfigRange{1, 4294967295}),
 
-      {"train.steps",
-       FP16LAB_FIELD(train.steps),
-       counts,
-       {},
-       "optimizer steps; 0: as many as train.epochs gives"},
-      {"train.epochs",
-       FP16LAB_FIELD(train.epochs),
-       counts,
-       {},
-       "passes over the data where train.steps is 0"},
-      {"train.batch_size",
-       FP16LAB_FIELD(train.batch_size),
-       positive_counts,
-       {},
-       "images, or windows of text, a micro-batch"},
-      {"train.accumulate", FP16LAB_FIELD(train.accumulate), positive_counts, {}, "micro-batches a step"},
-      {"train.accumulate_mode",
-       FP16LAB_FIELD(train.accumulate_mode),
-       any,
-       {"mean", "sum"},
-       "mean: the loss is divided by train.accumulate; sum: it is not"},
-      {"train.clip_norm",
-       FP16LAB_FIELD(train.clip_norm),
-       not_negative,
-       {},
-       "largest L2 norm of the gradients; 0: off"},
-      {"train.clip_value",
-       FP16LAB_FIELD(train.clip_value),
-       not_negative,
-       {},
-       "largest magnitude of a gradient's element, after clip_norm; 0: off"},
-      {"train.seed",
-       FP16LAB_FIELD(train.seed),
-       counts,
-       {},
-       "of weights and shuffling, up to 9007199254740991"},
-      {"train.perturb_ulps",
-       FP16LAB_FIELD(train.perturb_ulps),
-       {0, 4194304},
-       {},
-       "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: what training makes of "
-       "that by itself. 0: none"},
-      {"train.evaluate_every", FP16LAB_FIELD(train.evaluate_every), counts, {}, "steps; 0: only at the end"},
-      {"train.skip_limit",
-       FP16LAB_FIELD(train.skip_limit),
-       counts,
-       {},
-       "consecutive skipped steps that end the run as diverged; 0: no limit"},
-      {"train.graph",
-       FP16LAB_FIELD(train.graph),
-       any,
-       {},
-       "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)"},
+      FP16LAB_KEY(train.steps, "optimizer steps; 0: as many as train.epochs gives", counts),
+      FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts),
+      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_counts),
+      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_counts),
+      FP16LAB_KEY(train.accumulate_mode, "mean: the loss is divided by train.accumulate; sum: it is not",
+                  accumulate_modes()),
+      FP16LAB_KEY(train.clip_norm, "largest L2 norm of the gradients; 0: off", not_negative),
+      FP16LAB_KEY(train.clip_value, "largest magnitude of a gradient's element, after clip_norm; 0: off",
+                  not_negative),
+      FP16LAB_KEY(train.seed, "of weights and shuffling, up to 9007199254740991", counts),
+      FP16LAB_KEY(train.perturb_ulps,
+                  "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: "
+                  "what training makes of that by itself. 0: none",
+                  ConfigRange{0, 4194304}),
+      FP16LAB_KEY(train.evaluate_every, "steps; 0: only at the end", counts),
+      FP16LAB_KEY(train.skip_limit, "consecutive skipped steps that end the run as diverged; 0: no limit",
+                  counts),
+      FP16LAB_KEY(
+          train.graph,
+          "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)"),
 
-      {"optimizer.name", FP16LAB_FIELD(optimizer.name), any, optimizer_names(), "the update rule"},
-      {"optimizer.lr", FP16LAB_FIELD(optimizer.lr), not_negative, {}, "learning rate"},
-      {"optimizer.momentum", FP16LAB_FIELD(optimizer.momentum), below_one, {}, "of sgd"},
-      {"optimizer.nesterov", FP16LAB_FIELD(optimizer.nesterov), any, {}, "of sgd; needs a momentum"},
-      {"optimizer.weight_decay",
-       FP16LAB_FIELD(optimizer.weight_decay),
-       not_negative,
-       {},
-       "L2 for sgd and adam, decoupled for adamw"},
-      {"optimizer.beta1", FP16LAB_FIELD(optimizer.beta1), below_one, {}, "of adam and adamw"},
-      {"optimizer.beta2", FP16LAB_FIELD(optimizer.beta2), below_one, {}, "of adam and adamw"},
-      {"optimizer.epsilon", FP16LAB_FIELD(optimizer.epsilon), positive, {}, "of adam and adamw"},
-      {"optimizer.loss_scale",
-       FP16LAB_FIELD(optimizer.loss_scale),
-       scales,
-       {},
-       "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer"},
+      FP16LAB_KEY(optimizer.name, "the update rule", optimizer_names()),
+      FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
+      FP16LAB_KEY(optimizer.momentum, "of sgd", below_one),
+      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum"),
+      FP16LAB_KEY(optimizer.weight_decay, "L2 for sgd and adam, decoupled for adamw", not_negative),
+      FP16LAB_KEY(optimizer.beta1, "of adam and adamw", below_one),
+      FP16LAB_KEY(optimizer.beta2, "of adam and adamw", below_one),
+      FP16LAB_KEY(optimizer.epsilon, "of adam and adamw", positive),
+      FP16LAB_KEY(optimizer.loss_scale,
+                  "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer",
+                  scales),
 
-      {"schedule.name", FP16LAB_FIELD(schedule.name), any, schedule_names(), "of the learning rate"},
-      {"schedule.warmup_steps",
-       FP16LAB_FIELD(schedule.warmup_steps),
-       counts,
-       {},
-       "linear rise to optimizer.lr, of any schedule"},
-      {"schedule.total_steps",
-       FP16LAB_FIELD(schedule.total_steps),
-       counts,
-       {},
-       "cosine: where it ends; 0: with the run"},
-      {"schedule.minimum_factor",
-       FP16LAB_FIELD(schedule.minimum_factor),
-       {0, 1},
-       {},
-       "cosine: last learning rate over the first"},
-      {"schedule.step_interval",
-       FP16LAB_FIELD(schedule.step_interval),
-       counts,
-       {},
-       "step: steps between drops"},
-      {"schedule.step_factor",
-       FP16LAB_FIELD(schedule.step_factor),
-       {0, 1, true, false},
-       {},
-       "step: learning rate times this at a drop"},
+      FP16LAB_KEY_AS("schedule.name", optimizer.schedule.name, "of the learning rate", schedule_names()),
+      FP16LAB_KEY_AS("schedule.warmup_steps", optimizer.schedule.warmup_steps,
+                     "linear rise to optimizer.lr, of any schedule", counts),
+      FP16LAB_KEY_AS("schedule.total_steps", optimizer.schedule.total_steps,
+                     "cosine: where it ends; 0: with the run", counts),
+      FP16LAB_KEY_AS("schedule.minimum_factor", optimizer.schedule.minimum_factor,
+                     "cosine: last learning rate over the first", ConfigRange{0, 1}),
+      FP16LAB_KEY_AS("schedule.step_interval", optimizer.schedule.step_interval, "step: steps between drops",
+                     counts),
+      FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
+                     "step: learning rate times this at a drop", ConfigRange{0, 1, true, false}),
 
-      {"amp.level", FP16LAB_FIELD(amp.level), any, amp_level_names(),
-       "O0: FP32; others as amp.dialect means them (fp16lab list shows each)"},
-      {"amp.dtype", FP16LAB_FIELD(amp.dtype), any, {"f16", "bf16"}, "the 16-bit type, called low below"},
-      {"amp.dialect", FP16LAB_FIELD(amp.dialect), any, amp_dialect_names(), "whose levels and op lists"},
-      {"amp.white",
-       FP16LAB_FIELD(amp.white),
-       any,
-       {},
-       "ops that compute in low besides the dialect's own, by our name or the dialect's"},
-      {"amp.black", FP16LAB_FIELD(amp.black), any, {}, "ops that compute in FP32 besides the dialect's own"},
-      {"amp.excluded",
-       FP16LAB_FIELD(amp.excluded),
-       any,
-       {},
-       "patterns of layers that stay FP32; * stands for any characters, ? for one"},
-      {"amp.use_guard",
-       FP16LAB_FIELD(amp.use_guard),
-       any,
-       {},
-       "low only inside guarded regions: amp.guard, and what a model guards itself"},
-      {"amp.guard", FP16LAB_FIELD(amp.guard), any, {}, "patterns of guarded layers, with amp.use_guard"},
-      {"amp.to_float",
-       FP16LAB_FIELD(amp.to_float),
-       any,
-       {},
-       "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"},
-      {"amp.keep_batchnorm_fp32", FP16LAB_FIELD(amp.keep_batchnorm_fp32), any, auto_or_bool(),
-       "of a low model: BatchNorm's parameters stay FP32; auto: as the level says"},
-      {"amp.master_weights", FP16LAB_FIELD(amp.master_weights), any, auto_or_bool(),
-       "of a low model: FP32 weights behind the low ones; auto: as the level says"},
-      {"amp.master_gradients", FP16LAB_FIELD(amp.master_gradients), any, auto_or_bool(),
-       "of a low model: gradients add up in FP32; auto: as the level says"},
-      {"amp.low_inputs", FP16LAB_FIELD(amp.low_inputs), any, auto_or_bool(),
-       "the network's inputs are cast to low; auto: as the level says"},
-      {"amp.low_loss", FP16LAB_FIELD(amp.low_loss), any, auto_or_bool(),
-       "the loss is computed from low outputs and rounded to low; auto: no"},
-      {"amp.use_promote",
-       FP16LAB_FIELD(amp.use_promote),
-       any,
-       {},
-       "of paddle's O2: false makes ops in no list low, whatever their inputs"},
-      {"amp.allow_banned",
-       FP16LAB_FIELD(amp.allow_banned),
-       any,
-       {},
-       "of apex: compute banned ops in FP32 instead of refusing them"},
-      {"amp.fp8_operands", FP16LAB_FIELD(amp.fp8_operands), any, fp8_choices(),
-       "an experiment: operands of products are rounded to FP8 first"},
-      {"amp.fp8_gradients", FP16LAB_FIELD(amp.fp8_gradients), any, fp8_choices(),
-       "the same for the gradients in the products of the backward pass"},
-      {"amp.save_dtype",
-       FP16LAB_FIELD(amp.save_dtype),
-       any,
-       {"", "f32", "f16", "bf16", "f64"},
-       "also write weights.safetensors, cast to this type, with every checkpoint and at the end; empty: no"},
+      FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
+                  named(engine::amp::all_levels())),
+      FP16LAB_KEY(amp.dtype, "the 16-bit type, called low below",
+                  Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}}),
+      FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
+      FP16LAB_KEY(amp.white,
+                  "ops that compute in low besides the dialect's own, by our name or the dialect's"),
+      FP16LAB_KEY(amp.black, "ops that compute in FP32 besides the dialect's own"),
+      FP16LAB_KEY(amp.excluded, "patterns of layers that stay FP32; * stands for any characters, ? for one"),
+      FP16LAB_KEY(amp.use_guard,
+                  "low only inside guarded regions: amp.guard, and what a model guards itself"),
+      FP16LAB_KEY(amp.guard, "patterns of guarded layers, with amp.use_guard"),
+      FP16LAB_KEY(amp.to_float,
+                  "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"),
+      FP16LAB_KEY(amp.keep_batchnorm_fp32,
+                  "of a low model: BatchNorm's parameters stay FP32; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.master_weights,
+                  "of a low model: FP32 weights behind the low ones; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.master_gradients, "of a low model: gradients add up in FP32; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.low_inputs, "the network's inputs are cast to low; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.low_loss, "the loss is computed from low outputs and rounded to low; auto: no",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.use_promote, "of paddle's O2: false makes ops in no list low, whatever their inputs"),
+      FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them"),
+      FP16LAB_KEY(amp.fp8_operands, "an experiment: operands of products are rounded to FP8 first",
+                  fp8_formats()),
+      FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
+                  fp8_formats()),
+      FP16LAB_KEY_AS("amp.save_dtype", checkpoint.save_dtype,
+                     "also write weights.safetensors, cast to this type, with every checkpoint and at the "
+                     "end; empty: no",
+                     saved_dtypes()),
 
-      {"scaler.policy", FP16LAB_FIELD(scaler.policy), any, auto_or(policy_names()),
-       "how the loss scale moves; auto: as the level brings it (mindspore's O2, apex's O1 and O2), else none"},
-      {"scaler.power_of_two",
-       FP16LAB_FIELD(scaler.power_of_two),
-       any,
-       {"any", "warn", "round_down"},
-       "scales that are no powers of two make unscaling inexact: take them, say so, or use the power below"},
-      {"scaler.enabled",
-       FP16LAB_FIELD(scaler.enabled),
-       any,
-       {},
-       "false: nothing is scaled, unscaled, checked or skipped"},
-      {"scaler.drop_overflow_update",
-       FP16LAB_FIELD(scaler.drop_overflow_update),
-       any,
-       {},
-       "false (policies none and fixed): gradients are neither checked nor unscaled and every step is taken; "
-       "optimizer.loss_scale has to divide"},
-      {"scaler.per_loss",
-       FP16LAB_FIELD(scaler.per_loss),
-       any,
-       {},
-       "of models with several losses (two_models, gan): each loss has a scale of its own; records show that "
-       "of loss 0"},
-      {"scaler.rescue",
-       FP16LAB_FIELD(scaler.rescue),
-       {0, 1000},
-       {},
-       "how often the backward pass of an overflowed step is done again at the lower scale that the policy "
-       "decides, before the step is skipped; keeps the values of all micro-batches until then. 0: never"},
-      {"scaler.groups",
-       FP16LAB_FIELD(scaler.groups),
-       any,
-       {},
-       "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and the scale that "
-       "they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts"},
+      FP16LAB_KEY(scaler.policy,
+                  "how the loss scale moves; auto: as the level brings it (mindspore's O2, apex's O1 and "
+                  "O2), else none",
+                  auto_or(policy_names())),
+      FP16LAB_KEY(scaler.power_of_two,
+                  "scales that are no powers of two make unscaling inexact: take them, say so, or use the "
+                  "power below",
+                  powers_of_two()),
+      FP16LAB_KEY(scaler.enabled, "false: nothing is scaled, unscaled, checked or skipped"),
+      FP16LAB_KEY(scaler.drop_overflow_update,
+                  "false (policies none and fixed): gradients are neither checked nor unscaled and every "
+                  "step is taken; optimizer.loss_scale has to divide"),
+      FP16LAB_KEY(scaler.per_loss,
+                  "of models with several losses (two_models, gan): each loss has a scale of its own; "
+                  "records show that of loss 0"),
+      FP16LAB_KEY(scaler.rescue,
+                  "how often the backward pass of an overflowed step is done again at the lower scale that "
+                  "the policy decides, before the step is skipped; keeps the values of all micro-batches "
+                  "until then. 0: never",
+                  ConfigRange{0, 1000}),
+      FP16LAB_KEY(scaler.groups,
+                  "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and "
+                  "the scale that they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts"),
 
-      {"backend.device",
-       FP16LAB_FIELD(backend.device),
-       any,
-       {"emulated", "cuda", "auto"},
-       "auto: cuda where a device can run it, else emulated"},
-      {"backend.tensor_core", FP16LAB_FIELD(backend.tensor_core), any, auto_or(tensor_core_names()),
-       "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own"},
-      {"backend.accumulator",
-       FP16LAB_FIELD(backend.accumulator),
-       any,
-       {"f32", "f16"},
-       "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in FP32 always"},
-      {"backend.ordinal",
-       FP16LAB_FIELD(backend.ordinal),
-       {0, 2147483647},
-       {},
-       "of cuda: which device, as fp16lab devices numbers them"},
-      {"backend.gemm",
-       FP16LAB_FIELD(backend.gemm),
-       any,
-       {"auto", "mma", "cublas", "cublas-any-order"},
-       "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the same "
-       "bits; auto: "
-       "whichever suits a shape; cublas-any-order: what is fastest, whatever its bits"},
-      {"backend.pins",
-       FP16LAB_FIELD(backend.pins),
-       any,
-       {},
-       "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same bits; empty: "
-       "none"},
+      FP16LAB_KEY(backend.device, "auto: cuda where a device can run it, else emulated",
+                  Choices{"emulated", "cuda", "auto"}),
+      FP16LAB_KEY(backend.tensor_core,
+                  "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own",
+                  auto_or(tensor_core_names())),
+      FP16LAB_KEY(
+          backend.accumulator,
+          "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in FP32 always",
+          Choices{"f32", "f16"}),
+      FP16LAB_KEY(backend.ordinal, "of cuda: which device, as fp16lab devices numbers them",
+                  ConfigRange{0, 2147483647}),
+      FP16LAB_KEY(
+          backend.gemm,
+          "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the same "
+          "bits; auto: whichever suits a shape; cublas-any-order: what is fastest, whatever its bits",
+          Choices{"auto", "mma", "cublas", "cublas-any-order"}),
+      FP16LAB_KEY(backend.pins,
+                  "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
+                  "bits; empty: none"),
 
-      {"observe.histograms_every",
-       FP16LAB_FIELD(observe.histograms_every),
-       counts,
-       {},
-       "steps between gradient histograms; 0: none"},
-      {"observe.explain_overflow",
-       FP16LAB_FIELD(observe.explain_overflow),
-       any,
-       {},
-       "find the operation that made the first Inf or NaN of every step with an overflow (slower, same bits)"},
+      FP16LAB_KEY(observe.histograms_every, "steps between gradient histograms; 0: none", counts),
+      FP16LAB_KEY(observe.explain_overflow,
+                  "find the operation that made the first Inf or NaN of every step with an overflow (slower, "
+                  "same bits)"),
 
-      {"checkpoint.every", FP16LAB_FIELD(checkpoint.every), counts, {}, "steps between checkpoints; 0: none"},
-      {"checkpoint.keep",
-       FP16LAB_FIELD(checkpoint.keep),
-       counts,
-       {},
-       "newest checkpoints that stay in the run folder; 0: all"},
+      FP16LAB_KEY(checkpoint.every, "steps between checkpoints; 0: none", counts),
+      FP16LAB_KEY(checkpoint.keep, "newest checkpoints that stay in the run folder; 0: all", counts),
 
-      {"report.margin.loss",
-       FP16LAB_FIELD(report.margin_loss),
-       positive,
-       {},
-       "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal"},
-      {"report.margin.accuracy",
-       FP16LAB_FIELD(report.margin_accuracy),
-       positive,
-       {},
-       "the same of an accuracy, in points"},
+      FP16LAB_KEY_AS(
+          "report.margin.loss", report.margin_loss,
+          "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal",
+          positive),
+      FP16LAB_KEY_AS("report.margin.accuracy", report.margin_accuracy, "the same of an accuracy, in points",
+                     positive),
   };
 }
 
-#undef FP16LAB_FIELD
+#undef FP16LAB_KEY
+#undef FP16LAB_KEY_AS
 
 std::string bounds_text(const ConfigRange& range) {
   const auto number = [](double x) { return fmt::format("{}", x); };
@@ -407,27 +331,37 @@ std::string choices_text(const std::vector<std::string>& choices) {
 
 /// A key for every parameter of any loss-scale policy, behind scaler.policy.
 std::vector<ConfigKey> with_policy_parameters(std::vector<ConfigKey> keys) {
-  const auto policy =
-      std::find_if(keys.begin(), keys.end(), [](const ConfigKey& key) { return key.name == "scaler.policy"; });
+  const auto policy = std::find_if(keys.begin(), keys.end(),
+                                   [](const ConfigKey& key) { return key.name == "scaler.policy"; });
   std::vector<ConfigKey> parameters;
   for (const engine::amp::PolicyParameter& parameter : engine::amp::policy_parameters()) {
     const std::string name(parameter.name);
     std::string users;
     for (const engine::amp::PolicyDescription& description : engine::amp::scale_policies())
-      if (description.find(name) != nullptr) users += (users.empty() ? "" : ", ") + std::string(description.name);
-    const bool common = std::any_of(engine::amp::guard_parameters.begin(), engine::amp::guard_parameters.end(),
-                                    [&name](const auto& guard) { return guard.name == name; });
+      if (description.find(name) != nullptr)
+        users += (users.empty() ? "" : ", ") + std::string(description.name);
+    const bool common =
+        std::any_of(engine::amp::guard_parameters.begin(), engine::amp::guard_parameters.end(),
+                    [&name](const auto& guard) { return guard.name == name; });
+    const auto read = [name](const RunConfig& config) -> ConfigValue {
+      if (config.scaler.policy == automatic_policy) return {};
+      const std::optional<double> value = config.scaler.parameter(name);
+      return value ? ConfigValue(*value) : ConfigValue();
+    };
+    const auto write = [name](RunConfig& config, const ConfigValue& value) {
+      config.scaler.parameters.insert_or_assign(name, std::get<double>(value));
+    };
     parameters.push_back({.name = "scaler." + name,
-                          .field = [name](RunConfig& config) -> ConfigField {
-                            return &config.scaler.parameters[name];
-                          },
+                          .type = ConfigType::parameter,
+                          .read = read,
+                          .write = write,
+                          .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
                           .range = {parameter.minimum, parameter.maximum, parameter.minimum_excluded,
                                     parameter.maximum_excluded},
-                          .choices = {},
-                          .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
                           .parameter = &parameter});
   }
-  keys.insert(policy + 1, std::make_move_iterator(parameters.begin()), std::make_move_iterator(parameters.end()));
+  keys.insert(policy + 1, std::make_move_iterator(parameters.begin()),
+              std::make_move_iterator(parameters.end()));
   return keys;
 }
 
@@ -439,17 +373,23 @@ std::span<const ConfigKey> config_keys() {
 }
 
 std::string expectation_of(const ConfigKey& key) {
-  RunConfig defaults;
-  const ConfigField field = key.field(defaults);
-  if (std::holds_alternative<std::string*>(field))
-    return key.choices.empty() ? "text" : "one of " + choices_text(key.choices);
-  if (key.parameter != nullptr) return engine::amp::expectation_of(*key.parameter);
-  if (std::holds_alternative<bool*>(field)) return "true or false";
-  if (std::holds_alternative<std::vector<std::int64_t>*>(field))
-    return fmt::format("a list of integers, each {}", bounds_text(key.range));
-  if (std::holds_alternative<std::vector<std::string>*>(field)) return "a list of texts, none of them empty";
-  return fmt::format("{}, {}", std::holds_alternative<double*>(field) ? "a number" : "an integer",
-                     bounds_text(key.range));
+  switch (key.type) {
+    case ConfigType::text:
+      return key.choices.empty() ? "text" : "one of " + choices_text(key.choices);
+    case ConfigType::integer:
+      return "an integer, " + bounds_text(key.range);
+    case ConfigType::real:
+      return "a number, " + bounds_text(key.range);
+    case ConfigType::boolean:
+      return "true or false";
+    case ConfigType::integers:
+      return "a list of integers, each " + bounds_text(key.range);
+    case ConfigType::texts:
+      return "a list of texts, none of them empty";
+    case ConfigType::parameter:
+      return engine::amp::expectation_of(*key.parameter);
+  }
+  throw std::logic_error("unknown type of key");
 }
 
 }  // namespace fp16lab::experiments

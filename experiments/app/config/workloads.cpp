@@ -31,8 +31,6 @@ using reports::Quantity;
 
 [[noreturn]] void fail(const std::string& what) { throw CommandError(ExitCode::usage, what); }
 
-std::uint64_t seed_of(const RunConfig& config) { return static_cast<std::uint64_t>(config.train.seed); }
-
 // classifier, autoencoder -------------------------------------------------------------------------------------
 
 void check_widths(const RunConfig& config, std::string_view where) {
@@ -48,7 +46,7 @@ std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std:
                              .activation = engine::nn::activation_from_name(config.model.activation),
                              .path = std::move(path),
                              .initialization = engine::nn::initialization_from_name(config.model.init),
-                             .seed = seed_of(config)});
+                             .seed = config.train.seed});
 }
 
 std::unique_ptr<Module> make_image_mlp(Backend& backend, const RunConfig& config, std::int64_t inputs,
@@ -152,7 +150,7 @@ std::unique_ptr<Module> make_gan(Backend& backend, const RunConfig& config, cons
                              .discriminator = config.model.discriminator,
                              .activation = engine::nn::activation_from_name(config.model.activation),
                              .initialization = engine::nn::initialization_from_name(config.model.init),
-                             .seed = seed_of(config)});
+                             .seed = config.train.seed});
 }
 
 std::unique_ptr<TrainingMethod> make_gan_method(const RunConfig&) {
@@ -192,7 +190,7 @@ std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, co
                                 .layout = layout_of(config),
                                 .initialization = engine::nn::initialization_from_name(config.model.init),
                                 .batch_norm = config.model.batch_norm,
-                                .seed = seed_of(config)});
+                                .seed = config.train.seed});
 }
 
 double lenet_multiply_adds(const RunConfig&, const DataShape& shape) {
@@ -210,7 +208,7 @@ std::unique_ptr<Module> make_char_lstm(Backend& backend, const RunConfig& config
                                            .hidden = config.model.hidden,
                                            .layers = config.model.layers,
                                            .dropout = static_cast<float>(config.model.dropout),
-                                           .seed = seed_of(config)});
+                                           .seed = config.train.seed});
 }
 
 double char_lstm_multiply_adds(const RunConfig& config, const DataShape& shape) {
@@ -237,7 +235,7 @@ std::unique_ptr<Module> make_char_transformer(Backend& backend, const RunConfig&
                                                   .heads = config.model.heads,
                                                   .layers = config.model.layers,
                                                   .dropout = static_cast<float>(config.model.dropout),
-                                                  .seed = seed_of(config)});
+                                                  .seed = config.train.seed});
 }
 
 double char_transformer_multiply_adds(const RunConfig& config, const DataShape& shape) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "experiments/app/config/config.hpp"
-#include "experiments/app/config/run_options.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/replay/policy_replay.hpp"
 
@@ -16,8 +15,8 @@ namespace fp16lab::experiments {
 namespace {
 
 /// Why the run's decisions do not follow from what it recorded; empty: they do.
-std::string obstacle(const RecordedRun& run, const RunConfig& config,
-                     const engine::amp::ScalerOptions& options) {
+std::string obstacle(const RecordedRun& run, const RunConfig& config) {
+  const engine::amp::ScalerOptions& options = config.scaler;
   if (!run.rounded()) return "the run rounded no gradient";
   if (!run.checked() || !options.enabled) return "the run checked no gradient";
   if (options.rescue > 0) return "the run redid steps that overflowed (scaler.rescue)";
@@ -59,11 +58,11 @@ analysis::Claim replay_own_policy(const std::filesystem::path& folder) {
     claim.measured = error.what();
     return claim;
   }
-  const engine::amp::ScalerOptions options = scaler_options(config);
-  claim.measured = obstacle(run, config, options);
+  resolve_scaler_policy(config);
+  claim.measured = obstacle(run, config);
   if (!claim.measured.empty()) return claim;
 
-  const engine::amp::ScalePolicy policy = engine::amp::make_scale_policy(options);
+  const engine::amp::ScalePolicy policy = engine::amp::make_scale_policy(config.scaler);
   PolicyReplay replay(policy, {.name = policy.name, .label = policy.name});
   StepJudge judge(run);
   std::uint64_t first = 0, unseen = 0;

@@ -52,7 +52,7 @@ bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunCon
 
 /// Does the learning rate of a step depend on how long the run is?
 bool schedule_follows_length(const RunConfig& config) {
-  return config.schedule.name == "cosine" && config.schedule.total_steps == 0;
+  return config.optimizer.schedule.name == "cosine" && config.optimizer.schedule.total_steps == 0;
 }
 
 }  // namespace

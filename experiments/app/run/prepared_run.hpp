@@ -5,7 +5,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/train/trainer.hpp"
-#include "experiments/app/config/config.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/app/run/run_data.hpp"
 
@@ -19,18 +19,15 @@ struct PreparedRun {
   std::unique_ptr<engine::Backend> backend;
   RunBatches batches;
   engine::Workload workload;
-  engine::TrainOptions train;
-  engine::AmpOptions amp;
-  engine::ScalerOptions scaler;
-  engine::OptimizerOptions optimizer;
+  RunPlan plan;  ///< complete
 };
 
-/// Loads and checks. CommandError(usage) for a configuration that does not fit its data, (run_failed) for
-/// data that cannot be read, (unavailable) for a missing back end.
-std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, int threads);
+/// Loads and checks, and completes the plan by what the data say. CommandError(usage) for a configuration that does not
+/// fit its data, (run_failed) for data that cannot be read, (unavailable) for a missing back end.
+std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads);
 /// The same on a back end that the caller chose, whatever `config.backend` says.
-std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, ChosenBackend chosen);
-std::unique_ptr<PreparedRun> prepare_run(const RunConfig& config, std::unique_ptr<engine::Backend> backend);
+std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen);
+std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::Backend> backend);
 
 /// Checks configurations without running them, as prepare_run does. Those that follow each other and differ only in what
 /// neither the data nor the network depends on share both.

@@ -7,7 +7,7 @@
 
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 

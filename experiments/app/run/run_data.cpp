@@ -78,7 +78,7 @@ void draw_images(const RunConfig& config, RunData& data) {
         fmt::format("data.path = \"{}\": {} are drawn from train.seed, not read; expected \"\"",
                     config.data.path, config.data.name));
   data.training_images = data.test_images =
-      engine::data::random_images(count, side, classes, static_cast<std::uint64_t>(config.train.seed));
+      engine::data::random_images(count, side, classes, config.train.seed);
   data.found = fmt::format("data: {}, drawn from seed {}: {} images of {} x {} with labels 0 to {}",
                            config.data.name, config.train.seed, count, side, side, classes - 1);
 }
@@ -122,7 +122,7 @@ RunBatches image_batches(const RunConfig& config, const RunData& data) {
   engine::data::LoaderOptions options{.batch_size = config.train.batch_size,
                                       .targets = workload.targets,
                                       .shuffle = true,
-                                      .seed = static_cast<std::uint64_t>(config.train.seed)};
+                                      .seed = config.train.seed};
   if (workload.shape_images != nullptr) workload.shape_images(config, data.shape(), options);
   RunBatches batches;
   batches.training = std::make_unique<engine::data::Loader>(data.training_images, normalisation, options);
@@ -137,7 +137,7 @@ RunBatches text_batches(const RunConfig& config, const RunData& data) {
   engine::data::TextLoaderOptions options{.batch_size = config.train.batch_size,
                                           .context = config.model.context,
                                           .shuffle = true,
-                                          .seed = static_cast<std::uint64_t>(config.train.seed)};
+                                          .seed = config.train.seed};
   RunBatches batches;
   batches.training = std::make_unique<engine::data::TextLoader>(data.training_text, options);
   options.batch_size = text_evaluation_batch(
@@ -155,7 +155,7 @@ RunBatches synthetic_batches(const RunConfig& config) {
       .inputs = widths.front(),
       .outputs = widths.back(),
       .batches = config.data.batches,
-      .seed = static_cast<std::uint64_t>(config.train.seed)};
+      .seed = config.train.seed};
   return {.training = std::make_unique<engine::data::SyntheticRegression>(options),
           .evaluation = std::make_unique<engine::data::SyntheticRegression>(options)};
 }

@@ -31,7 +31,7 @@ struct SweepPlan {
 struct SweepWorkload {
   std::string name;
   RunConfig config;
-  std::vector<std::int64_t> seeds;
+  std::vector<std::uint64_t> seeds;
   std::vector<std::string> variants = {};  ///< names of those that it takes part in; empty: all
   std::string where = "sweep";             ///< for messages
 };

@@ -10,6 +10,7 @@
 #include "engine/amp/policies/layerwise.hpp"
 #include "engine/amp/policy.hpp"
 #include "experiments/app/arguments.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/registry.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
@@ -58,15 +59,17 @@ std::vector<std::string> optional_texts(const toml::table& table, const std::str
   return texts;
 }
 
-std::vector<std::int64_t> seeds_of(const toml::table& table, const std::string& source) {
+std::vector<std::uint64_t> seeds_of(const toml::table& table, const std::string& source) {
   const toml::node* node = table.get("seeds");
   if (node == nullptr) return {1};
-  std::vector<std::int64_t> seeds;
+  std::vector<std::uint64_t> seeds;
+  bool in_range = true;
   if (node->is_array())
-    for (const toml::node& item : *node->as_array())
-      seeds.push_back(item.is_integer() ? item.as_integer()->get() : std::int64_t{-1});
-  const bool in_range = std::all_of(seeds.begin(), seeds.end(),
-                                    [](std::int64_t seed) { return seed >= 0 && seed <= largest_count; });
+    for (const toml::node& item : *node->as_array()) {
+      const std::int64_t seed = item.is_integer() ? item.as_integer()->get() : -1;
+      in_range = in_range && seed >= 0 && seed <= largest_count;
+      seeds.push_back(static_cast<std::uint64_t>(seed));
+    }
   if (seeds.empty() || !in_range)
     fail(line_of(source, *node),
          fmt::format("seeds: expected a list of integers from 0 to {}", largest_count));
@@ -206,8 +209,9 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
     const engine::amp::PolicyDescription& own = engine::amp::scale_policy(alone.scaler.policy);
     for (const SweepVariant& variant : variants) {
       if (!joins(workload, variant)) continue;
-      const std::vector<std::int64_t> seeds = common.seed ? std::vector{*common.seed} : workload.seeds;
-      for (const std::int64_t seed : seeds) {
+      const std::vector<std::uint64_t> seeds =
+          common.seed ? std::vector{static_cast<std::uint64_t>(*common.seed)} : workload.seeds;
+      for (const std::uint64_t seed : seeds) {
         PlannedRun run;
         run.workload = workload.name;
         run.variant = variant.name;
@@ -221,14 +225,14 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         run.config.train.seed = seed;
         resolve_scaler_policy(run.config, run.name);
         for (const auto& [name, value] : workload.config.scaler.parameters)
-          if (value && own.find(name) == nullptr)
+          if (own.find(name) == nullptr)
             parameters.add(workload.where, "scaler." + name, run.config);
         for (const std::string& setting : variant.set) {
           parameters.add(variant.where, setting, of_variant);
           parameters.add(variant.where, setting, run.config);
         }
         for (const std::string& setting : common.set) parameters.add("--set", setting, run.config);
-        validate_config(run.config, run.name);
+        resolve_run(run.config, run.name);
         if (!names.insert(run.name).second) fail("sweep", fmt::format("the run {} appears twice", run.name));
         plan.runs.push_back(std::move(run));
       }
@@ -240,14 +244,14 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 
 void add_twins(SweepPlan& plan) {
   SweepPlan all{.folder = plan.folder, .runs = {}};
-  std::map<std::string, std::int64_t> ulps;  // by name
+  std::map<std::string, std::uint64_t> ulps;  // by name
   for (const PlannedRun& run : plan.runs) ulps.emplace(run.name, run.config.train.perturb_ulps);
   bool any = false, any_unmoved = false;
   for (PlannedRun& run : plan.runs) {
     PlannedRun twin = run;
     all.runs.push_back(std::move(run));
     const RunConfig& config = twin.config;
-    if (config.amp.level != "O0" || !config.amp.to_float.empty() || config.scaler.policy != "none") continue;
+    if (!is_fp32(config)) continue;
     any = true;
     if (config.train.perturb_ulps != 0) continue;
     any_unmoved = true;

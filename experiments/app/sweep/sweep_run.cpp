@@ -62,7 +62,7 @@ class Pace {
   }
 
  private:
-  std::map<std::string, std::pair<double, double>> measured_;  ///< work, seconds
+  std::map<engine::Level, std::pair<double, double>> measured_;  ///< work, seconds
 };
 
 /// Another build of the program may give other bits; a run is not made of both.

@@ -125,11 +125,11 @@ TEST_F(DecorateTest, ToFloatWins) {
   AmpOptions options{.level = Level::O2,
                      .dialect = Dialect::paddle,
                      .excluded = {"fc4"},
-                     .to_float = {{"fc3", f32}, {"fc4", f16}, {"fc5", bf16}}};
+                     .to_float = {"fc3=f32", "fc4=f16", "fc5=bf16"}};
   EXPECT_EQ(planned(options, "fc3.weight"), plain);
   EXPECT_EQ(planned(options, "fc4.weight"), "f32 f16 f16 f16");
   EXPECT_EQ(planned(options, "fc5.weight"), "f32 bf16 bf16 bf16");
-  options = {.level = Level::O1, .to_float = {{"fc3", f16}}};
+  options = {.level = Level::O1, .to_float = {"fc3=f16"}};
   EXPECT_EQ(planned(options, "fc3.weight"), plain)
       << "without a 16-bit model parameters are cast where they are used";
 }

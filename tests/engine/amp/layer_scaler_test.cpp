@@ -41,14 +41,14 @@ TEST(ScaleGroups, AreRead) {
 
 TEST(ScaleGroups, BelongToTheirPolicies) {
   EXPECT_TRUE(amp::scales_layers({.policy = "ada-loss"}));
-  EXPECT_TRUE(amp::scales_layers({.policy = "groups", .groups = {{"*", 2}}}));
+  EXPECT_TRUE(amp::scales_layers({.policy = "groups", .groups = {"*=2"}}));
   EXPECT_FALSE(amp::scales_layers({.policy = "ada-loss", .enabled = false}));
   EXPECT_FALSE(amp::scales_layers({.policy = "torch"}));
   for (const char* const policy : {"layerwise", "groups"})
     EXPECT_THAT(message_of([&] { amp::scales_layers({.policy = policy}); }), HasSubstr("scaler.groups"));
   for (const char* const policy : {"ada-loss", "torch"})
     EXPECT_THAT(message_of([&] {
-                  amp::scales_layers({.policy = policy, .groups = {{"*", 2}}});
+                  amp::scales_layers({.policy = policy, .groups = {"*=2"}});
                 }),
                 HasSubstr("expected []"));
 }
@@ -157,7 +157,7 @@ class Layers : public testing::Test {
 };
 
 TEST_F(Layers, LayerwiseScalesAreThoseOfTheNamedLayers) {
-  const auto scaler = make({.policy = "layerwise", .groups = {{"fc2", 256}, {"fc?.weight", 20}}});
+  const auto scaler = make({.policy = "layerwise", .groups = {"fc2=256", "fc?.weight=20"}});
   EXPECT_THAT(scaler->names(), ElementsAre("fc1.weight", "fc2.weight", "fc3.weight", "fc4.weight"));
   EXPECT_EQ(scales(*scaler), (std::vector<float>{20, 256, 20, 20}));
   scaler->begin_iteration();
@@ -167,7 +167,7 @@ TEST_F(Layers, LayerwiseScalesAreThoseOfTheNamedLayers) {
 }
 
 TEST_F(Layers, OthersHaveTheScaleOne) {
-  const auto scaler = make({.policy = "layerwise", .groups = {{"fc2", 256}}});
+  const auto scaler = make({.policy = "layerwise", .groups = {"fc2=256"}});
   EXPECT_THAT(scaler->names(), ElementsAre("fc2.weight"));
   scaler->begin_iteration();
   EXPECT_EQ(ask(*scaler, 2), 8);
@@ -176,11 +176,11 @@ TEST_F(Layers, OthersHaveTheScaleOne) {
 
 TEST_F(Layers, PatternsThatMatchNothingAreErrors) {
   EXPECT_THAT(message_of([&] {
-                make({.policy = "layerwise", .groups = {{"fc5", 2}}});
+                make({.policy = "layerwise", .groups = {"fc5=2"}});
               }),
               HasSubstr("scaler.groups = \"fc5=2\": it matches no weight"));
   EXPECT_THAT(message_of([&] {
-                make({.policy = "groups", .groups = {{"*", 2}, {"fc1", 2}}});
+                make({.policy = "groups", .groups = {"*=2", "fc1=2"}});
               }),
               HasSubstr("fc1.weight, fc2.weight, fc3.weight, fc4.weight"));
 }
@@ -192,7 +192,7 @@ TEST_F(Layers, SixteenBitGradientsAreErrors) {
 }
 
 TEST_F(Layers, LayerwiseBacksOffEveryLayerThatShowsItAndTheOneBefore) {
-  const auto scaler = make({.policy = "layerwise", .growth_interval = 2, .groups = {{"*", 16}}});
+  const auto scaler = make({.policy = "layerwise", .growth_interval = 2, .groups = {"*=16"}});
   iterate(*scaler, {4, 3, 2, 1}, {2, 1});  // an infinity from fc3's input gradient, or fc2's own
   EXPECT_EQ(scales(*scaler), (std::vector<float>{8, 8, 8, 16}));
   iterate(*scaler, {4, 3, 2, 1}, {});
@@ -205,7 +205,7 @@ TEST_F(Layers, GroupsBlameTheFirstOnTheWayDown) {
   const auto scaler = make({.policy = "groups",
                             .growth_factor = 4,
                             .backoff_factor = 0.5,
-                            .groups = {{"fc1.*", 256}, {"fc2", 64}, {"fc?", 16}}});
+                            .groups = {"fc1.*=256", "fc2=64", "fc?=16"}});
   EXPECT_THAT(scaler->names(), ElementsAre("fc1.*", "fc2", "fc?"));
   scaler->begin_iteration();
   EXPECT_EQ(ask(*scaler, 4), 4);
@@ -222,7 +222,7 @@ TEST_F(Layers, GroupsBlameTheFirstOnTheWayDown) {
 }
 
 TEST_F(Layers, AnOverflowOfABiasIsItsLayers) {
-  const auto scaler = make({.policy = "layerwise", .groups = {{"*", 16}}});
+  const auto scaler = make({.policy = "layerwise", .groups = {"*=16"}});
   scaler->begin_iteration();
   ask(*scaler, 1);
   StepState state = backend_->read_step_state(step_);
@@ -237,7 +237,7 @@ TEST_F(Layers, AnOverflowOfABiasIsItsLayers) {
 
 TEST_F(Layers, AnOverflowThatNoLayerShowsIsEverybodys) {
   add("norm.weight", {1});
-  const auto scaler = make({.policy = "groups", .backoff_factor = 0.5, .groups = {{"fc1", 16}, {"*", 64}}});
+  const auto scaler = make({.policy = "groups", .backoff_factor = 0.5, .groups = {"fc1=16", "*=64"}});
   scaler->begin_iteration();
   ask(*scaler, 4);
   ask(*scaler, 1);
@@ -281,7 +281,7 @@ TEST_F(Layers, AdaLossLooksEveryNthIteration) {
 }
 
 TEST_F(Layers, StateGoesThroughItsTensors) {
-  const amp::ScalerOptions options{.policy = "layerwise", .growth_interval = 3, .groups = {{"*", 16}}};
+  const amp::ScalerOptions options{.policy = "layerwise", .growth_interval = 3, .groups = {"*=16"}};
   const auto one = make(options), other = make(options);
   iterate(*one, {4, 3, 2, 1}, {2});
   iterate(*one, {4, 3, 2, 1}, {});

@@ -268,13 +268,13 @@ TEST(ResolveRefuses, OptionsOfAnotherDialect) {
 TEST(ResolveRefuses, PatternsThatMeanNothing) {
   EXPECT_EQ(refusal({.level = Level::O1, .excluded = {"fc1", ""}}),
             "amp.excluded = \"\": a pattern names a module, as \"fc1\" or \"encoder.*\"");
-  EXPECT_THAT(refusal({.level = Level::O1, .to_float = {{"", DType::f32}}}),
-              HasSubstr("amp.to_float = \"\""));
+  for (const char* const entry : {"", "fc1", "=f32", "fc1=i32", "fc1=f64"})
+    EXPECT_EQ(refusal({.level = Level::O1, .to_float = {entry}}),
+              "amp.to_float = \"" + std::string(entry) +
+                  "\": expected PATTERN=DTYPE, such as \"fc3=f32\", with one of f32, f16, bf16");
   EXPECT_THAT(refusal({.level = Level::O1, .use_guard = true, .guard = {""}}), HasSubstr("amp.guard = \"\""));
   EXPECT_EQ(refusal({.level = Level::O1, .guard = {"fc1"}}),
             "amp.guard = \"fc1\": guarded regions mean something with amp.use_guard = true only");
-  EXPECT_EQ(refusal({.level = Level::O1, .to_float = {{"fc1", DType::i32}}}),
-            "amp.to_float = \"fc1=i32\": the dtype must be f32, f16 or bf16");
 }
 
 TEST(ResolveRefuses, HalfAnFp8Experiment) {
@@ -330,7 +330,7 @@ TEST(Resolve, KeepsListsPatternsAndFormats) {
                                 .excluded = {"fc1"},
                                 .use_guard = true,
                                 .guard = {"fc*"},
-                                .to_float = {{"fc3", DType::f32}},
+                                .to_float = {"a=b=f32"},
                                 .allow_banned = true,
                                 .fp8_operands = DType::e4m3,
                                 .fp8_gradients = DType::e5m2});
@@ -340,7 +340,8 @@ TEST(Resolve, KeepsListsPatternsAndFormats) {
   EXPECT_THAT(plan.excluded, testing::ElementsAre("fc1"));
   EXPECT_THAT(plan.guard, testing::ElementsAre("fc*"));
   ASSERT_EQ(plan.to_float.size(), 1u);
-  EXPECT_EQ(plan.to_float[0].pattern, "fc3");
+  EXPECT_EQ(plan.to_float[0].pattern, "a=b") << "the last '=' divides";
+  EXPECT_EQ(plan.to_float[0].dtype, DType::f32);
   EXPECT_TRUE(plan.use_guard);
   EXPECT_TRUE(plan.allow_banned);
   EXPECT_EQ(plan.product_formats.operands, DType::e4m3);
@@ -349,7 +350,7 @@ TEST(Resolve, KeepsListsPatternsAndFormats) {
 
 TEST(Resolve, O0ActsOnlyForToFloat) {
   EXPECT_FALSE(resolve({.level = Level::O0, .excluded = {"fc1"}}).acts());
-  EXPECT_TRUE(resolve({.level = Level::O0, .to_float = {{"fc1", DType::f16}}}).acts());
+  EXPECT_TRUE(resolve({.level = Level::O0, .to_float = {"fc1=f16"}}).acts());
   EXPECT_TRUE(resolve({.level = Level::O1}).acts());
 }
 

@@ -219,7 +219,8 @@ TEST(PolicyProperties, DescriptionsAreComplete) {
   for (const PolicyDescription& description : amp::scale_policies()) {
     SCOPED_TRACE(std::string(description.name));
     EXPECT_TRUE(names.insert(description.name).second) << "twice";
-    EXPECT_EQ(description.program, "policy." + std::string(description.name));
+    EXPECT_EQ(amp::make_scale_policy({.policy = std::string(description.name)}).update.name,
+              "policy." + std::string(description.name));
     EXPECT_FALSE(description.rule.empty());
     EXPECT_FALSE(description.source.empty());
     EXPECT_EQ(&amp::scale_policy(description.name), &amp::scale_policy(description.name));

@@ -112,7 +112,7 @@ TEST_F(RulesTest, ExcludedHoldsInsideAGuardedRegion) {
 }
 
 TEST_F(RulesTest, ToFloatWinsOverEverything) {
-  const std::vector<amp::ToFloat> to_float = {{"fc*", bf16}, {"fc3", f32}, {"fc4", f16}};
+  const std::vector<std::string> to_float = {"fc*=bf16", "fc3=f32", "fc4=f16"};
   Autocast autocast(tape, {.level = Level::O1,
                            .black = {"matmul"},
                            .excluded = {"fc4"},
@@ -129,7 +129,7 @@ TEST_F(RulesTest, ToFloatWinsOverEverything) {
 }
 
 TEST_F(RulesTest, ToFloatHoldsAtO0) {
-  Autocast autocast(tape, {.level = Level::O0, .to_float = {{"fc1", f16}}});
+  Autocast autocast(tape, {.level = Level::O0, .to_float = {"fc1=f16"}});
   EXPECT_TRUE(autocast.acts());
   const AutocastGuard guard(tape, autocast);
   EXPECT_EQ(product_in("fc1"), f16);

@@ -101,7 +101,7 @@ class TwinBackend final : public TwinElements {
   }
 
   void gemm(const GemmCall& call) override {
-    if (call.a_format != Fp8Rounding::none) return EmulatedBackend::gemm(call);
+    if (call.a_format) return EmulatedBackend::gemm(call);
     const std::int64_t m = call.out.shape()[-2], n = call.out.shape()[-1],
                        depth = call.a.shape()[call.transpose_a ? -2 : -1];
     const std::int64_t products = call.out.shape().rank() == 3 ? call.out.shape()[0] : 1;

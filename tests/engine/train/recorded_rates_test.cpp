@@ -387,7 +387,7 @@ TEST(RecordedRates, Fp32HasNone) {
 TEST(RecordedRates, UsesWithScalesOfTheirOwnAreCountedWhereTheyWereStored) {
   for (const ScalerOptions& scaler :
        {ScalerOptions{
-            .policy = "layerwise", .initial_scale = 0x1p-18, .groups = {{"fc1.*", 0x1p-2}, {"fc2.*", 0x1p4}}},
+            .policy = "layerwise", .initial_scale = 0x1p-18, .groups = {"fc1.*=2^-2", "fc2.*=2^4"}},
         ScalerOptions{.policy = "ada-loss", .initial_scale = 0x1p-30}}) {
     SCOPED_TRACE(scaler.policy);
     const Watched run({.level = Level::O1}, scaler);

@@ -195,7 +195,7 @@ RunSetup scales_of_layers(const std::string& policy) {
   RunSetup setup = setup_of(Level::O1, 1);
   setup.train = {.steps = 40, .clip_norm = 0.25};
   setup.optimizer.learning_rate = 0x1p-10;
-  setup.scaler = {.policy = policy, .groups = {{"model0.*", 16}, {"model1.*", 0x1p20}}};
+  setup.scaler = {.policy = policy, .groups = {"model0.*=16", "model1.*=2^20"}};
   return setup;
 }
 

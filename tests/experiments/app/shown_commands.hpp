@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "experiments/app/common_options.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "tests/support/spawn.hpp"
 
 namespace fp16lab::experiments {
@@ -40,7 +41,7 @@ inline void expect_parses(const std::string& command) {
     const bool own_settings = !words.empty() && (words.front() == "sweep" || words.front() == "policy" ||
                                                  words.front() == "replay");
     if (!own_settings && (!common.config.empty() || !common.set.empty())) {
-      EXPECT_NO_THROW(resolve_config(common)) << command;
+      EXPECT_NO_THROW(resolve_run(common)) << command;
     }
     words.emplace_back("--help");
   }

@@ -65,7 +65,7 @@ TEST(Tutorials, AGuardOnEightLayersLeavesTheFirstInFp32) {
 
 TEST(Tutorials, OnRandomLabelsNothingIsLearntAndTheFixedScaleChangesNoBit) {
   const RunConfig config = shipped("mindspore_random_images", "as-written");
-  EXPECT_EQ(config.amp.level, "O0");
+  EXPECT_EQ(config.amp.level, engine::Level::O0);
   EXPECT_EQ(config.scaler.parameter("initial_scale"), 1024);
   EXPECT_FALSE(config.scaler.drop_overflow_update);
   TutorialTable table;
@@ -111,10 +111,10 @@ TEST(Expectations, OfRandomLabelsFailWhereSomethingIsLearnt) {
 TEST(Tutorials, WhereANetworkThatNeverMovesStays) {
   RunConfig config = shipped("paddle_linear9", "fp32");
   config.model.scale_down = 256;
-  config.optimizer.lr = 0;
+  config.optimizer.learning_rate = 0;
   const TutorialRun still = run_tutorial("x", "still", config, 1);
   EXPECT_EQ(still.last_batch_unmoved, still.last_batch_loss);
-  config.optimizer.lr = 0.02;
+  config.optimizer.learning_rate = 0.02;
   const TutorialRun moved = run_tutorial("x", "moved", config, 1);
   EXPECT_EQ(moved.last_batch_unmoved, still.last_batch_loss);
   EXPECT_LT(moved.last_batch_loss, moved.last_batch_unmoved);
@@ -125,11 +125,11 @@ TEST(Tutorials, SummedAccumulationIsMeanAccumulationWithThatManyTimesTheLearning
   RunConfig config = shipped("paddle_linear9", "fp32-accumulate10");
   config.model.scale_down = 256;
   config.train.accumulate = 8;
-  config.optimizer.lr = 1.0 / 1024;
+  config.optimizer.learning_rate = 1.0 / 1024;
   const TutorialRun sum = run_tutorial("x", "sum", config, 1);
-  config.train.accumulate_mode = "mean";
+  config.train.accumulate_mode = engine::AccumulateMode::mean;
   const TutorialRun mean = run_tutorial("x", "mean", config, 1);
-  config.optimizer.lr = 8.0 / 1024;
+  config.optimizer.learning_rate = 8.0 / 1024;
   const TutorialRun scaled = run_tutorial("x", "scaled", config, 1);
   EXPECT_NE(mean.weights_digest, sum.weights_digest);
   EXPECT_EQ(scaled.weights_digest, sum.weights_digest);
@@ -177,8 +177,8 @@ TEST(Tutorials, OneOverflowingMicroBatchDropsItsWindow) {
 TEST(Tutorials, TheLossThatTheTutorialsPrintIsThatOfTheLastBatchBeforeItsStep) {
   RunConfig config = shipped("paddle_linear9", "o1");
   config.model.scale_down = 256;
-  config.optimizer.lr = 0.02;  // every step shows
-  const auto last_loss = [&](std::int64_t steps) {
+  config.optimizer.learning_rate = 0.02;  // every step shows
+  const auto last_loss = [&](std::uint64_t steps) {
     config.train.steps = steps;
     return run_tutorial("x", "x", config, 1).last_batch_loss;
   };
@@ -187,18 +187,16 @@ TEST(Tutorials, TheLossThatTheTutorialsPrintIsThatOfTheLastBatchBeforeItsStep) {
     double loss = 0;
     void on_step(const StepRow& record) override { loss = record.loss; }
   };
-  for (const std::int64_t steps : {1, 2, 13}) {
+  for (const std::uint64_t steps : {1u, 2u, 13u}) {
     config.train.steps = steps;
-    const auto prepared = prepare_run(config, 1);
+    const auto prepared = prepare_run(resolve_run(config), 1);
     Recorder recorder;
-    engine::Trainer(*prepared->backend, prepared->workload, prepared->train, prepared->amp, prepared->scaler,
-                    prepared->optimizer, recorder)
-        .run();
+    engine::Trainer(*prepared->backend, prepared->workload, prepared->plan, recorder).run();
     ASSERT_TRUE(std::isfinite(recorder.loss));
     EXPECT_EQ(last_loss(steps), recorder.loss) << steps;
   }
   // With accumulation it is that of one micro-batch, the tenth of the epoch, and not the mean of ten.
-  config.optimizer.lr = 0;
+  config.optimizer.learning_rate = 0;
   const double tenth = last_loss(10);
   config.train.accumulate = 10;
   EXPECT_EQ(last_loss(2), tenth);
@@ -215,7 +213,7 @@ TEST(Tutorials, ManualDenseRoundsAndStaysClose) {
 TEST(Motion, CountsEveryElementThatEverHadOtherBits) {
   RunConfig config = shipped("paddle_linear9", "fp32");
   config.model.scale_down = 256;
-  config.optimizer.lr = 0;
+  config.optimizer.learning_rate = 0;
   const TutorialRun at_rest = run_tutorial("x", "at rest", config, 1);
   EXPECT_EQ(at_rest.weights.elements, 9u * 32 * 32);
   EXPECT_EQ(at_rest.biases.elements, 9u * 32);
@@ -223,7 +221,7 @@ TEST(Motion, CountsEveryElementThatEverHadOtherBits) {
   EXPECT_EQ(at_rest.weights.still(), 1.0);
   EXPECT_EQ(at_rest.weights_digest, at_rest.digest_before);
   EXPECT_EQ(*at_rest.loss, at_rest.loss_before);
-  config.optimizer.lr = 1;
+  config.optimizer.learning_rate = 1;
   const TutorialRun moved = run_tutorial("x", "moved", config, 1);
   EXPECT_EQ(moved.weights.moved, moved.weights.elements);
   EXPECT_EQ(moved.biases.moved, moved.biases.elements);

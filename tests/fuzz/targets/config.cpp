@@ -7,7 +7,7 @@
 
 using namespace fp16lab;
 
-/// The rooms of the engine are not linked: names in their stead. (validate_config, which asks them for more, works on the
+/// The rooms of the engine are not linked: names in their stead. (resolve_run, which asks them for more, works on the
 /// structure, not on the file.)
 namespace fp16lab::experiments {
 std::vector<std::string> workload_names() { return {"classifier", "autoencoder", "gan"}; }
@@ -16,8 +16,6 @@ std::vector<std::string> init_names() { return {"torch_linear", "kaiming_uniform
 std::vector<std::string> dataset_names() { return {"fashion-mnist", "text"}; }
 std::vector<std::string> optimizer_names() { return {"sgd", "adam"}; }
 std::vector<std::string> schedule_names() { return {"constant", "cosine"}; }
-std::vector<std::string> amp_level_names() { return {"O0", "OD", "O1", "O2", "O3", "auto"}; }
-std::vector<std::string> amp_dialect_names() { return {"torch", "paddle"}; }
 std::vector<std::string> policy_names() { return {"none", "fixed", "torch"}; }
 std::vector<std::string> tensor_core_names() { return {"hopper", "ampere"}; }
 }  // namespace fp16lab::experiments

@@ -194,9 +194,9 @@ TEST(CudaCpuSimtTraining, ScalesOfLayers) {
   amp::ScalerOptions rarely = ada_loss;
   rarely.parameters = {{"u_min", 1e-2}, {"update_per_n_iteration", 2.0}};
   const amp::ScalerOptions layerwise{
-      .policy = "layerwise", .initial_scale = 64, .growth_interval = 2, .groups = {{"*1*", 0x1p16}, {"*", 0x1p12}}};
+      .policy = "layerwise", .initial_scale = 64, .growth_interval = 2, .groups = {"*1*=2^16", "*=2^12"}};
   const amp::ScalerOptions groups{
-      .policy = "groups", .initial_scale = 64, .growth_factor = 1.5, .groups = {{"*1*", 0x1p17}, {"*", 256}}};
+      .policy = "groups", .initial_scale = 64, .growth_factor = 1.5, .groups = {"*1*=2^17", "*=256"}};
   for (const amp::ScalerOptions& scaler : {ada_loss, rarely, layerwise, groups}) {
     SCOPED_TRACE(scaler.policy);
     const ShownRun seen = expect_the_same_on_both(

@@ -1,20 +1,14 @@
-// The table of scalar programs that a device knows: whatever the engine asks a back end to run is in it. A program that
-// somebody adds without its line in engine/backend/cuda/verbs/programs.cu fails here.
+// The scalar programs that a device knows: they do what the host's do, and what it does not know it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <bit>
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
-#include <regex>
 #include <set>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "engine/amp/policy.hpp"
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
@@ -28,7 +22,6 @@
 namespace fp16lab::engine::test {
 namespace {
 
-using testing::Contains;
 using testing::HasSubstr;
 
 /// No padding (step_state.hpp).
@@ -36,61 +29,11 @@ auto bytes_of(const StepState& state) {
   return std::bit_cast<std::array<std::byte, sizeof(StepState)>>(state);
 }
 
-std::set<std::string> names_of_the_table() {
-  std::set<std::string> names;
-  for (const cpu_simt::DeviceProgram& program : cpu_simt::device_programs()) names.insert(program.name);
-  return names;
-}
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
-
-/// The names in all programs that sources of the engine make: scalar_program("name", ...), or a ScalarProgram's
-/// members by name.
-std::set<std::string> names_in_sources() {
-  const std::filesystem::path engine = std::filesystem::path(FP16LAB_SOURCE_DIR) / "engine";
-  const std::regex made(R"re((?:scalar_program\(\s*|\{\s*\.name = )"([a-z_]+\.[a-z_0-9]+)")re");
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(engine)) {
-    if (entry.path().extension() != ".cpp" && entry.path().extension() != ".hpp") continue;
-    const std::string text = text_of(entry.path());
-    for (std::sregex_iterator found(text.begin(), text.end(), made), end; found != end; ++found)
-      names.insert((*found)[1]);
-  }
-  return names;
-}
-
-TEST(CudaPrograms, EveryProgramOfTheSourcesIsInTheTable) {
-  const std::set<std::string> table = names_of_the_table(), sources = names_in_sources();
-  EXPECT_GE(sources.size(), 9u) << "the search has lost track of how programs are made";
-  for (const std::string& name : sources)
-    EXPECT_THAT(table, Contains(name)) << "engine/backend/cuda/verbs/programs.cu";
-  // And the table has no others but policies.
-  for (const std::string& name : table) {
-    if (name.starts_with("policy.")) continue;
-    EXPECT_THAT(sources, Contains(name)) << "nobody runs it";
-  }
-}
-
-/// Each policy by its defaults.
-std::vector<amp::ScalePolicy> all_policies() {
-  std::vector<amp::ScalePolicy> all;
-  for (const amp::PolicyDescription& description : amp::scale_policies())
-    all.push_back(amp::make_scale_policy({.policy = std::string(description.name)}));
-  return all;
-}
-
 TEST(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
   const auto device = cpu_simt::make_cuda_backend_on_cpu();
   const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
-  std::size_t policies_in_table = 0;
-  for (const std::string& name : names_of_the_table())
-    policies_in_table += name.starts_with("policy.") ? 1 : 0;
-  const std::vector<amp::ScalePolicy> policies = all_policies();
-  EXPECT_EQ(policies.size(), policies_in_table);
-  for (const amp::ScalePolicy& policy : policies) {
+  for (const amp::PolicyDescription& description : amp::scale_policies()) {
+    const amp::ScalePolicy policy = amp::make_scale_policy({.policy = std::string(description.name)});
     Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
     for (int step = 0; step < 40; ++step) {
       for (const auto& [backend, memory] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
@@ -177,7 +120,8 @@ TEST(CudaPrograms, AnUnknownProgramIsNamedBesideTheKnownOnes) {
   const std::string words = rejection(*device, unknown);
   EXPECT_THAT(words,
               HasSubstr("run: the device has no program \"test.add\"; it has scaler.clear_found_inf, "));
-  for (const std::string& name : names_of_the_table()) EXPECT_THAT(words, HasSubstr(name));
+  for (const cpu_simt::DeviceProgram& program : cpu_simt::device_programs())
+    EXPECT_THAT(words, HasSubstr(program.name));
 }
 
 TEST(CudaPrograms, ANameWithAnotherFunctionIsRejected) {

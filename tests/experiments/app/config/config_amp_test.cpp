@@ -8,8 +8,7 @@
 
 #include "engine/amp/policy.hpp"
 #include "experiments/app/common_options.hpp"
-#include "experiments/app/config/config.hpp"
-#include "experiments/app/config/run_options.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "tests/experiments/app/usage_error.hpp"
 
@@ -36,7 +35,7 @@ std::string set_error(const std::string& setting) {
 }
 std::string check(const std::vector<std::string>& settings) {
   const RunConfig config = with(settings);
-  return usage_error_of([&] { validate_config(config, "x.toml"); });
+  return usage_error_of([&] { resolve_run(config, "x.toml"); });
 }
 
 TEST(ConfigAmp, ListsOfTextsAreTomlArraysOrShort) {
@@ -67,10 +66,11 @@ TEST(ConfigAmp, WrongListsAreErrorsThatShowThem) {
 }
 
 TEST(ConfigAmp, ChoicesOfTrueAndFalseNeedNoQuotes) {
-  EXPECT_EQ(RunConfig{}.amp.master_weights, "auto");
-  EXPECT_EQ(parse_config("[amp]\nmaster_weights = false\n", "x").amp.master_weights, "false");
-  EXPECT_EQ(parse_config("[amp]\nmaster_weights = \"true\"\n", "x").amp.master_weights, "true");
-  EXPECT_EQ(with({"amp.master_weights=true"}).amp.master_weights, "true");
+  EXPECT_EQ(RunConfig{}.amp.master_weights, std::nullopt);
+  EXPECT_EQ(with({"amp.master_weights=false", "amp.master_weights=auto"}).amp.master_weights, std::nullopt);
+  EXPECT_EQ(parse_config("[amp]\nmaster_weights = false\n", "x").amp.master_weights, false);
+  EXPECT_EQ(parse_config("[amp]\nmaster_weights = \"true\"\n", "x").amp.master_weights, true);
+  EXPECT_EQ(with({"amp.master_weights=true"}).amp.master_weights, true);
   EXPECT_THAT(set_error("amp.master_weights=yes"), HasSubstr("expected one of auto, true, false"));
   EXPECT_THAT(usage_error_of([] { parse_config("[amp]\nlevel = true\n", "x.toml"); }),
               HasSubstr("amp.level = true"));
@@ -78,7 +78,7 @@ TEST(ConfigAmp, ChoicesOfTrueAndFalseNeedNoQuotes) {
 }
 
 TEST(ConfigAmp, EveryKeyReachesTheEngine) {
-  const AmpOptions defaults = amp_options(RunConfig{});
+  const AmpOptions defaults = RunConfig{}.amp;
   EXPECT_EQ(defaults.level, Level::O0);
   EXPECT_EQ(defaults.dialect, Dialect::torch);
   EXPECT_EQ(defaults.dtype, DType::f16);
@@ -109,7 +109,7 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
                                  "scaler.drop_overflow_update=false",
                                  "scaler.per_loss=true",
                                  "optimizer.loss_scale=2^10"});
-  const AmpOptions options = amp_options(config);
+  const AmpOptions& options = config.amp;
   EXPECT_EQ(options.level, Level::O2);
   EXPECT_EQ(options.dtype, DType::bf16);
   EXPECT_EQ(options.dialect, Dialect::paddle);
@@ -118,11 +118,7 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
   EXPECT_THAT(options.excluded, ElementsAre("fc1"));
   EXPECT_TRUE(options.use_guard);
   EXPECT_THAT(options.guard, ElementsAre("fc2"));
-  ASSERT_EQ(options.to_float.size(), 2u);
-  EXPECT_EQ(options.to_float[0].pattern, "fc3");
-  EXPECT_EQ(options.to_float[0].dtype, DType::f32);
-  EXPECT_EQ(options.to_float[1].pattern, "a=b") << "the last '=' divides";
-  EXPECT_EQ(options.to_float[1].dtype, DType::bf16);
+  EXPECT_THAT(options.to_float, ElementsAre("fc3=f32", "a=b=bf16"));
   EXPECT_EQ(options.keep_batchnorm_fp32, true);
   EXPECT_EQ(options.master_weights, false);
   EXPECT_EQ(options.master_gradients, true);
@@ -132,13 +128,13 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
   EXPECT_TRUE(options.allow_banned);
   EXPECT_EQ(options.fp8_operands, DType::e4m3);
   EXPECT_EQ(options.fp8_gradients, DType::e5m2);
-  EXPECT_EQ(save_dtype(config), DType::f64);
-  EXPECT_EQ(save_dtype(RunConfig{}), std::nullopt);
-  EXPECT_FALSE(scaler_options(config).enabled);
-  EXPECT_FALSE(scaler_options(config).drop_overflow_update);
-  EXPECT_TRUE(scaler_options(config).per_loss);
-  EXPECT_FALSE(scaler_options(RunConfig{}).per_loss);
-  EXPECT_EQ(optimizer_options(config, 1).loss_scale, 1024.0);
+  EXPECT_EQ(config.checkpoint.save_dtype, DType::f64);
+  EXPECT_EQ(RunConfig{}.checkpoint.save_dtype, std::nullopt);
+  EXPECT_FALSE(config.scaler.enabled);
+  EXPECT_FALSE(config.scaler.drop_overflow_update);
+  EXPECT_TRUE(config.scaler.per_loss);
+  EXPECT_FALSE(RunConfig{}.scaler.per_loss);
+  EXPECT_EQ(config.optimizer.loss_scale, 1024.0);
 }
 
 TEST(ConfigAmp, WhatCannotGoTogetherIsSaidInTheEnginesWords) {
@@ -188,7 +184,7 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
     const std::string where = std::string(row.dialect) + " " + row.level;
     RunConfig config = with(level);
     EXPECT_EQ(config.scaler.policy, "auto");
-    EXPECT_EQ(scaler_options(config).policy, row.policy) << where;
+    EXPECT_EQ(resolve_run(config).policy.name, row.policy) << where;
     resolve_scaler_policy(config, "x.toml");
     EXPECT_EQ(config.scaler.policy, row.policy) << where;
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << where;
@@ -197,19 +193,14 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
     common.set = level;
     for (const char* const policy : {"none", "fixed"}) {
       common.set.push_back(std::string("scaler.policy=") + policy);
-      EXPECT_EQ(resolve_config(common).scaler.policy, policy) << where;
+      EXPECT_EQ(resolve_run(common).scaler.policy, policy) << where;
     }
     common.set = level;
-    EXPECT_EQ(resolve_config(common).scaler.policy, row.policy) << where;
+    EXPECT_EQ(resolve_run(common).scaler.policy, row.policy) << where;
   }
   // With that framework's own start: DynamicLossScaleManager's 2^24, or what is set.
-  EXPECT_EQ(engine::amp::make_scale_policy(scaler_options(with({"amp.dialect=mindspore", "amp.level=O2"})))
-                .initial.scale,
-            0x1p24);
-  EXPECT_EQ(engine::amp::make_scale_policy(
-                scaler_options(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})))
-                .initial.scale,
-            8);
+  EXPECT_EQ(resolve_run(with({"amp.dialect=mindspore", "amp.level=O2"})).policy.initial.scale, 0x1p24);
+  EXPECT_EQ(resolve_run(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})).policy.initial.scale, 8);
   RunConfig impossible = with({"amp.level=OD"});
   EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
               AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
@@ -249,7 +240,7 @@ TEST(ConfigAmp, AScaleForEachLossNeedsSeveralLossesAndAScalerThatDivides) {
 
 TEST(ConfigAmp, TheScaleLeftToTheOptimizerIsTheFixedOne) {
   const auto left = [](const std::vector<std::string>& settings) {
-    return scale_left_to_optimizer(with(settings));
+    return scale_left_to_optimizer(resolve_run(with(settings)));
   };
   EXPECT_EQ(left({"scaler.policy=fixed", "scaler.initial_scale=1024"}), 1.0) << "the scaler divides";
   EXPECT_EQ(left({"scaler.policy=fixed", "scaler.initial_scale=1024", "scaler.drop_overflow_update=false"}),
@@ -272,21 +263,28 @@ TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
         break;
       }
     }
-    const ConfigField field = key.field(other);
-    if (auto* const* text = std::get_if<std::string*>(&field))
-      **text = key.choices.back() == **text ? key.choices.front() : key.choices.back();
-    else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&field))
-      **texts = {"other"};
-    else if (auto* const* boolean = std::get_if<bool*>(&field))
-      **boolean = !**boolean;
-    else if (auto* const* integer = std::get_if<std::int64_t*>(&field))
-      ++**integer;
-    else if (auto* const* parameter = std::get_if<std::optional<double>*>(&field))
-      **parameter = key.parameter->kind == engine::amp::PolicyParameter::Kind::boolean
-                        ? 1 - before.scaler.parameter(key.parameter->name).value()
-                        : before.scaler.parameter(key.parameter->name).value() + 1;
-    else
-      *std::get<double*>(field) *= 0.75;
+    const ConfigValue now = key.read(before);
+    switch (key.type) {
+      case ConfigType::text:
+        key.write(other, ConfigValue(key.choices.back()) == now ? key.choices.front() : key.choices.back());
+        break;
+      case ConfigType::texts:
+        key.write(other, std::vector<std::string>{"other"});
+        break;
+      case ConfigType::boolean:
+        key.write(other, !std::get<bool>(now));
+        break;
+      case ConfigType::integer:
+        key.write(other, std::get<std::int64_t>(now) + 1);
+        break;
+      case ConfigType::parameter:
+        key.write(other, key.parameter->kind == engine::amp::PolicyParameter::Kind::boolean
+                             ? 1 - std::get<double>(now)
+                             : std::get<double>(now) + 1);
+        break;
+      default:
+        FAIL() << key.name << " has a type that no other of these keys has";
+    }
     EXPECT_THAT(usage_error_of([&] { require_resumable(before, other, "run"); }), HasSubstr(key.name));
   }
 }

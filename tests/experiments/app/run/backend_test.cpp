@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "experiments/app/arguments.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -42,7 +43,7 @@ std::string check(const std::vector<std::string>& settings) {
   return usage_error_of([&] {
     RunConfig config;
     for (const std::string& setting : settings) apply_setting(config, setting, "--set");
-    validate_config(config, "x.toml");
+    resolve_run(config, "x.toml");
   });
 }
 

@@ -197,7 +197,7 @@ TEST(CulpritAdvice, IsCheckedWithMicroBatchesAndLossesOf16BitsToo) {
 TEST(CulpritAdvice, SaysWhereNothingWasTried) {
   // A scale for each layer: no single one is to be found.
   RunSetup setup = one_step(1);
-  setup.scaler = {.policy = "layerwise", .initial_scale = 0x1p24, .groups = {{"*", 1}}};
+  setup.scaler = {.policy = "layerwise", .initial_scale = 0x1p24, .groups = {"*=1"}};
   const auto rows = rows_of({}, equal_rows(4, 1.0f), setup);
   ASSERT_FALSE(rows.empty());
   EXPECT_FALSE(rows[0].finite_scale.has_value());

@@ -1,0 +1,196 @@
+#include "experiments/app/config/run_plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/train/rescue.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/run/run_backend.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
+constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
+
+/// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them.
+void check_accumulator(const BackendConfig& backend, bool uses_bf16) {
+  if (backend.accumulator == name_of(DType::f32)) return;
+  constexpr std::string_view key = "backend.accumulator = \"f16\"";
+  if (backend.device == "cuda")
+    throw std::invalid_argument(
+        fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
+                    f16_sums_are_emulated));
+  if (uses_bf16)
+    throw std::invalid_argument(fmt::format(
+        "{} with BF16: tensor cores sum products of BF16 in FP32 only; expected backend.accumulator = "
+        "\"f32\", or FP16 in amp.dtype and amp.to_float",
+        key));
+  const std::optional<std::string_view> row = configured_tensor_core(backend);
+  if (!row) return;
+  try {
+    tensor_core_model(*row, DType::f16, DType::f16);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", key, error.what()));
+  }
+}
+
+/// Do these tensor cores have products of `format` with FP32 accumulation?
+bool multiplies(std::string_view tensor_core, DType format) {
+  const std::span<const TensorCoreModel> rows = tensor_core_models();
+  return std::any_of(rows.begin(), rows.end(), [&](const TensorCoreModel& row) {
+    return row.name == tensor_core && row.operands.contains(format) && row.accumulator() == DType::f32;
+  });
+}
+
+/// Images for the one, text for the other.
+void check_data(const RunConfig& config, const Workload& workload, std::string_view where) {
+  std::vector<std::string_view> fitting;
+  for (const engine::data::DatasetInfo& info : engine::data::known_datasets()) {
+    if (info.kind != workload.data) continue;
+    if (info.name == config.data.name) return;
+    fitting.push_back(info.name);
+  }
+  refuse_config(where, fmt::format("data.name = \"{}\": {} learns from {}: expected {}", config.data.name,
+                                   workload.name, name_of(workload.data), fmt::join(fitting, " or ")));
+}
+
+/// Keys that only make sense with data that is made, or with data that is read.
+void check_synthetic(const RunConfig& config, const Workload& workload, std::string_view where) {
+  if (workload.data != engine::data::DataKind::synthetic) {
+    if (config.model.scale_down != 1)
+      refuse_config(
+          where,
+          fmt::format(
+              "model.scale_down = {}: the sizes of {} follow from its data; expected 1, or the workload "
+              "regression",
+              config.model.scale_down, workload.name));
+    return;
+  }
+  if (!config.data.path.empty())
+    refuse_config(where,
+                  fmt::format("data.path = \"{}\": {} is drawn from train.seed, not read; expected \"\"",
+                              config.data.path, config.data.name));
+  if (config.data.subset != 0 || config.data.test_subset != 0)
+    refuse_config(
+        where,
+        fmt::format(
+            "data.subset = {}, data.test_subset = {}: of {} there is what data.batches says; expected 0",
+            config.data.subset, config.data.test_subset, config.data.name));
+}
+
+/// What the training method cannot do, in the engine's own words.
+void check_method(const RunPlan& plan) {
+  std::unique_ptr<engine::TrainingMethod> method = std::make_unique<engine::Supervised>();
+  if (plan.workload->make_method != nullptr) method = plan.workload->make_method(plan.config);
+  engine::check_per_loss(plan.scaler, method->losses());
+  engine::check_rescue(plan.scaler, *method);
+  engine::check_graph(plan.train, *method);
+}
+
+/// std::invalid_argument.
+RunPlan resolved(RunConfig config) {
+  const Workload& workload = workload_of(config);
+  resolve_scaler_policy(config);
+  RunPlan plan{engine::plan_training(config.train, config.amp, config.scaler, config.optimizer),
+               std::move(config), &workload};
+  check_products(plan, plan.config.backend);
+  return plan;
+}
+
+}  // namespace
+
+RunPlan resolve_run(RunConfig config) {
+  try {
+    return resolved(std::move(config));
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  }
+}
+
+RunPlan resolve_run(RunConfig config, std::string_view where) {
+  const Workload& workload = workload_of(config);
+  if (workload.check != nullptr) workload.check(config, where);
+  check_data(config, workload, where);
+  check_synthetic(config, workload, where);
+  if (config.train.steps == 0 && config.train.epochs == 0)
+    refuse_config(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
+  if (config.train.graph && config.backend.device == "emulated")
+    refuse_config(
+        where,
+        "train.graph = true: only a device replays steps; expected backend.device = \"cuda\" with it, or "
+        "train.graph "
+        "= false");
+  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
+    refuse_config(where, "optimizer.nesterov = true: expected an optimizer.momentum above 0");
+  try {
+    RunPlan plan = resolved(std::move(config));
+    check_method(plan);
+    return plan;
+  } catch (const std::invalid_argument& error) {
+    refuse_config(where, error.what());
+  }
+}
+
+void check_products(const RunPlan& plan, const BackendConfig& backend) {
+  const engine::amp::AmpPlan& amp = plan.amp;
+  const auto require = [&](DType format, std::string_view key, std::string_view value) {
+    const std::optional<std::string_view> row = configured_tensor_core(backend);
+    if (!row || multiplies(*row, format)) return;
+    std::vector<std::string_view> fitting;
+    for (const std::string_view name : fp16lab::tensor_core_names())
+      if (multiplies(name, format)) fitting.push_back(name);
+    throw std::invalid_argument(fmt::format(
+        "{} = \"{}\" with backend.tensor_core = \"{}\": these tensor cores have no {} products; expected one "
+        "of {}",
+        key, value, *row, name_of(format), fmt::join(fitting, ", ")));
+  };
+  const auto uses = [&](DType dtype) {
+    return std::any_of(amp.to_float.begin(), amp.to_float.end(),
+                       [dtype](const engine::amp::ToFloat& entry) { return entry.dtype == dtype; });
+  };
+  const bool low_is_bf16 = amp.level != engine::amp::Level::O0 && amp.low == DType::bf16;
+  check_accumulator(backend, low_is_bf16 || uses(DType::bf16));
+  if (low_is_bf16) require(DType::bf16, "amp.dtype", name_of(amp.low));
+  if (uses(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
+  const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key) {
+    if (!rounding) return;
+    if (backend.device == "cuda")
+      throw std::invalid_argument(fmt::format(
+          "{} = \"{}\" with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
+          name_of(*rounding), fp8_is_emulated));
+    require(*rounding, key, name_of(*rounding));
+  };
+  check_fp8(amp.product_formats.operands, "amp.fp8_operands");
+  check_fp8(amp.product_formats.gradients, "amp.fp8_gradients");
+}
+
+std::string_view needs_emulation(const RunConfig& config) {
+  if (config.backend.accumulator == name_of(DType::f16)) return f16_sums_are_emulated;
+  return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
+}
+
+bool is_fp32(const RunConfig& config) {
+  const std::string& policy = config.scaler.policy;  // no dialect's O0 brings a scaler
+  return config.amp.level == engine::Level::O0 && config.amp.to_float.empty() &&
+         (policy == "none" || policy == automatic_policy);
+}
+
+double scale_left_to_optimizer(const engine::TrainingPlan& plan) {
+  if (!plan.scaler.enabled || plan.scaler.drop_overflow_update) return 1;
+  const auto scale = plan.policy.values.find("initial_scale");
+  return scale == plan.policy.values.end() ? 1 : scale->second;
+}
+
+}  // namespace fp16lab::experiments
