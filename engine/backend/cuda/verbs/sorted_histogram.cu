@@ -45,7 +45,7 @@ void sorted_histogram(Backend& backend, const Tensor& x, ExponentHistogram& out)
   const Tensor ends = bytes(edge_count, sizeof(std::uint64_t)),
                counts = bytes(slot_count, sizeof(std::uint64_t));
   const auto policy = thrust::cuda::par.on(static_cast<cudaStream_t>(cuda->runtime().stream()));
-  gpu::with_element_type(x.dtype(), [&](auto tag) {
+  with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for (std::int64_t begin = 0; begin < size; begin += part_size) {
       try {
