@@ -23,7 +23,7 @@ std::vector<std::string> names_of(const Range& range, Name name) {
 }  // namespace
 
 std::vector<std::string> workload_names() {
-  return names_of(known_workloads(), [](const Workload& workload) { return workload.name; });
+  return names_of(known_workloads(), [](const KnownWorkload& workload) { return workload.name; });
 }
 
 std::vector<std::string> activation_names() {

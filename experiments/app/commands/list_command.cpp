@@ -123,7 +123,7 @@ Json dialect_json(engine::amp::Dialect dialect) {
 
 Json everything() {
   Json json;
-  for (const Workload& workload : known_workloads())
+  for (const KnownWorkload& workload : known_workloads())
     json["workloads"].push_back({{"name", workload.name},
                                  {"data", name_of(workload.data)},
                                  {"loss", name_of(workload.loss)},

@@ -55,7 +55,7 @@ bool multiplies(std::string_view tensor_core, DType format) {
 }
 
 /// Images for the one, text for the other.
-void check_data(const RunConfig& config, const Workload& workload, std::string_view where) {
+void check_data(const RunConfig& config, const KnownWorkload& workload, std::string_view where) {
   std::vector<std::string_view> fitting;
   for (const engine::data::DatasetInfo& info : engine::data::known_datasets()) {
     if (info.kind != workload.data) continue;
@@ -67,7 +67,7 @@ void check_data(const RunConfig& config, const Workload& workload, std::string_v
 }
 
 /// Keys that only make sense with data that is made, or with data that is read.
-void check_synthetic(const RunConfig& config, const Workload& workload, std::string_view where) {
+void check_synthetic(const RunConfig& config, const KnownWorkload& workload, std::string_view where) {
   if (workload.data != engine::data::DataKind::synthetic) {
     if (config.model.scale_down != 1)
       refuse_config(
@@ -101,7 +101,7 @@ void check_method(const RunPlan& plan) {
 
 /// std::invalid_argument.
 RunPlan resolved(RunConfig config) {
-  const Workload& workload = workload_of(config);
+  const KnownWorkload& workload = workload_of(config);
   resolve_scaler_policy(config);
   RunPlan plan{engine::plan_training(config.train, config.amp, config.scaler, config.optimizer),
                std::move(config), &workload};
@@ -120,7 +120,7 @@ RunPlan resolve_run(RunConfig config) {
 }
 
 RunPlan resolve_run(RunConfig config, std::string_view where) {
-  const Workload& workload = workload_of(config);
+  const KnownWorkload& workload = workload_of(config);
   if (workload.check != nullptr) workload.check(config, where);
   check_data(config, workload, where);
   check_synthetic(config, workload, where);

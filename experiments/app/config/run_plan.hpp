@@ -14,7 +14,7 @@ namespace fp16lab::experiments {
 /// are known (experiments/app/run/prepared_run.hpp).
 struct RunPlan : engine::TrainingPlan {
   RunConfig config;  ///< as given, with the policy in the place of "auto"
-  const Workload* workload = nullptr;
+  const KnownWorkload* workload = nullptr;
 };
 
 /// Resolves and checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and backend.accumulator.

@@ -247,7 +247,7 @@ double char_transformer_multiply_adds(const RunConfig& config, const DataShape& 
           embedding * static_cast<double>(shape.vocabulary));
 }
 
-constexpr Workload workloads[] = {
+constexpr KnownWorkload workloads[] = {
     {.name = "classifier",
      .description = "multilayer perceptron, softmax cross-entropy averaged over the batch",
      .data = DataKind::images,
@@ -348,10 +348,10 @@ std::int64_t batch_size_of(const RunConfig& config) {
   return config.train.batch_size / config.model.scale_down;
 }
 
-std::span<const Workload> known_workloads() { return workloads; }
+std::span<const KnownWorkload> known_workloads() { return workloads; }
 
-const Workload& workload_of(const RunConfig& config) {
-  for (const Workload& workload : workloads)
+const KnownWorkload& workload_of(const RunConfig& config) {
+  for (const KnownWorkload& workload : workloads)
     if (workload.name == config.model.name) return workload;
   fail(fmt::format("model.name = \"{}\": no such workload", config.model.name));
 }

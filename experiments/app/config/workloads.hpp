@@ -28,7 +28,8 @@ struct DataShape {
   std::int64_t features() const { return height * width; }
 };
 
-struct Workload {
+/// What a configuration chooses by model.name; engine::Workload is made of it.
+struct KnownWorkload {
   std::string_view name;  ///< model.name
   std::string_view description;
   engine::data::DataKind data;
@@ -54,8 +55,8 @@ struct Workload {
 std::vector<std::int64_t> widths_of(const RunConfig& config);
 std::int64_t batch_size_of(const RunConfig& config);
 
-std::span<const Workload> known_workloads();
+std::span<const KnownWorkload> known_workloads();
 /// CommandError(usage) for an unknown name.
-const Workload& workload_of(const RunConfig& config);
+const KnownWorkload& workload_of(const RunConfig& config);
 
 }  // namespace fp16lab::experiments

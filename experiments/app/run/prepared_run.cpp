@@ -83,7 +83,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::B
 
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   const RunConfig& config = plan.config;
-  const Workload& workload = *plan.workload;
+  const KnownWorkload& workload = *plan.workload;
   auto run = std::make_unique<PreparedRun>();
   run->backend = std::move(chosen.backend);
   chosen.backend = nullptr;

@@ -115,7 +115,7 @@ std::int64_t text_evaluation_batch(std::int64_t windows) {
 }
 
 RunBatches image_batches(const RunConfig& config, const RunData& data) {
-  const Workload& workload = workload_of(config);
+  const KnownWorkload& workload = workload_of(config);
   const engine::data::Normalisation normalisation =
       config.data.normalise == "standard" ? engine::data::standard_normalisation(data.training_images)
                                           : engine::data::unit_normalisation();

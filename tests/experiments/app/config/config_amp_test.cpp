@@ -108,6 +108,8 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
                                  "scaler.enabled=false",
                                  "scaler.drop_overflow_update=false",
                                  "scaler.per_loss=true",
+                                 "scaler.power_of_two=round_down",
+                                 "train.accumulate_mode=sum",
                                  "optimizer.loss_scale=2^10"});
   const AmpOptions& options = config.amp;
   EXPECT_EQ(options.level, Level::O2);
@@ -134,6 +136,8 @@ TEST(ConfigAmp, EveryKeyReachesTheEngine) {
   EXPECT_FALSE(config.scaler.drop_overflow_update);
   EXPECT_TRUE(config.scaler.per_loss);
   EXPECT_FALSE(RunConfig{}.scaler.per_loss);
+  EXPECT_EQ(config.scaler.power_of_two, engine::amp::PowerOfTwo::round_down);
+  EXPECT_EQ(config.train.accumulate_mode, engine::AccumulateMode::sum);
   EXPECT_EQ(config.optimizer.loss_scale, 1024.0);
 }
 

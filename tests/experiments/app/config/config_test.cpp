@@ -97,6 +97,10 @@ TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
     EXPECT_EQ(key.read(config), key.read(parse_config(to_toml(config), "resolved"))) << key.name;
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
     EXPECT_FALSE(key.doc.empty()) << key.name;
+    for (const std::string& choice : key.choices) {
+      key.write(config, choice);
+      EXPECT_EQ(key.read(config), ConfigValue(choice)) << key.name;
+    }
   }
 }
 
@@ -296,7 +300,7 @@ TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
             "random-images");
   EXPECT_EQ(check("regression", "text"),
             "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
-  for (const Workload& workload : known_workloads()) {
+  for (const KnownWorkload& workload : known_workloads()) {
     using engine::data::DataKind;
     const std::string fitting = workload.data == DataKind::images ? "fashion-mnist"
                                 : workload.data == DataKind::text ? "bible-kjv"
@@ -385,7 +389,7 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
     EXPECT_NO_THROW(resolve_run(config, name));
   }
   std::set<std::string> workloads;
-  for (const Workload& workload : known_workloads()) workloads.emplace(workload.name);
+  for (const KnownWorkload& workload : known_workloads()) workloads.emplace(workload.name);
   EXPECT_EQ(models, workloads) << "each workload has a configuration";
   EXPECT_THAT(trained,
               IsSupersetOf({"classifier", "autoencoder", "lenet5", "charlm_lstm", "charlm_transformer",
