@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -49,12 +48,12 @@ std::string RunGradients::format_names() const {
 }
 
 RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
-  // Two passes over the file keep memory at the size of what is shown.
+  // Only what is shown is read again, which keeps memory at its size.
   RunGradients gradients;
-  std::set<std::uint64_t> steps;
+  std::map<std::uint64_t, std::uint64_t> begins;  // step, the byte at which its rows begin
   std::map<std::pair<std::string, DType>, std::size_t> index;
-  for_each_histogram(run.folder.path, [&](const HistogramRow& row) {
-    steps.insert(row.step);
+  for_each_histogram(run.folder.path, 0, [&](const HistogramRow& row, std::uint64_t begin) {
+    begins.try_emplace(row.step, begin);
     const auto [found, made] = index.emplace(std::pair(row.tensor, row.dtype), gradients.tensors.size());
     if (made) {
       const bool second = std::find(gradients.tensors.begin(), gradients.tensors.end(), row.tensor) !=
@@ -67,32 +66,31 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
       gradients.rounded = gradients.rounded || row.dtype != DType::f32;
     }
     gradients.by_scale[found->second][row.loss_scale] += row.before;
+    return true;
   });
   if (!gradients.rounded) std::fill(gradients.formats.begin(), gradients.formats.end(), DType::f16);
-  gradients.observed_steps = steps.size();
-  std::map<std::uint64_t, GradientSnapshot> snapshots;
-  const std::vector<std::uint64_t> all(steps.begin(), steps.end());
-  std::set<std::uint64_t> chosen;
-  for (const std::size_t place : evenly_chosen(all.size(), max_snapshots)) chosen.insert(all[place]);
-  for_each_histogram(run.folder.path, [&](const HistogramRow& row) {
-    // A run that is still going on may have grown since the first pass.
-    const auto known = index.find({row.tensor, row.dtype});
-    if (!chosen.contains(row.step) || known == index.end()) return;
-    GradientSnapshot& snapshot = snapshots[row.step];
-    snapshot.step = row.step;
-    snapshot.loss_scale = row.loss_scale;
+  gradients.observed_steps = begins.size();
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> all(begins.begin(), begins.end());
+  for (const std::size_t place : evenly_chosen(all.size(), max_snapshots)) {
+    GradientSnapshot snapshot;
+    snapshot.step = all[place].first;
     snapshot.histograms.resize(gradients.tensors.size());
     snapshot.casts.resize(gradients.tensors.size());
     snapshot.scales.resize(gradients.tensors.size());
-    snapshot.histograms[known->second] += row.before;
-    if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
-      std::optional<CastCounts>& sum = snapshot.casts[known->second];
-      sum = sum.value_or(CastCounts{});
-      *sum += *counts;
-    }
-    snapshot.scales[known->second] = row.loss_scale;
-  });
-  for (auto& [step, snapshot] : snapshots) {
+    for_each_histogram(run.folder.path, all[place].second, [&](const HistogramRow& row, std::uint64_t) {
+      if (row.step != snapshot.step) return false;
+      const auto known = index.find({row.tensor, row.dtype});
+      if (known == index.end()) return true;  // a run that is still going on may have grown since
+      snapshot.loss_scale = row.loss_scale;
+      snapshot.histograms[known->second] += row.before;
+      if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
+        std::optional<CastCounts>& sum = snapshot.casts[known->second];
+        sum = sum.value_or(CastCounts{});
+        *sum += *counts;
+      }
+      snapshot.scales[known->second] = row.loss_scale;
+      return true;
+    });
     for (double& scale : snapshot.scales)  // of tensors that this step did not see
       if (scale == 0) scale = snapshot.loss_scale;
     gradients.snapshots.push_back(std::move(snapshot));

@@ -240,9 +240,18 @@ RunFolder read_run_folder(const std::filesystem::path& folder) {
 
 std::size_t for_each_histogram(const std::filesystem::path& folder,
                                const std::function<void(const HistogramRow&)>& visit) {
+  return for_each_histogram(folder, 0, [&](const HistogramRow& row, std::uint64_t) {
+    visit(row);
+    return true;
+  });
+}
+
+std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_t begin,
+                               const std::function<bool(const HistogramRow&, std::uint64_t)>& visit) {
   const std::filesystem::path path = folder / run_file::histograms;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
+  file.seekg(static_cast<std::streamoff>(begin));
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     if (file.eof()) return line.size();  // no newline at its end: torn
@@ -252,7 +261,8 @@ std::size_t for_each_histogram(const std::filesystem::path& folder,
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
     }
-    visit(row);
+    if (!visit(row, begin)) return 0;
+    begin += line.size() + 1;
   }
   return 0;
 }

@@ -99,6 +99,10 @@ RunFolder read_run_folder(const std::filesystem::path& folder);
 /// Returns the length of a torn last line, which is left out (0: none).
 std::size_t for_each_histogram(const std::filesystem::path& folder,
                                const std::function<void(const HistogramRow&)>& visit);
+/// The same from byte `begin`, where a line begins, until `visit` returns false. It also gets the byte at which its line
+/// begins, so that a row can be read again without those before it.
+std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_t begin,
+                               const std::function<bool(const HistogramRow&, std::uint64_t)>& visit);
 std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder);
 
 /// The steps in which something overflowed; none for a folder without an overflows.jsonl. A torn last line is left out.
