@@ -23,8 +23,8 @@
 namespace fp16lab {
 
 // Formats of A and B are those narrower than FP32 (is_low_precision). TF32 operands are FP32 registers whose
-// low 13 bits the hardware ignores: they are truncated, not rounded, and a NaN with payload only there becomes
-// an infinity (MMA-Sim, asserted on chips).
+// low 13 bits the hardware ignores: they are truncated, not rounded, and a NaN with payload only there
+// becomes an infinity (MMA-Sim, asserted on chips).
 
 /// Low bits of an operand's word that are no part of the number: 13 for TF32, 0 for all others.
 template <class F>

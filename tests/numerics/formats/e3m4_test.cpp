@@ -1,6 +1,6 @@
-// A format that no source names comes from one row of the list: what inspect says of it, conversions, exponent counts and
-// what-if zones; e3m4_dot_test.cpp has the tensor core's dot product. The oracle lists a format's values from two
-// numbers of bits, in rationals.
+// One row of the list (e3m4_row.hpp) takes a format that no source names through inspect, conversions, exponent
+// counts and what-if zones; e3m4_dot_test.cpp has the tensor core's dot product. The oracle lists a format's
+// values from two numbers of bits, in rationals.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ const oracle::ValueTable& table() {
 }
 constexpr std::uint8_t infinity = 0x70, nan = 0x7f, sign = 0x80;
 
-/// All numbers of the format, the midpoints between them, what lies just beside both, and what is far outside.
+/// All numbers of the format, the midpoints between them, the neighbours of both, and numbers far outside.
 std::vector<float> telling_floats() {
   std::vector<float> floats{0.0f, 0x1p-149f, 0x1p-126f, 0x1p-40f, 0x1p20f, 0x1.fffffep127f};
   for (std::uint64_t code = 0; code < infinity; ++code)
@@ -114,7 +114,7 @@ TEST(E3M4, ConversionsRoundAsRationalsDo) {
 }
 
 TEST(E3M4, CountsAndWhatIfZones) {
-  // Largest finite number: (2 - 2^-4) 2^3 = 15.5; its last significand is odd, so half a place above overflows.
+  // Largest finite number: (2 - 2^-4) 2^3 = 15.5. Its significand is odd, so half a place above overflows.
   const oracle::FormatZones zones{
       "e3m4", range_of(DType::e3m4), power_of_two(-7), power_of_two(-2), Rational(63, 4), true, 5};
   std::mt19937 random(31);
