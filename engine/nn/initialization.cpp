@@ -4,10 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "numerics/random/philox.hpp"
-#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::nn {
 
@@ -56,17 +54,6 @@ std::string_view name_of(Initialization initialization) {
       return "mindspore_lenet";
   }
   return "?";
-}
-
-Initialization initialization_from_name(std::string_view name) {
-  std::vector<std::string_view> known;
-  known.reserve(every_initialization.size());
-  for (const Initialization candidate : every_initialization) {
-    if (name_of(candidate) == name) return candidate;
-    known.push_back(name_of(candidate));
-  }
-  throw std::invalid_argument("model.initialization = \"" + std::string(name) +
-                              "\": " + known_are(name, known));
 }
 
 float torch_bound(std::int64_t fan_in) { return root_of_ratio(1.0, fan_in); }

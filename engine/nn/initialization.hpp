@@ -27,8 +27,6 @@ enum class Initialization {
 std::span<const Initialization> all_initializations();
 /// The enumerator's own spelling.
 std::string_view name_of(Initialization initialization);
-/// std::invalid_argument for an unknown name, listing the known ones.
-Initialization initialization_from_name(std::string_view name);
 
 /// 1/sqrt(fan_in), torch's bound for Linear, Conv2d and (with the hidden extent) LSTM. This and every other bound or
 /// deviation is one correctly rounded FP64 division and square root, then one rounding to FP32.

@@ -164,12 +164,12 @@ StepRow Trainer::record_step(bool observed) {
 }
 
 void Trainer::report_overflow(const StepRow& row, const StepState& state) {
+  // Where a rescue was tried, all but the optimizers is of the step's first backward pass.
   const Rescue& rescue = parts_.last_rescue();
-  const bool rescued =
-      rescue.attempts > 0;  // or that was tried: all but the optimizers is of the first backward pass
+  const bool rescued = rescue.attempts > 0;
   const bool loss = rescued ? rescue.loss_overflow : is_set(state.loss_overflow);
   const bool gradients = rescued || row.found_inf;
-  // Where nobody checks gradients (scaler.enabled = false, say), a loss that is not finite has its culprits too.
+  // A loss that is not finite has its culprits too, where nobody checks gradients (scaler.enabled = false).
   if (parts_.tape().value_watcher() != nullptr && (gradients || loss || !std::isfinite(row.loss))) {
     std::vector<CulpritRow> culprits = culprits_.culprits();
     for (CulpritRow& culprit : culprits) {

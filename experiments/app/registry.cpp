@@ -4,8 +4,6 @@
 
 #include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
-#include "engine/nn/initialization.hpp"
-#include "engine/nn/models/mlp.hpp"
 #include "experiments/app/config/workloads.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
@@ -24,16 +22,6 @@ std::vector<std::string> names_of(const Range& range, Name name) {
 
 std::vector<std::string> workload_names() {
   return names_of(known_workloads(), [](const KnownWorkload& workload) { return workload.name; });
-}
-
-std::vector<std::string> activation_names() {
-  return names_of(engine::nn::all_activations(),
-                  [](engine::nn::Activation a) { return engine::nn::name_of(a); });
-}
-
-std::vector<std::string> init_names() {
-  return names_of(engine::nn::all_initializations(),
-                  [](engine::nn::Initialization i) { return engine::nn::name_of(i); });
 }
 
 std::vector<std::string> dataset_names() {

@@ -7,8 +7,6 @@
 namespace fp16lab::experiments {
 
 std::vector<std::string> workload_names();     ///< model.name
-std::vector<std::string> activation_names();   ///< model.activation
-std::vector<std::string> init_names();         ///< model.init
 std::vector<std::string> dataset_names();      ///< data.name
 std::vector<std::string> optimizer_names();    ///< optimizer.name
 std::vector<std::string> schedule_names();     ///< schedule.name

@@ -51,15 +51,6 @@ std::string_view name_of(Activation activation) {
   throw std::logic_error("Mlp: unknown activation");
 }
 
-Activation activation_from_name(std::string_view name) {
-  std::string known;
-  for (const ActivationEntry& entry : entries) {
-    if (entry.name == name) return entry.activation;
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
-  }
-  throw std::invalid_argument("model.activation = \"" + std::string(name) + "\": known are " + known);
-}
-
 Mlp::Mlp(Backend& backend, const MlpOptions& options)
     : activation_(options.activation), output_(options.output) {
   if (options.widths.size() < 2) {

@@ -18,8 +18,6 @@ enum class Activation { none, relu, tanh, gelu, sigmoid };
 std::span<const Activation> all_activations();
 /// The enumerator's own spelling.
 std::string_view name_of(Activation activation);
-/// std::invalid_argument for an unknown name, listing the known ones.
-Activation activation_from_name(std::string_view name);
 
 struct MlpOptions {
   std::vector<std::int64_t> widths;          ///< inputs, hidden widths, outputs: at least two

@@ -17,6 +17,8 @@
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
+#include "engine/nn/initialization.hpp"
+#include "engine/nn/models/mlp.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/workload.hpp"
 #include "numerics/formats/dtype.hpp"
@@ -26,9 +28,9 @@ namespace fp16lab::experiments {
 struct ModelConfig {
   std::string name = "classifier";
   std::vector<std::int64_t> widths{784, 512, 256, 128, 10};
-  std::string activation = "relu";
-  std::string init = "torch_linear";
-  std::string layout = "nchw";
+  engine::nn::Activation activation = engine::nn::Activation::relu;
+  engine::nn::Initialization init = engine::nn::Initialization::torch_linear;
+  engine::Layout layout = engine::Layout::nchw;
   bool batch_norm = false;
   std::int64_t embedding = 64;
   std::int64_t hidden = 128;
@@ -40,7 +42,6 @@ struct ModelConfig {
   std::vector<std::int64_t> generator{64, 128, 256, 784};
   std::vector<std::int64_t> discriminator{784, 256, 128, 1};
   std::int64_t scale_down = 1;
-  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataConfig {
@@ -69,7 +70,6 @@ struct BackendConfig {
   std::int64_t ordinal = 0;
   std::string gemm = "auto";
   std::string pins{};
-  bool operator==(const BackendConfig&) const = default;
 };
 
 struct ObserveConfig {

@@ -54,6 +54,7 @@ Named<engine::Fp8Rounding> fp8_formats() {
 Named<std::optional<DType>> saved_dtypes() {
   return {{"", {}}, {"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}, {"f64", DType::f64}};
 }
+Named<engine::Layout> layouts() { return {{"nchw", engine::Layout::nchw}, {"nhwc", engine::Layout::nhwc}}; }
 Named<engine::AccumulateMode> accumulate_modes() {
   return {{"mean", engine::AccumulateMode::mean}, {"sum", engine::AccumulateMode::sum}};
 }
@@ -129,9 +130,10 @@ std::vector<ConfigKey> make_keys() {
   return {
       FP16LAB_KEY(model.name, "the workload: model, targets and loss", workload_names()),
       FP16LAB_KEY(model.widths, "of perceptrons: layer widths, the input's first", positive_counts),
-      FP16LAB_KEY(model.activation, "of perceptrons: between layers", activation_names()),
-      FP16LAB_KEY(model.init, "initial weights of perceptrons and lenet5", init_names()),
-      FP16LAB_KEY(model.layout, "of lenet5: order of the axes", Choices{"nchw", "nhwc"}),
+      FP16LAB_KEY(model.activation, "of perceptrons: between layers", named(engine::nn::all_activations())),
+      FP16LAB_KEY(model.init, "initial weights of perceptrons and lenet5",
+                  named(engine::nn::all_initializations())),
+      FP16LAB_KEY(model.layout, "of lenet5: order of the axes", layouts()),
       FP16LAB_KEY(model.batch_norm, "of lenet5: BatchNorm between convolutions and their activations"),
       FP16LAB_KEY(model.embedding, "of charlm_lstm and charlm_transformer: features of a symbol",
                   positive_counts),

@@ -20,7 +20,6 @@ namespace fp16lab::experiments {
 namespace {
 
 using engine::Backend;
-using engine::Layout;
 using engine::LossKind;
 using engine::TrainingMethod;
 using engine::data::DataKind;
@@ -43,9 +42,9 @@ std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std:
   return std::make_unique<engine::nn::Mlp>(
       backend,
       engine::nn::MlpOptions{.widths = widths_of(config),
-                             .activation = engine::nn::activation_from_name(config.model.activation),
+                             .activation = config.model.activation,
                              .path = std::move(path),
-                             .initialization = engine::nn::initialization_from_name(config.model.init),
+                             .initialization = config.model.init,
                              .seed = config.train.seed});
 }
 
@@ -148,8 +147,8 @@ std::unique_ptr<Module> make_gan(Backend& backend, const RunConfig& config, cons
       backend,
       engine::nn::GanOptions{.generator = config.model.generator,
                              .discriminator = config.model.discriminator,
-                             .activation = engine::nn::activation_from_name(config.model.activation),
-                             .initialization = engine::nn::initialization_from_name(config.model.init),
+                             .activation = config.model.activation,
+                             .initialization = config.model.init,
                              .seed = config.train.seed});
 }
 
@@ -167,10 +166,6 @@ double gan_multiply_adds(const RunConfig& config, const DataShape&) {
 
 constexpr std::int64_t lenet_size = 32;
 
-Layout layout_of(const RunConfig& config) {
-  return config.model.layout == "nhwc" ? Layout::nhwc : Layout::nchw;
-}
-
 void shape_lenet_images(const RunConfig& config, const DataShape& shape, LoaderOptions& options) {
   const std::int64_t missing = lenet_size - shape.height;
   if (shape.height != shape.width || missing < 0 || missing % 2 != 0)
@@ -178,7 +173,7 @@ void shape_lenet_images(const RunConfig& config, const DataShape& shape, LoaderO
         fmt::format("lenet5 pads square images of an even number of pixels, at most {0} x {0}, to {0} x {0}; "
                     "those of {1} have {2} x {3}",
                     lenet_size, config.data.name, shape.height, shape.width));
-  options.layout = layout_of(config);
+  options.layout = config.model.layout;
   options.padding = missing / 2;
 }
 
@@ -187,8 +182,8 @@ std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, co
       backend,
       engine::nn::LeNet5Options{.channels = 1,
                                 .classes = shape.classes,
-                                .layout = layout_of(config),
-                                .initialization = engine::nn::initialization_from_name(config.model.init),
+                                .layout = config.model.layout,
+                                .initialization = config.model.init,
                                 .batch_norm = config.model.batch_norm,
                                 .seed = config.train.seed});
 }

@@ -144,15 +144,6 @@ TEST(Initialization, LayersUseThem) {
   }
 }
 
-TEST(Initialization, NamesAreThoseOfTheEnumerators) {
-  for (const Initialization initialization : nn::all_initializations())
-    EXPECT_EQ(nn::initialization_from_name(name_of(initialization)), initialization);
-  const std::string unknown = message_of([] { nn::initialization_from_name("kaiming_norml"); });
-  EXPECT_THROW(nn::initialization_from_name("kaiming_norml"), std::invalid_argument);
-  for (const Initialization initialization : nn::all_initializations())
-    EXPECT_NE(unknown.find(name_of(initialization)), std::string::npos) << unknown;
-}
-
 TEST(Initialization, ImpossibleFansAreNamed) {
   const auto backend = hopper_backend();
   EXPECT_EQ(message_of([&] {

@@ -11,8 +11,6 @@ using namespace fp16lab;
 /// structure, not on the file.)
 namespace fp16lab::experiments {
 std::vector<std::string> workload_names() { return {"classifier", "autoencoder", "gan"}; }
-std::vector<std::string> activation_names() { return {"relu", "tanh"}; }
-std::vector<std::string> init_names() { return {"torch_linear", "kaiming_uniform"}; }
 std::vector<std::string> dataset_names() { return {"fashion-mnist", "text"}; }
 std::vector<std::string> optimizer_names() { return {"sgd", "adam"}; }
 std::vector<std::string> schedule_names() { return {"constant", "cosine"}; }
