@@ -314,7 +314,7 @@ class Backend {
   virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
                          Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
 
-  // ---- looking ----
+  // ---- counting and digests ----
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
   /// Counts x on both sides of `probe`, for values that nothing rounded.
   virtual void histogram(const Tensor& x, CastProbe& probe) = 0;

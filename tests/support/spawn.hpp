@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ struct Finished {
   int exit_code = -1;  ///< 128 + signal where one killed it
   std::string out;
   std::string err;
+  long peak_kb = 0;  ///< greatest resident set
 };
 
 inline std::string slurp(const std::filesystem::path& path) {
@@ -71,14 +73,14 @@ class Spawned {
   }
   bool running() {
     if (pid_ <= 0) return false;
-    if (waitpid(pid_, &status_, WNOHANG) != pid_) return true;
+    if (wait4(pid_, &status_, WNOHANG, &used_) != pid_) return true;
     pid_ = -1;
     return false;
   }
   Finished wait() {
     while (running()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     Finished finished{WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_), slurp(out_),
-                      slurp(err_)};
+                      slurp(err_), used_.ru_maxrss};
     std::error_code ignored;
     std::filesystem::remove(out_, ignored);
     std::filesystem::remove(err_, ignored);
@@ -94,6 +96,7 @@ class Spawned {
   std::filesystem::path out_, err_;
   pid_t pid_ = -1;
   int status_ = 0;
+  rusage used_{};
 };
 
 inline Finished run_program(const std::string& program, const std::vector<std::string>& arguments,

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -43,6 +44,8 @@ struct HistCommand {
   std::optional<std::uint64_t> step;  ///< default: the last recorded one
   bool exact_mass = false;            ///< of dumps: also exact sums
   bool json = false;
+
+  bool draws() const { return !common.out.empty(); }
 };
 
 using Json = nlohmann::ordered_json;
@@ -73,24 +76,23 @@ std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& 
   return formats.empty() ? std::nullopt : std::optional(formats);
 }
 
-/// What one report is made of, and its figures. Not empty.
+/// What one report is made of, and its figures.
 struct Tensors {
-  std::vector<reports::ScaledTensor> list;
   analysis::RangeReport report;
+  std::vector<reports::ScaledTensor> drawn;  ///< filled only for figures: 2 kB a tensor
+  /// Least and greatest recorded scale: they differ where layers, or losses, had scales of their own.
+  double least_scale = std::numeric_limits<double>::infinity();
+  double greatest_scale = 0;
 
-  /// Least and greatest: they differ where layers, or losses, had scales of their own.
-  std::pair<double, double> recorded_scales() const {
-    const auto [least, greatest] = std::minmax_element(
-        list.begin(), list.end(), [](const reports::ScaledTensor& a, const reports::ScaledTensor& b) {
-          return a.recorded_scale < b.recorded_scale;
-        });
-    return {least->recorded_scale, greatest->recorded_scale};
+  void saw_scale(double scale) {
+    least_scale = std::min(least_scale, scale);
+    greatest_scale = std::max(greatest_scale, scale);
   }
+  bool empty() const { return greatest_scale == 0; }
 
   /// Where nothing else was asked for: the scale that all carried, or none, each at its own.
   std::optional<double> common_scale() const {
-    const auto [least, greatest] = recorded_scales();
-    return least == greatest ? std::optional<double>(least) : std::nullopt;
+    return least_scale == greatest_scale ? std::optional<double>(least_scale) : std::nullopt;
   }
 };
 
@@ -109,7 +111,7 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
                                       .format = format,
                                       .scale = question.scale};
     const auto [stem, problem] =
-        reports::draw_range_figure(figure, tensors.list, tensors.report, command.common.out);
+        reports::draw_range_figure(figure, tensors.drawn, tensors.report, command.common.out);
     if (!problem.empty())
       fmt::print(stderr, "fp16lab: note: {}\n", problem);
     else if (!command.common.quiet)
@@ -141,7 +143,7 @@ void show(const HistCommand& command, const Tensors& tensors, const std::string&
     }
     analysis::print_casts(std::cout, tensors.report);
   }
-  if (!command.common.out.empty()) draw(command, tensors, subject, question);
+  if (command.draws()) draw(command, tensors, subject, question);
 }
 
 /// One for each format.
@@ -266,19 +268,21 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   selection.check();
   for (const HistogramRow& row : rows) {
     tensors.report.add(row);
-    if (!is_fp8(row.dtype)) tensors.list.push_back({row.tensor, row.before, row.loss_scale});
+    if (is_fp8(row.dtype)) continue;
+    tensors.saw_scale(row.loss_scale);
+    if (command.draws()) tensors.drawn.push_back({row.tensor, row.before, row.loss_scale});
   }
-  if (tensors.list.empty())
+  if (tensors.empty())
     throw CommandError(ExitCode::usage,
                        "nothing is left to show: --include names tensors, --exclude leaves some out");
   const Question question{
       .formats = parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {
-    const auto [least, greatest] = tensors.recorded_scales();
     const std::string recorded =
-        least == greatest ? fmt::format("loss scale {}", least)
-                          : fmt::format("loss scales from {} to {}, which differ by tensor", least, greatest);
+        tensors.common_scale() ? fmt::format("loss scale {}", *tensors.common_scale())
+                               : fmt::format("loss scales from {} to {}, which differ by tensor",
+                                             tensors.least_scale, tensors.greatest_scale);
     fmt::print(stderr, "{}: step {}, recorded at {}, shown in {} at {}\n", run.string(), step, recorded,
                titles_of(question.formats),
                question.scale ? fmt::format("{}", *question.scale) : "each tensor's own");
@@ -364,8 +368,10 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
   Tensors tensors;
   for (const CountedArray& array : dumps.arrays) {
-    tensors.list.push_back({array.label, array.values.exponents(), array.recorded_scale});
     tensors.report.add(array.label, array.values, array.recorded_scale);
+    tensors.saw_scale(array.recorded_scale);
+    if (command.draws())
+      tensors.drawn.push_back({array.label, array.values.exponents(), array.recorded_scale});
   }
   if (!command.common.quiet) print_notes(dumps);
   const std::string subject =

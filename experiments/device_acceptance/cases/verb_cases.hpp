@@ -33,7 +33,7 @@ void add_reduction_cases(std::vector<VerbCase>& cases);
 void add_product_cases(std::vector<VerbCase>& cases);
 void add_pooling_cases(std::vector<VerbCase>& cases);
 void add_step_cases(std::vector<VerbCase>& cases);
-void add_looking_cases(std::vector<VerbCase>& cases);
+void add_histogram_cases(std::vector<VerbCase>& cases);
 
 struct DifferingWords {
   std::uint64_t words = 0, bits = 0;

@@ -32,7 +32,7 @@ struct SmallStep {
 
 }  // namespace
 
-void add_looking_cases(std::vector<VerbCase>& cases) {
+void add_histogram_cases(std::vector<VerbCase>& cases) {
   cases.push_back({"histogram", "all types", [](CaseContext& c) {
                      for (const DType dtype : floats)
                        for (const Data data : all_data) {
