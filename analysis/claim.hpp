@@ -14,7 +14,8 @@ enum class Verdict : std::uint8_t {
   holds,
   fails,
   cannot_tell,  ///< measured, and not enough to say: a result
-  rehearsed,    ///< measured where nothing is decided: on a stand-in for the device, or in a run that is too short
+  /// measured where nothing is decided: on a stand-in for the device, or in a run that is too short
+  rehearsed,
   not_run,      ///< nothing was measured
 };
 /// "HOLDS", "FAILS", "CANNOT TELL", "REHEARSED", "NOT RUN".

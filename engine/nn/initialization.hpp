@@ -19,8 +19,9 @@ enum class Initialization {
   xavier_uniform,   ///< U(sqrt(6/(fan_in + fan_out))) (Glorot & Bengio, AISTATS 2010)
   xavier_normal,    ///< N(sqrt(2/(fan_in + fan_out))), likewise
   normal_002,       ///< N(0.02), whatever the fans: GPT-2 (Radford et al. 2019)
-  mindspore_lenet,  ///< N(0.02) for linear layers, N(0.01) for convolutions: MindSpore r1.7's tutorials, which give
-                    ///< Normal(0.02) to Dense layers only and leave Conv2d its default "normal"
+  /// N(0.02) for linear layers, N(0.01) for convolutions: MindSpore r1.7's tutorials, which give Normal(0.02) to
+  /// Dense layers only and leave Conv2d its default "normal"
+  mindspore_lenet,
 };
 
 /// In the order of the enumeration.

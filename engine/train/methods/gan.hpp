@@ -3,10 +3,12 @@
 // Sources: Goodfellow et al., "Generative Adversarial Nets" (NIPS 2014), algorithm 1 with its non-saturating loss of the
 // generator; the order of steps is that of PyTorch's DCGAN tutorial (beginner/dcgan_faces_tutorial), with the scaler's
 // calls where "Working with multiple models, losses, and optimizers" of its AMP examples puts them:
-//   1. fake = generator(noise); loss_D = BCE(discriminator(real), 1) + BCE(discriminator(fake without gradient), 0)
-//   2. backward of S * loss_D                                                      (1 and 2 for every micro-batch)
+//   1. fake = generator(noise); loss_D = BCE(discriminator(real), 1) + BCE(discriminator(fake), 0), where no
+//      gradient reaches the generator; for every micro-batch
+//   2. backward of S * loss_D; for every micro-batch
 //   3. unscale, clip and step the discriminator's optimizer
-//   4. loss_G = BCE(discriminator(fake), 1), with the new discriminator; backward of S * loss_G   (every micro-batch)
+//   4. loss_G = BCE(discriminator(fake), 1), with the new discriminator, and backward of S * loss_G; for every
+//      micro-batch
 //   5. unscale, clip and step the generator's optimizer
 // and then the trainer updates the scaler once. S is the same for both losses, unless scaler.per_loss gives loss_D
 // (loss 0) and loss_G (loss 1) scales of their own. In step 4 the discriminator's parameters are frozen: the tutorial

@@ -15,10 +15,12 @@ namespace fp16lab::experiments::acceptance {
 enum class Data : std::uint8_t {
   ordinary,  ///< both signs, exponents -8 to 8
   wide,      ///< every exponent of finite numbers
-  special,  ///< wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
+  /// wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
+  special,
   sprinkled,   ///< ordinary; one in 41 special, so that most chains of products stay finite
   cancelling,  ///< both signs, magnitudes in [1/4, 1): sums that cancel
-  training,  ///< roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
+  /// roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
+  training,
 };
 inline constexpr Data all_data[] = {Data::ordinary, Data::wide, Data::special, Data::cancelling,
                                     Data::training};
@@ -44,7 +46,8 @@ engine::StepState state_in_training();
 /// How large tensors are, and how many.
 enum class CaseSize : std::uint8_t {
   full,  ///< what a GPU does in milliseconds
-  odd,  ///< small, but with all the odd extents that full has: what the conformance suite judges by plain loops
+  /// small, but with all the odd extents that full has: what the conformance suite judges by plain loops
+  odd,
   small,  ///< what the CPU executes thread by thread in milliseconds
 };
 
