@@ -28,8 +28,8 @@ struct ConfigurationId {
   Scaling scaling = Scaling::none;
   double scale = 1;   ///< the fixed or initial loss scale; 1 without scaling
   std::int64_t perturb_ulps = 0;  ///< by which every initial weight was moved
-  std::string
-      label;  ///< "FP32", "FP32 twin", "FP16 no scaling", "FP16 S=2^3", "FP16 torch +1 ulp", "FP16 paddle O2 torch"
+  /// "FP32", "FP32 twin", "FP16 no scaling", "FP16 S=2^3", "FP16 torch +1 ulp", "FP16 paddle O2 torch"
+  std::string label;
   /// FP32 without scaling whose initial weights were moved by one ulp: what differs from FP32 is chaos alone.
   bool is_twin() const {
     return precision == Precision::fp32 && scaling == Scaling::none && perturb_ulps == 1;

@@ -12,14 +12,13 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/amp/levels/op_statistics.hpp"
-#include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/live_mode.hpp"
 #include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/run_notes.hpp"
 #include "experiments/app/run/run_recorder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -162,63 +161,6 @@ std::optional<Continuation> find_checked(const TrainCommand& command, const std:
 bool has_ended(const Continuation& found, const RunConfig& config) {
   return found.manifest.state == ExitState::diverged ||
          (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
-}
-
-/// Gradients are divided by S once: by the scaler, or where that leaves it to the optimizer, by optimizer.loss_scale.
-/// Another product of factors is a run that tutorials show by mistake, so it runs.
-void note_division(const RunPlan& plan) {
-  const double left = scale_left_to_optimizer(plan);
-  const double divided = plan.optimizer.loss_scale;
-  if (left == divided) return;
-  fmt::print(stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
-             left == 1
-                 ? "the scaler leaves no scale in the gradients"
-                 : fmt::format(
-                       "scaler.drop_overflow_update = false leaves the loss scale {} in the gradients", left),
-             divided, left / divided);
-}
-
-/// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is no error.
-void note_unused_lists(const RunPlan& plan) {
-  if (plan.amp.acts()) return;
-  const engine::AmpOptions& amp = plan.config.amp;
-  std::vector<std::string> unused;
-  for (const auto& [key, list] : {std::pair{"amp.white", &amp.white},
-                                  {"amp.black", &amp.black},
-                                  {"amp.excluded", &amp.excluded},
-                                  {"amp.guard", &amp.guard}})
-    if (!list->empty()) unused.emplace_back(key);
-  if (!unused.empty())
-    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n", name_of(amp.level),
-               fmt::join(unused, ", "));
-}
-
-/// Scales that are no powers of two round every gradient twice.
-void note_unscaling(const RunPlan& plan) {
-  if (!plan.scaler.enabled || plan.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
-  if (const std::optional<std::string> why = engine::amp::inexact_unscaling(plan.scaler, plan.policy))
-    fmt::print(stderr, "warning: {}\n", *why);
-}
-
-/// What GPUs that are here (or only that one) would lack for this run's 16-bit type.
-std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordinal = {}) {
-  std::vector<std::string> all;
-  if (plan.amp.level == engine::Level::O0) return all;
-  for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
-    if (ordinal && gpu.ordinal != *ordinal) continue;
-    for (const engine::amp::Advice& advice :
-         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, plan.amp.low))
-      all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
-  }
-  return all;
-}
-
-/// What "auto" took, and what the device would rather have.
-void note_backend(const RunConfig& config, const PreparedRun& run) {
-  if (config.backend.device == "auto") fmt::print(stderr, "{}\n", choice_text(run.chosen.record));
-  if (!run.chosen.gpu) return;
-  for (const std::string& advice : gpu_advice(run.plan, static_cast<int>(config.backend.ordinal)))
-    fmt::print(stderr, "warning: {}\n", advice);
 }
 
 /// What has to be right before anything is written.
@@ -369,10 +311,7 @@ ExitCode run_train(const TrainCommand& command) {
 
   const std::unique_ptr<PreparedRun> run = prepare_run(std::move(plan), common.threads);
   if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
-  if (!common.quiet) note_division(run->plan);
-  if (!common.quiet) note_unused_lists(run->plan);
-  if (!common.quiet) note_unscaling(run->plan);
-  if (!common.quiet) note_backend(config, *run);
+  if (!common.quiet) print_notes(*run);
   if (found) check_continuation(*found, *run, folder);
   RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
   engine::Trainer trainer(*run->backend, run->workload, run->plan, recorder);

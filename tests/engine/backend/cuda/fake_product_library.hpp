@@ -30,7 +30,8 @@ enum class Topology : std::uint8_t {
   split_2,     ///< halves of k by themselves, then one FP32 addition
   split_4,     ///< quarters, added in their order
   split_last,  ///< all but the last block, and the last block
-  stream_k,  ///< every second group of 8 rows in two parts, where a worker's share ended: after 5/8 of the blocks
+  /// every second group of 8 rows in two parts, where a worker's share ended: after 5/8 of the blocks
+  stream_k,
   interleaved,    ///< even blocks, odd blocks, added
   reversed,       ///< from the last block to the first
   swapped,        ///< two neighbouring blocks in the middle change places

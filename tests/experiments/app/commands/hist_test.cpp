@@ -1,70 +1,19 @@
-// fp16lab hist on the user's own dumps and on run folders: what is counted, what is said, what is drawn.
+// fp16lab hist on the user's own dumps: what is counted, what is said, what is drawn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/experiments/app/replay/replay_folder.hpp"
-#include "tests/experiments/app/small_runs.hpp"
-#include "tests/support/array_files.hpp"
+#include "tests/experiments/app/commands/hist_fixture.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-using namespace testing_support;
-using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string doubles(const std::vector<double>& values) {
-  std::string bytes;
-  for (const double value : values) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
-    bytes += little_endian(bits, 8);
-  }
-  return bytes;
-}
-
-/// 8 values: one zero, three that are lost at scale 1 (one of them the tie), one subnormal, two normal, one overflow.
-const std::vector<double> eight{0.0, 0x1p-30, -0x1p-26, 0x1p-25, 0x1p-20, 0.5, 1.0, -70000.0};
-
-class Hist : public SmallRuns {
- protected:
-  void SetUp() override {
-    write_bytes(path("g.npy"), npy("<f8", "(2, 4)", doubles(eight)));
-    write_bytes(path("a.npz"), zip({stored("w.npy", npy("<f8", "(8,)", doubles(eight), true)),
-                                    deflated("b.npy", npy("<f2", "(2,)", from_hex("003c 0100"))),
-                                    stored("n.npy", npy("<i8", "(1,)", std::string(8, '\0')))}));
-    write_bytes(
-        path("t.safetensors"),
-        safetensors(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", from_hex("0000803f")));
-  }
-  json hist(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "hist");
-    arguments.emplace_back("--json");
-    const auto result = fp16lab(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    err_ = result.err;
-    return json::parse(result.out);
-  }
-  static json tensor(const json& report, const std::string& name) {
-    for (const json& entry : report.at("tensors"))
-      if (entry.at("tensor") == name) return entry;
-    ADD_FAILURE() << "no tensor " << name;
-    return {};
-  }
-
-  std::string err_;
-};
 
 TEST_F(Hist, CountsADumpAtAnyScale) {
   const json at_one = tensor(hist({path("g.npy")}), "g");
@@ -291,14 +240,6 @@ TEST_F(Hist, PyTorchFilesAreToldHowToConvert) {
   EXPECT_THAT(fp16lab({"hist", path("m.pt")}).err, HasSubstr("'" + path("m.safetensors") + "')\""));
 }
 
-TEST_F(Hist, ARunIsJudgedInTheFormatItStored) {
-  ASSERT_EQ(train("run", {"--set", "amp.dtype=bf16"}).exit_code, 0);
-  EXPECT_EQ(hist({path("run")}).at("format"), "bf16");
-  EXPECT_THAT(err_, HasSubstr("shown in BF16 at"));
-  EXPECT_EQ(hist({path("run"), "--format", "f16"}).at("format"), "f16");
-  EXPECT_EQ(hist({path("run"), "--format", "f16,e4m3"}).at("formats")[1].at("format"), "e4m3");
-}
-
 TEST_F(Hist, NamesCannotWriteToTheTerminal) {
   write_bytes(path("evil.npz"), zip({stored("\x1b[31m\n.npy", npy("<f2", "(1,)", from_hex("003c")))}));
   const auto result = fp16lab({"hist", path("evil.npz")});
@@ -330,170 +271,6 @@ TEST_F(Hist, ARunAndADumpInOneCall) {
   EXPECT_LT(result.out.find("fc1.weight"), result.out.find("\ng "));
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.gp")));
   EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
-}
-
-TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
-  // The last step alone would have 2^12 and more; the first one overflows there.
-  MadeStep wild, tame;
-  wild.tensors.push_back({.values = {32, 0x1p-10}});
-  tame.tensors.push_back({.values = {0.5, 0x1p-10}});
-  make_run(path("made"), {wild, tame});
-  const json last = hist({path("made")});
-  EXPECT_EQ(last.at("suggestion").at("suggested"), 14);
-  const json& replay = last.at("suggestion_replay");
-  EXPECT_EQ(replay.at("log2_scale"), 14);
-  EXPECT_EQ(replay.at("steps"), 2);
-  EXPECT_EQ(replay.at("overflows"), 1);
-  EXPECT_EQ(replay.at("first"), 1);
-  EXPECT_EQ(replay.at("highest"), 10);
-  EXPECT_THAT(
-      fp16lab({"hist", path("made")}).out,
-      HasSubstr("Replayed in FP16 over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is "
-                "step 1). For the run take 2^10, the largest"));
-  EXPECT_THAT(fp16lab({"hist", path("made")}).out, HasSubstr("Suggested for step 2 alone: 2^14"));
-  EXPECT_EQ(replay.at("for_run"), 10);
-  EXPECT_EQ(replay.at("first_certain"), 1);
-  EXPECT_TRUE(replay.at("first_unknown").is_null());
-  EXPECT_THAT(fp16lab({"hist", path("made"), "--step", "1"}).out,
-              HasSubstr("no gradient overflows in any of them"));
-}
-
-TEST_F(Hist, ARunThatLostRowsSaysSo) {
-  MadeStep step;
-  step.tensors.push_back({.values = {0.5, 0x1p-10}});
-  make_run(path("made"), {step, step, step});
-  EXPECT_TRUE(hist({path("made")}).at("damage").empty());
-  const std::string lines = read("made/histograms.jsonl");
-  write_bytes(path("made/histograms.jsonl"), lines.substr(0, 2 * lines.size() / 3));
-  const auto result = fp16lab({"hist", path("made")});
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("note: histograms.jsonl has 2 rows, but the run wrote 3\n"));
-  EXPECT_THAT(
-      result.out,
-      HasSubstr("Replayed in FP16 over the 2 steps whose rows are there (rows are missing): at 2^14"));
-  EXPECT_THAT(result.out, Not(HasSubstr("over all")));
-  EXPECT_EQ(hist({path("made")}).at("damage"), json({"histograms.jsonl has 2 rows, but the run wrote 3"}));
-}
-
-TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
-  ASSERT_EQ(train("run", {"--set", "train.steps=4", "--set", "scaler.policy=fixed", "--set",
-                          "scaler.initial_scale=0.00006103515625"})
-                .exit_code,
-            0);
-  // What was zero only behind the cast, of all rows.
-  std::uint64_t values = 0, underflow = 0;
-  std::istringstream stream(read("run/histograms.jsonl"));
-  std::set<std::uint64_t> steps;
-  for (std::string line; std::getline(stream, line);) {
-    const json row = json::parse(line);
-    steps.insert(row.at("step").get<std::uint64_t>());
-    for (const json& count : row.at("before").at("counts")) values += count.get<std::uint64_t>();
-    underflow +=
-        row.at("after").at("zero").get<std::uint64_t>() - row.at("before").at("zero").get<std::uint64_t>();
-  }
-  ASSERT_GT(underflow, 0u);
-  ASSERT_GT(steps.size(), 1u);
-  const auto table = fp16lab({"hist", path("run"), "--scale", "2^9"});
-  EXPECT_THAT(table.out, HasSubstr("Recorded over all " + std::to_string(steps.size()) +
-                                   " recorded steps: the casts to FP16 rounded " + std::to_string(underflow) +
-                                   " of " + std::to_string(values) + " finite non-zero values to zero ("));
-  EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
-  const std::string note =
-      "note: recorded behind rounding: what a cast had flushed to zero at the recorded scale";
-  EXPECT_THAT(table.err, HasSubstr(note));
-  EXPECT_EQ(table.err.find(note), table.err.rfind(note));
-  const json all = hist({path("run")}).at("all_steps");
-  EXPECT_EQ(all.at("steps"), steps.size());
-  EXPECT_EQ(all.at("casts")[0].at("underflow"), underflow);
-  EXPECT_THAT(
-      fp16lab({"hist", path("run"), "--include", "fc1"}).out,
-      ::testing::AllOf(HasSubstr(", of the tensors shown: the"), HasSubstr(" This is of all tensors.\n")));
-}
-
-/// A line of histograms.jsonl as its own tensor carried it.
-struct Recorded {
-  std::string tensor;
-  double scale = 0;
-  int first = 0;  ///< exponent of the lowest bin that counted something
-  std::uint64_t values = 0, lost = 0;
-};
-
-/// Of the newest step in the file. "lost" counts the bins up to (2^-26, 2^-25], which FP16 rounds to zero.
-std::vector<Recorded> newest_rows(const std::string& lines) {
-  std::vector<Recorded> rows;
-  std::uint64_t step = 0;
-  std::istringstream stream(lines);
-  for (std::string line; std::getline(stream, line);) {
-    const json row = json::parse(line);
-    if (row.at("step") != step) rows.clear();
-    step = row.at("step");
-    const json& before = row.at("before");
-    Recorded recorded{
-        .tensor = row.at("tensor"), .scale = row.at("loss_scale"), .first = before.at("first_exponent")};
-    int exponent = recorded.first;
-    for (const json& count : before.at("counts")) {
-      recorded.values += count.get<std::uint64_t>();
-      if (exponent++ <= -26) recorded.lost += count.get<std::uint64_t>();
-    }
-    rows.push_back(recorded);
-  }
-  return rows;
-}
-
-TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
-  ASSERT_EQ(train("run", {"--set", "scaler.policy=groups", "--set", "scaler.initial_scale=1", "--set",
-                          "scaler.groups=fc1=2^10,*=2^-14", "--set", "train.steps=3"})
-                .exit_code,
-            0);
-  const std::vector<Recorded> rows = newest_rows(read("run/histograms.jsonl"));
-  const json own = hist({path("run")});
-  EXPECT_THAT(err_, HasSubstr("recorded at loss scales from 6.103515625e-05 to 1024, which differ by tensor, "
-                              "shown in FP16 at each tensor's own"));
-  EXPECT_TRUE(own.at("scale").is_null());
-  ASSERT_EQ(own.at("tensors").size(), rows.size());
-  const json at_one = hist({path("run"), "--scale", "1"});
-  EXPECT_THAT(err_, HasSubstr("which differ by tensor, shown in FP16 at 1\n"));
-  EXPECT_EQ(at_one.at("scale"), 1);
-  std::uint64_t lost = 0;
-  int differ = 0;
-  for (const Recorded& row : rows) {
-    const json entry = tensor(own, row.tensor);
-    EXPECT_EQ(entry.at("recorded_scales"), json({row.scale})) << row.tensor;
-    EXPECT_EQ(entry.at("lost"), json({row.lost, row.lost})) << row.tensor;
-    // The casts of the run itself rounded as many to zero.
-    ASSERT_EQ(entry.at("casts").size(), 1u) << row.tensor;
-    EXPECT_EQ(entry.at("casts")[0].at("dtype"), "f16");
-    EXPECT_EQ(entry.at("casts")[0].at("underflow"), row.lost) << row.tensor;
-    lost += row.lost;
-    differ += entry.at("lost") != tensor(at_one, row.tensor).at("lost");
-  }
-  EXPECT_GT(lost, 0u);
-  EXPECT_GT(differ, 0) << "no tensor tells its own scale from another";
-  EXPECT_EQ(own.at("merged").at("lost"), json({lost, lost}));
-
-  // The figures: bins move by what lies between the scale of the tensor and that of the figure, here 2^3.
-  for (const auto& [scale, log2_scale] : {std::pair("", 0.0), std::pair("2^3", 3.0)}) {
-    std::vector<std::string> arguments{"hist", path("run"), "-o", path("figures")};
-    if (*scale != '\0') arguments.insert(arguments.end(), {"--scale", scale});
-    ASSERT_EQ(fp16lab(arguments).exit_code, 0);
-    const std::string data = read("figures/hist-run-step-3.dat");
-    double lowest = 1000;
-    int drawn = 0;
-    for (const Recorded& row : rows) {
-      if (row.values == 0) continue;
-      const double first = *scale == '\0' ? row.first : row.first + log2_scale - std::log2(row.scale);
-      lowest = std::min(lowest, first);
-      const std::string block = "# " + row.tensor + "\n";
-      if (data.find(block) == std::string::npos) continue;  // not among those that lose most
-      EXPECT_THAT(data, HasSubstr(block + std::to_string(static_cast<int>(first)) + "\t")) << row.tensor;
-      ++drawn;
-    }
-    EXPECT_GT(drawn, 1);
-    EXPECT_THAT(data, HasSubstr("# all " + std::to_string(rows.size()) + " tensors\n" +
-                                std::to_string(static_cast<int>(lowest)) + "\t"));
-    EXPECT_THAT(read("figures/hist-run-step-3.gp"),
-                HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
-  }
 }
 
 /// A header may name any number of tensors: memory follows the file, not 8 kB of counters a tensor.

@@ -1,0 +1,18 @@
+// What a user should know about a plan before it runs: settings that act twice, or not at all, and what a GPU lacks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/app/run/prepared_run.hpp"
+
+namespace fp16lab::experiments {
+
+/// Lines on stderr; none where nothing is unusual.
+void print_notes(const PreparedRun& run);
+
+/// What GPUs that are here (or only that one) would lack for this run's 16-bit type, a line each.
+std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordinal = {});
+
+}  // namespace fp16lab::experiments
