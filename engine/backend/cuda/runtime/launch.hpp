@@ -70,8 +70,10 @@ void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), c
                                    static_cast<int>(shape.shared_bytes));
   }
   if (error == cudaSuccess) {
+    // clang-format off
     kernel<<<dim3(shape.x, shape.y, shape.z), shape.threads, shape.shared_bytes,
              static_cast<cudaStream_t>(stream)>>>(arguments...);
+    // clang-format on
     error = cudaGetLastError();
   }
   if (error != cudaSuccess)
