@@ -120,6 +120,8 @@ std::unique_ptr<LayerScaler> make_layer_scaler(Backend& backend, const ScalerOpt
   const PolicyValues values(policy.values);
   if (policy.name == AdaLossScaling::name)
     return std::make_unique<AdaLossScaler>(backend, values, parameters);
+  if (policy.name != LayerwiseScaling::name && policy.name != GroupScaling::name)
+    throw std::logic_error(fmt::format("make_layer_scaler: no scaler carries out \"{}\"", policy.name));
   std::vector<ScaleGroup> groups;
   for (const std::string& group : options.groups) groups.push_back(scale_group(group));
   return std::make_unique<GroupedLayerScaler>(backend, policy, groups, parameters);

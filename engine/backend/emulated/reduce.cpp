@@ -23,10 +23,11 @@ inline void reduce_rows(const float* x, std::int64_t extent, float* out, std::in
 FP16LAB_VECTOR_CLONES
 void reduce_rows(ReduceOp op, const float* x, std::int64_t extent, float* out, std::int64_t begin,
                  std::int64_t end) {
-  if (op == ReduceOp::sum) {
-    reduce_rows(x, extent, out, begin, end, TreeSum{});
-  } else {
-    reduce_rows(x, extent, out, begin, end, TreeMax{});
+  switch (op) {
+    case ReduceOp::sum:
+      return reduce_rows(x, extent, out, begin, end, TreeSum{});
+    case ReduceOp::max:
+      return reduce_rows(x, extent, out, begin, end, TreeMax{});
   }
 }
 
@@ -43,10 +44,11 @@ inline void reduce_columns(const float* x, std::int64_t extent, std::int64_t col
 FP16LAB_VECTOR_CLONES
 void reduce_columns(ReduceOp op, const float* x, std::int64_t extent, std::int64_t columns,
                     std::int64_t stride, float* out) {
-  if (op == ReduceOp::sum) {
-    reduce_columns(x, extent, columns, stride, out, TreeSum{});
-  } else {
-    reduce_columns(x, extent, columns, stride, out, TreeMax{});
+  switch (op) {
+    case ReduceOp::sum:
+      return reduce_columns(x, extent, columns, stride, out, TreeSum{});
+    case ReduceOp::max:
+      return reduce_columns(x, extent, columns, stride, out, TreeMax{});
   }
 }
 

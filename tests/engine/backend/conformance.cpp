@@ -2,6 +2,7 @@
 #include "tests/engine/backend/conformance.hpp"
 
 #include <cmath>
+#include <stdexcept>
 
 namespace fp16lab::engine::test {
 
@@ -25,14 +26,17 @@ float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std:
 }
 
 float tree_of(ReduceOp op, const std::vector<float>& values) {
-  if (op == ReduceOp::sum) {
-    if (values.empty()) return 0.0f;
-    return canonical(naive_tree<float>(values, [](float a, float b) { return a + b; }));
+  switch (op) {
+    case ReduceOp::sum:
+      if (values.empty()) return 0.0f;
+      return canonical(naive_tree<float>(values, [](float a, float b) { return a + b; }));
+    case ReduceOp::max:
+      return canonical(naive_tree<float>(values, [](float a, float b) {
+        if (std::isnan(a) || std::isnan(b)) return std::nanf("");
+        return b > a ? b : a;  // equal zeros: the earlier one stays
+      }));
   }
-  return canonical(naive_tree<float>(values, [](float a, float b) {
-    if (std::isnan(a) || std::isnan(b)) return std::nanf("");
-    return b > a ? b : a;  // equal zeros: the earlier one stays
-  }));
+  throw std::logic_error("tree_of: an operation that this oracle does not know");
 }
 
 ExponentHistogram naive_histogram(const std::vector<float>& values) {

@@ -17,7 +17,7 @@ class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
   for (const char* command :
-       {"", "train", "sweep", "hist", "compare", "report", "inspect", "softfloat", "mma", "policy", "list", "devices"}) {
+       {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect", "softfloat", "mma", "policy", "list", "devices"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);

@@ -186,7 +186,8 @@ inline std::vector<std::pair<DType, DType>> operand_pairs(const TensorCoreModel&
 /// A row that no hardware has: any parameters that the definition takes.
 inline TensorCoreModel random_model(CaseMaker& maker) {
   const auto below = [&](unsigned n) { return static_cast<int>(maker.random() % n); };
-  TensorCoreModel model = tensor_core_models()[static_cast<std::size_t>(below(20))];
+  const auto rows = tensor_core_models();
+  TensorCoreModel model = rows[static_cast<std::size_t>(below(static_cast<unsigned>(rows.size())))];
   model.name = "modified";
   model.operands = OperandFormats(DType::f16, DType::bf16, DType::tf32, DType::e4m3, DType::e5m2);
   static constexpr int fast_sizes[] = {4, 8, 16, 32};

@@ -186,10 +186,11 @@ void reduce_to(CudaBackend& backend, ReduceOp op, const Tensor& x, const checks:
       reduction.columns(from, plan.outer, plan.extent, plan.inner, elements<To>(out));
     }
   };
-  if (op == ReduceOp::sum) {
-    with(TreeSum{});
-  } else {
-    with(TreeMax{});
+  switch (op) {
+    case ReduceOp::sum:
+      return with(TreeSum{});
+    case ReduceOp::max:
+      return with(TreeMax{});
   }
 }
 
