@@ -111,10 +111,10 @@ struct SelectPositive {
 };
 // `a` stays where it is not beaten or is a NaN; a NaN in b loses no comparison and so comes out.
 struct Maximum {
-  FP16LAB_HD float operator()(float a, float b) const { return canonicalize((a >= b) | is_nan(a) ? a : b); }
+  FP16LAB_HD float operator()(float a, float b) const { return canonicalize(((a >= b) | is_nan(a)) ? a : b); }
 };
 struct Minimum {
-  FP16LAB_HD float operator()(float a, float b) const { return canonicalize((a <= b) | is_nan(a) ? a : b); }
+  FP16LAB_HD float operator()(float a, float b) const { return canonicalize(((a <= b) | is_nan(a)) ? a : b); }
 };
 
 /// Calls `visitor` with the function object of `op`.
