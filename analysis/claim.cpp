@@ -37,7 +37,9 @@ bool is_mismatch(const Claim& claim) {
   return claim.verdict == Verdict::fails;
 }
 
-bool any_mismatch(std::span<const Claim> claims) { return std::any_of(claims.begin(), claims.end(), is_mismatch); }
+bool any_mismatch(std::span<const Claim> claims) {
+  return std::any_of(claims.begin(), claims.end(), is_mismatch);
+}
 
 std::string claims_text(std::span<const Claim> claims) {
   std::string text, topic;
@@ -91,7 +93,8 @@ std::string claims_count(std::span<const Claim> claims) {
   const auto as_recorded = std::count_if(claims.begin(), claims.end(),
                                          [](const Claim& claim) { return claim.recorded == claim.verdict; });
   if (recorded > 0) text += fmt::format("; {} of {} as recorded", as_recorded, recorded);
-  return fmt::format("{} claim{}{}{}", claims.size(), claims.size() == 1 ? "" : "s", text.empty() ? "" : ": ", text);
+  return fmt::format("{} claim{}{}{}", claims.size(), claims.size() == 1 ? "" : "s", text.empty() ? "" : ": ",
+                     text);
 }
 
 std::string claims_json(std::string_view question, std::span<const Claim> claims) {

@@ -16,7 +16,7 @@ enum class Verdict : std::uint8_t {
   cannot_tell,  ///< measured, and not enough to say: a result
   /// measured where nothing is decided: on a stand-in for the device, or in a run that is too short
   rehearsed,
-  not_run,      ///< nothing was measured
+  not_run,  ///< nothing was measured
 };
 /// "HOLDS", "FAILS", "CANNOT TELL", "REHEARSED", "NOT RUN".
 std::string_view name_of(Verdict verdict);
@@ -36,19 +36,20 @@ struct Claim {
 
 /// name_of, "BEHIND" for a goal that decides nothing, "FAILS, as recorded", "HOLDS, RECORDED AS FAILS".
 std::string verdict_text(const Claim& claim);
-/// Does it say that something is not as it must be? A claim that fails; one with a record: any other verdict than that,
-/// where something was measured.
+/// Does it say that something is not as it must be? A claim that fails; one with a record: any other verdict
+/// than that, where something was measured.
 bool is_mismatch(const Claim& claim);
 bool any_mismatch(std::span<const Claim> claims);
 
 /// Numbered, criterion, measured and verdict on lines of their own, notes behind them, topics as headings.
 std::string claims_text(std::span<const Claim> claims);
-/// A line each, for long lists of single values: "  HOLDS        words: measured (expected criterion)", without the
-/// criterion where that is what was measured.
+/// A line each, for long lists of single values: "  HOLDS        words: measured (expected criterion)",
+/// without the criterion where that is what was measured.
 std::string claims_lines(std::span<const Claim> claims);
 /// "12 claims: 10 hold, 1 fails, 1 cannot be told"; of claims with a record also "; 11 of 11 as recorded".
 std::string claims_count(std::span<const Claim> claims);
-/// {"question": ..., "claims": [{"topic"?, "claim", "criterion", "measured", "verdict", "recorded"?, "decides"?, "notes"?}]}
+/// {"question": ..., "claims": [{"topic"?, "claim", "criterion", "measured", "verdict", "recorded"?,
+/// "decides"?, "notes"?}]}
 std::string claims_json(std::string_view question, std::span<const Claim> claims);
 
 }  // namespace fp16lab::analysis

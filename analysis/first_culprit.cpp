@@ -75,8 +75,9 @@ std::string binades_text(const CulpritRow& row) {
   return fmt::format("{} {}", row.binades, row.binades == 1 ? "binade" : "binades");
 }
 
-/// Of an overflow in a backward pass that a lower scale would have avoided: the scale at which the step was tried, or what
-/// this tensor needs (`binades`), with the words that the rest of the step is not known.
+/// Advice for an overflow in a backward pass that a lower scale would have avoided: the scale at which the
+/// step was tried, or what this tensor needs (`binades`), with the words that the rest of the step is not
+/// known.
 void advise_scale(CulpritRow& row) {
   row.verdict = CulpritVerdict::lower_scale;
   const std::string alone =

@@ -1,8 +1,9 @@
 // What would have saved a value that overflowed: advice from the facts of a culprit.
 //
-// A value that is finite in FP32, but beyond what its 16-bit dtype rounds to a finite number, would have been saved by a
-// cast to FP32; in a backward pass, by a lower loss scale too, because gradients carry S as a factor: dividing S by 2^k
-// takes k binades off every one of them. A value that is no finite number in FP32 either is the model's, or the data's.
+// A value that is finite in FP32, but beyond what its 16-bit dtype rounds to a finite number, would have been
+// saved by a cast to FP32; in a backward pass, by a lower loss scale too, because gradients carry S as a
+// factor: dividing S by 2^k takes k binades off every one of them. A value that is no finite number in FP32
+// either is the model's, or the data's.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,18 @@
 
 namespace fp16lab::analysis {
 
-/// The least magnitude that rounds to infinity (to nearest even): 65520 in FP16, half an ulp above the greatest finite
-/// number (E4M3, whose last significand is even, still keeps it). std::invalid_argument for other than floating-point formats
-/// up to 32 bits, as range_of (numerics/formats/format_range.hpp).
+/// The least magnitude that rounds to infinity (to nearest even): 65520 in FP16, half an ulp above the
+/// greatest finite number (E4M3, whose last significand is even, still keeps it). std::invalid_argument for
+/// other than floating-point formats up to 32 bits, as range_of (numerics/formats/format_range.hpp).
 double overflow_threshold(DType dtype);
 
 /// The least k >= 0 with magnitude * 2^-k < overflow_threshold(dtype). `magnitude` finite and >= 0, otherwise
 /// std::invalid_argument.
 std::uint64_t binades_above(double magnitude, DType dtype);
 
-/// Fills verdict, black, excluded, binades and advice from the other members. What is behind a culprit was hidden by it:
-/// `finite_scale` speaks of the whole step, everything else of this culprit only, and the advice says which is which.
+/// Fills verdict, black, excluded, binades and advice from the other members. What is behind a culprit was
+/// hidden by it: `finite_scale` speaks of the whole step, everything else of this culprit only, and the
+/// advice says which is which.
 void advise(CulpritRow& row);
 
 /// "linear in fc2 gave fc2.output (8, 10)[2, 3] = inf (f16) of finite operands; 91234.5 in FP32"

@@ -40,8 +40,8 @@ std::optional<double> earth_movers_distance(const ExponentHistogram& a, double s
   add_points(b, scale_b, false, points);
   std::sort(points.begin(), points.end(),
             [](const Point& x, const Point& y) { return x.position < y.position; });
-  // On a line it is the area between the two cumulative distributions. Counts are summed as integers, so that equal
-  // distributions are at a distance of exactly 0.
+  // On a line it is the area between the two cumulative distributions. Counts are summed as integers, so that
+  // equal distributions are at a distance of exactly 0.
   std::uint64_t below_a = 0, below_b = 0;
   double area = 0;
   for (std::size_t i = 0; i + 1 < points.size(); ++i) {
@@ -85,7 +85,8 @@ ExponentHistogram HistogramComparer::Short::whole() const {
 }
 
 HistogramComparer::Of& HistogramComparer::of(const HistogramRow& row) {
-  // A tensor's own dtype may differ between the runs; a cast inside a product is another row of the same tensor.
+  // A tensor's own dtype may differ between the runs; a cast inside a product is another row of the same
+  // tensor.
   const bool inside_product = is_fp8(row.dtype);
   const Name name{inside_product ? row.tensor + " (" + std::string(name_of(row.dtype)) + ")" : row.tensor,
                   row.kind};

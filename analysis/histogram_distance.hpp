@@ -1,4 +1,5 @@
-// How far apart two distributions of gradient magnitudes are, and what two runs' histograms differ in, tensor by tensor.
+// How far apart two distributions of gradient magnitudes are, and what two runs' histograms differ in, tensor
+// by tensor.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 
 namespace fp16lab::analysis {
 
-/// The earth mover's distance between the exponents of finite non-zero values, in binades: how far, on average, values
-/// must move along the axis of log2 magnitude to turn one distribution into the other. Both are normalised to one;
-/// values carry a loss scale (finite, > 0), which is taken out. 0 for equal ones, 1 if all values of one are twice those
-/// of the other. None where one of them has no finite non-zero value.
+/// The earth mover's distance between the exponents of finite non-zero values, in binades: how far, on
+/// average, values must move along the axis of log2 magnitude to turn one distribution into the other. Both
+/// are normalised to one; values carry a loss scale (finite, > 0), which is taken out. 0 for equal ones, 1 if
+/// all values of one are twice those of the other. None where one of them has no finite non-zero value.
 std::optional<double> earth_movers_distance(const ExponentHistogram& a, double scale_a,
                                             const ExponentHistogram& b, double scale_b);
 
@@ -27,7 +28,7 @@ struct TensorComparison {
   bool equal =
       true;  ///< every counter on both sides of the cast, extremes where both know them, the loss scale
   std::optional<std::uint64_t> first_difference{};  ///< the step where that ends
-  /// Of the values before the cast, over the steps in which both have some.
+  /// Compares the values before the cast, over the steps in which both have some.
   std::size_t with_distance = 0;
   double mean_distance = 0;
   double largest_distance = 0;

@@ -235,7 +235,8 @@ std::string words_of(const Judgement& judgement, std::string_view unit) {
 }
 
 double equivalence_power(int pairs, double ratio) {
-  // D and s are independent: given s = w sigma, |D| < margin - t s / sqrt(n) is a normal probability; w is chi / sqrt(n - 1).
+  // D and s are independent: given s = w sigma, |D| < margin - t s / sqrt(n) is a normal probability; w is
+  // chi / sqrt(n - 1).
   const double n = pairs, freedom = n - 1;
   const double t = quantile(boost::math::students_t(freedom), 1 - level);
   const boost::math::normal normal;

@@ -1,11 +1,12 @@
-// Is a variant equal to its reference, better or worse? Paired statistics over seeds: runs of one seed share their weights
-// and their batches, so the luck of the seed is in both and leaves with the difference.
+// Is a variant equal to its reference, better or worse? Paired statistics over seeds: runs of one seed share
+// their weights and their batches, so the luck of the seed is in both and leaves with the difference.
 //
 // Four words, decided in this order:
 //   worse        a run diverged where its reference did not
 //   cannot tell  fewer than three pairs
-//   equal        two one-sided t tests (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987) against -+ the margin: the larger p
-//                passes Benjamini-Hochberg (J. R. Stat. Soc. B 57, 1995) at 5 % in the family's equivalence tests
+//   equal        two one-sided t tests (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987) against -+ the
+//                margin: the larger p passes Benjamini-Hochberg (J. R. Stat. Soc. B 57, 1995) at 5 % in the
+//                family's equivalence tests
 //   worse, better  the two-sided paired t test passes it at 5 % in the family's difference tests
 //   cannot tell  else, with what could have been seen and how many seeds would tell
 // The margin is fixed before the runs; no data move it. Differences are taken for independent and normal.
@@ -25,8 +26,8 @@ inline constexpr double stated_power = 0.8;
 inline constexpr int fewest_pairs = 3;
 inline constexpr int most_seeds = 200;  ///< above, seeds_needed says nothing
 
-/// 100 ln(variant / reference), percent; positive is worse. Of losses and bits per character, which must be above 0 and
-/// finite, else NaN.
+/// 100 ln(variant / reference), percent; positive is worse. Of losses and bits per character, which must be
+/// above 0 and finite, else NaN.
 double loss_difference(double variant, double reference);
 /// 100 (reference - variant), points; positive is worse. Of accuracies as fractions.
 double accuracy_difference(double variant, double reference);
@@ -35,20 +36,21 @@ struct Interval {
   double lower = 0, upper = 0;
   bool contains(double x) const { return lower <= x && x <= upper; }
 };
-/// Student's interval of a mean: mean -+ t(confidence, n - 1) s / sqrt(n) (Biometrika 6, 1908). Nothing for fewer than two
-/// values, and where one is not finite. std::invalid_argument for a confidence that is not between 0 and 1.
+/// Student's interval of a mean: mean -+ t(confidence, n - 1) s / sqrt(n) (Biometrika 6, 1908). Nothing for
+/// fewer than two values, and where one is not finite. std::invalid_argument for a confidence that is not
+/// between 0 and 1.
 std::optional<Interval> mean_interval(std::span<const double> values, double confidence = 0.95);
-/// Where one more value would lie with 95 %: mean -+ t s sqrt(1 + 1/n). Nothing for fewer than three values, and where all
-/// are the same.
+/// Where one more value would lie with 95 %: mean -+ t s sqrt(1 + 1/n). Nothing for fewer than three values,
+/// and where all are the same.
 std::optional<Interval> single_run_band(std::span<const double> values);
 
 /// A variant against its reference: one member of a family.
 struct PairedSample {
   std::vector<double> differences{};  ///< one a seed that ended finite on both sides; positive is worse
-  int diverged = 0;  ///< seeds in which the variant diverged and its reference did not
-  int dropped = 0;   ///< seeds without a usable reference: it diverged
-  double margin = 1;       ///< in the differences' unit, above 0
-  std::uint64_t bits = 0;  ///< equal and not 0: the same runs under another name, one test
+  int diverged = 0;                   ///< seeds in which the variant diverged and its reference did not
+  int dropped = 0;                    ///< seeds without a usable reference: it diverged
+  double margin = 1;                  ///< in the differences' unit, above 0
+  std::uint64_t bits = 0;             ///< equal and not 0: the same runs under another name, one test
 };
 
 enum class Word : std::uint8_t { equal, better, worse, cannot_tell };
@@ -59,15 +61,18 @@ struct Judgement {
   int pairs = 0, diverged = 0, dropped = 0;
   double mean = 0, deviation = 0;  ///< of the differences; NaN without any, and of fewer than two
   double margin = 1;
-  std::optional<Interval> interval{};  ///< 95 %, not adjusted for the family; from three pairs on that are not all equal
+  std::optional<Interval>
+      interval{};  ///< 95 %, not adjusted for the family; from three pairs on that are not all equal
   std::optional<double> p_equal{}, p_differs{};
   /// The two-sided test passed: of "worse" and "better", and of an "equal" that is measurably off.
   bool differs = false;
-  /// Of those: 95 % on average over the family's selected ones (Benjamini & Yekutieli, JASA 100, 2005), level 1 - R q / m.
+  /// The interval of such a difference: 95 % on average over the family's selected ones (Benjamini &
+  /// Yekutieli, JASA 100, 2005), level 1 - R q / m.
   std::optional<Interval> adjusted{};
-  /// Of "cannot tell" with an interval; both unadjusted. The smallest |difference| that the two-sided 5 % test finds with
-  /// 80 %; and the smallest number of pairs with which the equivalence test tells a true difference of 0 with 80 %, at the
-  /// 80 % upper bound of the deviation (nothing: above most_seeds, "not at this margin").
+  /// For "cannot tell" with an interval; both unadjusted. The smallest |difference| that the two-sided 5 %
+  /// test finds with 80 %; and the smallest number of pairs with which the equivalence test tells a true
+  /// difference of 0 with 80 %, at the 80 % upper bound of the deviation (nothing: above most_seeds, "not at
+  /// this margin").
   std::optional<double> detectable{};
   std::optional<int> seeds_needed{};
 };
@@ -75,15 +80,18 @@ struct Judgement {
 /// All pairs of one table. Samples of the same `bits` are one test.
 std::vector<Judgement> judge(std::span<const PairedSample> family);
 
-/// In words, with the differences' unit ("%" or "points"): "equal within 1 % (measurably +0.30 %)", "worse", "worse (1 of 5
-/// diverged)", "cannot tell (a difference of 1.3 % would have been seen; 14 seeds would tell; both unadjusted)".
+/// In words, with the differences' unit ("%" or "points"): "equal within 1 % (measurably +0.30 %)", "worse",
+/// "worse (1 of 5 diverged)", "cannot tell (a difference of 1.3 % would have been seen; 14 seeds would tell;
+/// both unadjusted)".
 std::string words_of(const Judgement& judgement, std::string_view unit);
 /// "0.5 points", "1 point", "1 %".
 std::string with_unit(double value, std::string_view unit);
-/// "[-0.12, +0.30]", "[-0.0041, +0.0038]", "" without an interval: two digits, more where both ends are small.
+/// "[-0.12, +0.30]", "[-0.0041, +0.0038]", "" without an interval: two digits, more where both ends are
+/// small.
 std::string interval_text(const std::optional<Interval>& interval);
 
-/// Power of the equivalence test of n >= 2 pairs at a true difference of 0, for margin / true deviation = `ratio`.
+/// Power of the equivalence test of n >= 2 pairs at a true difference of 0, for margin / true deviation =
+/// `ratio`.
 double equivalence_power(int pairs, double ratio);
 /// The |difference| / deviation that the two-sided 5 % test of n >= 2 pairs finds with 80 %.
 double detectable_effect(int pairs);

@@ -60,7 +60,7 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
   return casts;
 }
 
-// ---- table ------------------------------------------------------------------------------------------------------
+// ---- table ------------------------------------------------------------------------------------------------
 
 /// "2^4 .. 2^18": from where little of L1 is lost to where head-room ends.
 std::string fitting_scales(const ScaledHistograms& gradients, DType format) {
@@ -181,7 +181,7 @@ void print_exact(std::ostream& out, const RangeReport& report, const RangeView& 
   }
 }
 
-// ---- JSON -------------------------------------------------------------------------------------------------------
+// ---- JSON -------------------------------------------------------------------------------------------------
 
 Json interval(const CountInterval& count) { return Json::array({count.lower, count.upper}); }
 Json interval(const MassInterval& mass) { return Json::array({mass.lower, mass.upper}); }
@@ -240,7 +240,7 @@ Json exact_json(const std::string& name, const ScaledHistograms& gradients, cons
           {"total", {{"count", total.count}, {"l1", l1}, {"l2_squared", squares}}}};
 }
 
-/// Of one tensor, or the sum over all.
+/// The exact sums of one tensor, or of all together.
 Json casts_json(const RangeReport& report, const std::string* tensor) {
   Json casts = Json::array();
   for (const auto& [name, dtype, counts] : casts_of(report, tensor))

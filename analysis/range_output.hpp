@@ -18,11 +18,11 @@ struct RangeView {
   bool exact_mass = false;  ///< also the exact sums of tensors whose values are at hand (hist --exact-mass)
 };
 
-/// Tables of one row a tensor and one for all together: by count (values, exact zeros before the cast, and the zones of
-/// the format at the scale in percent of the finite non-zero values, "12.3", "12.1-12.5" where an edge cuts a bin,
-/// or "-" where there are none), by magnitude (the same zones in percent of L1 and of the sum of squares, the least
-/// cosine or "unknown", the scales that fit), and of exact sums where asked for. Then the suggestion. Without a scale
-/// the first table names that of each tensor.
+/// Tables of one row a tensor and one for all together: by count (values, exact zeros before the cast, and
+/// the zones of the format at the scale in percent of the finite non-zero values, "12.3", "12.1-12.5" where
+/// an edge cuts a bin, or "-" where there are none), by magnitude (the same zones in percent of L1 and of the
+/// sum of squares, the least cosine or "unknown", the scales that fit), and of exact sums where asked for.
+/// Then the suggestion. Without a scale the first table names that of each tensor.
 void print_table(std::ostream& out, const RangeReport& report, const RangeView& view,
                  const SuggestedScale& suggestion);
 
@@ -30,22 +30,24 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
 void print_formats(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
                    std::span<const SuggestedScale> suggestions);
 
-/// What the casts of a run did at the scales that it had, whatever formats and scales are asked about; nothing if
-/// none were recorded.
+/// What the casts of a run did at the scales that it had, whatever formats and scales are asked about;
+/// nothing if none were recorded.
 void print_casts(std::ostream& out, const RangeReport& report);
 
-/// {"format": "f16", "scale" or null, "tensors": [{"tensor", "recorded_scales": [ascending], "total", "zero", "infinite",
-/// "nan", "lost": [lower, upper], "subnormal", "normal", "overflow", "casts": [{"dtype", "values", "underflow", "overflow"}],
-/// "l1": {"total": [lower, upper], "lost", "subnormal", "normal", "overflow"}, "l2_squared": {same}, "cosine": [lower,
-/// upper] or null, "what_if": [{"log2_scale", "lost", "subnormal", "normal", "overflow", "lost_l1", "lost_l2_squared",
-/// "cosine"}], "suggestion": {"largest_safe", "smallest_sufficient", "smallest_sufficient_l1", "suggested", "at_edge",
-/// "reasoning"}}], "merged": {same}, "suggestion": {same}}. Zone values are counts; those of l1 and l2_squared are shares of
-/// the total, which is in units of the unscaled gradients. Where values are at hand both ends are the same, but for the
-/// cosine's, which is always a bound; it is null where it is unknown. "casts" are counts of what happened when the values
-/// were stored, at their own scale; empty where there was no cast. With `exact_mass` also "exact": [{"tensor", "scale",
-/// "zero", "infinite", "nan", "lost": {"count", "l1", "l2_squared", "l1_share", "l2_squared_share"}, "subnormal",
-/// "normal", "overflow", "total": {"count", "l1", "l2_squared"}}], in units of the values as they are in the file, sums
-/// rounded once to FP64, and "scale" what they are multiplied by. Ends with a newline.
+/// {"format": "f16", "scale" or null, "tensors": [{"tensor", "recorded_scales": [ascending], "total", "zero",
+/// "infinite", "nan", "lost": [lower, upper], "subnormal", "normal", "overflow", "casts": [{"dtype",
+/// "values", "underflow", "overflow"}], "l1": {"total": [lower, upper], "lost", "subnormal", "normal",
+/// "overflow"}, "l2_squared": {same}, "cosine": [lower, upper] or null, "what_if": [{"log2_scale", "lost",
+/// "subnormal", "normal", "overflow", "lost_l1", "lost_l2_squared", "cosine"}], "suggestion":
+/// {"largest_safe", "smallest_sufficient", "smallest_sufficient_l1", "suggested", "at_edge", "reasoning"}}],
+/// "merged": {same}, "suggestion": {same}}. Zone values are counts; those of l1 and l2_squared are shares of
+/// the total, which is in units of the unscaled gradients. Where values are at hand both ends are the same,
+/// but for the cosine's, which is always a bound; it is null where it is unknown. "casts" are counts of what
+/// happened when the values were stored, at their own scale; empty where there was no cast. With `exact_mass`
+/// also "exact": [{"tensor", "scale", "zero", "infinite", "nan", "lost": {"count", "l1", "l2_squared",
+/// "l1_share", "l2_squared_share"}, "subnormal", "normal", "overflow", "total": {"count", "l1",
+/// "l2_squared"}}], in units of the values as they are in the file, sums rounded once to FP64, and "scale"
+/// what they are multiplied by. Ends with a newline.
 void write_json(std::ostream& out, const RangeReport& report, const RangeView& view,
                 const SuggestedScale& suggestion);
 

@@ -1,9 +1,10 @@
 // Where gradients sit in a format, at the scale they had and at any other.
 //
-// A histogram taken before the cast answers every what-if scale: multiplying by 2^k moves whole bins, and bounds say what
-// they leave open. Values that are at hand (value_histogram.hpp) answer exactly. Either answer is local: a value that an
-// earlier cast had already flushed to zero stays a zero here, whatever the scale. Beside these what-if counts stand those
-// that the casts of a run made (cast_counts.hpp); the two are never mixed.
+// A histogram taken before the cast answers every what-if scale: multiplying by 2^k moves whole bins, and
+// bounds say what they leave open. Values that are at hand (value_histogram.hpp) answer exactly. Either
+// answer is local: a value that an earlier cast had already flushed to zero stays a zero here, whatever the
+// scale. Beside these what-if counts stand those that the casts of a run made (cast_counts.hpp); the two are
+// never mixed.
 #pragma once
 
 #include <cstdint>
@@ -52,16 +53,16 @@ class ScaledHistograms {
   /// Values that are at hand. All of them in the same bins, those of value_bins.
   void add(const ValueHistogram& values, double loss_scale);
 
-  /// Zones of the gradients in a format when multiplied by `scale` instead of by the scale they had; none: by the one they
-  /// had, whichever it was. The same in mass_at and cosine_at.
+  /// Zones of the gradients in a format when multiplied by `scale` instead of by the scale they had; none: by
+  /// the one they had, whichever it was. The same in mass_at and cosine_at.
   RangeCounts at_scale(const FormatRange& range, std::optional<double> scale) const;
   /// The zones by magnitude: L1 and sums of squares of the unscaled gradients.
   ZoneMass mass_at(const FormatRange& range, std::optional<double> scale) const;
-  /// Between the gradients and what the format keeps of them at `scale`; see DirectionSums::cosine. Unknown where a value
-  /// is infinite or NaN, or may become so, and where no value has a direction.
+  /// Between the gradients and what the format keeps of them at `scale`; see DirectionSums::cosine. Unknown
+  /// where a value is infinite or NaN, or may become so, and where no value has a direction.
   std::optional<MassInterval> cosine_at(const FormatRange& range, std::optional<double> scale) const;
-  /// The exact sums of the zones (lost, subnormal, normal, overflow) in units of the values as they were added; none if
-  /// only their histograms were.
+  /// The exact sums of the zones (lost, subnormal, normal, overflow) in units of the values as they were
+  /// added; none if only their histograms were.
   std::optional<std::array<ExactMass, 4>> exact_zones(const FormatRange& range,
                                                       std::optional<double> scale) const;
   /// The scales they had, ascending.
@@ -74,11 +75,13 @@ class ScaledHistograms {
   };
   bool empty() const;  ///< no finite non-zero value
   Extent extent() const;
-  /// The greatest finite unscaled magnitude; none where counts do not say (ExponentHistogram::extremes_known).
+  /// The greatest finite unscaled magnitude; none where counts do not say
+  /// (ExponentHistogram::extremes_known).
   std::optional<double> greatest() const;
 
  private:
-  /// sum(what, factor, recorded) over all scales, `what` being values or a histogram, `factor` what they are multiplied by.
+  /// sum(what, factor, recorded) over all scales, `what` being values or a histogram, `factor` what they are
+  /// multiplied by.
   template <class Sum>
   void for_each(std::optional<double> scale, const Sum& sum) const;
 
@@ -99,8 +102,8 @@ class RangeReport {
  public:
   void add(std::string_view tensor, const ExponentHistogram& values, double loss_scale);
   void add(std::string_view tensor, const ValueHistogram& values, double loss_scale);
-  /// The values before the cast, and what the cast did to them. The row of a cast inside products (E4M3, E5M2) is about
-  /// operands on their way, not about a tensor that is kept: only its cast is added.
+  /// The values before the cast, and what the cast did to them. The row of a cast inside products (E4M3,
+  /// E5M2) is about operands on their way, not about a tensor that is kept: only its cast is added.
   void add(const HistogramRow& row);
 
   /// Tensors in the order in which they were first added.
@@ -108,7 +111,8 @@ class RangeReport {
   /// An unknown name throws std::invalid_argument.
   const ScaledHistograms& tensor(std::string_view name) const;
   const ScaledHistograms& merged() const { return merged_; }
-  /// By tensor and dtype, in the order in which they came. Values without a cast, as those stored in FP32, have none.
+  /// By tensor and dtype, in the order in which they came. Values without a cast, as those stored in FP32,
+  /// have none.
   std::span<const RecordedCast> casts() const { return casts_; }
   /// The loss scales that they were made at.
   const std::set<double>& cast_scales() const { return cast_scales_; }
@@ -135,8 +139,9 @@ struct WhatIf {
 /// One entry for each power-of-two scale from 2^min_log2_scale to 2^max_log2_scale.
 std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range);
 
-/// Bins in which values answer exactly all that reports and suggestions ask: at every scale of what_if, at those up to
-/// 2^max_headroom_bits above, and at `scale` (or as they are), if they carry one of `recorded_scales`.
+/// Bins in which values answer exactly all that reports and suggestions ask: at every scale of what_if, at
+/// those up to 2^max_headroom_bits above, and at `scale` (or as they are), if they carry one of
+/// `recorded_scales`.
 std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
                                             std::span<const double> recorded_scales,
                                             std::optional<double> scale);

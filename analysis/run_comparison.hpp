@@ -1,5 +1,5 @@
-// Two runs, step by step: are they the same bits, where do they part, how fast does the difference grow, and does it
-// matter in the end?
+// Two runs, step by step: are they the same bits, where do they part, how fast does the difference grow, and
+// does it matter in the end?
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct SettingDifference {
 /// In the order of keys.
 std::vector<SettingDifference> differing_settings(const Settings& a, const Settings& b);
 
-/// |a - b| / max(|a|, |b|): 0 for the same bits, two NaNs, and two zeros; infinite where only one of them is finite or
-/// where they are infinite in opposite directions.
+/// |a - b| / max(|a|, |b|): 0 for the same bits, two NaNs, and two zeros; infinite where only one of them is
+/// finite or where they are infinite in opposite directions.
 double relative_difference(double a, double b);
 
 /// One column over the steps that both runs have.
@@ -41,9 +41,9 @@ struct StepPair {
   StepRow a, b;
 };
 
-/// |loss difference| ~ 2^(step / doubling_steps): a straight line through log10 of it by least squares, from the first
-/// step in which the losses differ to the one before the difference has grown to a tenth of the loss, where growth must
-/// end. Steps with equal or non-finite losses are left out.
+/// |loss difference| ~ 2^(step / doubling_steps): a straight line through log10 of it by least squares, from
+/// the first step in which the losses differ to the one before the difference has grown to a tenth of the
+/// loss, where growth must end. Steps with equal or non-finite losses are left out.
 struct ErrorGrowth {
   std::uint64_t first_step = 0, last_step = 0;
   std::size_t points = 0;
@@ -101,8 +101,8 @@ struct RunComparison {
   std::vector<std::string> notes{};    ///< what limits the comparison, in plain words
   std::vector<std::string> missing{};  ///< records that a folder has lost, with its letter
 
-  /// Everything that either has recorded, and nothing is lost. Different settings alone are no difference, but rows that
-  /// one run recorded because of them and the other did not are one.
+  /// Everything that either has recorded, and nothing is lost. Different settings alone are no difference,
+  /// but rows that one run recorded because of them and the other did not are one.
   bool equal() const {
     return steps.equal && evaluations.equal && histograms.equal() && overflows.equal() && culprits.equal() &&
            missing.empty();

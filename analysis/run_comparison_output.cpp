@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "numerics/text/number_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -23,7 +23,7 @@ Json optional(const std::optional<T>& value) {
     return *value;
 }
 
-// ---- text -------------------------------------------------------------------------------------------------------
+// ---- text -------------------------------------------------------------------------------------------------
 
 std::string step_text(const std::optional<std::uint64_t>& step) {
   return step ? fmt::format("{}", *step) : "-";
@@ -164,7 +164,7 @@ void print_tensors(std::ostream& out, const HistogramsComparison& histograms, st
          "other's)\n";
 }
 
-// ---- JSON -------------------------------------------------------------------------------------------------------
+// ---- JSON -------------------------------------------------------------------------------------------------
 
 Json column_json(const ColumnDifference& column) {
   return {{"differing", column.differing},

@@ -13,8 +13,8 @@ struct ScaleTargets {
   int headroom_bits =
       max_headroom_bits;    ///< gradients may still grow by 2^headroom_bits before one overflows
   double lost_rate = 1e-3;  ///< of the finite non-zero gradients of all tensors together, strictly below
-  /// Of their L1, strictly below: half a unit in the last place of FP16, which rounding to it may change anyway.
-  /// The same for all formats, so that they can be compared.
+  /// The share of their L1 that may be lost, strictly below: half a unit in the last place of FP16, which
+  /// rounding to it may change anyway. The same for all formats, so that they can be compared.
   double lost_l1 = 0x1p-11;
 };
 
@@ -24,26 +24,28 @@ struct SuggestedScale {
   std::optional<int> largest_safe;
   /// Smallest log2 scale at which the lost rate (upper bound) is below the target.
   std::optional<int> smallest_sufficient;
-  /// Smallest log2 scale at which the lost share of L1 (upper bound) is below its target: what vanishes may be many
-  /// values and yet little of the gradient.
+  /// Smallest log2 scale at which the lost share of L1 (upper bound) is below its target: what vanishes may
+  /// be many values and yet little of the gradient.
   std::optional<int> smallest_sufficient_l1;
-  /// Of a scale to be fixed: the largest with head-room. What is lost never grows with the scale, so no other scale that
-  /// keeps the head-room loses less.
+  /// The scale to fix: the largest with head-room. What is lost never grows with the scale, so no other scale
+  /// that keeps the head-room loses less.
   std::optional<int> suggested;
   /// `suggested` is the last scale that was looked at: a larger one may fit as well.
   bool at_edge = false;
-  /// The answers and why, in plain words, a few sentences. The first says what they are of, if that is one step of a
-  /// run or only some of the values.
+  /// The answers and why, in plain words, a few sentences. The first says what they are of, if that is one
+  /// step of a run or only some of the values.
   std::string reasoning;
 
   /// Is there a scale with head-room that loses few values?
   bool both() const { return largest_safe && smallest_sufficient && *smallest_sufficient <= *largest_safe; }
 };
 
-/// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale in `format`: f32, f16, bf16, e4m3 or e5m2. `targets.lost_rate`
-/// and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at hand (std::invalid_argument).
+/// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale in `format`: f32, f16, bf16, e4m3 or e5m2.
+/// `targets.lost_rate` and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at
+/// hand (std::invalid_argument).
 SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets = {});
-/// Of one tensor alone, as if it had a scale of its own. `step`: that of a run which it is of.
+/// The suggestion for one tensor alone, as if it had a scale of its own. `step`: the step of the run that it
+/// belongs to.
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
                              const ScaleTargets& targets = {}, std::optional<std::uint64_t> step = {});
 

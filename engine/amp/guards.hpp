@@ -1,7 +1,7 @@
 // Guards around every policy: floor, ceiling, finite guard, powers of two.
 //
-// Peers build them into their scalers, each another choice; here each is an option of every policy, whose default is
-// what the policy's peer does. They see the scale that the policy decided, after every update.
+// Peers build them into their scalers, each another choice; here each is an option of every policy, whose
+// default is what the policy's peer does. They see the scale that the policy decided, after every update.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace fp16lab::engine::amp {
 struct Guards {
   double min_scale = 0.0;                                      ///< floor; 0: none
   double max_scale = std::numeric_limits<double>::infinity();  ///< ceiling; infinity: none
-  /// A scale that became infinite, zero, or too small to have a finite FP32 reciprocal is not taken: the one before
-  /// stays. One that was loaded like that goes to the nearest usable one.
+  /// A scale that became infinite, zero, or too small to have a finite FP32 reciprocal is not taken: the one
+  /// before stays. One that was loaded like that goes to the nearest usable one.
   std::uint32_t finite_guard = 1;
-  /// The step uses the power of two at or below the policy's scale, so that scaling and unscaling are exact; the
-  /// policy's own state keeps what it decided.
+  /// The step uses the power of two at or below the policy's scale, so that scaling and unscaling are exact;
+  /// the policy's own state keeps what it decided.
   std::uint32_t round_to_power_of_two = 0;
 };
 

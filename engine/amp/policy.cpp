@@ -208,12 +208,12 @@ void require_parameter(const PolicyDescription* policy, std::string_view name,
   }
   known.insert(known.end(), besides.begin(), besides.end());
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  throw std::invalid_argument(
-      fmt::format("{} parameter '{}': {}{}",
-                  policy != nullptr ? fmt::format("policy {} has no", policy->name) : "no policy has a", name,
-                  known_are(name, known),
-                  policy != nullptr && policy->name == "none" ? "; S stays 1 unless scaler.policy names another policy"
-                                                              : ""));
+  throw std::invalid_argument(fmt::format(
+      "{} parameter '{}': {}{}",
+      policy != nullptr ? fmt::format("policy {} has no", policy->name) : "no policy has a", name,
+      known_are(name, known),
+      policy != nullptr && policy->name == "none" ? "; S stays 1 unless scaler.policy names another policy"
+                                                  : ""));
 }
 
 const PolicyParameter* PolicyDescription::find(std::string_view parameter) const {
@@ -239,7 +239,9 @@ const PolicyDescription& scale_policy(std::string_view name) {
   throw std::invalid_argument(fmt::format("scaler.policy = \"{}\": {}", name, known_are(name, known)));
 }
 
-std::string_view canonical_policy_name(std::string_view name) { return name == policy_alias ? "torch" : name; }
+std::string_view canonical_policy_name(std::string_view name) {
+  return name == policy_alias ? "torch" : name;
+}
 
 std::span<const PolicyParameter> policy_parameters() {
   static const std::vector<PolicyParameter> joined = [] {

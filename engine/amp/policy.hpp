@@ -1,13 +1,14 @@
 // Loss-scale policies: "decide" of detect, decide, apply.
 //
 // A policy is a type of one file in engine/amp/policies/:
-//   Params, State   plain old data. State's first member is `scale`, in the type that the peer keeps it in (FP32 or
-//                   FP64); State has at most 64 bytes and no padding (it is hashed and stored as bytes)
+//   Params, State   plain old data. State's first member is `scale`, in the type that the peer keeps it in
+//                   (FP32 or FP64); State has at most 64 bytes and no padding (it is hashed and stored as
+//                   bytes)
 //   update(State&, const Params&, const Observation&)   pure, for host and device, no virtual call, no libm
 //   initial(const Params&)                              the State before the first step
-//   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the table's entry;
-//   optional: static constexpr power_of_two_scales = false, constant = true; stop(const State&, const
-//   PolicySettings&) (ScalePolicy::stop)
+//   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the
+//   table's entry; optional: static constexpr power_of_two_scales = false, constant = true; stop(const
+//   State&, const PolicySettings&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy; guards
 // (engine/amp/guards.hpp) stand around it. A new policy is its file and a row in engine/amp/policy_list.hpp.
 #pragma once
@@ -36,10 +37,12 @@ enum class PowerOfTwo {
   round_down,  ///< the step uses the power of two below (Guards::round_to_power_of_two)
 };
 
-/// One policy for all configurations. Options are named where they are given: {.policy = "torch", .initial_scale = 4}.
+/// One policy for all configurations. Options are named where they are given: {.policy = "torch",
+/// .initial_scale = 4}.
 struct ScalerOptions {
-  /// Has the first place and takes nothing, so that a list of values without names does not compile. A tutorial's
-  /// DynamicLossScaleManager(4, 3000), meant as factor and window, set the initial scale and the factor.
+  /// Has the first place and takes nothing, so that a list of values without names does not compile. A
+  /// tutorial's DynamicLossScaleManager(4, 3000), meant as factor and window, set the initial scale and the
+  /// factor.
   struct Named {
     explicit Named() = default;
   };
@@ -55,21 +58,22 @@ struct ScalerOptions {
 
   PowerOfTwo power_of_two = PowerOfTwo::warn;
 
-  // Of the scaler around the policy (engine/amp/scalers/grad_scaler.hpp):
+  // What the scaler around the policy does (engine/amp/scalers/grad_scaler.hpp):
   bool enabled = true;  ///< false: the identity: seed 1, nothing unscaled, checked or skipped
-  /// false (MindSpore; constant policies only): gradients are neither checked nor unscaled, every step is taken,
-  /// and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
+  /// false (MindSpore; constant policies only): gradients are neither checked nor unscaled, every step is
+  /// taken, and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
   bool drop_overflow_update = true;
-  /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler). Not with
-  /// drop_overflow_update = false.
+  /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler).
+  /// Not with drop_overflow_update = false.
   bool per_loss = false;
   /// false (torch): unscaling 16-bit gradients is an error naming the parameter.
   bool allow_low_gradients = true;
-  /// How often the backward pass of a step that overflowed is done again, at the lower scale that the policy decides,
-  /// before the step is skipped (engine/train/rescue.hpp). 0: never.
+  /// How often the backward pass of a step that overflowed is done again, at the lower scale that the policy
+  /// decides, before the step is skipped (engine/train/rescue.hpp). 0: never.
   std::int64_t rescue = 0;
-  /// Of policies layerwise and groups: "PATTERN=SCALE" (scale_group in engine/amp/scalers/layer_scaler.hpp), layers by a
-  /// pattern of their weights' names and the scale that they begin with. The first pattern that matches a weight counts.
+  /// For policies layerwise and groups: "PATTERN=SCALE" (scale_group in engine/amp/scalers/layer_scaler.hpp),
+  /// layers by a pattern of their weights' names and the scale that they begin with. The first pattern that
+  /// matches a weight counts.
   std::vector<std::string> groups{};
 
   /// `parameters` and the four in one.
@@ -78,7 +82,8 @@ struct ScalerOptions {
   std::optional<double> parameter(std::string_view name) const;
 };
 
-/// The bytes of a policy's ScalarProgram. The pointer is first: with_statistics() writes it without knowing Params.
+/// The bytes of a policy's ScalarProgram. The pointer is first: with_statistics() writes it without knowing
+/// Params.
 template <class Policy>
 struct PolicyProgram {
   const GradientStatistics* statistics = nullptr;  ///< in back-end memory
@@ -119,8 +124,8 @@ struct ScalePolicy {
   ScalarProgram update;
   PolicySettings values;  ///< every parameter, guards included
   bool wants_statistics = false;
-  /// Why the policy's rule ends the run in this state (fairseq at its minimum, MindSpore after 1000 overflows), or
-  /// nothing. Null for policies that never do. Host only.
+  /// Why the policy's rule ends the run in this state (fairseq at its minimum, MindSpore after 1000
+  /// overflows), or nothing. Null for policies that never do. Host only.
   std::optional<std::string> (*stop)(const StepState& state, const PolicySettings& values) = nullptr;
 };
 
@@ -129,13 +134,13 @@ ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistic
 /// One update on the host, for traces and replays: `step` has the scale of the next step then.
 void advance(const ScalePolicy& policy, StepState& step, const Observation& observation);
 
-/// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A parameter that no
-/// policy has is an error with the nearest known name; one that only this policy lacks is ignored, so that options may
-/// serve several policies: who takes them from a user asks require_parameter.
+/// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A
+/// parameter that no policy has is an error with the nearest known name; one that only this policy lacks is
+/// ignored, so that options may serve several policies: who takes them from a user asks require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
-/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or nothing. `policy`:
-/// make_scale_policy(options).
+/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or
+/// nothing. `policy`: make_scale_policy(options).
 std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const ScalePolicy& policy);
 inline std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {
   return inexact_unscaling(options, make_scale_policy(options));
@@ -150,8 +155,9 @@ struct PolicyDescription {
       parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
                    ///< finite_guard come last
   bool wants_statistics = false;
-  bool constant = false;   ///< the scale never moves: none, fixed
-  bool per_layer = false;  ///< scales of layers move (engine/amp/scalers/layer_scaler.hpp), the loss scale does not
+  bool constant = false;  ///< the scale never moves: none, fixed
+  bool per_layer =
+      false;  ///< scales of layers move (engine/amp/scalers/layer_scaler.hpp), the loss scale does not
   /// false: the rule itself gives other scales, whatever its parameters (statistics, smooth growth).
   bool power_of_two_scales = true;
   /// The name of a parameter, or nullptr.
@@ -165,8 +171,8 @@ inline constexpr std::string_view policy_alias = "dynamic";
 /// "torch" for the alias; any other text as it is.
 std::string_view canonical_policy_name(std::string_view name);
 
-/// std::invalid_argument "policy torch has no parameter 'hysteresis': known are ..." with the nearest name. Null stands
-/// for "any policy"; `besides` are names that the caller takes as well.
+/// std::invalid_argument "policy torch has no parameter 'hysteresis': known are ..." with the nearest name.
+/// Null stands for "any policy"; `besides` are names that the caller takes as well.
 void require_parameter(const PolicyDescription* policy, std::string_view name,
                        std::span<const std::string_view> besides = {});
 

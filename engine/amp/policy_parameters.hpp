@@ -1,8 +1,8 @@
 // Parameters of loss-scale policies, as data: names, defaults, ranges, sources. Host only.
 //
-// Names are torch's where they mean the same thing (growth_factor, backoff_factor, growth_interval, initial_scale), and
-// common to all peers where they do (hysteresis, bad_steps, min_scale, max_scale). Values are given by name; nothing
-// takes them by position.
+// Names are torch's where they mean the same thing (growth_factor, backoff_factor, growth_interval,
+// initial_scale), and common to all peers where they do (hysteresis, bad_steps, min_scale, max_scale). Values
+// are given by name; nothing takes them by position.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ struct PolicyParameter {
 
 /// "a finite number above 1", "an integer from 1 up to 2^31", "true or false": for messages.
 std::string expectation_of(const PolicyParameter& parameter);
-/// std::invalid_argument "scaler.NAME = VALUE: must be EXPECTATION". NaN is never in range; of reals, what FP32 makes
-/// of the value must be in range too, because most policies compute in it.
+/// std::invalid_argument "scaler.NAME = VALUE: must be EXPECTATION". NaN is never in range; of reals, what
+/// FP32 makes of the value must be in range too, because most policies compute in it.
 void check_value(const PolicyParameter& parameter, double value);
 
 // The parameters that most policies share.
@@ -76,8 +76,8 @@ constexpr PolicyParameter switch_parameter(std::string_view name, bool fallback,
           .maximum = 1};
 }
 
-/// The guards as parameters of every policy (engine/amp/guards.hpp). A policy whose peer has other defaults declares
-/// those of them that differ among its own parameters.
+/// The guards as parameters of every policy (engine/amp/guards.hpp). A policy whose peer has other defaults
+/// declares those of them that differ among its own parameters.
 constexpr PolicyParameter min_scale_parameter(double fallback) {
   return {.name = "min_scale",
           .fallback = fallback,
@@ -98,8 +98,8 @@ constexpr PolicyParameter finite_guard_parameter(bool fallback) {
 inline constexpr std::array guard_parameters = {min_scale_parameter(0), max_scale_parameter(0),
                                                 finite_guard_parameter(true)};
 
-/// Values by parameter name; what is missing has the policy's default. Names that a policy does not have mean nothing
-/// to it.
+/// Values by parameter name; what is missing has the policy's default. Names that a policy does not have mean
+/// nothing to it.
 using PolicySettings = std::map<std::string, double, std::less<>>;
 
 /// All parameters of one policy, checked, with their values: what a policy makes its Params of.

@@ -296,7 +296,8 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
     before = backend.empty(parameter.gradient.shape(), parameter.gradient.dtype());
     backend.copy(parameter.gradient, before);
   }
-  // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32 master.
+  // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32
+  // master.
   Tensor contribution = std::exchange(entries_[id].cotangent, {});
   if (tape_.observer_ != nullptr && contribution.dtype() == DType::f32 && dtype != DType::f32) {
     CastProbe probe;

@@ -1,5 +1,5 @@
-// BackwardPass: one backward pass over a tape. Internal to engine/autograd: the driver behind Tape::backward and
-// Tape::gradients.
+// BackwardPass: one backward pass over a tape. Internal to engine/autograd: the driver behind Tape::backward
+// and Tape::gradients.
 #pragma once
 
 #include <algorithm>
@@ -104,8 +104,8 @@ class BackwardPass {
   void find_paths();
   bool released_reaches(std::uint32_t id) const;
 
-  /// Throws, before anything changes, if the pass would need a released value. Only nodes that a cotangent can
-  /// reach matter: a released sub-graph beside the path is no error.
+  /// Throws, before anything changes, if the pass would need a released value. Only nodes that a cotangent
+  /// can reach matter: a released sub-graph beside the path is no error.
   void check_released();
 
   void propagate(std::uint32_t id);
@@ -140,9 +140,9 @@ class BackwardPass {
     BackwardSite site_;
   };
 
-  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first to reach it?
-  /// Then its cotangent would be widened here and narrowed again in add_to_parameter, which is exact: it stays as it is,
-  /// and there is no FP32 copy of the gradient.
+  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first
+  /// to reach it? Then its cotangent would be widened here and narrowed again in add_to_parameter, which is
+  /// exact: it stays as it is, and there is no FP32 copy of the gradient.
   bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const;
 
   void accumulate(std::uint32_t id, const Variable& contribution);
@@ -168,16 +168,17 @@ class BackwardPass {
     if (!entries_[id].is_output) node.value = {};
   }
 
-  // ---- watches (ops::watch): the vjp of a watch rounds nothing. Where one operation gave its whole gradient, that
+  // ---- watches (ops::watch): the vjp of a watch rounds nothing. Where one operation gave its whole gradient
   // operation's rounding is shown; a sum of several is shown as stored.
   bool is_watch(std::uint32_t id) const {
     const Tape::Node& node = tape_.nodes_[id];
     return node.op == Op::identity && node.slot_count == 1 &&
            tape_.slots_[node.first_slot].label != SlotLabel::none;
   }
-  /// `gradient`, of the node `input`, is about to be accumulated; `probe` is what its computation narrowed at a slot
-  /// without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the numbers agree: a vjp
-  /// may also narrow on the way (a sum along an axis, say). All else is shown as a rounding.
+  /// `gradient`, of the node `input`, is about to be accumulated; `probe` is what its computation narrowed at
+  /// a slot without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the
+  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say). All else is shown as a
+  /// rounding.
   void keep_rounding(std::uint32_t input, const Variable& gradient, const CastProbe& probe, int exponent);
   CastProbe taken_rounding(std::uint32_t watch);
 
@@ -189,7 +190,8 @@ class BackwardPass {
   Variable observed(std::uint32_t id, SlotLabel label, const Compute& compute);
   /// Shows the rounding to FP8 of a node's cotangent on its way into products, once for all of its slots.
   void show_operand_rounding(std::uint32_t id, const Variable& cotangent);
-  /// Shows a rounding of a gradient of the node's result, which carries 2^exponent, at no place that has a label.
+  /// Shows a rounding of a gradient of the node's result, which carries 2^exponent, at no place that has a
+  /// label.
   void show_rounding(std::uint32_t id, DType dtype, const CastProbe& probe, int exponent);
   /// The name that the observer hears of a gradient at the node: module scope + own_name.
   std::string_view observed_name(std::uint32_t id, std::string_view own_name);

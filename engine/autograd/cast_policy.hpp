@@ -11,8 +11,9 @@
 
 namespace fp16lab::engine {
 
-/// Where an op is called: the module scope by its number on the tape (Tape::scope_path gives "encoder.fc1"; numbers
-/// stay valid over Tape::reset), so that policies match patterns once per scope and not once per call.
+/// Where an op is called: the module scope by its number on the tape (Tape::scope_path gives "encoder.fc1";
+/// numbers stay valid over Tape::reset), so that policies match patterns once per scope and not once per
+/// call.
 struct OpSite {
   Op op = Op::leaf;
   std::uint32_t scope = 0;
@@ -25,34 +26,35 @@ struct ProductShape {
   bool nchw = false;                                     ///< of convolutions
 };
 
-/// FP8 operands of products (an experiment: values are rounded to the format, saturating, before they enter the
-/// tensor core; see GemmCall). Both or neither.
+/// FP8 operands of products (an experiment: values are rounded to the format, saturating, before they enter
+/// the tensor core; see GemmCall). Both or neither.
 struct ProductFormats {
   Fp8Rounding operands{};   ///< activations and weights, in the forward and backward products
   Fp8Rounding gradients{};  ///< of the result, in the two products of the backward pass
 };
 
-/// Set on a Tape for the forward pass; backward passes always run without one. It is not asked inside composite
-/// operations: they are decided on as a whole.
+/// Set on a Tape for the forward pass; backward passes always run without one. It is not asked inside
+/// composite operations: they are decided on as a whole.
 class CastPolicy {
  public:
   virtual ~CastPolicy() = default;
-  /// The dtype in which `op` computes, given the dtypes that occur among its floating inputs (f32, f16, bf16): each
-  /// once, in the order of the first input that has it. May refuse: AutogradError::Kind::unsafe_under_autocast. Also
-  /// the place where calls are counted.
+  /// The dtype in which `op` computes, given the dtypes that occur among its floating inputs (f32, f16,
+  /// bf16): each once, in the order of the first input that has it. May refuse:
+  /// AutogradError::Kind::unsafe_under_autocast. Also the place where calls are counted.
   virtual DType compute_dtype(OpSite site, std::span<const DType> inputs) = 0;
-  /// The dtype in which the result of `op`, computed in `computed`, is handed on. A dialect that wraps a cell in
-  /// casts (MindSpore's O1 and O2) widens or narrows here. Asked by every op that asks for its compute dtype.
+  /// The dtype in which the result of `op`, computed in `computed`, is handed on. A dialect that wraps a cell
+  /// in casts (MindSpore's O1 and O2) widens or narrows here. Asked by every op that asks for its compute
+  /// dtype.
   virtual DType result_dtype(OpSite, DType computed) { return computed; }
   /// `input` in `dtype`, as a differentiable Variable of the same tape. May reuse an earlier cast of a
   /// parameter.
   virtual Variable cast(const Variable& input, DType dtype) = 0;
   /// Is linear one verb (torch, MindSpore), or matmul and add with a decision each (Paddle)?
   virtual bool fuses_linear() const { return true; }
-  /// Of a product of 16-bit operands.
+  /// The FP8 formats of a product of 16-bit operands.
   virtual ProductFormats product_formats(OpSite) const { return {}; }
-  /// Told of an op that says itself in which dtype it computes (engine/autograd/custom_op.hpp), before its inputs are
-  /// cast.
+  /// Told of an op that says itself in which dtype it computes (engine/autograd/custom_op.hpp), before its
+  /// inputs are cast.
   virtual void on_custom_op(OpSite, DType) {}
   /// Told of every product, before it is computed.
   virtual void on_product(OpSite, const ProductShape&, DType) {}

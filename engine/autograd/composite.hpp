@@ -10,11 +10,11 @@
 
 namespace fp16lab::engine::composite {
 
-/// Brings the inputs of `op` to FP32 and returns the dtype that the cast policy (or, without one, promotion) asks
-/// of the op: the dtype to which the caller rounds its result. Each input enters through one node whose vjp is
-/// the one place where its gradient is rounded to its own dtype, observed there as its label; where nothing is
-/// rounded that node is an identity, so that the gradient has a name at every level. An input without a label
-/// that is FP32 already stays as it is.
+/// Brings the inputs of `op` to FP32 and returns the dtype that the cast policy (or, without one, promotion)
+/// asks of the op: the dtype to which the caller rounds its result. Each input enters through one node whose
+/// vjp is the one place where its gradient is rounded to its own dtype, observed there as its label; where
+/// nothing is rounded that node is an identity, so that the gradient has a name at every level. An input
+/// without a label that is FP32 already stays as it is.
 DType enter(Op op, std::span<Variable> inputs, std::span<const SlotLabel> labels);
 
 /// One input alone, widened without asking the policy: a parameter of a norm, which no list rounds.
@@ -27,8 +27,8 @@ Variable without_policy(Tape& tape, const Compute& compute) {
   return compute();
 }
 
-// Verbs of x's back end, each into a new tensor: temporaries that die with the expression instead of living on
-// the tape. All f32.
+// Verbs of x's back end, each into a new tensor: temporaries that die with the expression instead of living
+// on the tape. All f32.
 Tensor unary(Backend& backend, UnaryOp op, const Tensor& x);
 Tensor binary(Backend& backend, BinaryOp op, const Tensor& a, const Tensor& b);  ///< the larger shape
 Tensor scalar(Backend& backend, float value);

@@ -16,8 +16,8 @@ std::string describe_parts(DType dtype, const Shape& shape) {
   return std::string(name_of(dtype)) + " " + shape.to_string();
 }
 
-/// One application: the user's functions, and the gradients of the backward call in progress. A node asks for the
-/// gradient of each input in turn; the user's backward gives all of them at once, and is called once.
+/// One application: the user's functions, and the gradients of the backward call in progress. A node asks for
+/// the gradient of each input in turn; the user's backward gives all of them at once, and is called once.
 class Application {
  public:
   Application(CustomOp op, std::vector<Variable> inputs) : op_(std::move(op)), inputs_(std::move(inputs)) {}
@@ -32,8 +32,8 @@ class Application {
   }
 
  private:
-  /// Handles are unique (ids are used again under a new generation only), and temporaries of an earlier pass are
-  /// not usable any more.
+  /// Handles are unique (ids are used again under a new generation only), and temporaries of an earlier pass
+  /// are not usable any more.
   bool is_current(const Variable& cotangent) const {
     if (!cotangent_.defined() || cotangent.id() != cotangent_.id() ||
         cotangent.generation() != cotangent_.generation())

@@ -30,11 +30,12 @@ struct CustomOp {
 
 namespace ops {
 
-/// Applies `op` to at least one input. AutogradError::Kind::custom_op_under_autocast, naming the op and the remedy,
-/// if a cast policy is active and the op has no autocast_dtype. The backward is called once for each gradient that
-/// reaches the op; one of the wrong number, shape or dtype throws std::logic_error naming the op, the input and
-/// both. Inputs that require no gradient (and integer ones) may get an undefined Variable. `op` is copied into the
-/// tape. (Not called `apply`: argument-dependent lookup of a call with a std::vector would find std::apply.)
+/// Applies `op` to at least one input. AutogradError::Kind::custom_op_under_autocast, naming the op and the
+/// remedy, if a cast policy is active and the op has no autocast_dtype. The backward is called once for each
+/// gradient that reaches the op; one of the wrong number, shape or dtype throws std::logic_error naming the
+/// op, the input and both. Inputs that require no gradient (and integer ones) may get an undefined Variable.
+/// `op` is copied into the tape. (Not called `apply`: argument-dependent lookup of a call with a std::vector
+/// would find std::apply.)
 Variable custom(const CustomOp& op, std::span<const Variable> inputs);
 
 }  // namespace ops

@@ -13,13 +13,13 @@
 
 namespace fp16lab::engine {
 
-/// The tape of `x`, after checking that x can be used; AutogradError naming `op` otherwise. For operations that
-/// take any dtype.
+/// The tape of `x`, after checking that x can be used; AutogradError naming `op` otherwise. For operations
+/// that take any dtype.
 Tape& tape_of(Op op, const Variable& x);
 
-/// The one dtype in which `op` computes on these inputs (at least one), after checking that they live on one tape
-/// and are floating. The tape's cast policy decides, and may refuse (cast_policy.hpp); without one they promote to the
-/// widest.
+/// The one dtype in which `op` computes on these inputs (at least one), after checking that they live on one
+/// tape and are floating. The tape's cast policy decides, and may refuse (cast_policy.hpp); without one they
+/// promote to the widest.
 DType dispatched_dtype(Op op, std::span<const Variable> inputs);
 
 /// `input` in that dtype.
@@ -34,8 +34,8 @@ std::array<Variable, count> dispatched(Op op, std::array<Variable, count> inputs
   return inputs;
 }
 
-/// The input of an operation that moves elements, which take any dtype: dispatched if it is floating and there is a
-/// cast policy, else as it is.
+/// The input of an operation that moves elements, which take any dtype: dispatched if it is floating and
+/// there is a cast policy, else as it is.
 Variable dispatched_move(Op op, const Variable& x);
 
 /// `result`, which `op` has computed, as the cast policy hands it on.
@@ -76,8 +76,8 @@ Tensor unary_value(UnaryOp verb, const Variable& x);
 /// x in FP32: exact.
 Variable wide(const Variable& x);
 
-/// g, widened if somebody counts what is rounded: casts feed the tape's probe, elementwise verbs do not. Widening,
-/// the verb in FP32 and the cast give the bits of the 16-bit verb.
+/// g, widened if somebody counts what is rounded: casts feed the tape's probe, elementwise verbs do not.
+/// Widening, the verb in FP32 and the cast give the bits of the 16-bit verb.
 Variable countable(const Variable& g);
 
 /// The same without a tape, and always in new memory, so that a verb may write over it: for Tape::offer_wide.

@@ -27,8 +27,8 @@ struct Transpose {
 };
 /// (m x k) * (k x n) -> (m x n): one gemm. Both may carry one leading batch axis of equal extent.
 Variable matmul(const Variable& a, const Variable& b, Transpose transpose = {});
-/// x (..., in), weight (out, in), bias (out) or undefined -> (..., out): one gemm over all leading axes, bias in
-/// its epilogue. Its gradients are observed as "input", "weight" and "bias" of the module scope.
+/// x (..., in), weight (out, in), bias (out) or undefined -> (..., out): one gemm over all leading axes, bias
+/// in its epilogue. Its gradients are observed as "input", "weight" and "bias" of the module scope.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
 /// x (N, C, H, W), weight (K, C, R, S), bias (K) or undefined -> (N, K, P, Q); in NHWC the activations are
 /// (N, H, W, C) and (N, P, Q, K). Observed as linear.
@@ -80,8 +80,9 @@ Variable cast(const Variable& x, DType dtype);
 Variable cast_as(const Variable& x, const Tensor& value);
 /// The same value without a gradient.
 Variable detach(const Variable& x);
-/// The same value under a new id, whose gradient is observed as `label` of the module scope: with its rounding where
-/// one operation gives all of it, else as stored. So put it right before the operation that takes the value.
+/// The same value under a new id, whose gradient is observed as `label` of the module scope: with its
+/// rounding where one operation gives all of it, else as stored. So put it right before the operation that
+/// takes the value.
 Variable watch(const Variable& x, SlotLabel label);
 
 // ---- reductions and shapes (ops/reduce.cpp, ops/shape.cpp) ------------------------------------------
@@ -108,8 +109,9 @@ Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t ext
 /// The adjoint of slice: zeros with `extent` along `axis`, but for x from `begin` on.
 Variable place_slice(const Variable& x, int axis, std::int64_t begin, std::int64_t extent);
 Variable concat(std::span<const Variable> parts, int axis);
-/// Fills `parts` (at least one) with equal parts along `axis`, whose extent their number must divide. Splits by halves,
-/// so that the backward pass moves each element log2(parts.size()) times and not parts.size() times.
+/// Fills `parts` (at least one) with equal parts along `axis`, whose extent their number must divide. Splits
+/// by halves, so that the backward pass moves each element log2(parts.size()) times and not parts.size()
+/// times.
 void split(const Variable& x, int axis, std::span<Variable> parts);
 template <std::size_t count>
 std::array<Variable, count> split(const Variable& x, int axis) {
@@ -129,21 +131,21 @@ Variable embedding(const Variable& table, const Tensor& index);
 Variable scatter_rows(const Variable& x, const Tensor& index, std::int64_t rows);
 
 // ---- normalisation (ops/normalization.cpp) ----------------------------------------------------------
-// Arithmetic is FP32 whatever enters; a 16-bit result (outside autocast, or where the lists do not say FP32) is rounded
-// once. The norms' parameters are taken as they are stored: x alone decides the dtype of the result. Gradients are
-// observed as "input", "weight" and "bias".
+// Arithmetic is FP32 whatever enters; a 16-bit result (outside autocast, or where the lists do not say FP32)
+// is rounded once. The norms' parameters are taken as they are stored: x alone decides the dtype of the
+// result. Gradients are observed as "input", "weight" and "bias".
 Variable softmax(const Variable& x, int axis);  ///< exp(x - max) / sum: rows of only -inf give NaN
 Variable log_softmax(const Variable& x, int axis);
-/// Over the last axis: (x - mean) / sqrt(variance + epsilon) * weight + bias, biased variance. weight and bias
-/// (E), both or neither undefined.
+/// Over the last axis: (x - mean) / sqrt(variance + epsilon) * weight + bias, biased variance. weight and
+/// bias (E), both or neither undefined.
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, float epsilon);
 struct BatchNormResult {
   Variable y;
   Tensor mean;      ///< f32 (C), of this batch
   Tensor variance;  ///< f32 (C), biased
 };
-/// x (N, C) or 4-d in `layout`; statistics per channel over all other axes, one TREE each. weight and bias (C)
-/// or undefined.
+/// x (N, C) or 4-d in `layout`; statistics per channel over all other axes, one TREE each. weight and bias
+/// (C) or undefined.
 BatchNormResult batch_norm(const Variable& x, const Variable& weight, const Variable& bias, float epsilon,
                            Layout layout = Layout::nchw);
 /// The same with given statistics, f32 (C).
@@ -159,9 +161,9 @@ enum class Reduction { none, mean, sum };
 /// target i32 (rows).
 Variable softmax_cross_entropy(const Variable& logits, const Tensor& target,
                                Reduction reduction = Reduction::mean);
-/// -sum over classes of p * log_softmax(x), with p (rows, classes) >= 0; mean: over rows. p need not add up to 1: the
-/// gradient is that of this formula, sum(p) softmax(x) - p, and so 0 where p is. Fused kernels (MindSpore's) return
-/// softmax(x) - p whatever the sum.
+/// -sum over classes of p * log_softmax(x), with p (rows, classes) >= 0; mean: over rows. p need not add up
+/// to 1: the gradient is that of this formula, sum(p) softmax(x) - p, and so 0 where p is. Fused kernels
+/// (MindSpore's) return softmax(x) - p whatever the sum.
 Variable softmax_cross_entropy(const Variable& logits, const Variable& probabilities,
                                Reduction reduction = Reduction::mean);
 /// (prediction - target)^2; mean over *all* elements. Equal shapes, as the four below.

@@ -9,8 +9,8 @@
 
 namespace fp16lab::engine {
 
-/// What an AMP level makes of a parameter (engine/amp/levels/decorate.hpp sets it; the defaults are those of FP32 and of
-/// autocast). `low` below is the level's 16-bit dtype, f16 or bf16.
+/// What an AMP level makes of a parameter (engine/amp/levels/decorate.hpp sets it; the defaults are those of
+/// FP32 and of autocast). `low` below is the level's 16-bit dtype, f16 or bf16.
 ///
 ///                                    value  model  gradient  unscaled
 ///   O0, O1 of all dialects           f32    f32    f32       f32
@@ -45,8 +45,8 @@ struct Parameter {
   std::uint64_t version = 0;  ///< grows whenever `value` may have changed
   ParameterRole role = ParameterRole::weight;
   ParameterDTypes dtypes;
-  /// True: no gradient flows here (torch's requires_grad = False). Tape::parameter then makes leaves without one; what
-  /// a tape has recorded already stays.
+  /// True: no gradient flows here (torch's requires_grad = False). Tape::parameter then makes leaves without
+  /// one; what a tape has recorded already stays.
   bool frozen = false;
 
   /// The value in dtypes.model, where that is not value's own: cast by Tape::parameter once per version.

@@ -7,8 +7,8 @@
 // Bit rules (order of all additions): nodes are visited in descending order of recording, input slots in
 // ascending order; the first contribution to a gradient is stored, later ones are added to it in that order.
 //
-// Memory: nodes, slots and the scratch of backward passes keep their capacity over reset(), and vjps live inside
-// their slots, so that a training step that records what the last one recorded calls no operator new.
+// Memory: nodes, slots and the scratch of backward passes keep their capacity over reset(), and vjps live
+// inside their slots, so that a training step that records what the last one recorded calls no operator new.
 #pragma once
 
 #include <cstdint>
@@ -89,9 +89,9 @@ class Tape {
 
   // ---- leaves
   // -------------------------------------------------------------------------------------------------------
-  /// The parameter as the network sees it: its value as a leaf, or, where dtypes.model is narrower, the cast of
-  /// that leaf (computed once per version, in Parameter::model_value). The same Variable each time, until reset(),
-  /// until the version changes, or until a backward pass has released the cast.
+  /// The parameter as the network sees it: its value as a leaf, or, where dtypes.model is narrower, the cast
+  /// of that leaf (computed once per version, in Parameter::model_value). The same Variable each time, until
+  /// reset(), until the version changes, or until a backward pass has released the cast.
   Variable parameter(Parameter& parameter);
   /// A leaf that requires a gradient (for Tape::gradients), and one that does not.
   Variable input(const Tensor& value);
@@ -103,13 +103,12 @@ class Tape {
 
   // ---- backward
   // -----------------------------------------------------------------------------------------------------
-  /// Adds d(output * seed)/d(parameter) to the gradient of every parameter that `output` depends on, in the dtype that
-  /// ParameterDTypes::gradient says (16-bit gradients round at every addition). std::logic_error if a gradient that was
-  /// not cleared has another dtype.
-  /// Without a seed the output must have one element, and the seed is 1. Runs with autocast off, in the
-  /// recorded dtypes. Each node's value and captures are released as soon as its gradient has been handed on (all
-  /// but the output's value), unless retain_graph; a second pass through them is
-  /// AutogradError::Kind::graph_released and changes nothing.
+  /// Adds d(output * seed)/d(parameter) to the gradient of every parameter that `output` depends on, in the
+  /// dtype that ParameterDTypes::gradient says (16-bit gradients round at every addition). std::logic_error
+  /// if a gradient that was not cleared has another dtype. Without a seed the output must have one element,
+  /// and the seed is 1. Runs with autocast off, in the recorded dtypes. Each node's value and captures are
+  /// released as soon as its gradient has been handed on (all but the output's value), unless retain_graph; a
+  /// second pass through them is AutogradError::Kind::graph_released and changes nothing.
   void backward(const Variable& output, BackwardOptions options = {});
   void backward(const Variable& output, const Tensor& seed, BackwardOptions options = {});
 
@@ -123,8 +122,8 @@ class Tape {
   // ---------------------------------------------------------------------------------
   bool grad_mode() const { return grad_mode_; }
   CastPolicy* cast_policy() const { return cast_policy_; }
-  /// The module scope that ops are recorded in now, by number, and the path behind a number ("encoder.fc1"; 0 is the
-  /// root, without a name). Numbers keep their meaning over reset().
+  /// The module scope that ops are recorded in now, by number, and the path behind a number ("encoder.fc1"; 0
+  /// is the root, without a name). Numbers keep their meaning over reset().
   std::uint32_t scope() const { return scope_; }
   std::string_view scope_path(std::uint32_t scope) const { return scopes_[scope].path; }
   const StepContext& context() const { return context_; }
@@ -146,8 +145,8 @@ class Tape {
   // ------------------------------------------------------------------------------------------
   /// The gradient that is being computed; null in forward passes.
   const BackwardSite* backward_site() const { return backward_site_; }
-  /// The op that a cast policy decided on last, and where: casts of its inputs and its result, and the parts of a
-  /// composite, are its own.
+  /// The op that a cast policy decided on last, and where: casts of its inputs and its result, and the parts
+  /// of a composite, are its own.
   OpSite asked() const { return asked_; }
   Op op_of(const Variable& variable) const { return node(variable, "Tape::op_of").op; }
   std::uint32_t scope_of(const Variable& variable) const { return node(variable, "Tape::scope_of").scope; }
@@ -155,7 +154,8 @@ class Tape {
   Tensor value_of(const Variable& variable) const { return node(variable, "Tape::value_of").value; }
   /// The parameter whose cast this is, or that it is itself; null for anything else.
   const Parameter* cast_parameter_of(const Variable& variable) const;
-  /// The result that `value` (16 bits) was rounded from, computed again in FP32; undefined where nobody offered it.
+  /// The result that `value` (16 bits) was rounded from, computed again in FP32; undefined where nobody
+  /// offered it.
   Tensor wide_value_of(const Tensor& value) const;
 
   // ---- for the implementation of operations
@@ -166,17 +166,19 @@ class Tape {
     return record(op, std::move(value), std::span<const Slot>(slots.begin(), slots.size()));
   }
   Variable record(Op op, Tensor value, std::span<const Slot> slots);
-  /// For operations with any number of inputs: an empty list, to be filled and recorded. Its memory goes round.
+  /// For operations with any number of inputs: an empty list, to be filled and recorded. Its memory goes
+  /// round.
   std::vector<Slot> take_slots() { return std::move(spare_slots_); }
   Variable record(Op op, Tensor value, std::vector<Slot>&& slots);
-  /// Gives up the value of an intermediate result that no vjp needs and no caller has a handle of: its memory returns to
-  /// the pool. Shape and dtype stay known, and gradients flow through the node as before.
+  /// Gives up the value of an intermediate result that no vjp needs and no caller has a handle of: its memory
+  /// returns to the pool. Shape and dtype stay known, and gradients flow through the node as before.
   void drop_value(const Variable& variable);
   /// The op that a cast policy is about to decide on; kept with a value watcher only.
   void note_asked(Op op) {
     if (value_watcher_ != nullptr && cast_policy_ != nullptr) asked_ = {op, scope_};
   }
-  /// With a value watcher only: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded from.
+  /// With a value watcher only: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded
+  /// from.
   template <class Compute>
   void offer_wide(const Tensor& value, Compute compute) {
     if (value_watcher_ == nullptr || value.dtype() == DType::f32) return;

@@ -1,6 +1,6 @@
-// The hook through which a tape shows every value that it records, forward and backward: who looks for the operation
-// that made the first Inf or NaN sets one (engine/train/culprit_finder.hpp). Without one it costs a branch an operation;
-// with one it costs time, and never changes a bit.
+// The hook through which a tape shows every value that it records, forward and backward: who looks for the
+// operation that made the first Inf or NaN sets one (engine/train/culprit_finder.hpp). Without one it costs a
+// branch an operation; with one it costs time, and never changes a bit.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Parameter;
 struct Slot;
 enum class SlotLabel : std::uint8_t;
 
-/// What a watcher knows of a value. It belongs to the watcher: the tape only carries it along with cotangents, which
-/// are Tensors and have no name of their own.
+/// What a watcher knows of a value. It belongs to the watcher: the tape only carries it along with
+/// cotangents, which are Tensors and have no name of their own.
 struct ValueMark {
   bool known = false;
   bool nan = false;          ///< it holds a NaN
@@ -49,8 +49,8 @@ class ValueWatcher {
   /// A second contribution to the gradient of tape.backward_site()'s input: sum = a + b.
   virtual ValueMark on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, const Tensor& b, ValueMark mark_b,
                            const Tensor& sum) = 0;
-  /// `contribution` is complete, with this mark, and `gradient` what the parameter has now: the contribution rounded to
-  /// the gradient's dtype, or `before` (undefined: nothing) plus that.
+  /// `contribution` is complete, with this mark, and `gradient` what the parameter has now: the contribution
+  /// rounded to the gradient's dtype, or `before` (undefined: nothing) plus that.
   virtual void on_parameter(Tape& tape, const Parameter& parameter, ValueMark mark,
                             const Tensor& contribution, const Tensor& before, const Tensor& gradient) = 0;
 };

@@ -13,12 +13,12 @@
 
 namespace fp16lab::engine {
 
-/// Gradient of the outputs with respect to one input of a node, from the gradient of the node's output. It may
-/// refer to the node's inputs (by captured handles) and to its output; these are alive when it is called.
+/// Gradient of the outputs with respect to one input of a node, from the gradient of the node's output. It
+/// may refer to the node's inputs (by captured handles) and to its output; these are alive when it is called.
 ///
-/// std::function allocates for captures of more than two words; every step records a vjp for every input of every
-/// operation, so this one keeps up to `capacity` bytes of captures inside itself. Captures must be copyable and
-/// must not throw when moved: nodes move when a tape grows.
+/// std::function allocates for captures of more than two words; every step records a vjp for every input of
+/// every operation, so this one keeps up to `capacity` bytes of captures inside itself. Captures must be
+/// copyable and must not throw when moved: nodes move when a tape grows.
 class Vjp {
  public:
   static constexpr std::size_t capacity = 160;

@@ -3,17 +3,17 @@
 // **Equality contract.** For every verb below, the emulated (CPU) and the CUDA back end give the same bits
 // for the same inputs, whatever the number of threads or the launch geometry. Each verb states the rule that
 // makes this possible. Rules common to all verbs:
-//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 and BF16 7fff); only byte moves (upload, download, copy, a
-//     cast to the same dtype) keep the bits of any NaN;
-//   * FP16 and BF16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and rounds to
-//     nearest even once (harmless double rounding where both operands are 16 bits: 24 >= 2 * 11 + 2, Figueroa
-//     1995); no contraction, no flush of subnormals;
+//   * a stored NaN is the canonical one (FP32 7fffffff, FP16 and BF16 7fff); only byte moves (upload,
+//     download, copy, a cast to the same dtype) keep the bits of any NaN;
+//   * FP16 and BF16 elementwise arithmetic widens to FP32, does one correctly rounded FP32 operation and
+//     rounds to nearest even once (harmless double rounding where both operands are 16 bits: 24 >= 2 * 11 +
+//     2, Figueroa 1995); no contraction, no flush of subnormals;
 //   * reductions follow TREE (numerics/arithmetic/tree_reduce.hpp), one fixed order, with FP32 accumulators;
 //   * outputs are allocated by the caller and must not overlap inputs unless a verb says "in place allowed".
 // Shape, dtype and overlap violations throw std::invalid_argument naming the verb, the argument and the
-// offending shapes (engine/backend/checks.hpp, the same words on every back end).
-// Tensors are contiguous, row-major. f = f32, f16 or bf16 below; "f16" in a verb's words holds for bf16 as well,
-// and no verb mixes the two.
+// offending shapes (engine/backend/checks.hpp, the same words on every back end). Tensors are contiguous,
+// row-major. f = f32, f16 or bf16 below; "f16" in a verb's words holds for bf16 as well, and no verb mixes
+// the two.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@
 
 namespace fp16lab::engine {
 
-/// exp to gelu_tanh are the shared functions of numerics/elementary/elementary.hpp; f16 widens, applies the FP32 function
-/// and rounds once.
+/// exp to gelu_tanh are the shared functions of numerics/elementary/elementary.hpp; f16 widens, applies the
+/// FP32 function and rounds once.
 enum class UnaryOp {
   negate,
   relu,  ///< x > 0 ? x : +0; NaN stays NaN; relu(-0) = +0
@@ -67,8 +67,9 @@ enum class ReduceOp {
   max,  ///< NaN if any element is NaN; -0 and +0 compare equal and the first in TREE order wins
 };
 
-/// Counts of the values that a narrowing verb saw: FP32 before the rounding, and what was stored. A back end that runs
-/// behind the host counts in memory of its own: `before` and `after` are complete after Backend::settle.
+/// Counts of the values that a narrowing verb saw: FP32 before the rounding, and what was stored. A back end
+/// that runs behind the host counts in memory of its own: `before` and `after` are complete after
+/// Backend::settle.
 struct CastProbe {
   ExponentHistogram before;
   ExponentHistogram after;
@@ -80,8 +81,9 @@ struct CastProbe {
 using Fp8Rounding = std::optional<DType>;
 inline std::string_view fp8_name(Fp8Rounding format) { return format ? name_of(*format) : "none"; }
 
-/// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm. All matrices may carry one leading batch
-/// axis of equal extent (rank 3): independent products, one after the other. The bias is shared by all of them.
+/// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm. All matrices may carry one leading
+/// batch axis of equal extent (rank 3): independent products, one after the other. The bias is shared by all
+/// of them.
 struct GemmCall {
   const Tensor& a;
   const Tensor& b;
@@ -91,9 +93,10 @@ struct GemmCall {
   const Tensor* bias = nullptr;    ///< (n), dtype of a or f32
   const Tensor* addend = nullptr;  ///< (m x n), dtype of out or f32
   CastProbe* probe = nullptr;      ///< counts the FP32 results before, and the stored values after, rounding
-  /// FP8 operands: every f16 or bf16 element of a (b) is first rounded to the format, to nearest even, saturating at
-  /// its largest finite value (as cvt.rn.satfinite; an infinity saturates too, a NaN stays). Both or neither; then the
-  /// accumulators follow the row's FP8 model. std::invalid_argument for f32 operands, or a row without FP8.
+  /// FP8 operands: every f16 or bf16 element of a (b) is first rounded to the format, to nearest even,
+  /// saturating at its largest finite value (as cvt.rn.satfinite; an infinity saturates too, a NaN stays).
+  /// Both or neither; then the accumulators follow the row's FP8 model. std::invalid_argument for f32
+  /// operands, or a row without FP8.
   Fp8Rounding a_format{}, b_format{};
 };
 
@@ -121,8 +124,8 @@ struct SgdOptions {
   float dampening = 0.0f;
   float weight_decay = 0.0f;  ///< L2, added to the gradient, in FP32 on the master weight
   bool nesterov = false;
-  /// The gradient is first multiplied by this, one FP32 rounding: 1 / loss_scale where the division by the loss scale
-  /// is left to the optimizer (MindSpore with drop_overflow_update = false). 1: no multiplication.
+  /// The gradient is first multiplied by this, one FP32 rounding: 1 / loss_scale where the division by the
+  /// loss scale is left to the optimizer (MindSpore with drop_overflow_update = false). 1: no multiplication.
   float gradient_factor = 1.0f;
 };
 
@@ -158,7 +161,8 @@ class Backend {
   virtual std::string_view tensor_core() const = 0;
 
   // ---- memory ----
-  /// Of the pool that `empty` takes from: system_allocations stays constant once a training loop is warm.
+  /// Counts of the pool that `empty` takes from: system_allocations stays constant once a training loop is
+  /// warm.
   virtual PoolStatistics memory_statistics() const = 0;
   /// Uninitialised memory from a size-class pool: no system allocation once warm.
   virtual Tensor empty(const Shape& shape, DType dtype) = 0;
@@ -213,18 +217,19 @@ class Backend {
   /// f in, out of the same dtype; 16-bit sums widen to FP32, follow TREE, and round once at the end.
   /// An empty sum is +0; an empty max throws. Adjacent axes reduce together, in one TREE, by reshaping first.
   virtual void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr) = 0;
-  /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]].
-  /// An index out of range throws std::out_of_range naming the row and the value; where the device runs behind the host,
-  /// at the latest in the next verb that hands numbers to the host, and what the verbs between stored is unspecified.
+  /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]]. An index out of
+  /// range throws std::out_of_range naming the row and the value; where the device runs behind the host, at
+  /// the latest in the next verb that hands numbers to the host, and what the verbs between stored is
+  /// unspecified.
   virtual void pick(const Tensor& x, const Tensor& index, Tensor& out) = 0;
   /// The transpose of pick: out (rows x columns) is +0 but for out[r, index[r]] = x[r].
   virtual void place(const Tensor& x, const Tensor& index, Tensor& out) = 0;
   /// table (V, E) f, index i32 of any shape with n elements in [0, V): out (n, E), row i = row index[i] of
   /// table. Errors as pick.
   virtual void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) = 0;
-  /// Its transpose: x (n, E) f; row v of out (V, E) is the TREE sum, in FP32, of the rows i with index[i] == v
-  /// in ascending i (a stable sort of (index, i) and TREE within each segment), rounded once; +0 where there is
-  /// none.
+  /// Its transpose: x (n, E) f; row v of out (V, E) is the TREE sum, in FP32, of the rows i with index[i] ==
+  /// v in ascending i (a stable sort of (index, i) and TREE within each segment), rounded once; +0 where
+  /// there is none.
   virtual void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out,
                             CastProbe* probe = nullptr) = 0;
 
@@ -232,14 +237,14 @@ class Backend {
   /// f16 x f16: accumulators start at +0 and follow the tensor-core row over ascending logical k, all
   /// transposes alike; then t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one round-to-nearest-even to
   /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
-  /// epilogue. bf16 x bf16 follows the row's BF16 model; std::invalid_argument on rows that have none (volta, turing),
-  /// for convolutions too.
+  /// epilogue. bf16 x bf16 follows the row's BF16 model; std::invalid_argument on rows that have none (volta,
+  /// turing), for convolutions too.
   virtual void gemm(const GemmCall& call) = 0;
 
-  // Convolution (cross-correlation, groups = 1) is three implicit GEMMs: every output is one accumulator chain
-  // from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma chain), then the
-  // epilogue of gemm and one rounding. Padding and stride holes enter the chain as +0 operands.
-  // With x (N, C, H, W), weight (K, C, R, S), y (N, K, P, Q) in NCHW, or x (N, H, W, C), y (N, P, Q, K) in NHWC:
+  // Convolution (cross-correlation, groups = 1) is three implicit GEMMs: every output is one accumulator
+  // chain from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma chain), then
+  // the epilogue of gemm and one rounding. Padding and stride holes enter the chain as +0 operands. With x
+  // (N, C, H, W), weight (K, C, R, S), y (N, K, P, Q) in NCHW, or x (N, H, W, C), y (N, P, Q, K) in NHWC:
   /// y: k runs over (c, r, s) in NCHW and (r, s, c) in NHWC. bias (K) or null, dtype of x or f32.
   virtual void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                       const Tensor* bias, Tensor& out, CastProbe* probe = nullptr) = 0;
@@ -254,13 +259,13 @@ class Backend {
 
   // ---- pooling ----
   // x and out f, 4-d in the geometry's layout; index i32 in out's shape.
-  /// out: the maximum of each window, index: its place h * W + w. Windows are walked in (r, s) order; the first
-  /// maximum wins, a NaN is above everything and the first NaN wins.
+  /// out: the maximum of each window, index: its place h * W + w. Windows are walked in (r, s) order; the
+  /// first maximum wins, a NaN is above everything and the first NaN wins.
   virtual void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) = 0;
   /// out = x at `index`, plane by plane.
   virtual void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) = 0;
-  /// Its transpose: every element of out is the FP32 sum of the x whose index names it, in ascending (p, q) from
-  /// the first one, rounded once; +0 where there is none.
+  /// Its transpose: every element of out is the FP32 sum of the x whose index names it, in ascending (p, q)
+  /// from the first one, rounded once; +0 where there is none.
   virtual void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) = 0;
   /// out = div_rn(FP32 sum of the window's elements in (r, s) order from the first one, R * S), rounded once;
   /// padding counts (as torch's count_include_pad) but is not added.
@@ -278,10 +283,10 @@ class Backend {
   virtual void run(const ScalarProgram& program, Tensor& step) = 0;
   /// out (f32, one element) = float(S): the seed of the backward pass.
   virtual void fill_scale(const Tensor& step, Tensor& out) = 0;
-  /// g = mul_rn(g, inverse_scale) for every gradient (f; dtypes may differ), in place, one pass, no early out; sets
-  /// found_inf[optimizer] to 1 if any element was not finite before the multiplication, and leaves it
-  /// otherwise: the caller zeroes it. A 16-bit gradient is rounded again, so that unscaling may flush what scaling
-  /// had saved (paddle's O2 does so, and amp::GradScaler offers to widen first).
+  /// g = mul_rn(g, inverse_scale) for every gradient (f; dtypes may differ), in place, one pass, no early
+  /// out; sets found_inf[optimizer] to 1 if any element was not finite before the multiplication, and leaves
+  /// it otherwise: the caller zeroes it. A 16-bit gradient is rounded again, so that unscaling may flush what
+  /// scaling had saved (paddle's O2 does so, and amp::GradScaler offers to widen first).
   virtual void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) = 0;
   // Gradients of 16 bits: norms widen (exact), clipping rounds once more.
   /// grad_norm = sqrt(sum over tensors, in the given order, of TREE sums of squares), all in FP64.
@@ -298,8 +303,8 @@ class Backend {
   ///   v = momentum * v + (1 - dampening) * d        (v = d if taken_steps == 1, the first taken step)
   ///   d = nesterov ? d + momentum * v : v           (v and this line only if momentum != 0)
   ///   w = w - lr * d
-  /// weight and gradient f, each in its own dtype; velocity f32. Where there is no master copy the weight has 16 bits:
-  /// it is widened, and the new one rounded to nearest even once, at the end.
+  /// weight and gradient f, each in its own dtype; velocity f32. Where there is no master copy the weight has
+  /// 16 bits: it is widened, and the new one rounded to nearest even once, at the end.
   virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
                         int optimizer, const Tensor& step) = 0;
   /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or moments changes. `step` is the
@@ -332,17 +337,19 @@ class Backend {
   // ---- a step as one piece ----
   /// Can verbs be recorded?
   virtual bool records() const { return false; }
-  /// Calls `work` once; its verbs are recorded instead of done (CUDA: captured as a graph), and Recording::replay does
-  /// them, with the bits that calling `work` would give. Host code of `work` runs now and not again. Tensors that `work`
-  /// made and still holds stay valid; memory that it gave back serves other recordings too, so between two replays it
-  /// holds nothing. Tensors from before that `work` uses must live as long as the recording. Verbs that hand numbers to or take them from the host (upload, download, read_step_state,
-  /// write_step_state, settle, digest, histogram into an ExponentHistogram) throw std::logic_error naming themselves.
-  /// std::logic_error where records() is false.
+  /// Calls `work` once; its verbs are recorded instead of done (CUDA: captured as a graph), and
+  /// Recording::replay does them, with the bits that calling `work` would give. Host code of `work` runs now
+  /// and not again. Tensors that `work` made and still holds stay valid; memory that it gave back serves
+  /// other recordings too, so between two replays it holds nothing. Tensors from before that `work` uses must
+  /// live as long as the recording. Verbs that hand numbers to or take them from the host (upload, download,
+  /// read_step_state, write_step_state, settle, digest, histogram into an ExponentHistogram) throw
+  /// std::logic_error naming themselves. std::logic_error where records() is false.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 
   // ---- the clock ----
-  /// Milliseconds that `work` takes: on the device's own time line where there is one, from the end of the verbs before
-  /// it to the end of its own; else by the host's clock. Waits. std::logic_error while recording.
+  /// Milliseconds that `work` takes: on the device's own time line where there is one, from the end of the
+  /// verbs before it to the end of its own; else by the host's clock. Waits. std::logic_error while
+  /// recording.
   virtual double milliseconds(const std::function<void()>& work);
 };
 

@@ -244,7 +244,8 @@ void index_range(std::string_view verb, std::span<const std::int32_t> index, std
 }
 
 void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t value, std::int64_t columns) {
-  throw std::out_of_range(fmt::format("{}: index[{}] is {}, which is not in [0, {})", verb, row, value, columns));
+  throw std::out_of_range(
+      fmt::format("{}: index[{}] is {}, which is not in [0, {})", verb, row, value, columns));
 }
 
 namespace {
@@ -261,8 +262,7 @@ void require_operand_formats(const GemmCall& call) {
 
 }  // namespace
 
-const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row,
-                                   DType operands) {
+const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row, DType operands) {
   if (row.operands.contains(operands)) return row;
   try {
     return tensor_core_model(row.name, operands);

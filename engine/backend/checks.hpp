@@ -21,8 +21,8 @@ struct ReducePlan {
   std::int64_t inner = 1;
 };
 
-/// slice and insert: `rows` runs of `run` elements, `pitch` apart in the whole tensor, the first at `offset`; the
-/// part is contiguous.
+/// slice and insert: `rows` runs of `run` elements, `pitch` apart in the whole tensor, the first at `offset`;
+/// the part is contiguous.
 struct SlicePlan {
   std::int64_t rows = 0;
   std::int64_t run = 0;
@@ -72,8 +72,8 @@ void index_range(std::string_view verb, std::span<const std::int32_t> index, std
 [[noreturn]] void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t value,
                                      std::int64_t columns);
 GemmPlan gemm(const GemmCall& call);
-/// The row of `row`'s generation for these operands and FP32 accumulators, `row` itself if it has them; throws where the
-/// generation has none.
+/// The row of `row`'s generation for these operands and FP32 accumulators, `row` itself if it has them;
+/// throws where the generation has none.
 const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row, DType operands);
 functions::Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, const Tensor& out);

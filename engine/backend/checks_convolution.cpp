@@ -112,7 +112,8 @@ ImageExtents output_extents(const Pool2dPlan& plan) {
   return {plan.images, plan.channels, plan.vertical.output, plan.horizontal.output};
 }
 
-/// pool_pick and pool_place: `large` has the planes that the index names places of, `small` the index's shape.
+/// pool_pick and pool_place: `large` has the planes that the index names places of, `small` the index's
+/// shape.
 PoolIndexPlan pool_index(std::string_view verb, const Argument& large, const Argument& small,
                          const Argument& index, Layout layout) {
   require_f(verb, large);

@@ -1,8 +1,8 @@
 // The scalar functions of the elementwise verbs: one source for every back end, host and device.
 //
 // Every function takes and returns FP32 and does one correctly rounded operation, or is a function of
-// numerics/elementary/elementary.hpp. Results that are NaN are canonical. Comparisons are written out, because std::max, fmaxf
-// and SIMD max disagree about NaN and about the sign of zero:
+// numerics/elementary/elementary.hpp. Results that are NaN are canonical. Comparisons are written out,
+// because std::max, fmaxf and SIMD max disagree about NaN and about the sign of zero:
 //
 //   x                    NaN     -0     +0     -inf   +inf
 //   Relu(x)              NaN     +0     +0     +0     +inf
@@ -15,9 +15,9 @@
 //
 // 16-bit tensors widen, apply the same function and round once to nearest even. That equals rounding the
 // exact result once for + - x / sqrt of two 16-bit operands (24 >= 2 * 11 + 2; Figueroa, SIGNUM Newsletter
-// 30(3), 1995). So it is where BF16 results are subnormal and FP32 itself has fewer bits left: at 2^-134, half of BF16's
-// smallest number, FP32 has 2^-149 as last place, where a product of two 8-bit significands ends, and a quotient is
-// farther than that from every midpoint.
+// 30(3), 1995). So it is where BF16 results are subnormal and FP32 itself has fewer bits left: at 2^-134,
+// half of BF16's smallest number, FP32 has 2^-149 as last place, where a product of two 8-bit significands
+// ends, and a quotient is farther than that from every midpoint.
 #pragma once
 
 #include <cstdint>
@@ -190,8 +190,8 @@ FP16LAB_HD inline float normal_from(float mean, float deviation, std::uint32_t f
   return canonicalize(mean + deviation * z);
 }
 
-/// clip_by_value: Minimum(Maximum(x, -limit), limit) for a limit > 0. On bit patterns, which order magnitudes, because
-/// compilers turn the two comparisons into branches.
+/// clip_by_value: Minimum(Maximum(x, -limit), limit) for a limit > 0. On bit patterns, which order
+/// magnitudes, because compilers turn the two comparisons into branches.
 FP16LAB_HD inline float limited(float x, float limit) {
   const std::uint32_t bits = bits_of(x);
   const std::uint32_t magnitude = bits & Binary32::magnitude_mask;

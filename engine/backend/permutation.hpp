@@ -9,8 +9,8 @@
 
 namespace fp16lab::engine {
 
-/// Loops over the output: extents, and the strides of x in elements. Axes of extent 1 are gone, and axes that are
-/// neighbours in x as well are one: a permutation that moves nothing has rank 0 or 1.
+/// Loops over the output: extents, and the strides of x in elements. Axes of extent 1 are gone, and axes that
+/// are neighbours in x as well are one: a permutation that moves nothing has rank 0 or 1.
 struct Permutation {
   int rank = 0;
   std::array<std::int64_t, Shape::max_rank> extents{};

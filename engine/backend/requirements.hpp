@@ -55,7 +55,8 @@ inline void require_f32_or_dtype_of(std::string_view verb, const Argument& x, co
   if (x.tensor.dtype() != DType::f32) require_same_dtype(verb, x, y);
 }
 
-/// out, the result of a product with operands like a: f32 operands give f32, 16-bit ones f32 or their own format.
+/// out, the result of a product with operands like a: f32 operands give f32, 16-bit ones f32 or their own
+/// format.
 inline void require_result_dtype(std::string_view verb, const Argument& a, const Argument& out) {
   if (a.tensor.dtype() == DType::f32 && out.tensor.dtype() != DType::f32)
     fail(verb, fmt::format("{}, {}: f32 operands give f32", text(a), text(out)));

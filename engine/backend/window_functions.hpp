@@ -1,5 +1,5 @@
-// Index arithmetic of sliding windows (convolution and pooling), one spatial axis at a time, shared by all back
-// ends.
+// Index arithmetic of sliding windows (convolution and pooling), one spatial axis at a time, shared by all
+// back ends.
 //
 // Along an axis of `input` places, window o of `output` touches through tap t the place
 //   o * stride - padding + t * dilation,
@@ -12,7 +12,8 @@
 
 namespace fp16lab::engine::functions {
 
-/// How many windows fit: floor((input + 2 padding - dilation (taps - 1) - 1) / stride) + 1; 0 if not even one.
+/// How many windows fit: floor((input + 2 padding - dilation (taps - 1) - 1) / stride) + 1; 0 if not even
+/// one.
 FP16LAB_HD constexpr std::int64_t window_count(std::int64_t input, std::int64_t taps, std::int64_t stride,
                                                std::int64_t padding, std::int64_t dilation) {
   const std::int64_t room = input + 2 * padding - dilation * (taps - 1) - 1;
@@ -28,7 +29,8 @@ struct WindowAxis {
     const std::int64_t place = o * stride - padding + t * dilation;
     return place >= 0 && place < input ? place : -1;
   }
-  /// The window that touches place `i` through tap `t`; -1 where there is none: a stride hole, or beyond the edge.
+  /// The window that touches place `i` through tap `t`; -1 where there is none: a stride hole, or beyond the
+  /// edge.
   FP16LAB_HD constexpr std::int64_t output_of(std::int64_t i, std::int64_t t) const {
     const std::int64_t distance = i + padding - t * dilation;
     if (distance < 0 || distance % stride != 0 || distance / stride >= output) return -1;

@@ -16,8 +16,8 @@ struct Batch {
   Tensor targets;
 };
 
-/// Endless batches, epoch after epoch. Which examples a batch holds is a pure function of (options, index), so
-/// resuming a run needs no state beyond the index.
+/// Endless batches, epoch after epoch. Which examples a batch holds is a pure function of (options, index),
+/// so resuming a run needs no state beyond the index.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -25,7 +25,8 @@ class BatchSource {
   virtual std::uint64_t batches_per_epoch() const = 0;
   /// Rows of logits a batch gives: images, or symbols.
   virtual std::int64_t rows_per_batch() const = 0;
-  /// What an evaluation over these batches is called in records: "test", or "train" where there are no others.
+  /// What an evaluation over these batches is called in records: "test", or "train" where there are no
+  /// others.
   virtual std::string_view split() const { return "test"; }
   virtual Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) = 0;
 };

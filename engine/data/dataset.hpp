@@ -39,10 +39,11 @@ struct Dataset {
 Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::int64_t classes, std::int64_t subset = 0);
 
-/// `count` square images of `side` x `side` independent random pixels, normal numbers x in steps of 1/32 stored as the byte
-/// 128 + 32 x (limited to 0 .. 255, four deviations), and labels that are uniform on [0, classes) and know nothing of
-/// them: the data of tutorials that have none. Philox streams "data.images" and "data.labels" of `seed`. No files.
-/// std::invalid_argument unless count and side are >= 1 and classes is 1 to 256.
+/// `count` square images of `side` x `side` independent random pixels, normal numbers x in steps of 1/32
+/// stored as the byte 128 + 32 x (limited to 0 .. 255, four deviations), and labels that are uniform on [0,
+/// classes) and know nothing of them: the data of tutorials that have none. Philox streams "data.images" and
+/// "data.labels" of `seed`. No files. std::invalid_argument unless count and side are >= 1 and classes is 1
+/// to 256.
 Dataset random_images(std::int64_t count, std::int64_t side, std::int64_t classes, std::uint64_t seed);
 /// Nats: the least mean cross-entropy of an answer that is the same for every image, whatever it is.
 double label_entropy(const Dataset& dataset);
@@ -74,8 +75,8 @@ struct DatasetLocation {
 /// Looks for the four IDX files of `name` (".gz" or unpacked) in `path` if that is not empty, else in
 /// $FP16LAB_DATA (or its subfolder `name`) if that is set, else in /usr/share/datasets/fashion-mnist. The
 /// first that applies is the only one tried: a wrong explicit path is an error, not a reason to look
-/// elsewhere. std::invalid_argument for a name that is unknown, drawn or not of images; std::runtime_error naming the file
-/// that is missing and where it was looked for, and the Debian package.
+/// elsewhere. std::invalid_argument for a name that is unknown, drawn or not of images; std::runtime_error
+/// naming the file that is missing and where it was looked for, and the Debian package.
 DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path);
 
 enum class Split { train, test };

@@ -49,8 +49,8 @@ struct LoaderOptions {
 /// loader. Once warm, no batch allocates memory.
 class Loader final : public BatchSource {
  public:
-  /// std::invalid_argument unless 1 <= batch_size <= dataset.count, and for a layout or a padding of a data set
-  /// without height and width.
+  /// std::invalid_argument unless 1 <= batch_size <= dataset.count, and for a layout or a padding of a data
+  /// set without height and width.
   Loader(const Dataset& dataset, const Normalisation& normalisation, const LoaderOptions& options);
 
   std::uint64_t batches_per_epoch() const override;

@@ -1,7 +1,7 @@
 // Synthetic regression: random inputs and random targets, as tutorials make them to time a network.
 //
-// There is nothing to learn but the training batches themselves, so every epoch has the same ones and an evaluation
-// goes over them again.
+// There is nothing to learn but the training batches themselves, so every epoch has the same ones and an
+// evaluation goes over them again.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace fp16lab::engine::data {
 
-/// Of every single number, inputs and targets alike.
+/// The distribution of every single number, inputs and targets alike.
 enum class Distribution {
   uniform,  ///< on [0, 1)
   normal,   ///< mean 0, deviation 1
@@ -34,9 +34,9 @@ struct SyntheticOptions {
   std::uint64_t seed = 0;
 };
 
-/// Batches of f32 inputs (batch_size, inputs) and targets (batch_size, outputs). Batch i of an epoch is a pure function
-/// of (seed, i): Philox streams "data.inputs" and "data.targets", with i as their iteration. The back end draws the
-/// numbers itself, in memory from its pool: once warm, no batch allocates.
+/// Batches of f32 inputs (batch_size, inputs) and targets (batch_size, outputs). Batch i of an epoch is a
+/// pure function of (seed, i): Philox streams "data.inputs" and "data.targets", with i as their iteration.
+/// The back end draws the numbers itself, in memory from its pool: once warm, no batch allocates.
 class SyntheticRegression final : public BatchSource {
  public:
   /// std::invalid_argument naming the option that is out of range.

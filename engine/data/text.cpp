@@ -11,7 +11,7 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
-#include "numerics/text/utf8.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::engine::data {
 namespace {

@@ -16,13 +16,13 @@
 
 namespace fp16lab::engine::data {
 
-/// A text as symbols, one a byte: symbol i stands for the byte `vocabulary[i]`. The vocabulary is the distinct bytes of the
-/// whole file in ascending order, so nothing in the test set is unknown.
+/// A text as symbols, one a byte: symbol i stands for the byte `vocabulary[i]`. The vocabulary is the
+/// distinct bytes of the whole file in ascending order, so nothing in the test set is unknown.
 struct Text {
   std::vector<std::uint8_t> vocabulary;
   std::vector<std::uint8_t> symbols;
   std::optional<std::size_t> characters{};  ///< of UTF-8; nothing if the bytes are no UTF-8
-  std::vector<SourceFile> files;  ///< the file, and the vocabulary as if it were one
+  std::vector<SourceFile> files;            ///< the file, and the vocabulary as if it were one
 
   /// First 90 %: floor(9 n / 10) symbols; and the rest.
   std::span<const std::uint8_t> training() const;
@@ -31,8 +31,8 @@ struct Text {
 
 /// The text whose bytes are `bytes`; no files. std::invalid_argument if there are none.
 Text make_text(std::string_view bytes);
-/// Bytes of `symbols`, a part of `text`, divided by the characters that begin in it: 1 for ASCII, 3 for Chinese; 1 too for
-/// what is no UTF-8, where every byte counts as a character. 1 for none.
+/// Bytes of `symbols`, a part of `text`, divided by the characters that begin in it: 1 for ASCII, 3 for
+/// Chinese; 1 too for what is no UTF-8, where every byte counts as a character. 1 for none.
 double bytes_per_character(const Text& text, std::span<const std::uint8_t> symbols);
 /// The bytes that `symbols` stand for. std::out_of_range for a symbol that `text` does not have.
 std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols);
@@ -48,9 +48,9 @@ std::filesystem::path exported_text(std::string_view name);
 
 /// Looks for `name`.txt in `path` if that is not empty (a file, under any name, or a folder with it), else in
 /// $FP16LAB_DATA (or its subfolder `name`) if that is set, else takes exported_text(name). The first that
-/// applies is the only one tried. The name "text" has no file but `path`. std::invalid_argument for a name that
-/// is unknown or not of text, and for "text" without a path; std::runtime_error naming the file that is missing,
-/// who chose it, and the Debian package.
+/// applies is the only one tried. The name "text" has no file but `path`. std::invalid_argument for a name
+/// that is unknown or not of text, and for "text" without a path; std::runtime_error naming the file that is
+/// missing, who chose it, and the Debian package.
 TextLocation find_text(std::string_view name, const std::filesystem::path& path);
 
 /// std::runtime_error if the file cannot be read or is empty.
@@ -64,10 +64,10 @@ struct TextLoaderOptions {
 };
 
 /// Windows of T + 1 symbols at 0, T, 2 T, ...: inputs (B, T) are the first T symbols of each, targets (B * T)
-/// the last T, in the order of the logits' rows (b, t). The last symbol of a window is the first of the next, so
-/// an epoch predicts every symbol but the very first once (and leaves out what fills no window or no batch).
-/// Shuffled by window, as Loader is by image; a pure function of (options, index) as well. The symbols must
-/// outlive the loader. Once warm, no batch allocates memory.
+/// the last T, in the order of the logits' rows (b, t). The last symbol of a window is the first of the next,
+/// so an epoch predicts every symbol but the very first once (and leaves out what fills no window or no
+/// batch). Shuffled by window, as Loader is by image; a pure function of (options, index) as well. The
+/// symbols must outlive the loader. Once warm, no batch allocates memory.
 class TextLoader final : public BatchSource {
  public:
   /// std::invalid_argument unless context >= 1 and 1 <= batch_size <= number of windows.

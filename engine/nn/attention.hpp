@@ -21,14 +21,14 @@ struct AttentionOptions {
   std::uint64_t seed = 0;
 };
 
-/// Vaswani et al. 2017 with the mask of GPT: position t sees positions <= t. Children "<path>.qkv" (3 E, E), its
-/// rows q, k, v and within each of them head by head, and "<path>.out" (E, E).
-/// softmax(Q K^T / sqrt(E / heads) + mask) V per head, the mask 0 or -infinity. Under O1 scores are f16, the softmax
-/// FP32, its result f16 again as an operand of the second product.
+/// Vaswani et al. 2017 with the mask of GPT: position t sees positions <= t. Children "<path>.qkv" (3 E, E),
+/// its rows q, k, v and within each of them head by head, and "<path>.out" (E, E). softmax(Q K^T / sqrt(E /
+/// heads) + mask) V per head, the mask 0 or -infinity. Under O1 scores are f16, the softmax FP32, its result
+/// f16 again as an operand of the second product.
 ///
-/// Observed gradients: those of qkv and out, "<path>.scores.input" (of the scaled and masked scores, where the
-/// gradient leaves the FP32 softmax) and "<path>.weights.input" (of the attention weights as the second product takes
-/// them, after dropout). Masked places, whose weights are zero, count like others.
+/// Observed gradients: those of qkv and out, "<path>.scores.input" (of the scaled and masked scores, where
+/// the gradient leaves the FP32 softmax) and "<path>.weights.input" (of the attention weights as the second
+/// product takes them, after dropout). Masked places, whose weights are zero, count like others.
 class CausalSelfAttention final : public Module {
  public:
   /// Dropout's masks come from "<path>.dropout".

@@ -20,8 +20,8 @@ struct Conv2dOptions {
   std::uint64_t seed = 0;
 };
 
-/// Parameters "<path>.weight" (outputs, inputs, R, S) and "<path>.bias" (outputs). fan_in = inputs R S, fan_out =
-/// outputs R S. Observed gradients: "<path>.input", "<path>.weight", "<path>.bias".
+/// Parameters "<path>.weight" (outputs, inputs, R, S) and "<path>.bias" (outputs). fan_in = inputs R S,
+/// fan_out = outputs R S. Observed gradients: "<path>.input", "<path>.weight", "<path>.bias".
 class Conv2d final : public Module {
  public:
   Conv2d(Backend& backend, std::string path, const Conv2dOptions& options);

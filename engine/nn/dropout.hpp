@@ -7,9 +7,9 @@
 
 namespace fp16lab::engine::nn {
 
-/// y = x * mask / (1 - p), mask 1 with probability 1 - p (Srivastava et al. 2014); the identity outside training
-/// and for p = 0. The mask is a pure function of (seed, path, iteration, micro-batch, element), so a module is
-/// called once per forward pass: two calls on one path would share their mask.
+/// y = x * mask / (1 - p), mask 1 with probability 1 - p (Srivastava et al. 2014); the identity outside
+/// training and for p = 0. The mask is a pure function of (seed, path, iteration, micro-batch, element), so a
+/// module is called once per forward pass: two calls on one path would share their mask.
 class Dropout final : public Module {
  public:
   /// std::invalid_argument unless 0 <= p < 1.

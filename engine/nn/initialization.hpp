@@ -10,17 +10,18 @@
 
 namespace fp16lab::engine::nn {
 
-/// For a layer with fan_in inputs and fan_out outputs. U(b) is uniform on [-b, b), N(s) normal with mean 0 and
-/// deviation s. Biases are 0 unless said otherwise.
+/// For a layer with fan_in inputs and fan_out outputs. U(b) is uniform on [-b, b), N(s) normal with mean 0
+/// and deviation s. Biases are 0 unless said otherwise.
 enum class Initialization {
-  torch_linear,  ///< weight and bias U(1/sqrt(fan_in)): torch.nn.Linear and Conv2d, kaiming_uniform(a = sqrt 5)
+  /// weight and bias U(1/sqrt(fan_in)): torch.nn.Linear and Conv2d, kaiming_uniform(a = sqrt 5)
+  torch_linear,
   kaiming_uniform,  ///< U(sqrt(6/fan_in)), for ReLU (He et al., ICCV 2015)
   kaiming_normal,   ///< N(sqrt(2/fan_in)), likewise
   xavier_uniform,   ///< U(sqrt(6/(fan_in + fan_out))) (Glorot & Bengio, AISTATS 2010)
   xavier_normal,    ///< N(sqrt(2/(fan_in + fan_out))), likewise
   normal_002,       ///< N(0.02), whatever the fans: GPT-2 (Radford et al. 2019)
-  /// N(0.02) for linear layers, N(0.01) for convolutions: MindSpore r1.7's tutorials, which give Normal(0.02) to
-  /// Dense layers only and leave Conv2d its default "normal"
+  /// N(0.02) for linear layers, N(0.01) for convolutions: MindSpore r1.7's tutorials, which give Normal(0.02)
+  /// to Dense layers only and leave Conv2d its default "normal"
   mindspore_lenet,
 };
 
@@ -29,13 +30,13 @@ std::span<const Initialization> all_initializations();
 /// The enumerator's own spelling.
 std::string_view name_of(Initialization initialization);
 
-/// 1/sqrt(fan_in), torch's bound for Linear, Conv2d and (with the hidden extent) LSTM. This and every other bound or
-/// deviation is one correctly rounded FP64 division and square root, then one rounding to FP32.
+/// 1/sqrt(fan_in), torch's bound for Linear, Conv2d and (with the hidden extent) LSTM. This and every other
+/// bound or deviation is one correctly rounded FP64 division and square root, then one rounding to FP32.
 float torch_bound(std::int64_t fan_in);
 
-/// A new f32 tensor from stream (seed, path), e.g. path "fc1.weight". Linear weights (outputs, inputs) have fan_in =
-/// inputs, fan_out = outputs; Conv2d weights (K, C, R, S) have fan_in = C R S, fan_out = K R S. Both must be >= 1
-/// (std::invalid_argument naming path).
+/// A new f32 tensor from stream (seed, path), e.g. path "fc1.weight". Linear weights (outputs, inputs) have
+/// fan_in = inputs, fan_out = outputs; Conv2d weights (K, C, R, S) have fan_in = C R S, fan_out = K R S. Both
+/// must be >= 1 (std::invalid_argument naming path).
 Tensor initial_weight(Backend& backend, const Shape& shape, Initialization initialization,
                       std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed, std::string_view path);
 /// The bias that goes with it.

@@ -18,8 +18,8 @@ struct LinearOptions {
   std::uint64_t seed = 0;
 };
 
-/// Parameters "<path>.weight" (outputs, inputs) and "<path>.bias" (outputs). Observed gradients: "<path>.input",
-/// "<path>.weight", "<path>.bias".
+/// Parameters "<path>.weight" (outputs, inputs) and "<path>.bias" (outputs). Observed gradients:
+/// "<path>.input", "<path>.weight", "<path>.bias".
 class Linear final : public Module {
  public:
   Linear(Backend& backend, std::string path, const LinearOptions& options);

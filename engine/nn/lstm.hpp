@@ -21,16 +21,16 @@ struct LstmOptions {
 /// Hochreiter & Schmidhuber 1997 with forget gates (Gers et al. 2000), as torch.nn.LSTM(batch_first=True):
 ///   gates (i, f, g, o) = (x W_ih^T + b_ih) + (h W_hh^T + b_hh)
 ///   c = sigmoid(f) c + sigmoid(i) tanh(g);  h = sigmoid(o) tanh(c)
-/// Parameters of layer l: "<path>.weight_ih_l<l>" (4 hidden, inputs), "<path>.weight_hh_l<l>" (4 hidden, hidden),
-/// "<path>.bias_ih_l<l>" and "<path>.bias_hh_l<l>" (4 hidden), all U(-1/sqrt(hidden), 1/sqrt(hidden)).
-/// The input products of all time steps are one gemm; h and c start at zero, in the dtype of the gates. Every
-/// operation of a cell rounds on its own, so under O1 gates, c and h are f16, and the gradient of W_hh is a sum
-/// of T f16 terms (cuDNN keeps a cell's inner values in FP32).
+/// Parameters of layer l: "<path>.weight_ih_l<l>" (4 hidden, inputs), "<path>.weight_hh_l<l>" (4 hidden,
+/// hidden), "<path>.bias_ih_l<l>" and "<path>.bias_hh_l<l>" (4 hidden), all U(-1/sqrt(hidden),
+/// 1/sqrt(hidden)). The input products of all time steps are one gemm; h and c start at zero, in the dtype of
+/// the gates. Every operation of a cell rounds on its own, so under O1 gates, c and h are f16, and the
+/// gradient of W_hh is a sum of T f16 terms (cuDNN keeps a cell's inner values in FP32).
 ///
 /// Observed gradients of layer l, all time steps together: "<path>.ih_l<l>.input|weight|bias" and
-/// "<path>.hh_l<l>.input|weight|bias" (the two products; hh's input is h), "<path>.gates_l<l>.input" (the sum of
-/// the products, before sigmoid and tanh) and "<path>.cell_l<l>.input" (c: two operations add up to its gradient,
-/// which is shown as stored).
+/// "<path>.hh_l<l>.input|weight|bias" (the two products; hh's input is h), "<path>.gates_l<l>.input" (the sum
+/// of the products, before sigmoid and tanh) and "<path>.cell_l<l>.input" (c: two operations add up to its
+/// gradient, which is shown as stored).
 class Lstm final : public Module {
  public:
   /// Dropout's masks come from "<path>.dropout_l<l>", elements in (T, B, hidden) order.

@@ -32,7 +32,8 @@ class Module {
   std::vector<Parameter*> parameters() const;
   /// All buffers in the same order.
   std::vector<Buffer*> buffers() const;
-  /// The scopes in which forward passes compute, in the same order: the layers that patterns of amp::AmpOptions name.
+  /// The scopes in which forward passes compute, in the same order: the layers that patterns of
+  /// amp::AmpOptions name.
   std::vector<std::string> scopes() const;
 
  protected:

@@ -19,7 +19,8 @@ void check_features(const char* module, const std::string& path, std::int64_t fe
                               " features; must be >= 1");
 }
 
-/// running = (1 - momentum) * running + (momentum * correction) * batch: two products and a sum, each rounded.
+/// running = (1 - momentum) * running + (momentum * correction) * batch: two products and a sum, each
+/// rounded.
 void update_running(Backend& backend, float momentum, float correction, const Tensor& batch,
                     Tensor& running) {
   Tensor share = backend.empty(batch.shape(), DType::f32);

@@ -1,5 +1,5 @@
-// Optimizers on FP32 master weights, or on 16-bit weights where there is no master copy; their state is FP32 either
-// way. All arithmetic happens in back-end verbs that read found_inf themselves.
+// Optimizers on FP32 master weights, or on 16-bit weights where there is no master copy; their state is FP32
+// either way. All arithmetic happens in back-end verbs that read found_inf themselves.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct OptimizerOptions {
   double beta1 = 0.9;          ///< adam: in [0, 1)
   double beta2 = 0.999;
   double epsilon = 1e-8;  ///< adam: >= 0
-  /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler leaves it
-  /// to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added afterwards, to the unscaled
-  /// gradient (MindSpore adds loss_scale times the decay before: equal but for rounding). Finite, > 0; 1: nothing is
-  /// multiplied.
+  /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler
+  /// leaves it to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added
+  /// afterwards, to the unscaled gradient (MindSpore adds loss_scale times the decay before: equal but for
+  /// rounding). Finite, > 0; 1: nothing is multiplied.
   double loss_scale = 1.0;
   ScheduleOptions schedule = {};
 };
@@ -57,8 +57,9 @@ class Optimizer : public amp::ScaledOptimizer {
   void apply(Tensor& step) override;
 
   void begin_iteration(Tensor& step);
-  /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients are kept
-  /// as zeros, so that momentum and weight decay also move parameters that the next backward does not reach.
+  /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients
+  /// are kept as zeros, so that momentum and weight decay also move parameters that the next backward does
+  /// not reach.
   void clear_gradients(ClearTo to = ClearTo::none);
   /// Those of the parameters that a backward has reached, in parameter order; valid until the next call.
   std::span<Tensor> gradients();
@@ -95,9 +96,9 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
 void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,
                     Tensor& step);
 
-/// Clamps every element of the unscaled gradients to [-max_value, max_value], max_value rounded to FP32; 0: off.
-/// A NaN stays. Refuses scaled gradients as clip_grad_norm does; std::invalid_argument unless max_value is
-/// finite, >= 0 and, where above 0, above 0 in FP32 too.
+/// Clamps every element of the unscaled gradients to [-max_value, max_value], max_value rounded to FP32; 0:
+/// off. A NaN stays. Refuses scaled gradients as clip_grad_norm does; std::invalid_argument unless max_value
+/// is finite, >= 0 and, where above 0, above 0 in FP32 too.
 void clip_grad_value(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_value);
 
 }  // namespace fp16lab::engine::optim

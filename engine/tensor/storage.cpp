@@ -40,7 +40,8 @@ std::size_t size_of_class(std::size_t index) {
   return octave + (octave / steps_per_octave) * (index % steps_per_octave);
 }
 
-/// For AddressSanitizer: the first `usable` of a block's `size` bytes may be used, the rest of its class may not.
+/// For AddressSanitizer: the first `usable` of a block's `size` bytes may be used, the rest of its class may
+/// not.
 void show_usable([[maybe_unused]] const std::byte* address, [[maybe_unused]] std::size_t usable,
                  [[maybe_unused]] std::size_t size) {
 #if defined(__SANITIZE_ADDRESS__)

@@ -53,7 +53,8 @@ class Storage {
   std::byte* data() const;       ///< in the resource's memory space; nullptr if undefined
   std::size_t size() const;      ///< bytes asked for (the block may be larger); 0 if undefined
   bool host_accessible() const;  ///< false if undefined
-  /// Is this the only share? Then nobody else can read or write the memory, and it may be overwritten or handed on.
+  /// Is this the only share? Then nobody else can read or write the memory, and it may be overwritten or
+  /// handed on.
   bool sole_share() const;
 
  private:
@@ -82,9 +83,9 @@ class StoragePool {
   /// std::runtime_error.
   Storage allocate(std::size_t bytes);
   PoolStatistics statistics() const;
-  /// Recorded verbs know addresses, and write to them whenever they are replayed. So blocks that are taken or given back
-  /// between these two calls are from then on kept apart: they serve later recordings and nobody else, and never go back
-  /// to the resource before the end. Nothing does while a recording is going on.
+  /// Recorded verbs know addresses, and write to them whenever they are replayed. So blocks that are taken or
+  /// given back between these two calls are from then on kept apart: they serve later recordings and nobody
+  /// else, and never go back to the resource before the end. Nothing does while a recording is going on.
   void begin_recording();
   void end_recording() noexcept;
 

@@ -1,5 +1,5 @@
-#include "engine/amp/policy.hpp"
 #include "engine/train/checkpoint.hpp"
+#include "engine/amp/policy.hpp"
 
 #include <fmt/core.h>
 
@@ -12,7 +12,7 @@
 #include "engine/backend/digest_functions.hpp"
 #include "engine/train/tensor_dump.hpp"
 #include "numerics/random/philox.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::engine {
 
@@ -190,8 +190,7 @@ void CheckpointFile::load(TrainingState& state) const {
     fail(fmt::format("tensor 'step.iteration' is {}, but the metadata say iteration = {}", step.iteration,
                      iteration_));
   for (auto& [name, tensor] : state.tensors) {
-    const std::vector<std::byte> bytes =
-        read_checked(name, tensor.dtype(), extents_of(tensor));
+    const std::vector<std::byte> bytes = read_checked(name, tensor.dtype(), extents_of(tensor));
     state.backend->upload(bytes, tensor);
   }
   state.backend->write_step_state(step, state.step);

@@ -3,18 +3,19 @@
 // What is in it:
 //   NAME                  parameters (FP32 masters) and buffers under their own names, as in a state_dict
 //   optimizer.NAME        the optimizer's state tensors: "optimizer.fc1.weight.velocity"
-//   step.FIELD            StepState field by field: loss scale, counters, beta powers, found_inf, and the 64 raw
-//                         bytes of the policy (engine/amp/policy.hpp)
-//   scaler.lossN          with scaler.per_loss: the bytes of loss N's StepState, its scale and policy among them
+//   step.FIELD            StepState field by field: loss scale, counters, beta powers, found_inf, and the 64
+//                         raw bytes of the policy (engine/amp/policy.hpp)
+//   scaler.lossN          with scaler.per_loss: the bytes of loss N's StepState, its scale and policy among
+//                         them
 //   scaler.layer_scales, scaler.layer_counts   with scales of layers (engine/amp/scalers/layer_scaler.hpp)
 //   run.FIELD             what Trainer::run counts: consecutive non-finite losses and skips, the last loss
 //   __metadata__          format, version, iteration, policy, optimizer, state_hash, "digest.TENSOR" of every
 //                         tensor above, and what the caller adds (configuration, git hash)
 //
 // The order of the data and all random numbers are pure functions of (seed, iteration, micro-batch)
-// (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint lies
-// between two iterations; a run that was killed in the middle of one, or between its micro-batches, repeats that
-// iteration from its beginning and gets the same bits.
+// (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint
+// lies between two iterations; a run that was killed in the middle of one, or between its micro-batches,
+// repeats that iteration from its beginning and gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,8 @@ struct TrainingState {
 void save_checkpoint(const std::filesystem::path& path, const TrainingState& state,
                      const SafetensorsMetadata& extra);
 
-/// A checkpoint on disk. Every error is a std::runtime_error "PATH: ..." that names the tensor or key, what was
-/// expected and what is there.
+/// A checkpoint on disk. Every error is a std::runtime_error "PATH: ..." that names the tensor or key, what
+/// was expected and what is there.
 class CheckpointFile {
  public:
   /// Checks that it is a well-formed safetensors file and a checkpoint of a version that this build reads.
@@ -71,9 +72,9 @@ class CheckpointFile {
   /// The same; nullptr if it is missing.
   const std::string* find_metadata(const std::string& key) const;
 
-  /// Loads into the memory of `state`, which says what must be there: every tensor with its shape and type, none
-  /// besides, the same policy and optimizer, every digest. Sets state.counters. After an error `state` may be
-  /// partly loaded and must not be trained on. The caller compares state_hash() at the end.
+  /// Loads into the memory of `state`, which says what must be there: every tensor with its shape and type,
+  /// none besides, the same policy and optimizer, every digest. Sets state.counters. After an error `state`
+  /// may be partly loaded and must not be trained on. The caller compares state_hash() at the end.
   void load(TrainingState& state) const;
 
  private:

@@ -80,7 +80,7 @@ ValueMark CulpritFinder::counted(const Tensor& tensor) {
   ExponentHistogram counts;
   backend_->histogram(tensor, counts);
   mark.nan = counts.nan > 0;
-  // Whose it is the caller finds out; until then it is nobody's.
+  // The caller finds the op; until then it has none.
   mark.origin = counts.nan + counts.infinite > 0 ? std::numeric_limits<std::uint16_t>::max() : 0;
   return mark;
 }

@@ -1,9 +1,9 @@
 // CulpritFinder: follows every value of a training step, and knows which operation made the first Inf or NaN.
 //
-// Every value is counted (Backend::histogram) when it is recorded. One that is not finite, of operands that all are, is
-// an event, of which all facts are taken down at once, while operands are still there; what comes of it inherits its
-// number. At the end of the step those events count that have reached the loss or the gradient of a parameter: a mask of
-// -infinity in front of a softmax is an event too, and a harmless one.
+// Every value is counted (Backend::histogram) when it is recorded. One that is not finite, of operands that
+// all are, is an event, of which all facts are taken down at once, while operands are still there; what comes
+// of it inherits its number. At the end of the step those events count that have reached the loss or the
+// gradient of a parameter: a mask of -infinity in front of a softmax is an event too, and a harmless one.
 #pragma once
 
 #include <cstdint>
@@ -72,8 +72,8 @@ class CulpritFinder final : public ValueWatcher {
   std::string name_of_operand(Tape& tape, const Variable& operand, SlotLabel label) const;
   std::vector<float> host_values(const Tensor& tensor);
   std::uint64_t first_nonfinite(const Tensor& tensor);
-  /// The first element of an elementwise result that is not finite although those it was made of are; the count if there
-  /// is none.
+  /// The first element of an elementwise result that is not finite although those it was made of are; the
+  /// count if there is none.
   std::uint64_t first_new(const Tensor& value, std::span<const NamedTensor> operands);
 
   Backend* backend_;

@@ -1,10 +1,11 @@
-// Why a run ended early: a bad loss scale, or a bad model. Decided from what the run has recorded; nothing is run again.
+// Why a run ended early: a bad loss scale, or a bad model. Decided from what the run has recorded; nothing is
+// run again.
 //
-// The loss scale enters a step behind its forward pass and leaves it before the update. So what is not finite before any
-// scaling (the loss, the weights), or at S <= 1, is not the scale's doing; an overflow that a smaller S would avoid is.
-// A run whose loss or weights had grown out of all proportion before anything was not finite diverged by its updates: it
-// does so in FP32. What to do never names what the run has already (RunSettings). The order of the questions is in
-// diagnose().
+// The loss scale enters a step behind its forward pass and leaves it before the update. So what is not finite
+// before any scaling (the loss, the weights), or at S <= 1, is not the scale's doing; an overflow that a
+// smaller S would avoid is. A run whose loss or weights had grown out of all proportion before anything was
+// not finite diverged by its updates: it does so in FP32. What to do never names what the run has already
+// (RunSettings). The order of the questions is in diagnose().
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ struct RunSettings {
   double max_scale = 0;  ///< scaler.max_scale, likewise
 };
 
-/// What is known at the end. Counts of steps are of this run since it began or was resumed, but for those in a row.
+/// What is known at the end. Counts of steps are of this run since it began or was resumed, but for those in
+/// a row.
 struct RunFacts {
   enum class End {
     skip_limit,        ///< train.skip_limit skipped steps in a row
@@ -69,7 +71,8 @@ struct RunFacts {
 
   NonfiniteValues weights;
   bool weights_began_nonfinite = false;  ///< some were when the run began or was resumed
-  /// The greatest finite magnitude of all weights is in (2^e, 2^(e+1)]; nothing: all are zero, or nobody looked.
+  /// The greatest finite magnitude of all weights is in (2^e, 2^(e+1)]; nothing: all are zero, or nobody
+  /// looked.
   std::optional<int> weight_exponent, first_weight_exponent;
   std::optional<double> first_loss;  ///< the first that was finite
   double greatest_loss = 0;          ///< finite magnitude
@@ -89,13 +92,14 @@ struct Diagnosis {
   std::string text;    ///< "bad model: ...", "bad scale: ..." or "bad learning rate: ...", and what to do
 };
 
-/// A loss so many times its first value, or weights so many binades beyond where they began, have diverged: training that
-/// learns lowers its loss, and moves weights by a share of what they are.
+/// A loss so many times its first value, or weights so many binades beyond where they began, have diverged:
+/// training that learns lowers its loss, and moves weights by a share of what they are.
 inline constexpr double diverged_loss_ratio = 10;
 inline constexpr int diverged_weight_binades = 6;
 /// So many back-offs without a growth are a scale that sinks.
 inline constexpr std::uint64_t sinking_backoffs = 8;
-/// Above it a scale is beyond use: what FP16 keeps is so small, divided by S, that its square is no normal FP32 number.
+/// Above it a scale is beyond use: what FP16 keeps is so small, divided by S, that its square is no normal
+/// FP32 number.
 inline constexpr double largest_useful_scale = 0x1p39;
 
 Diagnosis diagnose(const RunFacts& facts);

@@ -23,7 +23,8 @@ class GradientLog final : public GradientObserver {
   void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
     on_scaled_gradient(name, kind, dtype, probe, 0);
   }
-  /// Uses of one tensor with other exponents are counted apart, until they are reported; with other dtypes, for good.
+  /// Uses of one tensor with other exponents are counted apart, until they are reported; with other dtypes,
+  /// for good.
   void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
                           int exponent) override {
     add(name, kind, dtype, probe, exponent, false);
@@ -37,14 +38,15 @@ class GradientLog final : public GradientObserver {
   bool seen() const { return used_ > 0; }
   /// Completes the counts of the iteration, once; those below need it.
   void settle(Backend& backend);
-  /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass; `loss_scale`
-  /// is S, to which a tensor's own exponent comes. Uses with several exponents are brought to the largest (HistogramRow).
+  /// Hands every tensor's sums to `observer`, in the order of their first appearance in the backward pass;
+  /// `loss_scale` is S, to which a tensor's own exponent comes. Uses with several exponents are brought to
+  /// the largest (HistogramRow).
   void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
-  /// What a loss-scale policy learns of the iteration: sums over tensors of 16 bits, or over all where there is none.
-  /// Intermediate roundings are not among them.
+  /// What a loss-scale policy learns of the iteration: sums over tensors of 16 bits, or over all where there
+  /// is none. Intermediate roundings are not among them.
   amp::GradientStatistics statistics() const;
-  /// What the casts of the iteration did, over all of them: intermediate ones too. Nothing where there was none (level
-  /// O0).
+  /// What the casts of the iteration did, over all of them: intermediate ones too. Nothing where there was
+  /// none (level O0).
   std::optional<CastCounts> cast_counts() const;
 
  private:

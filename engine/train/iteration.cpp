@@ -151,7 +151,8 @@ std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
   return names;
 }
 
-/// Keeps what tells which of the group's gradients are not finite, before clipping by value makes an infinity finite.
+/// Keeps what tells which of the group's gradients are not finite, before clipping by value makes an infinity
+/// finite.
 void Iteration::keep_names(std::size_t group) {
   if (!backend_->records()) {
     names_[group] = nonfinite_parameters(group);
@@ -296,7 +297,8 @@ void Iteration::backward(const Variable& loss, BackwardOptions options, int whic
   tape_.backward(loss, seed, options);
 }
 
-/// Frameworks multiply the loss by S in the loss's dtype; a tape starts at S. So the product is only looked at.
+/// Frameworks multiply the loss by S in the loss's dtype; a tape starts at S. So the product is only looked
+/// at.
 void Iteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
   Tensor scaled = backend_->empty(loss.shape(), loss.dtype());
   backend_->binary(BinaryOp::multiply, loss, seed, scaled);
@@ -328,7 +330,8 @@ void Iteration::clip(optim::Optimizer& optimizer) {
 void Iteration::clip(optim::Optimizer& optimizer, double max_norm, double max_value) {
   const auto slot = static_cast<std::size_t>(optimizer.index());
   if (scaler_->enabled() && !scaler_->checks()) {
-    // Gradients keep their scale until the optimizer divides; clipping them is refused above, their norm is known.
+    // Gradients keep their scale until the optimizer divides; clipping them is refused above, their norm is
+    // known.
     backend_->global_norm(optimizer.gradients(), step_);
     backend_->run({.name = "train.unscale_norm", .function = &unscale_norm_program, .parameters = {}}, step_);
   } else {
@@ -345,7 +348,8 @@ void Iteration::clip(optim::Optimizer& optimizer, double max_norm, double max_va
 }
 
 void Iteration::step(optim::Optimizer& optimizer) {
-  // The scaler would unscale by itself; layers' scales, the dump and grad_norm would then not learn of these gradients.
+  // The scaler would unscale by itself; layers' scales, the dump and grad_norm would then not learn of these
+  // gradients.
   if (scaler_->stage(optimizer) != amp::Scaler::Stage::unscaled) {
     unscale(optimizer);
     clip(optimizer, 0, 0);

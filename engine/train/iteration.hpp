@@ -1,7 +1,7 @@
 // Iteration: the parts of one training run, and how a method uses them in an iteration.
 //
-// The trainer owns one for the whole run and begins and ends its iterations; between the two it belongs to the
-// TrainingMethod (engine/train/method.hpp).
+// The trainer owns one for the whole run and begins and ends its iterations; between the two it belongs to
+// the TrainingMethod (engine/train/method.hpp).
 #pragma once
 
 #include <cstdint>
@@ -57,40 +57,42 @@ class Iteration {
   Variable loss_of(const Variable& output, const Tensor& targets);
   /// Divides by the number of micro-batches where accumulate_mode is mean.
   Variable accumulated(const Variable& loss);
-  /// Adds to the loss that the iteration is recorded with: the sum over calls, divided by micro_batches(). At least one
-  /// call an iteration.
+  /// Adds to the loss that the iteration is recorded with: the sum over calls, divided by micro_batches(). At
+  /// least one call an iteration.
   void record_loss(const Variable& loss);
-  /// Backward with the scaler's seed, in the loss's dtype; `which`: the loss's number (TrainingMethod::losses). A 16-bit
-  /// loss whose product with S rounds to infinity sets StepState::loss_overflow: frameworks would compute that product,
-  /// here it is only looked at.
+  /// Backward with the scaler's seed, in the loss's dtype; `which`: the loss's number
+  /// (TrainingMethod::losses). A 16-bit loss whose product with S rounds to infinity sets
+  /// StepState::loss_overflow: frameworks would compute that product, here it is only looked at.
   void backward(const Variable& loss, BackwardOptions options = {}, int which = 0);
-  /// Scaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and before those of
-  /// another.
+  /// Scaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and
+  /// before those of another.
   void collect(int which, std::initializer_list<std::size_t> groups);
   /// detect: the scaler's unscale, and the gradient dump where one is due.
   void unscale(optim::Optimizer& optimizer);
-  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRow::grad_norm learns the norm from,
-  /// so call it without clipping too.
+  /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRow::grad_norm learns the
+  /// norm from, so call it without clipping too.
   void clip(optim::Optimizer& optimizer);
-  /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to be done
-  /// again? Only where the method is rescuable().
+  /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to
+  /// be done again? Only where the method is rescuable().
   bool keeps_graphs() const { return rescue_limit_ > 0 || explains_scales(); }
-  /// Behind the first unscale: where this step overflowed and is to be explained, calls `backward`, which calls
-  /// Iteration::backward for every loss again, until it knows the greatest lower scale at which the step does not
-  /// overflow (engine/train/rescue.hpp). Gradients, and all else that the step goes on with, are left as they were.
+  /// Behind the first unscale: where this step overflowed and is to be explained, calls `backward`, which
+  /// calls Iteration::backward for every loss again, until it knows the greatest lower scale at which the
+  /// step does not overflow (engine/train/rescue.hpp). Gradients, and all else that the step goes on with,
+  /// are left as they were.
   void find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward);
-  /// Behind unscale: should the step's backward passes be done again, at a lower scale (engine/train/rescue.hpp)? Then the
-  /// policy has decided that scale and gradients are cleared: call backward for every loss again, and unscale.
+  /// Behind unscale: should the step's backward passes be done again, at a lower scale
+  /// (engine/train/rescue.hpp)? Then the policy has decided that scale and gradients are cleared: call
+  /// backward for every loss again, and unscale.
   bool rescue(optim::Optimizer& optimizer);
-  /// apply, or skip: the scaler's step. Where the method has not called unscale, that is done first, and the norm is
-  /// noted; nothing is clipped.
+  /// apply, or skip: the scaler's step. Where the method has not called unscale, that is done first, and the
+  /// norm is noted; nothing is clipped.
   void step(optim::Optimizer& optimizer);
 
   // ---- for the trainer ----
   /// Will the gradients of iteration `number` be dumped?
   bool dumps(std::uint64_t number) const { return dump_ && dump_->due(number + 1); }
-  /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names in
-  /// nonfinite_parameters() wanted?
+  /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names
+  /// in nonfinite_parameters() wanted?
   void begin(std::uint64_t number, bool names_overflows);
   /// Follows every value of the iterations to come, or no longer: null. Not owned; begin() clears it.
   void set_culprit_finder(CulpritFinder* finder) {
@@ -99,22 +101,24 @@ class Iteration {
   }
   /// Does the policy decide by the counts of every step? Then a log must be set.
   bool wants_statistics() const { return scaler_->wants_statistics(); }
-  /// Where gradients are counted from now on, cleared by whoever begins an iteration; null: nowhere. Not owned.
+  /// Where gradients are counted from now on, cleared by whoever begins an iteration; null: nowhere. Not
+  /// owned.
   void set_gradient_log(GradientLog* log) {
     log_ = log;
     tape_.set_observer(log);
   }
-  /// Of the last iteration: `attempts` is 0 where nothing was done again.
+  /// What the last iteration repeated: `attempts` is 0 where nothing was done again.
   const Rescue& last_rescue() const { return rescue_; }
   /// CulpritRow::finite_scale of the last iteration.
   std::optional<double> finite_scale() const { return finite_scale_; }
-  /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss it waits.
+  /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss
+  /// it waits.
   std::optional<std::string> policy_stop(const StepState& state) const { return scaler_->stop(state); }
-  /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that recorded
-  /// no loss.
+  /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that
+  /// recorded no loss.
   void end();
-  /// Where the back end runs behind the host: prepares the data of the next iteration while the device is still at work
-  /// on the last one.
+  /// Where the back end runs behind the host: prepares the data of the next iteration while the device is
+  /// still at work on the last one.
   void fetch_ahead();
   /// Mean of the recorded losses of the last iteration.
   double mean_loss();
@@ -129,8 +133,9 @@ class Iteration {
   };
   using CountedGradients = std::vector<CountedGradient>;
 
-  /// Copies the iteration's batches to where a recorded step finds them, at the first call made in their shapes;
-  /// begin_micro_batch gives them from there then. False where they have other shapes than those of the first call.
+  /// Copies the iteration's batches to where a recorded step finds them, at the first call made in their
+  /// shapes; begin_micro_batch gives them from there then. False where they have other shapes than those of
+  /// the first call.
   bool load_batches(std::uint64_t number);
   /// By group, of the last iteration.
   const std::vector<CountedGradients>& counted_gradients() const { return counted_; }
@@ -143,8 +148,8 @@ class Iteration {
   StepState read_step_state() { return scaler_->read_step_state(); }
   bool checks() const { return scaler_->checks(); }
   const std::string& policy_name() const { return scaler_->policy_name(); }
-  /// With a scale for each loss: "scaler.lossN", a StepState each. With scales of layers: "scaler.layer_scales" and
-  /// "scaler.layer_counts". Else nothing.
+  /// With a scale for each loss: "scaler.lossN", a StepState each. With scales of layers:
+  /// "scaler.layer_scales" and "scaler.layer_counts". Else nothing.
   std::span<const optim::NamedTensor> loss_states() const { return loss_states_; }
   /// What a checkpoint has put into the memory of all this is the state from now on.
   void note_loaded() {
@@ -191,8 +196,8 @@ class Iteration {
   std::uint64_t number_ = 0;
   bool loss_recorded_ = false;
   bool names_overflows_ = false;
-  /// Names found before clipping by value hid what they name; where the back end runs behind the host, the counts to
-  /// find them in.
+  /// Names found before clipping by value hid what they name; where the back end runs behind the host, the
+  /// counts to find them in.
   std::vector<std::optional<std::vector<std::string>>> names_;
   std::vector<CountedGradients> counted_;
   std::vector<data::Batch> loaded_;             ///< by micro-batch; empty: nothing was recorded

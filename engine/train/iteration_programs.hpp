@@ -1,4 +1,5 @@
-// An iteration's scalar programs: what the training loop does to a StepState where that lies, on every back end.
+// An iteration's scalar programs: what the training loop does to a StepState where that lies, on every back
+// end.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +38,8 @@ struct ScaledLoss {
   std::uint16_t infinity;       ///< bits of the dtype's +Inf
 };
 
-/// "train.note_loss_overflow". A NaN loss is not an overflow; an infinite seed (S rounded to the dtype) is, whatever the
-/// loss.
+/// "train.note_loss_overflow". A NaN loss is not an overflow; an infinite seed (S rounded to the dtype) is,
+/// whatever the loss.
 FP16LAB_HD inline void note_loss_overflow_program(StepState& step, const std::byte* parameters) {
   ScaledLoss value;
   std::memcpy(&value, parameters, sizeof(value));

@@ -1,9 +1,10 @@
 // RecordedSteps: iterations that the back end replays, our form of the tutorials' static graph (train.graph).
 //
-// The verbs of an iteration, from its beginning to the scaler's update, are recorded once for each kind of step; then
-// the host only copies the batches to where the recording finds them, replays it, and puts its own part of the state
-// where a step would have put it. Records, evaluations, checkpoints and dumps are not part of a recording: they read what
-// a step leaves behind, and find it as they always do. Same bits as verb by verb: they are the same verbs.
+// The verbs of an iteration, from its beginning to the scaler's update, are recorded once for each kind of
+// step; then the host only copies the batches to where the recording finds them, replays it, and puts its own
+// part of the state where a step would have put it. Records, evaluations, checkpoints and dumps are not part
+// of a recording: they read what a step leaves behind, and find it as they always do. Same bits as verb by
+// verb: they are the same verbs.
 #pragma once
 
 #include <array>
@@ -37,9 +38,10 @@ class RecordedSteps {
         log_(&log),
         parameters_(std::move(parameters)) {}
 
-  /// Does iteration `number`, which is set up but not begun. False, and nothing done, where it is to be done verb by
-  /// verb: before the first of its kind was (note_done), so that memory, tables and choices of algorithms are there
-  /// before they are recorded, and where its batches have other shapes than those that are recorded.
+  /// Does iteration `number`, which is set up but not begun. False, and nothing done, where it is to be done
+  /// verb by verb: before the first of its kind was (note_done), so that memory, tables and choices of
+  /// algorithms are there before they are recorded, and where its batches have other shapes than those that
+  /// are recorded.
   bool replay(std::uint64_t number, StepKind kind);
   /// A step of this kind was done verb by verb.
   void note_done(StepKind kind) { record_of(kind).warm = true; }
@@ -55,7 +57,8 @@ class RecordedSteps {
     std::unique_ptr<Recording> verbs;
     std::vector<LeftGradient> gradients;  ///< by parameter
     std::vector<Iteration::CountedGradients> counted;
-    /// Of observed steps, as the recording left it: its counts are pending, and zeroed where a replay begins to count.
+    /// The probe of observed steps, as the recording left it: its counts are pending, and a replay zeroes
+    /// them when it begins to count.
     std::optional<GradientLog> log;
   };
   Record& record_of(StepKind kind) {

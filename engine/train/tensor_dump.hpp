@@ -22,25 +22,28 @@ SafetensorsSource tensor_source(Backend& backend, std::string name, const Tensor
 /// Parameters and buffers under their own names: a state_dict of torch's names and shapes.
 void dump_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model);
 
-/// The same, each cast once to `dtype` (f16, bf16, f32 or f64; to nearest even; f64, and 16 bits to f32, are exact),
-/// whatever it is kept in; tensors that hold no floating-point numbers stay as they are. For other programs, not for
-/// resuming. Replaces the file atomically; `metadata` get the key dtype. std::invalid_argument for another dtype.
+/// The same, each cast once to `dtype` (f16, bf16, f32 or f64; to nearest even; f64, and 16 bits to f32, are
+/// exact), whatever it is kept in; tensors that hold no floating-point numbers stay as they are. For other
+/// programs, not for resuming. Replaces the file atomically; `metadata` get the key dtype.
+/// std::invalid_argument for another dtype.
 void save_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model, DType dtype,
                   SafetensorsMetadata metadata);
 
 /// What one iteration computed, for `train --dump-gradients`:
-///   NAME                             the parameter's gradient, summed over the micro-batches, behind unscale and before
-///                                    clipping, in the dtype that unscale leaves. Left out where the backward did not
-///                                    reach it
+///   NAME                             the parameter's gradient, summed over the micro-batches, behind unscale
+///                                    and before clipping, in the dtype that unscale leaves. Left out where
+///                                    the backward did not reach it
 ///   parameter.NAME                   its value in this iteration, before the update
 ///   batch.I.inputs, batch.I.targets  of micro-batch I, counted from 0
-///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or 1),
-///                                    scaled (1: the gradients still carry loss_scale, else 0), and no_gradients: patterns,
-///                                    separated by commas, of the names of all tensors that are not gradients
+///   __metadata__                     step, loss (mean over the micro-batches), loss_scale, found_inf (0 or
+///                                    1), scaled (1: the gradients still carry loss_scale, else 0), and
+///                                    no_gradients: patterns, separated by commas, of the names of all
+///                                    tensors that are not gradients
 class GradientDump {
  public:
   static constexpr std::string_view no_gradients = "parameter.*,batch.*.inputs,batch.*.targets";
-  /// Of the metadata of any file: the patterns, also of an older dump, which did not say them; empty: not a dump.
+  /// Reads the metadata of any file: the patterns, also of an older dump, which did not say them; empty: not
+  /// a dump.
   static std::string_view no_gradients_of(const SafetensorsMetadata& metadata);
   /// What its gradients carry: 1, or loss_scale.
   static double carried_scale(const SafetensorsMetadata& metadata);

@@ -68,17 +68,18 @@ RunSettings settings_of(const TrainingPlan& plan) {
     const auto found = given.find(name);
     return found == given.end() || !std::isfinite(found->second) ? 0.0 : found->second;
   };
-  return {.fp32 = plan.amp.level == Level::O0,
-          .learning_rate = plan.optimizer.learning_rate,
-          .adaptive = plan.optimizer.name != "sgd",
-          .optimizer_scale = plan.optimizer.loss_scale,
-          .clips_norm = plan.train.clip_norm > 0,
-          .sums_micro_batches = plan.train.accumulate > 1 && plan.train.accumulate_mode == AccumulateMode::sum,
-          .scaler_enabled = plan.scaler.enabled,
-          .drops_overflow_update = plan.scaler.drop_overflow_update,
-          .rescues = plan.scaler.rescue > 0,
-          .min_scale = bound("min_scale"),
-          .max_scale = bound("max_scale")};
+  return {
+      .fp32 = plan.amp.level == Level::O0,
+      .learning_rate = plan.optimizer.learning_rate,
+      .adaptive = plan.optimizer.name != "sgd",
+      .optimizer_scale = plan.optimizer.loss_scale,
+      .clips_norm = plan.train.clip_norm > 0,
+      .sums_micro_batches = plan.train.accumulate > 1 && plan.train.accumulate_mode == AccumulateMode::sum,
+      .scaler_enabled = plan.scaler.enabled,
+      .drops_overflow_update = plan.scaler.drop_overflow_update,
+      .rescues = plan.scaler.rescue > 0,
+      .min_scale = bound("min_scale"),
+      .max_scale = bound("max_scale")};
 }
 
 }  // namespace

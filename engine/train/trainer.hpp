@@ -4,15 +4,16 @@
 //      --backward GEMMs (histogram before and after the cast)--> scaled gradients
 //      --unscale + found_inf--> f32 gradients --clip--> step or skip --> policy(found_inf) --> next S
 //
-// From the weights to "step or skip" it is the method's (Supervised::run in engine/train/method.cpp); the last arrow,
-// records, checkpoints and evaluations are the trainer's.
+// From the weights to "step or skip" it is the method's (Supervised::run in engine/train/method.cpp); the
+// last arrow, records, checkpoints and evaluations are the trainer's.
 //
-// Where the back end runs behind the host, the host gives the whole iteration away and prepares the data of the next one
-// before it waits. It waits where it records: for the StepState, the loss and the digest of every step; with
-// scaler.per_loss for the scale of loss 0; for the counts of an observed step, all at once; for the names of gradients
-// in a step that overflowed. Policies that decide by counts wait for those of every step, before the update;
-// scaler.rescue waits for found_inf, before the optimizer's verbs. Between the first of these waits and the next step the
-// device has little to do, so each costs a round trip and no more. Nothing else of a step waits: not the scaler, nor clipping, nor the optimizers.
+// Where the back end runs behind the host, the host gives the whole iteration away and prepares the data of
+// the next one before it waits. It waits where it records: for the StepState, the loss and the digest of
+// every step; with scaler.per_loss for the scale of loss 0; for the counts of an observed step, all at once;
+// for the names of gradients in a step that overflowed. Policies that decide by counts wait for those of
+// every step, before the update; scaler.rescue waits for found_inf, before the optimizer's verbs. Between the
+// first of these waits and the next step the device has little to do, so each costs a round trip and no more.
+// Nothing else of a step waits: not the scaler, nor clipping, nor the optimizers.
 #pragma once
 
 #include <cstdint>
@@ -65,22 +66,23 @@ class Trainer {
   /// Loss non-finite on so many consecutive iterations ends a run as diverged.
   static constexpr std::uint64_t divergence_limit = 50;
 
-  /// All references must outlive the trainer. Decorates the model as the level says (so a low level wants a fresh
-  /// model) and makes the method's optimizers. std::invalid_argument on impossible options, naming them.
+  /// All references must outlive the trainer. Decorates the model as the level says (so a low level wants a
+  /// fresh model) and makes the method's optimizers. std::invalid_argument on impossible options, naming
+  /// them.
   Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer);
   /// By plan_training.
   Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
           const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer);
 
-  /// Steps until the end, a stop request, or divergence (losses that are not finite, train.skip_limit, or the rule of
-  /// the policy itself); evaluates on the way and at the end (not after
-  /// divergence). After resume() it continues as the uninterrupted run would have, beginning with the evaluation
-  /// that is due at the checkpoint's step.
+  /// Steps until the end, a stop request, or divergence (losses that are not finite, train.skip_limit, or the
+  /// rule of the policy itself); evaluates on the way and at the end (not after divergence). After resume()
+  /// it continues as the uninterrupted run would have, beginning with the evaluation that is due at the
+  /// checkpoint's step.
   RunResult run();
 
-  /// Puts the trainer, fresh from its constructor, behind the checkpoint's iteration. std::runtime_error naming the
-  /// file, the tensor and the reason if anything does not fit, the state_hash included; the trainer is of no use
-  /// then. std::logic_error after a step.
+  /// Puts the trainer, fresh from its constructor, behind the checkpoint's iteration. std::runtime_error
+  /// naming the file, the tensor and the reason if anything does not fit, the state_hash included; the
+  /// trainer is of no use then. std::logic_error after a step.
   void resume(const CheckpointFile& checkpoint);
   /// All that later iterations depend on, for save_checkpoint. Shares the trainer's memory.
   TrainingState training_state();
@@ -88,7 +90,8 @@ class Trainer {
   /// Writes a GradientDump of that iteration (1-based, not yet begun) on the way. Bits do not change.
   void dump_gradients(std::uint64_t step, std::filesystem::path path);
 
-  /// One optimizer iteration: `accumulate` micro-batches, one update or skip of each optimizer. Tells the observer.
+  /// One optimizer iteration: `accumulate` micro-batches, one update or skip of each optimizer. Tells the
+  /// observer.
   StepRow train_step();
 
   /// Mean loss (and accuracy) over the evaluation loader, in the precision of training. Tells the observer.

@@ -38,10 +38,10 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
                     "must be off",
                     scaler.rescue));
   if (amp::scales_layers(scaler) && options.graph)
-    throw std::invalid_argument(
-        fmt::format("train.graph = true with scaler.policy = \"{}\": scales of layers are decided by the host in "
-                    "the middle of a step, which a recorded one cannot wait for; expected train.graph = false",
-                    scaler.policy));
+    throw std::invalid_argument(fmt::format(
+        "train.graph = true with scaler.policy = \"{}\": scales of layers are decided by the host in "
+        "the middle of a step, which a recorded one cannot wait for; expected train.graph = false",
+        scaler.policy));
 }
 
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
@@ -80,11 +80,11 @@ void check_per_loss(const amp::ScalerOptions& scaler, int losses) {
         "scaler.per_loss = true: this training method has one loss; expected one with several, as two_models "
         "and gan have, or false");
   if (scaler.enabled && amp::scale_policy(scaler.policy).wants_statistics)
-    throw std::invalid_argument(
-        fmt::format("scaler.per_loss = true with scaler.policy = \"{}\": it decides by the counts of all "
-                    "gradients of a step, and those of several losses carry several scales; expected a policy "
-                    "that counts steps, or false",
-                    scaler.policy));
+    throw std::invalid_argument(fmt::format(
+        "scaler.per_loss = true with scaler.policy = \"{}\": it decides by the counts of all "
+        "gradients of a step, and those of several losses carry several scales; expected a policy "
+        "that counts steps, or false",
+        scaler.policy));
   if (!scaler.drop_overflow_update)
     throw std::invalid_argument(
         "scaler.per_loss = true with scaler.drop_overflow_update = false: the division is left to the "

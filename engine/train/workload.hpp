@@ -19,9 +19,9 @@ struct Workload {
   data::BatchSource* evaluation = nullptr;  ///< not owned; may be null
   LossKind loss = LossKind::cross_entropy;
   std::unique_ptr<TrainingMethod> method = {};  ///< null: Supervised
-  bool accuracy = false;            ///< count argmax == target in evaluations (cross_entropy only)
-  /// Of what is evaluated, where symbols are bytes of text: evaluations then report bits per character, loss / ln 2 times
-  /// this (cross_entropy only). 0: no text.
+  bool accuracy = false;  ///< count argmax == target in evaluations (cross_entropy only)
+  /// Bytes of a character of what is evaluated, where symbols are bytes of text: evaluations then report bits
+  /// per character, loss / ln 2 times this (cross_entropy only). 0: no text.
   double bytes_per_character = 0;
 };
 
@@ -42,8 +42,9 @@ struct TrainOptions {
   bool graph = false;  ///< steps are recorded once and replayed (engine/train/recorded_steps.hpp)
 };
 
-/// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that is out of
-/// range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales of layers.
+/// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that
+/// is out of range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales
+/// of layers.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
 
 /// How a run trains: options that were checked and resolved, once. Everything that trains reads it.
@@ -62,14 +63,14 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
 /// What the patterns of amp::AmpOptions can name where this model is trained.
 amp::NetworkNames network_names(const nn::Module& model);
 
-/// std::invalid_argument "train.graph = true: ..." where steps are to be recorded, and the back end cannot, or the method's
-/// must not be.
+/// std::invalid_argument "train.graph = true: ..." where steps are to be recorded, and the back end cannot,
+/// or the method's must not be.
 void check_graph(const TrainOptions& options, const Backend& backend, const TrainingMethod& method);
 /// The part of it that needs no back end.
 void check_graph(const TrainOptions& options, const TrainingMethod& method);
 
-/// std::invalid_argument "scaler.per_loss = true: ..." where a scale for each of the method's `losses` is asked for and
-/// cannot be had.
+/// std::invalid_argument "scaler.per_loss = true: ..." where a scale for each of the method's `losses` is
+/// asked for and cannot be had.
 void check_per_loss(const amp::ScalerOptions& scaler, int losses);
 
 }  // namespace fp16lab::engine

@@ -41,7 +41,8 @@ class Replicas {
       states_.push_back(backend.make_step_state(state));
   }
 
-  /// detect: the back end's unscale, on whatever the ranks look at; leaves every rank's own unscaled part of the mean.
+  /// detect: the back end's unscale, on whatever the ranks look at; leaves every rank's own unscaled part of
+  /// the mean.
   void check_local() {
     std::vector<std::vector<float>> unscaled;
     for (std::size_t rank = 0; rank < states_.size(); ++rank)

@@ -1,11 +1,12 @@
 // Do all ranks take the same decision after an overflow on one of them?
 //
-// Every rank has its own StepState: S, found_inf and the policy's counters. Ranks stay replicas of each other only if
-// all of them skip, or none does. Five ways to check, on the same gradients:
+// Every rank has its own StepState: S, found_inf and the policy's counters. Ranks stay replicas of each other
+// only if all of them skip, or none does. Five ways to check, on the same gradients:
 //   local            each rank checks and unscales its own gradient, then the ranks exchange
 //   local+max       the same, and found_inf is reduced over the ranks (maximum) before anybody steps
 //   mean             each rank checks the mean that the exchange left: Inf + x is Inf or NaN, so all see it
-//   shards           each rank checks, and updates, only the chunk of the mean that it owns (a sharded optimizer)
+//   shards           each rank checks, and updates, only the chunk of the mean that it owns (a sharded
+//                    optimizer)
 //   shards+max      the same, with found_inf reduced over the ranks
 #pragma once
 

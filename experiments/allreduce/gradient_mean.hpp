@@ -1,8 +1,8 @@
 // The mean of R ranks' scaled gradients, as data-parallel training computes it, and what it costs.
 //
-// A gradient travels as FP16 or FP32. Around the sum there are two scalings, each before or after it: the division by
-// the loss scale S, and the division by R. All of them are FP32 operations, rounded once more where the value then
-// travels as FP16:
+// A gradient travels as FP16 or FP32. Around the sum there are two scalings, each before or after it: the
+// division by the loss scale S, and the division by R. All of them are FP32 operations, rounded once more
+// where the value then travels as FP16:
 //   v = g  [x float(1/S)]  [/ d]   -> wire -> sum over ranks -> FP32 ->   [/ (R/d)]  [x float(1/S)]
 //   pre   d = R         sums stay as small as one gradient: the least overflow, the most underflow
 //   post  d = 1         the other way round
@@ -62,14 +62,14 @@ struct MeanError {
 };
 MeanError compare(const Mean& mean, const ExactMean& exact);
 
-/// What `absolute` of MeanError cannot exceed where nothing overflowed, with u, eta the unit roundoff and half the
-/// smallest subnormal of the wire, u32 of FP32 (eta of FP32 is neglected: 2^-150). A term passes the rounding to the
-/// wire and at most R - 1 additions, R roundings of at most u relative each (sums of subnormals are exact, the rounding
-/// to the wire costs at most eta more), and at most six FP32 roundings: two by 1/S, itself rounded, three by d and R/d,
-/// sqrt(R) rounded, one to spare. So
+/// What `absolute` of MeanError cannot exceed where nothing overflowed, with u, eta the unit roundoff and
+/// half the smallest subnormal of the wire, u32 of FP32 (eta of FP32 is neglected: 2^-150). A term passes the
+/// rounding to the wire and at most R - 1 additions, R roundings of at most u relative each (sums of
+/// subnormals are exact, the rounding to the wire costs at most eta more), and at most six FP32 roundings:
+/// two by 1/S, itself rounded, three by d and R/d, sqrt(R) rounded, one to spare. So
 ///   |error_i| <= ((1 + u)^R (1 + u32)^6 - 1) mean|g_i| / S  +  R eta (1 + u)^R / k
-/// where k is the factor between the wire's sum and the unscaled mean: (unscale before ? 1 : S) * (R / d); L2 norms by
-/// the triangle inequality.
+/// where k is the factor between the wire's sum and the unscaled mean: (unscale before ? 1 : S) * (R / d); L2
+/// norms by the triangle inequality.
 double error_bound(const Variant& variant, const ExactMean& exact, int ranks, double scale);
 
 }  // namespace fp16lab::experiments::allreduce

@@ -1,8 +1,9 @@
 // exp_allreduce: what does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?
 //
-// The ranks are emulated: the same network and weights, a micro-batch each, real gradients of the engine at level O1.
-// Every message of the all-reduce, and every rounding on the way, is carried out (experiments/allreduce/). Six claims,
-// each with its criterion fixed in allreduce_claims.cpp, before anything is measured; the yardstick is the mean in FP64.
+// The ranks are emulated: the same network and weights, a micro-batch each, real gradients of the engine at
+// level O1. Every message of the all-reduce, and every rounding on the way, is carried out
+// (experiments/allreduce/). Six claims, each with its criterion fixed in allreduce_claims.cpp, before
+// anything is measured; the yardstick is the mean in FP64.
 #include <fmt/format.h>
 
 #include <algorithm>

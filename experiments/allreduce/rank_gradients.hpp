@@ -12,12 +12,12 @@
 
 namespace fp16lab::experiments::allreduce {
 
-/// The gradients that each rank has before anything is exchanged. As long as all ranks apply the same mean they hold
-/// the same weights, so one model stands for all of them.
+/// The gradients that each rank has before anything is exchanged. As long as all ranks apply the same mean
+/// they hold the same weights, so one model stands for all of them.
 class RankGradients {
  public:
-  /// `run` must outlive it. CommandError(usage) for an AMP level other than O0 and O1: what travels here are FP32
-  /// gradients of FP32 parameters (at O1 they hold FP16 numbers, times S).
+  /// `run` must outlive it. CommandError(usage) for an AMP level other than O0 and O1: what travels here are
+  /// FP32 gradients of FP32 parameters (at O1 they hold FP16 numbers, times S).
   RankGradients(PreparedRun& run, std::uint64_t steps);
 
   std::size_t elements() const { return elements_; }
@@ -25,8 +25,8 @@ class RankGradients {
   /// The weights, in parameter order.
   std::vector<float> weights();
 
-  /// For every rank the gradient of the loss of its micro-batch at the present weights, times `scale`, in parameter
-  /// order. Rank r of iteration i takes micro-batch i * ranks + r.
+  /// For every rank the gradient of the loss of its micro-batch at the present weights, times `scale`, in
+  /// parameter order. Rank r of iteration i takes micro-batch i * ranks + r.
   std::vector<std::vector<float>> scaled(std::uint64_t iteration, int ranks, double scale);
   /// The same for a rank whose inputs were `factor` times as large: a batch of outliers.
   std::vector<float> scaled_outlier(std::uint64_t micro_batch, double scale, float factor);

@@ -15,8 +15,7 @@
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "experiments/app/build_info.hpp"
 #include "numerics/text/nearest_name.hpp"
-#include "numerics/text/printable_text.hpp"
-#include "numerics/text/utf8.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

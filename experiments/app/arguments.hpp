@@ -1,6 +1,6 @@
-// What the fp16lab program and the experiment binaries do alike with argv: the common options, a command's own options, the
-// end of every help text, errors and exit codes. CLI11 compiles slowly, so only arguments.cpp, command_line.cpp and
-// experiment_main.cpp include it.
+// What the fp16lab program and the experiment binaries do alike with argv: the common options, a command's
+// own options, the end of every help text, errors and exit codes. CLI11 compiles slowly, so only
+// arguments.cpp, command_line.cpp and experiment_main.cpp include it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace fp16lab::experiments {
 
 inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles hold every integer up to it
 
-/// One option while it is declared. A value that breaks a rule is a usage error that names option, value and rule.
+/// One option while it is declared. A value that breaks a rule is a usage error that names option, value and
+/// rule.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -40,12 +41,13 @@ class Option {
   CLI::Option* option_;
 };
 
-/// Where a command declares its own options. Values are written into the targets, which must live as long as the command.
+/// Where a command declares its own options. Values are written into the targets, which must live as long as
+/// the command.
 class Options {
  public:
   explicit Options(CLI::App& app) : app_(&app) {}
-  /// `name`: "--scale", or "RUN" for an argument. T: std::string, std::filesystem::path, std::vector of these, double,
-  /// int, std::optional of int, std::int64_t or std::uint64_t.
+  /// `name`: "--scale", or "RUN" for an argument. T: std::string, std::filesystem::path, std::vector of
+  /// these, double, int, std::optional of int, std::int64_t or std::uint64_t.
   template <class T>
   Option add(const std::string& name, T& value, const std::string& help);
   /// T: bool; or std::string, which takes "auto" of "--live{auto}" where the flag has no value.
@@ -58,8 +60,8 @@ class Options {
   CLI::App* app_;
 };
 
-/// Which of the common options a program has, and what help says of them; empty: it has no such option. --threads and
-/// --quiet change no result, so every program takes them.
+/// Which of the common options a program has, and what help says of them; empty: it has no such option.
+/// --threads and --quiet change no result, so every program takes them.
 struct CommonUse {
   std::string config = {};
   std::string set = {};
@@ -76,8 +78,8 @@ struct Command {
   std::string description;  ///< of an experiment binary: the question that it answers
   std::string examples;     ///< two lines
   CommonUse uses = {};
-  /// Declares the command's own options. What it returns carries the command out, and owns what the options were written
-  /// into.
+  /// Declares the command's own options. What it returns carries the command out, and owns what the options
+  /// were written into.
   std::function<Run(Options& options)> declare;
 };
 
@@ -103,7 +105,8 @@ std::string footer(const std::string& examples);
 
 [[noreturn]] void usage_error(const std::string& message);
 
-/// The first argument that `app` does not know becomes a usage error, with a suggestion where it looks like an option.
+/// The first argument that `app` does not know becomes a usage error, with a suggestion where it looks like
+/// an option.
 void refuse_extras(const CLI::App& app, const std::string& program);
 
 /// Runs `body`, turning every way to fail into one line on stderr and an exit code.

@@ -17,8 +17,8 @@ struct ExperimentUses {
   bool settings = false;    ///< has --config and --set; implied by `config`
   bool seed = false;        ///< has --seed; implied by `settings`
 };
-/// The main function of an experiment binary. `command.uses` is made from `uses`; the command gets the folder and the
-/// configuration filled in; what is written where is said on stderr first.
+/// The main function of an experiment binary. `command.uses` is made from `uses`; the command gets the folder
+/// and the configuration filled in; what is written where is said on stderr first.
 int experiment_main(int argc, char** argv, const Command& command, const ExperimentUses& uses);
 
 }  // namespace fp16lab::experiments

@@ -8,8 +8,8 @@ namespace fp16lab::experiments {
 /// From now on the first SIGINT or SIGTERM only sets a flag; the second one kills the process as usual.
 void catch_interrupts();
 bool interrupted();
-/// What the first signal writes to stderr at once: the terminal may be in a state that a second one would leave behind.
-/// The text must live on; empty: nothing.
+/// What the first signal writes to stderr at once: the terminal may be in a state that a second one would
+/// leave behind. The text must live on; empty: nothing.
 void write_on_interrupt(std::string_view text);
 
 /// Call first in main(). libgomp's idle threads spin for milliseconds before they sleep; on a machine that is

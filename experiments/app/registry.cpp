@@ -34,8 +34,8 @@ std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
 std::vector<std::string> schedule_names() { return {"constant", "cosine", "step"}; }
 
 std::vector<std::string> policy_names() {
-  std::vector<std::string> names = names_of(
-      engine::amp::scale_policies(), [](const engine::amp::PolicyDescription& p) { return p.name; });
+  std::vector<std::string> names =
+      names_of(engine::amp::scale_policies(), [](const engine::amp::PolicyDescription& p) { return p.name; });
   names.emplace_back(engine::amp::policy_alias);
   return names;
 }

@@ -1,8 +1,8 @@
 // bench_engine: what a training step costs, as times of a yardstick in the same process.
 //
-// Cases: a step under O1 on the Hopper model against sgemm on the shapes of its products (multilayer perceptron) and
-// against our own FP32 step; the share that histograms of every gradient add; other levels and dtypes against O1.
-// Options are Google Benchmark's; environment as in bench_numerics.
+// Cases: a step under O1 on the Hopper model against sgemm on the shapes of its products (multilayer
+// perceptron) and against our own FP32 step; the share that histograms of every gradient add; other levels
+// and dtypes against O1. Options are Google Benchmark's; environment as in bench_numerics.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -20,7 +20,8 @@ namespace {
 constexpr std::int64_t mlp_batch = 128;
 const std::vector<std::int64_t> mlp_widths = {784, 1024, 1024, 10};
 
-/// sgemm on the shapes of one step of a perceptron: forward, weight gradients, and input gradients but the first.
+/// sgemm on the shapes of one step of a perceptron: forward, weight gradients, and input gradients but the
+/// first.
 class PerceptronProducts {
  public:
   PerceptronProducts(std::int64_t batch, const std::vector<std::int64_t>& widths, int threads) {

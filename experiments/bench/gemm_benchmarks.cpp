@@ -1,5 +1,5 @@
-// Emulated and fma-chain GEMM against sgemm on the same values and layouts; odd shapes against square ones; two
-// threads against one.
+// Emulated and fma-chain GEMM against sgemm on the same values and layouts; odd shapes against square ones;
+// two threads against one.
 #include <fmt/format.h>
 
 #include <functional>

@@ -25,7 +25,8 @@ struct RatioCase {
 };
 
 /// Registers with Google Benchmark. Counters: rate, yardstick (its rate), ratio (median of rate / yardstick's
-/// rate, or its reciprocal as_cost). `make` is called once when the case first runs, so that unselected cases cost nothing.
+/// rate, or its reciprocal as_cost). `make` is called once when the case first runs, so that unselected cases
+/// cost nothing.
 void register_ratio(const std::string& name, std::function<RatioCase()> make);
 
 /// One line a case: what ran so far.

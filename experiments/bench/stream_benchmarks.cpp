@@ -1,5 +1,5 @@
-// Array conversions, array arithmetic and exponent counting against loops that do the least possible: the F16C loop,
-// memory copy and read, the naive FP16 loop. A yardstick runs on as many threads as its case.
+// Array conversions, array arithmetic and exponent counting against loops that do the least possible: the
+// F16C loop, memory copy and read, the naive FP16 loop. A yardstick runs on as many threads as its case.
 #include <fmt/format.h>
 
 #include <array>
@@ -70,7 +70,7 @@ struct Arrays {
 
 std::uint16_t* codes(std::vector<Float16>& halves) { return reinterpret_cast<std::uint16_t*>(halves.data()); }
 
-// ---- Yardsticks -----------------------------------------------------------------------------------------------
+// ---- Yardsticks -------------------------------------------------------------------------------------------
 
 void f16c_narrow_all(Arrays& x, int threads) {
   for_each_chunk(x.wide.size(), threads, [&](std::size_t first, std::size_t count) {
@@ -105,7 +105,7 @@ void naive_arithmetic(Arrays& x, int threads) {
   });
 }
 
-// ---- Cases ----------------------------------------------------------------------------------------------------
+// ---- Cases ------------------------------------------------------------------------------------------------
 
 using Run = void (*)(Arrays&, int);
 struct Case {

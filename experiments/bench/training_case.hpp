@@ -1,5 +1,5 @@
-// Training runs for benchmarks: a network, one batch that stays in memory, and a learning rate of zero, so that
-// every step does the same work.
+// Training runs for benchmarks: a network, one batch that stays in memory, and a learning rate of zero, so
+// that every step does the same work.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@ const char* sgemm_core();
 bool f16c_narrow(std::span<const float> from, std::span<std::uint16_t> to);
 bool f16c_widen(std::span<const std::uint16_t> from, std::span<float> to);
 
-/// FP16 arithmetic as people write it first: widen, one FP32 operation, convert; 16 elements an AVX-512 instruction
-/// (8 with AVX2). Its fma rounds twice. False if this CPU or build cannot.
+/// FP16 arithmetic as people write it first: widen, one FP32 operation, convert; 16 elements an AVX-512
+/// instruction (8 with AVX2). Its fma rounds twice. False if this CPU or build cannot.
 enum class HalfOperation { add, mul, fma };
 bool naive_half_arithmetic(HalfOperation operation, const std::uint16_t* a, const std::uint16_t* b,
                            const std::uint16_t* c, std::uint16_t* out, std::size_t count);

@@ -13,7 +13,8 @@ using analysis::Verdict;
 /// What follows from a computed value.
 struct Judgement {
   Verdict verdict = Verdict::fails;
-  /// Of a claim that fails: it is right to fewer digits than it has, or in another reading than the one it asks for.
+  /// How a failing claim fails: it is right to fewer digits than it has, or in another reading than the one
+  /// it asks for.
   bool imprecise = false;
   bool operator==(const Judgement&) const = default;
 };
@@ -30,14 +31,14 @@ struct Said {
   std::string command;  ///< shows it
   std::string remark = {};
 };
-/// Its criterion is the claimed value; what was measured begins with "imprecise: " where it is; notes: source, remark and
-/// "$ command".
+/// Its criterion is the claimed value; what was measured begins with "imprecise: " where it is; notes:
+/// source, remark and "$ command".
 analysis::Claim claim_of(const Said& said);
 
-/// Of a claimed number: holds if `exact`, rounded to the digits that the claim has, reads the same; imprecise within
-/// 10 %; else it fails. std::invalid_argument if `claimed` is no number.
+/// Judges a claimed number: holds if `exact`, rounded to the digits that the claim has, reads the same;
+/// imprecise within 10 %; else it fails. std::invalid_argument if `claimed` is no number.
 Judgement judge_number(const std::string& claimed, double exact);
-/// Of a statement; `otherwise`: it holds in another reading.
+/// Judges a statement; `otherwise`: it holds in another reading.
 inline Judgement judge_statement(bool as_written, bool otherwise = false) {
   return {analysis::verdict_of(as_written), !as_written && otherwise};
 }
@@ -45,8 +46,8 @@ inline Judgement judge_statement(bool as_written, bool otherwise = false) {
 std::vector<Said> format_claims();       ///< what FP16 holds, and where it ends
 std::vector<Said> measurement_claims();  ///< ratios and sums of the numbers that they print
 std::vector<Said> training_claims();     ///< what scalers, autocast and accumulation do
-/// Small runs of the two Paddle systems and MindSpore's LeNet-5, some five seconds. CommandError where their configurations
-/// are gone.
+/// Small runs of the two Paddle systems and MindSpore's LeNet-5, some five seconds. CommandError where their
+/// configurations are gone.
 std::vector<Said> level_claims(int threads);
 
 }  // namespace fp16lab::experiments::claims

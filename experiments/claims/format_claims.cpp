@@ -60,7 +60,8 @@ int binades() {
   return count;
 }
 
-/// Over all weights in [1, 2) and all updates from 2^-13 to below 2^-10: is the update lost in weight + update?
+/// Over all weights in [1, 2) and all updates from 2^-13 to below 2^-10: is the update lost in weight +
+/// update?
 struct LostUpdates {
   double smallest_ratio_lost = 1e9, largest_ratio_kept = 0;
 };

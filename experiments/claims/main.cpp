@@ -1,8 +1,8 @@
 // exp_claims: which of the numbers in mixed-precision tutorials are right?
 //
-// Every claim with the value that this project's numerics or engine computes for it, our verdict, and a command that
-// shows it. One that is right only to fewer digits, or in another reading, fails as "imprecise". A computed value that
-// contradicts the recorded verdict is a verification mismatch: exit code 5.
+// Every claim with the value that this project's numerics or engine computes for it, our verdict, and a
+// command that shows it. One that is right only to fewer digits, or in another reading, fails as "imprecise".
+// A computed value that contradicts the recorded verdict is a verification mismatch: exit code 5.
 #include <fmt/format.h>
 
 #include <algorithm>

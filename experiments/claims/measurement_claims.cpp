@@ -42,12 +42,14 @@ void ratios(std::vector<Said>& all) {
   }
 }
 
-/// Multiply-adds times two of `layers` square products, forward and backward; the first layer has no input gradient.
+/// Multiply-adds times two of `layers` square products, forward and backward; the first layer has no input
+/// gradient.
 double flops(double layers, double batch, double width) {
   return (3 * layers - 1) * 2 * batch * width * width;
 }
 
-/// Peaks of NVIDIA's data sheets, FP32 and FP16 on tensor cores (dense). V100S: the fastest of capability 7.0.
+/// Peaks of NVIDIA's data sheets, FP32 and FP16 on tensor cores (dense). V100S: the fastest of capability
+/// 7.0.
 struct Peaks {
   const char* gpu;
   double wide, low;
@@ -111,8 +113,8 @@ void peaks(std::vector<Said>& all) {
        "within a tenth of what its other times predict: 2 of 26 products at FP32's speed, the rest at O2's"});
 }
 
-/// Bars of Figure 3 (activation gradients of Multibox SSD), read off the figure to about a tenth of each, in percent of
-/// all values. Bars that span an edge are shared out evenly over their exponents.
+/// Bars of Figure 3 (activation gradients of Multibox SSD), read off the figure to about a tenth of each, in
+/// percent of all values. Bars that span an edge are shared out evenly over their exponents.
 struct Bar {
   int low, high;
   double percent;

@@ -241,8 +241,9 @@ void clearing(Backend& backend, std::vector<Said>& all) {
        "weight decay act"});
 }
 
-/// MindSpore's example of a Dense layer in FP16 takes one step on labels that are all zero. Norms of the gradient of the
-/// layer's output: by the formula -sum p log softmax(x), and as a fused kernel has it, softmax(x) - p.
+/// MindSpore's example of a Dense layer in FP16 takes one step on labels that are all zero. Norms of the
+/// gradient of the layer's output: by the formula -sum p log softmax(x), and as a fused kernel has it,
+/// softmax(x) - p.
 void zero_labels(Backend& backend, std::vector<Said>& all) {
   nn::Linear dense(backend, "dense", {.inputs = 512, .outputs = 128, .seed = 1});
   const auto filled = [&backend](Shape shape, double value) {

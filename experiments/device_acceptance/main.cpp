@@ -1,9 +1,9 @@
 // exp_device_acceptance: does this GPU train with the bits of the emulator, how fast, and in how much memory?
 //
-// One command on a machine with a GPU judges the CUDA back end: sections run one after the other, a section that fails
-// is reported and the others go on, and every target of the project gets a measured value and a verdict. All targets are
-// written down before the first section, and the report anew after every section, so that an interrupt leaves what was
-// measured.
+// One command on a machine with a GPU judges the CUDA back end: sections run one after the other, a section
+// that fails is reported and the others go on, and every target of the project gets a measured value and a
+// verdict. All targets are written down before the first section, and the report anew after every section, so
+// that an interrupt leaves what was measured.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Section "probes": P1 to P8, P10 and P11 by tensor_core_probe, then random operands through every instruction. P9 is
-// cuBLASLt's and belongs to "products".
+// Section "probes": P1 to P8, P10 and P11 by tensor_core_probe, then random operands through every
+// instruction. P9 is cuBLASLt's and belongs to "products".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace fp16lab::experiments::acceptance {
 namespace {
 
-/// What FP16 and BF16 training with FP32 accumulation leans on: the goal. The other claims are open points of the table,
-/// and an answer either way is what was asked for.
+/// What FP16 and BF16 training with FP32 accumulation leans on: the goal. The other claims are open points of
+/// the table, and an answer either way is what was asked for.
 bool training_needs(const Claim& claim) {
   return claim.topic == "R" && claim.claim.find("mma") != std::string::npos &&
          (claim.claim.find("f32.f16") != std::string::npos ||

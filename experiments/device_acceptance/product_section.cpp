@@ -1,12 +1,13 @@
-// Section "products": our own kernel, cuBLASLt (P9) and wgmma against the emulator, on data that tells tensor cores apart.
+// Section "products": our own kernel, cuBLASLt (P9) and wgmma against the emulator, on data that tells tensor
+// cores apart.
 #include <fmt/format.h>
 
 #include <set>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/device_acceptance/cases/case_context.hpp"
-#include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "experiments/device_acceptance/section.hpp"
 #include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/question.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"

@@ -35,7 +35,7 @@ std::vector<Claim> before(const Section& section, const Settings& settings) {
   return claims;
 }
 
-/// Of all sections that ran or failed, each under its section's name.
+/// The claims of all sections that ran or failed, each under its section's name.
 std::vector<Claim> claims_of(const std::vector<SectionReport>& reports) {
   std::vector<Claim> all;
   for (const SectionReport& report : reports)

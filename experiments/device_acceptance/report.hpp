@@ -21,12 +21,14 @@ struct SectionReport {
 /// Runs a section; whatever it throws becomes its failure.
 SectionReport run_section(const Section& section, const Settings& settings);
 
-/// Claims of all sections, those that have not run yet (reports are the first of them) as they stand before it.
+/// Claims of all sections, those that have not run yet (reports are the first of them) as they stand before
+/// it.
 std::vector<Claim> claims_of(const Settings& settings, const std::vector<Section>& sections,
                              const std::vector<SectionReport>& reports);
 /// How many sections failed to run.
 std::size_t failed_sections(const std::vector<SectionReport>& reports);
-/// mismatch where bits are missed, failed where a section did not run, else ok: a goal of speed or memory decides nothing.
+/// mismatch where bits are missed, failed where a section did not run, else ok: a goal of speed or memory
+/// decides nothing.
 ExitCode exit_code_of(const std::vector<SectionReport>& reports);
 /// "12 claims: 11 hold, 1 is behind; 0 of 10 sections failed to run"
 std::string outcome_text(const std::vector<SectionReport>& reports);

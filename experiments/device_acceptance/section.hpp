@@ -53,7 +53,7 @@ Goal at_most(std::string name, double limit, std::string unit);
 /// Bits: missed, the GPU is not accepted.
 Goal no_difference(std::string name);
 
-/// Of a limit; never judged in a rehearsal.
+/// Judges a limit; never in a rehearsal.
 Claim judged(const Settings& settings, const Goal& goal, std::optional<double> value);
 /// Fails unless it holds, in rehearsals too.
 Claim must_hold(const Settings& settings, const Goal& goal, std::string measured, bool holds);
@@ -90,7 +90,8 @@ struct Section {
 SectionResult describe_device(const Settings& settings, const Goals& none);
 Goals probe_goals(const Settings& settings);
 SectionResult probe_tensor_cores(const Settings& settings, const Goals& goals);
-/// The GPU as a device of the probe; in a rehearsal the emulator in its place. std::runtime_error where there is none.
+/// The GPU as a device of the probe; in a rehearsal the emulator in its place. std::runtime_error where there
+/// is none.
 std::unique_ptr<probe::Device> probed_device(const Settings& settings);
 Goals product_goals(const Settings& settings);
 SectionResult compare_products(const Settings& settings, const Goals& goals);

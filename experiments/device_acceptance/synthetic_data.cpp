@@ -14,8 +14,8 @@ constexpr int side = 28;
 constexpr int classes = 10;
 constexpr int band = 3;  ///< rows of a class's bright band
 
-/// The format's header: two zeros, the type (unsigned bytes), the number of axes, and each extent with the highest byte
-/// first.
+/// The format's header: two zeros, the type (unsigned bytes), the number of axes, and each extent with the
+/// highest byte first.
 std::string idx_header(const std::vector<std::uint32_t>& extents) {
   std::string bytes{'\0', '\0', '\x08', static_cast<char>(extents.size())};
   for (const std::uint32_t extent : extents)

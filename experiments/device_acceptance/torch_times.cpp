@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "numerics/files/disk/atomic_file.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::acceptance {
 
@@ -30,8 +30,9 @@ TorchTimes read_torch_times(const std::filesystem::path& file) {
             {row.at("system"), row.at("precision"), row.at("mode"), row.at("milliseconds").get<double>()});
     return times;
   } catch (const std::exception& error) {
-    throw std::runtime_error(fmt::format(
-        "--torch {}: {}; expected what experiments/bench/torch_amp.py prints", file.string(), printable(error.what())));
+    throw std::runtime_error(
+        fmt::format("--torch {}: {}; expected what experiments/bench/torch_amp.py prints", file.string(),
+                    printable(error.what())));
   }
 }
 

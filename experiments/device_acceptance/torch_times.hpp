@@ -23,7 +23,8 @@ struct TorchTimes {
                              std::string_view mode) const;
 };
 
-/// std::runtime_error naming the file for one that the script has not written, or that was written at another size.
+/// std::runtime_error naming the file for one that the script has not written, or that was written at another
+/// size.
 TorchTimes read_torch_times(const std::filesystem::path& file);
 
 }  // namespace fp16lab::experiments::acceptance

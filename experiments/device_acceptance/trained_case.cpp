@@ -89,7 +89,8 @@ RunConfig tutorial_config(const Settings& settings, const std::string& system,
 
 TrainedCase::TrainedCase(const RunConfig& config, std::unique_ptr<engine::Backend> backend, bool histograms,
                          bool activations)
-    : run_(prepare_run(resolve_run(config), std::move(backend))), watcher_(std::make_unique<Watcher>(histograms)) {
+    : run_(prepare_run(resolve_run(config), std::move(backend))),
+      watcher_(std::make_unique<Watcher>(histograms)) {
   if (activations) run_->workload.method = std::make_unique<ForwardMemory>(activation_bytes_);
   trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->plan, *watcher_);
 }

@@ -1,10 +1,11 @@
-// Sections "verbs" and "tiles": every verb of the back end, and every tile of its products, against the emulated one.
+// Sections "verbs" and "tiles": every verb of the back end, and every tile of its products, against the
+// emulated one.
 #include <fmt/format.h>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/cases/tile_cases.hpp"
 #include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "experiments/device_acceptance/section.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {

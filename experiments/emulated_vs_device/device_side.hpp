@@ -1,4 +1,5 @@
-// The CUDA side of a comparison: the back end on a GPU, or, to rehearse, the same kernels executed on the CPU.
+// The CUDA side of a comparison: the back end on a GPU, or, to rehearse, the same kernels executed on the
+// CPU.
 #pragma once
 
 #include <memory>

@@ -53,8 +53,8 @@ struct LockstepOptions {
   std::function<void(std::uint64_t step, std::uint64_t of)> progress = {};
 };
 
-/// Trains `config` on both until the first difference or the end; evaluations and checkpoints are left out, for they
-/// change nothing. Both back ends must follow the same row of tensor cores (std::invalid_argument).
+/// Trains `config` on both until the first difference or the end; evaluations and checkpoints are left out,
+/// for they change nothing. Both back ends must follow the same row of tensor cores (std::invalid_argument).
 Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> emulated,
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options);
 

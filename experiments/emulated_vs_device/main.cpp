@@ -1,8 +1,8 @@
 // exp_emulated_vs_device: does the emulated run have the bits of the device run, at every step?
 //
-// Any configuration is trained on both back ends in one process. After every step the loss, found_inf, the norm and the
-// bits of all gradients, every gradient's histogram, the next scale and the digest of all state are compared; the first
-// difference is named with its step, quantity, tensor and element.
+// Any configuration is trained on both back ends in one process. After every step the loss, found_inf, the
+// norm and the bits of all gradients, every gradient's histogram, the next scale and the digest of all state
+// are compared; the first difference is named with its step, quantity, tensor and element.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -35,12 +35,13 @@ struct Given {
 ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& given) {
   LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", given.histograms_every)};
   RunConfig config = resolve_run(common).config;
-  const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm), .algorithm_cache_file = config.backend.pins};
+  const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm),
+                                   .algorithm_cache_file = config.backend.pins};
   if (device.gemm == engine::GemmRoute::cublas_any_order)
     throw CommandError(ExitCode::usage,
                        "backend.gemm = \"cublas-any-order\" promises no bits: expected auto, mma or cublas");
   const DeviceSide side = given.rehearse ? open_rehearsal(config.backend.tensor_core)
-                                           : open_gpu(static_cast<int>(config.backend.ordinal));
+                                         : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;
   resolve_run(config, "with the device's tensor cores");
   catch_interrupts();
@@ -102,11 +103,10 @@ int main(int argc, char** argv) {
                  .add("--histograms-every", given.histograms_every,
                       "Compare the gradients' histograms of every N-th step (default: 1; 0: never)")
                  .type("N");
-             options.flag("--rehearse", given.rehearse,
-                          "no GPU: execute the CUDA kernels on the CPU, thread by thread (slow; tests this command)");
-             return [&](const CommonOptions& common) {
-               return run_exp_emulated_vs_device(common, given);
-             };
+             options.flag(
+                 "--rehearse", given.rehearse,
+                 "no GPU: execute the CUDA kernels on the CPU, thread by thread (slow; tests this command)");
+             return [&](const CommonOptions& common) { return run_exp_emulated_vs_device(common, given); };
            }},
       {.out = "results/exp_emulated_vs_device", .settings = true});
 }

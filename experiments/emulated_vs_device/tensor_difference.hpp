@@ -21,8 +21,9 @@ struct RunTensor {
   engine::Tensor tensor;
 };
 
-/// What a training step computed and left, in the order of the computation: gradients from the last layer to the
-/// first, then parameters, buffers, optimizer state and the scalars of the step. Shares the trainer's memory.
+/// What a training step computed and left, in the order of the computation: gradients from the last layer to
+/// the first, then parameters, buffers, optimizer state and the scalars of the step. Shares the trainer's
+/// memory.
 std::vector<RunTensor> tensors_of(engine::Trainer& trainer);
 /// The gradients among them.
 std::vector<RunTensor> gradients_of(engine::Trainer& trainer);
@@ -42,7 +43,8 @@ struct TensorDifference {
   int digits = 0;  ///< hexadecimal digits of an element
 };
 
-/// "gradient fc1.weight, f32 (10, 784): 3 of 7840 elements differ; element 17: emulated 3f800000, device 3f800001".
+/// "gradient fc1.weight, f32 (10, 784): 3 of 7840 elements differ; element 17: emulated 3f800000, device
+/// 3f800001".
 std::string text_of(const TensorDifference& difference);
 
 /// All tensors whose digests differ, or that one side lacks, in the order of `emulated`.

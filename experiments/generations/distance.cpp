@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view csv_header =
     "workload,reference,variant,seed,step,distance,reference_hash,variant_hash";
 
-/// Of the run's last step on disk; nothing where there is none.
+/// The distance at the run's last step on disk; nothing where there is none.
 std::optional<std::uint64_t> recorded_hash(const PlannedRun& planned) {
   if (!is_run_folder(planned.folder)) return std::nullopt;
   const RunFolder folder = read_run_folder(planned.folder);

@@ -22,7 +22,7 @@ bool same_functions(const RunConfig& a, const RunConfig& b) {
   return std::ranges::equal(rows_of(a), rows_of(b), equal);
 }
 
-/// Of the runs of one workload and one seed.
+/// The runs of one workload and one seed.
 std::vector<const PlannedRun*> block_of(const SweepPlan& plan, const PlannedRun& first) {
   std::vector<const PlannedRun*> block;
   for (const PlannedRun& run : plan.runs)

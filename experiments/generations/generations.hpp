@@ -78,7 +78,7 @@ struct Generations {
   std::vector<DistanceCurve> curves;  ///< of drawn_pairs()
 
   const TrainedRun* find(std::string_view workload, std::string_view variant, std::int64_t seed) const;
-  /// Of the runs of a variant, in the plan's order.
+  /// The runs of a variant, in the plan's order.
   std::vector<std::int64_t> seeds_of(std::string_view workload, std::string_view variant) const;
 };
 Generations read_generations(const SweepPlan& plan);
@@ -102,8 +102,8 @@ const JudgedPair* find(const std::vector<JudgedPair>& pairs, std::string_view wo
 std::string pairs_text(const std::vector<JudgedPair>& pairs);
 std::string pairs_csv(const std::vector<JudgedPair>& pairs);
 
-/// The pairs whose distances are measured and drawn: one ulp of the weights in FP32 and on hopper, generations, FP16
-/// itself, FP16 sums, FP8's sums of 14 bits (wgmma) and of 25 (mma).
+/// The pairs whose distances are measured and drawn: one ulp of the weights in FP32 and on hopper,
+/// generations, FP16 itself, FP16 sums, FP8's sums of 14 bits (wgmma) and of 25 (mma).
 std::span<const VariantPair> drawn_pairs();
 /// reports::draw_distances() of curves of those.
 std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::filesystem::path& folder);

@@ -30,7 +30,7 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-/// Of logarithms, as a ratio.
+/// An interval of logarithms, as a ratio.
 std::string ratio_text(const std::vector<double>& logs, const std::optional<analysis::Interval>& interval) {
   if (logs.empty()) return "no rate";
   if (!interval) return fmt::format("{:.2f} times, no interval", std::exp(mean_of(logs)));

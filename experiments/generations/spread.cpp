@@ -11,7 +11,7 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Of the logarithms.
+/// The deviation of the logarithms.
 double variance_of(const std::vector<double>& losses) {
   std::vector<double> logs;
   for (const double loss : losses) logs.push_back(std::log(loss));

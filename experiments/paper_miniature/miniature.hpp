@@ -30,7 +30,7 @@ struct MiniatureRow {
 
 struct Miniature {
   std::vector<MiniatureRow> rows{};
-  /// Of FP32's runs, by workload: all observed steps and tensors, at a loss scale of 1.
+  /// Histograms of FP32's runs, by workload: all observed steps and tensors, at a loss scale of 1.
   std::map<std::string, ExponentHistogram, std::less<>> activation_gradients{};
   UpdateStudy with_masters{}, without_masters{};
   std::string table{}, csv{};  ///< of the sweep

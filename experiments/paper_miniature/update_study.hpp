@@ -9,8 +9,8 @@
 
 namespace fp16lab::experiments {
 
-/// Counts over all weights (no biases) and all observed steps. A weight's update is the difference of the stored weight
-/// behind and before the step, which is exact to half an ulp of the stored type.
+/// Counts over all weights (no biases) and all observed steps. A weight's update is the difference of the
+/// stored weight behind and before the step, which is exact to half an ulp of the stored type.
 struct UpdateStudy {
   std::uint64_t elements = 0;
   ExponentHistogram updates;    ///< magnitudes of the differences; zero: the stored weight did not move
@@ -22,8 +22,8 @@ struct UpdateStudy {
   std::uint64_t moved() const { return updates.finite_nonzero(); }
 };
 
-/// Trains to the end in this process and looks at every `every`-th step, the first included. CommandError(interrupted)
-/// after Ctrl-C where catch_interrupts() was called.
+/// Trains to the end in this process and looks at every `every`-th step, the first included.
+/// CommandError(interrupted) after Ctrl-C where catch_interrupts() was called.
 UpdateStudy study_updates(const RunConfig& config, std::uint64_t every, int threads);
 
 }  // namespace fp16lab::experiments

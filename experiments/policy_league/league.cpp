@@ -115,7 +115,9 @@ League measure_league(const SweepPlan& plan, bool quick) {
       for (const ReplayedPolicy& policy : replay_run(run->folder, own).policies)
         for (std::size_t i = first; i < league.rows.size(); ++i)
           if (league.rows[i].policy == policy.name) league.rows[i].own_replays.push_back(policy);
-      league.allowed.push_back({.workload = workload, .seed = static_cast<std::int64_t>(run->config.train.seed), .band = replay.band});
+      league.allowed.push_back({.workload = workload,
+                                .seed = static_cast<std::int64_t>(run->config.train.seed),
+                                .band = replay.band});
       for (std::size_t i = first_fixed; i < league.fixed.size(); ++i) {
         FixedScale& fixed = league.fixed[i];
         ReplayOptions options;

@@ -47,8 +47,8 @@ struct FixedScale {
   std::string workload;
   int log2_scale = 0;
   ReplayInterval lost_count{}, lost_l1{}, lost_l2{};  ///< mean over seeds
-  /// Of the final test loss to the FP32 run of the same seed, percent: analysis::loss_difference, one a
-  /// finite pair.
+  /// The difference of the final test loss to the FP32 run of the same seed, percent:
+  /// analysis::loss_difference, one a finite pair.
   std::vector<double> differences{};
   std::uint64_t steps = 0, skipped = 0;
   int diverged = 0;

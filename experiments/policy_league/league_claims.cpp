@@ -27,8 +27,8 @@ Verdict at_most(const ReplayInterval& a, const ReplayInterval& b) {
   return a.upper <= b.lower ? Verdict::holds : a.lower > b.upper ? Verdict::fails : Verdict::cannot_tell;
 }
 
-/// Of "on at least workloads_needed workloads": `yes` and `open` count those of which it holds and cannot be
-/// told.
+/// Judges "on at least workloads_needed workloads": `yes` and `open` count those of which it holds and cannot
+/// be told.
 Verdict on_enough(int yes, int open) {
   return yes >= workloads_needed         ? Verdict::holds
          : yes + open < workloads_needed ? Verdict::fails

@@ -55,7 +55,8 @@ SweepPlan league_plan(const CommonOptions& common, bool quick) {
     SweepWorkload workload{.name = run.workload, .config = run.config, .seeds = {run.config.train.seed}};
     if (quick) {
       workload.config.train.steps = 12;
-      if (workload.config.optimizer.schedule.warmup_steps > 0) workload.config.optimizer.schedule.warmup_steps = 2;
+      if (workload.config.optimizer.schedule.warmup_steps > 0)
+        workload.config.optimizer.schedule.warmup_steps = 2;
     }
     workloads.push_back(std::move(workload));
   }

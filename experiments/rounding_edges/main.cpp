@@ -1,7 +1,7 @@
 // exp_rounding_edges: what happens at every edge of FP16 that a user asks about?
 //
-// One claim a line: its words, the expected codes typed here by hand from the source named in the heading, and
-// what the library computed. A claim holds if the two are the same text.
+// One claim a line: its words, the expected codes typed here by hand from the source named in the heading,
+// and what the library computed. A claim holds if the two are the same text.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -208,8 +208,8 @@ void double_rounding(Ledger& ledger) {
   ledger.claim("so do a product and a sum, each rounded to FP16", "0x3e02", add(mul(a, b), c));
 }
 
-/// Differences between the FP16 result and the one computed in format Wide, then rounded to FP16, over a strided
-/// enumeration of all 2^32 pairs (all 2^16 operands for sqrt).
+/// Differences between the FP16 result and the one computed in format Wide, then rounded to FP16, over a
+/// strided enumeration of all 2^32 pairs (all 2^16 operands for sqrt).
 template <class Wide>
 struct ThroughWider {
   static constexpr std::uint64_t stride = 4099;  // prime: every pair of exponents and signs occurs

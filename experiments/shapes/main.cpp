@@ -1,7 +1,8 @@
 // exp_shapes: what do the extents of a product or a convolution cost, and its layout?
 //
-// The tutorials and NVIDIA's guides say: make every extent a multiple of 8, pad three channels to four, prefer NHWC.
-// Claims, each with its criterion fixed before anything is measured. Times are medians on the device's clock.
+// The tutorials and NVIDIA's guides say: make every extent a multiple of 8, pad three channels to four,
+// prefer NHWC. Claims, each with its criterion fixed before anything is measured. Times are medians on the
+// device's clock.
 #include <fmt/format.h>
 
 #include <algorithm>

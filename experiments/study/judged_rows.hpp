@@ -28,7 +28,8 @@ inline constexpr const char* as_good_criterion =
 Verdict is_worse(const JudgedRow& judged);
 /// Its opposite: fails where it is worse than both, holds where it is equal to FP32 or better.
 Verdict is_as_good(const JudgedRow& judged);
-/// Of a claim with several conditions: fails where one does, not run where one was not, holds where all hold.
+/// Judges a claim with several conditions: fails where one does, not run where one was not, holds where all
+/// hold.
 Verdict all_of(std::span<const Verdict> verdicts);
 
 /// "+20.50 % [+19.02, +22.00], worse; than the twin: worse".

@@ -1,5 +1,5 @@
-// What the runs of a plan came to, found by the plan's own names of workloads and variants: for experiments, which need
-// no code of their own for final values, skipped steps, recorded underflow and verdicts.
+// What the runs of a plan came to, found by the plan's own names of workloads and variants: for experiments,
+// which need no code of their own for final values, skipped steps, recorded underflow and verdicts.
 #pragma once
 
 #include <string>
@@ -13,9 +13,10 @@ namespace fp16lab::experiments {
 
 class JudgedSweep {
  public:
-  /// Reads what is on disk. Workloads and rows are those of the plan, in its order and with its names (whatever else tells
-  /// their configurations apart); all pairs of the plan are one family. Runs that are not there or have not finished are
-  /// counted in a row's `runs` only. CommandError(run_failed) where no run is there at all.
+  /// Reads what is on disk. Workloads and rows are those of the plan, in its order and with its names
+  /// (whatever else tells their configurations apart); all pairs of the plan are one family. Runs that are
+  /// not there or have not finished are counted in a row's `runs` only. CommandError(run_failed) where no run
+  /// is there at all.
   explicit JudgedSweep(const SweepPlan& plan);
 
   const std::vector<reports::WorkloadSummary>& workloads() const { return summaries_; }

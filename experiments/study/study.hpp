@@ -101,8 +101,8 @@ ExitCode run_study(const CommonOptions& common, const Study<Measured>& study) {
   return code;
 }
 
-/// Trains a plan's runs. CommandError(interrupted) where that was interrupted, (run_failed) where runs failed, naming them:
-/// the others are kept, and the same command carries on.
+/// Trains a plan's runs. CommandError(interrupted) where that was interrupted, (run_failed) where runs
+/// failed, naming them: the others are kept, and the same command carries on.
 void train_all(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options);
 
 }  // namespace fp16lab::experiments

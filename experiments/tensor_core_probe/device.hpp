@@ -64,8 +64,8 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
   /// Whether the device and this build have the instruction.
   virtual bool has(const Instruction& instruction) const = 0;
-  /// D, count x m x n words. `scale_d` is wgmma's operand: false tells it to ignore C. std::runtime_error if the
-  /// device fails.
+  /// D, count x m x n words. `scale_d` is wgmma's operand: false tells it to ignore C. std::runtime_error if
+  /// the device fails.
   virtual std::vector<std::uint32_t> run(const Instruction& instruction, const Tiles& tiles,
                                          bool scale_d) = 0;
   /// Element by element; y and z may be empty where the operation does not read them.

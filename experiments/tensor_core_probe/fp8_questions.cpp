@@ -11,8 +11,8 @@
 
 namespace fp16lab::probe {
 
-/// P7: in which order mma.sync adds 32 FP8 products where it is no FP8 unit, and where c joins. Big and tiny differ by
-/// 2^24 (FP16 output: 2^11), so that one tiny term is lost beside the big one and two are not.
+/// P7: in which order mma.sync adds 32 FP8 products where it is no FP8 unit, and where c joins. Big and tiny
+/// differ by 2^24 (FP16 output: 2^11), so that one tiny term is lost beside the big one and two are not.
 Question fp8_order(const Instruction& in, const TensorCoreModel& row, const Settings& settings) {
   Question question{"P7", "", in, {}, {}};
   const bool half = in.accumulator == DType::f16;
@@ -26,7 +26,8 @@ Question fp8_order(const Instruction& in, const TensorCoreModel& row, const Sett
     for (const auto& [place, exponent] : powers) put_power(vector, place, in.operands, exponent);
     question.vectors.push_back(std::move(vector));
   };
-  // Three places, the big term at the first: the tiny ones add up if they meet before it, or with it in one block.
+  // Three places, the big term at the first: the tiny ones add up if they meet before it, or with it in one
+  // block.
   for (std::size_t j = 2; j < k; ++j) add(fmt::format("P7-k0-k1-k{}", j), {{0, big}, {1, tiny}, {j, tiny}});
   for (const std::size_t j : {1UL, 2UL, 16UL, 31UL})
     add(fmt::format("P7-k3-k0-k{}", j), {{3, big}, {0, tiny}, {j, tiny}});

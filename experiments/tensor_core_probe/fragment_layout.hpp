@@ -1,9 +1,10 @@
-// Which element of a tile sits in which register of which lane (PTX ISA, "Matrix Fragments for mma.m16n8k*" and
-// "Register Fragments for wgmma.mma_async.m64nNk*").
+// Which element of a tile sits in which register of which lane (PTX ISA, "Matrix Fragments for mma.m16n8k*"
+// and "Register Fragments for wgmma.mma_async.m64nNk*").
 //
-// Counted in bytes along k, every operand format has the same layout: a 32-bit register holds 4 consecutive bytes of a
-// row of A or of a column of B, whether these are one TF32, two FP16 or four FP8 elements. A warpgroup is four warps,
-// each with 16 rows of its own. Tests compare with the tables of the PTX manual, element by element.
+// Counted in bytes along k, every operand format has the same layout: a 32-bit register holds 4 consecutive
+// bytes of a row of A or of a column of B, whether these are one TF32, two FP16 or four FP8 elements. A
+// warpgroup is four warps, each with 16 rows of its own. Tests compare with the tables of the PTX manual,
+// element by element.
 #pragma once
 
 #include "numerics/platform/portability.hpp"
@@ -28,7 +29,8 @@ struct ElementPlace {
   int row, column;
 };
 
-/// Element i < 4 of C and D (16 x 8). In FP16 elements 2r and 2r + 1 share register r, the even one in its low half.
+/// Element i < 4 of C and D (16 x 8). In FP16 elements 2r and 2r + 1 share register r, the even one in its
+/// low half.
 FP16LAB_HD constexpr ElementPlace accumulator_element(int lane, int i) {
   return {lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2};
 }

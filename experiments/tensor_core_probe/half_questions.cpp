@@ -1,5 +1,5 @@
-// P8: the instructions beside the tensor core. PTX leaves their NaN patterns open; the rest is IEEE 754 with the
-// modifiers of numerics/arithmetic/gpu_half.hpp.
+// P8: the instructions beside the tensor core. PTX leaves their NaN patterns open; the rest is IEEE 754 with
+// the modifiers of numerics/arithmetic/gpu_half.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,7 +89,8 @@ struct Calls {
   std::size_t size() const { return operands[0].size(); }
 };
 
-/// One word for each call; a packed instruction gets every operand in both halves and must answer alike in both.
+/// One word for each call; a packed instruction gets every operand in both halves and must answer alike in
+/// both.
 Words run(Device& device, const HalfInstruction& in, const Calls& calls) {
   std::array<Words, 3> doubled;
   std::array<std::span<const std::uint32_t>, 3> operands;
@@ -170,7 +171,8 @@ struct NanRule {
 std::vector<NanRule> nan_rules() {
   const auto first_nan = [](const HalfInstruction& in,
                             std::span<const std::uint32_t> operands) -> std::uint32_t {
-    // The first NaN among the operands, quiet, in the format of the result; the default NaN where there is none.
+    // The first NaN among the operands, quiet, in the format of the result; the default NaN where there is
+    // none.
     const bool from_single = in.operation == HalfOperation::cvt_f16_f32;
     for (const std::uint32_t word : operands) {
       if (from_single) return (word >> 16 & 0x8000) | 0x7e00 | (word >> 13 & 0x1ff);
@@ -217,11 +219,12 @@ Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction&
   }
   claim.verdict = analysis::verdict_of(agrees[0]);
   const auto holds = std::ranges::find(agrees, true);
-  claim.measured = agrees[0] ? fmt::format("that word from {} of {} calls", calls.size(), calls.size())
-                   : holds == agrees.end()
-                       ? "no known rule agrees; numerics/arithmetic/gpu_half.hpp needs the observed one"
-                       : fmt::format("observed agrees with '{}'; numerics/arithmetic/gpu_half.hpp must say so",
-                                     rules[static_cast<std::size_t>(holds - agrees.begin())].name);
+  claim.measured =
+      agrees[0] ? fmt::format("that word from {} of {} calls", calls.size(), calls.size())
+      : holds == agrees.end()
+          ? "no known rule agrees; numerics/arithmetic/gpu_half.hpp needs the observed one"
+          : fmt::format("observed agrees with '{}'; numerics/arithmetic/gpu_half.hpp must say so",
+                        rules[static_cast<std::size_t>(holds - agrees.begin())].name);
   return finding;
 }
 
@@ -278,7 +281,8 @@ class EmulatedClaim {
     total_ += sweep.total();
     claim_.verdict = analysis::verdict_of(differing_ == 0);
     claim_.measured = fmt::format("{} of {} results differ", differing_, total_);
-    if (differing_ > 0) claim_.measured += "; numerics/arithmetic/gpu_half.hpp must say what the first differences show";
+    if (differing_ > 0)
+      claim_.measured += "; numerics/arithmetic/gpu_half.hpp must say what the first differences show";
   }
   Finding finding() const { return {claim_}; }
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "numerics/tensor_core/compute_capability.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::probe {
 namespace {

@@ -1,4 +1,5 @@
-// The tensor-core instructions that the probe executes, and which row of the model table claims to describe each.
+// The tensor-core instructions that the probe executes, and which row of the model table claims to describe
+// each.
 #pragma once
 
 #include <cstdint>
@@ -60,12 +61,13 @@ struct Capability {
   int minor = 0;
 };
 
-/// The generation whose rows describe mma.sync and wmma of a device: "hopper" for 9.0. Empty for a capability that the
-/// table does not know.
+/// The generation whose rows describe mma.sync and wmma of a device: "hopper" for 9.0. Empty for a capability
+/// that the table does not know.
 std::string_view generation_of(Capability capability);
 
-/// The row that should describe `instruction` on the device, with `generation` in place of generation_of(capability)
-/// where it is not empty. wgmma has a generation of its own. No value where the table has no such row.
+/// The row that should describe `instruction` on the device, with `generation` in place of
+/// generation_of(capability) where it is not empty. wgmma has a generation of its own. No value where the
+/// table has no such row.
 std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capability capability,
                                        std::string_view generation = {});
 

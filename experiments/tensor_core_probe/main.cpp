@@ -1,8 +1,9 @@
-// exp_tensor_core_probe: does this GPU compute what the table of tensor cores says, bit for bit, and what are the bits
-// where the published models disagree?
+// exp_tensor_core_probe: does this GPU compute what the table of tensor cores says, bit for bit, and what are
+// the bits where the published models disagree?
 //
-// Each probe is a claim with rival hypotheses, fixed before anything runs, and dot products on which they differ (see
-// tensor_core_probe/). Then random operands of every kind go through every instruction and through the emulator.
+// Each probe is a claim with rival hypotheses, fixed before anything runs, and dot products on which they
+// differ (see tensor_core_probe/). Then random operands of every kind go through every instruction and
+// through the emulator.
 #include <fmt/format.h>
 
 #include <memory>

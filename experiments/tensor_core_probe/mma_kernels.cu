@@ -12,8 +12,8 @@
 namespace fp16lab::probe {
 namespace {
 
-// The operand registers by their number, so that one kernel serves all: k spans 16 bytes (A 2, B 1 registers) or 32
-// (A 4, B 2); the accumulator is FP32 (4 registers) or FP16 (2).
+// The operand registers by their number, so that one kernel serves all: k spans 16 bytes (A 2, B 1 registers)
+// or 32 (A 4, B 2); the accumulator is FP32 (4 registers) or FP16 (2).
 #define FP16LAB_MMA_16_BYTES_F32(NAME, PTX)                                                        \
   struct NAME {                                                                                    \
     static constexpr int a_registers = 2, b_registers = 1;                                         \
@@ -118,8 +118,8 @@ __global__ void mma_kernel(DeviceTiles tiles) {
   }
 }
 
-/// wmma through its C++ interface: the layout of its fragments is nobody's business. `Element` is the operand type in
-/// memory, `Precision` the type in the fragment.
+/// wmma through its C++ interface: the layout of its fragments is nobody's business. `Element` is the operand
+/// type in memory, `Precision` the type in the fragment.
 template <class Element, class Precision, int k>
 __global__ void wmma_kernel(DeviceTiles tiles) {
   using namespace nvcuda;

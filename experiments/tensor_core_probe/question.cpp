@@ -10,7 +10,8 @@
 namespace fp16lab::probe {
 namespace {
 
-/// Up to this many vectors are all shown; of more only those that differ from the claim (probe.tsv has them all).
+/// Up to this many vectors are all shown; of more only those that differ from the claim (probe.tsv has them
+/// all).
 constexpr std::size_t evidence_in_full = 12;
 
 /// One tile a vector, the vector in every row and column: the same output 16 x 8 times.
@@ -139,7 +140,8 @@ Finding ask(Device& device, const Settings& settings, const Question& question) 
 
   claim.measured = fmt::format("{} of {} words as claimed", as_claimed_count, question.vectors.size());
 
-  // The golden files know no scale-d: a C that was not read is +0 there, and one that was read has no place in them.
+  // The golden files know no scale-d: a C that was not read is +0 there, and one that was read has no place
+  // in them.
   if (!question.scale_d && observed != predicted[0]) finding.observations.clear();
 
   std::vector<bool> agrees;

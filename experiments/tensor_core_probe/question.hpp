@@ -1,8 +1,8 @@
 // What is asked of the hardware, and how its answer is judged.
 //
-// A question is a few dot products of one instruction and at least two hypotheses that predict different words for
-// them; the first hypothesis is what the model table claims. A question that cannot tell its hypotheses apart is a
-// mistake of this program and throws.
+// A question is a few dot products of one instruction and at least two hypotheses that predict different
+// words for them; the first hypothesis is what the model table claims. A question that cannot tell its
+// hypotheses apart is a mistake of this program and throws.
 #pragma once
 
 #include <cstdint>
@@ -57,14 +57,15 @@ struct Observation {
   std::string instruction;
 };
 
-/// The same for an instruction beside the tensor core: operation and operands in the notation of plain_fp16.tsv.
+/// The same for an instruction beside the tensor core: operation and operands in the notation of
+/// plain_fp16.tsv.
 struct HalfObservation {
   std::string operation, operands, result;
 };
 
-/// What the device said of a claim. Topic: the probe, "P1", or "R" of random operands. What was measured ends with how the
-/// table must change if the claim fails; of an instruction that the device lacks it says so, and nothing was run. Notes:
-/// candidates and observed words, a line each.
+/// What the device said of a claim. Topic: the probe, "P1", or "R" of random operands. What was measured ends
+/// with how the table must change if the claim fails; of an instruction that the device lacks it says so, and
+/// nothing was run. Notes: candidates and observed words, a line each.
 struct Finding {
   Claim claim;
   std::vector<Observation> observations = {};
@@ -83,8 +84,8 @@ struct Settings {
 /// Asks. std::logic_error if two hypotheses predict the same words.
 Finding ask(Device& device, const Settings& settings, const Question& question);
 
-/// P1 to P7, P10, P11 for this device: one question for each instruction concerned. Those that the device lacks become
-/// findings that say so.
+/// P1 to P7, P10, P11 for this device: one question for each instruction concerned. Those that the device
+/// lacks become findings that say so.
 std::vector<Finding> ask_tensor_core(Device& device, const Settings& settings);
 
 /// The questions themselves, for a device of this capability, whether or not it `has` the instructions.

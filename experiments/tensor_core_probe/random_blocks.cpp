@@ -54,8 +54,8 @@ class Bits {
   std::uint64_t bits_;
 };
 
-/// (-1)^sign * 1.fraction * 2^exponent, clamped to the format's largest exponent; below its normal range a subnormal
-/// with its leading one there.
+/// (-1)^sign * 1.fraction * 2^exponent, clamped to the format's largest exponent; below its normal range a
+/// subnormal with its leading one there.
 std::uint32_t value(const Fields& format, bool sign, int exponent, std::uint32_t fraction) {
   if (exponent >= format.emin()) return format.word(sign, std::min(exponent, format.emax()), fraction);
   const int leading = std::max(format.fraction_bits - (format.emin() - exponent), 0);
@@ -72,8 +72,9 @@ std::uint32_t number(const Fields& format, Bits& bits, int low, int high) {
                simple ? bits.take(1) << (format.fraction_bits - 1) : bits.take(format.fraction_bits));
 }
 
-/// For sums around 2^last_place: mostly zeros, so that few terms meet, and mostly powers of two, so that they tie.
-/// Two of the larger kind make about 2^last_place; one or two of the smaller kind something far below, which decides.
+/// For sums around 2^last_place: mostly zeros, so that few terms meet, and mostly powers of two, so that they
+/// tie. Two of the larger kind make about 2^last_place; one or two of the smaller kind something far below,
+/// which decides.
 std::uint32_t near_floor(const Fields& format, Bits& bits, int last_place) {
   const bool sign = bits.take(1) != 0;
   if (bits.take(3) < 5) return format.word(sign, -format.bias(), 0);
@@ -157,8 +158,8 @@ std::uint32_t accumulator(const Instruction& in, Distribution distribution, Bits
   }
 }
 
-/// Makes the second half of every dot product the first half's negative, in reverse; one element in eight of A keeps a
-/// last place of its own. Cancels for any row with any column.
+/// Makes the second half of every dot product the first half's negative, in reverse; one element in eight of
+/// A keeps a last place of its own. Cancels for any row with any column.
 void cancel(const Instruction& in, std::span<std::uint32_t> line, bool negate, const PhiloxStream& stream,
             std::uint64_t index) {
   const Fields format = fields_of(in.operands);

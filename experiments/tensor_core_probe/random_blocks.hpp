@@ -1,5 +1,5 @@
-// Random operands for a comparison of a device with the emulator: ordinary data and everything that could tell two
-// tensor cores apart.
+// Random operands for a comparison of a device with the emulator: ordinary data and everything that could
+// tell two tensor cores apart.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ inline constexpr Distribution all_distributions[] = {
     Distribution::near_overflow, Distribution::floor, Distribution::special};
 std::string_view name_of(Distribution distribution);
 
-/// Tiles first_tile ... first_tile + count - 1 of an endless sequence fixed by instruction, distribution and seed.
+/// Tiles first_tile ... first_tile + count - 1 of an endless sequence fixed by instruction, distribution and
+/// seed.
 Tiles random_tiles(const Instruction& instruction, Distribution distribution, std::uint64_t seed,
                    std::uint64_t first_tile, std::size_t count, int threads);
 

@@ -12,7 +12,8 @@ namespace fp16lab::probe {
 /// "NVIDIA H200, compute capability 9.0, driver 580.65.06 (CUDA 13.0), CUDA runtime 13.0"
 std::string describe(const DeviceInfo& info);
 
-/// tests/golden/tensor_core_*.tsv: id, model, in, acc, options, a, b, c, d, source. The device is in the source.
+/// tests/golden/tensor_core_*.tsv: id, model, in, acc, options, a, b, c, d, source. The device is in the
+/// source.
 std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> findings);
 /// tests/golden/plain_fp16.tsv: operation, operands, result.
 std::string golden_half_vectors(const DeviceInfo& info, std::span<const Finding> findings);

@@ -1,5 +1,5 @@
-// The open points of the published models, as questions to a tensor core. Numbers of vectors (V37) and probes (P1) are
-// those of tests/golden/tensor_core_*.tsv.
+// The open points of the published models, as questions to a tensor core. Numbers of vectors (V37) and probes
+// (P1) are those of tests/golden/tensor_core_*.tsv.
 #include <fmt/format.h>
 
 #include <limits>
@@ -11,8 +11,8 @@
 namespace fp16lab::probe {
 namespace {
 
-/// The rows with every exponent floor that vectors seen down to 2^-seen_last can tell apart: a term 2^-m survives
-/// exactly if m <= F - E0, and E0 itself is above every product. The claimed one comes first.
+/// The rows with every exponent floor that vectors seen down to 2^-seen_last can tell apart: a term 2^-m
+/// survives exactly if m <= F - E0, and E0 itself is above every product. The claimed one comes first.
 std::vector<Hypothesis> floors(const Instruction& in, const TensorCoreModel& claim, int seen_first,
                                int seen_last) {
   std::vector<Hypothesis> list;
@@ -62,7 +62,8 @@ Question subnormal_accumulator(const Instruction& in, const TensorCoreModel& row
   return question;
 }
 
-/// P3: negative sums below the least number, in the instruction's last block: a later one would make +0 of -0.
+/// P3: negative sums below the least number, in the instruction's last block: a later one would make +0 of
+/// -0.
 Question underflow_zero(const Instruction& in, const TensorCoreModel& row) {
   Question question{"P3",
                     fmt::format("{}: a negative sum that rounds to zero gives -0 (MMA-Sim 2026)", in.name),
@@ -92,7 +93,8 @@ Question underflow_zero(const Instruction& in, const TensorCoreModel& row) {
   return question;
 }
 
-/// P4: exact zeros. IEEE 754 gives -0 where all terms are -0; the SMT model of Valpey et al. also for cancellation.
+/// P4: exact zeros. IEEE 754 gives -0 where all terms are -0; the SMT model of Valpey et al. also for
+/// cancellation.
 Question zero_signs(const Instruction& in, const TensorCoreModel& row) {
   Question question{
       "P4", fmt::format("{}: zero sums are +0, also from -0 terms and cancellation", in.name), in, {}, {}};

@@ -5,8 +5,8 @@
 namespace fp16lab::probe {
 namespace {
 
-// Operands behind the descriptor of B: whether D counts at all (scale-d), +1 for A and B, and for 16-bit formats that B
-// is not transposed, which means k contiguous.
+// Operands behind the descriptor of B: whether D counts at all (scale-d), +1 for A and B, and for 16-bit
+// formats that B is not transposed, which means k contiguous.
 #define FP16LAB_WGMMA_F32(NAME, PTX, TRANSPOSE_B)                                                        \
   struct NAME {                                                                                          \
     static constexpr bool half_accumulator = false;                                                      \
@@ -47,9 +47,9 @@ constexpr int words = 8;           // k spans 32 bytes in every format
 constexpr int core_words = 8 * 4;  // a core matrix: 8 columns of B, 16 bytes of each
 constexpr int core_bytes = 4 * core_words;
 
-/// Descriptor of B, K-major without swizzle (PTX ISA, "Matrix Descriptor Format"): address in bits 0-13, distance of
-/// core matrices along k in bits 16-29, along n in bits 32-45, all in units of 16 bytes. With 8 columns there is no
-/// second core matrix along n; its distance is set alike.
+/// Descriptor of B, K-major without swizzle (PTX ISA, "Matrix Descriptor Format"): address in bits 0-13,
+/// distance of core matrices along k in bits 16-29, along n in bits 32-45, all in units of 16 bytes. With 8
+/// columns there is no second core matrix along n; its distance is set alike.
 __device__ std::uint64_t descriptor_of(const std::uint32_t* shared) {
   const auto address = static_cast<std::uint64_t>(__cvta_generic_to_shared(shared));
   constexpr std::uint64_t distance = core_bytes / 16;

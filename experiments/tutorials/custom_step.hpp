@@ -1,4 +1,5 @@
-// Two things that configuration keys cannot say: a hand-written training step, and one micro-batch that overflows.
+// Two things that configuration keys cannot say: a hand-written training step, and one micro-batch that
+// overflows.
 #pragma once
 
 #include "engine/data/batch_source.hpp"
@@ -6,9 +7,9 @@
 
 namespace fp16lab::experiments {
 
-/// MindSpore's custom train-one-step cell: scale the loss, differentiate, multiply the gradients by 1/S in the step
-/// itself, hand them to the optimizer. For scaler.drop_overflow_update = false and optimizer.loss_scale = 1. Gradients
-/// must be FP32.
+/// MindSpore's custom train-one-step cell: scale the loss, differentiate, multiply the gradients by 1/S in
+/// the step itself, hand them to the optimizer. For scaler.drop_overflow_update = false and
+/// optimizer.loss_scale = 1. Gradients must be FP32.
 class CustomStep final : public engine::TrainingMethod {
  public:
   explicit CustomStep(double scale) : scale_(scale) {}
@@ -20,8 +21,8 @@ class CustomStep final : public engine::TrainingMethod {
   engine::Tensor inverse_;  ///< f32, one element: 1/S
 };
 
-/// The batches of another source, but one of them has targets so far away that the scaled gradient of its loss has no
-/// FP16 value, while the loss itself is a finite FP32 number.
+/// The batches of another source, but one of them has targets so far away that the scaled gradient of its
+/// loss has no FP16 value, while the loss itself is a finite FP32 number.
 class OverflowingSource final : public engine::data::BatchSource {
  public:
   /// `source` must outlive this. `target`: every target of micro-batch `index`, counted over the whole run.

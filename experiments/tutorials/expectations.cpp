@@ -16,8 +16,8 @@ constexpr std::string_view linear9 = "paddle_linear9";
 constexpr std::string_view custom_step = "mindspore_custom_step";
 constexpr std::string_view random_images = "mindspore_random_images";
 
-/// A target whose squared error is a finite FP32 sum at any of the sizes, and whose scaled gradient has no FP16 value:
-/// 2 * 1e10 / (2048 * 8192) * 1024 is 1.2e6.
+/// A target whose squared error is a finite FP32 sum at any of the sizes, and whose scaled gradient has no
+/// FP16 value: 2 * 1e10 / (2048 * 8192) * 1024 is 1.2e6.
 constexpr float far_away = 1e10f;
 /// Where it stands in the first window of ten.
 constexpr std::uint64_t overflowing_micro_batch = 3;
@@ -173,7 +173,8 @@ void add_special_runs(TutorialTable& table, int threads,
       return std::make_unique<OverflowingSource>(source, overflowing_micro_batch, far_away);
     };
     table.add(run_tutorial(std::string(linear9), overflow_in_window, config, threads, std::move(changes)));
-    // Ten batches an epoch: the second window has the batches of the first, so this is what it should come to.
+    // Ten batches an epoch: the second window has the batches of the first, so this is what it should come
+    // to.
     config.train.steps = 1;
     engine::ScalerOptions& scaler = config.scaler;
     scaler.parameters["initial_scale"] =

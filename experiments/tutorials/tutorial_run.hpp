@@ -1,5 +1,5 @@
-// One run of a tutorial's system in this process, watched more closely than a run folder can tell: the loss before the
-// first step, and which stored weights ever moved.
+// One run of a tutorial's system in this process, watched more closely than a run folder can tell: the loss
+// before the first step, and which stored weights ever moved.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace fp16lab::experiments {
 
-/// Of the elements of some parameters, as they are stored (FP32 where there are master weights).
+/// Statistics of the elements of some parameters, as they are stored (FP32 where there are master weights).
 struct Motion {
   std::uint64_t elements = 0;
   std::uint64_t moved = 0;  ///< had other bits than before the first step, after any step
@@ -57,8 +57,8 @@ struct TutorialChanges {
   std::function<std::unique_ptr<engine::data::BatchSource>(engine::data::BatchSource&)> training = {};
 };
 
-/// Trains to the end. CommandError(interrupted) after Ctrl-C, where catch_interrupts() was called; other errors as
-/// prepare_run.
+/// Trains to the end. CommandError(interrupted) after Ctrl-C, where catch_interrupts() was called; other
+/// errors as prepare_run.
 TutorialRun run_tutorial(std::string system, std::string variant, const RunConfig& config, int threads,
                          TutorialChanges changes = {});
 

@@ -10,10 +10,10 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// The nine layers ran on a V100 SXM2 (16 GB), the three on a GPU of capability 7.0 that is not named; FP32 of the static
-/// graph prints the same loss, O1 (from a scale of 128) another last digit. O1 has elementwise_add in its white list, the
-/// accumulation has not. That the O2 runs had no master weights is our reading: Paddle's SGD had none to keep then. All
-/// MindSpore losses are of an O0 run; it prints no other.
+/// The nine layers ran on a V100 SXM2 (16 GB), the three on a GPU of capability 7.0 that is not named; FP32
+/// of the static graph prints the same loss, O1 (from a scale of 128) another last digit. O1 has
+/// elementwise_add in its white list, the accumulation has not. That the O2 runs had no master weights is our
+/// reading: Paddle's SGD had none to keep then. All MindSpore losses are of an O0 run; it prints no other.
 constexpr TheirResult their_results[] = {
     {"paddle_linear9", "fp32", 0.6486028, 0.529},
     {"paddle_linear9", "o1-add", 0.6486219, 0.118},

@@ -1,14 +1,14 @@
-// Correctly rounded scalar arithmetic of any format, with IEEE exception flags: the definition that every fast
-// kernel is tested against.
+// Correctly rounded scalar arithmetic of any format, with IEEE exception flags: the definition that every
+// fast kernel is tested against.
 //
-// Source: IEEE 754-2019, 5.3 to 5.4, 6.2, 6.3 and 7. Every operation builds the exact result (or as many leading
-// bits of it as any rounding needs, and a sticky bit) and calls round_pack once. Integer instructions only: the
-// bits are the same on every host and device, whatever its floating-point mode.
+// Source: IEEE 754-2019, 5.3 to 5.4, 6.2, 6.3 and 7. Every operation builds the exact result (or as many
+// leading bits of it as any rounding needs, and a sticky bit) and calls round_pack once. Integer instructions
+// only: the bits are the same on every host and device, whatever its floating-point mode.
 //
-// Signatures are (operands..., options, flags). All operands and the result have one format. NaN results are the
-// canonical NaN; signalling NaN operands raise invalid. In formats without infinities (E4M3) dividing by zero
-// raises divide_by_zero and gives what overflow gives: NaN with the sign, or with `saturate` the largest finite
-// number.
+// Signatures are (operands..., options, flags). All operands and the result have one format. NaN results are
+// the canonical NaN; signalling NaN operands raise invalid. In formats without infinities (E4M3) dividing by
+// zero raises divide_by_zero and gives what overflow gives: NaN with the sign, or with `saturate` the largest
+// finite number.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ FP16LAB_HD constexpr int bit_width(UInt128 x) {
 }
 
 /// A finite or special value on its way through an operation, with room for the exact product of two
-/// significands. If finite, `significand` has its leading one in bit 126, which leaves a bit for the carry of an
-/// addition, and value = (-1)^sign * significand * 2^exponent exactly.
+/// significands. If finite, `significand` has its leading one in bit 126, which leaves a bit for the carry of
+/// an addition, and value = (-1)^sign * significand * 2^exponent exactly.
 struct Wide {
   Exact::Kind kind = Exact::Kind::zero;
   bool sign = false;
@@ -83,8 +83,8 @@ FP16LAB_HD constexpr Wide exact_product(SmallFloat<F> a, SmallFloat<F> b, const 
   return {Kind::zero, sign};
 }
 
-/// The sum of two values, to the leading bits. Inf - Inf is invalid; an exact zero from operands of unlike sign
-/// is +0, under `downward` -0 (6.3).
+/// The sum of two values, to the leading bits. Inf - Inf is invalid; an exact zero from operands of unlike
+/// sign is +0, under `downward` -0 (6.3).
 FP16LAB_HD constexpr Exact exact_sum(Wide a, Wide b, const ArithmeticOptions& options,
                                      ExceptionFlags* flags) {
   using Kind = Exact::Kind;
@@ -99,8 +99,9 @@ FP16LAB_HD constexpr Exact exact_sum(Wide a, Wide b, const ArithmeticOptions& op
   if (a.kind == Kind::zero) return leading_bits(b.sign, b.significand, b.exponent, false);
   if (b.kind == Kind::zero) return leading_bits(a.sign, a.significand, a.exponent, false);
 
-  // Align the smaller one to the larger. Both have at most 124 significant bits from bit 126 down (precision is at
-  // most 62), so a shift by up to three places loses nothing; after a longer one at most one leading bit cancels.
+  // Align the smaller one to the larger. Both have at most 124 significant bits from bit 126 down (precision
+  // is at most 62), so a shift by up to three places loses nothing; after a longer one at most one leading
+  // bit cancels.
   if (a.exponent < b.exponent || (a.exponent == b.exponent && a.significand < b.significand)) {
     const Wide larger = b;
     b = a;
@@ -231,8 +232,8 @@ FP16LAB_HD constexpr SmallFloat<F> sqrt(SmallFloat<F> x, const ArithmeticOptions
                        options, flags);
 }
 
-/// IEEE remainder: a - n * b with n the integer nearest a / b, the even one of two (5.3.1). Always exact; a zero
-/// has the sign of a. Invalid for infinite a and for b = 0.
+/// IEEE remainder: a - n * b with n the integer nearest a / b, the even one of two (5.3.1). Always exact; a
+/// zero has the sign of a. Invalid for infinite a and for b = 0.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> remainder(SmallFloat<F> a, SmallFloat<F> b,
                                              const ArithmeticOptions& options = {},
@@ -244,7 +245,8 @@ FP16LAB_HD constexpr SmallFloat<F> remainder(SmallFloat<F> a, SmallFloat<F> b,
   if (x.kind == Kind::nan || y.kind == Kind::nan) return round_pack<F>({Kind::nan}, options, flags);
   if (x.kind == Kind::infinite || y.kind == Kind::zero)
     return round_pack<F>(invalid_operation(flags), options, flags);
-  // Two places below b's, |a| < |b| / 2 and nothing is taken off: b, not of the least exponent, has all p bits.
+  // Two places below b's, |a| < |b| / 2 and nothing is taken off: b, not of the least exponent, has all p
+  // bits.
   if (x.kind == Kind::zero || y.kind == Kind::infinite || x.exponent < y.exponent - 1)
     return round_pack<F>(x, options, flags);
 
@@ -256,7 +258,8 @@ FP16LAB_HD constexpr SmallFloat<F> remainder(SmallFloat<F> a, SmallFloat<F> b,
   for (int left = x.exponent - exponent; left > 0; left -= step)
     rest = (rest << (left < step ? left : step)) % (2 * divisor);
 
-  // rest / |b| in [0, 2): at most 1/2 keeps n even; at least 3/2 makes it the next even one; between, n is odd.
+  // rest / |b| in [0, 2): at most 1/2 keeps n even; at least 3/2 makes it the next even one; between, n is
+  // odd.
   bool sign = x.sign;
   if (2 * rest > divisor) {
     const std::uint64_t multiple = 2 * rest - divisor >= 2 * divisor ? 2 * divisor : divisor;
@@ -267,8 +270,8 @@ FP16LAB_HD constexpr SmallFloat<F> remainder(SmallFloat<F> a, SmallFloat<F> b,
   return round_pack<F>({Kind::finite, sign, rest, exponent}, options, flags);
 }
 
-/// roundToIntegralExact: the integral value that the rounding direction chooses, of the operand's sign even if
-/// zero; raises inexact if that is another value.
+/// roundToIntegralExact: the integral value that the rounding direction chooses, of the operand's sign even
+/// if zero; raises inexact if that is another value.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> round_to_integral_exact(SmallFloat<F> x,
                                                            const ArithmeticOptions& options = {},
@@ -304,8 +307,8 @@ FP16LAB_HD constexpr SmallFloat<F> scale_b(SmallFloat<F> x, int n, const Arithme
   return round_pack<F>(exact, options, flags);
 }
 
-/// logB: the exponent e of a finite x = +-m * 2^e, 1 <= m < 2, also for subnormals. 0 gives the least int, Inf
-/// and NaN the largest; all three raise invalid (5.3.3, integer format).
+/// logB: the exponent e of a finite x = +-m * 2^e, 1 <= m < 2, also for subnormals. 0 gives the least int,
+/// Inf and NaN the largest; all three raise invalid (5.3.3, integer format).
 template <class F>
 FP16LAB_HD constexpr int log_b(SmallFloat<F> x, const ArithmeticOptions& options = {},
                                ExceptionFlags* flags = nullptr) {

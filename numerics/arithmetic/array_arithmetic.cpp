@@ -57,8 +57,8 @@ HWY_INLINE Codes narrowed(Floats x) {
   return packed<F, Binary32>(kernel(hn::BitCast(d, x), hn::Zero(d)));
 }
 
-/// a + b rounded to odd, in FP32 or FP64: toward zero, then the last bit set if that was inexact. The operands must
-/// be finite and far from overflow, or not finite.
+/// a + b rounded to odd, in FP32 or FP64: toward zero, then the last bit set if that was inexact. The
+/// operands must be finite and far from overflow, or not finite.
 template <class D>
 HWY_INLINE hn::Vec<D> add_to_odd(D d, hn::Vec<D> a, hn::Vec<D> b) {
   const hn::RebindToSigned<D> di;
@@ -114,8 +114,8 @@ void fma_binary16(const std::uint16_t* a, const std::uint16_t* b, const std::uin
       n, hn::Lanes(FloatTag()), out, a, b, c);
 }
 
-/// BF16: products reach below FP32's smallest subnormal, but FP64 holds them all, and 53 >= 8 + 2 bits leave room for
-/// rounding to odd.
+/// BF16: products reach below FP32's smallest subnormal, but FP64 holds them all, and 53 >= 8 + 2 bits leave
+/// room for rounding to odd.
 void fma_brain_float16(const std::uint16_t* a, const std::uint16_t* b, const std::uint16_t* c,
                        std::uint16_t* out, std::size_t n) {
   const hn::ScalableTag<double> d;

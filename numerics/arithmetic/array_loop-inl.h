@@ -17,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fp16lab::conversion_detail {
 namespace HWY_NAMESPACE {
 
-/// Room for the elements of one step, whatever their type: no kernel takes more than a vector of 32-bit lanes.
+/// Room for the elements of one step, whatever their type: no kernel takes more than a vector of 32-bit
+/// lanes.
 template <class T>
 using Step = std::array<T, HWY_MAX_BYTES / sizeof(float)>;
 
@@ -28,9 +29,9 @@ HWY_INLINE Step<T> padded(const T* from, std::size_t count) {
   return result;
 }
 
-/// kernel(to + i, from + i, more + i ...) in steps of `lanes` elements that cover [0, n). It loads all operands before it
-/// stores, so `to` may be one of them. Loads of `from` are aligned in all but short arrays: those that cross a cache line
-/// cost a fifth of the speed.
+/// kernel(to + i, from + i, more + i ...) in steps of `lanes` elements that cover [0, n). It loads all
+/// operands before it stores, so `to` may be one of them. Loads of `from` are aligned in all but short
+/// arrays: those that cross a cache line cost a fifth of the speed.
 template <class Kernel, class To, class From, class... More>
 HWY_INLINE void transform(const Kernel& kernel, std::size_t n, std::size_t lanes, To* to, const From* from,
                           const More*... more) {

@@ -1,7 +1,7 @@
 // Comparisons, minima and maxima, neighbours and the total order of one format's numbers.
 //
-// Source: IEEE 754-2019, 5.3.1 (nextUp, nextDown), 5.6.1 and 5.11 (comparisons), 5.10 (totalOrder), 9.6 (minimum
-// and maximum). Nothing here rounds. Of the options only `flush_inputs` has a meaning.
+// Source: IEEE 754-2019, 5.3.1 (nextUp, nextDown), 5.6.1 and 5.11 (comparisons), 5.10 (totalOrder), 9.6
+// (minimum and maximum). Nothing here rounds. Of the options only `flush_inputs` has a meaning.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ FP16LAB_HD constexpr Relation compare_signaling(SmallFloat<F> a, SmallFloat<F> b
   return relation;
 }
 
-// The predicates of the languages' operators: == is quiet, < and <= signal (IEEE 754-2019, table 5.1 and 5.2);
-// > and >= are these with the operands exchanged. The variants of the other kind name it.
+// The predicates of the languages' operators: == is quiet, < and <= signal (IEEE 754-2019, table 5.1 and
+// 5.2); > and >= are these with the operands exchanged. The variants of the other kind name it.
 
 template <class F>
 FP16LAB_HD constexpr bool equal(SmallFloat<F> a, SmallFloat<F> b, const ArithmeticOptions& options = {},
@@ -149,8 +149,8 @@ FP16LAB_HD constexpr SmallFloat<F> maximum_number(SmallFloat<F> a, SmallFloat<F>
 }
 
 /// nextUp: the least number of the format above x, zeros of both signs being one number (below the least
-/// positive number lies -0). The greatest number is its own neighbour: +Inf, or in a format without infinities
-/// the largest finite number. NaN gives the canonical NaN.
+/// positive number lies -0). The greatest number is its own neighbour: +Inf, or in a format without
+/// infinities the largest finite number. NaN gives the canonical NaN.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> next_up(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
   using Bits = typename F::Bits;

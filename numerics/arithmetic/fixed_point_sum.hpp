@@ -1,5 +1,5 @@
-// A sum that never rounds: a fixed-point integer wide enough for every term (Kulisch's long accumulator). Adding is
-// integer addition, so no order, no chunking and no number of threads shows in the result.
+// A sum that never rounds: a fixed-point integer wide enough for every term (Kulisch's long accumulator).
+// Adding is integer addition, so no order, no chunking and no number of threads shows in the result.
 #pragma once
 
 #include <array>
@@ -10,8 +10,9 @@
 
 namespace fp16lab {
 
-/// Sums of non-negative multiples of 2^LowestExponent below 2^(64 * WordCount + LowestExponent). The owner leaves
-/// room above the largest term for as many terms as there may be: carries out of the last word are lost.
+/// Sums of non-negative multiples of 2^LowestExponent below 2^(64 * WordCount + LowestExponent). The owner
+/// leaves room above the largest term for as many terms as there may be: carries out of the last word are
+/// lost.
 template <int LowestExponent, std::size_t WordCount>
 class FixedPointSum {
  public:

@@ -7,10 +7,11 @@
 //   .sat  results are clamped to [0, 1], NaN to +0
 // What PTX leaves open, and the choice made here:
 //   NaN results       "unspecified NaN": 0x7fff, which cuda_fp16's host functions return too
-//   .ftz near 2^-14   whether a result counts as subnormal before or after rounding: after, as round_pack does
+//   .ftz near 2^-14   whether a result counts as subnormal before or after rounding: after, as round_pack
+//                     does
 //   .sat of -0        +0, as cuda_fp16's host functions (maximum with +0) give
-// PTX's min.f16 and max.f16 are minimum_number and maximum_number of numerics/arithmetic/comparison.hpp, with .NaN minimum
-// and maximum.
+// PTX's min.f16 and max.f16 are minimum_number and maximum_number of numerics/arithmetic/comparison.hpp, with
+// .NaN minimum and maximum.
 #pragma once
 
 #include <cstdint>
@@ -71,8 +72,8 @@ FP16LAB_HD constexpr Float16 cvt_f16_f32(float x, Rounding rounding = Rounding::
   return saturated(narrow<Binary16>(x, options), modifiers);
 }
 
-/// cvt.f32.f16: __half2float, exact, subnormals included. NaN gives 0x7fffffff (the host function; the pattern
-/// that the device makes is not documented).
+/// cvt.f32.f16: __half2float, exact, subnormals included. NaN gives 0x7fffffff (the host function; the
+/// pattern that the device makes is not documented).
 FP16LAB_HD constexpr float cvt_f32_f16(Float16 x) { return widen(x); }
 
 }  // namespace fp16lab::ptx

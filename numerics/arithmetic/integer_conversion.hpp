@@ -34,9 +34,9 @@ FP16LAB_HD constexpr SmallFloat<F> from_integer(Int n, const ArithmeticOptions& 
 }
 
 /// convertToIntegerExact...: rounds to an integer in the direction of `options`; raises inexact if that is
-/// another value. A value that rounds to none of the type's integers raises invalid alone and gives the nearest
-/// of them; NaN raises invalid and gives 0. So do ARM and, but for 64-bit types, PTX; x86 gives the least
-/// integer instead.
+/// another value. A value that rounds to none of the type's integers raises invalid alone and gives the
+/// nearest of them; NaN raises invalid and gives 0. So do ARM and, but for 64-bit types, PTX; x86 gives the
+/// least integer instead.
 template <ConvertibleInteger Int, class F>
 FP16LAB_HD constexpr Int to_integer_exact(SmallFloat<F> x, const ArithmeticOptions& options = {},
                                           ExceptionFlags* flags = nullptr) {

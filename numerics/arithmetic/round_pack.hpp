@@ -115,9 +115,9 @@ FP16LAB_HD constexpr bool overflows_to_infinity(const ArithmeticOptions& options
   return false;
 }
 
-/// Rounds to format `f` (IEEE 754-2019, 4.3 and 7.4) and packs. NaN gives the canonical NaN, whatever its sign
-/// and payload were. `options.flush_inputs` has no meaning here. Formats without infinities give their NaN
-/// (with the sign) where others overflow to infinity, and for infinite operands unless `saturate`.
+/// Rounds to format `f` (IEEE 754-2019, 4.3 and 7.4) and packs. NaN gives the canonical NaN, whatever its
+/// sign and payload were. `options.flush_inputs` has no meaning here. Formats without infinities give their
+/// NaN (with the sign) where others overflow to infinity, and for infinite operands unless `saturate`.
 template <class F>
 FP16LAB_HD constexpr std::uint64_t round_bits(const F& f, const Exact& x, const ArithmeticOptions& options,
                                               ExceptionFlags* flags = nullptr) {

@@ -92,8 +92,8 @@ void narrow_half_stochastically(const float* from, std::uint16_t* to, std::size_
 }
 #endif
 
-/// False where only integers will do. Denormals-are-zero must be off (FloatingPointScope): these instructions honour it,
-/// and 2^-149 rounded upward would give zero.
+/// False where only integers will do. Denormals-are-zero must be off (FloatingPointScope): these instructions
+/// honour it, and 2^-149 rounded upward would give zero.
 bool narrow_half_by_instruction(const float* from, std::uint16_t* to, std::size_t n,
                                 const ArithmeticOptions& options, [[maybe_unused]] RandomBits random) {
   if (options.flush_inputs || options.flush_results || options.saturate) return false;

@@ -1,4 +1,5 @@
-// The inner loops of array conversions, one set per instruction set. Used by numerics/convert/convert.cpp only.
+// The inner loops of array conversions, one set per instruction set. Used by numerics/convert/convert.cpp
+// only.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ namespace fp16lab::conversion_detail {
 template <class F>
 using Hardware = std::conditional_t<std::is_same_v<F, Binary64>, double, float>;
 
-/// Random bits for each element of an FP32 array: words, or halves that go to the upper half of a word, or neither,
-/// and every element uses options.random_bits.
+/// Random bits for each element of an FP32 array: words, or halves that go to the upper half of a word, or
+/// neither, and every element uses options.random_bits.
 struct RandomBits {
   const std::uint32_t* words = nullptr;
   const std::uint16_t* halves = nullptr;

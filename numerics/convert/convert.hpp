@@ -38,10 +38,10 @@ FP16LAB_HD constexpr float widen(SmallFloat<From> x) {
   return float_from_bits(convert<Binary32>(x).bits());
 }
 
-// Array forms: vectorised for the CPU at hand, element for element the bits of the scalar form. Sizes must agree
-// and threads be at least 1 (std::invalid_argument); source and destination must not overlap; `threads` changes
-// speed, never bits. To is a format narrower than FP32 (FP16LAB_LOW_FORMATS), from FP64 also Binary32. Name
-// it, narrow<Binary16>(floats, halves), unless the destination is a span, which says it.
+// Array forms: vectorised for the CPU at hand, element for element the bits of the scalar form. Sizes must
+// agree and threads be at least 1 (std::invalid_argument); source and destination must not overlap; `threads`
+// changes speed, never bits. To is a format narrower than FP32 (FP16LAB_LOW_FORMATS), from FP64 also
+// Binary32. Name it, narrow<Binary16>(floats, halves), unless the destination is a span, which says it.
 //
 // TensorFloat32 codes are 19 bits in a 32-bit word; the register that tensor cores read is code << 13.
 
@@ -53,18 +53,19 @@ template <class To>
 void narrow(std::span<const double> from, std::span<SmallFloat<To>> to, const ArithmeticOptions& options = {},
             int threads = 1);
 
-/// Stochastic rounding with random_bits = random_words[i] for element i. The rounding direction and the random
-/// bits of `options` are not used.
+/// Stochastic rounding with random_bits = random_words[i] for element i. The rounding direction and the
+/// random bits of `options` are not used.
 template <class To>
 void narrow_stochastic(std::span<const float> from, std::span<SmallFloat<To>> to,
                        std::span<const std::uint32_t> random_words, ArithmeticOptions options = {},
                        int threads = 1);
 
-/// The same with 16 random bits an element: random_bits is half number first_index + i of the stream, in its upper
-/// half, where the halves of the stream are those of word(0), word(1), ..., lower half first. A pure function of the
-/// stream and of the element's logical index, however the array is cut into calls or threads. The probability of
-/// rounding away is the discarded fraction cut to a multiple of 2^-16: exact for normal FP16 and BF16 results, at
-/// most 2^-16 too small otherwise, so that less than 2^-16 of the smallest subnormal always becomes zero.
+/// The same with 16 random bits an element: random_bits is half number first_index + i of the stream, in its
+/// upper half, where the halves of the stream are those of word(0), word(1), ..., lower half first. A pure
+/// function of the stream and of the element's logical index, however the array is cut into calls or threads.
+/// The probability of rounding away is the discarded fraction cut to a multiple of 2^-16: exact for normal
+/// FP16 and BF16 results, at most 2^-16 too small otherwise, so that less than 2^-16 of the smallest
+/// subnormal always becomes zero.
 template <class To>
 void narrow_stochastic(std::span<const float> from, std::span<SmallFloat<To>> to, const PhiloxStream& stream,
                        std::uint64_t first_index = 0, ArithmeticOptions options = {}, int threads = 1);

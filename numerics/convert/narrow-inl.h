@@ -1,9 +1,9 @@
 // The vector form of convert: FP32 or FP64 lanes to the code of a narrower format, without branches.
 //
 // Everything but the hardware's own conversion is integer arithmetic, so no floating-point mode (rounding,
-// flush-to-zero, denormals-are-zero) can touch it. It follows round_pack line by line: cut the significand into
-// what is kept and a left-aligned fraction, decide from the fraction whether to go away from zero, cap what
-// overflows, put the specials back.
+// flush-to-zero, denormals-are-zero) can touch it. It follows round_pack line by line: cut the significand
+// into what is kept and a left-aligned fraction, decide from the fraction whether to go away from zero, cap
+// what overflows, put the specials back.
 #if defined(FP16LAB_NARROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FP16LAB_NARROW_INL_H_
 #undef FP16LAB_NARROW_INL_H_
@@ -36,8 +36,8 @@ using Vec = hn::Vec<Tag<From>>;
 template <class To, class From>
 using CodeTag = hn::Rebind<typename To::Bits, Tag<From>>;
 
-/// From AVX2 on, variable shifts by 32 (64) or more, negative counts among them, give zero. Elsewhere Highway leaves
-/// them undefined.
+/// From AVX2 on, variable shifts by 32 (64) or more, negative counts among them, give zero. Elsewhere Highway
+/// leaves them undefined.
 inline constexpr bool long_shifts_give_zero = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
 /// How the rounding directions differ as code: the three directed ones are one kernel with other constants.
@@ -189,8 +189,9 @@ HWY_INLINE hn::Vec<hn::ScalableTag<float>> with_canonical_nan(hn::Vec<hn::Scalab
   return hn::IfThenElse(hn::IsNaN(x), nan, x);
 }
 
-/// FP32 to FP16 by F16C or AVX-512, rounding as `immediate` says. Correctly rounded, subnormal results kept, MXCSR's
-/// rounding and FTZ ignored (but not DAZ, which FloatingPointScope keeps off); only its NaNs differ from ours.
+/// FP32 to FP16 by F16C or AVX-512, rounding as `immediate` says. Correctly rounded, subnormal results kept,
+/// MXCSR's rounding and FTZ ignored (but not DAZ, which FloatingPointScope keeps off); only its NaNs differ
+/// from ours.
 template <int immediate>
 struct NarrowByInstruction {
   HWY_INLINE hn::Vec<CodeTag<Binary16, Binary32>> operator()(hn::Vec<hn::ScalableTag<float>> x) const {
@@ -204,9 +205,9 @@ struct NarrowByInstruction {
 
 #if HWY_TARGET <= HWY_AVX3
 
-/// Stochastic rounding to FP16 with random words whose lower halves are zero. Such a word is an exact FP32 number
-/// of last places; adding it toward zero keeps the floor, because multiples of the result's last place are FP32
-/// numbers; and cutting the sum is what stochastic rounding does.
+/// Stochastic rounding to FP16 with random words whose lower halves are zero. Such a word is an exact FP32
+/// number of last places; adding it toward zero keeps the floor, because multiples of the result's last place
+/// are FP32 numbers; and cutting the sum is what stochastic rounding does.
 struct NarrowHalfStochastic {
   HWY_INLINE hn::Vec<CodeTag<Binary16, Binary32>> operator()(hn::Vec<hn::ScalableTag<float>> x,
                                                              Vec<Binary32> random) const {

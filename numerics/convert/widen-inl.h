@@ -9,17 +9,17 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "numerics/convert/narrow-inl.h"
 #include "numerics/formats/bits.hpp"
 #include "numerics/formats/format.hpp"
-#include "numerics/convert/narrow-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp16lab::conversion_detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Codes of From to FP32 numbers. Multiplication by a power of two from integers is the only floating-point step,
-/// and its operands and results are normal numbers.
+/// Codes of From to FP32 numbers. Multiplication by a power of two from integers is the only floating-point
+/// step, and its operands and results are normal numbers.
 template <class From>
 struct Widen {
   using D = Tag<Binary32>;

@@ -54,8 +54,8 @@ FP16LAB_HD constexpr float tanh_f32(float x) {
 
 namespace elementary_detail {
 
-/// A positive x as 2^n fraction with sqrt(1/2) <= fraction < sqrt(2). Negative and infinite x give a fraction in
-/// that interval too.
+/// A positive x as 2^n fraction with sqrt(1/2) <= fraction < sqrt(2). Negative and infinite x give a fraction
+/// in that interval too.
 struct BalancedBinade {
   double n;
   double fraction;
@@ -112,13 +112,12 @@ FP16LAB_HD constexpr float log_f32(float x) {
 }
 
 /// log(1 + x) rounded to FP32. Error below 0.5 + 2^-27 ulp, subnormal arguments and results included.
-/// log1p(+-0) = +-0, log1p(-1) = -inf, log1p(+inf) = +inf (C17, F.10.3.9); arguments below -1 and NaN give the
-/// canonical NaN.
+/// log1p(+-0) = +-0, log1p(-1) = -inf, log1p(+inf) = +inf (C17, F.10.3.9); arguments below -1 and NaN give
+/// the canonical NaN.
 ///
-/// Where sqrt(1/2) <= 1 + x < sqrt(2), n = 0 and f is x itself: small arguments lose nothing. Elsewhere |x| > 0.29
-/// is a multiple of 2^-25, so 1 + x is exact in FP64 up to x = 2^53; beyond, it rounds by u, which counts u of a
-/// logarithm above 36.
-/// Bound: that of logarithm(), 3.9u, and those u/36: below 4u = 2^-51.
+/// Where sqrt(1/2) <= 1 + x < sqrt(2), n = 0 and f is x itself: small arguments lose nothing. Elsewhere |x| >
+/// 0.29 is a multiple of 2^-25, so 1 + x is exact in FP64 up to x = 2^53; beyond, it rounds by u, which
+/// counts u of a logarithm above 36. Bound: that of logarithm(), 3.9u, and those u/36: below 4u = 2^-51.
 /// Measured: largest error 0.500000001 ulp, 9 results not correctly rounded.
 FP16LAB_HD constexpr float log1p_f32(float x) {
   using namespace elementary_detail;

@@ -14,12 +14,11 @@ namespace fp16lab {
 /// canonical NaN.
 ///
 /// Half the negated exponent and a linear piece of the significand, by one integer subtraction, give y within
-/// 3.5 % (the FP64 twin of the constant in C. Lomont, "Fast inverse square root", 2003). A Newton step takes a
-/// relative error d to 3/2 d^2 (1 + d/3): 1.9e-3, 5.2e-6, 4.1e-11, 2.5e-21.
-/// Bound: only the last step matters, written as y + y e/2 with the residual e = 1 - (x y) y. Its two
-/// products round by u each, the difference is exact (Sterbenz): e/2 is off by u, the last sum rounds by u;
-/// what y carried in is squared away. Below 3u < 2^-51.
-/// Measured: largest error 0.499999997 ulp, every result correctly rounded.
+/// 3.5 % (the FP64 twin of the constant in C. Lomont, "Fast inverse square root", 2003). A Newton step takes
+/// a relative error d to 3/2 d^2 (1 + d/3): 1.9e-3, 5.2e-6, 4.1e-11, 2.5e-21. Bound: only the last step
+/// matters, written as y + y e/2 with the residual e = 1 - (x y) y. Its two products round by u each, the
+/// difference is exact (Sterbenz): e/2 is off by u, the last sum rounds by u; what y carried in is squared
+/// away. Below 3u < 2^-51. Measured: largest error 0.499999997 ulp, every result correctly rounded.
 FP16LAB_HD constexpr float rsqrt_f32(float x) {
   using namespace elementary_detail;
   const std::uint32_t bits = bits_of(x);

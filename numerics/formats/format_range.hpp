@@ -16,8 +16,8 @@ struct FormatRange {
   int tie_to_zero = 0;      ///< x <= 2^tie_to_zero becomes zero: the tie goes to even
   int smallest_normal = 0;  ///< x < 2^smallest_normal keeps fewer than `precision` significant bits
   int precision = 0;
-  /// The midpoint between the largest finite number and the next one that an unbounded exponent would allow, as
-  /// significand * 2^exponent: what is above it overflows.
+  /// The midpoint between the largest finite number and the next one that an unbounded exponent would allow,
+  /// as significand * 2^exponent: what is above it overflows.
   std::uint32_t overflow_significand = 0;
   int overflow_exponent = 0;
   /// The midpoint itself does too. Not in E4M3, whose last significand is even: 464 becomes 448.

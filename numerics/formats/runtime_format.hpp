@@ -1,7 +1,7 @@
 // A floating-point format chosen at run time, for tools that take "6,10" from their user.
 //
-// Codes are uint64_t. Arithmetic and everything fast uses the types of numerics/formats/format.hpp; both round in the
-// same place (numerics/arithmetic/round_pack.hpp).
+// Codes are uint64_t. Arithmetic and everything fast uses the types of numerics/formats/format.hpp; both
+// round in the same place (numerics/arithmetic/round_pack.hpp).
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct RuntimeFormat {
   bool is_nan(std::uint64_t bits) const { return decode(bits).kind == Exact::Kind::nan; }
   bool is_finite(std::uint64_t bits) const { return (bits & magnitude_mask) <= max_finite; }
 
-  /// As next_up and next_down of numerics/arithmetic/comparison.hpp: the greatest number is its own neighbour, and a NaN
-  /// gives the canonical one.
+  /// As next_up and next_down of numerics/arithmetic/comparison.hpp: the greatest number is its own
+  /// neighbour, and a NaN gives the canonical one.
   std::uint64_t next_up(std::uint64_t bits) const;
   std::uint64_t next_down(std::uint64_t bits) const;
 };

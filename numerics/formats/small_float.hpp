@@ -7,8 +7,8 @@
 namespace fp16lab {
 
 /// A number of format `F` as its bits. Built only by `from_bits` and by the conversions of
-/// numerics/convert/convert.hpp. Trivially copyable, same size as `F::Bits`, so arrays of it are arrays of the
-/// format's codes.
+/// numerics/convert/convert.hpp. Trivially copyable, same size as `F::Bits`, so arrays of it are arrays of
+/// the format's codes.
 template <class F>
 class SmallFloat {
  public:

@@ -3,7 +3,8 @@
 // The ladder from definition to speed:
 //   fused_dot_add (tensor_core_model.hpp)   the definition, one output at a time
 //   emulated_gemm_pack-inl.h                operands decoded once, in the order of use
-//   emulated_gemm_general-inl.h             the definition in FP64 lanes, for every row of the table and all data
+//   emulated_gemm_general-inl.h             the definition in FP64 lanes, for every row of the table and all
+//                                           data
 //   emulated_gemm_kernel-inl.h              in FP32 lanes, for data that stay in bounds
 //   this file                               cache blocks and threads around them
 #include <fmt/format.h>
@@ -24,8 +25,8 @@
 namespace fp16lab::gemm_detail {
 namespace {
 
-// Cache blocks, in elements: packed, A takes half a megabyte, a panel of B 80 KiB, so that both stay in the second
-// level. Between blocks of K an accumulator rests in D in the format that it has anyway.
+// Cache blocks, in elements: packed, A takes half a megabyte, a panel of B 80 KiB, so that both stay in the
+// second level. Between blocks of K an accumulator rests in D in the format that it has anyway.
 constexpr std::int64_t m_block = 128;
 constexpr std::int64_t n_block = 2048;
 constexpr std::int64_t k_block = 512;  // more or less, so that blocks are equal

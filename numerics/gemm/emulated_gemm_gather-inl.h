@@ -111,8 +111,8 @@ HWY_INLINE std::size_t clipped(std::int64_t left, std::size_t wanted) {
   return left <= 0 ? 0 : std::min(wanted, static_cast<std::size_t>(left));
 }
 
-/// Copies the part [row, row + rows) x [column, column + columns) of the logical all_rows x all_columns matrix
-/// into `to`, row-major, padding with +0 outside the matrix.
+/// Copies the part [row, row + rows) x [column, column + columns) of the logical all_rows x all_columns
+/// matrix into `to`, row-major, padding with +0 outside the matrix.
 template <class Code, class Word>
 HWY_INLINE void gather_part(const Operand& matrix, std::int64_t all_rows, std::int64_t all_columns,
                             std::int64_t row, std::int64_t column, std::size_t rows, std::size_t columns,

@@ -1,8 +1,8 @@
 // The general kernel of the emulated GEMM: any block size, any exponents, NaN and infinity, in FP64 lanes.
 //
 // The steps are those of the fast kernel (emulated_gemm_kernel-inl.h) with room on all sides:
-//   * Products have at most 22 bits and lie between 2^-272 and 2^256 (BF16 and TF32): exact in FP64, and so is
-//     any scaling below, by powers of two between 2^-400 and 2^350.
+//   * Products have at most 22 bits and lie between 2^-272 and 2^256 (BF16 and TF32): exact in FP64, and so
+//     is any scaling below, by powers of two between 2^-400 and 2^350.
 //   * t = trunc(p * 2^(F-E)) is an integer of at most F + 2 bits. With (4L + 2) 2^F <= 2^53
 //     (has_general_kernel) every partial sum is exact, in any order.
 //   * r * 2^(E-F) is exact; rounding to the output's last place is one truncation or one rounding to nearest
@@ -42,8 +42,8 @@ HWY_INLINE VWide wide_power(int exponent) {
   return hn::BitCast(DWide(), hn::Set(DWideInt(), wide_bits(exponent + Binary64::bias)));
 }
 
-/// 2^e for |x| in [2^e, 2^(e+1)), at least `least`; infinity and NaN count as 2^200, which is above every FP32
-/// number and far from overflow in what follows.
+/// 2^e for |x| in [2^e, 2^(e+1)), at least `least`; infinity and NaN count as 2^200, which is above every
+/// FP32 number and far from overflow in what follows.
 HWY_INLINE VWide leading_power(VWide x, VWide least) {
   const DWide d;
   const auto power = hn::And(x, hn::BitCast(d, hn::Set(DWideInt(), wide_bits(2 * Binary64::bias + 1))));

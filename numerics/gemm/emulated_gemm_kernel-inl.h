@@ -17,11 +17,11 @@
 // integer subtraction each. In bytes it is ea + eb - 1: flipping the top bit of that signed byte makes the
 // unsigned field ea + eb + 127.
 //
-// Conditions (FastTiles in emulated_gemm_limits.hpp checks them for each tile), with x the largest exponent of
-// an operand, P the range of ea + eb over non-zero elements, K = max(-101, x - 127):
-//   * P <= 100, so that products stay below 2^102, and c is finite. Then bytes do not saturate upward and FP32
-//     results do not overflow: where |c| >= 2^127 the quantum 2^(127-F) exceeds every product and c stays as it is;
-//     below that a block adds less than 32 * 2^102.
+// Conditions (FastTiles in emulated_gemm_limits.hpp checks them for each tile), with x the largest exponent
+// of an operand, P the range of ea + eb over non-zero elements, K = max(-101, x - 127):
+//   * P <= 100, so that products stay below 2^102, and c is finite. Then bytes do not saturate upward and
+//     FP32 results do not overflow: where |c| >= 2^127 the quantum 2^(127-F) exceeds every product and c
+//     stays as it is; below that a block adds less than 32 * 2^102.
 //   * E >= K >= -101, so 2^(E-F) is at least 2^-126: scale factors are normal numbers, results are normal or
 //     zero, and products that count are exact (their last bit is at 2^(-101-20) or above; where p or
 //     p * 2^(F-E) underflows it truncates to zero anyway).
@@ -31,8 +31,9 @@
 // without has the exponent of c as E; a c below 2^K can only be the result of an earlier block, a multiple of
 // 2^(K-F), and neither alignment takes a bit from it.
 //
-// FP16 accumulators: a finite c above lies between 2^-24 and 65504. Results beyond are not made infinite (their
-// chains would need a second kind of lane); the tile reports them and is done again by the general kernel.
+// FP16 accumulators: a finite c above lies between 2^-24 and 65504. Results beyond are not made infinite
+// (their chains would need a second kind of lane); the tile reports them and is done again by the general
+// kernel.
 //
 // FP8 through FP16 (Dataflow::fp8_as_fp16_*): packing has ordered each 32 products so that the first 16 make
 // the first block. Two blocks run from +0 in a tile of their own, then join D's by an ordinary addition.
@@ -139,8 +140,8 @@ HWY_INLINE VFloat nearest_half(VFloat x, VInt zero_sign) {
   return hn::Or(rounded, hn::BitCast(df, hn::And(hn::BitCast(di, x), zero_sign)));
 }
 
-/// An integer to FP32 so that finish() can complete the block's output: 24 >= 11 + 2 bits to odd and then 11 to
-/// nearest are one rounding (Boldo & Melquiond, IEEE Trans. Computers 57(4), 2008).
+/// An integer to FP32 so that finish() can complete the block's output: 24 >= 11 + 2 bits to odd and then 11
+/// to nearest are one rounding (Boldo & Melquiond, IEEE Trans. Computers 57(4), 2008).
 template <BlockOutput output>
 HWY_INLINE VFloat converted(VInt total) {
   const DFloat df;
@@ -290,8 +291,8 @@ HWY_INLINE void run_block(const EmulatedTile& t, std::size_t k, const Rule& rule
                          accumulators + row * panel_columns, largest);
 }
 
-/// The ordinary addition that ends an instruction of FP8 through FP16. The sum of two FP16 numbers rounds as if
-/// once through FP32: 24 >= 2 * 11 + 2 (Figueroa 1995).
+/// The ordinary addition that ends an instruction of FP8 through FP16. The sum of two FP16 numbers rounds as
+/// if once through FP32: 24 >= 2 * 11 + 2 (Figueroa 1995).
 template <BlockOutput output>
 HWY_INLINE void join(const float* HWY_RESTRICT partial, std::size_t count, const Rule& rule,
                      float* HWY_RESTRICT accumulators, VFloat& largest) {

@@ -90,8 +90,8 @@ HWY_INLINE VFloat load_values(const WordOf<F>* words) {
     return values_of<F>(load_codes<F>(words));
 }
 
-/// FP16 numbers and canonical NaNs to codes: the inverse of values_of. 0x7f800000 and 0x7fffffff end as 7c00 and
-/// 7fff with the excess exponent bits cut off.
+/// FP16 numbers and canonical NaNs to codes: the inverse of values_of. 0x7f800000 and 0x7fffffff end as 7c00
+/// and 7fff with the excess exponent bits cut off.
 HWY_INLINE VWord half_codes_of(VFloat values) {
   const DFloat df;
   const DWord dw;
@@ -166,8 +166,8 @@ constexpr std::size_t packed_position(Dataflow dataflow, std::size_t k) {
   return (k % 4 < 2 ? 0 : group / 2) + k / 4 * 2 + k % 2;
 }
 
-/// The exponent of subnormals, as the units see them: what becomes FP16 keeps its value, but the subnormals of
-/// E4M3 are normal there.
+/// The exponent of subnormals, as the units see them: what becomes FP16 keeps its value, but the subnormals
+/// of E4M3 are normal there.
 template <class F>
 constexpr int emin_of(Dataflow dataflow) {
   const bool through_fp16 = sizeof(F::canonical_nan) == 1 && dataflow != Dataflow::fused_chain;

@@ -52,9 +52,9 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand&
 /// `fused_dot_add(model, row of A, column of B, c)` bit for bit.
 ///
 /// A and B hold Float16, BFloat16, float (TF32 registers: the low 13 bits are ignored), Float8E4M3 or
-/// Float8E5M2; C and D hold float or Float16. `model` must have these operands and accumulate in D's type. `c`
-/// may be null (accumulators start at +0), may equal `d`, and shares `ldd`. A and B must not overlap D.
-/// k == 0 copies C, or writes +0. Throws std::invalid_argument on formats and parameters that the model does
+/// Float8E5M2; C and D hold float or Float16. `model` must have these operands and accumulate in D's type.
+/// `c` may be null (accumulators start at +0), may equal `d`, and shares `ldd`. A and B must not overlap D. k
+/// == 0 copies C, or writes +0. Throws std::invalid_argument on formats and parameters that the model does
 /// not have, negative sizes or too small leading dimensions.
 template <class A, class B, class D>
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<A> a, MatrixView<B> b,
@@ -63,9 +63,9 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, MatrixView<A> 
                              DTypeOf<D>::value, c, d, ldd, threads);
 }
 
-/// D (m x n, FP32) = C (+) A * B where each element is the chain acc = fma(a[k], b[k], acc) over ascending k from
-/// the element of C, every step a correctly rounded (nearest-even) FP32 fma. NaN results are stored as the
-/// canonical 0x7fffffff. `c` and all preconditions as above; k == 0 copies C, or writes +0.
+/// D (m x n, FP32) = C (+) A * B where each element is the chain acc = fma(a[k], b[k], acc) over ascending k
+/// from the element of C, every step a correctly rounded (nearest-even) FP32 fma. NaN results are stored as
+/// the canonical 0x7fffffff. `c` and all preconditions as above; k == 0 copies C, or writes +0.
 void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
                     std::int64_t ldd, int threads = 1);
 /// The same from +0.

@@ -1,5 +1,5 @@
-// Recorded rates: what a cast did to the values that it stored, whatever its format and rounding. Read from the counts
-// on both sides of it. (What another format or scale would do: zones.hpp.)
+// Recorded rates: what a cast did to the values that it stored, whatever its format and rounding. Read from
+// the counts on both sides of it. (What another format or scale would do: zones.hpp.)
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,8 @@ struct CastCounts {
   bool operator==(const CastCounts&) const = default;
 };
 
-/// Of one cast. Zeros and non-finite values from before it stay what they are and do not count. (A saturating cast may
-/// make infinities finite: then nothing overflowed.)
+/// The counts of one cast. Zeros and non-finite values from before it stay what they are and do not count. (A
+/// saturating cast may make infinities finite: then nothing overflowed.)
 inline CastCounts cast_counts(const ExponentHistogram& before, const ExponentHistogram& after) {
   const auto rise = [](std::uint64_t from, std::uint64_t to) { return to - std::min(from, to); };
   return {.values = before.finite_nonzero(),
@@ -40,7 +40,7 @@ inline CastCounts cast_counts(const ExponentHistogram& before, const ExponentHis
           .overflow = rise(before.infinite + before.nan, after.infinite + after.nan)};
 }
 
-/// Of values that were stored as `dtype`; none for FP32, where there is no cast.
+/// The counts of values that were stored as `dtype`; none for FP32, where there is no cast.
 inline std::optional<CastCounts> cast_counts(DType dtype, const ExponentHistogram& before,
                                              const ExponentHistogram& after) {
   if (dtype == DType::f32) return std::nullopt;

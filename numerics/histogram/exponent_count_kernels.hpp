@@ -14,14 +14,16 @@ namespace fp16lab::exponent_detail {
 inline constexpr std::size_t block_size = std::size_t{1} << 12;
 inline constexpr std::uint8_t byte_of_zero = 255;
 
-/// The FP32 magnitude bits of a block's smallest and greatest finite values that are not zero; 0: there is none.
+/// The FP32 magnitude bits of a block's smallest and greatest finite values that are not zero; 0: there is
+/// none.
 struct BlockRange {
   std::uint32_t smallest = 0;
   std::uint32_t greatest = 0;
   bool finite = true;  ///< no infinity, no NaN; otherwise nothing else here, nor `bytes`, has a meaning
 };
 
-/// The exponent field of (magnitude - 1): 0 for all magnitudes up to 2^-126, and from there on the number of the bin.
+/// The exponent field of (magnitude - 1): 0 for all magnitudes up to 2^-126, and from there on the number of
+/// the bin.
 inline std::uint32_t byte_of(std::uint32_t magnitude) { return (magnitude - 1u) >> Binary32::fraction_bits; }
 
 /// bytes[i] = byte_of(|values[i]|), or byte_of_zero for +-0. At most block_size values.

@@ -1,12 +1,12 @@
-// Counting exponents by sorting: magnitudes are sorted, and the place where the numbers of a bin end, less the place where
-// those of the bin before it end, is its count. One algorithm of Thrust's parallel primitives for the
-// OpenMP back end and for CUDA.
+// Counting exponents by sorting: magnitudes are sorted, and the place where the numbers of a bin end, less
+// the place where those of the bin before it end, is its count. One algorithm of Thrust's parallel primitives
+// for the OpenMP back end and for CUDA.
 //
-// Included by exactly two sources: numerics/histogram/exponent_count_thrust.cpp with the Thrust that compiles for OpenMP, and
-// engine/backend/cuda/verbs/sorted_histogram.cu with the one that comes with nvcc. They are different versions and must not
-// meet: neither in one translation unit nor, because templates of both have the same names, in the linker. So the first
-// one sets THRUST_WRAPPED_NAMESPACE, everything of Thrust is named through THRUST_NS_QUALIFIER, and what is defined
-// here is local to its translation unit.
+// Included by exactly two sources: numerics/histogram/exponent_count_thrust.cpp with the Thrust that compiles
+// for OpenMP, and engine/backend/cuda/verbs/sorted_histogram.cu with the one that comes with nvcc. They are
+// different versions and must not meet: neither in one translation unit nor, because templates of both have
+// the same names, in the linker. So the first one sets THRUST_WRAPPED_NAMESPACE, everything of Thrust is
+// named through THRUST_NS_QUALIFIER, and what is defined here is local to its translation unit.
 #pragma once
 
 #include <thrust/adjacent_difference.h>
@@ -27,8 +27,8 @@
 namespace fp16lab {
 namespace {  // NOLINT(google-build-namespaces): see above
 
-/// Keys are FP32 magnitudes as bits, in whose order zeros come first, then the bins, infinities and NaN. An edge is the
-/// last key of its class.
+/// Keys are FP32 magnitudes as bits, in whose order zeros come first, then the bins, infinities and NaN. An
+/// edge is the last key of its class.
 inline constexpr std::uint32_t edge_of_zero = 0;
 inline constexpr std::uint32_t edge_of_infinity = ExponentHistogram::bin_count + 1;
 inline constexpr std::uint32_t edge_count = edge_of_infinity + 2;
@@ -61,8 +61,9 @@ struct ExtremeOf {
   }
 };
 
-/// counts[edge] = how many of elements[0 .. size) are in its class, and the extremes. `keys` has room for `size` keys,
-/// `ends` for edge_count and `counts` for slot_count; all in memory that the policy's algorithms work on.
+/// counts[edge] = how many of elements[0 .. size) are in its class, and the extremes. `keys` has room for
+/// `size` keys, `ends` for edge_count and `counts` for slot_count; all in memory that the policy's algorithms
+/// work on.
 template <class Policy, class T>
 void count_by_sorting(const Policy& policy, const T* elements, std::ptrdiff_t size, std::uint32_t* keys,
                       std::uint64_t* ends, std::uint64_t* counts) {

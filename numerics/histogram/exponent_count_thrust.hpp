@@ -1,5 +1,6 @@
-// count_exponents once more, by another algorithm in another library: keys sorted by Thrust on OpenMP threads. Equal
-// counts are a test of both. count_exponents is the faster one; nothing but tests and benchmarks calls this.
+// count_exponents once more, by another algorithm in another library: keys sorted by Thrust on OpenMP
+// threads. Equal counts are a test of both. count_exponents is the faster one; nothing but tests and
+// benchmarks calls this.
 #pragma once
 
 #include <span>

@@ -20,11 +20,11 @@ namespace {
 using exponent_detail::block_size;
 using exponent_detail::byte_of_zero;
 
-/// Counters of one thread. A block becomes one byte a value: its exponent. Where a block spans few of them, as gradients
-/// do, counting means comparing the bytes with each in turn, a cache line at once. Otherwise tables count: consecutive
-/// values usually fall into the same bin, and an increment that waits for the previous one to leave the store buffer costs
-/// several cycles, which eight tables taken in turn hide. The values that share byte 0, FP32's subnormals and 2^-126, are
-/// told apart one by one: they are rare.
+/// Counters of one thread. A block becomes one byte a value: its exponent. Where a block spans few of them,
+/// as gradients do, counting means comparing the bytes with each in turn, a cache line at once. Otherwise
+/// tables count: consecutive values usually fall into the same bin, and an increment that waits for the
+/// previous one to leave the store buffer costs several cycles, which eight tables taken in turn hide. The
+/// values that share byte 0, FP32's subnormals and 2^-126, are told apart one by one: they are rare.
 class BlockCounter {
  public:
   /// At most block_size values.

@@ -2,10 +2,10 @@
 //
 // Bin e holds the magnitudes in (2^e, 2^(e+1)]: half open at the *bottom*, because rounding to nearest even
 // sends |x| <= 2^-25 to zero in FP16 (the tie included). With this choice "lost at scale 2^k" is an exact sum
-// of bins: the ties of all formats, at any power-of-two scale, are edges of bins down to FP32's smallest number. The bin
-// of a normal x is the exponent field of (magnitude bits - 1), never a logarithm. Zero, infinity and NaN have counters of
-// their own, and the smallest and the greatest magnitude are kept as they are: whether a value overflows at a scale is
-// then certain. Merging two histograms is addition.
+// of bins: the ties of all formats, at any power-of-two scale, are edges of bins down to FP32's smallest
+// number. The bin of a normal x is the exponent field of (magnitude bits - 1), never a logarithm. Zero,
+// infinity and NaN have counters of their own, and the smallest and the greatest magnitude are kept as they
+// are: whether a value overflows at a scale is then certain. Merging two histograms is addition.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ struct ExponentHistogram {
   std::uint64_t zero = 0;
   std::uint64_t infinite = 0;
   std::uint64_t nan = 0;
-  /// FP32 bits, without sign, of the smallest and the greatest finite magnitude that is not zero. 0: there is none, or
-  /// it is not known.
+  /// FP32 bits, without sign, of the smallest and the greatest finite magnitude that is not zero. 0: there is
+  /// none, or it is not known.
   std::uint32_t smallest = 0;
   std::uint32_t greatest = 0;
 
@@ -81,8 +81,8 @@ struct ExponentHistogram {
   }
 
   std::uint64_t finite_nonzero() const;
-  /// Are `smallest` and `greatest` those of the values that were counted? (They are where nothing was. They are not in
-  /// the counts of older run folders, nor of FP64 arrays.)
+  /// Are `smallest` and `greatest` those of the values that were counted? (They are where nothing was. They
+  /// are not in the counts of older run folders, nor of FP64 arrays.)
   bool extremes_known() const { return greatest != 0 || finite_nonzero() == 0; }
   void forget_extremes() { smallest = greatest = 0; }
   std::uint64_t total() const { return finite_nonzero() + zero + infinite + nan; }
@@ -92,8 +92,9 @@ struct ExponentHistogram {
   bool operator==(const ExponentHistogram&) const = default;
 };
 
-/// The counts of the values times 2^shift: bins move. What leaves FP32's range counts as infinite at the top and as zero
-/// at the bottom, and extremes are then not known; an extreme that becomes subnormal is rounded up within its bin.
+/// The counts of the values times 2^shift: bins move. What leaves FP32's range counts as infinite at the top
+/// and as zero at the bottom, and extremes are then not known; an extreme that becomes subnormal is rounded
+/// up within its bin.
 ExponentHistogram times_power_of_two(const ExponentHistogram& histogram, int shift);
 
 /// Adds every element to `histogram`. Vectorised where the CPU can; `threads` (at least 1, otherwise
@@ -102,8 +103,8 @@ void count_exponents(std::span<const float> values, ExponentHistogram& histogram
 void count_exponents(std::span<const Float16> values, ExponentHistogram& histogram, int threads = 1);
 void count_exponents(std::span<const BFloat16> values, ExponentHistogram& histogram, int threads = 1);
 
-/// count_exponents of `from` and narrow (numerics/convert/convert.hpp) of `from` to `to` in one pass over memory: the counts and
-/// codes of the two calls. To is a format narrower than FP32.
+/// count_exponents of `from` and narrow (numerics/convert/convert.hpp) of `from` to `to` in one pass over
+/// memory: the counts and codes of the two calls. To is a format narrower than FP32.
 template <class To>
 void narrow_and_count(std::span<const float> from, std::span<SmallFloat<To>> to, ExponentHistogram& histogram,
                       const ArithmeticOptions& options = {}, int threads = 1);

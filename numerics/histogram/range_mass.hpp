@@ -1,16 +1,19 @@
-// How much of a gradient a format loses at a loss scale, by magnitude: bounds on L1 and L2 read from the counts of a
-// histogram. Counts alone mislead: half of all non-zero values may vanish and carry a millionth of the gradient.
+// How much of a gradient a format loses at a loss scale, by magnitude: bounds on L1 and L2 read from the
+// counts of a histogram. Counts alone mislead: half of all non-zero values may vanish and carry a millionth
+// of the gradient.
 //
-// A bin says of each of its n values only that it lies in (2^e, 2^(e+1)], so sums come as intervals: L1 in
-// (n 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not known, the bin
-// (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided exactly: for power-of-two
-// scales whole bins, as numerics/histogram/zones.hpp decides it; otherwise one bin may be cut, and then its values are lost
-// each or kept each. The extremes narrow nothing here: policies decide by these sums.
+// A bin says of each of its n values only that it lies in (2^e, 2^(e+1)], so sums come as intervals: L1 in (n
+// 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not known,
+// the bin (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided
+// exactly: for power-of-two scales whole bins, as numerics/histogram/zones.hpp decides it; otherwise one bin
+// may be cut, and then its values are lost each or kept each. The extremes narrow nothing here: policies
+// decide by these sums.
 //
-// Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 278 non-negative terms in ascending
-// order of the bins, each term within 2^-52 of its value (the count is rounded once, n * threshold / scale twice), so
-// its relative error is below 278 * 2^-53 + 2^-51 < 2^-44; ends are moved outward by a relative 2^-40, which covers the
-// quotients and roots formed from them too. Zero stays zero: an upper end of 0 says that there is nothing.
+// Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 278 non-negative terms
+// in ascending order of the bins, each term within 2^-52 of its value (the count is rounded once, n *
+// threshold / scale twice), so its relative error is below 278 * 2^-53 + 2^-51 < 2^-44; ends are moved
+// outward by a relative 2^-40, which covers the quotients and roots formed from them too. Zero stays zero: an
+// upper end of 0 says that there is nothing.
 #pragma once
 
 #include <cmath>
@@ -62,9 +65,10 @@ FP16LAB_HD constexpr double low_end(int e, bool extremes) {
 }
 FP16LAB_HD constexpr double high_end(int e) { return power_of_two(e + 1); }
 
-/// Is the smallest FP32 number of bin e, times scale, <= 2^edge? Exact: it is 2^e (1 + f), where f = 2^-23, among
-/// subnormals 2^(-149-e), and the product is at most 2^edge if q f <= 1 - q with q = scale 2^(e-edge), where near
-/// equality no operation rounds, and far from it rounding cannot change the answer. -160 <= edge <= 20.
+/// Is the smallest FP32 number of bin e, times scale, <= 2^edge? Exact: it is 2^e (1 + f), where f = 2^-23,
+/// among subnormals 2^(-149-e), and the product is at most 2^edge if q f <= 1 - q with q = scale 2^(e-edge),
+/// where near equality no operation rounds, and far from it rounding cannot change the answer. -160 <= edge
+/// <= 20.
 FP16LAB_HD constexpr bool smallest_within(int e, bool extremes, double scale, int edge) {
   if (e == min_bin || (e == shared_bin && !extremes)) return scale * power_of_two(-149 - edge) <= 1.0;
   const double q = scale * power_of_two(e - edge);
@@ -160,11 +164,12 @@ FP16LAB_HD constexpr RangeMass operator+(const RangeMass& a, const RangeMass& b)
 FP16LAB_HD constexpr MassInterval lost_l1_share(const RangeMass& mass) {
   return mass_detail::share(mass.lost_l1, mass.kept_l1);
 }
-/// Of the sum of squares: ||lost||^2 / ||x||^2.
+/// The share of the sum of squares: ||lost||^2 / ||x||^2.
 FP16LAB_HD constexpr MassInterval lost_l2_squared_share(const RangeMass& mass) {
   return mass_detail::share(mass.lost_l2_squared, mass.kept_l2_squared);
 }
-/// Of the L2 norm: ||lost|| / ||x||, the sine of the angle that flushing to zero turns a gradient by.
+/// The share of the L2 norm: ||lost|| / ||x||, the sine of the angle that flushing to zero turns a gradient
+/// by.
 FP16LAB_HD inline MassInterval lost_l2_share(const RangeMass& mass) {
   const MassInterval squared = lost_l2_squared_share(mass);
   return {std::sqrt(squared.lower), std::sqrt(squared.upper)};

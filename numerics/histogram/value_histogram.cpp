@@ -20,14 +20,15 @@ namespace {
 using Wide = unsigned __int128;
 using zone_detail::Zone, zone_detail::zone_count;
 
-/// Values whose squares are summed in 128 bits before they meet longer sums: 2^22 squares of 2^106 would fit. Also a
-/// piece of work for a thread.
+/// Values whose squares are summed in 128 bits before they meet longer sums: 2^22 squares of 2^106 would fit.
+/// Also a piece of work for a thread.
 constexpr std::size_t block_size = std::size_t{1} << 16;
 
 constexpr std::uint64_t smallest_fp32 = bits_of(0x1p-149);
 constexpr std::uint64_t largest_fp32 = bits_of(0x1.fffffep127);
 
-/// FP64 bits of the largest finite number in `zone` or below it, found by bits, whose order is that of magnitudes; 0: none.
+/// FP64 bits of the largest finite number in `zone` or below it, found by bits, whose order is that of
+/// magnitudes; 0: none.
 std::uint64_t largest_within(Zone zone, const FormatRange& range, const Exact& scale) {
   const zone_detail::Edges edges(range);
   std::uint64_t within = 0, beyond = Binary64::infinity;
@@ -50,7 +51,8 @@ std::array<std::uint64_t, zone_count - 1> edges_of(const ScaledFormat& format) {
   return edges;
 }
 
-/// The exponent field that the values of a bin share, but for a power of two at its top, which belongs to it too.
+/// The exponent field that the values of a bin share, but for a power of two at its top, which belongs to it
+/// too.
 constexpr std::uint64_t field_of(std::uint64_t magnitude) {
   return (magnitude - 1) >> Binary64::fraction_bits;
 }
@@ -257,7 +259,7 @@ ExponentHistogram ValueHistogram::exponents() const {
   return histogram;
 }
 
-// ---- the answers of histograms ------------------------------------------------------------------------------------
+// ---- the answers of histograms ----------------------------------------------------------------------------
 
 RangeCounts count_ranges(const ValueHistogram& values, const FormatRange& range, double scale) {
   const auto zones = values.zones({range, scale});
@@ -274,7 +276,7 @@ namespace {
 
 MassInterval point(double sum) { return {sum, sum}; }
 
-/// Of the long sums that `get` picks: inside of each zone, and of the other zones together.
+/// The long sums that `get` picks: inside of each zone, and of the other zones together.
 template <class Get>
 ZoneSums sums_of(const std::array<ExactMass, zone_count>& zones, const Get& get) {
   ZoneSums sums;

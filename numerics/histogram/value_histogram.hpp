@@ -1,8 +1,8 @@
-// Counts, L1 and sums of squares of values between chosen edges. An ExponentHistogram bounds what a format does to its
-// values, because an edge of the format may lie inside of a bin; where the values themselves are at hand, the edges of all
-// formats and scales in question are made ends of bins here, and then every zone is a whole number of bins: one pass over
-// the values answers all of them exactly. Nothing rounds before the end, so merging is addition, and neither chunks nor
-// threads show.
+// Counts, L1 and sums of squares of values between chosen edges. An ExponentHistogram bounds what a format
+// does to its values, because an edge of the format may lie inside of a bin; where the values themselves are
+// at hand, the edges of all formats and scales in question are made ends of bins here, and then every zone is
+// a whole number of bins: one pass over the values answers all of them exactly. Nothing rounds before the
+// end, so merging is addition, and neither chunks nor threads show.
 #pragma once
 
 #include <array>
@@ -39,8 +39,9 @@ struct ScaledFormat {
   double scale = 1;
 };
 
-/// Magnitudes cut into bins (low, high]: at every power of two, at FP32's smallest and largest number, and at the edges
-/// of some scaled formats. Products with scales are exact, so an edge is the last FP64 number on its lower side.
+/// Magnitudes cut into bins (low, high]: at every power of two, at FP32's smallest and largest number, and at
+/// the edges of some scaled formats. Products with scales are exact, so an edge is the last FP64 number on
+/// its lower side.
 class ValueBins {
  public:
   /// Scales finite and above zero (std::invalid_argument).
@@ -79,8 +80,8 @@ class ValueHistogram {
   std::uint64_t infinite() const { return infinite_; }
   std::uint64_t nan() const { return nan_; }
   std::uint64_t finite_nonzero() const;
-  /// The binades (2^e, 2^(e+1)] of the smallest and the greatest finite magnitude that is not zero; there must be one.
-  /// FP64's subnormals are all in that of -1023.
+  /// The binades (2^e, 2^(e+1)] of the smallest and the greatest finite magnitude that is not zero; there
+  /// must be one. FP64's subnormals are all in that of -1023.
   int smallest_exponent() const;
   int greatest_exponent() const;
   /// The greatest finite magnitude; 0: there is no finite value.
@@ -89,14 +90,14 @@ class ValueHistogram {
   std::uint64_t below_fp32() const;
   std::uint64_t above_fp32() const;
 
-  /// The values of the zones in the order of zone_detail::Zone: lost, subnormal, normal, overflow. Of the formats and
-  /// scales only that the bins were made for (std::invalid_argument): then no bin is cut.
+  /// The values of the zones in the order of zone_detail::Zone: lost, subnormal, normal, overflow. Of the
+  /// formats and scales only that the bins were made for (std::invalid_argument): then no bin is cut.
   std::array<ExactMass, 4> zones(const ScaledFormat& format) const;
   /// All finite values.
   ExactMass total() const;
 
-  /// The counts by binary exponent. What is below FP32's range is put into the lowest bin, what is above into the
-  /// highest.
+  /// The counts by binary exponent. What is below FP32's range is put into the lowest bin, what is above into
+  /// the highest.
   ExponentHistogram exponents() const;
 
   bool operator==(const ValueHistogram& other) const;

@@ -1,5 +1,5 @@
-// In which zone of a format the values of a bin land after multiplication by a scale, decided exactly. Internal to
-// numerics/: everyone else uses zones.hpp.
+// In which zone of a format the values of a bin land after multiplication by a scale, decided exactly.
+// Internal to numerics/: everyone else uses zones.hpp.
 #pragma once
 
 #include <cstddef>
@@ -61,8 +61,9 @@ inline Positive product(std::uint32_t fp32_magnitude, const Exact& scale) {
   return Positive::from(static_cast<Wide>(x.significand) * scale.significand, x.exponent + scale.exponent);
 }
 
-/// Zones are ordered as magnitudes are: where `first` and `last` are one zone, all values of the bin are in it;
-/// otherwise it and those between may hold any part of the bin, but for the values that are known to be in one.
+/// Zones are ordered as magnitudes are: where `first` and `last` are one zone, all values of the bin are in
+/// it; otherwise it and those between may hold any part of the bin, but for the values that are known to be
+/// in one.
 struct BinZones {
   Zone first;  ///< of the smallest value that the bin may hold
   Zone last;   ///< of the largest

@@ -196,9 +196,10 @@ DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRan
     const double lost_top = std::min(high, half_spacing);
     if (some_lost) add(sums.lost, all_lost ? n * (low * low) : 0, n * (lost_top * lost_top));
     if (!all_lost) add(sums.kept, some_lost ? 0 : n * (low * low), n * (high * high));
-    // The largest error of a value of this bin. It grows with the magnitude: x itself, then half a spacing, then a
-    // fraction of x; the last two are equal at the smallest normal number. A ratio (A + d^2) / (B + x^2) that is at
-    // most 1 is largest for the largest error and the smallest magnitude, which is no smaller than the error.
+    // The largest error of a value of this bin. It grows with the magnitude: x itself, then half a spacing,
+    // then a fraction of x; the last two are equal at the smallest normal number. A ratio (A + d^2) / (B +
+    // x^2) that is at most 1 is largest for the largest error and the smallest magnitude, which is no smaller
+    // than the error.
     const double error = all_lost                         ? high
                          : last == zone_detail::subnormal ? half_spacing
                                                           : std::max(half_spacing, unit_roundoff * high);

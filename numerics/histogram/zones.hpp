@@ -1,5 +1,6 @@
-// What-if rates: where the values of a histogram land in a format after multiplication by a scale, by count and
-// by magnitude. Pure functions of the counters. (What a cast did to the values that it stored: cast_counts.hpp.)
+// What-if rates: where the values of a histogram land in a format after multiplication by a scale, by count
+// and by magnitude. Pure functions of the counters. (What a cast did to the values that it stored:
+// cast_counts.hpp.)
 //
 // Zones of y = x * scale under round-to-nearest-even (IEEE 754-2019, 4.3.1), with the edges of FP16:
 //   lost       0 < |y| <= 2^-25        becomes zero (the tie 2^-25 goes to even, which is zero)
@@ -7,16 +8,16 @@
 //   normal     2^-14 <= |y| < 65520
 //   overflow   65520 <= |y|            becomes infinity
 // The products are exact: no rounding to FP32 in between. For power-of-two scales `lost` is exact, a whole
-// number of bins, in every format. The edges 2^-14 and 65520 cut one bin each, and edges at other scales may cut
-// one: then counts are [lower, upper]. A bin counts as cut only if FP32 numbers of that bin lie on both sides of
-// the edge, and none below the histogram's smallest or above its greatest value. So *whether* anything
-// overflows, or is lost, is certain at every scale: overflow.lower > 0 or overflow.upper == 0. Histograms
-// without extremes (older folders) only bound it.
+// number of bins, in every format. The edges 2^-14 and 65520 cut one bin each, and edges at other scales may
+// cut one: then counts are [lower, upper]. A bin counts as cut only if FP32 numbers of that bin lie on both
+// sides of the edge, and none below the histogram's smallest or above its greatest value. So *whether*
+// anything overflows, or is lost, is certain at every scale: overflow.lower > 0 or overflow.upper == 0.
+// Histograms without extremes (older folders) only bound it.
 //
-// By magnitude: how much of the L1 and L2 of the values lies in each zone, and how far a format turns a gradient
-// at a scale. As in range_mass.hpp, which policies use on the device, all sums are [lower, upper]: a bin says of
-// its values only that they lie in (2^e, 2^(e+1)], and a bin that an edge cuts may lie on either side. Ends are
-// moved outward by a relative 2^-40, which covers all rounding; zero stays zero.
+// By magnitude: how much of the L1 and L2 of the values lies in each zone, and how far a format turns a
+// gradient at a scale. As in range_mass.hpp, which policies use on the device, all sums are [lower, upper]: a
+// bin says of its values only that they lie in (2^e, 2^(e+1)], and a bin that an edge cuts may lie on either
+// side. Ends are moved outward by a relative 2^-40, which covers all rounding; zero stays zero.
 #pragma once
 
 #include <array>
@@ -57,7 +58,7 @@ struct RangeCounts : PerZone<CountInterval> {
   std::uint64_t nan = 0;
   std::uint64_t total = 0;
 
-  /// Of all values together.
+  /// The sums over all values together.
   RangeCounts& operator+=(const RangeCounts& other);
 };
 
@@ -70,8 +71,8 @@ double underflow_rate(const ExponentHistogram& histogram, const FormatRange& ran
 /// Sums over the values of a zone, and over all other finite values.
 struct ZoneSum {
   MassInterval inside, outside;
-  /// inside / (inside + outside), within [0, 1]; 0 where there is nothing. One number where the sums are known
-  /// (both ends the same).
+  /// inside / (inside + outside), within [0, 1]; 0 where there is nothing. One number where the sums are
+  /// known (both ends the same).
   MassInterval share() const {
     if (inside.lower != inside.upper || outside.lower != outside.upper)
       return mass_detail::share(inside, outside);
@@ -92,7 +93,7 @@ struct ZoneMass {
 
   /// The same of values that were divided by `factor` > 0.
   ZoneMass divided_by(double factor) const;
-  /// Of all values together; both in the same units.
+  /// Adds the sums of other values in the same units.
   ZoneMass& operator+=(const ZoneMass& other);
   bool operator==(const ZoneMass&) const = default;
 };
@@ -114,11 +115,11 @@ struct DirectionSums {
   DirectionSums& operator+=(const DirectionSums& other);
   /// Between the values x and what is left of them, fl(x * scale) / scale: [lower, upper] within [0, 1].
   ///
-  /// Upper: what is left is zero wherever values are lost, so by Cauchy-Schwarz cos <= ||kept|| / ||x||. Lower:
-  /// the angle between x and x - d has a sine of at most ||d|| / ||x||; |d| <= |x| where lost, half the spacing
-  /// elsewhere (in FP16 2^-25 / scale among subnormals, else 2^-11 |x|). 1 where there is no finite non-zero
-  /// value. If a value may overflow nothing may be left of the gradient (its step is skipped): lower is 0; if
-  /// one does, both are.
+  /// Upper: what is left is zero wherever values are lost, so by Cauchy-Schwarz cos <= ||kept|| / ||x||.
+  /// Lower: the angle between x and x - d has a sine of at most ||d|| / ||x||; |d| <= |x| where lost, half
+  /// the spacing elsewhere (in FP16 2^-25 / scale among subnormals, else 2^-11 |x|). 1 where there is no
+  /// finite non-zero value. If a value may overflow nothing may be left of the gradient (its step is
+  /// skipped): lower is 0; if one does, both are.
   MassInterval cosine() const;
 };
 

@@ -1,9 +1,10 @@
 // FloatingPointScope: IEEE's default environment for a while, whatever the caller has set.
 //
-// Libraries built with -ffast-math let a process flush subnormals (FTZ, DAZ); others round in a direction. Neither may
-// change a bit of ours, and what we set may not change a bit of theirs. Every function that computes with arrays of
-// floats begins with a scope, and so does every worker of a parallel region, because a thread of a pool keeps the
-// environment that it was created with. Scalar functions in headers compute in the environment of whoever calls them.
+// Libraries built with -ffast-math let a process flush subnormals (FTZ, DAZ); others round in a direction.
+// Neither may change a bit of ours, and what we set may not change a bit of theirs. Every function that
+// computes with arrays of floats begins with a scope, and so does every worker of a parallel region, because
+// a thread of a pool keeps the environment that it was created with. Scalar functions in headers compute in
+// the environment of whoever calls them.
 #pragma once
 
 #include <cfenv>
@@ -14,9 +15,9 @@
 
 namespace fp16lab {
 
-/// While it lives, this thread rounds to nearest even, keeps subnormals, and traps on nothing. Then the environment that
-/// was found is back, exception flags included; one that was the default already keeps the flags that were raised. Costs
-/// one read of the control register there.
+/// While it lives, this thread rounds to nearest even, keeps subnormals, and traps on nothing. Then the
+/// environment that was found is back, exception flags included; one that was the default already keeps the
+/// flags that were raised. Costs one read of the control register there.
 class FloatingPointScope {
  public:
   FloatingPointScope() noexcept : changed_(!is_default()) {

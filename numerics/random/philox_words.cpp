@@ -1,7 +1,8 @@
 // Philox4x32-10 in vectors, compiled once per instruction set (foreach_target).
 //
-// Each 64-bit lane runs one counter: the generator multiplies 32 by 32 bits to 64, which is what a lane can do,
-// and neither the multiplication nor the final packing looks at the upper halves that the xors leave behind.
+// Each 64-bit lane runs one counter: the generator multiplies 32 by 32 bits to 64, which is what a lane can
+// do, and neither the multiplication nor the final packing looks at the upper halves that the xors leave
+// behind.
 #include "numerics/random/philox_words.hpp"
 
 #include <algorithm>
@@ -37,8 +38,8 @@ HWY_INLINE V64 pack(V64 low, V64 high) {
   return hn::Or(hn::And(low, hn::Set(D64(), 0xffffffffu)), hn::ShiftLeft<32>(high));
 }
 
-/// Vectors of counters side by side: a round waits for its multiplications, and one vector alone would wait most of
-/// the time.
+/// Vectors of counters side by side: a round waits for its multiplications, and one vector alone would wait
+/// most of the time.
 constexpr std::size_t vectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
 /// Writes the words of as many of the blocks first, ... as fill whole vectors; returns how many.
@@ -50,7 +51,8 @@ std::size_t whole_blocks(const PhiloxStream& stream, std::uint64_t first, std::u
     return hn::MulEven(hn::BitCast(d32, x), hn::BitCast(d32, hn::Set(d64, factor)));
   };
   const std::size_t lanes = hn::Lanes(d64);
-  // Interleaving works within 128 bits, so even lanes take the first half of the blocks and odd lanes the other.
+  // Interleaving works within 128 bits, so even lanes take the first half of the blocks and odd lanes the
+  // other.
   std::array<std::uint64_t, HWY_MAX_BYTES / sizeof(std::uint64_t)> order{};
   for (std::size_t lane = 0; lane < lanes; ++lane) order[lane] = lane / 2 + lane % 2 * (lanes / 2);
   const V64 lane_order = hn::LoadU(d64, order.data());

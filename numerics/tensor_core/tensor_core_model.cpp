@@ -11,6 +11,7 @@
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab {
+
 namespace {
 
 using enum Evidence;
@@ -209,6 +210,23 @@ const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, 
   throw std::invalid_argument(
       fmt::format("tensor-core model '{}' has no {} operands with {} accumulators; it has {}", name,
                   name_of(operands), name_of(accumulator), fmt::join(possible, ", ")));
+}
+
+std::string_view tensor_core_of(int capability_major, int capability_minor) {
+  switch (capability_major) {
+    case 7:
+      return capability_minor >= 5 ? "turing" : "volta";
+    case 8:
+      return capability_minor == 9 ? "ada" : "ampere";
+    case 9:
+      return "hopper";
+    case 10:
+    case 11:
+    case 12:
+      return "blackwell";
+    default:
+      return "";
+  }
 }
 
 }  // namespace fp16lab

@@ -3,8 +3,8 @@
 // Every published finite-precision model of NVIDIA matrix units (Fasi et al., PeerJ CS 330, 2021; Khattak &
 // Mikaitis, arXiv 2512.07004; MMA-Sim, arXiv 2511.10909) is the same fixed-point sum with four numbers
 // changed. For one output element a *fused block* takes at most `block_size` products and one accumulator:
-//   1. products are exact and not normalised (significand in [0,4), exponent ea + eb; subnormals keep the emin
-//      of their own format and are never flushed);
+//   1. products are exact and not normalised (significand in [0,4), exponent ea + eb; subnormals keep the
+//      emin of their own format and are never flushed);
 //   2. emax = the largest exponent among the non-zero terms, at least `exponent_floor`;
 //   3. every term becomes an integer multiple of 2^(emax - fraction_bits); lower bits of the magnitude are
 //      dropped;
@@ -12,6 +12,8 @@
 // Longer dot products chain blocks over ascending k; the rounded result of a block is the accumulator of the
 // next. There is no test on the architecture anywhere in arithmetic code: a generation is a few rows of
 // `tensor_core_models()`, one for each kind of operands and accumulator that it has.
+//
+// Which row of the tensor-core table a GPU follows.
 #pragma once
 
 #include <cstdint>
@@ -146,5 +148,10 @@ std::uint32_t fused_dot_add(const TensorCoreModel& model, DType a_format, std::s
 /// The same for FP16 operands and FP32 accumulation.
 float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,
                     float c);
+
+/// The generation whose rows describe mma.sync and wmma of a compute capability: "volta" for 7.0, "turing"
+/// for 7.5, "ampere" for 8.0 to 8.7, "ada" for 8.9, "hopper" for 9.0, "blackwell" for 10.0 to 12.1. Empty
+/// where the table has none.
+std::string_view tensor_core_of(int capability_major, int capability_minor);
 
 }  // namespace fp16lab

@@ -7,9 +7,9 @@
 
 namespace fp16lab {
 
-/// The known name with the smallest edit distance (insertions, deletions, substitutions; "FC3" is "fc3") to `name`; the
-/// first of equals. Empty if none is closer than half of the longer name's length, so that nonsense gets no
-/// suggestion.
+/// The known name with the smallest edit distance (insertions, deletions, substitutions; "FC3" is "fc3") to
+/// `name`; the first of equals. Empty if none is closer than half of the longer name's length, so that
+/// nonsense gets no suggestion.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
 
 /// "; did you mean 'scaler.policy'?", or "" if nothing known is near.

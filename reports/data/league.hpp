@@ -12,15 +12,16 @@ namespace fp16lab::reports {
 /// Made in hindsight, for comparison only: the oracle and the best fixed scale.
 bool is_yardstick(const ReplayedPolicy& policy);
 
-/// The share of the gradients' L1 mass that no update used, every step counting alike: a skipped step loses all of it, the
-/// others what rounds to zero. One number for two evils, by which the league is ordered.
+/// The share of the gradients' L1 mass that no update used, every step counting alike: a skipped step loses
+/// all of it, the others what rounds to zero. One number for two evils, by which the league is ordered.
 ReplayInterval unused_share(const ReplayedPolicy& policy, std::uint64_t total_steps);
 
-/// The replayed policies as indices into replay.policies, by the upper end of what no update used; equal ones as in the file.
+/// The replayed policies as indices into replay.policies, by the upper end of what no update used; equal ones
+/// as in the file.
 std::vector<std::size_t> league_order(const ReplayFile& replay);
 
-/// For each policy: no other one has both no more skips and no more lost L1, and less of one. Upper ends of intervals are
-/// compared. Yardsticks and policies that were not replayed are never on the front.
+/// For each policy: no other one has both no more skips and no more lost L1, and less of one. Upper ends of
+/// intervals are compared. Yardsticks and policies that were not replayed are never on the front.
 std::vector<bool> league_front(const ReplayFile& replay);
 
 }  // namespace fp16lab::reports

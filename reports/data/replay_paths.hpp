@@ -10,8 +10,8 @@
 
 namespace fp16lab::reports {
 
-/// A policy's scale: bounds where the histograms leave it open, or the smallest and the largest of its tensors.
-/// Change::scale is the binary logarithm here.
+/// A policy's scale: bounds where the histograms leave it open, or the smallest and the largest of its
+/// tensors. Change::scale is the binary logarithm here.
 struct ReplayPaths {
   ScaleTrace lower,
       upper;        ///< lower.skipped: skipped for certain; upper.skipped: those and the ones that may be

@@ -9,7 +9,7 @@
 
 #include <toml++/toml.h>
 
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -37,9 +37,7 @@ bool starts_with_any(std::string_view key, std::initializer_list<std::string_vie
   return false;
 }
 
-bool sums_in_f16(const FlatConfig& config) {
-  return value_or(config, "backend.accumulator", "f32") == "f16";
-}
+bool sums_in_f16(const FlatConfig& config) { return value_or(config, "backend.accumulator", "f32") == "f16"; }
 
 std::string upper(std::string text) {
   for (char& c : text)
@@ -137,7 +135,7 @@ FlatConfig configuration_settings(const FlatConfig& config) {
     // Older folders do not have the accumulator.
     const bool machine =
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
-                                     (key != "backend.accumulator" || sums_in_f16(config)));
+                                    (key != "backend.accumulator" || sums_in_f16(config)));
     const bool perturbed = key == perturbation && id.perturb_ulps != 0;
     if (precision || scaling || division || machine || perturbed)
       settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);

@@ -28,8 +28,8 @@ struct RunGradients {
   std::vector<std::string>
       tensors;  ///< in the order of the file; a second format of one is "fc1.output (E5M2)"
   std::vector<std::string> kinds;
-  /// What each tensor was stored in, or, in a run that rounded no gradient (level O0), FP16: what-if rates then tell what
-  /// FP16 would do.
+  /// What each tensor was stored in, or, in a run that rounded no gradient (level O0), FP16: what-if rates
+  /// then tell what FP16 would do.
   std::vector<DType> formats;
   bool rounded = false;  ///< some tensor was stored in fewer than 32 bits
   std::vector<GradientSnapshot> snapshots;
@@ -45,14 +45,15 @@ struct RunGradients {
   std::vector<std::map<double, ExponentHistogram>> by_scale;  ///< of each tensor, over every observed step
 };
 
-/// `limit` of `count` places, evenly chosen, the first and the last among them; all where there are no more. At least 2
-/// are taken of 2 or more.
+/// `limit` of `count` places, evenly chosen, the first and the last among them; all where there are no more.
+/// At least 2 are taken of 2 or more.
 std::vector<std::size_t> evenly_chosen(std::size_t count, std::size_t limit);
 
 /// At most `max_snapshots` of the observed steps, evenly chosen, the first and the last among them.
 RunGradients load_gradients(const Run& run, std::size_t max_snapshots);
 
-/// What the casts of a run's gradients did, over every observed step; none where nothing was cast or observed.
+/// What the casts of a run's gradients did, over every observed step; none where nothing was cast or
+/// observed.
 std::optional<CastCounts> recorded_casts(const Run& run);
 
 }  // namespace fp16lab::reports

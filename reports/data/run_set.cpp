@@ -68,8 +68,8 @@ std::string without_seed(const std::string& name) {
   return numbered ? name.substr(0, seed) : name;
 }
 
-/// What the folders' names of these runs have in common, in whole words between hyphens: what a sweep calls their
-/// workload, or their variant. Empty if there is nothing.
+/// What the folders' names of these runs have in common, in whole words between hyphens: what a sweep calls
+/// their workload, or their variant. Empty if there is nothing.
 std::string common_name(const std::vector<Run>& runs, const std::vector<std::size_t>& members) {
   std::string common = without_seed(runs[members.front()].name);
   for (const std::size_t index : members) {
@@ -88,11 +88,12 @@ std::string common_name(const std::vector<Run>& runs, const std::vector<std::siz
   return common;
 }
 
-/// Longer lists of differences are no names; the folders' names serve instead where they tell the bearers apart.
+/// Longer lists of differences are no names; the folders' names serve instead where they tell the bearers
+/// apart.
 constexpr std::size_t longest_differences = 48;
 
-/// Appends to each name that occurs more than once the settings that tell its bearers apart, or, where those are many,
-/// what their folders are called (`short_names`).
+/// Appends to each name that occurs more than once the settings that tell its bearers apart, or, where those
+/// are many, what their folders are called (`short_names`).
 template <class Named>
 void make_names_unique(std::vector<Named>& items, std::string Named::*name,
                        const std::vector<FlatConfig>& settings, const std::vector<std::string>& short_names) {

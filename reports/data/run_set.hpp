@@ -21,9 +21,9 @@ struct Run {
   bool missing = false;  ///< planned by a sweep, but not there: only name, seed and configuration are known
 };
 
-/// Runs that differ in their seed only. `label` begins with the name that the user gave them, if there is one ("mine:
-/// FP16 torch"), and is unique within the workload: where two configurations would share one, the settings in which they
-/// differ are appended.
+/// Runs that differ in their seed only. `label` begins with the name that the user gave them, if there is one
+/// ("mine: FP16 torch"), and is unique within the workload: where two configurations would share one, the
+/// settings in which they differ are appended.
 struct Configuration {
   ConfigurationId id;
   std::string label;
@@ -31,11 +31,11 @@ struct Configuration {
 };
 
 struct Workload {
-  std::string name;                           ///< "classifier on fashion-mnist", unique in the set
+  std::string name;  ///< "classifier on fashion-mnist", unique in the set
   std::vector<Configuration>
       configurations;  ///< FP32, its twin, no scaling, fixed scales ascending, adaptive policies
-  /// The FP32 configuration that the others are judged against, and the one whose initial weights were moved by one ulp;
-  /// nullptr if there is none.
+  /// The FP32 configuration that the others are judged against, and the one whose initial weights were moved
+  /// by one ulp; nullptr if there is none.
   const Configuration* reference() const;
   const Configuration* twin() const;
 };
@@ -49,8 +49,8 @@ struct RunSet {
 };
 
 /// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
-/// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`: configurations, as a
-/// sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
+/// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`:
+/// configurations, as a sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
 RunSet load_runs(std::span<const std::filesystem::path> folders,
                  std::span<const std::filesystem::path> missing = {});
 

@@ -73,7 +73,7 @@ double final_value(const Run& run, const Metric& metric) {
   return value_of(*last_evaluation(run), metric.quantity).value_or(not_a_number);
 }
 
-/// Of what tells runs apart bit by bit.
+/// A digest of what tells runs apart bit by bit.
 class Digest {
  public:
   void add(const Run& run, double final_value) {

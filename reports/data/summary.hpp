@@ -1,5 +1,5 @@
-// What came out: final quality of each configuration against FP32 and against FP32's twin, judged by the four words of
-// analysis::judge, as rows, as text and in plain words.
+// What came out: final quality of each configuration against FP32 and against FP32's twin, judged by the four
+// words of analysis::judge, as rows, as text and in plain words.
 #pragma once
 
 #include <cstdint>
@@ -36,27 +36,28 @@ struct SummaryRow {
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
   std::vector<std::uint64_t> seeds;  ///< of final_values
-  /// Digest of the judged runs' seeds, state hashes and final values: equal for runs that are the same bit for bit. 0 where
-  /// no state was recorded.
+  /// Digest of the judged runs' seeds, state hashes and final values: equal for runs that are the same bit
+  /// for bit. 0 where no state was recorded.
   std::uint64_t bits = 0;
   bool is_reference = false;
   bool is_twin = false;
-  /// Absent for the reference, where there is none, and without a judged run; against the twin for the twin, too.
+  /// Absent for the reference, where there is none, and without a judged run; against the twin for the twin,
+  /// too.
   std::optional<analysis::Judgement> against_reference, against_twin;
-  /// What the casts of its gradients did, counted over all observed steps and runs, each at the scale that its step had.
-  /// Absent where nothing was observed or rounded: FP32 has no rate.
+  /// What the casts of its gradients did, counted over all observed steps and runs, each at the scale that
+  /// its step had. Absent where nothing was observed or rounded: FP32 has no rate.
   std::optional<CastCounts> casts;
   std::uint64_t steps = 0, skipped = 0;  ///< over all runs
   double last_scale = 1;                 ///< of the first run
   double seconds_per_step = 0;           ///< mean over all runs
 
-  /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two says equal or better;
-  /// nothing where that cannot be told, and where there is no twin to judge by.
+  /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two says
+  /// equal or better; nothing where that cannot be told, and where there is no twin to judge by.
   std::optional<bool> worse_than_noise() const;
 };
 
-/// The two best configurations beside FP32, by their means, and the better one judged against the other: only one that is
-/// "better" leads.
+/// The two best configurations beside FP32, by their means, and the better one judged against the other: only
+/// one that is "better" leads.
 struct Leader {
   std::size_t row = 0, next = 0;
   analysis::Judgement against_next;
@@ -75,16 +76,18 @@ struct WorkloadSummary {
   std::string words;               ///< the findings in a few plain sentences
 };
 
-/// Of every workload of the set. The metric is the accuracy or the bits per character of the last evaluation (on "test" if
-/// there is such a split) where every judged run has them, else its loss; without evaluations the mean training loss of the
-/// last twentieth of the steps. Judged are finished runs, and diverged ones as NaN.
+/// The summaries of every workload of the set. The metric is the accuracy or the bits per character of the
+/// last evaluation (on "test" if there is such a split) where every judged run has them, else its loss;
+/// without evaluations the mean training loss of the last twentieth of the steps. Judged are finished runs,
+/// and diverged ones as NaN.
 ///
-/// All pairs of the set are one family of tests; those against the twins are a second one. The margin is that of the runs'
-/// own configurations (1 % and 0.5 points in those that have none), the smallest where they disagree. std::runtime_error
-/// for a margin that is not above 0.
+/// All pairs of the set are one family of tests; those against the twins are a second one. The margin is that
+/// of the runs' own configurations (1 % and 0.5 points in those that have none), the smallest where they
+/// disagree. std::runtime_error for a margin that is not above 0.
 std::vector<WorkloadSummary> summarise(const RunSet& set);
 
-/// The pairs of two rows: seeds that both have, each once. A seed without a usable reference is counted as dropped.
+/// The pairs of two rows: seeds that both have, each once. A seed without a usable reference is counted as
+/// dropped.
 analysis::PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference);
 
 /// A metric's value for people: "0.0583", "87.41 %", "diverged".
@@ -95,17 +98,19 @@ std::string underflow_text(const SummaryRow& row);
 /// The mean difference, positive is worse: "+16.80 %", "-0.10 points"; "-" without a pair.
 std::string difference_text(const Metric& metric, const analysis::Judgement& judgement);
 
-/// The four words for people (analysis::words_of); of a single run with a twin's band beside it where it lies: "cannot tell
-/// (1 pair; 3 are needed); inside FP32's twin band".
+/// The four words for people (analysis::words_of); of a single run with a twin's band beside it where it
+/// lies: "cannot tell (1 pair; 3 are needed); inside FP32's twin band".
 std::string verdict_text(const WorkloadSummary& summary, const analysis::Judgement& judgement);
 
-/// Why the best configuration by its mean has a star, or why none has one. Empty with fewer than two beside FP32.
+/// Why the best configuration by its mean has a star, or why none has one. Empty with fewer than two beside
+/// FP32.
 std::string leader_text(const WorkloadSummary& summary);
 
 /// The findings in a few plain sentences: WorkloadSummary::words.
 std::string plain_words(const WorkloadSummary& summary, const Workload& workload);
 
-/// One aligned text table of final quality against FP32 for each workload, with the notes below: what a terminal shows.
+/// One aligned text table of final quality against FP32 for each workload, with the notes below: what a
+/// terminal shows.
 std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>& summaries);
 
 }  // namespace fp16lab::reports

@@ -12,7 +12,8 @@
 namespace fp16lab::reports {
 namespace {
 
-/// How each pair looks; colours of Okabe and Ito (2008). The first two have bands over the seeds behind all lines.
+/// How each pair looks; colours of Okabe and Ito (2008). The first two have bands over the seeds behind all
+/// lines.
 struct Look {
   const char* color;
   double width;

@@ -29,7 +29,8 @@ LineStyle stacked_style(std::size_t index, std::size_t count) {
   return style;
 }
 
-/// Of more lines than may lie on one another only some are ever shown together: then a dash for every round of the colours.
+/// Where there are more lines than may lie on one another, only some are shown together: then each round of
+/// the colours has a dash.
 constexpr std::size_t most_stacked = 8;
 LineStyle round_style(std::size_t round) {
   static constexpr std::array<std::array<int, 2>, 5> dashes{{{0, 0}, {8, 4}, {2, 3}, {14, 4}, {5, 9}}};

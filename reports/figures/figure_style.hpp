@@ -10,15 +10,15 @@
 
 namespace fp16lab::reports {
 
-/// Zones of FP16, after Okabe and Ito's colour-blind safe set (2008), the first and the last darkened so that they can be
-/// read as text on white. Colour is never the only sign: figures add labels and patterns.
+/// Zones of FP16, after Okabe and Ito's colour-blind safe set (2008), the first and the last darkened so that
+/// they can be read as text on white. Colour is never the only sign: figures add labels and patterns.
 inline constexpr std::string_view lost_color = "#B84F00";
 inline constexpr std::string_view subnormal_color = "#3A9BD6";
 inline constexpr std::string_view normal_color = "#0072B2";
 inline constexpr std::string_view overflow_color = "#A8457F";
 
-/// viridis from light to dark for gnuplot: the more, the darker on white paper; even in lightness, so that it also reads in
-/// grey. Places are percent.
+/// viridis from light to dark for gnuplot: the more, the darker on white paper; even in lightness, so that it
+/// also reads in grey. Places are percent.
 inline constexpr std::string_view underflow_palette =
     "0 \"#FFFFFF\", 0.01 \"#FDE725\", 1 \"#7AD151\", 10 \"#22A884\", 40 \"#414487\", 100 \"#440154\"";
 
@@ -29,13 +29,14 @@ struct LineStyle {
   int gap = 0;        ///< 0: solid
 };
 
-/// One style a configuration: FP32 a broad grey line under the others, on it its twin in darker grey, no scaling vermilion, fixed scales blues
-/// that darken as the scale grows, adaptive policies the other colours of Okabe and Ito in turn, green first.
+/// One style a configuration: FP32 a broad grey line under the others, on it its twin in darker grey, no
+/// scaling vermilion, fixed scales blues that darken as the scale grows, adaptive policies the other colours
+/// of Okabe and Ito in turn, green first.
 ///
 /// Curves of configurations that work coincide, so every style leaves room for the ones below it: drawn in
 /// order, lines that lie on one another show as a broad grey line, on it alternating dashes and, with more
-/// than three configurations beside FP32, a second, narrower row of dashes. More than eight beside FP32 are never all
-/// shown together; they differ in colour and dash.
+/// than three configurations beside FP32, a second, narrower row of dashes. More than eight beside FP32 are
+/// never all shown together; they differ in colour and dash.
 std::vector<LineStyle> styles_of(const Workload& workload);
 
 /// "lw 2.4 dt (14,10) lc rgb \"#2E7D32\"": `style` in a gnuplot script of gnuplot_script().
@@ -47,8 +48,8 @@ std::string_view layer_color(std::size_t index);
 /// File systems allow 255 bytes in a name; a figure's has two slugs and an ending.
 inline constexpr std::size_t longest_slug = 96;
 
-/// "Classifier on X (a=b)" -> "classifier-on-x-a-b": letters, digits and single hyphens. What would be longer than
-/// longest_slug is cut, and ends with a digest of the whole.
+/// "Classifier on X (a=b)" -> "classifier-on-x-a-b": letters, digits and single hyphens. What would be longer
+/// than longest_slug is cut, and ends with a digest of the whole.
 std::string slug(std::string_view text);
 
 /// A figure's title in as many lines as its width needs.
@@ -73,8 +74,8 @@ class FigureNote {
   std::vector<std::string> lines_;
 };
 
-/// Which of `count` curves are drawn over one another, first ones first; curves that are alone are in no group. `same`
-/// takes two indices.
+/// Which of `count` curves are drawn over one another, first ones first; curves that are alone are in no
+/// group. `same` takes two indices.
 template <class Same>
 std::vector<std::vector<std::size_t>> coinciding(std::size_t count, Same same) {
   std::vector<std::vector<std::size_t>> groups;

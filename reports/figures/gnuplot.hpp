@@ -20,7 +20,8 @@ inline constexpr std::string_view block_end = "\n\n";
 void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
                 const std::string& script);
 
-/// Makes the folder, writes the pair and runs `program` on it: what run_gnuplot() returns. Data and script stay.
+/// Makes the folder, writes the pair and runs `program` on it: what run_gnuplot() returns. Data and script
+/// stay.
 std::string draw_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
                       const std::string& script, const std::string& program = "gnuplot");
 

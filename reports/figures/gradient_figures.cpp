@@ -1,5 +1,5 @@
-// Figures of gradients: exponent histograms with their formats' zones, underflow against scale, underflow over layers
-// and steps.
+// Figures of gradients: exponent histograms with their formats' zones, underflow against scale, underflow
+// over layers and steps.
 #include <fmt/core.h>
 
 #include <algorithm>

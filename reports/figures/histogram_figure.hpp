@@ -1,4 +1,5 @@
-// One figure of exponent histograms: how the magnitudes of some tensors lie in the zones of their formats at a scale.
+// One figure of exponent histograms: how the magnitudes of some tensors lie in the zones of their formats at
+// a scale.
 #pragma once
 
 #include <filesystem>
@@ -32,8 +33,9 @@ struct HistogramFigure {
 /// As many panels as one figure has room for.
 inline constexpr std::size_t max_histogram_panels = 12;
 
-/// Writes STEM.dat and STEM.gp into `folder`. A factor that is no power of two puts bins across the edges of zones; such a
-/// bar has the hatching of the zone of its middle. std::invalid_argument for no panels or more than max_histogram_panels.
+/// Writes STEM.dat and STEM.gp into `folder`. A factor that is no power of two puts bins across the edges of
+/// zones; such a bar has the hatching of the zone of its middle. std::invalid_argument for no panels or more
+/// than max_histogram_panels.
 void write_histogram_figure(const HistogramFigure& figure, std::span<const HistogramPanel> panels,
                             const std::filesystem::path& folder);
 

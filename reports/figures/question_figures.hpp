@@ -1,5 +1,6 @@
-// Figures of single questions (experiments/): each takes rows of numbers, writes STEM.dat and STEM.gp into a folder and
-// draws STEM.svg and STEM.png with gnuplot. What could not be drawn is returned in one line; an empty string: nothing.
+// Figures of single questions (experiments/): each takes rows of numbers, writes STEM.dat and STEM.gp into a
+// folder and draws STEM.svg and STEM.png with gnuplot. What could not be drawn is returned in one line; an
+// empty string: nothing.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@
 
 namespace fp16lab::reports {
 
-/// How far two trainings of one seed are apart after each step, 0 is before the first one: relative L2 distances.
+/// How far two trainings of one seed are apart after each step, 0 is before the first one: relative L2
+/// distances.
 struct DistanceRow {
   std::string_view workload;
   std::size_t pair = 0;  ///< in DistanceFigure::pairs
@@ -53,14 +55,15 @@ struct LossCostRow {
   int log2_scale = 0;
 };
 
-/// what-predicts-the-loss: excess against lost values and against lost L1 norm, a curve a workload in their order.
+/// what-predicts-the-loss: excess against lost values and against lost L1 norm, a curve a workload in their
+/// order.
 std::string draw_prediction(std::span<const std::string> workloads, std::span<const LossCostRow> rows,
                             const std::filesystem::path& folder);
 
 /// The histograms of "Mixed Precision Training" in miniature.
 struct PaperFigures {
-  /// Of FP32 master weights, and of FP16 weights without them: magnitudes of the updates of all `elements` weights; those
-  /// that are counted are not zero.
+  /// FP32 master weights, and FP16 weights without them: magnitudes of the updates of all `elements` weights;
+  /// those that are counted are not zero.
   struct Updates {
     const ExponentHistogram& magnitudes;
     std::uint64_t elements;

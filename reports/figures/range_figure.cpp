@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "analysis/range_output.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/histogram_figure.hpp"
@@ -22,7 +22,8 @@ double factor_of(const ScaledTensor& tensor, const std::optional<double>& scale)
   return scale ? *scale / tensor.recorded_scale : 1;
 }
 
-/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet bins.
+/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet
+/// bins.
 std::optional<HistogramPanel> merged_panel(Tensors tensors, const analysis::RangeReport& report,
                                            const std::optional<double>& scale, const FormatRange& range) {
   // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
@@ -77,8 +78,8 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
       .stem =
           "hist-" + slug(figure.name_has_format ? fmt::format("{} {}", figure.subject, name_of(figure.format))
                                                 : figure.subject),
-      .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}",
-                                     title_of(figure.format), figure.subject,
+      .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}", title_of(figure.format),
+                                     figure.subject,
                                      figure.scale ? "loss scale " + pretty(scale_text(*figure.scale))
                                                   : "the loss scales that they carried")),
       .caption = shown < tensors.size()

@@ -28,7 +28,8 @@ std::string logarithmic_tics(double low, double high) {
   return tics;
 }
 
-/// Nearer to one another than half a percent of what the axes show: one line, as drawn. Both axes of the figure show them.
+/// Nearer to one another than half a percent of what the axes show: one line, as drawn. Both axes of the
+/// figure show them.
 struct LossAxes {
   double low = INFINITY, high = 0;                        ///< of the whole run
   double zoomed_low = INFINITY, zoomed_high = -INFINITY;  ///< of the last third

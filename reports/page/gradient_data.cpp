@@ -9,7 +9,8 @@
 namespace fp16lab::reports {
 namespace {
 
-/// [zero, infinite, nan, first exponent, counts, smallest, greatest]: the last two as FP32 bits, 0 where not known
+/// [zero, infinite, nan, first exponent, counts, smallest, greatest]: the last two as FP32 bits, 0 where not
+/// known
 Json histogram_json(const ExponentHistogram& histogram) {
   int first = ExponentHistogram::min_exponent, last = ExponentHistogram::max_exponent;
   while (first <= last && histogram.at(first) == 0) ++first;
@@ -48,7 +49,8 @@ Json what_if_json(const RunGradients& gradients) {
            })}};
 }
 
-/// [snapshot, log2 scale, lost, subnormal, normal, overflow as lower and upper], all tensors together that are rounded.
+/// [snapshot, log2 scale, lost, subnormal, normal, overflow as lower and upper], all tensors together that
+/// are rounded.
 Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& snapshots) {
   Json checks = Json::array();
   const std::set<std::size_t> chosen{0, snapshots.size() / 2, snapshots.size() - 1};

@@ -8,8 +8,8 @@
 namespace fp16lab::reports {
 
 struct TableColumn {
-  std::string title;  ///< HTML
-  bool text = false;  ///< to the left
+  std::string title;          ///< HTML
+  bool text = false;          ///< to the left
   std::string explanation{};  ///< shown for the heading; plain text
 };
 

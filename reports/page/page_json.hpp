@@ -1,6 +1,6 @@
-// JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null on the page; files
-// spell them as strings, so that nothing is lost (numerics/text/number_text.hpp). Histograms are arrays without keys: a page
-// has to stay below largest_page.
+// JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null on the
+// page; files spell them as strings, so that nothing is lost (numerics/text/text.hpp). Histograms are arrays
+// without keys: a page has to stay below largest_page.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -22,9 +22,9 @@ Json number_or_null(double value);
 /// Six significant digits: enough to draw with, and half the page.
 Json drawn_numbers(const std::vector<double>& values);
 
-/// A run's recorded histograms for the explorer, thinned to `detail.snapshots` steps, what the casts did to them, the
-/// tensors' formats, the what-if rates over every observed step, and zone counts of this library against which the page
-/// tests its own arithmetic.
+/// A run's recorded histograms for the explorer, thinned to `detail.snapshots` steps, what the casts did to
+/// them, the tensors' formats, the what-if rates over every observed step, and zone counts of this library
+/// against which the page tests its own arithmetic.
 Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
                     const RunGradients& gradients, const PageDetail& detail);
 

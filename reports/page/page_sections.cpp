@@ -159,7 +159,8 @@ std::size_t evaluated_steps(const RunSet& set, const Workload& workload, const s
   return steps.size();
 }
 
-/// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty without any.
+/// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty
+/// without any.
 std::string overflow_words(const RunSet& set, const Workload& workload) {
   constexpr std::size_t shown = 3;
   std::string words;

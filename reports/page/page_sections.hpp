@@ -17,8 +17,8 @@ std::string_view css_class_of(analysis::Word word);
 /// One paragraph a workload, and the notes about unfinished or damaged runs.
 std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
-/// Configurations that several workloads share, one row each: how they fare in every one of them. Empty where there are
-/// fewer than two workloads or two such configurations. (overview_section.cpp)
+/// Configurations that several workloads share, one row each: how they fare in every one of them. Empty where
+/// there are fewer than two workloads or two such configurations. (overview_section.cpp)
 std::string overview_section(const std::vector<WorkloadMaterial>& material);
 
 /// Table and charts of one workload. `with_charts`: places for Chart.js, else the still figures stand in for

@@ -117,8 +117,8 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
                      {"workloads", std::move(workloads)},
                      {"runs", std::move(runs)},
                      {"replays", std::move(replayed)}};
-  // In a script element "<!--" and "<script" change where it ends, and "</script" ends it: no '<' is left as it is. In JSON
-  // it only stands in strings.
+  // In a script element "<!--" and "<script" change where it ends, and "</script" ends it: no '<' is left as
+  // it is. In JSON it only stands in strings.
   std::string text;
   for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
     if (c == '<')

@@ -20,10 +20,10 @@ struct WorkloadMaterial {
   std::vector<RunGradients> gradients;
 };
 
-/// {"scales": [min, max], "workloads": [{"name", "metric", "configurations": [...]}], "runs": [...], "replays": [...]}:
-/// a configuration has its curves, final values, difference to FP32 (positive is worse) and word; a run has its recorded histograms, the what-if
-/// rates, and under "check" zone counts of this library against which the page tests its own arithmetic; a replay has the
-/// paths of its policies' scales.
+/// {"scales": [min, max], "workloads": [{"name", "metric", "configurations": [...]}], "runs": [...],
+/// "replays": [...]}: a configuration has its curves, final values, difference to FP32 (positive is worse)
+/// and word; a run has its recorded histograms, the what-if rates, and under "check" zone counts of this
+/// library against which the page tests its own arithmetic; a replay has the paths of its policies' scales.
 /// Non-finite numbers become null. "</" is written "<\/", so that the text may stand inside a script element.
 std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
                         std::span<const ReplayFile> replays, const PageDetail& detail);

@@ -12,13 +12,28 @@ namespace {
 
 std::vector<Claim> every_kind() {
   return {{.claim = "one", .criterion = "at most 1", .measured = "0.5", .verdict = Verdict::holds},
-          {.claim = "two", .criterion = "at most 1", .measured = "2", .verdict = Verdict::fails, .topic = "limits",
+          {.claim = "two",
+           .criterion = "at most 1",
+           .measured = "2",
+           .verdict = Verdict::fails,
+           .topic = "limits",
            .notes = {"seen in step 3"}},
-          {.claim = "three", .criterion = "10 x", .measured = "9 x", .verdict = Verdict::fails, .topic = "limits",
+          {.claim = "three",
+           .criterion = "10 x",
+           .measured = "9 x",
+           .verdict = Verdict::fails,
+           .topic = "limits",
            .decides = false},
-          {.claim = "theirs", .criterion = "0.067", .measured = "0.0671", .verdict = Verdict::fails,
+          {.claim = "theirs",
+           .criterion = "0.067",
+           .measured = "0.0671",
+           .verdict = Verdict::fails,
            .recorded = Verdict::fails},
-          {.claim = "new", .criterion = "1", .measured = "1", .verdict = Verdict::holds, .recorded = Verdict::fails},
+          {.claim = "new",
+           .criterion = "1",
+           .measured = "1",
+           .verdict = Verdict::holds,
+           .recorded = Verdict::fails},
           {.claim = "later", .criterion = "1"}};
 }
 

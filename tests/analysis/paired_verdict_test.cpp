@@ -20,11 +20,11 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 Judgement judge_one(PairedSample sample) { return judge(std::array{std::move(sample)}).front(); }
 
-// Intervals -----------------------------------------------------------------------------------------------------
+// Intervals -------------------------------------------------------------------------------------------------
 
 TEST(MeanInterval, OfStudentsOwnSleepDataIsTheOneInTheBooks) {
-  // Hours of extra sleep under two drugs, ten patients ("Student" 1908, page 20): mean difference 1.58. R's t.test(...,
-  // paired = TRUE) prints the interval 0.7001142 to 2.4598858.
+  // Hours of extra sleep under two drugs, ten patients ("Student" 1908, page 20): mean difference 1.58. R's
+  // t.test(..., paired = TRUE) prints the interval 0.7001142 to 2.4598858.
   const std::array<double, 10> hours = {1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4};
   const auto interval = mean_interval(hours);
   ASSERT_TRUE(interval);
@@ -68,7 +68,7 @@ TEST(SingleRunBand, NeedsThreeValuesThatAreNotAllTheSame) {
   EXPECT_TRUE(single_run_band(std::array{0.0, 0.0, 0.1}));
 }
 
-// Differences ---------------------------------------------------------------------------------------------------
+// Differences -----------------------------------------------------------------------------------------------
 
 TEST(Difference, IsPositiveWhereTheVariantIsWorse) {
   EXPECT_EQ(loss_difference(2.0, 2.0), 0);
@@ -81,7 +81,7 @@ TEST(Difference, IsPositiveWhereTheVariantIsWorse) {
   }
 }
 
-// The words -----------------------------------------------------------------------------------------------------
+// The words -------------------------------------------------------------------------------------------------
 
 TEST(Judge, SaysWorseOfAnyRunThatDivergedHoweverFewPairsThereAre) {
   const Judgement alone = judge_one({.differences = {}, .diverged = 1});
@@ -154,9 +154,9 @@ TEST(Judge, CountsTheSameRunsOnce) {
 }
 
 TEST(Judge, StepsUpAsBenjaminiAndHochbergsOwnExampleDoes) {
-  // Table 1 of their paper: at q = 0.05 the four smallest of these fifteen p pass, not the three of Hochberg's procedure.
-  // Differences of three pairs with mean 1 and the deviation that gives each p: p = 2 P(T_2 > t), t = sqrt(3) / s, and of
-  // two degrees of freedom P(T > t) = (1 - t / sqrt(2 + t^2)) / 2.
+  // Table 1 of their paper: at q = 0.05 the four smallest of these fifteen p pass, not the three of
+  // Hochberg's procedure. Differences of three pairs with mean 1 and the deviation that gives each p: p = 2
+  // P(T_2 > t), t = sqrt(3) / s, and of two degrees of freedom P(T > t) = (1 - t / sqrt(2 + t^2)) / 2.
   const std::array p{.0001, .0004, .0019, .0095, .0201, .0278, .0298, .0344,
                      .0459, .3240, .4262, .5719, .6528, .7590, 1.0};
   std::vector<PairedSample> family;
@@ -182,7 +182,7 @@ TEST(Judge, RefusesWhatItsCallerHadToCount) {
   EXPECT_THROW(judge_one({.differences = {1, 2, 3}, .margin = 0}), std::invalid_argument);
 }
 
-// Power: against simulation, which shares nothing with the integrals ------------------------------------------------
+// Power: against simulation, which shares nothing with the integrals ----------------------------------------
 
 std::vector<double> normal_values(std::mt19937_64& random, int n, double mean, double deviation) {
   std::normal_distribution<double> normal(mean, deviation);
@@ -239,7 +239,7 @@ TEST(Power, SeedsNeededIsTheFirstNumberThatReachesIt) {
   EXPECT_THAT(words_of(hopeless, "%"), HasSubstr("not at this margin"));
 }
 
-// A thousand leagues ------------------------------------------------------------------------------------------------
+// A thousand leagues ----------------------------------------------------------------------------------------
 
 /// Variants that share one reference, as a table's do: `effects` in deviations of one run.
 std::vector<PairedSample> league(std::mt19937_64& random, int seeds, const std::vector<double>& effects,

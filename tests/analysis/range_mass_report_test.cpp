@@ -1,5 +1,5 @@
-// Range reports by magnitude against the values themselves, recorded casts, values at hand, scales suggested by lost mass,
-// and the output.
+// Range reports by magnitude against the values themselves, recorded casts, values at hand, scales suggested
+// by lost mass, and the output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,8 @@ TEST(RangeMassReport, MassesAreOfTheUnscaledGradientsWhateverScaleTheyHad) {
   all.insert(all.end(), a.begin(), a.end());
   for (int k = -4; k <= 24; ++k) {
     const double scale = std::ldexp(1.0, k);
-    // 24-bit values between 2^-36 and 2^2, 1200 of them: 11 + 38 + 24 bits, cut to 64 by long double, relative 2^-53.
+    // 24-bit values between 2^-36 and 2^2, 1200 of them: 11 + 38 + 24 bits, cut to 64 by long double,
+    // relative 2^-53.
     long double l1[4] = {}, squares[4] = {}, total = 0, total_squares = 0;
     for (const float x : all) {
       const double y = static_cast<double>(x) * scale;
@@ -115,7 +116,8 @@ TEST(RangeMassReport, CastsAreWhatWasStoredNotWhatFp16WouldDo) {
   EXPECT_EQ(report.casts()[2].dtype, DType::e5m2);
   EXPECT_EQ(report.casts()[2].counts, (CastCounts{.values = 3, .underflow = 2}));
   EXPECT_EQ(report.merged().at_scale(f16, 2).total, 8u);
-  // At the recorded scale the histogram before the cast says the same: zeros are counted apart from what is lost.
+  // At the recorded scale the histogram before the cast says the same: zeros are counted apart from what is
+  // lost.
   const RangeCounts counts = report.tensor("w").at_scale(f16, 2);
   EXPECT_EQ(counts.zero, 3u);
   EXPECT_EQ(counts.lost, (CountInterval{2, 2}));
@@ -154,7 +156,8 @@ TEST(RangeMassReport, TheEdgesOfFp16) {
   EXPECT_EQ(zones(above).at_scale(f16, 1).lost, none);
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.lost.share(), (MassInterval{0, 0}));
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.subnormal.share(), (MassInterval{1, 1}));
-  // The extremes of a histogram tell on which side of the threshold its greatest value is; counts alone cannot.
+  // The extremes of a histogram tell on which side of the threshold its greatest value is; counts alone
+  // cannot.
   EXPECT_EQ(zones(65519.99f).at_scale(f16, 1).overflow, none);
   EXPECT_EQ(zones(65520.0f).at_scale(f16, 1).overflow, certain);
   for (const float x : {65519.99f, 65520.0f}) {
@@ -170,7 +173,8 @@ TEST(RangeMassReport, TheEdgesOfFp16) {
 }
 
 TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
-  // Half of the values at 1.5 * 2^-40, beside values at 1.5 * 2^-12: of L1 they are at most 2^-27 (to within a bin).
+  // Half of the values at 1.5 * 2^-40, beside values at 1.5 * 2^-12: of L1 they are at most 2^-27 (to within
+  // a bin).
   std::vector<float> values(500, 0x1.8p-40f);
   values.insert(values.end(), 500, 0x1.8p-12f);
   RangeReport report;
@@ -282,8 +286,8 @@ TEST(RangeReportOfValues, IsExactAtEveryScaleAndInsideTheBoundsOfHistograms) {
 }
 
 TEST(RangeReportOfValues, SuggestionsUseTheValues) {
-  // 1.99 * 2^k: a histogram without extremes must fear that it is 2^(k+1), which is over 65520 at a scale that 1.99 * 2^k
-  // survives; the value itself does not.
+  // 1.99 * 2^k: a histogram without extremes must fear that it is 2^(k+1), which is over 65520 at a scale
+  // that 1.99 * 2^k survives; the value itself does not.
   const std::vector<double> recorded{1.0};
   const std::vector<FormatRange> ranges{f16};
   RangeReport exact;

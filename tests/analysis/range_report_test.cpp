@@ -186,8 +186,8 @@ TEST(SuggestedScaleTest, KnownHistogram) {
   values.push_back(0x1.8p-40f);
   RangeReport report;
   report.add("w", histogram_of(values), 1.0);
-  // Head-room of 2 bits: the greatest value, 1.5 * 2^-10, must stay below 65520 at 4 S: -10 + k + 2 <= 15, so k
-  // = 23. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
+  // Head-room of 2 bits: the greatest value, 1.5 * 2^-10, must stay below 65520 at 4 S: -10 + k + 2 <= 15, so
+  // k = 23. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
   const SuggestedScale loose = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 5e-3});
   EXPECT_EQ(loose.largest_safe, 23);
   EXPECT_EQ(loose.smallest_sufficient, -10);

@@ -25,7 +25,7 @@ ExponentHistogram histogram_of(const std::vector<float>& values) {
   return histogram;
 }
 
-// ---- distance of distributions ----------------------------------------------------------------------------------
+// ---- distance of distributions ----------------------------------------------------------------------------
 
 TEST(EarthMoversDistance, KnownPairs) {
   const ExponentHistogram a = histogram_of({1.5f, 1.5f, 0x1.8p-10f, 0.0f, NAN});
@@ -80,8 +80,8 @@ HistogramRow row_of(std::uint64_t step, const std::string& tensor, const std::ve
           .after = histogram_of(after)};
 }
 
-// A folder of an older version has no extremes: that is no difference. And a cast to FP8 inside a product is a row of its
-// own beside the tensor's, whose own dtype may differ between the runs.
+// A folder of an older version has no extremes: that is no difference. And a cast to FP8 inside a product is
+// a row of its own beside the tensor's, whose own dtype may differ between the runs.
 TEST(HistogramComparer, KnowsOlderFoldersAndCastsInsideProducts) {
   HistogramComparer comparer;
   HistogramRow older = row_of(1, "w", {1.5f, 2.5f}, {1.5f, 2.5f}), newer = older, fp8 = older;
@@ -181,7 +181,7 @@ TEST(CompareEvents, RowsOfAnyNumberAStep) {
   EXPECT_EQ(compare_culprits(Culprits{nan, nan}, Culprits{nan}).first_difference, 3u);
 }
 
-// ---- steps ------------------------------------------------------------------------------------------------------
+// ---- steps ------------------------------------------------------------------------------------------------
 
 std::vector<StepRow> run_of(std::size_t steps) {
   std::vector<StepRow> rows;
@@ -336,7 +336,7 @@ TEST(DifferingSettings, AddedChangedAndGone) {
   EXPECT_TRUE(differing_settings(a, a).empty());
 }
 
-// ---- output -----------------------------------------------------------------------------------------------------
+// ---- output -----------------------------------------------------------------------------------------------
 
 TEST(ComparisonOutput, WordsJsonAndCsv) {
   std::vector<StepRow> a = run_of(10), b = a;

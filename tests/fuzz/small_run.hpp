@@ -1,4 +1,5 @@
-// A run folder of three steps, file by file: seeds of the fuzz targets, and what surrounds the file that they damage.
+// A run folder of three steps, file by file: seeds of the fuzz targets, and what surrounds the file that they
+// damage.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The page in a real browser: sliders are moved, and the rates that the page then shows are compared with count_ranges on
-// the recorded histograms. Skipped where there is no Chromium.
+// The page in a real browser: sliders are moved, and the rates that the page then shows are compared with
+// count_ranges on the recorded histograms. Skipped where there is no Chromium.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,9 +32,10 @@ using Json = nlohmann::json;
 constexpr std::array tensors{"fc1.weight", "fc1.input"};
 constexpr std::array<std::uint64_t, 3> steps{1, 20, 40};
 
-/// Many bins have values, every bin another number of them: a bin in the wrong zone changes the sums. Of three histograms
-/// one is as an older version wrote it, one holds every bin, and one ends inside the bins that edges cut: its greatest
-/// value is a neighbour of 65520 (or itself) over a power of two, its smallest one of 2^-17.
+/// Many bins have values, every bin another number of them: a bin in the wrong zone changes the sums. Of
+/// three histograms one is as an older version wrote it, one holds every bin, and one ends inside the bins
+/// that edges cut: its greatest value is a neighbour of 65520 (or itself) over a power of two, its smallest
+/// one of 2^-17.
 ExponentHistogram full_histogram(std::uint64_t salt) {
   ExponentHistogram histogram;
   int first = ExponentHistogram::min_exponent, last = ExponentHistogram::max_exponent;
@@ -66,7 +67,7 @@ ExponentHistogram stored_histogram(std::uint64_t salt) {
   return histogram;
 }
 
-/// Of the two tensors.
+/// The numbers of the two tensors.
 using Formats = std::array<DType, 2>;
 /// scales[step][tensor]
 using Scales = std::array<std::array<double, 2>, 3>;
@@ -186,8 +187,9 @@ class PageInBrowser : public Reports {
 };
 
 TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
-  // Powers of two that change; scales that are none; one scale a tensor, some of them beyond the slider's usual ends (2^-90
-  // moves the bin of FP32's subnormals into sight, and 65512 / 65536 an end of a bin between 65504 and 65520).
+  // Powers of two that change; scales that are none; one scale a tensor, some of them beyond the slider's
+  // usual ends (2^-90 moves the bin of FP32's subnormals into sight, and 65512 / 65536 an end of a bin
+  // between 65504 and 65520).
   const std::map<std::string, Scales> scales_of{
       {"torch", {{{65536, 65536}, {32768, 32768}, {0x1p-12, 0x1p-12}}}},
       {"paddle-static", {{{1000, 1000}, {819.2, 819.2}, {1.0 / 3, 65536.0 / 65512}}}},
@@ -300,8 +302,8 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   EXPECT_EQ(seen.at("strips"), names.size()) << "a strip for every policy: no two did the same";
 }
 
-/// Everything that folders, manifests, histograms and replays may hold, as an attack: a comment that swallows a script's end
-/// tag, tags, ends of scripts and of attributes. What the page has of it must be text.
+/// Everything that folders, manifests, histograms and replays may hold, as an attack: a comment that swallows
+/// a script's end tag, tags, ends of scripts and of attributes. What the page has of it must be text.
 TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
   const std::string attack = "<!--<script></script><b class=foreign>'\"&amp;";
   const std::string name = "<!--<script>x";  // the folder's
@@ -359,7 +361,8 @@ TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
   EXPECT_EQ(data.substr(begin, data.find("</script>", begin) - begin).find('<'), std::string::npos);
 }
 
-/// Every text of every picture lies within it: names as long as users make them, many configurations, many tensors.
+/// Every text of every picture lies within it: names as long as users make them, many configurations, many
+/// tensors.
 TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
   std::vector<std::filesystem::path> folders;
   const std::vector<std::string> names{"fp32", "none", "a-variant-whose-name-is-as-long-as-people-make-them",

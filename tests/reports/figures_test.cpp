@@ -1,4 +1,5 @@
-// reports/: what figures say in words: labels, titles that fit, curves that lie on one another, what a picture leaves out.
+// reports/: what figures say in words: labels, titles that fit, curves that lie on one another, what a
+// picture leaves out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// reports/: what a report is given, sortable tables, the league of replayed policies, and pages that stay small.
+// reports/: what a report is given, sortable tables, the league of replayed policies, and pages that stay
+// small.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

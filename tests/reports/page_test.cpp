@@ -214,7 +214,8 @@ TEST_F(Reports, FullGrid) {
   const Json data = embedded_data(html);
   EXPECT_EQ(data.at("workloads").size(), 2u);
   EXPECT_EQ(data.at("runs").size(), 14u);
-  // What both workloads have in common, side by side: 0.0681 against 0.0583 is 100 ln 1.168, and 85.2 % against 85.3 %.
+  // What both workloads have in common, side by side: 0.0681 against 0.0583 is 100 ln 1.168, and 85.2 %
+  // against 85.3 %.
   EXPECT_THAT(html, ::testing::ContainsRegex("<td class=\"text\">FP16 no scaling</td><td class=\"worse\" "
                                              "title=\"worse\" data-sort=\"15.5[0-9]*\">.15.54 % "
                                              "worse</td><td class=\"equal\" title=\"equal within 0.5 "

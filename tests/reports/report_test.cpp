@@ -137,7 +137,8 @@ TEST_F(Reports, SeedsThatOccurMoreThanOnceAreOneNote) {
           "in pairs"));
 }
 
-/// A sweep over workloads and variants that differ in many keys: its folders' names are shorter than the differences.
+/// A sweep over workloads and variants that differ in many keys: its folders' names are shorter than the
+/// differences.
 TEST_F(Reports, ManyDifferencesGiveWayToWhatTheSweepCallsThem) {
   std::vector<std::filesystem::path> folders;
   const auto add = [&](const std::string& name, SyntheticRun run, const std::string& extra) {
@@ -296,8 +297,8 @@ TEST(ScaleTraceTest, KeepsChangesAndSkips) {
   EXPECT_TRUE(scale_trace({}).changes.empty());
 }
 
-// What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of steps of different
-// sizes are pooled.
+// What was stored decides, not FP16's edges: BF16 loses nothing at 2^-30, FP32 has no rate, and counts of
+// steps of different sizes are pooled.
 TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
   std::vector<std::filesystem::path> folders;
   const auto write = [&](const std::string& level, const std::string& dtype) {
@@ -343,7 +344,8 @@ TEST_F(Reports, UnderflowIsWhatTheCastsDidOverAllObservedSteps) {
   EXPECT_EQ(underflow_text(summary.rows[2]), "25 %");
   EXPECT_THAT(summary_table(set, summarise(set)), ::testing::ContainsRegex("FP32 .* -  +- +- +0 +- "));
 
-  // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would do.
+  // The explorer's data: each tensor in its own format; a run that rounded nothing is asked what FP16 would
+  // do.
   const RunGradients bf16 = load_gradients(set.runs[2], 5), fp32 = load_gradients(set.runs[0], 5);
   EXPECT_THAT(bf16.formats, ElementsAre(DType::bf16, DType::f32));
   EXPECT_TRUE(bf16.rounded);

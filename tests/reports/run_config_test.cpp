@@ -1,4 +1,5 @@
-// What of a configuration tells the runs of one workload apart: who divides by the loss scale, and layers made low by hand.
+// What of a configuration tells the runs of one workload apart: who divides by the loss scale, and layers
+// made low by hand.
 #include "reports/data/run_config.hpp"
 
 #include <gtest/gtest.h>

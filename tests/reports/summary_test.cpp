@@ -116,8 +116,8 @@ TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndLosingIsPositive) {
 }
 
 TEST_F(Summary, VariantsOfTheSameBitsAreOneTest) {
-  // p of the first is 0.029: Benjamini-Hochberg asks 0.025 of the smaller of two, and 0.033 of both of the smallest two of
-  // three.
+  // p of the first is 0.029: Benjamini-Hochberg asks 0.025 of the smaller of two, and 0.033 of both of the
+  // smallest two of three.
   const Percents off{4.2, 6, 7.8}, open{-5, 0, 5.5};
   fp32({0, 0, 0});
   fixed(3, off, "same");

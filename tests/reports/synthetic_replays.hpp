@@ -8,8 +8,8 @@
 
 namespace fp16lab::reports {
 
-/// Doubling and halving rules of many kinds over a ceiling that rises late in training: 24 policies, one without certain
-/// bounds, one that moves layers apart, one that cannot be replayed, and the oracle.
+/// Doubling and halving rules of many kinds over a ceiling that rises late in training: 24 policies, one
+/// without certain bounds, one that moves layers apart, one that cannot be replayed, and the oracle.
 ReplayFile synthetic_replay(const std::string& run, std::uint64_t steps);
 
 }  // namespace fp16lab::reports

@@ -10,9 +10,9 @@
 
 namespace fp16lab::cases {
 
-/// Codes of a format, both signs: zero, the ends of the subnormals, of the binades at both ends of the range and
-/// around 1, with all fraction bits, none, the first, the last, and patterns between; infinities, quiet and
-/// signalling NaNs.
+/// Codes of a format, both signs: zero, the ends of the subnormals, of the binades at both ends of the range
+/// and around 1, with all fraction bits, none, the first, the last, and patterns between; infinities, quiet
+/// and signalling NaNs.
 inline std::vector<std::uint64_t> corner_codes(const oracle::Sizes& sizes) {
   const int fraction_bits = sizes.precision - 1;
   const std::uint64_t hidden = std::uint64_t{1} << fraction_bits;
@@ -32,7 +32,8 @@ inline std::vector<std::uint64_t> corner_codes(const oracle::Sizes& sizes) {
   return codes;
 }
 
-/// A random code: any bits, or an exponent near that of `other` so that sums cancel, significands often short.
+/// A random code: any bits, or an exponent near that of `other` so that sums cancel, significands often
+/// short.
 inline std::uint64_t random_code(const oracle::Sizes& sizes, std::mt19937_64& engine, std::uint64_t other) {
   const std::uint64_t mask = 2 * sizes.sign_mask() - 1;
   const std::uint64_t word = engine();

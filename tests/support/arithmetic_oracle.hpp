@@ -1,9 +1,9 @@
-// The slow twin of scalar arithmetic: IEEE 754-2019 written from the definition, in exact rationals and, where
-// many cases count, in the host's FP64 with its rounding error.
+// The slow twin of scalar arithmetic: IEEE 754-2019 written from the definition, in exact rationals and,
+// where many cases count, in the host's FP64 with its rounding error.
 //
-// Shares nothing with numerics/ but the names of rounding directions, of tininess and of flags. A number is a sign
-// and significand * 2^exponent; special operands are a table (`special`); finite ones are computed as a real
-// number, whose rounding looks for the multiple of the last place that the direction asks for.
+// Shares nothing with numerics/ but the names of rounding directions, of tininess and of flags. A number is a
+// sign and significand * 2^exponent; special operands are a table (`special`); finite ones are computed as a
+// real number, whose rounding looks for the multiple of the last place that the direction asks for.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,8 @@
 
 namespace fp16lab::oracle {
 
-/// A format by its sizes; its limits follow from 3.3 and 3.4 (and OFP8, table 1, if the top binade holds numbers).
+/// A format by its sizes; its limits follow from 3.3 and 3.4 (and OFP8, table 1, if the top binade holds
+/// numbers).
 struct Sizes {
   int exponent_bits;
   int precision;
@@ -174,7 +175,8 @@ inline bool sign_of_zero(Operation operation, const Number& a, const Number& b, 
   return false;
 }
 
-/// The integer that a direction makes of quotient = floor + fraction; `half`: how the fraction compares to 1/2.
+/// The integer that a direction makes of quotient = floor + fraction; `half`: how the fraction compares to
+/// 1/2.
 inline bool goes_up(Rounding rounding, bool negative, bool inexact, int half, bool odd) {
   switch (rounding) {
     case Rounding::nearest_even:
@@ -329,10 +331,10 @@ inline Outcome rounded(const Sizes& sizes, HeadTail x, Rounding rounding, Tinine
   });
 }
 
-/// The finite part of the operation in FP64 (round to nearest), with the sign of its error. Formats of at most
-/// 24 bits of precision and 8 exponent bits: products are exact, and nothing leaves FP64's normal range. Results
-/// and the midpoints between them are doubles, so a double beside one of them says on which side the real number
-/// lies, and a double on it says so by its tail.
+/// The finite part of the operation in FP64 (round to nearest), with the sign of its error. Formats of at
+/// most 24 bits of precision and 8 exponent bits: products are exact, and nothing leaves FP64's normal range.
+/// Results and the midpoints between them are doubles, so a double beside one of them says on which side the
+/// real number lies, and a double on it says so by its tail.
 inline HeadTail head_tail(Operation operation, double a, double b, double c) {
   switch (operation) {
     case Operation::add:

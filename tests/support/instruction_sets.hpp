@@ -1,4 +1,5 @@
-// Running a check once for every instruction set that the build contains and this CPU has, not only the best one.
+// Running a check once for every instruction set that the build contains and this CPU has, not only the best
+// one.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -66,8 +66,8 @@ class Spawned {
     }
   }
 
-  /// Does nothing where the program was already seen to have ended: its process id is gone, and kill(-1, ...) would
-  /// reach every process of the user.
+  /// Does nothing where the program was already seen to have ended: its process id is gone, and kill(-1, ...)
+  /// would reach every process of the user.
   void signal(int number) const {
     if (pid_ > 0) kill(pid_, number);
   }

@@ -28,16 +28,16 @@ class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 /// each optimizer step (the outermost AutocastGuard also clears it on exit).
 class Autocast final : public CastPolicy {
  public:
-  /// Of `tape`, whose scopes it knows by number. std::invalid_argument as amp::resolve.
+  /// Casts for the ops of `tape`, whose scopes it knows by number. std::invalid_argument as amp::resolve.
   Autocast(const Tape& tape, const AmpOptions& options) : Autocast(resolve(options), tape) {}
   /// In this order, so that a list in braces behind the tape is AmpOptions.
   Autocast(AmpPlan plan, const Tape& tape);
 
-  /// AutogradError::Kind::unsafe_under_autocast for an op that the dialect bans, naming the reason and the op to
-  /// use.
+  /// AutogradError::Kind::unsafe_under_autocast for an op that the dialect bans, naming the reason and the op
+  /// to use.
   DType compute_dtype(OpSite site, std::span<const DType> inputs) override;
-  /// A white op's result goes back to FP32 in mindspore's O1, a black one's back to low in its O2; not where to_float
-  /// has decided, nor in excluded layers.
+  /// A white op's result goes back to FP32 in mindspore's O1, a black one's back to low in its O2; not where
+  /// to_float has decided, nor in excluded layers.
   DType result_dtype(OpSite site, DType computed) override;
   void on_custom_op(OpSite site, DType dtype) override;
   Variable cast(const Variable& input, DType dtype) override;
@@ -51,8 +51,8 @@ class Autocast final : public CastPolicy {
   std::uint64_t cache_hits() const { return cache_hits_; }
   const AmpPlan& plan() const { return plan_; }
 
-  /// Counts calls, casts and products from now on; null: nobody counts. Not owned. Counting changes no bit, and at O0
-  /// it makes AutocastGuard set this policy, which then decides FP32 throughout.
+  /// Counts calls, casts and products from now on; null: nobody counts. Not owned. Counting changes no bit,
+  /// and at O0 it makes AutocastGuard set this policy, which then decides FP32 throughout.
   void set_statistics(OpStatistics* statistics) { statistics_ = statistics; }
   OpStatistics* statistics() const { return statistics_; }
   /// Is there anything to do at op dispatch?
@@ -95,8 +95,8 @@ class Autocast final : public CastPolicy {
   int regions_ = 0;  ///< Fp16Regions alive
 };
 
-/// Autocast is on, or off, in a scope: `with autocast(enabled):`. Guards nest; at level O0 nothing is set. The
-/// outermost guard clears the cache on exit.
+/// Autocast is on, or off, in a scope: `with autocast(enabled):`. Guards nest; at level O0 nothing is set.
+/// The outermost guard clears the cache on exit.
 class AutocastGuard {
  public:
   AutocastGuard(Tape& tape, Autocast& autocast, bool enabled = true)
@@ -114,8 +114,8 @@ class AutocastGuard {
   CastPolicyGuard policy_;
 };
 
-/// Paddle's fp16_guard: with AmpOptions::use_guard, ops are low only inside such a region or in a scope that matches
-/// AmpOptions::guard. Without use_guard it does nothing. Regions nest.
+/// Paddle's fp16_guard: with AmpOptions::use_guard, ops are low only inside such a region or in a scope that
+/// matches AmpOptions::guard. Without use_guard it does nothing. Regions nest.
 class Fp16Region {
  public:
   explicit Fp16Region(Autocast& autocast) : autocast_(&autocast) { ++autocast.regions_; }

@@ -7,8 +7,8 @@ namespace fp16lab::engine::amp {
 
 namespace {
 
-/// FP32 in spite of a low model. A parameter's name is the path of its module and its own, so that the patterns of
-/// modules match it, and "*.bias" all biases.
+/// FP32 in spite of a low model. A parameter's name is the path of its module and its own, so that the
+/// patterns of modules match it, and "*.bias" all biases.
 bool stays_f32(const AmpPlan& plan, const Parameter& parameter) {
   if (matches_any(plan.excluded, parameter.name)) return true;
   // Which layers an Fp16Region will hold nobody knows yet: without patterns all are low.

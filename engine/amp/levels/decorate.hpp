@@ -17,9 +17,9 @@ struct ParameterPlan {
 };
 ParameterPlan plan_of(const AmpPlan& plan, const Parameter& parameter);
 
-/// Sets dtypes, and without master weights rounds the values once, in place of the FP32 ones. Call it once, on fresh
-/// FP32 parameters, before optimizers are made: std::logic_error naming the parameter if it was decorated already
-/// (its value or dtypes are not FP32).
+/// Sets dtypes, and without master weights rounds the values once, in place of the FP32 ones. Call it once,
+/// on fresh FP32 parameters, before optimizers are made: std::logic_error naming the parameter if it was
+/// decorated already (its value or dtypes are not FP32).
 void decorate(Backend& backend, std::span<Parameter* const> parameters, const AmpPlan& plan);
 
 }  // namespace fp16lab::engine::amp

@@ -112,9 +112,9 @@ std::vector<ToFloat> to_float_of(const AmpOptions& options) {
   std::vector<ToFloat> all;
   for (const std::string& entry : options.to_float) {
     const std::size_t equals = entry.rfind('=');
-    const std::optional<DType> dtype =
-        equals != std::string::npos && equals > 0 ? floating_dtype(std::string_view(entry).substr(equals + 1))
-                                                  : std::nullopt;
+    const std::optional<DType> dtype = equals != std::string::npos && equals > 0
+                                           ? floating_dtype(std::string_view(entry).substr(equals + 1))
+                                           : std::nullopt;
     if (!dtype)
       refuse("to_float", quoted(entry),
              "expected PATTERN=DTYPE, such as \"fc3=f32\", with one of f32, f16, bf16");

@@ -1,8 +1,8 @@
 // Levels: what O0, OD, O1, O2, O3 and auto mean in each framework's dialect, as data.
 //
-// A level says two things: what happens at op dispatch (op lists, engine/amp/levels/op_lists.hpp) and what the model is made
-// of (dtypes of parameters, gradients, inputs and outputs). AmpOptions is what a user writes; resolve() checks it and
-// gives the AmpPlan that everything else follows, with no option left open.
+// A level says two things: what happens at op dispatch (op lists, engine/amp/levels/op_lists.hpp) and what
+// the model is made of (dtypes of parameters, gradients, inputs and outputs). AmpOptions is what a user
+// writes; resolve() checks it and gives the AmpPlan that everything else follows, with no option left open.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +75,8 @@ struct ToFloat {
   DType dtype = DType::f32;
 };
 
-/// Patterns match a module path and all that lies inside it; '*' stands for any characters, '?' for one. "fc2" matches
-/// the scopes "fc2" and "fc2.gate", not "fc21".
+/// Patterns match a module path and all that lies inside it; '*' stands for any characters, '?' for one.
+/// "fc2" matches the scopes "fc2" and "fc2.gate", not "fc21".
 struct AmpOptions {
   Level level = Level::O0;
   DType dtype = DType::f16;  ///< low: f16 or bf16; ignored at O0
@@ -85,8 +85,9 @@ struct AmpOptions {
       {};  ///< ops moved to a list, by our name or the dialect's ("elementwise_add");
   std::vector<std::string> black = {};     ///< an op in both is an error
   std::vector<std::string> excluded = {};  ///< layers that stay FP32: their parameters and what they compute
-  bool use_guard = false;               ///< low only inside guarded regions: scopes that match `guard`, and
-  std::vector<std::string> guard = {};  ///< Fp16Region objects (engine/amp/levels/autocast.hpp); elsewhere FP32
+  bool use_guard = false;  ///< low only inside guarded regions: scopes that match `guard`, and
+  std::vector<std::string> guard =
+      {};  ///< Fp16Region objects (engine/amp/levels/autocast.hpp); elsewhere FP32
   /// "PATTERN=DTYPE", such as "fc3=f32": wins over lists, levels, excluded and guard; the last match counts.
   std::vector<std::string> to_float = {};
   std::optional<bool> keep_batchnorm_fp32 = {};
@@ -94,10 +95,10 @@ struct AmpOptions {
   std::optional<bool> master_gradients = {};  ///< true: gradients of a low model add up in FP32
   std::optional<bool> low_inputs = {};        ///< default: as the level says
   std::optional<bool> low_loss =
-      {};                     ///< true: a network's low output goes into the loss as it is, and the loss
-                              ///< is rounded to low; default false: outputs are cast to FP32 first
-  bool use_promote = true;    ///< paddle's O2: false makes unlisted ops low
-  bool allow_banned = false;  ///< compute banned ops in FP32 instead of refusing them (apex)
+      {};                      ///< true: a network's low output goes into the loss as it is, and the loss
+                               ///< is rounded to low; default false: outputs are cast to FP32 first
+  bool use_promote = true;     ///< paddle's O2: false makes unlisted ops low
+  bool allow_banned = false;   ///< compute banned ops in FP32 instead of refusing them (apex)
   Fp8Rounding fp8_operands{};  ///< of matmul and linear in 16 bits: an experiment
   Fp8Rounding fp8_gradients{};
 };
@@ -120,10 +121,11 @@ struct AmpPlan {
   bool acts() const { return level != Level::O0 || !to_float.empty(); }
 };
 
-/// Checks everything that concerns several options at once. std::invalid_argument "amp.KEY = VALUE: ..." naming what
-/// would be right: an entry of to_float that is not PATTERN=DTYPE; a level that the dialect does not have; a dtype that is not f16 or bf16; an unknown op name (with
-/// the nearest known one); an op in both lists; an override without meaning at the level (master_weights at O1, as
-/// apex refuses it); allow_banned outside apex; FP8 operands at O0.
+/// Checks everything that concerns several options at once. std::invalid_argument "amp.KEY = VALUE: ..."
+/// naming what would be right: an entry of to_float that is not PATTERN=DTYPE; a level that the dialect does
+/// not have; a dtype that is not f16 or bf16; an unknown op name (with the nearest known one); an op in both
+/// lists; an override without meaning at the level (master_weights at O1, as apex refuses it); allow_banned
+/// outside apex; FP8 operands at O0.
 AmpPlan resolve(const AmpOptions& options);
 
 /// What patterns can name in a network.
@@ -131,9 +133,9 @@ struct NetworkNames {
   std::vector<std::string> layers;      ///< scopes of its ops: "fc1", "h0.attn.scores", "loss"
   std::vector<std::string> parameters;  ///< "fc1.weight"
 };
-/// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard or to_float that
-/// matches nothing. Parameters count where the model is low, and at O0, where nothing is to be named; at other levels
-/// they are FP32 whatever a pattern says of them, and only layers count.
+/// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard or
+/// to_float that matches nothing. Parameters count where the model is low, and at O0, where nothing is to be
+/// named; at other levels they are FP32 whatever a pattern says of them, and only layers count.
 void check_patterns(const AmpPlan& plan, const NetworkNames& names);
 
 /// Does `pattern` match the module path? See AmpOptions.

@@ -53,8 +53,8 @@ constexpr std::array paddle_rules = {
         .low_gradients = true,   // without master_grad
         .unscales_to_f32 = false,
         .low_inputs = false,  // white ops cast them when they come
-        // Paddle's own loss follows its inputs: FP16 where logits and labels are, FP32 where the labels are FP32.
-        // Here it is FP32 unless low_loss asks for the other, in every dialect.
+        // Paddle's own loss follows its inputs: FP16 where logits and labels are, FP32 where the labels are
+        // FP32. Here it is FP32 unless low_loss asks for the other, in every dialect.
         .f32_outputs = true,
         .scaler = "paddle",
         .source =

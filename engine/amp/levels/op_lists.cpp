@@ -30,15 +30,18 @@ constexpr auto joined(const std::array<OpListRow, counts>&... parts) {
 // ---- torch ----
 
 // torch's autocast on CUDA, as its source lists it (aten/src/ATen/autocast_mode.h and .cpp, torch 2.x):
-//   AT_FORALL_LOWER_PRECISION_FP: products and convolutions. conv_transpose2d is the input gradient of conv2d as an
+//   AT_FORALL_LOWER_PRECISION_FP: products and convolutions. conv_transpose2d is the input gradient of conv2d
+//   as an
 //     operation; convolution_backward never runs under autocast, and keeps it company here.
-//   AT_FORALL_FP32: exp, log, log1p, rsqrt, layer_norm, mse_loss, l1_loss, huber_loss, nll_loss (the second half
+//   AT_FORALL_FP32: exp, log, log1p, rsqrt, layer_norm, mse_loss, l1_loss, huber_loss, nll_loss (the second
+//   half
 //     of cross_entropy, whose first half, log_softmax, is next), binary_cross_entropy_with_logits.
 //   AT_FORALL_FP32_SET_OPT_DTYPE: sum, softmax, log_softmax.
 //   Banned in autocast_mode.cpp: binary_cross_entropy.
-// It lists no mean, whose FP16 kernel accumulates in FP32 and rounds once; FP32 throughout is the same sum, and spares
-// the rounding. Rows without a name are ours in this sense. No row, so they follow their inputs: relu, gelu, tanh,
-// sigmoid, sqrt, abs, erf (erfinv only is listed), dropout, pooling, embedding, batch_norm and all that moves elements.
+// It lists no mean, whose FP16 kernel accumulates in FP32 and rounds once; FP32 throughout is the same sum,
+// and spares the rounding. Rows without a name are ours in this sense. No row, so they follow their inputs:
+// relu, gelu, tanh, sigmoid, sqrt, abs, erf (erfinv only is listed), dropout, pooling, embedding, batch_norm
+// and all that moves elements.
 constexpr std::array torch_lists = {
     white(Op::matmul, "matmul"),
     white(Op::matmul, "mm"),
@@ -92,13 +95,14 @@ constexpr std::array torch_lists = {
 
 // ---- paddle ----
 
-// python/paddle/amp/amp_lists.py as paddlepaddle 3.3.1 has it (tests/golden/amp_op_lists.tsv), dygraph names. OD has the
-// white list only, O2 the white list and the extra black one. FP16 and BF16 differ in ops that this engine does not have
-// (fake_quantize_*, fused_attention); other snapshots of Paddle have an empty black list for BF16.
+// python/paddle/amp/amp_lists.py as paddlepaddle 3.3.1 has it (tests/golden/amp_op_lists.tsv), dygraph names.
+// OD has the white list only, O2 the white list and the extra black one. FP16 and BF16 differ in ops that
+// this engine does not have (fake_quantize_*, fused_attention); other snapshots of Paddle have an empty black
+// list for BF16.
 //   * Linear is matmul_v2 and elementwise_add.
 //   * max_pool2d is pool2d, unlisted; max_pool2d_with_index (white) is what return_mask = True calls.
-//   * F.mse_loss is a subtraction, square and reduce_mean, F.l1_loss abs and reduce_mean: whole losses here, in FP32
-//     because their reductions are.
+//   * F.mse_loss is a subtraction, square and reduce_mean, F.l1_loss abs and reduce_mean: whole losses here,
+//     in FP32 because their reductions are.
 //   * conv2d_transpose is unlisted, log1p and bce_loss are as well.
 constexpr std::array paddle_white = {
     white(Op::matmul, "matmul_v2"), white(Op::matmul, "matmul"), white(Op::matmul, "mul"),
@@ -151,8 +155,8 @@ constexpr auto paddle_o2 = joined(paddle_white, paddle_extra_black, paddle_names
 
 // ---- mindspore ----
 
-// mindspore/train/amp.py: AMP_WHITE_LIST (O1), AMP_BLACK_LIST (O2). Cells and primitives under one name each; O3 has no
-// list. nn.Dense is one op here as there.
+// mindspore/train/amp.py: AMP_WHITE_LIST (O1), AMP_BLACK_LIST (O2). Cells and primitives under one name each;
+// O3 has no list. nn.Dense is one op here as there.
 constexpr std::array mindspore_white = {
     white(Op::matmul, "MatMul"),
     white(Op::matmul, "BatchMatMul"),
@@ -215,9 +219,10 @@ constexpr auto mindspore_o2 = joined(mindspore_black, mindspore_names);
 
 // ---- apex ----
 
-// apex/amp/lists: functional_overrides.py, torch_overrides.py, tensor_overrides.py (bmm is FP16 from CUDA 9.1 on, mean
-// FP32 before torch 1.1 only). Its CASTS (add, div, mul) and SEQUENCE_CASTS (cat) promote to the widest input, as all
-// ops without a list do here. Not in its lists, unlike torch's: log1p, mean. O2 and O3 patch no functions.
+// apex/amp/lists: functional_overrides.py, torch_overrides.py, tensor_overrides.py (bmm is FP16 from CUDA 9.1
+// on, mean FP32 before torch 1.1 only). Its CASTS (add, div, mul) and SEQUENCE_CASTS (cat) promote to the
+// widest input, as all ops without a list do here. Not in its lists, unlike torch's: log1p, mean. O2 and O3
+// patch no functions.
 constexpr std::array apex_lists = {
     white(Op::matmul, "matmul"),
     white(Op::matmul, "__matmul__"),

@@ -26,10 +26,10 @@ struct OpListRow {
   Op remedy = Op::leaf;          ///< banned: the op to use
 };
 
-/// The rows of a dialect's lists for 16-bit dtype `low` at a level (paddle's OD has no black list, O2 a short one;
-/// mindspore's O2 lists cells to keep; no dialect tells f16 from bf16 among the ops that there are here); an op without a
-/// row is unlisted. Several rows, with the same list, may name one op. Rows with `follows` give an unlisted op the
-/// framework's name; rows without a name are ours (the table says why).
+/// The rows of a dialect's lists for 16-bit dtype `low` at a level (paddle's OD has no black list, O2 a short
+/// one; mindspore's O2 lists cells to keep; no dialect tells f16 from bf16 among the ops that there are
+/// here); an op without a row is unlisted. Several rows, with the same list, may name one op. Rows with
+/// `follows` give an unlisted op the framework's name; rows without a name are ours (the table says why).
 std::span<const OpListRow> op_lists(Dialect dialect, Level level = Level::O1, DType low = DType::f16);
 /// The row of `op`; {op, follows} where there is none.
 OpListRow row_of(Dialect dialect, Level level, DType low, Op op);

@@ -1,4 +1,5 @@
-// Op statistics: how often each op was called in which dtype, where casts happen, and what a peer would advise.
+// Op statistics: how often each op was called in which dtype, where casts happen, and what a peer would
+// advise.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ class OpStatistics {
   std::span<const OpCount> by_layer() const { return counts_; }
   /// Summed over layers, in order of first call; `layer` is empty.
   std::vector<OpCount> by_op() const;
-  /// Each once, in order of first call. Sources: "Mixed precision" guides of Paddle (dims multiples of 8, 16 on A100;
-  /// conv C and K multiples of 8; 4 channels for a first convolution; NHWC) and NVIDIA.
+  /// Each once, in order of first call. Sources: "Mixed precision" guides of Paddle (dims multiples of 8, 16
+  /// on A100; conv C and K multiples of 8; 4 channels for a first convolution; NHWC) and NVIDIA.
   std::vector<Advice> advice() const;
   void clear();
 
@@ -61,7 +62,8 @@ class OpStatistics {
 /// The advice about a device: capability below 7.0 has no tensor cores, below 8.0 none for bf16.
 std::vector<Advice> device_advice(int major, int minor, DType low);
 
-/// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts to FP32".
+/// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts
+/// to FP32".
 std::string to_text(const OpStatistics& statistics);
 /// The same as CSV: layer,op,f16,bf16,f32,casts_to_low,casts_to_f32.
 std::string to_csv(const OpStatistics& statistics);

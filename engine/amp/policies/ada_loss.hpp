@@ -1,18 +1,20 @@
-// Adaptive loss scaling: a factor for every product of the backward pass, from the statistics of its operands.
+// Adaptive loss scaling: a factor for every product of the backward pass, from the statistics of its
+// operands.
 //
-// Zhao, Vogel, Ahmed, Luk: "Adaptive Loss Scaling for Mixed Precision Training" (arXiv 1910.12385) and "Reducing
-// Underflow in Mixed Precision Training by Gradient Scaling" (IJCAI 2020). Values of the product are taken as normal with
-// mean 0 and deviation sigma; of N(0, sigma^2) a share n_uf lies below sigma * sqrt(2) * erfinv(n_uf), which is to be
-// u_min: the factor is u_min / (sigma * sqrt(2) * erfinv(n_uf)), at least 1, at most what keeps the largest magnitude
-// below u_max, at most scale_upper_bound, with all factors so far at most accum_upper_bound, and then the power of two
-// below. Defaults are those of the authors' code (kumasento/ada-loss: ada_loss.py, chainer_impl/ada_loss.py), which takes
-// the incoming gradient's deviation for the product's and never looks at the weight; use_weights does, by the paper's
-// formula. Ours differs in one thing: the gradient's sigma is its root mean square in both, as the paper's formula has it
-// (sigma^2 + mu^2) and as a mean of 0 implies. The authors subtract the mean where the weight does not count, so that a
+// Zhao, Vogel, Ahmed, Luk: "Adaptive Loss Scaling for Mixed Precision Training" (arXiv 1910.12385) and
+// "Reducing Underflow in Mixed Precision Training by Gradient Scaling" (IJCAI 2020). Values of the product
+// are taken as normal with mean 0 and deviation sigma; of N(0, sigma^2) a share n_uf lies below sigma *
+// sqrt(2) * erfinv(n_uf), which is to be u_min: the factor is u_min / (sigma * sqrt(2) * erfinv(n_uf)), at
+// least 1, at most what keeps the largest magnitude below u_max, at most scale_upper_bound, with all factors
+// so far at most accum_upper_bound, and then the power of two below. Defaults are those of the authors' code
+// (kumasento/ada-loss: ada_loss.py, chainer_impl/ada_loss.py), which takes the incoming gradient's deviation
+// for the product's and never looks at the weight; use_weights does, by the paper's formula. Ours differs in
+// one thing: the gradient's sigma is its root mean square in both, as the paper's formula has it (sigma^2 +
+// mu^2) and as a mean of 0 implies. The authors subtract the mean where the weight does not count, so that a
 // gradient of equal elements, however small, has sigma = 0 and is not scaled.
 //
-// u_min and u_max belong to FP16. Where gradients are stored in another format they move with its ends (in BF16 by 2^-109
-// and 2^112).
+// u_min and u_max belong to FP16. Where gradients are stored in another format they move with its ends (in
+// BF16 by 2^-109 and 2^112).
 #pragma once
 
 #include <array>
@@ -75,14 +77,14 @@ struct AdaLossScaling : ConstantLossScale {
     params.u_max = std::ldexp(params.u_max, range.largest_exponent() - fp16_range.largest_exponent());
     return params;
   }
-  /// Of a tensor's elements.
+  /// Statistics of a tensor's elements.
   struct Moments {
     double mean_square = 0;  ///< sigma^2 + mu^2
     double largest = 0;      ///< largest magnitude
   };
 
-  /// The factor before the two upper bounds, from the product's sigma, a bound on the magnitudes of its terms, and how
-  /// many of them add up.
+  /// The factor before the two upper bounds, from the product's sigma, a bound on the magnitudes of its
+  /// terms, and how many of them add up.
   static double factor(const LayerParams& params, double sigma, double largest, double fan_in = 1) {
     if (!(sigma > 0) || !std::isfinite(sigma) || !std::isfinite(largest))
       return 1;  // all zeros, or an overflow
@@ -94,7 +96,8 @@ struct AdaLossScaling : ConstantLossScale {
   static double factor(const LayerParams& params, const Moments& gradient) {
     return factor(params, std::sqrt(gradient.mean_square), gradient.largest);
   }
-  /// sigma^2 = (sg^2 + mg^2)(sw^2 + mw^2) fan_in / 2: half of the terms are behind a ReLU that passed nothing.
+  /// sigma^2 = (sg^2 + mg^2)(sw^2 + mw^2) fan_in / 2: half of the terms are behind a ReLU that passed
+  /// nothing.
   static double factor(const LayerParams& params, const Moments& gradient, const Moments& weight,
                        double fan_in) {
     const double sigma = std::sqrt(gradient.mean_square * weight.mean_square * 0.5 * fan_in);
@@ -109,8 +112,8 @@ struct AdaLossScaling : ConstantLossScale {
     std::frexp(scale, &power);  // scale = f 2^power, f in [1/2, 1)
     return exponent + power - 1;
   }
-  /// sqrt(2) * erfinv(share), by the series of erf and bisection: only + - * / decide, so it is the same number on
-  /// every machine.
+  /// sqrt(2) * erfinv(share), by the series of erf and bisection: only + - * / decide, so it is the same
+  /// number on every machine.
   static double quantile_of(double share) {
     const auto erf = [](double x) {
       // 2 / sqrt(pi) * sum of (-1)^k x^(2k+1) / (k! (2k+1)); x <= 1/2 here

@@ -1,7 +1,8 @@
 // apex.amp's LossScaler (O1, O2). The scale is a Python float, so FP64.
 //
-// The peer multiplies and divides by 2 whatever its argument scale_factor says; here the factors are honoured. It has no
-// floor unless min_loss_scale is given, so that its scale can walk to 0; here finite_guard stops it before.
+// The peer multiplies and divides by 2 whatever its argument scale_factor says; here the factors are
+// honoured. It has no floor unless min_loss_scale is given, so that its scale can walk to 0; here
+// finite_guard stops it before.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

@@ -1,4 +1,5 @@
-// apex's older DynamicLossScaler, of FP16_Optimizer: from 2^32 down, with a floor of 1 and no check of the product.
+// apex's older DynamicLossScaler, of FP16_Optimizer: from 2^32 down, with a floor of 1 and no check of the
+// product.
 //
 // It counts by the iteration of the last overflow. FP64.
 #pragma once

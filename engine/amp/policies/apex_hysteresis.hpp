@@ -1,7 +1,7 @@
 // apex's kernel update_scale_hysteresis, which NeMo runs: torch's rule behind a count of forgiven overflows.
 //
-// Every good step gives them all back, so isolated overflows never lower the scale. The kernel multiplies the FP32 scale in
-// FP64. The caller gives all values; those here are NeMo's.
+// Every good step gives them all back, so isolated overflows never lower the scale. The kernel multiplies the
+// FP32 scale in FP64. The caller gives all values; those here are NeMo's.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

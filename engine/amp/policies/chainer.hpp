@@ -1,7 +1,7 @@
 // Chainer's dynamic loss scaling: doubles every step until the first overflow, then grows smoothly.
 //
-// After the first overflow S grows by 2^(1 / growth_interval) in every good step, so that it doubles in growth_interval
-// of them. Its scales are no powers of two. FP64; within [1, 65504].
+// After the first overflow S grows by 2^(1 / growth_interval) in every good step, so that it doubles in
+// growth_interval of them. Its scales are no powers of two. FP64; within [1, 65504].
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

@@ -1,14 +1,17 @@
-// What the policies that move by counters share: how a peer multiplies its scale, and the rules of four families.
+// What the policies that move by counters share: how a peer multiplies its scale, and the rules of four
+// families.
 //
 //   GoodStepScaling     one overflow backs off; growth_interval good steps in a row grow
 //   BadStepScaling      bad_steps overflows back off; a good step clears their count, or does not
-//   HysteresisScaling   the first hysteresis - 1 overflows are forgiven (skipped, but the scale stays); when they are
-//                       forgiven again differs between peers
-// A policy inherits one and adds what is its own: name, rule, source, parameters with the peer's defaults. Floors,
-// ceilings and what happens to an infinite scale are guards (engine/amp/guards.hpp), declared as parameters.
+//   HysteresisScaling   the first hysteresis - 1 overflows are forgiven (skipped, but the scale stays); when
+//                       they are forgiven again differs between peers
+// A policy inherits one and adds what is its own: name, rule, source, parameters with the peer's defaults.
+// Floors, ceilings and what happens to an infinite scale are guards (engine/amp/guards.hpp), declared as
+// parameters.
 //
-// States are hashed as bytes, so they have no padding. Counts of good steps restart at every growth, which gives the
-// traces of peers that keep absolute iteration numbers and divide (iteration - last overflow) by the interval.
+// States are hashed as bytes, so they have no padding. Counts of good steps restart at every growth, which
+// gives the traces of peers that keep absolute iteration numbers and divide (iteration - last overflow) by
+// the interval.
 #pragma once
 
 #include <array>
@@ -24,7 +27,8 @@ namespace fp16lab::engine::amp {
 
 // How a peer changes its scale. `Scale` is the type it keeps the scale in, every operation rounds to it.
 
-/// S * growth_factor and S * backoff_factor. `Factor` is the type of the product, which is then rounded to Scale.
+/// S * growth_factor and S * backoff_factor. `Factor` is the type of the product, which is then rounded to
+/// Scale.
 template <class ScaleType, class Factor = ScaleType>
 struct TwoFactors {
   using Scale = ScaleType;

@@ -1,9 +1,10 @@
 // DeepSpeed's DynamicLossScaler, and the two older profiles of its optimizers.
 //
-// hysteresis (its delayed_shift) overflows are needed to back off. Those before are forgiven once until the next growth,
-// or again after every good step with consecutive_hysteresis. Growth is counted from the second good step after an
-// overflow: it comes after growth_interval + 1 good steps, then after every growth_interval more; extra_good_step = false
-// gives growth_interval from the start. With raise_error_at_min_scale an overflow at the floor ends the run. FP64.
+// hysteresis (its delayed_shift) overflows are needed to back off. Those before are forgiven once until the
+// next growth, or again after every good step with consecutive_hysteresis. Growth is counted from the second
+// good step after an overflow: it comes after growth_interval + 1 good steps, then after every
+// growth_interval more; extra_good_step = false gives growth_interval from the start. With
+// raise_error_at_min_scale an overflow at the floor ends the run. FP64.
 #pragma once
 
 #include <optional>
@@ -100,7 +101,7 @@ struct DeepSpeedScaling {
   }
 };
 
-/// Of fused FP16 optimizers without a configured scaler.
+/// The rule of fused FP16 optimizers without a configured scaler.
 struct DeepSpeedFusedScaling : DeepSpeedScaling {
   static constexpr std::string_view name = "deepspeed-fused";
   static constexpr std::string_view source =
@@ -116,7 +117,7 @@ struct DeepSpeedFusedScaling : DeepSpeedScaling {
                                             finite_guard_parameter(false)};
 };
 
-/// Of unfused ones.
+/// The rule of unfused ones.
 struct DeepSpeedUnfusedScaling : DeepSpeedScaling {
   static constexpr std::string_view name = "deepspeed-unfused";
   static constexpr std::string_view source =

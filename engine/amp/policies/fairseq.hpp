@@ -1,9 +1,10 @@
 // fairseq's DynamicLossScaler: an overflow backs off only where overflows are frequent.
 //
-// Their rate is counted over the steps since the scale last moved; with tolerance 0 every overflow backs off. An overflow
-// behind which the scale is min_loss_scale or below leaves the scale and ends the run (a FloatingPointError there), also
-// where the overflow was tolerated: a run that begins there ends at its first one. min_scale is the peer's `threshold`, a
-// floor that the rule applies first. FP64. The peer judges overflow by the norm of all gradients.
+// Their rate is counted over the steps since the scale last moved; with tolerance 0 every overflow backs off.
+// An overflow behind which the scale is min_loss_scale or below leaves the scale and ends the run (a
+// FloatingPointError there), also where the overflow was tolerated: a run that begins there ends at its first
+// one. min_scale is the peer's `threshold`, a floor that the rule applies first. FP64. The peer judges
+// overflow by the norm of all gradients.
 #pragma once
 
 #include <optional>
@@ -92,7 +93,8 @@ struct FairseqScaling {
   }
 };
 
-/// What fairseq-train makes of its options, for one process and no accumulation: 2^14 / processes / update_freq steps.
+/// What fairseq-train makes of its options, for one process and no accumulation: 2^14 / processes /
+/// update_freq steps.
 struct FairseqTrainScaling : FairseqScaling {
   static constexpr std::string_view name = "fairseq-train";
   static constexpr std::string_view source =

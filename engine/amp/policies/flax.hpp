@@ -1,8 +1,8 @@
 // flax's DynamicScale.
 //
 // It compares its count of good steps with the interval before it counts the step, so that growth comes after
-// growth_interval + 1 good steps, every time. extra_good_step = false gives exactly growth_interval. FP32; the floor is
-// the smallest normal FP32 number, growth stops at the largest.
+// growth_interval + 1 good steps, every time. extra_good_step = false gives exactly growth_interval. FP32;
+// the floor is the smallest normal FP32 number, growth stops at the largest.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

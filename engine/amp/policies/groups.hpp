@@ -1,9 +1,10 @@
 // A scale for each group of layers (MindSpore's boost.GroupLossScaleManager).
 //
-// scaler.groups = ["fc1=2^8", "*=2^4"]: patterns and initial scales; a layer belongs to the first pattern that matches,
-// one that matches none has scale 1. Gradients that cross from one group into another are multiplied by the ratio of
-// their scales. Each group grows by 2^(1/1000) after a good step and shrinks by 2^(-1/2) after its own overflow; the
-// step is skipped for all. What is applied is the power of two at or below the scale, so ratios are exact.
+// scaler.groups = ["fc1=2^8", "*=2^4"]: patterns and initial scales; a layer belongs to the first pattern
+// that matches, one that matches none has scale 1. Gradients that cross from one group into another are
+// multiplied by the ratio of their scales. Each group grows by 2^(1/1000) after a good step and shrinks by
+// 2^(-1/2) after its own overflow; the step is skipped for all. What is applied is the power of two at or
+// below the scale, so ratios are exact.
 #pragma once
 
 #include <array>

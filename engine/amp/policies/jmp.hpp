@@ -1,8 +1,8 @@
 // jmp.DynamicLossScale: FP32, a floor of 1, growth only where finite.
 //
-// The peer's floor is lost whenever its scale passes through jit or tree_map (tree_unflatten drops it), so that one below 1
-// does not last; a floor here is a parameter of the policy. The peer has no default for the initial scale; this one is of
-// its documentation.
+// The peer's floor is lost whenever its scale passes through jit or tree_map (tree_unflatten drops it), so
+// that one below 1 does not last; a floor here is a parameter of the policy. The peer has no default for the
+// initial scale; this one is of its documentation.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

@@ -1,7 +1,8 @@
 // Megatron-LM's DynamicGradScaler, and two of the same rule: ColossalAI's and Fast-LLM's.
 //
-// Forgiven overflows come back only with growth: after the first back-off every overflow backs off at once until the scale
-// has grown again, however many good steps lie between. The products are FP32 tensors; Fast-LLM's are Python floats.
+// Forgiven overflows come back only with growth: after the first back-off every overflow backs off at once
+// until the scale has grown again, however many good steps lie between. The products are FP32 tensors;
+// Fast-LLM's are Python floats.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

@@ -1,8 +1,9 @@
 // metaseq's DynamicLossScaler (OPT): fairseq's, with a growth interval that moves with the scale.
 //
-// Growth multiplies the interval too and backing off divides it, so that high scales are probed rarely. A scale that
-// would fall below min_loss_scale stays, and the run goes on; the interval shrinks all the same. min_scale is the peer's
-// `threshold`. The peer's interval is a Python float after the first growth, hence FP64 here; backing off truncates it.
+// Growth multiplies the interval too and backing off divides it, so that high scales are probed rarely. A
+// scale that would fall below min_loss_scale stays, and the run goes on; the interval shrinks all the same.
+// min_scale is the peer's `threshold`. The peer's interval is a Python float after the first growth, hence
+// FP64 here; backing off truncates it.
 #pragma once
 
 #include "engine/amp/policies/fairseq.hpp"
@@ -81,7 +82,8 @@ struct MetaseqScaling {
   }
 
  private:
-  /// Is n a multiple of divisor (at least 1, not always an integer)? Long division: every difference is exact.
+  /// Is n a multiple of divisor (at least 1, not always an integer)? Long division: every difference is
+  /// exact.
   FP16LAB_HD static bool divides(double divisor, double n) {
     double multiple = divisor, rest = n;
     while (multiple <= n) multiple *= 2;

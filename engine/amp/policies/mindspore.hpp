@@ -1,7 +1,8 @@
 // MindSpore's DynamicLossScaleManager, on the host.
 //
-// The scale is a Python float, so FP64, and backing off multiplies by 1 / factor. More than 1000 overflows in a row end
-// the training with a RuntimeError. (Its two other scalers are mindspore_cell.hpp and mindspore_amp.hpp.)
+// The scale is a Python float, so FP64, and backing off multiplies by 1 / factor. More than 1000 overflows in
+// a row end the training with a RuntimeError. (Its two other scalers are mindspore_cell.hpp and
+// mindspore_amp.hpp.)
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// MindSpore's amp.DynamicLossScaler, of functional training loops: FP32, a true division, growth only where finite.
+// MindSpore's amp.DynamicLossScaler, of functional training loops: FP32, a true division, growth only where
+// finite.
 //
 // The peer has no defaults; those here are of DynamicLossScaleManager.
 #pragma once

@@ -1,7 +1,7 @@
 // MindSpore's DynamicLossScaleUpdateCell: the update on the device, which a training cell uses.
 //
-// The scale is FP32, and backing off multiplies by the rounded reciprocal of the factor. The peer has no defaults; those
-// here are of the DynamicLossScaleManager that makes the cell.
+// The scale is FP32, and backing off multiplies by the rounded reciprocal of the factor. The peer has no
+// defaults; those here are of the DynamicLossScaleManager that makes the cell.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

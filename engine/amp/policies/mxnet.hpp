@@ -1,7 +1,8 @@
 // MXNet's LossScaler: apex's rule, one step late.
 //
-// What a step's check decides becomes the scale only when the next step is checked, so the step between them still runs
-// with the old scale: an overflow is usually followed by a second one, and the scale falls twice. FP64.
+// What a step's check decides becomes the scale only when the next step is checked, so the step between them
+// still runs with the old scale: an overflow is usually followed by a second one, and the scale falls twice.
+// FP64.
 #pragma once
 
 #include "engine/amp/guards.hpp"

@@ -1,7 +1,7 @@
 // OpenSeq2Seq's Backoff: starts at its ceiling, 2^14, and never leaves [1, 2^14]. FP32.
 //
-// The peer counts a step beside its update, in no order that TensorFlow would keep: now and then a growth comes a step
-// early or late. Here a step is counted before the rule looks at it.
+// The peer counts a step beside its update, in no order that TensorFlow would keep: now and then a growth
+// comes a step early or late. Here a step is counted before the rule looks at it.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

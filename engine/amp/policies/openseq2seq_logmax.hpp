@@ -1,19 +1,22 @@
-// OpenSeq2Seq's LogMax ("LogNormal" in its documentation): the largest gradient of a step is taken as log-normal, and
-// the scale is put where it overflows with a chosen probability.
+// OpenSeq2Seq's LogMax ("LogNormal" in its documentation): the largest gradient of a step is taken as
+// log-normal, and the scale is put where it overflows with a chosen probability.
 //
-// Every step, with x = log2(largest magnitude of the unscaled weight gradients), or log_max where one is not finite:
+// Every step, with x = log2(largest magnitude of the unscaled weight gradients), or log_max where one is not
+// finite:
 //   mu      average of x with beta1, debiased
 //   sigma   sqrt(max(average of x^2 - (average of x)^2, 0)), averages with beta2, debiased
-//   S       2^(log_max - (mu + overflow_std_dev sigma)); 3.09 is the 0.999 quantile of the normal distribution
+//   S       2^(log_max - (mu + overflow_std_dev sigma)); 3.09 is the 0.999 quantile of the normal
+//           distribution
 //
 // Two defects of the peer are avoided:
-//   * Where all gradients are zero, its x is log2(0) = -infinity, which stays in the averages for ever. Such a step says
-//     nothing about the size of gradients: here it leaves the averages, and S, as they are.
+//   * Where all gradients are zero, its x is log2(0) = -infinity, which stays in the averages for ever. Such
+//     a step says nothing about the size of gradients: here it leaves the averages, and S, as they are.
 //   * Its exponent has the number 16, whatever log_max is. Here both are log_max.
 // log_max belongs to FP16, which ends at 2^16; in another format it moves with the end (by 112 in BF16).
 // And two things are otherwise, because of what is known here:
 //   * The counts give x to a binade. Its upper edge is taken, so S is up to a factor 2 lower than the peer's.
-//   * The averages are FP64 (the peer's are FP32): sigma is a difference of squares of numbers that may be near -20.
+//   * The averages are FP64 (the peer's are FP32): sigma is a difference of squares of numbers that may be
+//     near -20.
 // S is FP32, and not rounded to a power of two: neither scaling nor unscaling is exact.
 #pragma once
 

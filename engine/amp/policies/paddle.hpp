@@ -1,7 +1,7 @@
 // Paddle's GradScaler in dynamic graphs.
 //
-// No floor, no ceiling and no check of the product: in this path the scale can fall to 0 and grow to infinity (the
-// static-graph kernel, paddle_static.hpp, has both). The scale is an FP32 tensor.
+// No floor, no ceiling and no check of the product: in this path the scale can fall to 0 and grow to infinity
+// (the static-graph kernel, paddle_static.hpp, has both). The scale is an FP32 tensor.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"
@@ -30,7 +30,8 @@ struct PaddleAmpScaling : PaddleScaling {
                                             bad_steps_parameter(1),         finite_guard_parameter(false)};
 };
 
-/// GradScaler as Paddle 2.2 had it, and as the AMP guide still describes it: 2^15, 1000 steps, two overflows in a row.
+/// GradScaler as Paddle 2.2 had it, and as the AMP guide still describes it: 2^15, 1000 steps, two overflows
+/// in a row.
 struct Paddle22Scaling : PaddleScaling {
   static constexpr std::string_view name = "paddle-2.2";
   static constexpr std::string_view source =

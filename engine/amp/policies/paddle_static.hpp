@@ -1,7 +1,8 @@
-// Paddle's static graphs: the counters of its dynamic ones, with a floor of 1, and growth only where the product is finite.
+// Paddle's static graphs: the counters of its dynamic ones, with a floor of 1, and growth only where the
+// product is finite.
 //
-// The peer's kernel sets the gradients of an overflowed step to zero instead of skipping it; only Adam and AdamW skip. Here
-// every optimizer skips.
+// The peer's kernel sets the gradients of an overflowed step to zero instead of skipping it; only Adam and
+// AdamW skip. Here every optimizer skips.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

@@ -1,16 +1,18 @@
 // Graphcore's automatic loss scaling: a histogram of two bins decides, and never needs an overflow.
 //
-// An edge lies at bin_edge_location x the format's largest number: 65504 in FP16. Every update_period steps, with what gradients (weights and activations)
-// were counted since the last decision: if more than threshold_upper_count_proportion of them lie above the edge, S is
-// multiplied by backoff_factor, otherwise by growth_factor. (The text of the peer's header has it the other way round;
-// its code does this.)
+// An edge lies at bin_edge_location x the format's largest number: 65504 in FP16. Every update_period steps,
+// with what gradients (weights and activations) were counted since the last decision: if more than
+// threshold_upper_count_proportion of them lie above the edge, S is multiplied by backoff_factor, otherwise
+// by growth_factor. (The text of the peer's header has it the other way round; its code does this.)
 //
-//   * Counts are those of whole binades. Where the edge cuts one, all of it counts as above the edge: an upper bound of
-//     the share, on the safe side. The default edge, 8188, cuts (4096, 8192], so it acts as 4096 would.
-//   * Zeros lie below the edge. What is not finite lies above it, and a step that was skipped counts as above too.
-//   * The peer has no dead band: with steady gradients S goes up and down in turn. With dead_band = b > 0, S grows only
-//     if no more than the threshold would lie above the edge at 2^b S as well; b of at least log2(growth_factor) lets S
-//     rest.
+//   * Counts are those of whole binades. Where the edge cuts one, all of it counts as above the edge: an
+//     upper bound of the share, on the safe side. The default edge, 8188, cuts (4096, 8192], so it acts as
+//     4096 would.
+//   * Zeros lie below the edge. What is not finite lies above it, and a step that was skipped counts as above
+//     too.
+//   * The peer has no dead band: with steady gradients S goes up and down in turn. With dead_band = b > 0, S
+//     grows only if no more than the threshold would lie above the edge at 2^b S as well; b of at least
+//     log2(growth_factor) lets S rest.
 // S is FP32.
 #pragma once
 
@@ -87,7 +89,8 @@ struct PopartScaling {
 
   FP16LAB_HD static void update(State& state, const Params& params, const Observation& observation) {
     if (observation.statistics != nullptr) {
-      // Bin e = (2^e, 2^(e+1)] reaches above the edge if 2^(e+1) does: from the one with 2^e <= edge < 2^(e+1) on.
+      // Bin e = (2^e, 2^(e+1)] reaches above the edge if 2^(e+1) does: from the one with 2^e <= edge <
+      // 2^(e+1) on.
       const int upper_bin = floor_log2(params.edge * observation.statistics->range.largest());
       add(state, upper_bin, upper_bin - params.dead_band, observation.statistics->weight);
       add(state, upper_bin, upper_bin - params.dead_band, observation.statistics->activation);

@@ -1,8 +1,8 @@
 // TensorFlow 1's ExponentialUpdateLossScaleManager.
 //
-// Good steps do not clear the count of bad ones, so two overflows back off however far apart they are, unless a growth came
-// between them. The peer has no default for initial scale and growth interval; those here are of Paddle's legacy form,
-// which copied the rest.
+// Good steps do not clear the count of bad ones, so two overflows back off however far apart they are, unless
+// a growth came between them. The peer has no default for initial scale and growth interval; those here are
+// of Paddle's legacy form, which copied the rest.
 #pragma once
 
 #include "engine/amp/policies/counters.hpp"

@@ -3,10 +3,10 @@
 // overflow:   S = S * backoff_factor, and the count of good steps restarts;
 // good step:  the count grows; when it reaches growth_interval, S = S * growth_factor
 //             unless that is not finite, and the count restarts either way.
-// S is FP32; the factors are FP64, and every product is formed in FP64 and rounded to FP32 (the kernel's parameters are
-// doubles). There is no floor: S may fall below 1, as it does in torch.
-// An infinite S, which growth never gives but a foreign checkpoint may hold, would stay infinite for ever
-// (flax#2547): an overflow brings it back to the finite numbers first.
+// S is FP32; the factors are FP64, and every product is formed in FP64 and rounded to FP32 (the kernel's
+// parameters are doubles). There is no floor: S may fall below 1, as it does in torch. An infinite S, which
+// growth never gives but a foreign checkpoint may hold, would stay infinite for ever (flax#2547): an overflow
+// brings it back to the finite numbers first.
 #pragma once
 
 #include <array>

@@ -1,12 +1,12 @@
 // AdaLossScaler: policy ada-loss (engine/amp/policies/ada_loss.hpp) on the back end's own verbs.
 //
-// Moments of a tensor: the sum of squares by global_norm (TREE, FP64) into a StepState of our own, the largest magnitude
-// exactly; the rest is FP64 arithmetic on the host. So the same bits everywhere, and two numbers to wait for at every
-// product that is looked at.
+// Moments of a tensor: the sum of squares by global_norm (TREE, FP64) into a StepState of our own, the
+// largest magnitude exactly; the rest is FP64 arithmetic on the host. So the same bits everywhere, and two
+// numbers to wait for at every product that is looked at.
 //
-// With update_per_n_iteration = n a layer looks in every n-th iteration in which it takes part, at each of its products;
-// until then the smallest factor that it found holds, between the bounds. A product that is no layer's (attention) looks
-// each time. An iteration with an overflow counts like any other.
+// With update_per_n_iteration = n a layer looks in every n-th iteration in which it takes part, at each of
+// its products; until then the smallest factor that it found holds, between the bounds. A product that is no
+// layer's (attention) looks each time. An iteration with an overflow counts like any other.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,8 @@ namespace fp16lab::engine::amp {
 
 namespace {
 
-/// The exponent of the power of two at or below a scale; of the nearest usable one, where a checkpoint holds another.
+/// The exponent of the power of two at or below a scale; of the nearest usable one, where a checkpoint holds
+/// another.
 int floor_exponent(float scale) {
   int power = 0;
   if (!(scale >= static_cast<float>(smallest_usable_scale)))

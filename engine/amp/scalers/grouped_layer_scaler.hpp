@@ -1,16 +1,19 @@
 // GroupedLayerScaler: scales of named layers (policy layerwise) or of groups of them (policy groups).
 //
-// A unit is a layer that a pattern of scaler.groups matches, or all layers whose first matching pattern it is. Layers of
-// no unit have the constant scale 1; products that are no layer's pass the scale on that they got.
+// A unit is a layer that a pattern of scaler.groups matches, or all layers whose first matching pattern it
+// is. Layers of no unit have the constant scale 1; products that are no layer's pass the scale on that they
+// got.
 //
-// Whose overflow is it? In a step with one, an infinity runs down the whole backward pass, and an input gradient may
-// overflow without any weight gradient showing it. So:
+// Whose overflow is it? In a step with one, an infinity runs down the whole backward pass, and an input
+// gradient may overflow without any weight gradient showing it. So:
 //   layerwise  backs off every unit with a non-finite gradient of a weight or its bias, as fairscale does,
-//   groups     backs off the first one on the way down, where MindSpore's status register would have been raised,
-//   both       also the unit of the layer right before the first non-finite one on the way down, whose input gradient may
-//              be what overflowed. Without that, a step whose input gradient overflows at one layer's scale would lower
-//              the scales of all others, and never that one. An overflow that no layer shows (a norm's parameter has it,
-//              an embedding) is everybody's, as it would be with one scale.
+//   groups     backs off the first one on the way down, where MindSpore's status register would have been
+//              raised,
+//   both       also the unit of the layer right before the first non-finite one on the way down, whose input
+//              gradient may be what overflowed. Without that, a step whose input gradient overflows at one
+//              layer's scale would lower the scales of all others, and never that one. An overflow that no
+//              layer shows (a norm's parameter has it, an embedding) is everybody's, as it would be with one
+//              scale.
 // Parameters are looked at one by one, in steps with an overflow only.
 #pragma once
 
@@ -48,7 +51,7 @@ class GroupedLayerScaler final : public LayerScaler {
                         std::span<Parameter* const> parameters);
   GroupedLayerScaler(Backend& backend, const ScalePolicy& policy, Units units);
   std::size_t layer_of(const Parameter* weight) const;
-  /// Of a weight, or of the bias that is named like one: "fc1.bias", "lstm.bias_hh_l0".
+  /// The group of a weight, or of the bias that is named like one: "fc1.bias", "lstm.bias_hh_l0".
   std::size_t layer_named(const Parameter& parameter) const;
 
   LayerRule rule_;

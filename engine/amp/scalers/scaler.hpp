@@ -1,8 +1,9 @@
-// Scaler: loss scaling as a training iteration uses it, whether one scale is all losses' (GradScaler) or each loss has
-// its own (PerLossScaler).
+// Scaler: loss scaling as a training iteration uses it, whether one scale is all losses' (GradScaler) or each
+// loss has its own (PerLossScaler).
 //
 //   seed -> backward -> collect -> unscale (detect) -> clip -> step (apply or skip) -> update (decide)
-// Nothing here waits for the device, but where it says so. Calls in a wrong order throw ScalerError and change nothing.
+// Nothing here waits for the device, but where it says so. Calls in a wrong order throw ScalerError and
+// change nothing.
 #pragma once
 
 #include <memory>
@@ -79,20 +80,22 @@ class Scaler {
 
   virtual ~Scaler() = default;
 
-  /// S of the loss as a one-element tensor, rounded once to `dtype` (f32, or the 16-bit dtype of a loss that has one): the
-  /// seed of its backward passes. Kind::seed_after_unscale while an optimizer is unscaled and has not stepped.
+  /// S of the loss as a one-element tensor, rounded once to `dtype` (f32, or the 16-bit dtype of a loss that
+  /// has one): the seed of its backward passes. Kind::seed_after_unscale while an optimizer is unscaled and
+  /// has not stepped.
   virtual Tensor seed(int loss, DType dtype) = 0;
-  /// Behind the backward passes of `loss`, before those of another: its gradients are these optimizers'. Does nothing
-  /// where one scale is all losses'.
+  /// Behind the backward passes of `loss`, before those of another: its gradients are these optimizers'. Does
+  /// nothing where one scale is all losses'.
   virtual void collect(int loss, std::span<ScaledOptimizer* const> optimizers) = 0;
   /// Leaves unscaled gradients behind the optimizer's parameters, and its found_inf in the StepState.
   virtual void unscale(ScaledOptimizer& optimizer) = 0;
-  /// Throws Kind::scaled_gradients naming `call` unless the optimizer's gradients are unscaled and not yet used.
+  /// Throws Kind::scaled_gradients naming `call` unless the optimizer's gradients are unscaled and not yet
+  /// used.
   virtual void require_unscaled(const ScaledOptimizer& optimizer, std::string_view call) const = 0;
   /// Unscales if that was not done, then lets the optimizer apply or skip.
   virtual void step(ScaledOptimizer& optimizer) = 0;
-  /// The policy's decision, once per iteration, after the last step. Policies that want statistics need those of all
-  /// gradients since the last update, in host memory; others ignore them. Kind::missing_statistics.
+  /// The policy's decision, once per iteration, after the last step. Policies that want statistics need those
+  /// of all gradients since the last update, in host memory; others ignore them. Kind::missing_statistics.
   virtual void update(const GradientStatistics* statistics = nullptr) = 0;
 
   /// Itself where one scale is all losses'; null where each loss has its own.
@@ -112,8 +115,8 @@ class Scaler {
   /// "disabled" for a disabled scaler: a checkpoint of one does not continue with the other.
   const std::string& policy_name() const { return policy_.name; }
   Stage stage(const ScaledOptimizer& optimizer) const;
-  /// Names of the optimizer's parameters whose gradients hold an Inf or NaN, in its order: why a step is skipped. Waits
-  /// for the device. Before unscale or after, until the gradients are cleared.
+  /// Names of the optimizer's parameters whose gradients hold an Inf or NaN, in its order: why a step is
+  /// skipped. Waits for the device. Before unscale or after, until the gradients are cleared.
   std::vector<std::string> nonfinite_parameters(const ScaledOptimizer& optimizer) const;
 
  protected:
@@ -124,7 +127,8 @@ class Scaler {
     Stage stage = Stage::ready;
     const ScaledOptimizer* optimizer = nullptr;  ///< null: not in this iteration
   };
-  /// The optimizer's slot; std::invalid_argument where its index is none, or another optimizer's of this iteration.
+  /// The optimizer's slot; std::invalid_argument where its index is none, or another optimizer's of this
+  /// iteration.
   Slot& slot_of(const ScaledOptimizer& optimizer, std::string_view call);
   /// Kind::unscale_twice or unscale_after_step: `twice` says what was done already.
   static void require_not_unscaled(const Slot& slot, const ScaledOptimizer& optimizer, std::string_view call,
@@ -146,8 +150,8 @@ class Scaler {
   std::vector<Tensor> gradients_;  ///< scratch, kept for its capacity
 };
 
-/// One of the two, as the options say. `policy`: make_scale_policy(options); `losses`: of the training method; `step`: the
-/// StepState that the optimizers share.
+/// One of the two, as the options say. `policy`: make_scale_policy(options); `losses`: of the training
+/// method; `step`: the StepState that the optimizers share.
 std::unique_ptr<Scaler> make_scaler(Backend& backend, const ScalerOptions& options, const ScalePolicy& policy,
                                     int losses, Tensor step);
 

@@ -1,5 +1,5 @@
-// Functions of one value. Derivatives of 16-bit values are computed in FP32 from the stored values and rounded
-// once, with the final cast to the input's dtype (a cast to the same dtype is the value itself).
+// Functions of one value. Derivatives of 16-bit values are computed in FP32 from the stored values and
+// rounded once, with the final cast to the input's dtype (a cast to the same dtype is the value itself).
 #include <array>
 #include <cmath>
 #include <stdexcept>
@@ -72,7 +72,8 @@ Variable sigmoid(const Variable& input) {
 Variable tanh(const Variable& input) {
   const auto inputs = dispatched<1>(Op::tanh, {input});
   const Variable x = inputs[0];
-  // (1 - y) (1 + y): unlike 1 - y^2 it loses nothing where y is close to +-1, because one factor is exact there.
+  // (1 - y) (1 + y): unlike 1 - y^2 it loses nothing where y is close to +-1, because one factor is exact
+  // there.
   return recorded(Op::tanh, unary_value(UnaryOp::tanh, x),
                   {{x, [x](const Variable& g, const Variable& y) {
                       const Variable w = wide(y), one = scalar_like(w, 1.0f);
@@ -132,8 +133,8 @@ Variable gelu(const Variable& input, GeluKind kind) {
 
 namespace {
 
-/// round(x * mask * factor): the product with the mask is exact, so one rounding. Its own adjoint. `mask` holds
-/// zeros and ones in x's shape and dtype; a vjp keeps it, and lets it go with the node.
+/// round(x * mask * factor): the product with the mask is exact, so one rounding. Its own adjoint. `mask`
+/// holds zeros and ones in x's shape and dtype; a vjp keeps it, and lets it go with the node.
 Variable masked(const Variable& x, const Tensor& mask, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());

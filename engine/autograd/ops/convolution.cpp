@@ -1,7 +1,7 @@
 // Convolution and pooling. A convolution is bilinear: with y = conv(x, w) and the pairing <.,.>,
 //   <conv(x, w), g> = <x, input_gradient(g, w)> = <w, weight_gradient(x, g)>,
-// so the three operations are each other's derivatives, to any order. Pooling is linear once its windows (of the
-// average) or its choices (of the maximum) are fixed: two pairs of adjoints.
+// so the three operations are each other's derivatives, to any order. Pooling is linear once its windows (of
+// the average) or its choices (of the maximum) are fixed: two pairs of adjoints.
 #include <array>
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
 // Arithmetic with NumPy broadcasting, and casts.
 //
-// 16-bit derivatives: one operation is one rounding already (16-bit elementwise verbs compute in FP32 and round
-// once); where a derivative takes more, it starts by widening the cotangent (`wide`), on which promotion keeps
-// everything in FP32, and ends with one cast.
+// 16-bit derivatives: one operation is one rounding already (16-bit elementwise verbs compute in FP32 and
+// round once); where a derivative takes more, it starts by widening the cotangent (`wide`), on which
+// promotion keeps everything in FP32, and ends with one cast.
 #include <array>
 
 #include "engine/autograd/dispatch.hpp"

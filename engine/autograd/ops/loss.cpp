@@ -1,5 +1,5 @@
-// Losses: FP32 throughout, whatever enters. What a dialect's lists say of a loss, they say of it as a whole, so
-// its parts run without the policy.
+// Losses: FP32 throughout, whatever enters. What a dialect's lists say of a loss, they say of it as a whole,
+// so its parts run without the policy.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace fp16lab::engine::ops {
 
 namespace {
 
-/// How a loss goes out: the dtype that the policy asked for, and the policy, which is off while the loss is computed.
+/// How a loss goes out: the dtype that the policy asked for, and the policy, which is off while the loss is
+/// computed.
 struct Result {
   Op loss = Op::leaf;
   DType dtype = DType::f32;
@@ -38,8 +39,8 @@ Pair enter_pair(Op loss, const Variable& prediction, const Variable& target) {
   return {inputs[0], inputs[1], {loss, dtype, inputs[0].tape().cast_policy()}};
 }
 
-/// The mean is a sum in FP32 (TREE) divided once. A 16-bit loss is rounded here, after the reduction: a mean does not
-/// overflow because its sum would.
+/// The mean is a sum in FP32 (TREE) divided once. A 16-bit loss is rounded here, after the reduction: a mean
+/// does not overflow because its sum would.
 Variable reduced(const Variable& losses, Reduction reduction, const Result& result) {
   const Variable value = reduction == Reduction::mean  ? mean(losses)
                          : reduction == Reduction::sum ? sum(losses)
@@ -166,8 +167,8 @@ Variable binary_cross_entropy(const Variable& probability, const Variable& targe
                  rest, rest);
   backend.binary(BinaryOp::add, losses, rest, losses);
   backend.unary(UnaryOp::negate, losses, losses);
-  // dL/dp = (p - t) / (p (1 - p)), the denominator at least 1e-12: torch's derivative, which stays finite where
-  // the clamp has made the loss flat.
+  // dL/dp = (p - t) / (p (1 - p)), the denominator at least 1e-12: torch's derivative, which stays finite
+  // where the clamp has made the loss flat.
   const auto gradient_p = [p = p, t = t](const Variable& g, const Variable&) {
     const Variable slope = maximum(multiply(complement(p), p), scalar_like(p, 1e-12f));
     return multiply(g, divide(subtract(p, t), slope));
@@ -194,9 +195,9 @@ Variable binary_cross_entropy_with_logits(const Variable& logits, const Variable
   backend.binary(BinaryOp::subtract, losses,
                  composite::binary(backend, BinaryOp::multiply, x.tensor(), t.tensor()), losses);
   backend.binary(BinaryOp::add, losses, tail, losses);
-  // dL/dx = sigmoid(x) - t, written as (1 - t) sigmoid(x) - t sigmoid(-x): for t = 0 and t = 1 exact to the last
-  // places of sigmoid even where sigmoid(x) is 1 but for less than an ulp, so that gradients far out in the
-  // tails fade instead of vanishing at 2^-24.
+  // dL/dx = sigmoid(x) - t, written as (1 - t) sigmoid(x) - t sigmoid(-x): for t = 0 and t = 1 exact to the
+  // last places of sigmoid even where sigmoid(x) is 1 but for less than an ulp, so that gradients far out in
+  // the tails fade instead of vanishing at 2^-24.
   const auto gradient_x = [x = x, t = t](const Variable& g, const Variable&) {
     const Variable slope = subtract(multiply(complement(t), sigmoid(x)), multiply(t, sigmoid(negate(x))));
     return multiply(g, slope);

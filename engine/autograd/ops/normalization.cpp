@@ -6,8 +6,8 @@
 // followed by the affine map y = xhat * weight + bias. Their vector-Jacobian products,
 //   d xhat: r * (g - mean(g) - xhat * mean(g * xhat))
 //   d r:    h * -r^3 / n * (x - mean(x)),
-// use r and xhat as values of the tape, so that a second derivative flows through the statistics. r is computed
-// once, with xhat, and recorded as a node of its own to which only double backward comes.
+// use r and xhat as values of the tape, so that a second derivative flows through the statistics. r is
+// computed once, with xhat, and recorded as a node of its own to which only double backward comes.
 #include <array>
 #include <cstdint>
 #include <string>

@@ -10,8 +10,8 @@ namespace fp16lab::engine::ops {
 
 namespace {
 
-/// How the operands of a product, and the gradient of its result, are rounded on their way into a product. Captured by
-/// vjps: backward passes run without the policy that asked for it.
+/// How the operands of a product, and the gradient of its result, are rounded on their way into a product.
+/// Captured by vjps: backward passes run without the policy that asked for it.
 struct Fp8 {
   Fp8Rounding a{};
   Fp8Rounding b{};
@@ -114,8 +114,8 @@ Shape as_rows(const Shape& shape) {
 
 Variable in_rows(const Variable& x) { return reshape(x, as_rows(x.shape())); }
 
-/// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node, which is
-/// linear, or Paddle's matmul.
+/// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node,
+/// which is linear, or Paddle's matmul.
 Variable linear_product(Op op, const Variable& x, const Variable& w, const Variable& b) {
   const Shape shape = x.shape();
   if (shape.rank() < 1 || w.shape().rank() != 2 || shape[-1] != w.shape()[1]) {
@@ -170,8 +170,8 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   return recorded(op, value, {slot_x, slot_w, slot_b});
 }
 
-/// y + bias, whose gradient has the layer's name for it. No vjp needs the product itself: the sum takes its place, in
-/// its memory, so that a layer leaves one activation behind and not two.
+/// y + bias, whose gradient has the layer's name for it. No vjp needs the product itself: the sum takes its
+/// place, in its memory, so that a layer leaves one activation behind and not two.
 Variable add_bias(const Variable& product, const Variable& bias) {
   const auto inputs = dispatched<2>(Op::add, {product, bias});
   const Variable y = inputs[0], b = inputs[1];

@@ -1,6 +1,6 @@
-// Sums, means and maxima. A reduction over several axes is one TREE (numerics/arithmetic/tree_reduce.hpp) over the elements in
-// row-major order of those axes, never a sum of sums: where the axes do not lie together in memory they are
-// permuted to the end first.
+// Sums, means and maxima. A reduction over several axes is one TREE (numerics/arithmetic/tree_reduce.hpp)
+// over the elements in row-major order of those axes, never a sum of sums: where the axes do not lie together
+// in memory they are permuted to the end first.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -41,8 +41,8 @@ AxisSet all_axes(const Shape& shape) {
   return axes;
 }
 
-/// Adjacent axes of the same kind as one: (kept, reduced, kept) if the reduced ones lie together (axes of extent
-/// 1 never separate), else more.
+/// Adjacent axes of the same kind as one: (kept, reduced, kept) if the reduced ones lie together (axes of
+/// extent 1 never separate), else more.
 struct Runs {
   std::int64_t outer = 1, reduced = 1, inner = 1;
   bool together = true;
@@ -114,7 +114,8 @@ Variable sum_over(const Variable& x, const AxisSet& axes, const Shape& out_shape
         }}});
 }
 
-/// In FP32, 16-bit x too, and rounded once: a mean does not overflow because its sum would. One op to a cast policy.
+/// In FP32, 16-bit x too, and rounded once: a mean does not overflow because its sum would. One op to a cast
+/// policy.
 Variable mean_over(const Variable& x, const AxisSet& axes, const Shape& out_shape) {
   const CastPolicyGuard off(x.tape(), nullptr);
   const Variable total = sum_over(wide(x), axes, out_shape);
@@ -211,8 +212,8 @@ Variable sum_to(const Variable& x, const Shape& shape) {
   if (!(broadcast_shape(Op::sum, shape, from) == from)) {
     reject(Op::sum, "cannot reduce " + describe(x) + " to " + shape.to_string());
   }
-  // Leading axes that `shape` lacks, and those that broadcasting stretched. Only what adds is a sum: an axis of
-  // extent 1 that merely disappears is a reshape.
+  // Leading axes that `shape` lacks, and those that broadcasting stretched. Only what adds is a sum: an axis
+  // of extent 1 that merely disappears is a reshape.
   const int extra = from.rank() - shape.rank();
   AxisSet axes{};
   bool adds = false;

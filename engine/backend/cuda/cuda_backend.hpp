@@ -13,20 +13,22 @@ namespace fp16lab::engine {
 
 /// How FP16 and BF16 products are computed (`backend.gemm`).
 enum class GemmRoute : std::uint8_t {
-  automatic,         ///< as cublas; products too small for the library to pay go to our own kernel without asking
-  mma,               ///< our own kernel of mma.sync instructions, always
-  cublas,            ///< cuBLASLt where its algorithm has been pinned for the shape, else our own kernel, said once
+  automatic,  ///< as cublas; products too small for the library to pay go to our own kernel without asking
+  mma,        ///< our own kernel of mma.sync instructions, always
+  cublas,     ///< cuBLASLt where its algorithm has been pinned for the shape, else our own kernel, said once
   cublas_any_order,  ///< what cuBLAS likes best, FP32 products too: fast, and outside the equality contract
 };
 
 struct CudaOptions {
   int device = 0;
-  /// "auto", or the row that the device's tensor cores follow; anything else is DeviceUnavailable naming both.
+  /// "auto", or the row that the device's tensor cores follow; anything else is DeviceUnavailable naming
+  /// both.
   std::string tensor_core = "auto";
   GemmRoute gemm = GemmRoute::automatic;
   /// With cublas_any_order: FP32 operands are rounded to TF32. For benchmarks; no configuration asks for it.
   bool tf32 = false;
-  /// Where the outcomes of pinning are kept between runs (engine/backend/cuda/library/algorithm_cache.hpp); "": nowhere.
+  /// Where the outcomes of pinning are kept between runs (engine/backend/cuda/library/algorithm_cache.hpp);
+  /// "": nowhere.
   std::string algorithm_cache_file = {};
   /// Told, once a shape, why it does not take the library's route; empty: one line on stderr.
   std::function<void(std::string_view)> report = {};

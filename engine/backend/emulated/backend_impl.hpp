@@ -102,7 +102,8 @@ class EmulatedBackend : public Backend {
  private:
   /// x itself if it is f32, else its elements widened into a new tensor.
   Tensor widened(const Tensor& x);
-  /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into `probe`.
+  /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into
+  /// `probe`.
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);
   /// Adds the elements of x (f) to `histogram`.
   void count(const Tensor& x, ExponentHistogram& histogram);

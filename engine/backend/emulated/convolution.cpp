@@ -1,8 +1,9 @@
-// Convolutions: patches are gathered block by block into scratch, and each block is a product of numerics/gemm/gemm.hpp.
+// Convolutions: patches are gathered block by block into scratch, and each block is a product of
+// numerics/gemm/gemm.hpp.
 //
 // A forward or input-gradient product has one accumulator chain for each (output row, position), so blocks of
-// positions are independent and threads share them. In a weight gradient the positions are the chain itself: its
-// blocks follow one another, each from the accumulators that the one before left.
+// positions are independent and threads share them. In a weight gradient the positions are the chain itself:
+// its blocks follow one another, each from the accumulators that the one before left.
 #include <algorithm>
 
 #include "engine/backend/checks.hpp"
@@ -21,8 +22,8 @@ constexpr std::int64_t round_up(std::int64_t x, std::int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Blocks of positions. Their patches stay in the second-level cache, but the other operand, packed anew for each block,
-// must not cost much beside them.
+// Blocks of positions. Their patches stay in the second-level cache, but the other operand, packed anew for
+// each block, must not cost much beside them.
 constexpr std::int64_t position_step = 64;  ///< a vector panel of the products
 constexpr std::int64_t patch_elements = std::int64_t{1} << 18;
 constexpr std::int64_t fewest_positions = 256;
@@ -43,7 +44,8 @@ std::int64_t block_of(std::int64_t positions, std::int64_t depth, int threads) {
   return round_up((positions + blocks - 1) / blocks, position_step);
 }
 
-/// Runs body(image, first position in the image, first position in [begin, end), count) for the images of [begin, end).
+/// Runs body(image, first position in the image, first position in [begin, end), count) for the images of
+/// [begin, end).
 template <class Body>
 void for_each_image(std::int64_t begin, std::int64_t end, std::int64_t plane, const Body& body) {
   for (std::int64_t at = begin; at < end;) {
@@ -192,12 +194,14 @@ void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradi
 
 namespace {
 
-/// The part of dW that one task accumulates: filters [row, row + rows) and input channels [channel, channel + channels).
+/// The part of dW that one task accumulates: filters [row, row + rows) and input channels [channel, channel +
+/// channels).
 struct WeightPart {
   std::int64_t row, rows, channel, channels;
 };
 
-/// dW cut into about `parts` parts, along the input channels (each then gathers its own patches) as far as they go.
+/// dW cut into about `parts` parts, along the input channels (each then gathers its own patches) as far as
+/// they go.
 class WeightParts {
  public:
   WeightParts(std::int64_t rows, std::int64_t channels, std::int64_t parts)
@@ -236,7 +240,8 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   }
   const WeightParts parts(rows, plan.inputs, useful_threads(rows * depth * positions, workers_.threads()));
   const std::int64_t taps = patches.taps();
-  // A block ends where a fused block of the tensor core ends, so that the chain is the one over all positions.
+  // A block ends where a fused block of the tensor core ends, so that the chain is the one over all
+  // positions.
   const std::int64_t fitting =
       std::clamp<std::int64_t>(patch_elements / (parts.most_channels() * taps), 512, 8192);
   const std::int64_t block = round_up(std::min(fitting, positions), row.block_size * position_step);

@@ -156,7 +156,7 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
     copy(x, out);
   } else if (out.dtype() == DType::f32) {
     with_half_type(x.dtype(),
-                  [&](auto tag) { widen(x.host<decltype(tag)>(), out.host<float>(), workers_.threads()); });
+                   [&](auto tag) { widen(x.host<decltype(tag)>(), out.host<float>(), workers_.threads()); });
   } else if (out.dtype() == DType::bf16) {
     convert_all<Float16, BFloat16>(workers_, x, out);
   } else {

@@ -10,7 +10,8 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// Matrix `index` of the (rows x columns) matrices of x, whose memory holds elements T; rows and columns as stored.
+/// Matrix `index` of the (rows x columns) matrices of x, whose memory holds elements T; rows and columns as
+/// stored.
 template <class T>
 MatrixView<T> view(const Tensor& x, std::int64_t index, bool transposed) {
   const std::int64_t rows = x.shape()[-2], columns = x.shape()[-1];

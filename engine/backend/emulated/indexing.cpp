@@ -65,7 +65,8 @@ void sort_positions(std::span<const std::int32_t> index, std::span<std::int64_t>
   std::ranges::fill(first, std::int64_t{0});
   for (const std::int32_t value : index) ++first[to_size(value) + 1];
   for (std::size_t value = 1; value < first.size(); ++value) first[value] += first[value - 1];
-  // first[v] is where v's segment starts. Filling moves it to the segment's end, where v + 1 starts: shift back.
+  // first[v] is where v's segment starts. Filling moves it to the segment's end, where v + 1 starts: shift
+  // back.
   for (std::size_t i = 0; i < index.size(); ++i)
     order[to_size(first[to_size(index[i])]++)] = static_cast<std::int64_t>(i);
   std::shift_right(first.begin(), first.end(), 1);

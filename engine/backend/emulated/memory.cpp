@@ -76,7 +76,7 @@ Tensor EmulatedBackend::widened(const Tensor& x) {
   if (x.dtype() == DType::f32) return x;
   Tensor wide = empty(x.shape(), DType::f32);
   with_half_type(x.dtype(),
-                [&](auto tag) { widen(x.host<decltype(tag)>(), wide.host<float>(), workers_.threads()); });
+                 [&](auto tag) { widen(x.host<decltype(tag)>(), wide.host<float>(), workers_.threads()); });
   return wide;
 }
 

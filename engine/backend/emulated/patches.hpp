@@ -1,10 +1,11 @@
-// Patches: the operand of an implicit product, written out. The matrix has one row for every channel and tap (r, s),
-// with the element that the tap reads at every position, or +0 where it reads padding or a stride hole.
+// Patches: the operand of an implicit product, written out. The matrix has one row for every channel and tap
+// (r, s), with the element that the tap reads at every position, or +0 where it reads padding or a stride
+// hole.
 //
-// Forward the positions are windows and the elements places of x; for the input gradient the positions are places of
-// x and the elements windows of dY. Either way the planes of the source are unrolled first: padding and stride holes
-// become zeros in memory, and what a tap reads along a row of positions becomes contiguous. Then a row of the matrix
-// is short copies without any test.
+// Forward the positions are windows and the elements places of x; for the input gradient the positions are
+// places of x and the elements windows of dY. Either way the planes of the source are unrolled first: padding
+// and stride holes become zeros in memory, and what a tap reads along a row of positions becomes contiguous.
+// Then a row of the matrix is short copies without any test.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace fp16lab::engine {
 
 enum class Gather { inputs, outputs };
 
-/// One axis of an unrolled plane: slot `position * step + tap * tap_step + tap_0` is what the tap reads there, and
-/// source element j lies in slot j * source_step + source_0 (if that is a slot).
+/// One axis of an unrolled plane: slot `position * step + tap * tap_step + tap_0` is what the tap reads
+/// there, and source element j lies in slot j * source_step + source_0 (if that is a slot).
 struct UnrolledAxis {
   UnrolledAxis(const functions::WindowAxis& axis, Gather gather) : taps(axis.taps) {
     const std::int64_t reach = axis.dilation * (axis.taps - 1);

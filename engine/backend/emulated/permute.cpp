@@ -18,7 +18,8 @@ std::int64_t chunk_of(std::int64_t bytes) {
   return std::max<std::int64_t>(1, elementwise_chunk * 4 / std::max<std::int64_t>(1, bytes));
 }
 
-/// Walks the axes of a permutation but for one or two: offsets in x and in the output of one position after another.
+/// Walks the axes of a permutation but for one or two: offsets in x and in the output of one position after
+/// another.
 class Odometer {
  public:
   void add_axis(std::int64_t extent, std::int64_t stride_x, std::int64_t stride_out) {

@@ -1,5 +1,5 @@
-// Pooling. Neighbouring windows that read through the same tap form a run: along a row where channels are planes
-// (NCHW), along the channels where they are innermost (NHWC). All arithmetic is loops over such runs.
+// Pooling. Neighbouring windows that read through the same tap form a run: along a row where channels are
+// planes (NCHW), along the channels where they are innermost (NHWC). All arithmetic is loops over such runs.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -34,8 +34,8 @@ struct Run {
 /// In which order the taps of a row of windows come.
 enum class Order { ascending, descending };
 
-/// Walks one unit, an image's plane in NCHW or a whole image in NHWC: for each strip of windows in ascending order,
-/// begin(strip), run(run) for every tap, row by row, horizontally in `order`, then end(strip).
+/// Walks one unit, an image's plane in NCHW or a whole image in NHWC: for each strip of windows in ascending
+/// order, begin(strip), run(run) for every tap, row by row, horizontally in `order`, then end(strip).
 template <class Begin, class Step, class End>
 inline void walk(const Pool2dPlan& plan, Layout layout, std::int64_t unit, Order order, const Begin& begin,
                  const Step& run, const End& end) {
@@ -102,9 +102,9 @@ void for_each_unit(const Workers& workers, const Pool2dPlan& plan, Layout layout
 
 // ---- maximum ----
 
-// Every element becomes one number, so that the maximum of a window is the maximum of integers in any order: above, the
-// value, with -0 and +0 alike and every NaN above everything; below, the complement of its place, so that of equal values
-// the first one wins.
+// Every element becomes one number, so that the maximum of a window is the maximum of integers in any order:
+// above, the value, with -0 and +0 alike and every NaN above everything; below, the complement of its place,
+// so that of equal values the first one wins.
 
 template <class Format>
 inline std::int64_t rank_of(typename Format::Bits code, std::int64_t place) {

@@ -1,7 +1,7 @@
 // What every product of the emulated back end is made of: a block of accumulators, and its end.
 //
-// The end is t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one rounding to the output's type. It runs block by
-// block, while the accumulators are in cache.
+// The end is t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one rounding to the output's type. It runs
+// block by block, while the accumulators are in cache.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ void add_to(float* t, const float* addend, std::int64_t n);
 /// t[i] = add_rn(t[i], addend)
 void add_to(float* t, float addend, std::int64_t n);
 
-/// Rounds blocks of a result and counts them; blocks may come from several threads at once, because the sums of
-/// counts have no order.
+/// Rounds blocks of a result and counts them; blocks may come from several threads at once, because the sums
+/// of counts have no order.
 class ProbedRounding {
  public:
   explicit ProbedRounding(CastProbe* probe) : probe_(probe) {}

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t strip = 1024;
 
-/// Calls convert(words, first, count) for elements [first, first + count) of [begin, end), `per_element` words each.
+/// Calls convert(words, first, count) for elements [first, first + count) of [begin, end), `per_element`
+/// words each.
 template <int per_element, class Convert>
 void for_each_strip(const PhiloxStream& stream, std::int64_t begin, std::int64_t end,
                     const Convert& convert) {

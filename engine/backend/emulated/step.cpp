@@ -35,8 +35,8 @@ void limit(float* x, float max_value, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] = functions::limited(x[i], max_value);
 }
 
-/// pass(values, count) over the elements of x (f), in place: those of f32 as they are, those of 16 bits widened in
-/// strips and rounded again.
+/// pass(values, count) over the elements of x (f), in place: those of f32 as they are, those of 16 bits
+/// widened in strips and rounded again.
 template <class Pass>
 void for_each_run(const Workers& workers, const Tensor& x, const Pass& pass) {
   with_element_type(x.dtype(), [&](auto tag) {

@@ -1,4 +1,5 @@
-// Transposition of matrices of any element size, with vectors of 16 bytes: what every 64-bit CPU can interleave.
+// Transposition of matrices of any element size, with vectors of 16 bytes: what every 64-bit CPU can
+// interleave.
 #pragma once
 
 #include <algorithm>

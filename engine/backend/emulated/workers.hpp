@@ -17,8 +17,8 @@ class Workers {
   int threads() const { return threads_; }
 
   /// Calls body(begin, end) for [0, chunk), [chunk, 2 chunk), ... up to `count`, in any order, on any thread.
-  /// `body` must not throw. Pieces small enough not to pay for waking a thread should be one chunk. Every worker has
-  /// a FloatingPointScope, whatever the environment of the caller or of the thread.
+  /// `body` must not throw. Pieces small enough not to pay for waking a thread should be one chunk. Every
+  /// worker has a FloatingPointScope, whatever the environment of the caller or of the thread.
   template <class Body>
   void for_each_chunk(std::int64_t count, std::int64_t chunk, const Body& body) const {
     const std::int64_t chunks = (count + chunk - 1) / chunk;
@@ -35,8 +35,8 @@ class Workers {
     }
   }
 
-  /// The same for a pass over `count` elements: chunks of elementwise_chunk, or one chunk where sharing would not
-  /// pay.
+  /// The same for a pass over `count` elements: chunks of elementwise_chunk, or one chunk where sharing would
+  /// not pay.
   template <class Body>
   void for_each_element_chunk(std::int64_t count, const Body& body) const;
 

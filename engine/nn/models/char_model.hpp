@@ -23,9 +23,9 @@ struct CharLstmOptions {
   std::uint64_t seed = 0;
 };
 
-/// embedding -> lstm -> head. Parameters "embedding.weight" (V, embedding), "lstm.*" (see Lstm), "head.weight"
-/// (V, hidden), "head.bias" (V); initial weights as torch's modules. Dropout "dropout_in" before the LSTM,
-/// "lstm.dropout_l<l>" between its layers, "dropout_out" after it.
+/// embedding -> lstm -> head. Parameters "embedding.weight" (V, embedding), "lstm.*" (see Lstm),
+/// "head.weight" (V, hidden), "head.bias" (V); initial weights as torch's modules. Dropout "dropout_in"
+/// before the LSTM, "lstm.dropout_l<l>" between its layers, "dropout_out" after it.
 class CharLstm final : public Module {
  public:
   CharLstm(Backend& backend, const CharLstmOptions& options);
@@ -51,15 +51,15 @@ struct CharTransformerOptions {
 
 /// A small GPT-2 (Radford et al. 2019): token and position embeddings, pre-norm blocks "h0", "h1", ... of
 ///   x = x + attn(ln1(x));  x = x + proj(gelu(fc(ln2(x))))
-/// a final "ln_f" and "head" without bias, not tied to the embedding. fc goes from E to 4 E; GELU in GPT-2's form,
-/// the one with tanh. Parameters "tokens.weight" (V, E), "positions.weight" (context, E), "h0.ln1.*",
-/// "h0.attn.qkv.*", "h0.attn.out.*", "h0.ln2.*", "h0.mlp.fc.*", "h0.mlp.proj.*", "ln_f.*", "head.weight" (V, E).
-/// Weights normal(0, 0.02), those of attn.out and mlp.proj normal(0, 0.02 / sqrt(2 layers)), biases 0. Dropout as
-/// GPT-2: of the sum of embeddings ("dropout"), of attention weights ("h0.attn.dropout") and of what each branch
-/// adds to the residual stream ("h0.attn.residual_dropout", "h0.mlp.dropout").
+/// a final "ln_f" and "head" without bias, not tied to the embedding. fc goes from E to 4 E; GELU in GPT-2's
+/// form, the one with tanh. Parameters "tokens.weight" (V, E), "positions.weight" (context, E), "h0.ln1.*",
+/// "h0.attn.qkv.*", "h0.attn.out.*", "h0.ln2.*", "h0.mlp.fc.*", "h0.mlp.proj.*", "ln_f.*", "head.weight" (V,
+/// E). Weights normal(0, 0.02), those of attn.out and mlp.proj normal(0, 0.02 / sqrt(2 layers)), biases 0.
+/// Dropout as GPT-2: of the sum of embeddings ("dropout"), of attention weights ("h0.attn.dropout") and of
+/// what each branch adds to the residual stream ("h0.attn.residual_dropout", "h0.mlp.dropout").
 ///
-/// Observed gradients, beside those of the layers: "h0.residual.input", the residual stream where it enters the
-/// block. It is FP32 under O1, as the embeddings are.
+/// Observed gradients, beside those of the layers: "h0.residual.input", the residual stream where it enters
+/// the block. It is FP32 under O1, as the embeddings are.
 class CharTransformer final : public Module {
  public:
   CharTransformer(Backend& backend, const CharTransformerOptions& options);

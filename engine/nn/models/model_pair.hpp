@@ -1,4 +1,5 @@
-// ModelPair: two models with one input whose outputs are combined, as in PyTorch's AMP example of multiple models.
+// ModelPair: two models with one input whose outputs are combined, as in PyTorch's AMP example of multiple
+// models.
 #pragma once
 
 #include <array>
@@ -8,13 +9,14 @@
 
 namespace fp16lab::engine::nn {
 
-/// Of outputs a and b: first * a + second * b.
+/// The loss of outputs a and b: first * a + second * b.
 struct Combination {
   float first = 1.0f;
   float second = 1.0f;
 };
 
-/// Parameters: those of the first model, then those of the second; their paths must differ (MlpOptions::path).
+/// Parameters: those of the first model, then those of the second; their paths must differ
+/// (MlpOptions::path).
 class ModelPair final : public Module {
  public:
   /// The losses of the example compare 2a + 3b and 3a - 5b with the same target.

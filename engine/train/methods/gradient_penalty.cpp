@@ -12,8 +12,8 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// Nobody watches a backward pass whose gradients are only an intermediate result: the observer would count every
-/// tensor twice, once without the penalty.
+/// Nobody watches a backward pass whose gradients are only an intermediate result: the observer would count
+/// every tensor twice, once without the penalty.
 class ObserverPause {
  public:
   explicit ObserverPause(Tape& tape) : tape_(&tape), observer_(tape.observer()) {
@@ -45,8 +45,8 @@ Variable l2_norm(std::span<const Variable> parts) {
     const Variable sum = ops::sum(ops::multiply(part, part));
     squares = squares.defined() ? ops::add(squares, sum) : sum;
   }
-  // The root is taken of x where x > 0 and of 1 where x == 0, and its result is then dropped there: no path leads
-  // through the infinite slope at 0. (JAX's users know it as the double where.)
+  // The root is taken of x where x > 0 and of 1 where x == 0, and its result is then dropped there: no path
+  // leads through the infinite slope at 0. (JAX's users know it as the double where.)
   const Variable one = constant_of(tape, 1.0);
   const Variable is_zero = ops::subtract(one, ops::select_positive(ops::detach(squares), one));
   const Variable root = ops::square_root(ops::add(squares, is_zero));

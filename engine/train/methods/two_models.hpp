@@ -1,16 +1,18 @@
 // Two models, two losses that mix both, two optimizers, one scaler.
 //
-// Source: "Working with multiple models, losses, and optimizers" in PyTorch's "Automatic Mixed Precision examples"
-// (docs/source/notes/amp_examples.rst), whose steps these are, in order:
+// Source: "Working with multiple models, losses, and optimizers" in PyTorch's "Automatic Mixed Precision
+// examples" (docs/source/notes/amp_examples.rst), whose steps these are, in order:
 //   1. a = model0(x), b = model1(x); loss0 = L(2a + 3b, t), loss1 = L(3a - 5b, t)             autocast on
 //   2. backward of S * loss0, retaining the graph: the second loss shares the part below a and b
-//   3. backward of S * loss1; its gradients are added to the first's, in both models   (1 to 3 for every micro-batch)
+//   3. backward of S * loss1; its gradients are added to the first's, in both models   (1 to 3 for every
+//                                                                                      micro-batch)
 //   4. unscale the gradients of optimizer 0, explicitly, because they are to be used: clipped here
 //   5. step optimizer 0, and step optimizer 1, which unscales its own first
-// and then the trainer updates the scaler once. Every loss is scaled by the same S (unless scaler.per_loss gives each a
-// scale of its own; both losses move both models, so an overflow in either skips whom it reached). Each optimizer skips for overflows
-// of its own gradients only, so one model may step while the other does not; the scaler backs off if any of them
-// overflowed. (Paddle keeps one flag for all optimizers, so that the last one unscaled speaks for the others.)
+// and then the trainer updates the scaler once. Every loss is scaled by the same S (unless scaler.per_loss
+// gives each a scale of its own; both losses move both models, so an overflow in either skips whom it
+// reached). Each optimizer skips for overflows of its own gradients only, so one model may step while the
+// other does not; the scaler backs off if any of them overflowed. (Paddle keeps one flag for all optimizers,
+// so that the last one unscaled speaks for the others.)
 //
 // The recorded loss is loss0 + loss1; evaluations judge loss0 and its output, 2a + 3b. train.clip_norm and
 // train.clip_value apply to model 0.

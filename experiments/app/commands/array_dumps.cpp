@@ -10,7 +10,7 @@
 #include "engine/train/tensor_dump.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "numerics/files/arrays/array_values.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

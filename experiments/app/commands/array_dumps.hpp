@@ -45,11 +45,11 @@ struct DumpQuestion {
   std::optional<double> recorded_scale{};  ///< what the values carry; none: what the file says, or 1
 };
 
-/// Streams the arrays of every file that are asked for (numerics/files/arrays/array_stream.hpp), one chunk at a time. What a dump of
-/// our own (engine/train/tensor_dump.hpp) calls no gradient is left out unless it is included by name. Errors of files as
-/// thrown there; CommandError(run_failed) naming the reasons if a file has nothing that can be counted;
-/// CommandError(usage) for a file of PyTorch's, saying how to convert it, for patterns that match nothing, and if nothing
-/// is left.
+/// Streams the arrays of every file that are asked for (numerics/files/arrays/array_stream.hpp), one chunk at
+/// a time. What a dump of our own (engine/train/tensor_dump.hpp) calls no gradient is left out unless it is
+/// included by name. Errors of files as thrown there; CommandError(run_failed) naming the reasons if a file
+/// has nothing that can be counted; CommandError(usage) for a file of PyTorch's, saying how to convert it,
+/// for patterns that match nothing, and if nothing is left.
 CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
                          NameSelection& selection, int threads);
 

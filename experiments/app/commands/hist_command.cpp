@@ -1,4 +1,5 @@
-// fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16 and other formats.
+// fp16lab hist: where the recorded gradients of a run, or the arrays of the user's own dumps, sit in FP16 and
+// other formats.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +28,7 @@
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/text/nearest_name.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/range_figure.hpp"
 
@@ -119,7 +120,8 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
   }
 }
 
-/// The tables or the JSON on stdout, with `additions` at the end of the JSON; the figures where they are asked for.
+/// The tables or the JSON on stdout, with `additions` at the end of the JSON; the figures where they are
+/// asked for.
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const Question& question, std::span<const analysis::SuggestedScale> suggestions,
           const Json& additions) {
@@ -221,8 +223,8 @@ std::string titles_of(const std::vector<DType>& formats) {
   return fmt::format("{}", fmt::join(titles, ", "));
 }
 
-/// The suggestion, which was made of one step, tried on every step that the run recorded, each tensor in the format that held it; nothing
-/// where there is none.
+/// The suggestion, which was made of one step, tried on every step that the run recorded, each tensor in the
+/// format that held it; nothing where there is none.
 std::optional<FixedScaleReplay> replayed(const std::filesystem::path& run,
                                          const analysis::SuggestedScale& suggestion) {
   if (!suggestion.suggested) return std::nullopt;
@@ -279,10 +281,10 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
       .formats = parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {
-    const std::string recorded =
-        tensors.common_scale() ? fmt::format("loss scale {}", *tensors.common_scale())
-                               : fmt::format("loss scales from {} to {}, which differ by tensor",
-                                             tensors.least_scale, tensors.greatest_scale);
+    const std::string recorded = tensors.common_scale()
+                                     ? fmt::format("loss scale {}", *tensors.common_scale())
+                                     : fmt::format("loss scales from {} to {}, which differ by tensor",
+                                                   tensors.least_scale, tensors.greatest_scale);
     fmt::print(stderr, "{}: step {}, recorded at {}, shown in {} at {}\n", run.string(), step, recorded,
                titles_of(question.formats),
                question.scale ? fmt::format("{}", *question.scale) : "each tensor's own");

@@ -37,7 +37,8 @@ struct InspectedValue {
   std::string exact() const;  ///< all digits, "inf", "-inf" or "nan"
 };
 
-/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". CommandError (usage) quotes what is neither.
+/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". CommandError (usage) quotes what
+/// is neither.
 InspectedValue parse_value(const std::string& text);
 
 /// One code of one format, taken apart.

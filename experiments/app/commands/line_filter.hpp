@@ -9,10 +9,10 @@
 namespace fp16lab::experiments {
 
 /// Calls `answer(line, number, output)` for every line of the standard input, numbered from 1 and without its
-/// end (LF or CR LF), and writes what it appended to `output`, in large blocks, to the standard output. Whatever
-/// is read is answered before more is waited for, so it serves pipes that go both ways. An exception of `answer`
-/// is passed on after the earlier lines' answers are written. Throws std::runtime_error where reading or writing
-/// fails.
+/// end (LF or CR LF), and writes what it appended to `output`, in large blocks, to the standard output.
+/// Whatever is read is answered before more is waited for, so it serves pipes that go both ways. An exception
+/// of `answer` is passed on after the earlier lines' answers are written. Throws std::runtime_error where
+/// reading or writing fails.
 void filter_lines(
     const std::function<void(std::string_view line, std::uint64_t number, std::string& output)>& answer);
 

@@ -21,7 +21,6 @@
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
-#include "numerics/tensor_core/compute_capability.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {

@@ -7,7 +7,7 @@
 #include "engine/amp/levels/level.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "numerics/text/nearest_name.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

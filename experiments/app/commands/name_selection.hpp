@@ -8,8 +8,8 @@
 
 namespace fp16lab::experiments {
 
-/// Patterns as in the configuration (engine/amp/levels/level.hpp): '*' and '?', and a module's name stands for all that is
-/// inside it.
+/// Patterns as in the configuration (engine/amp/levels/level.hpp): '*' and '?', and a module's name stands
+/// for all that is inside it.
 class NameSelection {
  public:
   NameSelection(std::vector<std::string> include, std::vector<std::string> exclude);

@@ -169,7 +169,8 @@ std::vector<Step> steps_of_amax(const std::string& argument) {
   return steps;
 }
 
-/// From here on magnitudes round to infinity in FP16: the midpoint between its largest number and 2^(emax + 1).
+/// From here on magnitudes round to infinity in FP16: the midpoint between its largest number and 2^(emax +
+/// 1).
 constexpr double fp16_overflow = static_cast<double>((1u << (Binary16::precision + 1)) - 1u) *
                                  static_cast<double>(1u << (Binary16::emax - Binary16::precision));
 static_assert(fp16_overflow == 65520);

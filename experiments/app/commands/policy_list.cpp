@@ -24,7 +24,7 @@ std::string_view kind_name(PolicyParameter::Kind kind) {
   return "?";
 }
 
-/// Infinity, which means no bound here, is null; measured infinities are strings (numerics/text/number_text.hpp).
+/// Infinity, which means no bound here, is null; measured infinities are strings (numerics/text/text.hpp).
 Json number_json(const PolicyParameter& parameter, double value) {
   if (!std::isfinite(value)) return nullptr;
   if (parameter.kind == PolicyParameter::Kind::boolean) return value != 0;

@@ -17,7 +17,8 @@ namespace fp16lab::experiments {
 
 namespace {
 
-/// Another build may compute other bits: differences between such runs are not those between their configurations.
+/// Another build may compute other bits: differences between such runs are not those between their
+/// configurations.
 void require_one_build(const std::vector<std::filesystem::path>& runs) {
   std::set<std::string> builds;
   for (const std::filesystem::path& run : runs)

@@ -33,8 +33,8 @@ struct SoftfloatFunction {
 
 /// For every floating-point dtype, those of IEEE 754 first: F_add, _sub, _mul, _mulAdd, _div, _rem, _sqrt,
 /// _roundToInt, _eq, _le, _lt, _eq_signaling, _le_quiet, _lt_quiet, and conversions between any two of them
-/// and to and from ui32, ui64, i32 and i64. Beyond what TestFloat lists, the same for formats that it does not
-/// have.
+/// and to and from ui32, ui64, i32 and i64. Beyond what TestFloat lists, the same for formats that it does
+/// not have.
 const std::vector<SoftfloatFunction>& softfloat_functions();
 
 }  // namespace fp16lab::experiments

@@ -22,7 +22,7 @@
 #include "experiments/app/run/run_recorder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/gemm/gemm.hpp"
-#include "numerics/text/number_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -53,7 +53,8 @@ std::uint64_t step_number(const std::string& option, const std::string& text) {
   return step;
 }
 
-/// Flags that stand for a configuration key come behind the settings of `common`. A bad step is a usage error.
+/// Flags that stand for a configuration key come behind the settings of `common`. A bad step is a usage
+/// error.
 void finish(TrainCommand& command) {
   if (command.graph) command.common.set.emplace_back("train.graph=true");
   if (!command.live_text.empty())
@@ -72,9 +73,8 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();
   manifest.seeds = {{"train", config.train.seed}};
-  // Of made data no file can be named: this is where they came from.
-  if (run.data->kind == engine::data::DataKind::synthetic)
-    manifest.seeds.emplace("data", config.train.seed);
+  // Synthetic data come from no file: their seed says where they came from.
+  if (run.data->kind == engine::data::DataKind::synthetic) manifest.seeds.emplace("data", config.train.seed);
   manifest.cpu = cpu_name();
   manifest.threads = command.common.threads;
   manifest.compiler = compiler_name();

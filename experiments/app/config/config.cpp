@@ -15,7 +15,7 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/text/nearest_name.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -114,7 +114,8 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
   };
   switch (key.type) {
     case ConfigType::text:
-      if (node.is_boolean() && has_choice(key, "true")) return std::string(**node.as_boolean() ? "true" : "false");
+      if (node.is_boolean() && has_choice(key, "true"))
+        return std::string(**node.as_boolean() ? "true" : "false");
       require(node.is_string());
       return checked_text(key, **node.as_string(), where);
     case ConfigType::integer:

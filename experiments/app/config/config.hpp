@@ -83,14 +83,15 @@ struct CheckpointConfig {
   std::optional<DType> save_dtype;  ///< amp.save_dtype; nothing: no weights.safetensors
 };
 
-/// The differences that count as none, fixed before a run and kept with it: percent of a loss, points of an accuracy.
+/// The differences that count as none, fixed before a run and kept with it: percent of a loss, points of an
+/// accuracy.
 struct ReportConfig {
   double margin_loss = 1;
   double margin_accuracy = 0.5;
   bool operator==(const ReportConfig&) const = default;
 };
 
-/// Of scaler.policy, until resolve_scaler_policy.
+/// The value of scaler.policy until resolve_scaler_policy.
 inline constexpr std::string_view automatic_policy = "auto";
 
 /// Sections that an engine's struct of options has are that struct.
@@ -106,11 +107,13 @@ struct RunConfig {
   ObserveConfig observe;
   CheckpointConfig checkpoint;
   ReportConfig report;
-  /// Equal where a run could not tell them apart: parameters of loss-scale policies by the values that the policy uses.
+  /// Equal where a run could not tell them apart: parameters of loss-scale policies by the values that the
+  /// policy uses.
   bool operator==(const RunConfig& other) const;
 };
 
-/// The value of a key as files have it. Nothing: a parameter that the configured loss-scale policy does not have.
+/// The value of a key as files have it. Nothing: a parameter that the configured loss-scale policy does not
+/// have.
 using ConfigValue = std::variant<std::monostate, std::string, std::int64_t, double, bool,
                                  std::vector<std::int64_t>, std::vector<std::string>>;
 
@@ -132,9 +135,10 @@ struct ConfigKey {
   /// A value of the type, checked.
   std::function<void(RunConfig&, const ConfigValue&)> write;
   std::string doc;
-  ConfigRange range;                 ///< of numbers, and of the elements of lists
-  std::vector<std::string> choices{};  ///< of strings; empty: any text. "true" and "false" may be written bare
-  /// Of parameters of loss-scale policies, else null.
+  ConfigRange range;  ///< of numbers, and of the elements of lists
+  std::vector<std::string>
+      choices{};  ///< of strings; empty: any text. "true" and "false" may be written bare
+  /// The parameter of a loss-scale policy that the key sets; else null.
   const engine::amp::PolicyParameter* parameter = nullptr;
 };
 
@@ -143,8 +147,8 @@ std::span<const ConfigKey> config_keys();
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
 std::string expectation_of(const ConfigKey& key);
-/// The value of a key as TOML text. Empty for a parameter that the configured policy does not have, or that may have
-/// any policy yet ("auto").
+/// The value of a key as TOML text. Empty for a parameter that the configured policy does not have, or that
+/// may have any policy yet ("auto").
 std::string value_text(const RunConfig& config, const ConfigKey& key);
 
 /// CommandError(usage) "WHERE: WHAT", in one printable line.
@@ -161,18 +165,19 @@ RunConfig load_config(const std::filesystem::path& path);
 /// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
 
-/// Puts the policy that amp.level brings in amp.dialect ("none" if it brings none) in the place of scaler.policy = "auto",
-/// once all settings are there. std::invalid_argument for a level that the dialect does not have.
+/// Puts the policy that amp.level brings in amp.dialect ("none" if it brings none) in the place of
+/// scaler.policy = "auto", once all settings are there. std::invalid_argument for a level that the dialect
+/// does not have.
 void resolve_scaler_policy(RunConfig& config);
 /// CommandError(usage) that begins with `where` instead.
 void resolve_scaler_policy(RunConfig& config, std::string_view where);
-/// The parameter of loss-scale policies that a "key=value" sets: "growth_interval" of "scaler.growth_interval=20"; empty
-/// where it sets another key.
+/// The parameter of loss-scale policies that a "key=value" sets: "growth_interval" of
+/// "scaler.growth_interval=20"; empty where it sets another key.
 std::string policy_parameter_of(std::string_view setting);
 
-/// Whoever chooses another policy over a file that gives parameters to its own need not take them back: a parameter that
-/// `given` has must be one of its own policy or of the policy that runs, which `config` has. CommandError(usage) that
-/// begins with `where`, with the nearest name, otherwise.
+/// Whoever chooses another policy over a file that gives parameters to its own need not take them back: a
+/// parameter that `given` has must be one of its own policy or of the policy that runs, which `config` has.
+/// CommandError(usage) that begins with `where`, with the nearest name, otherwise.
 void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where);
 /// The parameters that `settings` (of --set) give must be those of the configured policy.
 void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,

@@ -10,15 +10,15 @@
 
 namespace fp16lab::experiments {
 
-/// The engine's plan, and where it comes from. `train.steps` and `optimizer.schedule.total_steps` may be 0 until the data
-/// are known (experiments/app/run/prepared_run.hpp).
+/// The engine's plan, and where it comes from. `train.steps` and `optimizer.schedule.total_steps` may be 0
+/// until the data are known (experiments/app/run/prepared_run.hpp).
 struct RunPlan : engine::TrainingPlan {
   RunConfig config;  ///< as given, with the policy in the place of "auto"
   const KnownWorkload* workload = nullptr;
 };
 
-/// Resolves and checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and backend.accumulator.
-/// CommandError(usage) in the engine's own words.
+/// Resolves and checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and
+/// backend.accumulator. CommandError(usage) in the engine's own words.
 RunPlan resolve_run(RunConfig config);
 /// The same, and checks whatever concerns several keys at once: CommandError(usage) that begins with `where`.
 RunPlan resolve_run(RunConfig config, std::string_view where);
@@ -26,7 +26,8 @@ RunPlan resolve_run(RunConfig config, std::string_view where);
 /// Are there products as the plan wants them on this back end? std::invalid_argument naming the keys.
 void check_products(const RunPlan& plan, const BackendConfig& backend);
 
-/// Why a configuration needs the emulated back end: products of FP8, or sums in FP16. Empty where it does not.
+/// Why a configuration needs the emulated back end: products of FP8, or sums in FP16. Empty where it does
+/// not.
 std::string_view needs_emulation(const RunConfig& config);
 
 /// Is nothing rounded or scaled, so that the run is a reference?

@@ -30,7 +30,7 @@ using reports::Quantity;
 
 [[noreturn]] void fail(const std::string& what) { throw CommandError(ExitCode::usage, what); }
 
-// classifier, autoencoder -------------------------------------------------------------------------------------
+// classifier, autoencoder -----------------------------------------------------------------------------------
 
 void check_widths(const RunConfig& config, std::string_view where) {
   if (config.model.widths.size() < 2)
@@ -39,13 +39,12 @@ void check_widths(const RunConfig& config, std::string_view where) {
 }
 
 std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std::string path = {}) {
-  return std::make_unique<engine::nn::Mlp>(
-      backend,
-      engine::nn::MlpOptions{.widths = widths_of(config),
-                             .activation = config.model.activation,
-                             .path = std::move(path),
-                             .initialization = config.model.init,
-                             .seed = config.train.seed});
+  return std::make_unique<engine::nn::Mlp>(backend,
+                                           engine::nn::MlpOptions{.widths = widths_of(config),
+                                                                  .activation = config.model.activation,
+                                                                  .path = std::move(path),
+                                                                  .initialization = config.model.init,
+                                                                  .seed = config.train.seed});
 }
 
 std::unique_ptr<Module> make_image_mlp(Backend& backend, const RunConfig& config, std::int64_t inputs,
@@ -80,7 +79,7 @@ double mlp_multiply_adds(const RunConfig& config, const DataShape&) {
   return multiply_adds_of(widths_of(config));
 }
 
-// regression --------------------------------------------------------------------------------------------------
+// regression ------------------------------------------------------------------------------------------------
 
 void check_regression(const RunConfig& config, std::string_view where) {
   check_widths(config, where);
@@ -98,8 +97,9 @@ std::unique_ptr<Module> make_regression(Backend& backend, const RunConfig& confi
   return make_mlp(backend, config);
 }
 
-// gradient_penalty, two_models, gan -----------------------------------------------------------------------------
-// A step costs three times its forward pass, as everywhere; what these cost beyond that is in their multiply-adds.
+// gradient_penalty, two_models, gan -------------------------------------------------------------------------
+// A step costs three times its forward pass, as everywhere; what these cost beyond that is in their
+// multiply-adds.
 
 std::unique_ptr<TrainingMethod> make_gradient_penalty(const RunConfig& config) {
   return std::make_unique<engine::GradientPenalty>(
@@ -122,7 +122,7 @@ std::unique_ptr<TrainingMethod> make_two_models_method(const RunConfig&) {
   return std::make_unique<engine::TwoModels>();
 }
 
-/// Of each model: forward 1, and two losses' backward 4.
+/// For each model: forward 1, and two losses' backward 4.
 double two_models_multiply_adds(const RunConfig& config, const DataShape& shape) {
   return 2 * mlp_multiply_adds(config, shape) * 5 / 3;
 }
@@ -143,26 +143,25 @@ std::unique_ptr<Module> make_gan(Backend& backend, const RunConfig& config, cons
     if (pixels != shape.features())
       fail(fmt::format("{} with {}: expected {}, the pixels of an image of {}", key, pixels, shape.features(),
                        config.data.name));
-  return std::make_unique<engine::nn::Gan>(
-      backend,
-      engine::nn::GanOptions{.generator = config.model.generator,
-                             .discriminator = config.model.discriminator,
-                             .activation = config.model.activation,
-                             .initialization = config.model.init,
-                             .seed = config.train.seed});
+  return std::make_unique<engine::nn::Gan>(backend,
+                                           engine::nn::GanOptions{.generator = config.model.generator,
+                                                                  .discriminator = config.model.discriminator,
+                                                                  .activation = config.model.activation,
+                                                                  .initialization = config.model.init,
+                                                                  .seed = config.train.seed});
 }
 
 std::unique_ptr<TrainingMethod> make_gan_method(const RunConfig&) {
   return std::make_unique<engine::AdversarialTraining>();
 }
 
-/// The discriminator: real and fake forward and backward, 6, and for the generator's loss forward and backward to its
-/// input, 2. The generator: 3.
+/// The discriminator: real and fake forward and backward, 6, and for the generator's loss forward and
+/// backward to its input, 2. The generator: 3.
 double gan_multiply_adds(const RunConfig& config, const DataShape&) {
   return multiply_adds_of(config.model.discriminator) * 8 / 3 + multiply_adds_of(config.model.generator);
 }
 
-// lenet5 ------------------------------------------------------------------------------------------------------
+// lenet5 ----------------------------------------------------------------------------------------------------
 
 constexpr std::int64_t lenet_size = 32;
 
@@ -178,14 +177,13 @@ void shape_lenet_images(const RunConfig& config, const DataShape& shape, LoaderO
 }
 
 std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return std::make_unique<engine::nn::LeNet5>(
-      backend,
-      engine::nn::LeNet5Options{.channels = 1,
-                                .classes = shape.classes,
-                                .layout = config.model.layout,
-                                .initialization = config.model.init,
-                                .batch_norm = config.model.batch_norm,
-                                .seed = config.train.seed});
+  return std::make_unique<engine::nn::LeNet5>(backend,
+                                              engine::nn::LeNet5Options{.channels = 1,
+                                                                        .classes = shape.classes,
+                                                                        .layout = config.model.layout,
+                                                                        .initialization = config.model.init,
+                                                                        .batch_norm = config.model.batch_norm,
+                                                                        .seed = config.train.seed});
 }
 
 double lenet_multiply_adds(const RunConfig&, const DataShape& shape) {
@@ -194,7 +192,7 @@ double lenet_multiply_adds(const RunConfig&, const DataShape& shape) {
          84.0 * static_cast<double>(shape.classes);
 }
 
-// charlm_lstm, charlm_transformer -----------------------------------------------------------------------------
+// charlm_lstm, charlm_transformer ---------------------------------------------------------------------------
 
 std::unique_ptr<Module> make_char_lstm(Backend& backend, const RunConfig& config, const DataShape& shape) {
   return std::make_unique<engine::nn::CharLstm>(

@@ -34,7 +34,7 @@ struct KnownWorkload {
   std::string_view description;
   engine::data::DataKind data;
   engine::LossKind loss;
-  reports::Quantity metric;  ///< by what an evaluation is judged
+  reports::Quantity metric;                                       ///< by what an evaluation is judged
   engine::data::Targets targets = engine::data::Targets::labels;  ///< of images
 
   /// What concerns several keys at once: CommandError(usage) that begins with `where`. May be null.
@@ -51,7 +51,7 @@ struct KnownWorkload {
   double (*multiply_adds)(const RunConfig& config, const DataShape& shape) = nullptr;
 };
 
-/// Of perceptrons, as they run: model.widths and train.batch_size divided by model.scale_down.
+/// The sizes of perceptrons as they run: model.widths and train.batch_size divided by model.scale_down.
 std::vector<std::int64_t> widths_of(const RunConfig& config);
 std::int64_t batch_size_of(const RunConfig& config);
 

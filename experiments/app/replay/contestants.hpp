@@ -14,7 +14,8 @@ namespace fp16lab::experiments {
 
 struct ContestantOptions {
   std::vector<std::string> policies{};  ///< names or aliases; empty: all of scale_policies()
-  /// "POLICY.PARAMETER=VALUE" for one policy, "scaler.PARAMETER=VALUE" for all that have the parameter; in order.
+  /// "POLICY.PARAMETER=VALUE" for one policy, "scaler.PARAMETER=VALUE" for all that have the parameter; in
+  /// order.
   std::vector<std::string> settings{};
   /// Growth intervals that are longer become this long.
   std::optional<std::int64_t> interval{};
@@ -25,8 +26,8 @@ struct Contestant {
   ReplayedPolicy row;  ///< name, label, parameters, source, per_layer, and what may be wrong with its scales
 };
 
-/// std::invalid_argument for unknown policies and parameters (with the nearest names), for values out of range, and for
-/// settings of a policy that does not take part.
+/// std::invalid_argument for unknown policies and parameters (with the nearest names), for values out of
+/// range, and for settings of a policy that does not take part.
 std::vector<Contestant> contestants(const ContestantOptions& options);
 
 /// A fixed scale as a contestant under another name.

@@ -1,4 +1,5 @@
-// One fixed loss scale on every recorded step of a run: is a suggestion that was made of one step good for the others?
+// One fixed loss scale on every recorded step of a run: is a suggestion that was made of one step good for
+// the others?
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@ namespace fp16lab::experiments {
 
 struct FixedScaleReplay {
   int log2_scale = 0;
-  std::uint64_t steps = 0;      ///< that have histograms
-  std::uint64_t overflows = 0;  ///< in which gradients surely overflow (experiments/app/replay/step_outcome.hpp)
-  std::uint64_t unknown = 0;    ///< in which they may
-  std::uint64_t first = 0;      ///< number of the first step of either kind; 0: there is none
+  std::uint64_t steps = 0;  ///< that have histograms
+  std::uint64_t overflows =
+      0;  ///< in which gradients surely overflow (experiments/app/replay/step_outcome.hpp)
+  std::uint64_t unknown = 0;  ///< in which they may
+  std::uint64_t first = 0;    ///< number of the first step of either kind; 0: there is none
   std::uint64_t first_certain = 0, first_unknown = 0;
   bool first_unknown_not_finite = false;  ///< it held Inf or NaN at the scale that it was recorded at
-  /// The largest log2 of a scale, not above log2_scale, at which no recorded step overflows or may; nothing: not even
-  /// 2^lowest_fixed_exponent.
+  /// The largest log2 of a scale, not above log2_scale, at which no recorded step overflows or may; nothing:
+  /// not even 2^lowest_fixed_exponent.
   std::optional<int> highest;
   /// The same for steps that surely overflow.
   std::optional<int> highest_not_certain;
@@ -39,8 +41,8 @@ FixedScaleReplay replay_fixed_scale(const RecordedRun& run, int log2_scale);
 
 /// "over all 12 recorded steps", or "over the 12 steps whose rows are there (rows are missing)".
 std::string over_steps(std::uint64_t steps, bool rows_missing);
-/// "Replayed in FP16 over all 12 recorded steps: at 2^10 no gradient overflows in any of them." and what would be right
-/// where one does.
+/// "Replayed in FP16 over all 12 recorded steps: at 2^10 no gradient overflows in any of them." and what
+/// would be right where one does.
 std::string sentence(const FixedScaleReplay& replay);
 
 }  // namespace fp16lab::experiments

@@ -33,8 +33,8 @@ ReplayInterval share(const CountInterval& part, const CountInterval& rest) {
   return {quotient(part.lower, rest.upper), quotient(part.upper, rest.lower)};
 }
 
-/// Sums of n terms in FP64 are within n * 2^-53 of their values, which the terms' own margin of 2^-40 covers only up to
-/// some thousand steps.
+/// Sums of n terms in FP64 are within n * 2^-53 of their values, which the terms' own margin of 2^-40 covers
+/// only up to some thousand steps.
 ReplayInterval share(const MassInterval& part, const MassInterval& rest, std::uint64_t steps) {
   const MassInterval narrow = mass_detail::share(part, rest);
   const double margin = static_cast<double>(steps) * 0x1p-51;

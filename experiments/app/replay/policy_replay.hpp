@@ -1,10 +1,10 @@
 // One loss-scale policy, taken through the steps of a recorded run.
 //
-// Where a step's overflow is only possible, both answers are followed: the policy's reachable states are kept as a set,
-// each with the bounds of what the ways into it cost. So the truth lies between the bounds, whichever answers were the
-// right ones. Policies whose states rarely meet again (floating-point averages) may have too many; from there on only
-// two machines are followed, one that takes the certain overflows and one that takes every possible one, and the row
-// says that its bounds are no longer guaranteed.
+// Where a step's overflow is only possible, both answers are followed: the policy's reachable states are kept
+// as a set, each with the bounds of what the ways into it cost. So the truth lies between the bounds,
+// whichever answers were the right ones. Policies whose states rarely meet again (floating-point averages)
+// may have too many; from there on only two machines are followed, one that takes the certain overflows and
+// one that takes every possible one, and the row says that its bounds are no longer guaranteed.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // The gradients that a run recorded, step by step, for whoever replays it.
 //
-// histograms.jsonl is streamed: one step's histograms are in memory at a time, merged as far as a loss scale allows.
+// histograms.jsonl is streamed: one step's histograms are in memory at a time, merged as far as a loss scale
+// allows.
 #pragma once
 
 #include <cstddef>
@@ -41,29 +42,30 @@ struct RecordedStep {
   std::vector<RecordedGroup> groups{};
 };
 
-/// Of runs that rounded (RecordedRun::rounded), for readers.
+/// A note for readers about runs that rounded (RecordedRun::rounded).
 inline constexpr std::string_view behind_rounding =
     "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
     "other";
 
 class RecordedRun {
  public:
-  /// Reads everything but the histograms. std::runtime_error: no run folder, a damaged file (FILE:LINE: reason), a run
-  /// without steps or without histograms, one that no replay can take (scaler.per_loss).
+  /// Reads everything but the histograms. std::runtime_error: no run folder, a damaged file (FILE:LINE:
+  /// reason), a run without steps or without histograms, one that no replay can take (scaler.per_loss).
   explicit RecordedRun(const std::filesystem::path& folder);
 
-  /// Steps in order. With `recorded_only`, those with histograms; otherwise all steps from the first of these on, and
-  /// steps without histograms hold the last ones. std::runtime_error (FILE:LINE: reason) for damaged rows, steps that
-  /// go back or that steps.csv does not have, and loss scales that are not finite or not above 0.
-  /// A step that the run was killed in, after its histograms and before its row of steps.csv, is left out.
+  /// Steps in order. With `recorded_only`, those with histograms; otherwise all steps from the first of these
+  /// on, and steps without histograms hold the last ones. std::runtime_error (FILE:LINE: reason) for damaged
+  /// rows, steps that go back or that steps.csv does not have, and loss scales that are not finite or not
+  /// above 0. A step that the run was killed in, after its histograms and before its row of steps.csv, is
+  /// left out.
   void for_each_step(bool recorded_only, const std::function<void(const RecordedStep&)>& visit) const;
 
   const RunFolder& folder() const { return folder_; }
   const std::string& name() const { return name_; }
   const std::string& workload() const { return workload_; }
-  /// The run rounded gradients, to FP16 or BF16: each tensor is judged by the format that held it, those that it kept in
-  /// FP32 stay FP32 in a replay, and its found_inf is what these formats really did at the recorded scale. Otherwise
-  /// (level O0) every gradient is judged as if FP16 held it.
+  /// The run rounded gradients, to FP16 or BF16: each tensor is judged by the format that held it, those that
+  /// it kept in FP32 stay FP32 in a replay, and its found_inf is what these formats really did at the
+  /// recorded scale. Otherwise (level O0) every gradient is judged as if FP16 held it.
   bool rounded() const { return rounded_; }
   /// found_inf is the result of a check (scaler.drop_overflow_update is not false).
   bool checked() const { return checked_; }

@@ -1,9 +1,9 @@
 // What every loss-scale policy would have done on a recorded run, and what it would have cost.
 //
-// What a replay cannot know: the weights went the recorded run's way, so a step that a policy skips here was taken
-// there (or the other way round); and an upstream flush to zero, at the recorded scale or at another, is not undone or
-// repeated (experiments/app/replay/step_outcome.hpp). Recorded without rounding (amp.level = "O0") the histograms hold what
-// the gradients were before any cast: the best source.
+// What a replay cannot know: the weights went the recorded run's way, so a step that a policy skips here was
+// taken there (or the other way round); and an upstream flush to zero, at the recorded scale or at another,
+// is not undone or repeated (experiments/app/replay/step_outcome.hpp). Recorded without rounding (amp.level =
+// "O0") the histograms hold what the gradients were before any cast: the best source.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +25,8 @@ struct ReplayOptions {
   std::size_t state_limit = default_state_limit;
 };
 
-/// Reads the run's histograms twice, one step at a time. std::runtime_error as RecordedRun, std::invalid_argument as
-/// contestants(). Per-layer policies are listed and not replayed.
+/// Reads the run's histograms twice, one step at a time. std::runtime_error as RecordedRun,
+/// std::invalid_argument as contestants(). Per-layer policies are listed and not replayed.
 ReplayFile replay_run(const std::filesystem::path& run, const ReplayOptions& options);
 
 /// "3", "3..5"; of shares in percent, "0.12", "0.1..0.3".

@@ -1,9 +1,9 @@
 // What a recorded step would have been at another loss scale: did it overflow, and what did it lose?
 //
-// Gradients scale with S, so the values counted at S answer for S': multiplied by S'/S. Whether the greatest of them is
-// then beyond its format is certain at every S', since it was recorded; what is lost is exact where S'/S is a power of
-// two (whole bins move). This is local to every tensor: a value that an upstream cast had flushed to zero at S stays
-// zero at S' > S, and one that it would flush at S' < S is still there.
+// Gradients scale with S, so the values counted at S answer for S': multiplied by S'/S. Whether the greatest
+// of them is then beyond its format is certain at every S', since it was recorded; what is lost is exact
+// where S'/S is a power of two (whole bins move). This is local to every tensor: a value that an upstream
+// cast had flushed to zero at S stays zero at S' > S, and one that it would flush at S' < S is still there.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 namespace fp16lab::experiments {
 
 /// Would the step's check have found an infinity or NaN among the gradients of parameters?
-///   certain   a gradient of a parameter is beyond its format (from 65520 in FP16), or was infinite or NaN at a scale that
-///             was no larger; or it is the model's: a NaN with nothing infinite at a scale of at most 1, which no scale
-///             cures
-///   possible  it was not finite at a larger scale, which may have come from upstream; or only gradients of activations are
-///             beyond, and a ReLU or a pooling behind them may let them go; or an older folder does not say what the
-///             greatest one was, and its bin holds the edge
+///   certain   a gradient of a parameter is beyond its format (from 65520 in FP16), or was infinite or NaN at
+///             a scale that was no larger; or it is the model's: a NaN with nothing infinite at a scale of at
+///             most 1, which no scale cures
+///   possible  it was not finite at a larger scale, which may have come from upstream; or only gradients of
+///             activations are beyond, and a ReLU or a pooling behind them may let them go; or an older
+///             folder does not say what the greatest one was, and its bin holds the edge
 ///   no        otherwise
-/// At the recorded scale of a run that rounded, its own found_inf is the answer, and it goes on: an overflow at S is one
-/// at all larger scales, no overflow at S is none at smaller ones.
+/// At the recorded scale of a run that rounded, its own found_inf is the answer, and it goes on: an overflow
+/// at S is one at all larger scales, no overflow at S is none at smaller ones.
 enum class Overflow { no, possible, certain };
 
 /// Amounts of a step, or sums over steps, in the gradients' own units (S divided out).
@@ -55,14 +55,15 @@ class StepJudge {
 
   /// `scale` is what a policy decided: also infinite, NaN or 0 without its finite guard.
   const StepOutcome& at(double scale);
-  /// What the policy would have been told. Only for powers of two are these the counts; otherwise those of the power of
-  /// two that is nearest to scale / loss_scale.
+  /// What the policy would have been told. Only for powers of two are these the counts; otherwise those of
+  /// the power of two that is nearest to scale / loss_scale.
   const engine::amp::GradientStatistics& statistics_at(double scale);
 
   /// Every gradient of this step was counted at `scale` times a power of two.
   bool counts_are_exact_at(double scale) const;
 
-  /// log2 of the largest power of two at which nothing of what was recorded finite may overflow. False: no finite value.
+  /// log2 of the largest power of two at which nothing of what was recorded finite may overflow. False: no
+  /// finite value.
   bool highest(int& log2_scale) const;
   /// ... of the smallest that loses nothing, or at most `share` of the L1 norm.
   bool lossless(int& log2_scale) const;

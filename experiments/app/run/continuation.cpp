@@ -26,13 +26,13 @@ bool is_length(const ConfigKey& key) {
 
 bool is_free(const ConfigKey& key) {
   return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
-         key.name.starts_with("report.") ||
-         key.name == "train.evaluate_every" || key.name == "train.graph" || key.name == "data.path" ||
-         key.name == "amp.save_dtype" || key.name == "backend.ordinal" || key.name == "backend.pins";
+         key.name.starts_with("report.") || key.name == "train.evaluate_every" || key.name == "train.graph" ||
+         key.name == "data.path" || key.name == "amp.save_dtype" || key.name == "backend.ordinal" ||
+         key.name == "backend.pins";
 }
 
-/// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at all (the
-/// rest is require_same_arithmetic's), and all routes but one promise each other's bits.
+/// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at
+/// all (the rest is require_same_arithmetic's), and all routes but one promise each other's bits.
 bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunConfig& after) {
   if (key.name == "backend.device") return true;
   if (key.name == "backend.tensor_core") {

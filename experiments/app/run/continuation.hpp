@@ -26,38 +26,41 @@ struct Continuation {
   std::uint64_t step() const { return checkpoint ? checkpoint->iteration() : 0; }
 };
 
-/// Nothing if the folder holds no run. A damaged newest checkpoint is a CommandError(run_failed) that says what to
-/// do.
+/// Nothing if the folder holds no run. A damaged newest checkpoint is a CommandError(run_failed) that says
+/// what to do.
 std::optional<Continuation> find_continuation(const std::filesystem::path& folder);
 
-/// The checkpoint's metadata under which the rows written before it stand (numerics/files/run/run_resume.hpp).
+/// The checkpoint's metadata under which the rows written before it stand
+/// (numerics/files/run/run_resume.hpp).
 inline constexpr const char* rows_key = "rows";
 
 /// Do the two differ in the length of the run?
 bool other_length(const RunConfig& begun_with, const RunConfig& now);
 
-/// CommandError(usage) naming the key if `now` would have given the steps so far other bits than `begun_with`.
-/// Free to change are
-///   observe.*, checkpoint.*, train.evaluate_every, amp.save_dtype   what is looked at and saved changes no bit
+/// CommandError(usage) naming the key if `now` would have given the steps so far other bits than
+/// `begun_with`. Free to change are
+///   observe.*, checkpoint.*, train.evaluate_every, amp.save_dtype   what is looked at and saved changes no
+///                                                                   bit
 ///   data.path                                       the data are compared by SHA-256 instead
 ///   train.graph, backend.ordinal, backend.pins      the same bits in other ways
-///   backend.device, backend.tensor_core, backend.gemm   where they mean the same arithmetic (require_same_arithmetic)
+///   backend.device, backend.tensor_core, backend.gemm   where they mean the same arithmetic
+///                                                       (require_same_arithmetic)
 ///   train.steps, train.epochs                       unless a cosine schedule ends with the run
 ///                                                   (schedule.total_steps = 0)
 /// Everything else decides about bits, or (train.skip_limit) about where the run so far would have ended.
 void require_resumable(const RunConfig& begun_with, const RunConfig& now,
                        const std::filesystem::path& folder);
 
-/// CommandError(usage) naming the key if the back end that is to continue a run follows other tensor cores than the one
-/// that began it, or another order of additions.
+/// CommandError(usage) naming the key if the back end that is to continue a run follows other tensor cores
+/// than the one that began it, or another order of additions.
 void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_with, const BackendRecord& now,
                              const std::filesystem::path& folder);
 
 /// CommandError(usage) naming the file if the data are not those that the run was begun with.
 void require_same_data(const Manifest& manifest, std::span<const engine::data::SourceFile> files);
 
-/// Runs `load`; a std::runtime_error becomes a CommandError(run_failed) that also says which checkpoint of the
-/// folder to go back to, by deleting the newest.
+/// Runs `load`; a std::runtime_error becomes a CommandError(run_failed) that also says which checkpoint of
+/// the folder to go back to, by deleting the newest.
 void with_advice(const std::filesystem::path& folder, const std::function<void()>& load);
 
 }  // namespace fp16lab::experiments

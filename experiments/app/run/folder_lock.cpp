@@ -16,8 +16,8 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// Does the open folder still have this name? Whoever held the lock before may have removed the folder, and somebody else
-/// may have made another one: a lock on what nobody can find keeps nobody out.
+/// Does the open folder still have this name? Whoever held the lock before may have removed the folder, and
+/// somebody else may have made another one: a lock on what nobody can find keeps nobody out.
 bool still_named(int descriptor, const std::filesystem::path& folder) {
   struct stat open_one {
   }, named{};

@@ -12,9 +12,9 @@ class FolderLock {
   /// As flock(2).
   using Flock = int (*)(int descriptor, int operation);
 
-  /// Makes the folder with its parents if it is missing. CommandError(usage) "--out: FOLDER: OTHER" if another process
-  /// holds it, (run_failed) with the system's reason if it cannot be made, opened, locked or written. `flock`: only tests
-  /// give another one.
+  /// Makes the folder with its parents if it is missing. CommandError(usage) "--out: FOLDER: OTHER" if
+  /// another process holds it, (run_failed) with the system's reason if it cannot be made, opened, locked or
+  /// written. `flock`: only tests give another one.
   FolderLock(const std::filesystem::path& folder, std::string_view other, Flock flock = nullptr);
   ~FolderLock() { release(); }
   FolderLock(const FolderLock&) = delete;

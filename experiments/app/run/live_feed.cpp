@@ -28,7 +28,8 @@ void LiveFeed::on_gradient(const HistogramRow& row) {
     view_.observed_step = row.step;
     view_.layers.clear();
   }
-  // "fc1.weight" and "fc1.input" are the layer fc1. Backward passes show the last layer first; the panel does not.
+  // "fc1.weight" and "fc1.input" are the layer fc1. Backward passes show the last layer first; the panel does
+  // not.
   const std::string_view layer = std::string_view(row.tensor).substr(0, row.tensor.rfind('.'));
   auto known = std::find_if(view_.layers.begin(), view_.layers.end(),
                             [layer](const LiveLayer& entry) { return entry.name == layer; });

@@ -4,7 +4,8 @@
 //   scale 65536 = 2^16   skipped 3   ▂▂▃▃▄▄▅▅▁▁▂▂▃
 //   gradients of step 1200:  . lost  - subnormal  = normal  ! overflow  (of values that are not zero)
 //   fc1   ......-------==============================   12.5% lost
-// Lost is what the casts of that step made zero. A layer that was not cast shows what FP16 would lose of it: "would".
+// Lost is what the casts of that step made zero. A layer that was not cast shows what FP16 would lose of it:
+// "would".
 //
 // Zones differ by character and by a colour that is told apart with any colour vision (Okabe and Ito 2008).
 #pragma once
@@ -58,12 +59,13 @@ std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle
 /// Columns that a line takes on a terminal: characters (UTF-8), without escape sequences.
 int visible_width(std::string_view line);
 
-/// How many of `cells` each count gets: in proportion, by largest remainder; a count that is not zero gets one at least,
-/// as long as there are cells.
+/// How many of `cells` each count gets: in proportion, by largest remainder; a count that is not zero gets
+/// one at least, as long as there are cells.
 std::vector<int> share_cells(const std::vector<std::uint64_t>& counts, int cells);
 
-/// Draws views on stderr, one over the other, at most ten times a second. The cursor is hidden meanwhile: it comes back
-/// with the destructor and with the first Ctrl-C, so that a second one, which kills, finds it there.
+/// Draws views on stderr, one over the other, at most ten times a second. The cursor is hidden meanwhile: it
+/// comes back with the destructor and with the first Ctrl-C, so that a second one, which kills, finds it
+/// there.
 class LivePanel {
  public:
   explicit LivePanel(PanelStyle style);
@@ -86,7 +88,7 @@ class LivePanel {
   std::vector<std::string> drawn_;
 };
 
-/// Of the terminal behind stderr; 80 x 24 where there is none.
+/// The size of the terminal behind stderr; 80 x 24 where there is none.
 PanelSize terminal_size();
 /// What the environment allows: NO_COLOR, and UTF-8 in LC_ALL, LC_CTYPE or LANG.
 PanelStyle terminal_style();

@@ -22,15 +22,16 @@ struct PreparedRun {
   RunPlan plan;  ///< complete
 };
 
-/// Loads and checks, and completes the plan by what the data say. CommandError(usage) for a configuration that does not
-/// fit its data, (run_failed) for data that cannot be read, (unavailable) for a missing back end.
+/// Loads and checks, and completes the plan by what the data say. CommandError(usage) for a configuration
+/// that does not fit its data, (run_failed) for data that cannot be read, (unavailable) for a missing back
+/// end.
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads);
 /// The same on a back end that the caller chose, whatever `config.backend` says.
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen);
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::Backend> backend);
 
-/// Checks configurations without running them, as prepare_run does. Those that follow each other and differ only in what
-/// neither the data nor the network depends on share both.
+/// Checks configurations without running them, as prepare_run does. Those that follow each other and differ
+/// only in what neither the data nor the network depends on share both.
 class RunChecker {
  public:
   /// How long the run will be. CommandError as prepare_run.

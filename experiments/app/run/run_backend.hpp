@@ -21,17 +21,17 @@ struct ChosenBackend {
   std::optional<std::string> driver;  ///< "CUDA 13.0": the newest that it runs
 };
 
-/// The back end that `config.backend` asks for. CommandError(unavailable), one line with reason and remedy, where it is
-/// "cuda" and cannot run; "auto" takes the emulated one then, and record.note says why.
+/// The back end that `config.backend` asks for. CommandError(unavailable), one line with reason and remedy,
+/// where it is "cuda" and cannot run; "auto" takes the emulated one then, and record.note says why.
 ChosenBackend choose_backend(const RunConfig& config, int threads);
 /// Only the back end.
 std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads);
 
-/// Of backend.device = "auto", one line: what it took, and why.
+/// What backend.device = "auto" took, and why: one line.
 std::string choice_text(const BackendRecord& record);
 
-/// The row of tensor cores that products follow, where the configuration alone says it: not where it is "auto" and a
-/// device may decide.
+/// The row of tensor cores that products follow, where the configuration alone says it: not where it is
+/// "auto" and a device may decide.
 std::optional<std::string_view> configured_tensor_core(const BackendConfig& config);
 
 /// "backend.gemm" by its name in configurations.

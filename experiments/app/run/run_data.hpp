@@ -13,8 +13,8 @@
 
 namespace fp16lab::experiments {
 
-/// What its kind needs is filled; synthetic data needs nothing. Not movable once batches were made from it: they point
-/// into it.
+/// What its kind needs is filled; synthetic data needs nothing. Not movable once batches were made from it:
+/// they point into it.
 struct RunData {
   engine::data::DataKind kind = engine::data::DataKind::images;
   std::string found;  ///< for stderr: which data was taken and why, and less than was asked for
@@ -28,9 +28,9 @@ struct RunData {
   std::int64_t training_examples(const RunConfig& config) const;
 };
 
-/// Loads what `config.data` asks for; of a test text that is shorter than data.test_subset all of it, unless that was set on
-/// the command line. CommandError(usage) for a subset that the data does not have, (run_failed) for data that is missing or
-/// cannot be read.
+/// Loads what `config.data` asks for; of a test text that is shorter than data.test_subset all of it, unless
+/// that was set on the command line. CommandError(usage) for a subset that the data does not have,
+/// (run_failed) for data that is missing or cannot be read.
 std::unique_ptr<const RunData> load_data(const RunConfig& config);
 
 struct RunBatches {
@@ -39,12 +39,13 @@ struct RunBatches {
       ///< training batches, for there is nothing else to know
 };
 
-/// All batches of an evaluation are equally long, because evaluations average over batches. Images: the largest
-/// size that divides their number and is at most 1000. Text: the size from 65 to 128 windows (at most all)
-/// that leaves the fewest windows out. CommandError(usage) or std::invalid_argument for sizes that do not fit.
+/// All batches of an evaluation are equally long, because evaluations average over batches. Images: the
+/// largest size that divides their number and is at most 1000. Text: the size from 65 to 128 windows (at most
+/// all) that leaves the fewest windows out. CommandError(usage) or std::invalid_argument for sizes that do
+/// not fit.
 RunBatches make_batches(const RunConfig& config, const RunData& data);
 
-/// Of the bytes that `evaluation`, made from this text, predicts.
+/// Bytes of a character, over the bytes that `evaluation`, made from this text, predicts.
 double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation);
 
 /// How long a run will be, as the trainer counts steps.

@@ -12,8 +12,8 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// Gradients are divided by S once: by the scaler, or where that leaves it to the optimizer, by optimizer.loss_scale.
-/// Another product of factors is a run that tutorials show by mistake, so it runs.
+/// Gradients are divided by S once: by the scaler, or where that leaves it to the optimizer, by
+/// optimizer.loss_scale. Another product of factors is a run that tutorials show by mistake, so it runs.
 void note_division(const RunPlan& plan) {
   const double left = scale_left_to_optimizer(plan);
   const double divided = plan.optimizer.loss_scale;
@@ -26,7 +26,8 @@ void note_division(const RunPlan& plan) {
              divided, left / divided);
 }
 
-/// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is no error.
+/// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is
+/// no error.
 void note_unused_lists(const RunPlan& plan) {
   if (plan.amp.acts()) return;
   const engine::AmpOptions& amp = plan.config.amp;
@@ -37,8 +38,8 @@ void note_unused_lists(const RunPlan& plan) {
                                   {"amp.guard", &amp.guard}})
     if (!list->empty()) unused.emplace_back(key);
   if (!unused.empty())
-    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n", name_of(amp.level),
-               fmt::join(unused, ", "));
+    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n",
+               name_of(amp.level), fmt::join(unused, ", "));
 }
 
 /// Scales that are no powers of two round every gradient twice.

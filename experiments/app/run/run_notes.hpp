@@ -1,4 +1,5 @@
-// What a user should know about a plan before it runs: settings that act twice, or not at all, and what a GPU lacks.
+// What a user should know about a plan before it runs: settings that act twice, or not at all, and what a GPU
+// lacks.
 #pragma once
 
 #include <optional>

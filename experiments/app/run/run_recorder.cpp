@@ -53,8 +53,8 @@ void FolderClaim::clear() {
 }
 
 FolderClaim::~FolderClaim() {
-  // A folder in which nothing was begun is not left behind; one that holds a run is not empty, and stays. It goes while the
-  // lock is held: nobody else has begun anything in it.
+  // A folder in which nothing was begun is not left behind; one that holds a run is not empty, and stays. It
+  // goes while the lock is held: nobody else has begun anything in it.
   std::error_code ignored;
   if (std::filesystem::is_empty(folder_, ignored) && !ignored) std::filesystem::remove(folder_, ignored);
 }

@@ -29,9 +29,9 @@ enum class FolderUse {
 /// The right to write one run folder, held for the time of the run.
 class FolderClaim {
  public:
-  /// Makes the folder if it is missing. CommandError(usage) if `use` may not have the run that it holds, if it
-  /// holds other things than a run, or if another process is writing it; CommandError(run_failed) if it cannot
-  /// be made or written.
+  /// Makes the folder if it is missing. CommandError(usage) if `use` may not have the run that it holds, if
+  /// it holds other things than a run, or if another process is writing it; CommandError(run_failed) if it
+  /// cannot be made or written.
   FolderClaim(const std::filesystem::path& folder, FolderUse use);
   /// Removes the earlier run, if there is one.
   void clear();
@@ -61,8 +61,8 @@ struct RecorderOptions {
   std::vector<std::string> advice{};    ///< about the GPUs that are here, printed with the op statistics
   LiveMode live = LiveMode::off;        ///< a panel in the place of the progress line
   std::filesystem::path tensorboard{};  ///< a folder for an event file; empty: none
-  /// Find what made the first Inf or NaN of every step with an overflow, into culprits.jsonl and, unless quiet, onto
-  /// stderr.
+  /// Find what made the first Inf or NaN of every step with an overflow, into culprits.jsonl and, unless
+  /// quiet, onto stderr.
   bool explain_overflow = false;
   /// Count the ops of the first step into op_stats.csv and, unless quiet, onto stderr.
   bool op_statistics = false;

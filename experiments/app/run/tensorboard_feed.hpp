@@ -9,9 +9,10 @@
 
 namespace fp16lab::experiments {
 
-/// Scalars of every step: loss, loss_scale, grad_norm, lr, skipped; underflow_rate of observed ones. Of an observed step
-/// a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale in it. Of evaluations
-/// evaluation/loss and, where there are such, evaluation/accuracy and evaluation/bits_per_character.
+/// Scalars of every step: loss, loss_scale, grad_norm, lr, skipped; underflow_rate of observed ones. Of an
+/// observed step a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale in
+/// it. Of evaluations evaluation/loss and, where there are such, evaluation/accuracy and
+/// evaluation/bits_per_character.
 class TensorboardFeed {
  public:
   TensorboardFeed(const std::filesystem::path& folder, std::uint64_t first_step)

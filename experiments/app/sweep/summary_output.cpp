@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "numerics/text/number_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -41,10 +41,11 @@ struct SweepVariant {
   std::string where = "sweep";   ///< for messages
 };
 
-/// Multiplies out: workload by workload, variant by variant, seed by seed; the variants in their own order, also where
-/// a workload names them. --set comes last and --seed replaces the seeds. Every configuration is validated.
-/// CommandError(usage) on bad, unknown or repeated names, and for a parameter of loss-scale policies that is given to the
-/// whole sweep, a workload or a variant where none of its runs has a policy with it.
+/// Multiplies out: workload by workload, variant by variant, seed by seed; the variants in their own order,
+/// also where a workload names them. --set comes last and --seed replaces the seeds. Every configuration is
+/// validated. CommandError(usage) on bad, unknown or repeated names, and for a parameter of loss-scale
+/// policies that is given to the whole sweep, a workload or a variant where none of its runs has a policy
+/// with it.
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
                     const CommonOptions& common);
 
@@ -53,10 +54,10 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 ///   ...]
 ///                 seeds = [1, 2]    variants = ["none", "fp32"] (of the [[variant]] tables; without it, all)
 ///   [[variant]]   name = "none"        set = ["amp.level=O1", "scaler.policy=none"]
-/// CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists are left
-/// out: configs/tutorials.toml makes its runs small by them. `policies` adds a variant "fp32" and one for each of these
-/// loss-scale policies under amp.level = "O1", for all workloads, and takes the place of the [[variant]] tables where
-/// there are none; "all" stands for every policy.
+/// CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists
+/// are left out: configs/tutorials.toml makes its runs small by them. `policies` adds a variant "fp32" and
+/// one for each of these loss-scale policies under amp.level = "O1", for all workloads, and takes the place
+/// of the [[variant]] tables where there are none; "all" stands for every policy.
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
                      const std::vector<std::string>& policies = {});
 
@@ -77,12 +78,13 @@ struct Survey {
   std::vector<RunState> states;
   std::vector<RunLength> lengths;  ///< of those that are to be made; zeros for the others
 };
-/// Checks the configuration of every run that is to be made, with its data, network and back end, as the run itself
-/// would, and looks into every folder. CommandError that begins with the run's name.
+/// Checks the configuration of every run that is to be made, with its data, network and back end, as the run
+/// itself would, and looks into every folder. CommandError that begins with the run's name.
 Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common);
 
-/// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, take a damaged one for
-/// complete, or put runs of several builds beside each other, and `options` do not say so. Tells runs of another build on stderr.
+/// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, take a
+/// damaged one for complete, or put runs of several builds beside each other, and `options` do not say so.
+/// Tells runs of another build on stderr.
 void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
                   const CommonOptions& common);
 
@@ -92,15 +94,17 @@ bool is_kept(RunState state, const SweepOptions& options);
 /// Is the run on disk, complete, undamaged, and made from the same configuration?
 bool is_done(const PlannedRun& run);
 
-/// The plan's runs: their folders, whatever came of them, and the planned configurations of those that left none.
+/// The plan's runs: their folders, whatever came of them, and the planned configurations of those that left
+/// none.
 struct RunsOfPlan {
   std::vector<std::filesystem::path> folders, missing;
 };
 RunsOfPlan runs_of(const SweepPlan& plan);
 
-/// Beside every FP32 run of the plan its twin: the same run, every initial weight moved by one ulp (train.perturb_ulps).
-/// Variant "NAME-twin" of variant NAME, without histograms; one that the plan has stays. CommandError(usage)
-/// where the plan has no FP32 run, and where a run that is not perturbed has a twin's name.
+/// Beside every FP32 run of the plan its twin: the same run, every initial weight moved by one ulp
+/// (train.perturb_ulps). Variant "NAME-twin" of variant NAME, without histograms; one that the plan has
+/// stays. CommandError(usage) where the plan has no FP32 run, and where a run that is not perturbed has a
+/// twin's name.
 void add_twins(SweepPlan& plan);
 
 struct SweepOutcome {
@@ -110,11 +114,12 @@ struct SweepOutcome {
   bool interrupted = false;
 };
 
-/// Carries the plan out, some child processes (`fp16lab train`) at a time among which the threads are shared, so that
-/// a run that crashes or is killed takes nothing with it. Before the first one starts, every run is checked (survey,
-/// require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those of earlier sweeps stay. Complete runs with the same configuration
-/// are skipped; those that this build of the program began with it are continued from their newest checkpoint; all others
-/// start afresh. Two sweeps cannot work in one folder at once (CommandError(usage)).
+/// Carries the plan out, some child processes (`fp16lab train`) at a time among which the threads are shared,
+/// so that a run that crashes or is killed takes nothing with it. Before the first one starts, every run is
+/// checked (survey, require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those
+/// of earlier sweeps stay. Complete runs with the same configuration are skipped; those that this build of
+/// the program began with it are continued from their newest checkpoint; all others start afresh. Two sweeps
+/// cannot work in one folder at once (CommandError(usage)).
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,
                            const SweepOptions& options = {});
 

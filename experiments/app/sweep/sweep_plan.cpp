@@ -128,9 +128,10 @@ void add_policies(const std::vector<std::string>& policies, std::vector<SweepWor
     SweepVariant variant{.name = "policy-" + policy,
                          .set = {"amp.level=O1", "scaler.policy=" + policy},
                          .where = "--policies"};
-    // Both scale only what scaler.groups names, and without a name the configuration is refused. Names of layers differ
-    // from workload to workload, so one pattern takes every layer. 2^8 rather than 1, at which the run would begin as one
-    // without scaling: under groups, whose scale grows by 2^(1/1000) a step, a short run would also end as one.
+    // Both scale only what scaler.groups names, and without a name the configuration is refused. Names of
+    // layers differ from workload to workload, so one pattern takes every layer. 2^8 rather than 1, at which
+    // the run would begin as one without scaling: under groups, whose scale grows by 2^(1/1000) a step, a
+    // short run would also end as one.
     if (policy == engine::amp::LayerwiseScaling::name || policy == engine::amp::GroupScaling::name)
       variant.set.emplace_back("scaler.groups=[\"*=2^8\"]");
     added.push_back(std::move(variant));
@@ -160,9 +161,9 @@ void require_plain_name(const std::string& name, const std::string& where) {
                      name));
 }
 
-/// Parameters of loss-scale policies as they are given to many runs at once: to the whole sweep, a workload or a variant.
-/// Each must mean something to one of those runs at least, as `replay --set scaler.NAME=VALUE` has it; or to the policy
-/// that the same place chose, where --set put another one in its stead.
+/// Parameters of loss-scale policies as they are given to many runs at once: to the whole sweep, a workload
+/// or a variant. Each must mean something to one of those runs at least, as `replay --set scaler.NAME=VALUE`
+/// has it; or to the policy that the same place chose, where --set put another one in its stead.
 class GivenParameters {
  public:
   void add(const std::string& where, const std::string& setting, const RunConfig& config) {
@@ -225,8 +226,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         run.config.train.seed = seed;
         resolve_scaler_policy(run.config, run.name);
         for (const auto& [name, value] : workload.config.scaler.parameters)
-          if (own.find(name) == nullptr)
-            parameters.add(workload.where, "scaler." + name, run.config);
+          if (own.find(name) == nullptr) parameters.add(workload.where, "scaler." + name, run.config);
         for (const std::string& setting : variant.set) {
           parameters.add(variant.where, setting, of_variant);
           parameters.add(variant.where, setting, run.config);

@@ -70,8 +70,8 @@ bool can_continue(const PlannedRun& run, RunState state) {
   return state == RunState::unfinished && builds_of(read_manifest(run.folder)) == std::vector{build_name()};
 }
 
-/// The files beside the runs that say which runs were to be made. Those of earlier sweeps stay, so that a run of theirs
-/// that is gone is still known to be missing; with `forget`, those of runs that are not there go.
+/// The files beside the runs that say which runs were to be made. Those of earlier sweeps stay, so that a run
+/// of theirs that is gone is still known to be missing; with `forget`, those of runs that are not there go.
 class WrittenPlan {
  public:
   WrittenPlan(const SweepPlan& plan, bool forget) : folder_(plan.folder / sweep_plan) {

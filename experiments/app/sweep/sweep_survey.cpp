@@ -15,7 +15,8 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// The configuration that the run was made from; nothing where it has keys or values that this program does not know.
+/// The configuration that the run was made from; nothing where it has keys or values that this program does
+/// not know.
 std::optional<RunConfig> config_of(const Manifest& manifest) {
   try {
     return parse_config(manifest.config, "manifest");

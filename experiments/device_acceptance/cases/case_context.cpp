@@ -99,7 +99,8 @@ std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
     }
     case Data::training: {
       if ((choice >> 24 & 7U) == 0) return 0;
-      // Four uniform numbers: sum of variance 1/3; exact in FP32 up to the last product, a power of two times 1.732.
+      // Four uniform numbers: sum of variance 1/3; exact in FP32 up to the last product, a power of two times
+      // 1.732.
       float sum = -2.0f;
       for (int i = 0; i < 4; ++i) sum += uniform01(word());
       const float value = sum * 0x1.bb67aep-4f;

@@ -1,4 +1,5 @@
-// What a verb case works with: one back end, data that every back end gets alike, and what is kept to be compared.
+// What a verb case works with: one back end, data that every back end gets alike, and what is kept to be
+// compared.
 #pragma once
 
 #include <cstddef>
@@ -63,8 +64,8 @@ class CaseContext {
   /// Makes a tensor full of bytes 0xa5 on the context's back end.
   using MakeTensor = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
 
-  /// The same `case_name` and `seed` give the same data on every back end. `make_tensor`: whoever looks behind operands and
-  /// outputs makes them; empty: the back end does.
+  /// The same `case_name` and `seed` give the same data on every back end. `make_tensor`: whoever looks
+  /// behind operands and outputs makes them; empty: the back end does.
   CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed,
               MakeTensor make_tensor = {});
 

@@ -59,7 +59,8 @@ Tensor all_values(CaseContext& c, DType dtype) {
   return of_words(c, words, dtype);
 }
 
-/// body(dtype, data, shape): one element, less and more than a vector or block, and enough to be shared by threads.
+/// body(dtype, data, shape): one element, less and more than a vector or block, and enough to be shared by
+/// threads.
 template <class Body>
 void for_each_odd_size(CaseContext& c, const Body& body) {
   if (!c.odd()) return;
@@ -70,8 +71,8 @@ void for_each_odd_size(CaseContext& c, const Body& body) {
 
 /// Pairs of 16-bit numbers: exponents x significands, both signs, crossed.
 std::pair<Tensor, Tensor> interesting_pairs(CaseContext& c, DType dtype) {
-  // BF16: the products of exponents around 63 and 190 are subnormals, which FP32 holds with fewer than 24 bits, and just
-  // below and above 2^128.
+  // BF16: the products of exponents around 63 and 190 are subnormals, which FP32 holds with fewer than 24
+  // bits, and just below and above 2^128.
   const bool f16 = dtype == DType::f16;
   const std::vector<std::uint32_t> fields =
       f16 ? std::vector<std::uint32_t>{0, 1, 2, 10, 14, 15, 16, 25, 29, 30, 31}

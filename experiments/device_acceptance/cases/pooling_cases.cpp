@@ -47,8 +47,8 @@ std::vector<Pooling> poolings(CaseContext& c) {
   return all;
 }
 
-/// Windows side by side, overlapping and apart; padding; 1 x 1; the whole image; rows longer than any strip; remainders
-/// that no window reaches; channels that make whole 16-byte packs.
+/// Windows side by side, overlapping and apart; padding; 1 x 1; the whole image; rows longer than any strip;
+/// remainders that no window reaches; channels that make whole 16-byte packs.
 std::vector<Pooling> odd_poolings() {
   return {{1, 1, 1, 1, {{1, 1}, {1, 1}}},
           {2, 3, 4, 6},
@@ -67,8 +67,8 @@ std::vector<Pooling> odd_poolings() {
           {0, 2, 4, 4}};
 }
 
-/// run(context, pooling, dtype, data, name) for every layout, dtype and kind of data; on the odd extents for those kinds
-/// that all verbs have.
+/// run(context, pooling, dtype, data, name) for every layout, dtype and kind of data; on the odd extents for
+/// those kinds that all verbs have.
 template <class Run>
 void add_case(std::vector<VerbCase>& cases, const char* verb, const char* name, std::vector<Data> kinds,
               Run run) {

@@ -53,8 +53,8 @@ void product(CaseContext& c, DType dtype, const Extents& x, bool transpose_a, bo
   if (epilogue.probe) c.keep(name + " counts", probe);
 }
 
-/// Every kind of bias and addend, of both types of output, at extents around tiles, runs and slices of k; one product and
-/// many.
+/// Every kind of bias and addend, of both types of output, at extents around tiles, runs and slices of k; one
+/// product and many.
 void odd_products(CaseContext& c, DType dtype) {
   struct Odd {
     Extents x;
@@ -164,8 +164,8 @@ std::vector<Convolution> convolutions(CaseContext& c, Layout layout) {
            {.stride = {2, 3}, .padding = {2, 0}, .dilation = {1, 2}, .layout = layout}}};
 }
 
-/// Every stride, padding and dilation on odd sizes; 1 x 1; the kernel as large as the image; more padding than
-/// kernel; several blocks of positions that end inside images; a stride that skips places altogether;
+/// Every stride, padding and dilation on odd sizes; 1 x 1; the kernel as large as the image; more padding
+/// than kernel; several blocks of positions that end inside images; a stride that skips places altogether;
 /// channels and planes that make whole 16-byte runs; more rows of taps than a word has bits.
 std::vector<Convolution> odd_convolutions(Layout layout) {
   std::vector<Convolution> all{
@@ -195,8 +195,8 @@ std::vector<Convolution> odd_convolutions(Layout layout) {
   return all;
 }
 
-/// Large enough to be worth sharing among threads: by positions; with few positions and many channels, the inside of each
-/// product; by the filters of a single channel.
+/// Large enough to be worth sharing among threads: by positions; with few positions and many channels, the
+/// inside of each product; by the filters of a single channel.
 std::vector<Convolution> large_convolutions(DType dtype, Layout layout, bool weight_gradient) {
   const Conv2dGeometry geometry{.padding = {1, 1}, .layout = layout};
   std::vector<Convolution> all;

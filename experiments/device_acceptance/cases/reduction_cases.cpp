@@ -53,8 +53,8 @@ struct Lookup {
   std::vector<std::int32_t> index;
 };
 
-/// Absent and single symbols, repeated ones in mixed order, one symbol more than 1024 times (two chunks of TREE) and
-/// more than 64 columns (two blocks of columns).
+/// Absent and single symbols, repeated ones in mixed order, one symbol more than 1024 times (two chunks of
+/// TREE) and more than 64 columns (two blocks of columns).
 std::vector<Lookup> odd_lookups() {
   std::vector<Lookup> all{
       {5, 3, {4}}, {5, 3, {}}, {1, 7, {0, 0, 0}}, {6, 1, {3, 3, 5, 0, 3, 5}}, {4, 0, {1, 1}}};

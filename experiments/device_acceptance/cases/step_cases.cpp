@@ -116,7 +116,7 @@ void add_scalar_cases(std::vector<VerbCase>& cases) {
                    }});
 }
 
-/// Of the odd extents also one gradient of each type and size, and many of one element.
+/// Odd extents also get one gradient of each type and size, and many of one element.
 std::vector<std::vector<Tensor>> gradient_lists(CaseContext& c, Data data) {
   std::vector<std::vector<Tensor>> lists{gradients(c, data)};
   if (!c.odd()) return lists;
@@ -185,7 +185,8 @@ void add_gradient_cases(std::vector<VerbCase>& cases) {
                    }});
 }
 
-/// body(weight, gradient, step, data of the moments, name): taken and skipped steps, dtypes of weights and gradients.
+/// body(weight, gradient, step, data of the moments, name): taken and skipped steps, dtypes of weights and
+/// gradients.
 template <class Body>
 void for_each_update(CaseContext& c, const Body& body) {
   struct Update {

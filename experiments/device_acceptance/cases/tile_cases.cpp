@@ -35,9 +35,9 @@ Planner planner_of_convolutions(DType dtype) {
   return {&tile::plan_gathered, tile::gather_shapes.data(), tile::gather_shapes.size()};
 }
 
-/// The outputs of least m^2 + n^2 (so that tiles go round along both axes) that take tiles of `size`, at least two of them
-/// along each axis, the last ones not full; extents are multiples of the steps. nullopt where the planner chooses that size
-/// for none.
+/// The outputs of least m^2 + n^2 (so that tiles go round along both axes) that take tiles of `size`, at
+/// least two of them along each axis, the last ones not full; extents are multiples of the steps. nullopt
+/// where the planner chooses that size for none.
 std::optional<Outputs> least_outputs(const Planner& planner, Size size, int multiprocessors,
                                      std::int64_t step_m, std::int64_t step_n) {
   const tile::Shape& shape = planner.shapes[static_cast<std::size_t>(size)];
@@ -57,8 +57,8 @@ std::optional<Outputs> least_outputs(const Planner& planner, Size size, int mult
 /// Places of two images, four rows high.
 void set_places(TiledConvolution& convolution, std::int64_t places) { convolution.width = places / 8; }
 
-/// The convolution of the pass and layout whose product has these outputs: engine/backend/cuda/product/convolution.cu has what are
-/// rows and columns there.
+/// The convolution of the pass and layout whose product has these outputs:
+/// engine/backend/cuda/product/convolution.cu has what are rows and columns there.
 TiledConvolution with_outputs(TiledConvolution one, const Outputs& outputs) {
   const bool channels_innermost =
       one.layout == Layout::nhwc && (one.pass == ConvolutionPass::forward || one.kernel == 1);
@@ -143,7 +143,8 @@ std::vector<TiledProduct> tiled_products(int multiprocessors) {
     const Planner planner = planner_of_products(dtype);
     for (std::size_t i = 0; i < planner.sizes; ++i) {
       const auto size = static_cast<Size>(i);
-      // Multiples of 8, as 16-byte copies want them: other rows are moved to such first, or take the small tile.
+      // Multiples of 8, as 16-byte copies want them: other rows are moved to such first, or take the small
+      // tile.
       if (const std::optional<Outputs> outputs = least_outputs(planner, size, multiprocessors, 8, 8))
         all.push_back({dtype, size, outputs->m, outputs->n});
     }

@@ -1,6 +1,7 @@
-// Products and convolutions that together are cut into every tile that the planner (engine/backend/cuda/product/product_plan.hpp)
-// can choose on a device of so many multiprocessors. Which tile a product takes depends on its extents and on the device,
-// so the extents are asked of the planner: fixed ones that take the large tile on one card take the small one on another.
+// Products and convolutions that together are cut into every tile that the planner
+// (engine/backend/cuda/product/product_plan.hpp) can choose on a device of so many multiprocessors. Which
+// tile a product takes depends on its extents and on the device, so the extents are asked of the planner:
+// fixed ones that take the large tile on one card take the small one on another.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,12 @@ struct TiledConvolution {
   std::int64_t kernel = 3;  ///< 3 x 3 with a padding of 1, or 1 x 1
   std::int64_t images = 2, channels = 8, height = 4, width = 9, filters = 8;
 };
-/// The same for every kernel of the convolutions: three passes in two layouts, and the input gradient of a single tap.
+/// The same for every kernel of the convolutions: three passes in two layouts, and the input gradient of a
+/// single tap.
 std::vector<TiledConvolution> tiled_convolutions(int multiprocessors);
 
-/// All of them as cases, products with each of these lengths of k. A case's verb names the tile: "gemm f16, 128x256 tiles".
+/// All of them as cases, products with each of these lengths of k. A case's verb names the tile: "gemm f16,
+/// 128x256 tiles".
 std::vector<VerbCase> tile_cases(int multiprocessors, const std::vector<std::int64_t>& product_depths);
 
 }  // namespace fp16lab::experiments::acceptance

@@ -1,8 +1,9 @@
-// Every verb of the back end as cases that run on any back end and give bytes: what the device is compared by.
+// Every verb of the back end as cases that run on any back end and give bytes: what the device is compared
+// by.
 //
-// Two judges: the acceptance compares a device with the emulated back end, and the conformance suite compares every back
-// end with plain loops (tests/engine/backend/twin_backend.hpp). The cases are those a GPU may get wrong: odd extents,
-// broadcasts, many blocks, special values, every operation, type and transposition.
+// Two judges: the acceptance compares a device with the emulated back end, and the conformance suite compares
+// every back end with plain loops (tests/engine/backend/twin_backend.hpp). The cases are those a GPU may get
+// wrong: odd extents, broadcasts, many blocks, special values, every operation, type and transposition.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct DifferingWords {
   std::uint64_t first = 0;                 ///< index of the first word that differs
   std::uint64_t expected = 0, actual = 0;  ///< that word on both sides
 };
-/// Of two blocks of equal length, word by word of `word_bytes`.
+/// Compares two blocks of equal length, word by word of `word_bytes`.
 DifferingWords differing_words(std::span<const std::byte> expected, std::span<const std::byte> actual,
                                std::size_t word_bytes);
 

@@ -7,7 +7,7 @@
 
 #include "numerics/files/arrays/safetensors.hpp"
 #include "numerics/files/disk/zip_archive.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {
@@ -103,7 +103,8 @@ class NpzSource final : public ArrayFile::Source {
         header = read_npy_header(bytes, member.size);
         check_data_bytes(header, member.size - header.data_offset);
       } catch (const DamagedBytes& damage) {
-        // In a stored member the content lies in the file as it is; in a deflated one its bytes have no place there.
+        // In a stored member the content lies in the file as it is; in a deflated one its bytes have no place
+        // there.
         const std::string name = fmt::format("member '{}'", shown(member.name));
         if (member.method == 0)
           file_.fail_at(member.data_offset + damage.offset(), fmt::format("{}: {}", name, damage.what()));

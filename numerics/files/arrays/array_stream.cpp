@@ -12,7 +12,7 @@
 #include "numerics/files/arrays/array_source.hpp"
 #include "numerics/files/disk/input_file.hpp"
 #include "numerics/files/disk/zip_archive.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {
@@ -34,7 +34,8 @@ std::unique_ptr<ArrayFile::Source> open_source(const std::filesystem::path& path
   const std::string ending = path.extension().string();
   if (begins("\x93NUMPY") || ending == npy_ending) return open_npy(path);
   if (begins("PK\x03\x04") || begins("PK\x05\x06")) return open_npz(path);
-  // The length of a header is below 2^27, so its upper bytes are zeros; then comes the header's first character.
+  // The length of a header is below 2^27, so its upper bytes are zeros; then comes the header's first
+  // character.
   if (ending == safetensors_ending || (count == start.size() && start[8] == '{' && start[4] == 0 &&
                                        start[5] == 0 && start[6] == 0 && start[7] == 0))
     return open_safetensors(path);
@@ -120,7 +121,8 @@ bool is_pytorch_file(const std::filesystem::path& path) {
   constexpr std::string_view legacy("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
   if (start.starts_with(legacy)) return true;
   if (!start.starts_with("PK\x03\x04")) return false;
-  // The first member of torch.save is NAME/data.pkl; a local header has the length of its name at byte 26, the name at 30.
+  // The first member of torch.save is NAME/data.pkl; a local header has the length of its name at byte 26,
+  // the name at 30.
   constexpr std::string_view pickle = "/data.pkl";
   constexpr std::size_t name_begin = 30;
   if (start.size() > name_begin) {

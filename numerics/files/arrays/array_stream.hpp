@@ -4,13 +4,14 @@
 //   .npz          a ZIP archive of .npy members, stored or deflated, with ZIP64 and data descriptors
 //   .safetensors  F16, BF16, F32, F64, F8_E4M3, F8_E5M2
 //
-// Which of them a file is decides its content, not its name. Opening reads headers and checks them against the length of
-// the file; nothing is asked for because a header claims it. Visiting holds one chunk (and 64 KiB of deflated input).
-// Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':] what is wrong, and what was expected".
+// Which of them a file is decides its content, not its name. Opening reads headers and checks them against
+// the length of the file; nothing is asked for because a header claims it. Visiting holds one chunk (and 64
+// KiB of deflated input). Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':]
+// what is wrong, and what was expected".
 //
-// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double) are listed, with the reason why
-// they cannot be visited. numpy has no BF16 and no FP8: extensions store them as raw bytes (|V2), which say nothing about
-// what they are.
+// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double) are listed, with
+// the reason why they cannot be visited. numpy has no BF16 and no FP8: extensions store them as raw bytes
+// (|V2), which say nothing about what they are.
 #pragma once
 
 #include <cstddef>
@@ -72,9 +73,9 @@ class ArrayFile {
   /// The __metadata__ of a .safetensors file; empty for the others.
   const std::map<std::string, std::string>& metadata() const;
 
-  /// Calls `visitor` for every chunk of one of this file's arrays, none of them empty, first to last. An array with a
-  /// refusal throws std::invalid_argument. A deflated or stored member whose content is damaged is known as such only at
-  /// its end: when this throws, what was visited must not be used.
+  /// Calls `visitor` for every chunk of one of this file's arrays, none of them empty, first to last. An
+  /// array with a refusal throws std::invalid_argument. A deflated or stored member whose content is damaged
+  /// is known as such only at its end: when this throws, what was visited must not be used.
   void visit(const ArrayInfo& array, const std::function<void(const ArrayChunk&)>& visitor) const;
 
   /// What the three formats do behind this interface.
@@ -84,8 +85,9 @@ class ArrayFile {
   std::unique_ptr<Source> source_;
 };
 
-/// Is this a file of torch.save: a ZIP archive with a pickle in it, or the older format, a pickle of PyTorch's magic number?
-/// Such files hold Python code and are never loaded here. std::runtime_error if the file cannot be read.
+/// Is this a file of torch.save: a ZIP archive with a pickle in it, or the older format, a pickle of
+/// PyTorch's magic number? Such files hold Python code and are never loaded here. std::runtime_error if the
+/// file cannot be read.
 bool is_pytorch_file(const std::filesystem::path& path);
 
 /// The endings of the names of such files, with their dots.

@@ -10,8 +10,8 @@
 
 namespace fp16lab {
 
-/// All elements of one array, as the numbers that they are: none is rounded first. On `threads` threads, which change speed
-/// and never counts. Errors as ArrayFile::visit.
+/// All elements of one array, as the numbers that they are: none is rounded first. On `threads` threads,
+/// which change speed and never counts. Errors as ArrayFile::visit.
 inline ValueHistogram count_array(const ArrayFile& file, const ArrayInfo& array,
                                   std::shared_ptr<const ValueBins> bins, int threads = 1) {
   ValueHistogram values(std::move(bins));

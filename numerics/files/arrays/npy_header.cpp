@@ -1,5 +1,5 @@
 #include "numerics/files/arrays/npy_header.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,8 @@ namespace fp16lab {
 namespace {
 
 constexpr std::string_view magic{"\x93NUMPY", 6};
-/// numpy refuses headers above 10000 characters from files that it does not trust; structured types may be longer.
+/// numpy refuses headers above 10000 characters from files that it does not trust; structured types may be
+/// longer.
 constexpr std::uint64_t header_limit = 1u << 20;
 
 std::string hex(std::span<const std::byte> bytes) {

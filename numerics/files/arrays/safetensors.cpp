@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "numerics/files/disk/atomic_file.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {

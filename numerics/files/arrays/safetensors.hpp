@@ -5,10 +5,10 @@
 //             "data_offsets": [begin, end]}, ...}, padded with spaces at its end
 //   the rest  the tensors' elements, little-endian, row-major, without holes; offsets count from here
 //
-// (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing: every
-// error is a std::runtime_error "PATH: tensor 'NAME': what, expected and actual". The writer replaces the file
-// atomically, orders tensors by falling element size and then by name, and pads the header so that the data
-// begin at a multiple of 8: every tensor then lies on a multiple of its element size.
+// (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing:
+// every error is a std::runtime_error "PATH: tensor 'NAME': what, expected and actual". The writer replaces
+// the file atomically, orders tensors by falling element size and then by name, and pads the header so that
+// the data begin at a multiple of 8: every tensor then lies on a multiple of its element size.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,8 @@ class SafetensorsReader {
   /// Copies the elements of an entry of this file; `out` must have byte_count() bytes.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
-  /// Copies out.size() bytes of them from byte `first` of the entry on; std::invalid_argument if it does not have them.
+  /// Copies out.size() bytes of them from byte `first` of the entry on; std::invalid_argument if it does not
+  /// have them.
   void read(const SafetensorsEntry& entry, std::uint64_t first, std::span<std::byte> out) const;
 
  private:

@@ -20,8 +20,9 @@ namespace fp16lab {
 /// after commit(), the new one, complete. Without commit() the destructor discards what was written.
 class AtomicFile {
  public:
-  /// The temporary file is `path` + this + the host's name + "-" + the process id, and "-1", "-2" ... where there is such a
-  /// file already: hosts share file systems, and process ids come again. It is never one that somebody else made.
+  /// The temporary file is `path` + this + the host's name + "-" + the process id, and "-1", "-2" ... where
+  /// there is such a file already: hosts share file systems, and process ids come again. It is never one that
+  /// somebody else made.
   static constexpr std::string_view temporary_mark = ".tmp-";
   /// Is `name` the name of such a file? Those of older builds have no host. `whole`: what it was to replace.
   static bool is_temporary(std::string_view name, std::string_view& whole);
@@ -60,7 +61,8 @@ class LineFile {
   };
 
   LineFile(const std::filesystem::path& path, Mode mode);
-  /// Continues a file behind its first `keep` bytes, which end with a newline; the rest is cut off. 0: as create.
+  /// Continues a file behind its first `keep` bytes, which end with a newline; the rest is cut off. 0: as
+  /// create.
   LineFile(std::filesystem::path path, std::uintmax_t keep);
   ~LineFile();
   LineFile(LineFile&& other) noexcept;

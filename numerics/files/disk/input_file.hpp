@@ -11,8 +11,8 @@
 
 namespace fp16lab {
 
-/// What is wrong with some bytes, and at which of them. `offset` counts from the beginning of whatever the thrower was
-/// given: a file, or the content of a member of an archive.
+/// What is wrong with some bytes, and at which of them. `offset` counts from the beginning of whatever the
+/// thrower was given: a file, or the content of a member of an archive.
 class DamagedBytes : public std::runtime_error {
  public:
   DamagedBytes(std::uint64_t offset, const std::string& what) : std::runtime_error(what), offset_(offset) {}
@@ -22,7 +22,8 @@ class DamagedBytes : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// An open regular file. Its length is taken once, at the beginning; a file that shrinks meanwhile is an error of read.
+/// An open regular file. Its length is taken once, at the beginning; a file that shrinks meanwhile is an
+/// error of read.
 class InputFile {
  public:
   /// std::runtime_error "PATH: cannot read: REASON" or "PATH: not a regular file".
@@ -33,7 +34,8 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }
-  /// Exactly out.size() bytes from `offset` on; std::runtime_error "PATH: byte N: ..." if the file does not have them.
+  /// Exactly out.size() bytes from `offset` on; std::runtime_error "PATH: byte N: ..." if the file does not
+  /// have them.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
   /// Throws std::runtime_error "PATH: WHAT".

@@ -1,5 +1,5 @@
 #include "numerics/files/disk/zip_archive.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 #include <fmt/core.h>
 
@@ -24,7 +24,7 @@ constexpr std::uint16_t zip64_extra = 1;
 constexpr std::uint16_t flag_encrypted = 1u << 0, flag_descriptor = 1u << 3;
 constexpr std::uint32_t saturated32 = 0xffffffff;
 constexpr std::uint16_t saturated16 = 0xffff;
-/// Of about a million arrays. The directory is the one thing that is held in memory.
+/// Enough for about a million arrays. The directory is the one thing that is held in memory.
 constexpr std::uint64_t directory_limit = std::uint64_t{64} << 20;
 /// Deflate cannot expand more (RFC 1951: 258 bytes for a match of two bits).
 constexpr std::uint64_t max_deflate_ratio = 1032;
@@ -145,8 +145,8 @@ bool read_zip64(std::span<const std::byte> extra, std::span<std::uint64_t* const
 
 std::string at(const ZipMember& member) { return fmt::format("member '{}'", shown(member.name)); }
 
-/// Length of the data descriptor behind the data, or 0 if what is there is none of this member. Its signature is optional,
-/// and its sizes have four or eight bytes.
+/// Length of the data descriptor behind the data, or 0 if what is there is none of this member. Its signature
+/// is optional, and its sizes have four or eight bytes.
 std::uint64_t descriptor_length(const InputFile& file, const ZipMember& member, std::uint64_t offset,
                                 std::uint64_t limit) {
   const Bytes bytes = read_bytes(file, offset, std::min<std::uint64_t>(24, limit - offset));
@@ -164,8 +164,8 @@ std::uint64_t descriptor_length(const InputFile& file, const ZipMember& member, 
   return 0;
 }
 
-/// Compares the local header with `member`, sets data_offset and returns where the member ends. `limit`: where members
-/// must end.
+/// Compares the local header with `member`, sets data_offset and returns where the member ends. `limit`:
+/// where members must end.
 std::uint64_t check_local_header(const InputFile& file, ZipMember& member, std::uint64_t limit) {
   const std::uint64_t offset = member.header_offset;
   const auto fail = [&](std::uint64_t where, const std::string& what) {

@@ -1,9 +1,9 @@
-// Reading ZIP archives, as numpy's .npz files are (PKWARE APPNOTE 6.3: 4.3.6 layout, 4.3.9 data descriptors, 4.3.14 ZIP64,
-// 4.4.5 methods).
+// Reading ZIP archives, as numpy's .npz files are (PKWARE APPNOTE 6.3: 4.3.6 layout, 4.3.9 data descriptors,
+// 4.3.14 ZIP64, 4.4.5 methods).
 //
-// The central directory is what counts; every local header must agree with it, and no two members may share bytes (which
-// is how an archive of kilobytes claims terabytes). Stored and deflated members are read; zlib inflates. All numbers are
-// checked against the length of the file before anything follows them.
+// The central directory is what counts; every local header must agree with it, and no two members may share
+// bytes (which is how an archive of kilobytes claims terabytes). Stored and deflated members are read; zlib
+// inflates. All numbers are checked against the length of the file before anything follows them.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,8 @@ struct ZipMember {
 };
 
 /// Lists the members of an archive in the order of its central directory. Everything that is wrong is a
-/// std::runtime_error "PATH: byte N: ..."; a name that occurs twice is wrong too. `file` must outlive the list's readers.
+/// std::runtime_error "PATH: byte N: ..."; a name that occurs twice is wrong too. `file` must outlive the
+/// list's readers.
 std::vector<ZipMember> read_zip_directory(const InputFile& file);
 
 /// Reads the content of one member from its beginning to its end.
@@ -41,8 +42,9 @@ class ZipMemberReader {
   ZipMemberReader(const ZipMemberReader&) = delete;
   ZipMemberReader& operator=(const ZipMemberReader&) = delete;
 
-  /// Fills `out`; returns less than its size only at the end. The call that delivers the last byte has also checked
-  /// length and CRC-32 of everything delivered: std::runtime_error "PATH: byte N: member 'NAME': ..." if they are wrong.
+  /// Fills `out`; returns less than its size only at the end. The call that delivers the last byte has also
+  /// checked length and CRC-32 of everything delivered: std::runtime_error "PATH: byte N: member 'NAME': ..."
+  /// if they are wrong.
   std::size_t read(std::span<std::byte> out);
 
  private:

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "numerics/files/disk/zip_archive.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {

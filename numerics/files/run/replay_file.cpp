@@ -12,8 +12,7 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_json_values.hpp"
-#include "numerics/text/number_text.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {

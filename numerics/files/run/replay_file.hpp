@@ -1,9 +1,11 @@
-// replay.json: what every loss-scale policy would have done on a recorded run. Written by `fp16lab replay RUN -o DIR`,
-// read by reports/. Beside it lie replay.csv (the summary, one row a policy) and replay_traces.csv (the scales).
+// replay.json: what every loss-scale policy would have done on a recorded run. Written by `fp16lab replay RUN
+// -o DIR`, read by reports/. Beside it lie replay.csv (the summary, one row a policy) and replay_traces.csv
+// (the scales).
 //
-// Keys: schema, schema_version, run, workload, total_steps, observed_steps, exact, notes, band, policies; the members
-// of the structures below, by their names; an interval is [lower, upper]. Steps count from 1, as in steps.csv.
-// Numbers are the shortest decimals that read back to the same value; "Infinity", "-Infinity" and "NaN" are strings.
+// Keys: schema, schema_version, run, workload, total_steps, observed_steps, exact, notes, band, policies; the
+// members of the structures below, by their names; an interval is [lower, upper]. Steps count from 1, as in
+// steps.csv. Numbers are the shortest decimals that read back to the same value; "Infinity", "-Infinity" and
+// "NaN" are strings.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +41,8 @@ struct ReplayedPolicy {
   bool replayed = true;  ///< false: it cannot be replayed from histograms; `note` says why, the rest is empty
   bool exact = true;     ///< every trace and count below has equal ends, except masses read from counts
 
-  /// The scale trace, in steps where a bound changes; each entry holds up to the next one. The first entry is the first
-  /// step of the replay, the last entry its last step.
+  /// The scale trace, in steps where a bound changes; each entry holds up to the next one. The first entry is
+  /// the first step of the replay, the last entry its last step.
   std::vector<std::uint64_t> steps{};
   std::vector<double> log2_scale_lower{};  ///< as long as `steps`
   std::vector<double> log2_scale_upper{};
@@ -99,8 +101,8 @@ inline constexpr std::string_view replay_trace_columns =
 
 /// The text of replay.json. std::invalid_argument, naming the policy, if its traces differ in length.
 std::string to_json(const ReplayFile& replay);
-/// std::runtime_error with the reason: damaged JSON, another schema or version, a missing key, a wrong type, traces of
-/// different length, steps out of order.
+/// std::runtime_error with the reason: damaged JSON, another schema or version, a missing key, a wrong type,
+/// traces of different length, steps out of order.
 ReplayFile parse_replay(std::string_view text);
 
 /// One row a policy. Labels are quoted; policies that were not replayed have empty fields.

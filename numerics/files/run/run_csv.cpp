@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "numerics/files/run/run_text.hpp"
-#include "numerics/text/number_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "numerics/files/run/run_json_values.hpp"
 #include "numerics/files/run/run_text.hpp"
-#include "numerics/text/number_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "numerics/files/run/run_text.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {
@@ -187,8 +187,8 @@ void find_damage(RunFolder& run) {
                                                                         : count_lines(run.path / file.name);
     std::string what;
     if (!present) {
-      // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed before it made
-      // its files, but not behind its first step.
+      // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed
+      // before it made its files, but not behind its first step.
       const bool may_lack =
           file.rows == &RunRows::overflows ? !run.manifest.rows : file.rows == &RunRows::culprits;
       if (written > 0)
@@ -304,8 +304,9 @@ std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
 void remove_run(const std::filesystem::path& folder) {
   for (const std::string_view name :
        {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
-        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::weights, run_file::op_statistics,
-        run_file::figures, run_file::report, run_file::replay, run_file::replay_summary, run_file::replay_traces})
+        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::weights,
+        run_file::op_statistics, run_file::figures, run_file::report, run_file::replay,
+        run_file::replay_summary, run_file::replay_traces})
     std::filesystem::remove_all(folder / name);
   std::error_code not_empty;
   std::filesystem::remove(folder, not_empty);

@@ -15,20 +15,20 @@
 
 namespace fp16lab {
 
-/// Writes one run. Every append is on disk's way (in the kernel) when it returns; finish() is what makes a
+/// Writes one run. Every append has reached the kernel when it returns; finish() is what makes a
 /// run finished. Failures throw std::runtime_error with the path and the system's reason.
 class RunWriter {
  public:
   /// Begins a run in `folder` (made with its parents if needed): manifest with state `running` (and `start`
-  /// set to now if it is empty), config.toml, and the four line files, those in CSV with their headers. A folder that
-  /// already holds a manifest throws std::runtime_error; see remove_run().
+  /// set to now if it is empty), config.toml, and the four line files, those in CSV with their headers. A
+  /// folder that already holds a manifest throws std::runtime_error; see remove_run().
   RunWriter(std::filesystem::path folder, Manifest manifest);
 
-  /// Continues the run in `folder` behind `step`, whose state_hash this is (0: from the beginning): its line files
-  /// are cut back to it (numerics/files/run/run_resume.hpp; `written`: the rows that its checkpoint speaks of). `manifest`
-  /// is the folder's, with its resumption added as the last one; before anything is cut it is written with state
-  /// `running`, and config.toml with it. A folder that cannot be cut there is left as it is (std::runtime_error). The
-  /// caller holds the folder.
+  /// Continues the run in `folder` behind `step`, whose state_hash this is (0: from the beginning): its line
+  /// files are cut back to it (numerics/files/run/run_resume.hpp; `written`: the rows that its checkpoint
+  /// speaks of). `manifest` is the folder's, with its resumption added as the last one; before anything is
+  /// cut it is written with state `running`, and config.toml with it. A folder that cannot be cut there is
+  /// left as it is (std::runtime_error). The caller holds the folder.
   static RunWriter resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
                           std::uint64_t state_hash, const std::optional<RunRows>& written = {});
 
@@ -68,8 +68,9 @@ struct RunFolder {
   std::vector<EvaluationRow> evaluations;
   /// What was odd but harmless: "steps.csv: the last line is cut off (17 bytes) and was left out".
   std::vector<std::string> notes;
-  /// What the folder lacks of what its run wrote: "histograms.jsonl is missing", "steps.csv has 30 rows, but the run wrote
-  /// 40". Of runs that are going on or were killed it is known only in part, of older folders too.
+  /// What the folder lacks of what its run wrote: "histograms.jsonl is missing", "steps.csv has 30 rows, but
+  /// the run wrote 40". Of runs that are going on or were killed it is known only in part, of older folders
+  /// too.
   std::vector<std::string> damage;
   bool whole = true;  ///< none of it in `steps` and `evaluations`
   /// Is some of it in this file?
@@ -86,7 +87,8 @@ bool is_run_folder(const std::filesystem::path& folder);
 /// damaged JSON, a missing key or a wrong type throws std::runtime_error naming the file and what is wrong.
 Manifest read_manifest(const std::filesystem::path& folder);
 
-/// A build of the program, for people and for comparing: "0123456789ab (GCC 12.2.0, -O3)". Equal names mean equal bits.
+/// A build of the program, for people and for comparing: "0123456789ab (GCC 12.2.0, -O3)". Equal names mean
+/// equal bits.
 std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags);
 /// The builds that made the run: one, and the commits of those that continued it where they are others.
 std::vector<std::string> builds_of(const Manifest& manifest);
@@ -99,17 +101,18 @@ RunFolder read_run_folder(const std::filesystem::path& folder);
 /// Returns the length of a torn last line, which is left out (0: none).
 std::size_t for_each_histogram(const std::filesystem::path& folder,
                                const std::function<void(const HistogramRow&)>& visit);
-/// The same from byte `begin`, where a line begins, until `visit` returns false. It also gets the byte at which its line
-/// begins, so that a row can be read again without those before it.
+/// The same from byte `begin`, where a line begins, until `visit` returns false. It also gets the byte at
+/// which its line begins, so that a row can be read again without those before it.
 std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_t begin,
                                const std::function<bool(const HistogramRow&, std::uint64_t)>& visit);
 std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder);
 
-/// The steps in which something overflowed; none for a folder without an overflows.jsonl. A torn last line is left out.
+/// The steps in which something overflowed; none for a folder without an overflows.jsonl. A torn last line is
+/// left out.
 std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder);
 
-/// The culprits of the steps in which something overflowed; none for a folder without a culprits.jsonl. A torn last line
-/// is left out.
+/// The culprits of the steps in which something overflowed; none for a folder without a culprits.jsonl. A
+/// torn last line is left out.
 std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder);
 
 /// Deletes what the schema names in `folder`, the manifest first (so that nothing half deleted reads as a

@@ -165,7 +165,8 @@ ExponentHistogram histogram_of(const Json& object, std::string_view key) {
     }
     ++bin;
   }
-  // Folders from before there were extremes have none, and their bin (2^-127, 2^-126] holds everything below too.
+  // Folders from before there were extremes have none, and their bin (2^-127, 2^-126] holds everything below
+  // too.
   if (lowest <= highest && (json.contains("smallest") || json.contains("greatest"))) {
     histogram.smallest = extreme_of(json, "smallest", lowest);
     histogram.greatest = extreme_of(json, "greatest", highest);

@@ -1,7 +1,7 @@
 // The values that the JSON of run folders and replays is made of. Internal to numerics/files.
 //
-// A reader that does not find what it expects throws std::runtime_error saying which key, what would be right and what is
-// there; the caller adds file and line.
+// A reader that does not find what it expects throws std::runtime_error saying which key, what would be right
+// and what is there; the caller adds file and line.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,13 @@ namespace fp16lab::run_json {
 using Json = nlohmann::ordered_json;
 
 Json optional_string(const std::optional<std::string>& value);  ///< null where there is none
-/// The bins from the first to the last that counted something; `smallest` and `greatest` where they are known.
+/// The bins from the first to the last that counted something; `smallest` and `greatest` where they are
+/// known.
 Json histogram_json(const ExponentHistogram& histogram);
 
 Json parse(std::string_view text);
-/// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an exception.
-/// `indent` -1: one line.
+/// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an
+/// exception. `indent` -1: one line.
 std::string dump(const Json& json, int indent);
 
 [[noreturn]] void wrong_type(std::string_view key, std::string_view expected, const Json& value);

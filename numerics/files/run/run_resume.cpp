@@ -15,7 +15,7 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/files/run/run_text.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {

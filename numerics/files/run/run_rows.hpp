@@ -12,20 +12,22 @@
 
 namespace fp16lab {
 
-/// A row of steps.csv: one optimizer iteration, after its update or skip. `step` counts from 1, skipped ones included.
-/// `loss` is the unscaled training loss, mean over the micro-batches; `loss_scale` the one used in this step (not the next
-/// one), of loss 0 with scaler.per_loss, and of the last backward pass where the step was rescued.
+/// A row of steps.csv: one optimizer iteration, after its update or skip. `step` counts from 1, skipped ones
+/// included. `loss` is the unscaled training loss, mean over the micro-batches; `loss_scale` the one used in
+/// this step (not the next one), of loss 0 with scaler.per_loss, and of the last backward pass where the step
+/// was rescued.
 struct StepRow {
   std::uint64_t step = 0;
   double loss = 0;
   double loss_scale = 1;
   bool found_inf = false;  ///< in any optimizer's gradients
   bool skipped = false;    ///< an optimizer skipped its update
-  /// L2 norm of the unscaled gradients before clipping, over all optimizers; not finite where found_inf is set.
+  /// L2 norm of the unscaled gradients before clipping, over all optimizers; not finite where found_inf is
+  /// set.
   double grad_norm = 0;
   double lr = 0;  ///< of the first optimizer
-  /// Where gradients were counted in this step and were cast: the share of their finite values that are not zero that the
-  /// casts made zero. (Older folders: that FP16 would make zero, whatever they were stored in.)
+  /// Where gradients were counted in this step and were cast: the share of their finite values that are not
+  /// zero that the casts made zero. (Older folders: that FP16 would make zero, whatever they were stored in.)
   std::optional<double> underflow_rate{};
   std::uint64_t state_hash = 0;  ///< of weights, optimizer state and StepState; 16 hex digits in the file
   double seconds = 0;
@@ -41,18 +43,19 @@ struct EvaluationRow {
   bool operator==(const EvaluationRow&) const = default;
 };
 
-/// A line of histograms.jsonl: the values of one gradient tensor in one step, summed over its micro-batches, where they
-/// were rounded to their stored dtype (or stored in FP32). They still carry `loss_scale`.
-/// JSON keys: step, tensor, kind, dtype, loss_scale, before, after; each histogram is {zero, inf, nan,
+/// A line of histograms.jsonl: the values of one gradient tensor in one step, summed over its micro-batches,
+/// where they were rounded to their stored dtype (or stored in FP32). They still carry `loss_scale`. JSON
+/// keys: step, tensor, kind, dtype, loss_scale, before, after; each histogram is {zero, inf, nan,
 /// first_exponent, counts}, where counts[i] belongs to the bin (2^(first_exponent+i), 2^(first_exponent+i+1)]
-/// and empty bins at both ends are left out; smallest and greatest magnitude are those of the finite values that are not
-/// zero. Where there is no such value they are absent; older folders have none at all, and everything below 2^-127 in
-/// the bin of -127.
-/// With scales of layers (engine/amp/scalers/layer_scaler.hpp) the uses of one tensor in a step, time steps or
-/// micro-batches, may carry several scales: their counts are then brought to the largest by moving bins. Zeros stay what
-/// rounding made of them, so after.zero - before.zero is what was lost; counts of `before` alone say what would be lost
-/// if all uses had the largest scale. A dtype of e4m3 or e5m2 is that of a cast inside products, of a tensor that is stored wider. Rows of
-/// roundings on the way between the layers' gradients also have "intermediate": true; loss-scale policies see the others.
+/// and empty bins at both ends are left out; smallest and greatest magnitude are those of the finite values
+/// that are not zero. Where there is no such value they are absent; older folders have none at all, and
+/// everything below 2^-127 in the bin of -127. With scales of layers (engine/amp/scalers/layer_scaler.hpp)
+/// the uses of one tensor in a step, time steps or micro-batches, may carry several scales: their counts are
+/// then brought to the largest by moving bins. Zeros stay what rounding made of them, so after.zero -
+/// before.zero is what was lost; counts of `before` alone say what would be lost if all uses had the largest
+/// scale. A dtype of e4m3 or e5m2 is that of a cast inside products, of a tensor that is stored wider. Rows
+/// of roundings on the way between the layers' gradients also have "intermediate": true; loss-scale policies
+/// see the others.
 struct HistogramRow {
   std::uint64_t step = 0;
   std::string tensor{};  ///< "fc1.weight", "fc2.input", "loss.prediction"
@@ -80,9 +83,9 @@ struct RescueRow {
   bool operator==(const RescueRow&) const = default;
 };
 
-/// A line of overflows.jsonl: a step in which something overflowed. JSON keys: step, kind, loss_scale, optimizers,
-/// parameters, and where the step was rescued or that was tried: rescue {attempts, loss_scale, rescued}. kind, loss_scale
-/// and parameters are then of the first backward pass.
+/// A line of overflows.jsonl: a step in which something overflowed. JSON keys: step, kind, loss_scale,
+/// optimizers, parameters, and where the step was rescued or that was tried: rescue {attempts, loss_scale,
+/// rescued}. kind, loss_scale and parameters are then of the first backward pass.
 struct OverflowRow {
   std::uint64_t step = 0;
   OverflowKind kind = OverflowKind::gradient;
@@ -128,8 +131,10 @@ struct CulpritOperandRow {
   bool operator==(const CulpritOperandRow&) const = default;
 };
 
-/// A line of culprits.jsonl: what made the first non-finite value of a pass, in a step with an overflow, and of what. The
-/// engine finds the facts; verdict, black, excluded, binades and advice are analysis::advise()'s. JSON keys as the members; index (of the element, by axis) is added, and `wide`, `wide_value` and `finite_scale` are null where they are not known.
+/// A line of culprits.jsonl: what made the first non-finite value of a pass, in a step with an overflow, and
+/// of what. The engine finds the facts; verdict, black, excluded, binades and advice are
+/// analysis::advise()'s. JSON keys as the members; index (of the element, by axis) is added, and `wide`,
+/// `wide_value` and `finite_scale` are null where they are not known.
 struct CulpritRow {
   std::uint64_t step = 0;
   CulpritPass pass = CulpritPass::forward;
@@ -141,23 +146,23 @@ struct CulpritRow {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape{};
   std::uint64_t micro_batch = 0;
-  double loss_scale = 1;        ///< of the backward pass, or of the last one before
-  std::uint64_t element = 0;    ///< the first that is not finite, row-major
-  double value = 0;             ///< there: an infinity or NaN
-  std::uint64_t nonfinite = 0;  ///< how many are not finite
+  double loss_scale = 1;               ///< of the backward pass, or of the last one before
+  std::uint64_t element = 0;           ///< the first that is not finite, row-major
+  double value = 0;                    ///< there: an infinity or NaN
+  std::uint64_t nonfinite = 0;         ///< how many are not finite
   std::optional<double> wide_value{};  ///< the element before it was rounded to 16 bits
   double wide_greatest = 0;            ///< finite magnitude of its tensor
   std::optional<ExponentHistogram> wide{};
   std::vector<CulpritOperandRow> operands{};
   bool reached = false;  ///< the loss (of a forward pass), or the gradient of a parameter
   CulpritVerdict verdict = CulpritVerdict::unknown;
-  std::string black{};     ///< an entry for amp.black that would have saved it; empty: none
-  std::string excluded{};  ///< and one for amp.excluded
+  std::string black{};        ///< an entry for amp.black that would have saved it; empty: none
+  std::string excluded{};     ///< and one for amp.excluded
   std::uint64_t binades = 0;  ///< by so many S would have had to be lower for this tensor; 0: not said
-  /// The greatest S 2^-k at which no gradient of the step overflowed when the backward passes were done again; 0: none,
-  /// down to 2^-24. Nothing: that was not tried.
+  /// The greatest S 2^-k at which no gradient of the step overflowed when the backward passes were done
+  /// again; 0: none, down to 2^-24. Nothing: that was not tried.
   std::optional<double> finite_scale{};
-  std::string advice{};       ///< a sentence
+  std::string advice{};  ///< a sentence
   bool operator==(const CulpritRow&) const = default;
 };
 

@@ -1,14 +1,18 @@
-// The run folder: names, columns and the manifest that writers and readers agree on; rows are in run_rows.hpp.
+// The run folder: names, columns and the manifest that writers and readers agree on; rows are in
+// run_rows.hpp.
 //
 //   manifest.json      who, what, where, how it ended          whole file, replaced atomically
 //   config.toml        the resolved configuration              whole file
 //   steps.csv          one row an optimizer iteration          grows line by line
 //   evaluations.csv    one row an evaluation                   grows line by line
 //   histograms.jsonl   one JSON object a tensor and step       grows line by line
-//   overflows.jsonl    one JSON object a step with an overflow  grows line by line; empty where there was none
-//   culprits.jsonl     one JSON object a culprit               grows line by line; only with observe.explain_overflow
+//   overflows.jsonl    one JSON object a step with an overflow  grows line by line; empty where there was
+//                                                               none
+//   culprits.jsonl     one JSON object a culprit               grows line by line; only with
+//                                                              observe.explain_overflow
 //   checkpoints/step-000100.safetensors                        whole files, the newest ones kept
-//   weights.safetensors                                        whole file, replaced atomically, with amp.save_dtype
+//   weights.safetensors                                        whole file, replaced atomically, with
+//                                                              amp.save_dtype
 //   op_stats.csv                                               whole file, of a run with --op-stats
 //   figures/, report.html                                      written by reports/
 //   replay.json, replay.csv, replay_traces.csv                 whole files, of `fp16lab replay RUN -o RUN`
@@ -33,11 +37,12 @@
 
 namespace fp16lab {
 
-/// Rises with every change that an older reader would misread or refuse. Readers know all versions so far:
-/// 1: as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest
-/// 2: with them; columns are only ever added behind the others. Folders written before there was an overflows.jsonl
-///    have none, and read as if nothing was known of overflows but found_inf. Those written before manifests counted rows
-///    hold bits per byte as bits_per_character, which is another number where the text is beyond ASCII
+/// Rises with every change that an older reader would misread or refuse. Readers know all versions so far: 1:
+/// as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest 2: with
+/// them; columns are only ever added behind the others. Folders written before there was an overflows.jsonl
+///    have none, and read as if nothing was known of overflows but found_inf. Those written before manifests
+///    counted rows hold bits per byte as bits_per_character, which is another number where the text is beyond
+///    ASCII
 inline constexpr int run_schema_version = 2;
 inline constexpr std::string_view run_schema_name = "fp16lab-run";
 
@@ -58,7 +63,8 @@ inline constexpr std::string_view replay = "replay.json";
 inline constexpr std::string_view replay_summary = "replay.csv";
 inline constexpr std::string_view replay_traces = "replay_traces.csv";
 }  // namespace run_file
-/// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make in NAME.
+/// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make
+/// in NAME.
 inline constexpr std::string_view sweep_plan = "plan";
 
 inline constexpr std::array<std::string_view, 10> step_columns{

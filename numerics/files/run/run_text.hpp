@@ -17,8 +17,8 @@ std::string to_json_line(const HistogramRow& row);
 std::string to_json_line(const OverflowRow& row);
 std::string to_json_line(const CulpritRow& row);
 
-// The parsers throw std::runtime_error with the reason only; the caller adds file and line. `columns` are those of
-// the file, all of the schema's or an older schema's first ones.
+// The parsers throw std::runtime_error with the reason only; the caller adds file and line. `columns` are
+// those of the file, all of the schema's or an older schema's first ones.
 StepRow parse_step_row(std::string_view line, std::span<const std::string_view> columns);
 EvaluationRow parse_evaluation_row(std::string_view line, std::span<const std::string_view> columns);
 Manifest parse_manifest(std::string_view text);

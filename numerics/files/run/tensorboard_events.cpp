@@ -38,7 +38,8 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// A message in wire format: keys are field * 8 + wire type (0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes).
+/// A message in wire format: keys are field * 8 + wire type (0 varint, 1 eight bytes, 2 length-delimited, 5
+/// four bytes).
 class Message {
  public:
   void varint(int field, std::uint64_t value) {

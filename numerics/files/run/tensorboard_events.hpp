@@ -1,12 +1,12 @@
 // Event files that TensorBoard opens: TFRecords of Event messages, in protocol-buffer wire format.
 //
-// A record is: length (8 bytes, little-endian), masked CRC-32C of these 8 bytes, the message, masked CRC-32C of the
-// message. Each is written with one write(2), so that a file that is read while it grows, or whose writer was killed, has
-// a torn record at most at its end, which TensorBoard takes for the end of the file.
+// A record is: length (8 bytes, little-endian), masked CRC-32C of these 8 bytes, the message, masked CRC-32C
+// of the message. Each is written with one write(2), so that a file that is read while it grows, or whose
+// writer was killed, has a torn record at most at its end, which TensorBoard takes for the end of the file.
 //
-// Every writer begins a file of its own. It says in its first events which format follows ("brain.Event:2"), and from
-// which step on it writes (a SessionLog START): readers drop what earlier files of the folder have from that step on, so
-// that a resumed run shows no step twice.
+// Every writer begins a file of its own. It says in its first events which format follows ("brain.Event:2"),
+// and from which step on it writes (a SessionLog START): readers drop what earlier files of the folder have
+// from that step on, so that a resumed run shows no step twice.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,9 @@ struct EventScalar {
 
 class TensorboardWriter {
  public:
-  /// Begins events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER in `folder`, which is made if it is missing. Steps from
-  /// `first_step` on of other files there are declared void. std::runtime_error with the path and the system's reason.
+  /// Begins events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER in `folder`, which is made if it is missing.
+  /// Steps from `first_step` on of other files there are declared void. std::runtime_error with the path and
+  /// the system's reason.
   TensorboardWriter(const std::filesystem::path& folder, std::uint64_t first_step);
   ~TensorboardWriter();
   TensorboardWriter(const TensorboardWriter&) = delete;
@@ -36,9 +37,10 @@ class TensorboardWriter {
 
   /// All scalars of a step in one event. `wall_time`: seconds since 1970.
   void scalars(std::uint64_t step, double wall_time, std::span<const EventScalar> scalars);
-  /// The distribution of log2|x|: the bin (2^e, 2^(e+1)] becomes the bucket (e, e + 1], so that the axis is the exponent.
-  /// Zeros, infinities and NaNs have no exponent and are left out; nothing is written where there is nothing else. Of the
-  /// sums that the message has besides the counts, TensorBoard shows none; they are those of the buckets' middles.
+  /// The distribution of log2|x|: the bin (2^e, 2^(e+1)] becomes the bucket (e, e + 1], so that the axis is
+  /// the exponent. Zeros, infinities and NaNs have no exponent and are left out; nothing is written where
+  /// there is nothing else. Of the sums that the message has besides the counts, TensorBoard shows none; they
+  /// are those of the buckets' middles.
   void exponents(std::uint64_t step, double wall_time, std::string_view tag,
                  const ExponentHistogram& histogram);
   /// Waits until the disk has everything.

@@ -134,7 +134,8 @@ TEST_F(AutocastTest, DtypeOfEveryOpAtO1) {
   Tensor step = backend->make_step_state(StepState{});
   tape.set_context({.training = true, .step = step});
   std::vector<bool> tested(op_count, false);
-  // No dtype of their own: the first three and the steps inside pooling's backward; and one that is refused (below).
+  // No dtype of their own: the first three and the steps inside pooling's backward; and one that is refused
+  // (below).
   for (const Op untyped : {Op::leaf, Op::identity, Op::cast, Op::pool_pick, Op::pool_place,
                            Op::average_pool2d_transposed, Op::binary_cross_entropy})
     tested[static_cast<std::size_t>(untyped)] = true;
@@ -152,7 +153,8 @@ TEST_F(AutocastTest, DtypeOfEveryOpAtO1) {
 }
 #undef CALL
 
-/// torch refuses it too: "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast".
+/// torch refuses it too: "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to
+/// autocast".
 TEST_F(AutocastTest, ABannedOpIsRefusedWithReasonAndRemedy) {
   const Variable p = f32({2, 2});
   for (const Variable& probability : {p, f16({2, 2})}) {

@@ -1,11 +1,13 @@
-// The chain rule claim of every loss-scaling tutorial: scale the loss by S, divide the gradients by S, and nothing has
-// changed. True bit for bit when S is a power of two and nothing under- or overflows; else it is true up to rounding:
-//   * S = 2^k shifts exponents. Round(2^k x) = 2^k Round(x) as long as x and 2^k x lie in the same (normal) precision,
-//     so that every cast, product, sum and accumulator alignment of the backward pass commutes with it; and
-//     float(1/S) = 2^-k is exact, as is the product with it.
-//   * S = 1000 = 0x1.f4p9 changes significands: every later rounding falls elsewhere, and 1/1000 is no FP32 number.
-// The data are chosen so that the premise holds, and the premise is checked on the histograms of every gradient that is
-// rounded to FP16.
+// The chain rule claim of every loss-scaling tutorial: scale the loss by S, divide the gradients by S, and
+// nothing has changed. True bit for bit when S is a power of two and nothing under- or overflows; else it is
+// true up to rounding:
+//   * S = 2^k shifts exponents. Round(2^k x) = 2^k Round(x) as long as x and 2^k x lie in the same (normal)
+//     precision, so that every cast, product, sum and accumulator alignment of the backward pass commutes
+//     with it; and float(1/S) = 2^-k is exact, as is the product with it.
+//   * S = 1000 = 0x1.f4p9 changes significands: every later rounding falls elsewhere, and 1/1000 is no FP32
+//     number.
+// The data are chosen so that the premise holds, and the premise is checked on the histograms of every
+// gradient that is rounded to FP16.
 #include <cmath>
 #include <functional>
 #include <map>
@@ -79,8 +81,9 @@ Pass run(const Case& c, Level level, double scale) {
   return pass;
 }
 
-/// All gradients that were rounded: above 2^-14 or exactly zero before, none lost, none infinite. (Gradients that are
-/// not observed are not rounded: those of relu and of pooling windows that do not overlap are copies or zeros.)
+/// All gradients that were rounded: above 2^-14 or exactly zero before, none lost, none infinite. (Gradients
+/// that are not observed are not rounded: those of relu and of pooling windows that do not overlap are copies
+/// or zeros.)
 void expect_normal_range(const Pass& pass, const std::string& what) {
   for (const auto& [name, probe] : pass.seen.probes) {
     std::uint64_t below = 0;
@@ -179,7 +182,8 @@ TEST(ChainRuleScalar, WhyAScaleOf1000ChangesAGradient) {
   const float unscaled =
       widen(mul(Single::from_bits(bits_of(widen(scaled))), Single::from_bits(bits_of(inverse))));
   EXPECT_NE(unscaled, 1.0009765625f);
-  // The rounding to 11 bits moved it by 0.0234375/1000.9765625 = 2.3e-5, below u = 2^-11; FP32's part is below 2^-23.
+  // The rounding to 11 bits moved it by 0.0234375/1000.9765625 = 2.3e-5, below u = 2^-11; FP32's part is
+  // below 2^-23.
   EXPECT_NEAR(static_cast<double>(unscaled), 1.0009765625, 1.0009765625 * (0x1p-11 + 0x1p-23));
   // A power of two: exact both ways.
   const Float16 shifted = convert<Binary16>(mul(convert<Binary32>(gradient), narrow<Binary32>(1024.0f)));
@@ -227,17 +231,21 @@ Matrix magnitudes(Backend& backend, const Tensor& tensor) {
   return matrix;
 }
 
-// Both gradients are near the same exact number: that of the backward pass in exact arithmetic over the recorded FP16
-// activations and weights, which do not depend on S. A term of a weight gradient of layer l (of L) passes
-//   FP16 roundings: the cast of dL/dlogits, L - l input gradients, the weight gradient itself: L - l + 2, u = 2^-11 each
-//   accumulators: L - l + 1 tensor-core products of K <= 16 terms, one block of the hopper row each, which cuts its 17
-//     addends below 2^-25 of the largest (F = 25) and the sum below 2^-23: at most 17 2^-25 + 2^-23 < 2^-20 of the sum
-//     of magnitudes
-//   FP32 roundings: at most four from the softmax to dL/dlogits (with gain and seed), the product with 1/S and its own
+// Both gradients are near the same exact number: that of the backward pass in exact arithmetic over the
+// recorded FP16 activations and weights, which do not depend on S. A term of a weight gradient of layer l (of
+// L) passes
+//   FP16 roundings: the cast of dL/dlogits, L - l input gradients, the weight gradient itself: L - l + 2, u =
+//   2^-11 each accumulators: L - l + 1 tensor-core products of K <= 16 terms, one block of the hopper row
+//   each, which cuts its 17
+//     addends below 2^-25 of the largest (F = 25) and the sum below 2^-23: at most 17 2^-25 + 2^-23 < 2^-20
+//     of the sum of magnitudes
+//   FP32 roundings: at most four from the softmax to dL/dlogits (with gain and seed), the product with 1/S
+//   and its own
 //     rounding: six, 2^-24 each
-// so each of the two differs from it by at most ((1 + u)^(L-l+2) (1 + 2^-20)^(L-l+1) (1 + 2^-24)^6 - 1) A, where A is
-// the same sum with all terms positive, and they differ from each other by at most twice that. dL/dlogits itself is read
-// back as FP16, so A is that of the exact one up to (1 + u), which the factor 1.001 covers.
+// so each of the two differs from it by at most ((1 + u)^(L-l+2) (1 + 2^-20)^(L-l+1) (1 + 2^-24)^6 - 1) A,
+// where A is the same sum with all terms positive, and they differ from each other by at most twice that.
+// dL/dlogits itself is read back as FP16, so A is that of the exact one up to (1 + u), which the factor 1.001
+// covers.
 TEST(ChainRuleBound, AScaleOf1000MovesEveryElementLessThanItsRoundings) {
   const std::vector<std::int64_t> widths{12, 16, 8, 4};
   const auto backend = hopper_backend();

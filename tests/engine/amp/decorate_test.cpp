@@ -53,8 +53,9 @@ class DecorateTest : public testing::Test {
 
 constexpr const char* plain = "f32 f32 f32 f32";
 
-/// The table of engine/autograd/parameter.hpp. Sources: paddle's amp_decorate (master_weight, master_grad), apex's
-/// _process_optimizer.py (FP32 masters unscaled from FP16 gradients), mindspore (FP32 parameters, cast where used).
+/// The table of engine/autograd/parameter.hpp. Sources: paddle's amp_decorate (master_weight, master_grad),
+/// apex's _process_optimizer.py (FP32 masters unscaled from FP16 gradients), mindspore (FP32 parameters, cast
+/// where used).
 TEST_F(DecorateTest, WeightsHaveTheDtypesOfTheirLevel) {
   EXPECT_EQ(planned({.level = Level::O0}, "w"), plain);
   for (const Dialect dialect : amp::all_dialects())
@@ -293,7 +294,8 @@ TEST_F(ViewTest, TheGradientsMemoryIsMadeAnewWhereItsDtypeChanges) {
   EXPECT_THAT(values_of(*backend, weight.gradient), testing::ElementsAre(1.0f));
 }
 
-/// BatchNorm's parameters at apex's O3 are FP16: computed in FP32 from what is stored, their gradients rounded once.
+/// BatchNorm's parameters at apex's O3 are FP16: computed in FP32 from what is stored, their gradients
+/// rounded once.
 TEST_F(ViewTest, LowNormParametersGetLowGradients) {
   nn::BatchNorm norm(*backend, "bn", {.features = 2});
   amp::decorate(*backend, norm.parameters(), amp::resolve({.level = Level::O3, .dialect = Dialect::apex}));

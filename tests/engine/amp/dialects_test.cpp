@@ -1,5 +1,5 @@
-// Every op of every dialect at every level in both 16-bit dtypes: the dtype it computes in, and the one it hands on; and
-// what is told of calls, casts and products.
+// Every op of every dialect at every level in both 16-bit dtypes: the dtype it computes in, and the one it
+// hands on; and what is told of calls, casts and products.
 #include <array>
 #include <string>
 #include <vector>
@@ -187,7 +187,8 @@ TEST_F(DialectsTest, PaddleO2WithoutPromotionIsLowButForTheBlackList) {
   }
 }
 
-/// Paddle's Linear: matmul_v2 (white), then elementwise_add (unlisted) with a bias that is FP32 at O1, low at O2.
+/// Paddle's Linear: matmul_v2 (white), then elementwise_add (unlisted) with a bias that is FP32 at O1, low at
+/// O2.
 TEST_F(DialectsTest, PaddleAddsTheBiasOfALinearLayerAsAnOpOfItsOwn) {
   const auto linear = [&](const amp::AmpOptions& options, DType parameters) {
     Autocast autocast(tape, options);

@@ -28,7 +28,8 @@ AdaLossScaling::LayerParams released() {
 }
 
 TEST(AdaLoss, QuantileIsThatOfTheNormalDistribution) {
-  // sqrt(2) * erfinv(1e-3) = 0.0012533145 (Zhao et al.'s threshold); erf is libm's here, an independent judge.
+  // sqrt(2) * erfinv(1e-3) = 0.0012533145 (Zhao et al.'s threshold); erf is libm's here, an independent
+  // judge.
   EXPECT_NEAR(AdaLossScaling::quantile_of(1e-3), 0.0012533145, 1e-10);
   for (const double share : {1e-6, 1e-3, 0.05, 0.25, 0.5})
     EXPECT_NEAR(std::erf(AdaLossScaling::quantile_of(share) / std::sqrt(2.0)), share, share * 1e-14);

@@ -47,9 +47,7 @@ TEST(ScaleGroups, BelongToTheirPolicies) {
   for (const char* const policy : {"layerwise", "groups"})
     EXPECT_THAT(message_of([&] { amp::scales_layers({.policy = policy}); }), HasSubstr("scaler.groups"));
   for (const char* const policy : {"ada-loss", "torch"})
-    EXPECT_THAT(message_of([&] {
-                  amp::scales_layers({.policy = policy, .groups = {"*=2"}});
-                }),
+    EXPECT_THAT(message_of([&] { amp::scales_layers({.policy = policy, .groups = {"*=2"}}); }),
                 HasSubstr("expected []"));
 }
 
@@ -126,7 +124,8 @@ class Layers : public testing::Test {
                                .operand = cotangent,
                                .exponent = exponent});
   }
-  /// One iteration whose backward pass meets `order`, with infinite gradients of the weights in `overflowing`.
+  /// One iteration whose backward pass meets `order`, with infinite gradients of the weights in
+  /// `overflowing`.
   void iterate(amp::LayerScaler& scaler, const std::vector<std::size_t>& order,
                const std::vector<std::size_t>& overflowing) {
     scaler.begin_iteration();
@@ -175,9 +174,7 @@ TEST_F(Layers, OthersHaveTheScaleOne) {
 }
 
 TEST_F(Layers, PatternsThatMatchNothingAreErrors) {
-  EXPECT_THAT(message_of([&] {
-                make({.policy = "layerwise", .groups = {"fc5=2"}});
-              }),
+  EXPECT_THAT(message_of([&] { make({.policy = "layerwise", .groups = {"fc5=2"}}); }),
               HasSubstr("scaler.groups = \"fc5=2\": it matches no weight"));
   EXPECT_THAT(message_of([&] {
                 make({.policy = "groups", .groups = {"*=2", "fc1=2"}});

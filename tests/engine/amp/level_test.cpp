@@ -16,8 +16,8 @@ using testing::HasSubstr;
 struct Row {
   Dialect dialect;
   Level level;
-  /// L: op lists; m: 16-bit model, B: batch norms FP32, N: layer norms FP32, W: master weights, g: low gradients,
-  /// u: unscaled to FP32, i: low inputs, o: FP32 outputs.
+  /// L: op lists; m: 16-bit model, B: batch norms FP32, N: layer norms FP32, W: master weights, g: low
+  /// gradients, u: unscaled to FP32, i: low inputs, o: FP32 outputs.
   std::string marks;
   std::string scaler;
 };
@@ -36,9 +36,10 @@ std::string marks_of(const LevelRules& rules) {
   return marks;
 }
 
-/// Typed from the frameworks' own tables: apex/amp/frontend.py (cast_model_type, keep_batchnorm_fp32, master_weights,
-/// loss_scale), mindspore/train/amp.py (_config_level: loss_scale_manager; parameters are stored FP32, _OutputTo32), paddle's amp_decorate
-/// (master_weight = None is multi-precision, master_grad = False). FP32 outputs at paddle's O2 are our default.
+/// Typed from the frameworks' own tables: apex/amp/frontend.py (cast_model_type, keep_batchnorm_fp32,
+/// master_weights, loss_scale), mindspore/train/amp.py (_config_level: loss_scale_manager; parameters are
+/// stored FP32, _OutputTo32), paddle's amp_decorate (master_weight = None is multi-precision, master_grad =
+/// False). FP32 outputs at paddle's O2 are our default.
 TEST(Levels, SayWhatTheFrameworksTablesSay) {
   const std::vector<Row> rows = {
       {Dialect::torch, Level::O0, "", "none"},
@@ -65,7 +66,8 @@ TEST(Levels, SayWhatTheFrameworksTablesSay) {
     EXPECT_EQ(rules.level, row.level) << where;
     EXPECT_EQ(marks_of(rules), row.marks) << where;
     EXPECT_EQ(rules.scaler, row.scaler) << where;
-    // torch's and paddle's users make a GradScaler themselves; Model(amp_level) and amp.initialize make their own.
+    // torch's and paddle's users make a GradScaler themselves; Model(amp_level) and amp.initialize make their
+    // own.
     EXPECT_EQ(rules.brings_scaler,
               row.scaler != "none" && (row.dialect == Dialect::mindspore || row.dialect == Dialect::apex))
         << where;

@@ -2,7 +2,8 @@
 //    1  an overflow in optimizer A only, in both orders: A steps with B's flag (Paddle's dygraph AmpScaler)
 //    2  update with no check counts as a good step (the same)
 //    3  scale outside of autocast disables the scaler for good (the same)
-//    4  momentum and weight decay move under a skipped step, whose gradients are zeros (Paddle's static decorator)
+//    4  momentum and weight decay move under a skipped step, whose gradients are zeros (Paddle's static
+//       decorator)
 //    5  factors other than 2 are ignored; the scale falls below the floor, or to 0 (apex)
 //    6  growth reaches inf, which stays inf (flax#2547, Keras 3, pytorch#98828)
 //    7  a step whose gradients are all zero poisons the averages (OpenSeq2Seq's log-max):
@@ -14,7 +15,8 @@
 //   12  an optimizer without gradients ends the iteration of all (torch's "No inf checks were recorded")
 //   13  "Attempting to unscale FP16 gradients" does not say which (torch)
 //   14  the scale changes inside an accumulation window (several wrappers of torch)
-//   15  scaler state is lost over a restart, in a growth window or a hysteresis count (metaseq#3, transformers#34053)
+//   15  scaler state is lost over a restart, in a growth window or a hysteresis count (metaseq#3,
+//       transformers#34053)
 //   16  positional arguments: DynamicLossScaleManager(4, 3000) sets other things than meant (MindSpore)
 //   17  the histogram's direction is documented the wrong way round (popart):
 //       PopartPolicy.AFullUpperBinReducesAnEmptyOneRaises, in the same file

@@ -1,5 +1,5 @@
-// The dialects' op lists against those that the installed frameworks report (tests/golden/amp_op_lists.tsv). apex is
-// not there: its amp is gone from every package.
+// The dialects' op lists against those that the installed frameworks report (tests/golden/amp_op_lists.tsv).
+// apex is not there: its amp is gone from every package.
 #include <algorithm>
 #include <fstream>
 #include <map>

@@ -1,5 +1,5 @@
-// Bugs and complaints about other loss scalers that are about their callers, each as a test that ours must pass. The
-// numbers go on from peer_bugs_test.cpp:
+// Bugs and complaints about other loss scalers that are about their callers, each as a test that ours must
+// pass. The numbers go on from peer_bugs_test.cpp:
 //   20  an overflow in one micro-batch is lost when the next one is finite
 //   21  unscale, step and update in a wrong order (accelerate#641, transformers#23935 and others)
 //   22  fused optimizers leave gradients scaled where an overflow was found (pytorch PR 97415)
@@ -25,7 +25,8 @@ using PeerRegression = ScalerTest;
 using Accumulation = AccumulationTest;
 
 TEST_F(Accumulation, N20_OneOverflowingMicroBatchDropsTheWindow) {
-  // 8192 * 16 is infinite in f16, wherever it comes and whatever is added to it afterwards (its negative, say).
+  // 8192 * 16 is infinite in f16, wherever it comes and whatever is added to it afterwards (its negative,
+  // say).
   const auto window = [&](const std::vector<float>& batches) {
     const StepState before = state();
     begin();

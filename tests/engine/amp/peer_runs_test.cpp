@@ -1,7 +1,7 @@
-// One small network, op by op, against the dtypes that MindSpore gave the same network: mindspore 2.10.0 (CPU wheel),
-// amp.auto_mixed_precision(net, level, dtype = mstype.float16), training mode, FP32 input (8, 16); read from a run on
-// 2026-11-21. Dense(16, 16), ReLU, LayerNorm, BatchNorm1d, Sigmoid, Dense(16, 4), Softmax; and of the first Dense's
-// output: + 1.0, ReduceMean, exp.
+// One small network, op by op, against the dtypes that MindSpore gave the same network: mindspore 2.10.0 (CPU
+// wheel), amp.auto_mixed_precision(net, level, dtype = mstype.float16), training mode, FP32 input (8, 16);
+// read from a run on 2026-11-21. Dense(16, 16), ReLU, LayerNorm, BatchNorm1d, Sigmoid, Dense(16, 4), Softmax;
+// and of the first Dense's output: + 1.0, ReduceMean, exp.
 #include <map>
 #include <memory>
 #include <string>
@@ -58,7 +58,8 @@ class PeerNet final : public nn::Module {
   nn::Linear& fc2_;
 };
 
-/// What MindSpore printed: every op of a level gave one dtype; outputs and parameters were Float32 at all of them.
+/// What MindSpore printed: every op of a level gave one dtype; outputs and parameters were Float32 at all of
+/// them.
 struct PeerLevel {
   amp::Level level;
   DType every_op;

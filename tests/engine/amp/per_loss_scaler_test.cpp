@@ -23,8 +23,8 @@ using Kind = ScalerError::Kind;
 
 class PerLossScalerTest : public testing::Test {
  protected:
-  /// Gradients as backward passes with the seed of `loss` would leave them: S_i * g in the first element, 0 in the
-  /// second; g may be infinite.
+  /// Gradients as backward passes with the seed of `loss` would leave them: S_i * g in the first element, 0
+  /// in the second; g may be infinite.
   void backward(int loss, float a_gradient) { backward(scaler, loss, a_gradient); }
   void backward(int loss, float a_gradient, float b_gradient) {
     backward(scaler, loss, a_gradient, &b_gradient);
@@ -234,7 +234,8 @@ TEST_F(PerLossScalerTest, ClippingSeesTheSum) {
 }
 
 TEST_F(PerLossScalerTest, AnotherLossMayFollowAStep) {
-  // A GAN: the generator's loss also leaves gradients in the discriminator's parameters (a), which are not its own.
+  // A GAN: the generator's loss also leaves gradients in the discriminator's parameters (a), which are not
+  // its own.
   for (int iteration = 0; iteration < 2; ++iteration) {
     begin();
     backward(0, 1);

@@ -1,5 +1,6 @@
-// What holds for every policy of the table, whatever its rule: on random overflows and gradients the scale stays within
-// its bounds and finite, the update is a pure function of bytes, and a run can be stopped anywhere.
+// What holds for every policy of the table, whatever its rule: on random overflows and gradients the scale
+// stays within its bounds and finite, the update is a pure function of bytes, and a run can be stopped
+// anywhere.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -26,7 +27,8 @@ using amp::ScalePolicy;
 
 auto bytes_of(const StepState& step) { return std::bit_cast<std::array<std::byte, sizeof(StepState)>>(step); }
 
-/// Steps of a run with gradients up to 2^exponent, whose overflow follows from the scale; or overflows by chance.
+/// Steps of a run with gradients up to 2^exponent, whose overflow follows from the scale; or overflows by
+/// chance.
 class RandomSteps {
  public:
   RandomSteps(unsigned seed, bool by_chance) : random_(seed), by_chance_(by_chance) {}

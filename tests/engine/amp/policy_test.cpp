@@ -94,7 +94,7 @@ TEST(PolicyOptions, ImpossibleValuesAreNamed) {
   EXPECT_THAT(message({.policy = "torch", .parameters = {{"growth_intervall", 3}}}),
               AllOf(HasSubstr("no policy has a parameter 'growth_intervall'"),
                     HasSubstr("did you mean 'growth_interval'?")));
-  // Of another policy: one set of options serves a sweep over policies.
+  // A parameter of another policy: one set of options serves a sweep over policies.
   EXPECT_EQ(message({.policy = "torch", .parameters = {{"hysteresis", 3}}}), "accepted");
   EXPECT_THAT(message({.policy = "megatron", .parameters = {{"hysteresis", 0}}}),
               HasSubstr("scaler.hysteresis = 0: must be an integer from 1"));

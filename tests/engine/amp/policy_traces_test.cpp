@@ -1,4 +1,5 @@
-// Every golden trace of loss-scale policies (tests/golden/policy_traces.tsv), and rules that these sequences do not reach.
+// Every golden trace of loss-scale policies (tests/golden/policy_traces.tsv), and rules that these sequences
+// do not reach.
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -73,7 +74,8 @@ TEST(PolicyTraces, EveryPolicyFollowsItsPeerOnBothSequences) {
 std::string repeated(int good, char kind = 'F') { return std::string(static_cast<std::size_t>(good), kind); }
 
 TEST(PolicyTraces, PaddleAndTensorFlowDifferOnlyInWhatAGoodStepForgives) {
-  // Three overflows, each two good steps apart, back off at the third without being in a row only in TensorFlow.
+  // Three overflows, each two good steps apart, back off at the third without being in a row only in
+  // TensorFlow.
   const std::string settings = "initial_scale=1024 growth_interval=1000 bad_steps=3 backoff_factor=0.5";
   EXPECT_EQ(trace_of("paddle-static", settings, "OFFOFFO").back(), 1024.0);
   EXPECT_EQ(trace_of("tf1-exponential", settings, "OFFOFFO").back(), 512.0);
@@ -129,8 +131,8 @@ TEST(PolicyTraces, MxnetIsApexOneStepLate) {
 }
 
 TEST(PolicyTraces, FairseqBacksOffWhereOverflowsAreFrequent) {
-  // tolerance 0.25: one overflow among 4 steps since the last change is enough, one among 5 is not; the second among
-  // the next few is.
+  // tolerance 0.25: one overflow among 4 steps since the last change is enough, one among 5 is not; the
+  // second among the next few is.
   const std::string settings = "initial_scale=1024 growth_interval=1000 tolerance=0.25";
   EXPECT_EQ(trace_of("fairseq", settings, "FFFO").back(), 512.0);
   EXPECT_EQ(trace_of("fairseq", settings, "FFFFO").back(), 1024.0);
@@ -144,8 +146,8 @@ TEST(PolicyTraces, FairseqBacksOffWhereOverflowsAreFrequent) {
 }
 
 TEST(PolicyTraces, MetaseqMovesItsInterval) {
-  // Interval 2: after the second good step the scale doubles and the interval is 4; after the fourth (a multiple of 4,
-  // counted from the last overflow) again, and the interval is 8.
+  // Interval 2: after the second good step the scale doubles and the interval is 4; after the fourth (a
+  // multiple of 4, counted from the last overflow) again, and the interval is 8.
   EXPECT_EQ(trace_of("metaseq", "initial_scale=4 growth_interval=2", "FFFFFFFFF"),
             (std::vector<double>{4, 8, 8, 16, 16, 16, 16, 32, 32}));
   // At the floor the scale stays, and the interval shrinks all the same: here from 4 to 1 by two overflows.
@@ -166,8 +168,9 @@ TEST(PolicyTraces, ChainersSmoothGrowthDoublesInTheInterval) {
 }
 
 TEST(PolicyTraces, TheRootOfTwoIsCorrectlyRounded) {
-  // x is the rounding of the n-th root of 2 if and only if (x - half an ulp)^n < 2 < (x + half an ulp)^n. Powers in long
-  // double (64 bits): relative error below n * 2^-64; the half ulps move the power by n * 2^-53 or more.
+  // x is the rounding of the n-th root of 2 if and only if (x - half an ulp)^n < 2 < (x + half an ulp)^n.
+  // Powers in long double (64 bits): relative error below n * 2^-64; the half ulps move the power by n *
+  // 2^-53 or more.
   for (const int n : {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}) {
     const double root = amp::power_of_two(1.0 / n);
     const long double half_ulp = 0x1p-53L;

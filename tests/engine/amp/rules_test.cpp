@@ -1,4 +1,5 @@
-// Who decides when several do: to_float, guards, excluded layers, lists, levels. And what a decision does to the bits.
+// Who decides when several do: to_float, guards, excluded layers, lists, levels. And what a decision does to
+// the bits.
 #include <limits>
 #include <string>
 #include <vector>
@@ -291,7 +292,8 @@ TEST_F(RulesTest, A16BitMeanDoesNotOverflowBecauseItsSumWould) {
 TEST_F(RulesTest, NormParametersStayAsTheyAreStored) {
   Autocast autocast(tape, {.level = Level::O2, .dialect = Dialect::paddle});
   const AutocastGuard guard(tape, autocast);
-  // xhat = (-1, 1); 1 + 2^-11 + 2^-12 is no FP16 number, 2^11 times it (2049.5) neither, but 2049.5 - 2048 is.
+  // xhat = (-1, 1); 1 + 2^-11 + 2^-12 is no FP16 number, 2^11 times it (2049.5) neither, but 2049.5 - 2048
+  // is.
   const float weight = 2049.5f;
   const Variable y = ops::layer_norm(of({-1.0f, 1.0f}, {1, 2}, f16), of({weight, weight}, {2}),
                                      of({-2048.0f, -2048.0f}, {2}), 0.0f);
@@ -303,8 +305,8 @@ TEST_F(RulesTest, NormParametersStayAsTheyAreStored) {
 
 TEST_F(RulesTest, Fp8RoundsTheOperandsOfForwardAndBackwardProducts) {
   Autocast autocast(tape, {.level = Level::O1, .fp8_operands = DType::e4m3, .fp8_gradients = DType::e5m2});
-  // E4M3 has 3 fraction bits, E5M2 has 2. 1.0625 -> 1 (tie to even) in E4M3, 1.1875 -> 1.25 (tie, up); the seed
-  // 1.125 -> 1 (tie to even) in E5M2. One product each, so nothing else rounds.
+  // E4M3 has 3 fraction bits, E5M2 has 2. 1.0625 -> 1 (tie to even) in E4M3, 1.1875 -> 1.25 (tie, up); the
+  // seed 1.125 -> 1 (tie to even) in E5M2. One product each, so nothing else rounds.
   const Variable a = tape.input(tensor_of(*backend, {1, 1}, {1.0625f}));
   const Variable b = tape.input(tensor_of(*backend, {1, 1}, {1.1875f}));
   const std::vector<Tensor> seed = {halves_of(*backend, {1, 1}, {1.125f})};

@@ -25,7 +25,8 @@ using testing_support::message_of;
 
 const ScalerOptions dynamic{.policy = "dynamic", .initial_scale = 1024, .growth_interval = 3};
 
-/// Two models with an optimizer each, adam in slot 0 and sgd with momentum in slot 1, on backward passes by hand.
+/// Two models with an optimizer each, adam in slot 0 and sgd with momentum in slot 1, on backward passes by
+/// hand.
 class TwoModels {
  public:
   virtual ~TwoModels() = default;
@@ -172,8 +173,8 @@ TEST(ScalerCheckpoint, TwoOptimizersContinueWithTheSameBits) {
 
 TEST(ScalerCheckpoint, AScaleForEachLossContinuesWithTheSameBits) {
   expect_resumable<ScalerForEachLoss>([](ScalerForEachLoss& run) {
-    // Loss 0 overflows in 5, 10, 15, 20 and grows after 3 good steps: 1024 * 2 at 3, / 2 at 5, * 2 at 8, / 2 at 10,
-    // and so on, * 2 at 23. Loss 1 overflows in 4, 8, ..., 24, each time after three good steps.
+    // Loss 0 overflows in 5, 10, 15, 20 and grows after 3 good steps: 1024 * 2 at 3, / 2 at 5, * 2 at 8, / 2
+    // at 10, and so on, * 2 at 23. Loss 1 overflows in 4, 8, ..., 24, each time after three good steps.
     EXPECT_EQ(run.scale(0), 2048.0);
     EXPECT_EQ(run.scale(1), 1024.0);
     EXPECT_EQ(run.read().skipped_steps[0], 4u);

@@ -1,5 +1,5 @@
-// The scaler that is switched off, the one that leaves the division to the optimizer, and what they have in common:
-// the weights of loops written by hand.
+// The scaler that is switched off, the one that leaves the division to the optimizer, and what they have in
+// common: the weights of loops written by hand.
 #include <string>
 #include <vector>
 
@@ -61,7 +61,8 @@ class Model {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-/// The weights after each step of a loop with the scaler; `clip` as clip_grad_norm. The last batch overflows in f16.
+/// The weights after each step of a loop with the scaler; `clip` as clip_grad_norm. The last batch overflows
+/// in f16.
 std::vector<std::uint64_t> train_with(Backend& backend, const ScalerOptions& options,
                                       const optim::OptimizerOptions& optimizer, double clip = 0) {
   Model model(backend, optimizer);
@@ -264,8 +265,8 @@ TEST(MindSporeScaler, GradientsWithoutAScaleMayBeClipped) {
   }
 }
 
-/// The weights after each of five steps with `options` and the optimizer's own loss_scale; the batch that overflows is
-/// left out.
+/// The weights after each of five steps with `options` and the optimizer's own loss_scale; the batch that
+/// overflows is left out.
 std::vector<std::uint64_t> five_steps(Backend& backend, const ScalerOptions& options,
                                       optim::OptimizerOptions optimizer, double loss_scale,
                                       float divide_by_hand = 0) {
@@ -288,7 +289,8 @@ std::vector<std::uint64_t> five_steps(Backend& backend, const ScalerOptions& opt
 }
 
 TEST(MindSporeScaler, DivisionByTheOptimizerIsUnscalingByTheScaler) {
-  // Both multiply FP32 gradients by the same number, float(1 / S), and round once: the same bits for *every* S.
+  // Both multiply FP32 gradients by the same number, float(1 / S), and round once: the same bits for *every*
+  // S.
   const auto backend = hopper_backend();
   for (const double s : {1024.0, 1000.0, 3.0}) {
     for (const auto& optimizer : optimizers) {
@@ -303,8 +305,8 @@ TEST(MindSporeScaler, DivisionByTheOptimizerIsUnscalingByTheScaler) {
 }
 
 TEST(MindSporeScaler, AQuotientInACustomStepIsTheSameForPowersOfTwoOnly) {
-  // x / 1024 and x * 2^-10 are both exact here (nothing comes near FP32's subnormals); x / 1000 is rounded once, x *
-  // float(1 / 1000) is the product with a rounded number.
+  // x / 1024 and x * 2^-10 are both exact here (nothing comes near FP32's subnormals); x / 1000 is rounded
+  // once, x * float(1 / 1000) is the product with a rounded number.
   const auto backend = hopper_backend();
   for (const auto& optimizer : optimizers) {
     for (const float s : {1024.0f, 1000.0f}) {

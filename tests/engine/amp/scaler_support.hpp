@@ -36,8 +36,8 @@ std::vector<double> powers_of_two(const std::array<int, count>& exponents) {
   return values;
 }
 
-/// `call` throws a ScalerError of this kind that names, in its fields and its message, the call, the optimizer and the
-/// parameter (empty: none).
+/// `call` throws a ScalerError of this kind that names, in its fields and its message, the call, the
+/// optimizer and the parameter (empty: none).
 template <class Call>
 void expect_scaler_error(amp::ScalerError::Kind kind, const std::string& name, const std::string& optimizer,
                          const std::string& parameter, const Call& call) {

@@ -1,4 +1,5 @@
-// Policies that decide by the counts of gradients: openseq2seq-logmax, popart and lost-mass, on counts by hand.
+// Policies that decide by the counts of gradients: openseq2seq-logmax, popart and lost-mass, on counts by
+// hand.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -126,8 +127,9 @@ TEST(LogMaxPolicy, FollowsItsRule) {
         xs.push_back(static_cast<double>(e + 1) - fed.log2());  // what is counted carries S
         fed.good({{e, 5}, {e - 4, 100}});
       }
-      // xs are differences of logarithms by glibc; S is rounded to FP32, 2^-24 of it, 1.5 2^-24 of its logarithm.
-      // The variance is a difference of squares below 2^10 in FP64: sigma is off by at most sqrt(2^10 2^-50).
+      // xs are differences of logarithms by glibc; S is rounded to FP32, 2^-24 of it, 1.5 2^-24 of its
+      // logarithm. The variance is a difference of squares below 2^10 in FP64: sigma is off by at most
+      // sqrt(2^10 2^-50).
       EXPECT_NEAR(fed.log2(), logmax_by_hand(xs, 0.9, 0.95, 2, log_max), 0x1p-18) << i;
     }
   }
@@ -293,8 +295,8 @@ TEST(LostMassPolicy, BacksOffByTheKnownExcess) {
     const int k = static_cast<int>(fed.log2());
     after.push_back(fed.good({{k - 10, 10}, {k - 50, 1}}));  // at most 2^(k-9): a peak of -9
   }
-  // The peak is 2^4 at first and loses a binade every 4 steps. At 2^11 it leaves 1, 2, then 3 binades of room: behind the
-  // 8th step S goes up by the one too many, behind the 12th again.
+  // The peak is 2^4 at first and loses a binade every 4 steps. At 2^11 it leaves 1, 2, then 3 binades of
+  // room: behind the 8th step S goes up by the one too many, behind the 12th again.
   EXPECT_THAT(after, testing::ElementsAre(11, 11, 11, 11, 11, 11, 11, 12, 12, 12, 12, 13));
 }
 

@@ -100,70 +100,284 @@ struct Row {
 };
 // Typed from the frameworks' sources, read op by op, not from engine/amp/levels/op_lists.cpp:
 //   torch      aten/src/ATen/autocast_mode.h, .cpp (CUDA lists)
-//   paddle     python/paddle/amp/amp_lists.py: FP16_WHITE_LIST, FP16_BLACK_LIST, EXTRA_BLACK_LIST; the decision itself in
-//              paddle/fluid/eager/amp_utils.h. conv2d_transpose, pool2d, log1p and bce_loss are in none of them; mse_loss
-//              and l1_loss end in reduce_mean, which is black at O1. Linear is matmul_v2 and elementwise_add.
-//   mindspore  mindspore/train/amp.py: AMP_WHITE_LIST (with casts around each cell), AMP_BLACK_LIST (_OutputTo16)
+//   paddle     python/paddle/amp/amp_lists.py: FP16_WHITE_LIST, FP16_BLACK_LIST, EXTRA_BLACK_LIST; the
+//              decision itself in paddle/fluid/eager/amp_utils.h. conv2d_transpose, pool2d, log1p and
+//              bce_loss are in none of them; mse_loss and l1_loss end in reduce_mean, which is black at O1.
+//              Linear is matmul_v2 and elementwise_add.
+//   mindspore  mindspore/train/amp.py: AMP_WHITE_LIST (with casts around each cell), AMP_BLACK_LIST
+//              (_OutputTo16)
 //   apex       apex/amp/lists/*.py (commit cb65b8ed^); O2 and O3 patch no functions
-// Two rows that no framework has: conv2d_weight_gradient is never called under autocast (conv2d's company in torch and
-// apex); mean is FP32 in our torch (its FP16 kernel accumulates in FP32, which is that but for a rounding).
-// clang-format off
+// Two rows that no framework has: conv2d_weight_gradient is never called under autocast (conv2d's company in
+// torch and apex); mean is FP32 in our torch (its FP16 kernel accumulates in FP32, which is that but for a
+// rounding). clang-format off
 constexpr std::array rows = {
     //                                             torch paddle mindspore apex
     //                                             1     D12    123       123
-    Row{Op::matmul,                           "W" "WWW" "wMM" "WMM"},
-    Row{Op::linear,                           "W" "---" "wMM" "WMM"},
-    Row{Op::conv2d,                           "W" "WWW" "wMM" "WMM"},
-    Row{Op::conv2d_input_gradient,            "W" "BFM" "wMM" "WMM"},
-    Row{Op::conv2d_weight_gradient,           "W" "BFM" "FMM" "WMM"},
-    Row{Op::max_pool2d,                       "F" "BFF" "FFF" "FFF"},
-    Row{Op::average_pool2d,                   "F" "BFF" "FFF" "FFF"},
-    Row{Op::add,                              "F" "BFF" "FFF" "FFF"},
-    Row{Op::subtract,                         "F" "BFF" "FFF" "FFF"},
-    Row{Op::multiply,                         "F" "BFF" "FFF" "FFF"},
-    Row{Op::divide,                           "F" "BFF" "FFF" "FFF"},
-    Row{Op::maximum,                          "F" "BFF" "FFF" "FFF"},
-    Row{Op::minimum,                          "F" "BFF" "FFF" "FFF"},
-    Row{Op::select_positive,                  "F" "BFF" "FFF" "FFF"},
-    Row{Op::scale,                            "F" "BFF" "FFF" "FFF"},
-    Row{Op::divide_constant,                  "F" "BFF" "FFF" "FFF"},
-    Row{Op::negate,                           "F" "BFF" "FFF" "FFF"},
-    Row{Op::relu,                             "F" "BFF" "wFF" "FFF"},
-    Row{Op::exp,                              "B" "BBF" "FFF" "BFF"},
-    Row{Op::log,                              "B" "BBF" "FFF" "BFF"},
-    Row{Op::log1p,                            "B" "BFF" "FFF" "FFF"},
-    Row{Op::square_root,                      "F" "BFF" "FFF" "FFF"},
-    Row{Op::reciprocal_square_root,           "B" "BBF" "FFF" "BFF"},
-    Row{Op::absolute,                         "F" "BFF" "FFF" "FFF"},
-    Row{Op::sign,                             "F" "BFF" "FFF" "FFF"},
-    Row{Op::sigmoid,                          "F" "BFF" "FFF" "FFF"},
-    Row{Op::tanh,                             "F" "BFF" "FFF" "FFF"},
-    Row{Op::erf,                              "F" "BFF" "FFF" "FFF"},
-    Row{Op::gelu,                             "F" "BFF" "FFF" "BFF"},
-    Row{Op::sum,                              "B" "BBF" "FFF" "BFF"},
-    Row{Op::max,                              "F" "BFF" "FFF" "FFF"},
-    Row{Op::mean,                             "B" "BBF" "FFF" "FFF"},
-    Row{Op::reshape,                          "F" "BFF" "FFF" "FFF"},
-    Row{Op::broadcast_to,                     "F" "BFF" "FFF" "FFF"},
-    Row{Op::permute,                          "F" "BFF" "FFF" "FFF"},
-    Row{Op::slice,                            "F" "BFF" "FFF" "FFF"},
-    Row{Op::place_slice,                      "F" "BFF" "FFF" "FFF"},
-    Row{Op::concat,                           "F" "BFF" "FFF" "FFF"},
-    Row{Op::pick,                             "F" "BFF" "FFF" "FFF"},
-    Row{Op::place,                            "F" "BFF" "FFF" "FFF"},
-    Row{Op::embedding,                        "F" "BBB" "FFF" "FFF"},
-    Row{Op::scatter_rows,                     "F" "BBB" "FFF" "FFF"},
-    Row{Op::dropout,                          "F" "BFF" "FFF" "FFF"},
-    Row{Op::softmax,                          "B" "BBF" "FFF" "BFF"},
-    Row{Op::log_softmax,                      "B" "BBF" "FFF" "BFF"},
-    Row{Op::layer_norm,                       "B" "BBF" "FbF" "BFF"},
-    Row{Op::batch_norm,                       "F" "BFF" "FbF" "FFF"},
-    Row{Op::softmax_cross_entropy,            "B" "BBF" "FFF" "BFF"},
-    Row{Op::mse_loss,                         "B" "BBF" "FFF" "BFF"},
-    Row{Op::l1_loss,                          "B" "BBF" "FFF" "BFF"},
-    Row{Op::huber_loss,                       "B" "BBF" "FFF" "BFF"},
-    Row{Op::binary_cross_entropy,             "R" "BFF" "FFF" "RFF"},
-    Row{Op::binary_cross_entropy_with_logits, "B" "BBF" "FFF" "BFF"},
+    Row{Op::matmul,
+        "W"
+        "WWW"
+        "wMM"
+        "WMM"},
+    Row{Op::linear,
+        "W"
+        "---"
+        "wMM"
+        "WMM"},
+    Row{Op::conv2d,
+        "W"
+        "WWW"
+        "wMM"
+        "WMM"},
+    Row{Op::conv2d_input_gradient,
+        "W"
+        "BFM"
+        "wMM"
+        "WMM"},
+    Row{Op::conv2d_weight_gradient,
+        "W"
+        "BFM"
+        "FMM"
+        "WMM"},
+    Row{Op::max_pool2d,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::average_pool2d,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::add,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::subtract,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::multiply,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::divide,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::maximum,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::minimum,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::select_positive,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::scale,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::divide_constant,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::negate,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::relu,
+        "F"
+        "BFF"
+        "wFF"
+        "FFF"},
+    Row{Op::exp,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::log,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::log1p,
+        "B"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::square_root,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::reciprocal_square_root,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::absolute,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::sign,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::sigmoid,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::tanh,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::erf,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::gelu,
+        "F"
+        "BFF"
+        "FFF"
+        "BFF"},
+    Row{Op::sum,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::max,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::mean,
+        "B"
+        "BBF"
+        "FFF"
+        "FFF"},
+    Row{Op::reshape,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::broadcast_to,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::permute,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::slice,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::place_slice,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::concat,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::pick,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::place,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::embedding,
+        "F"
+        "BBB"
+        "FFF"
+        "FFF"},
+    Row{Op::scatter_rows,
+        "F"
+        "BBB"
+        "FFF"
+        "FFF"},
+    Row{Op::dropout,
+        "F"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::softmax,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::log_softmax,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::layer_norm,
+        "B"
+        "BBF"
+        "FbF"
+        "BFF"},
+    Row{Op::batch_norm,
+        "F"
+        "BFF"
+        "FbF"
+        "FFF"},
+    Row{Op::softmax_cross_entropy,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::mse_loss,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::l1_loss,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::huber_loss,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
+    Row{Op::binary_cross_entropy,
+        "R"
+        "BFF"
+        "FFF"
+        "RFF"},
+    Row{Op::binary_cross_entropy_with_logits,
+        "B"
+        "BBF"
+        "FFF"
+        "BFF"},
 };
 // clang-format on
 

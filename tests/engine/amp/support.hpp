@@ -21,16 +21,17 @@ struct OpCall {
   Variable (*call)(Backend& on, const Variable& x, const Variable& y);
 };
 
-/// Every op that a network can call under autocast, but for `custom`, which names its dtype itself. Not there: leaf,
-/// identity and cast, which have no dtype of their own, and pool_pick, pool_place and average_pool2d_transposed, the
-/// steps of pooling's backward.
+/// Every op that a network can call under autocast, but for `custom`, which names its dtype itself. Not
+/// there: leaf, identity and cast, which have no dtype of their own, and pool_pick, pool_place and
+/// average_pool2d_transposed, the steps of pooling's backward.
 std::span<const OpCall> op_calls();
 
 /// What a level does with an op.
 ///   W  computes in low and hands that on, whatever comes        w  computes in low, hands on FP32
 ///   B  computes in FP32 and hands that on                       b  computes in FP32, hands on low
 ///   F  follows its inputs: low if all of them are, else FP32    M  likewise, but low if they differ
-///   R  refused                                                  -  never called: something else takes its place
+///   R  refused                                                  -  never called: something else takes its
+///                                                                  place
 struct DialectLevel {
   amp::Dialect dialect;
   amp::Level level;

@@ -85,8 +85,8 @@ TEST_F(Dropout, RefusesWhatItCannotDo) {
 
 // ---- 16 bits ------------------------------------------------------------------------------------
 
-/// The derivative of a 16-bit op is computed in FP32 from the stored 16-bit values and rounded once: the same bits
-/// as the twin below, which does that with scalar FP32 arithmetic.
+/// The derivative of a 16-bit op is computed in FP32 from the stored 16-bit values and rounded once: the same
+/// bits as the twin below, which does that with scalar FP32 arithmetic.
 struct HalfCase {
   std::string name;
   std::function<Variable(const Variable&)> function;

@@ -1,6 +1,6 @@
-// Convolution: against naive loops, as the adjoint of its gradient maps, and against finite differences of first and
-// second order. It is a polynomial and the inputs have few bits, so FP32 makes no rounding and every comparison is
-// exact, unless said otherwise.
+// Convolution: against naive loops, as the adjoint of its gradient maps, and against finite differences of
+// first and second order. It is a polynomial and the inputs have few bits, so FP32 makes no rounding and
+// every comparison is exact, unless said otherwise.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -57,12 +57,12 @@ void for_each_product(const ConvolutionCase& conv, const Visit& visit) {
               }
 }
 
-/// Inputs are multiples of 1/4 of magnitude <= 5/4, moved by multiples of 1/32; the weights of weighted_sum are
-/// multiples of 1/16 of magnitude <= 1. So f is a multiple of 2^-11 and, with P outputs of T terms each, at most
-/// P (T 25/16 + 5/4): below 2^13 for all cases. The weighted gradient is a multiple of 2^-13 (two weights, one
-/// moved input) and at most |x| K R S 5/4 + |w| N P Q 5/4 + N P Q K: below 2^11. Neither needs more than 24 bits,
-/// nor do the partial sums: everything is exact, and central differences of a polynomial of degree 2 (in one
-/// variable: 1) are its derivative.
+/// Inputs are multiples of 1/4 of magnitude <= 5/4, moved by multiples of 1/32; the weights of weighted_sum
+/// are multiples of 1/16 of magnitude <= 1. So f is a multiple of 2^-11 and, with P outputs of T terms each,
+/// at most P (T 25/16 + 5/4): below 2^13 for all cases. The weighted gradient is a multiple of 2^-13 (two
+/// weights, one moved input) and at most |x| K R S 5/4 + |w| N P Q 5/4 + N P Q K: below 2^11. Neither needs
+/// more than 24 bits, nor do the partial sums: everything is exact, and central differences of a polynomial
+/// of degree 2 (in one variable: 1) are its derivative.
 std::vector<ConvolutionCase> convolution_cases() {
   std::vector<ConvolutionCase> cases;
   for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
@@ -262,8 +262,8 @@ TEST(ConvolutionObservation, NarrowingProductsCountBeforeAndAfterTheRounding) {
 }
 
 TEST(ConvolutionObservation, StepsOfABackwardPassAreNoLayers) {
-  // The derivatives of the two gradient maps hold conv2d again. A third backward pass goes through all of them, and
-  // shows the one layer of the forward pass once.
+  // The derivatives of the two gradient maps hold conv2d again. A third backward pass goes through all of
+  // them, and shows the one layer of the forward pass once.
   const auto backend = hopper_backend();
   Tape tape(*backend);
   const V v = inputs_on(tape, {short_numbers({1, 1, 3, 3}, 1), short_numbers({1, 1, 2, 2}, 2)});

@@ -106,8 +106,9 @@ TEST_F(CustomOpTest, ItsFirstAndSecondDerivativesEqualFiniteDifferences) {
     return ops::custom(swish_op(), std::vector{x[0]});
   };
   const std::vector<HostTensor> at = {{{2, 3}, {0.5f, -1.0f, 1.25f, -0.75f, 1.5f, -1.5f}}};
-  // |x sigmoid|^(n) <= |x| |s^(n)| + n |s^(n-1)| with |s^(n)| <= n! 1.1 / 2^n (Cauchy on a circle of radius 2,
-  // |1 + e^-z| >= sin 2 there), |x| < 1.6: n = 5: 1.6 * 4.2 + 5 * 1.7 = 16; n = 6: 1.6 * 12.4 + 6 * 4.2 = 45.
+  // |x sigmoid|^(n) <= |x| |s^(n)| + n |s^(n-1)| with |s^(n)| <= n! 1.1 / 2^n (Cauchy on a circle of radius
+  // 2, |1 + e^-z| >= sin 2 there), |x| < 1.6: n = 5: 1.6 * 4.2 + 5 * 1.7 = 16; n = 6: 1.6 * 12.4 + 6 * 4.2 =
+  // 45.
   expect_gradients(*backend, function, at, {.magnitude = 48, .roundings = 32, .fifth = 16});
   expect_gradients(*backend, gradient_function(function), at,
                    {.magnitude = 96, .roundings = 96, .fifth = 45});

@@ -1,4 +1,5 @@
-// Where branches with other scales meet: the exponent that their sum has, and what a backward pass makes of it.
+// Where branches with other scales meet: the exponent that their sum has, and what a backward pass makes of
+// it.
 #include <cmath>
 #include <limits>
 #include <memory>

@@ -1,5 +1,5 @@
-// Scales of single gradients in a backward pass: exact in FP32 whatever they are, joined where branches meet, gone at
-// the parameters.
+// Scales of single gradients in a backward pass: exact in FP32 whatever they are, joined where branches meet,
+// gone at the parameters.
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -121,9 +121,9 @@ std::vector<OpCase> cases() {
       "reciprocal_square_root", [](Tape&, const V& x) { return ops::reciprocal_square_root(x[0]); },
       {positive({3, 4}, 1)}, 43, 250);
   add_case("absolute", [](Tape&, const V& x) { return ops::absolute(x[0]); }, {both_signs({3, 4}, 1)});
-  // Cauchy's estimate |f^(n)| <= n! M / r^n with M a bound of |f| on a circle of radius r around the real point:
-  // sigmoid, r = 2: |1 + e^-z| >= sin 2 there, M = 1.1; tanh, r = 1: M = tan 1 = 1.56;
-  // gelu_tanh, r = 3/4, |x| < 1.57: |Im u| <= 1.03, |tanh u| <= tan 1.03 = 1.67, M = 2.32 * 2.67 / 2 = 3.1.
+  // Cauchy's estimate |f^(n)| <= n! M / r^n with M a bound of |f| on a circle of radius r around the real
+  // point: sigmoid, r = 2: |1 + e^-z| >= sin 2 there, M = 1.1; tanh, r = 1: M = tan 1 = 1.56; gelu_tanh, r =
+  // 3/4, |x| < 1.57: |Im u| <= 1.03, |tanh u| <= tan 1.03 = 1.67, M = 2.32 * 2.67 / 2 = 3.1.
   add_case(
       "sigmoid", [](Tape&, const V& x) { return ops::sigmoid(x[0]); }, {both_signs({3, 4}, 1)}, 5, 13);
   add_case(

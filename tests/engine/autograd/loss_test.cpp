@@ -1,5 +1,5 @@
-// Losses at their edges: reductions, masked and huge logits, tails, kinks; which dtype they compute in; what they show
-// of their gradients; their errors.
+// Losses at their edges: reductions, masked and huge logits, tails, kinks; which dtype they compute in; what
+// they show of their gradients; their errors.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -38,8 +38,8 @@ class LossTest : public testing::Test {
 // ---- targets that are no distribution -------------------------------------------------------------
 
 TEST_F(LossTest, ARowOfZeroProbabilitiesHasNoLossAndNoGradient) {
-  // MindSpore's tutorial takes a step on labels of zero. The formula's gradient is sum(p) softmax(x) - p; a fused kernel
-  // returns softmax(x) - p, which is not 0 here.
+  // MindSpore's tutorial takes a step on labels of zero. The formula's gradient is sum(p) softmax(x) - p; a
+  // fused kernel returns softmax(x) - p, which is not 0 here.
   const Variable x = input({2, 4}, {0.5f, -1, 2, 0.25f, 0.5f, -1, 2, 0.25f});
   const Variable p = constant({2, 4}, {0, 0, 0, 0, 0, 0, 1, 0});
   const Variable losses = ops::softmax_cross_entropy(x, p, Reduction::none);
@@ -57,8 +57,8 @@ TEST_F(LossTest, ARowOfZeroProbabilitiesHasNoLossAndNoGradient) {
 // ---- reductions -----------------------------------------------------------------------------------
 
 TEST_F(LossTest, SixteenMillionSquaredErrorsAccumulateSafely) {
-  // 2^24 + 2^20 errors of 1: a running FP32 sum stands still at 2^24, where the ulp is 2 and 1 is a tie. The partial
-  // sums of TREE are integers, of which none needs more than 24 bits here (17 * 2^20 at the end).
+  // 2^24 + 2^20 errors of 1: a running FP32 sum stands still at 2^24, where the ulp is 2 and 1 is a tie. The
+  // partial sums of TREE are integers, of which none needs more than 24 bits here (17 * 2^20 at the end).
   constexpr std::int64_t count = (1 << 24) + (1 << 20);
   {
     float running = 0.0f;
@@ -75,8 +75,9 @@ TEST_F(LossTest, SixteenMillionSquaredErrorsAccumulateSafely) {
   };
   EXPECT_EQ(loss_of(count, 1.0f, Reduction::mean), 1.0f);
   EXPECT_EQ(loss_of(count, 1.0f, Reduction::sum), static_cast<float>(count));
-  // 2^24 errors of 0.1: the square is rounded once, and an element takes part in at most 3 * (31 + 5) roundings of
-  // sums (three levels of chunks of 1024 = 32 lanes x 32 elements), the mean in one more: 110 u relative.
+  // 2^24 errors of 0.1: the square is rounded once, and an element takes part in at most 3 * (31 + 5)
+  // roundings of sums (three levels of chunks of 1024 = 32 lanes x 32 elements), the mean in one more: 110 u
+  // relative.
   const double square = static_cast<double>(0.1f) * static_cast<double>(0.1f);
   EXPECT_NEAR(loss_of(1 << 24, 0.1f, Reduction::mean) / square, 1.0, 110 * u);
   EXPECT_NEAR(loss_of(1 << 24, 0.1f, Reduction::sum) / (square * 0x1p24), 1.0, 110 * u);
@@ -110,8 +111,9 @@ TEST_F(LossTest, ReductionNoneKeepsOneLossAnElementOrRow) {
 // ---- cross-entropy ----------------------------------------------------------------------------------
 
 TEST_F(LossTest, OneHotProbabilitiesEqualIndexTargets) {
-  // Same numbers, other order of operations: x - m is common; index: log(sum) - (x - m)[t], one rounding; one-hot:
-  // (x - m)[t] - log(sum), the same difference, times 1, plus zeros. Both are exact negations of each other.
+  // Same numbers, other order of operations: x - m is common; index: log(sum) - (x - m)[t], one rounding;
+  // one-hot: (x - m)[t] - log(sum), the same difference, times 1, plus zeros. Both are exact negations of
+  // each other.
   const HostTensor x = with_signs({4, 5}, 1);
   const Variable logits = input(x.shape, x.values);
   std::vector<float> one_hot(20, 0.0f);
@@ -122,8 +124,9 @@ TEST_F(LossTest, OneHotProbabilitiesEqualIndexTargets) {
     const Variable by_index = ops::softmax_cross_entropy(logits, index_of(*backend, index), reduction);
     const Variable by_probability = ops::softmax_cross_entropy(logits, constant({4, 5}, one_hot), reduction);
     EXPECT_EQ(values(by_index), values(by_probability));
-    // The gradients: exp(x - m) / sum (2 u of exp, 3 u of the sum, u of the quotient) against exp(log q) with |log q|
-    // <= 5 (5 u of log q, 2 u of exp), of numbers <= 1: 16 u with the seed's and the difference's roundings.
+    // The gradients: exp(x - m) / sum (2 u of exp, 3 u of the sum, u of the quotient) against exp(log q) with
+    // |log q| <= 5 (5 u of log q, 2 u of exp), of numbers <= 1: 16 u with the seed's and the difference's
+    // roundings.
     const auto a = gradient(ops::sum(by_index), logits), b = gradient(ops::sum(by_probability), logits);
     for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 16 * u) << i;
   }
@@ -179,8 +182,9 @@ TEST_F(LossTest, ATargetOutOfRangeIsAnErrorNamingRowAndValue) {
 // ---- binary cross-entropy -----------------------------------------------------------------------------
 
 TEST_F(LossTest, BceWithLogitsIsExactInTheTails) {
-  // Against FP64 libm. The value: one rounding of x t, one of the difference, log1p and exp 2 u each: 4 u relative,
-  // as no term cancels for t = 0 and 1. Where it is subnormal, one unit of 2^-149 stands for a relative error.
+  // Against FP64 libm. The value: one rounding of x t, one of the difference, log1p and exp 2 u each: 4 u
+  // relative, as no term cancels for t = 0 and 1. Where it is subnormal, one unit of 2^-149 stands for a
+  // relative error.
   std::vector<float> x, t;
   for (const float magnitude : {100.0f, 87.0f, 50.0f, 30.0f, 17.0f, 16.0f, 5.0f, 1.0f, 0.0f}) {
     for (const float sign : {1.0f, -1.0f}) {
@@ -197,8 +201,9 @@ TEST_F(LossTest, BceWithLogitsIsExactInTheTails) {
     const double expected =
         toward > 0 ? toward + std::log1p(std::exp(-toward)) : std::log1p(std::exp(toward));
     EXPECT_NEAR(got[i], expected, 4 * u * expected + 0x1p-149);
-    // The slope is sigmoid(toward), with the sign of the side: it fades as exp(-|x|) instead of stopping at 2^-24
-    // (1 - sigmoid(17) = 4e-8 < 2^-24). sigmoid_f32's 2 u and two products; below its range 2^-126 is lost.
+    // The slope is sigmoid(toward), with the sign of the side: it fades as exp(-|x|) instead of stopping at
+    // 2^-24 (1 - sigmoid(17) = 4e-8 < 2^-24). sigmoid_f32's 2 u and two products; below its range 2^-126 is
+    // lost.
     const double sigmoid = 1 / (1 + std::exp(-toward));
     EXPECT_NEAR(slope[i], t[i] == 0.0f ? sigmoid : -sigmoid, 6 * u * sigmoid + 0x1p-126);
   }

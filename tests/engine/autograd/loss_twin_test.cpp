@@ -51,8 +51,8 @@ Doubles elementwise(const In& in, const std::function<double(double, double)>& l
   return losses;
 }
 
-/// Not a multiple of 1/64: no error of this test's inputs (multiples of 1/128) comes closer to it than 1/128, which
-/// is more than a step of the differences (2^-8).
+/// Not a multiple of 1/64: no error of this test's inputs (multiples of 1/128) comes closer to it than 1/128,
+/// which is more than a step of the differences (2^-8).
 constexpr double delta = 46.5 / 64;
 
 double huber(double y, double t) {
@@ -60,21 +60,22 @@ double huber(double y, double t) {
   return e <= delta ? e * e / 2 : delta * (e - delta / 2);
 }
 
-/// Tolerances in u = 2^-24, absolute, for 12 elements (or 3 rows of 4 classes) and the largest reduction, a sum with
-/// a chain of at most 5 roundings (a TREE over at most 16 elements has 4, weighted_sum one). L bounds a loss, S its
-/// slope, C its curvature; 12 L, S and 12 C bound what the sums hold. Errors of one element:
-/// * mse: all exact but sums' last places; |e| <= 3.5: 5 * 12 * 12.25 -> 768. First: 2 e g, 3 roundings: 8 * 7 -> 64.
-///   Second: C = 2, exact in few bits: 12 * 2 * 5 -> 128.
+/// Tolerances in u = 2^-24, absolute, for 12 elements (or 3 rows of 4 classes) and the largest reduction, a
+/// sum with a chain of at most 5 roundings (a TREE over at most 16 elements has 4, weighted_sum one). L
+/// bounds a loss, S its slope, C its curvature; 12 L, S and 12 C bound what the sums hold. Errors of one
+/// element:
+/// * mse: all exact but sums' last places; |e| <= 3.5: 5 * 12 * 12.25 -> 768. First: 2 e g, 3 roundings: 8 *
+///   7 -> 64. Second: C = 2, exact in few bits: 12 * 2 * 5 -> 128.
 /// * l1, huber: L <= 3.5; 5 * 12 * 3.5 + 12 * 4 -> 320. S <= 1: -> 16; second: C <= 1 -> 128.
-/// * bce, 1/4 <= p < 3/4: logs <= 1.4 with 2 u each, log1p likewise; loss: 8 u; sum: 12 * 8 + 5 * 12 * 1.4 -> 256.
-///   S <= 4: quotient of a rounded difference and a product of a rounded difference: 5 * 4 u + 2 * 4 u -> 64. Second:
-///   C <= 1 / p^2 + 1 / (1 - p)^2 <= 18 with 6 roundings, and the cross terms 1 / (p (1 - p)) <= 6: 12 u * 18 * 2
-///   -> 512, the outer sum included.
-/// * bce with logits, |x| < 3/2: loss <= 2.5, 5 u * 2.5; sum: 12 * 13 + 5 * 12 * 2.5 -> 384. S <= 1: two products, 2
-///   sigmoids of 2 u: -> 32; second: sigmoid' <= 1/4, and 1 for the cross term: -> 128.
-/// * cross entropy, |x| < 3/2: x - m exact in few bits, exp 2 u, sum 3 u, log 2 u * 2.8 + 5 u: 16 u a row; with
-///   probabilities of total <= 4: 4 * 16 + 8 * 12 -> 256 (index: -> 128). First: softmax twice rounded, sums of
-///   probabilities <= 4: 4 * (16 + 4) + ... -> 128; second: 4 classes, two products: 8 * 128 -> 1024.
+/// * bce, 1/4 <= p < 3/4: logs <= 1.4 with 2 u each, log1p likewise; loss: 8 u; sum: 12 * 8 + 5 * 12 * 1.4 ->
+///   256. S <= 4: quotient of a rounded difference and a product of a rounded difference: 5 * 4 u + 2 * 4 u
+///   -> 64. Second: C <= 1 / p^2 + 1 / (1 - p)^2 <= 18 with 6 roundings, and the cross terms 1 / (p (1 - p))
+///   <= 6: 12 u * 18 * 2 -> 512, the outer sum included.
+/// * bce with logits, |x| < 3/2: loss <= 2.5, 5 u * 2.5; sum: 12 * 13 + 5 * 12 * 2.5 -> 384. S <= 1: two
+///   products, 2 sigmoids of 2 u: -> 32; second: sigmoid' <= 1/4, and 1 for the cross term: -> 128.
+/// * cross entropy, |x| < 3/2: x - m exact in few bits, exp 2 u, sum 3 u, log 2 u * 2.8 + 5 u: 16 u a row;
+///   with probabilities of total <= 4: 4 * 16 + 8 * 12 -> 256 (index: -> 128). First: softmax twice rounded,
+///   sums of probabilities <= 4: 4 * (16 + 4) + ... -> 128; second: 4 classes, two products: 8 * 128 -> 1024.
 std::vector<TwinCase> cases() {
   std::vector<TwinCase> list;
   const std::vector<std::int32_t> index = {2, 0, 3};

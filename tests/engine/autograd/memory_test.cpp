@@ -1,4 +1,5 @@
-// Memory of the tape: what a backward pass releases, what the next step reuses, and the lifetimes of captures.
+// Memory of the tape: what a backward pass releases, what the next step reuses, and the lifetimes of
+// captures.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,8 +17,8 @@ namespace {
 constexpr std::int64_t chain_elements = 1 << 14;
 constexpr std::size_t chain_bytes = chain_elements * sizeof(float);
 
-/// A chain of `depth` products with a parameter each. Returns the peak of the backward pass above what was in use
-/// before the first forward operation, in tensors.
+/// A chain of `depth` products with a parameter each. Returns the peak of the backward pass above what was in
+/// use before the first forward operation, in tensors.
 struct ChainMemory {
   double peak = 0;
   double after = 0;
@@ -57,9 +58,9 @@ ChainMemory chain_memory(int depth, bool retain_graph) {
 TEST(BackwardMemory, IsReleasedAsThePassGoes) {
   constexpr int depth = 64;
   const ChainMemory released = chain_memory(depth, false), retained = chain_memory(depth, true);
-  // Forward: depth - 1 values. The pass turns one value into one gradient of a parameter, node by node, so the
-  // number of live tensors hardly changes: above the values only the cotangent, its successor and the two products
-  // of one node, and scalars.
+  // Forward: depth - 1 values. The pass turns one value into one gradient of a parameter, node by node, so
+  // the number of live tensors hardly changes: above the values only the cotangent, its successor and the two
+  // products of one node, and scalars.
   EXPECT_LE(released.peak, depth - 1 + 5);
   for (std::size_t i = 0; i < released.on_the_way.size(); ++i)
     EXPECT_LE(released.on_the_way[i], depth - 1 + 4) << "node " << i << " from the end";
@@ -86,9 +87,9 @@ TEST(BackwardMemory, OfAStepIsReusedByTheNext) {
   EXPECT_EQ(backend.memory_statistics().system_allocations, warm);
 }
 
-// The gradient of a low view goes to its f32 master as it is. Where the same master is seen in another dtype too, both
-// contributions are added in FP32 and narrowed once: 2^-24 + 2^-25 is a tie of FP16 subnormals, and goes to 2^-23. 2^-25
-// alone would go to 0.
+// The gradient of a low view goes to its f32 master as it is. Where the same master is seen in another dtype
+// too, both contributions are added in FP32 and narrowed once: 2^-24 + 2^-25 is a tie of FP16 subnormals, and
+// goes to 2^-23. 2^-25 alone would go to 0.
 TEST(BackwardMemory, OfALowViewMeetsAWideContribution) {
   const auto owner = make_emulated_backend(tensor_core_model("hopper"), 1);
   Backend& backend = *owner;
@@ -111,8 +112,8 @@ TEST(BackwardMemory, OfALowViewMeetsAWideContribution) {
   EXPECT_EQ(values_of(backend, wide), (std::vector<float>{1 + 0x1p-9f + 0x1p-8f, 0x1p-23f}));
 }
 
-// Both gradients of a sum are the cotangent itself: parameters get memory of their own, and a later pass adds to one
-// without changing the other.
+// Both gradients of a sum are the cotangent itself: parameters get memory of their own, and a later pass adds
+// to one without changing the other.
 TEST(BackwardMemory, OfACotangentThatTwoParametersShareIsCopied) {
   EmulatedBackend backend(tensor_core_model("hopper"), 1);
   Tape tape(backend);

@@ -1,5 +1,5 @@
-// Softmax and the norms at their edges: masked and huge rows, variances that a careless formula loses; which dtype they
-// compute in; what they show of their gradients; their errors.
+// Softmax and the norms at their edges: masked and huge rows, variances that a careless formula loses; which
+// dtype they compute in; what they show of their gradients; their errors.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -65,8 +65,8 @@ TEST_F(NormalizationTest, MaskedClassesHaveNoGradientAndSpoilNone) {
 // ---- values that a careless variance would lose -----------------------------------------------------
 
 TEST_F(NormalizationTest, TheVarianceIsTakenFromDeviations) {
-  // 4096 + (0, 1, 2, 3): E[x^2] - E[x]^2 in FP32 has an ulp of 2 at 2^24 and gives anything between -2 and 4; the
-  // deviations -1.5, -0.5, 0.5, 1.5 are exact, and so is their variance 1.25.
+  // 4096 + (0, 1, 2, 3): E[x^2] - E[x]^2 in FP32 has an ulp of 2 at 2^24 and gives anything between -2 and 4;
+  // the deviations -1.5, -0.5, 0.5, 1.5 are exact, and so is their variance 1.25.
   const Variable x = constant({4, 1}, {4096, 4097, 4098, 4099});
   const ops::BatchNormResult result = ops::batch_norm(x, {}, {}, 0.0f);
   EXPECT_EQ(values_of(*backend, result.mean), std::vector<float>{4097.5f});
@@ -126,8 +126,8 @@ TEST_F(NormalizationTest, UnderAutocastSoftmaxAndLayerNormAreFp32AndBatchNormFol
             DType::f16);
 }
 
-/// Without a policy a 16-bit input gives a 16-bit result: the FP32 result of the widened input, rounded once; and
-/// the gradient likewise.
+/// Without a policy a 16-bit input gives a 16-bit result: the FP32 result of the widened input, rounded once;
+/// and the gradient likewise.
 TEST_F(NormalizationTest, SixteenBitInputsComputeInFp32AndRoundOnce) {
   const std::vector<float> x = with_signs({4, 6}, 1).values, g = with_signs({4, 6}, 2).values;
   const auto compare = [&](const std::string& name, const std::function<Variable(const Variable&)>& op) {

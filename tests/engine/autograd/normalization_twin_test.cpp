@@ -89,20 +89,20 @@ int channel_axis(const Shape& shape, Layout layout) {
 
 /// Tolerances, in u = 2^-24, to first order in u.
 ///
-/// softmax, |x| < 3/2, at most 4 classes: x - m has error 3/2 u * 2; exp adds 2 u, the sum 3 u, the division u: 12 u
-/// of y <= 1 -> 16. dx = y (g - sum(g y)), |g| <= 1: 2 * 12 u for y, 12 u + 4 u for the sum, 3 u more -> 64. A
-/// second derivative sums such terms over the 4 of a row, each a product of at most three of them: 4 * 2 * 64 -> 512.
-/// log_softmax: |y| <= 3 + log 4 < 4.5: 3 u + the sum's relative 8 u + 4.5 u -> 16; dx = g - exp(y) sum(g) with
-/// |sum g| <= 4: 4 (16 + 3) u + 4 u -> 96; second -> 4 * 2 * 96 -> 768.
+/// softmax, |x| < 3/2, at most 4 classes: x - m has error 3/2 u * 2; exp adds 2 u, the sum 3 u, the division
+/// u: 12 u of y <= 1 -> 16. dx = y (g - sum(g y)), |g| <= 1: 2 * 12 u for y, 12 u + 4 u for the sum, 3 u more
+/// -> 64. A second derivative sums such terms over the 4 of a row, each a product of at most three of them: 4
+/// * 2 * 64 -> 512. log_softmax: |y| <= 3 + log 4 < 4.5: 3 u + the sum's relative 8 u + 4.5 u -> 16; dx = g -
+/// exp(y) sum(g) with |sum g| <= 4: 4 (16 + 3) u + 4 u -> 96; second -> 4 * 2 * 96 -> 768.
 ///
-/// Norms, 2 <= |x| < 3 with both signs in every group, at most 5 (layer) or 12 (batch) elements: deviation >= 3/2,
-/// |xhat| <= 2 ((n - 1)^(1/2)-bound for one against four), |weight|, |bias| < 3/2. Mean: 4 roundings of sums <= 3 n,
-/// divided: 15 u. x - mean: 20 u. Variance: relative 16 u; r: 10 u, r <= 2/3. xhat: 14 u + 2 * 11 u = 36 u; y: 1.5 *
-/// 36 u + 3 u + 4.5 u -> 64. dx = r (h - mean(h) - xhat mean(h xhat)), h = g weight, |h| < 1.5: mean(h xhat) has
-/// 70 u, times xhat 140 u, and 36 u * 1.5 + 6 roundings of numbers <= 6 and 10 u of r: (140 + 54 + 36 + 60) * 2/3
-/// -> 256. dweight: at most 12 terms of |g| 36 u, with |xhat| near 1: 12 * 36 + 4 * 12 -> 512. A second derivative
-/// sums over the at most 12 elements of a group, both parameters: products of three factors with errors as above ->
-/// 12 * 512 = 6144.
+/// Norms, 2 <= |x| < 3 with both signs in every group, at most 5 (layer) or 12 (batch) elements: deviation >=
+/// 3/2, |xhat| <= 2 ((n - 1)^(1/2)-bound for one against four), |weight|, |bias| < 3/2. Mean: 4 roundings of
+/// sums <= 3 n, divided: 15 u. x - mean: 20 u. Variance: relative 16 u; r: 10 u, r <= 2/3. xhat: 14 u + 2 *
+/// 11 u = 36 u; y: 1.5 * 36 u + 3 u + 4.5 u -> 64. dx = r (h - mean(h) - xhat mean(h xhat)), h = g weight,
+/// |h| < 1.5: mean(h xhat) has 70 u, times xhat 140 u, and 36 u * 1.5 + 6 roundings of numbers <= 6 and 10 u
+/// of r: (140 + 54 + 36 + 60) * 2/3 -> 256. dweight: at most 12 terms of |g| 36 u, with |xhat| near 1: 12 *
+/// 36 + 4 * 12 -> 512. A second derivative sums over the at most 12 elements of a group, both parameters:
+/// products of three factors with errors as above -> 12 * 512 = 6144.
 std::vector<TwinCase> cases() {
   std::vector<TwinCase> list;
   struct SoftmaxShape {

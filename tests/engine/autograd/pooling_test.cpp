@@ -1,6 +1,6 @@
-// Pooling: against naive loops and finite differences of first and second order, and to third order in closed form.
-// It is piecewise linear and the inputs have few bits, so FP32 makes no rounding and every comparison is exact, unless
-// said otherwise.
+// Pooling: against naive loops and finite differences of first and second order, and to third order in closed
+// form. It is piecewise linear and the inputs have few bits, so FP32 makes no rounding and every comparison
+// is exact, unless said otherwise.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -99,8 +99,9 @@ TEST_P(Pooling, EqualsTheNaiveLoops) {
   EXPECT_EQ(values_of(*backend, ops::average_pool2d(v[0], pool.geometry).tensor()), average);
 }
 
-/// Squares of the pooled values, so that there is a second derivative: multiples of 2^-14 (2^-5 squared, a weight)
-/// of at most 16 each (average: 2^-8 squared for areas up to 8, of at most 4 x 4), at most 16 of them.
+/// Squares of the pooled values, so that there is a second derivative: multiples of 2^-14 (2^-5 squared, a
+/// weight) of at most 16 each (average: 2^-8 squared for areas up to 8, of at most 4 x 4), at most 16 of
+/// them.
 TEST_P(Pooling, GradientsEqualFiniteDifferences) {
   const PoolCase& pool = GetParam();
   const auto backend = hopper_backend();
@@ -144,8 +145,8 @@ TEST(PoolingToThirdOrder, EqualsTheClosedForm) {
 }
 
 TEST(AveragePooling, WithAnAreaThatIsNoPowerOfTwoDividesOnce) {
-  // 9 outputs of at most 3/2, squared: magnitude 21; chain: 9 additions, a division, a square, a weight, the sum.
-  // The gradient's chain is twice as long, and its weighted sum has 25 terms of at most 3.
+  // 9 outputs of at most 3/2, squared: magnitude 21; chain: 9 additions, a division, a square, a weight, the
+  // sum. The gradient's chain is twice as long, and its weighted sum has 25 terms of at most 3.
   const auto backend = hopper_backend();
   const Function average = [](Tape&, const V& x) {
     const Variable y = ops::average_pool2d(x[0], {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});

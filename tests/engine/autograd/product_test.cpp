@@ -1,5 +1,5 @@
-// Batched products and linear over leading axes: against products of single matrices, and against finite differences
-// of first and second order, exact where the inputs have few bits.
+// Batched products and linear over leading axes: against products of single matrices, and against finite
+// differences of first and second order, exact where the inputs have few bits.
 #include <map>
 #include <string>
 #include <utility>

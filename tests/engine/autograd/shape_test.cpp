@@ -151,8 +151,8 @@ TEST_F(ShapeTest, BroadcastsAsNumPyDoes) {
   EXPECT_GT(scalars, 300);
 }
 
-/// Sums over every subset of the axes of a 4-d tensor equal TREE over the reduced elements in row-major order,
-/// bit for bit; the numbers span 2^24, so any other order would differ somewhere.
+/// Sums over every subset of the axes of a 4-d tensor equal TREE over the reduced elements in row-major
+/// order, bit for bit; the numbers span 2^24, so any other order would differ somewhere.
 TEST_F(ShapeTest, SumsOverSeveralAxesAreOneTree) {
   const Index extents{3, 5, 4, 37};
   std::vector<float> values(3 * 5 * 4 * 37);

@@ -1,9 +1,9 @@
 // An operation against its naive twin in double precision: the value, the gradient and the second derivative.
 //
 // The twin is the formula, written in the test with std:: functions. Its derivatives are central differences,
-// extrapolated once (Richardson), in double precision: D(h) = (f(x+h) - f(x-h)) / 2h, R = (4 D(h/2) - D(h)) / 3
-// = f' - h^4/480 f^(5) + ... With h = 2^-8, h^4/480 = 5e-13: 1e-8 for fifth derivatives up to 2e4. Rounding adds
-// 2^-53 |f| 3/h = 1e-13 |f| to R and 3/h times that to the second derivative: 1e-10 |f|. Both are below
+// extrapolated once (Richardson), in double precision: D(h) = (f(x+h) - f(x-h)) / 2h, R = (4 D(h/2) - D(h)) /
+// 3 = f' - h^4/480 f^(5) + ... With h = 2^-8, h^4/480 = 5e-13: 1e-8 for fifth derivatives up to 2e4. Rounding
+// adds 2^-53 |f| 3/h = 1e-13 |f| to R and 3/h times that to the second derivative: 1e-10 |f|. Both are below
 // u = 2^-24 = 6e-8, so what is left between engine and twin are the FP32 roundings of the engine, and the
 // tolerances of a case are multiples of u counted along its chain of operations.
 #pragma once
@@ -42,8 +42,8 @@ inline HostTensor with_signs(const Shape& shape, std::size_t seed, float low = 0
   return tensor;
 }
 
-/// Magnitudes are multiples of 1/4 in [1/2, 5/4], with signs + - - + - - ...: few bits, so that products and sums
-/// of some thousand terms are exact in FP32.
+/// Magnitudes are multiples of 1/4 in [1/2, 5/4], with signs + - - + - - ...: few bits, so that products and
+/// sums of some thousand terms are exact in FP32.
 inline HostTensor short_numbers(const Shape& shape, std::size_t seed) {
   HostTensor tensor{shape, std::vector<float>(count_of(shape))};
   for (std::size_t i = 0; i < tensor.values.size(); ++i) {
@@ -167,8 +167,8 @@ inline void expect_like_twin(const TwinCase& test_case) {
     return total;
   };
   SCOPED_TRACE("second derivative");
-  // gradient_function adds the weighted sums of all inputs' gradients, and weighted_sum of that scalar is 11/16
-  // of it.
+  // gradient_function adds the weighted sums of all inputs' gradients, and weighted_sum of that scalar is
+  // 11/16 of it.
   const Function once = [&](Tape& tape, const std::vector<Variable>& variables) {
     return ops::divide_constant(gradient_function(test_case.function)(tape, variables),
                                 static_cast<float>(twin::weight(0)));

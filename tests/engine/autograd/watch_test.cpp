@@ -1,5 +1,5 @@
-// ops::watch: the gradient of an activation is shown with the rounding that produced it, so that underflow counts as
-// underflow and not as exact zeros; and looking changes no bits.
+// ops::watch: the gradient of an activation is shown with the rounding that produced it, so that underflow
+// counts as underflow and not as exact zeros; and looking changes no bits.
 #include <functional>
 #include <string>
 #include <vector>

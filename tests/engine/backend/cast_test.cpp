@@ -106,9 +106,9 @@ TEST_P(BackendConformance, WideningIsExact) {
 }
 
 TEST_P(BackendConformance, NarrowingToBf16RoundsToNearestEven) {
-  // On FP32 bits: the upper half, plus one where the lower half is above the middle, or in the middle and the upper
-  // half odd. Every upper half with the lower halves around the middle; a carry out of the significand is right as it
-  // is, up to infinity.
+  // On FP32 bits: the upper half, plus one where the lower half is above the middle, or in the middle and the
+  // upper half odd. Every upper half with the lower halves around the middle; a carry out of the significand
+  // is right as it is, up to infinity.
   std::vector<float> values = random_floats(100000, Kind::special, 2);
   for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
     for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})

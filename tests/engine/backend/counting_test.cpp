@@ -1,5 +1,5 @@
-// Exponents are counted in five places: one by one, by the CPU's vector kernels, by the verb of each back end,
-// and by sorting with Thrust, on OpenMP threads and on a GPU. Counts and extremes are the same.
+// Exponents are counted in five places: one by one, by the CPU's vector kernels, by the verb of each back
+// end, and by sorting with Thrust, on OpenMP threads and on a GPU. Counts and extremes are the same.
 #include <random>
 
 #include "numerics/histogram/exponent_count_thrust.hpp"
@@ -19,7 +19,8 @@ std::vector<T> all_codes() {
   return codes;
 }
 
-/// The ends of every bin and what is next to them, both signs; infinities and NaNs of many payloads; random patterns.
+/// The ends of every bin and what is next to them, both signs; infinities and NaNs of many payloads; random
+/// patterns.
 std::vector<float> special_values() {
   std::vector<float> values;
   for (std::uint32_t field = 0; field < 256; ++field)

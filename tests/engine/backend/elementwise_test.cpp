@@ -9,8 +9,8 @@ namespace fp16lab::engine::test {
 namespace {
 
 TEST_P(BackendConformance, UnaryFunctionsAreTheOnesOfTheirNames) {
-  // By the C library in FP64, to one unit of the 16-bit result's last place: 2^-10 (2^-7) of a normal one, 2^-24 (2^-133)
-  // below.
+  // By the C library in FP64, to one unit of the 16-bit result's last place: 2^-10 (2^-7) of a normal one,
+  // 2^-24 (2^-133) below.
   struct Row {
     UnaryOp op;
     double (*exact)(double);

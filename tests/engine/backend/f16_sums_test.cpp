@@ -1,4 +1,5 @@
-// Sums in FP16: products of FP16 follow the row's definition with an FP16 accumulator, and nothing else changes.
+// Sums in FP16: products of FP16 follow the row's definition with an FP16 accumulator, and nothing else
+// changes.
 #include <fmt/format.h>
 
 #include "engine/backend/emulated/emulated_backend.hpp"

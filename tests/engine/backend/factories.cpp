@@ -17,19 +17,15 @@ std::vector<BackendFactory> backend_factories() {
         .make_pool = [] { return std::make_unique<StoragePool>(make_host_memory()); },
         .unavailable = ""};
   };
-  // CUDA's kernels, executed on the CPU: three orders of threads, two generations of tensor cores. The ascending order shows
-  // no missing barrier that these do not show.
+  // CUDA's kernels, executed on the CPU: three orders of threads, two generations of tensor cores. The
+  // ascending order shows no missing barrier that these do not show.
   const auto cpu_simt = [](const std::string& model, const std::string& order, cpu_simt::Schedule schedule) {
-    return BackendFactory{.name = "cuda_on_host_" + model + "_" + order,
-                          .make =
-                              [model, schedule] {
-                                return cpu_simt::make_cuda_backend_on_cpu({.tensor_core = model}, schedule);
-                              },
-                          .make_pool =
-                              [] {
-                                return std::make_unique<StoragePool>(cpu_simt::make_pretended_device_memory());
-                              },
-                          .unavailable = ""};
+    return BackendFactory{
+        .name = "cuda_on_host_" + model + "_" + order,
+        .make = [model,
+                 schedule] { return cpu_simt::make_cuda_backend_on_cpu({.tensor_core = model}, schedule); },
+        .make_pool = [] { return std::make_unique<StoragePool>(cpu_simt::make_pretended_device_memory()); },
+        .unavailable = ""};
   };
   // A GPU, where there is one: CTest's entry backend_conformance_gpu.
   const CudaStatus status = cuda_status();

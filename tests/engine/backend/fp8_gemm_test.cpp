@@ -19,7 +19,7 @@ std::uint32_t fp8_code(Half x, DType format) {
   ArithmeticOptions saturating;
   saturating.saturate = true;
   return format == DType::e4m3 ? std::uint32_t{convert<Fp8E4M3>(x, saturating).bits()}
-                                     : std::uint32_t{convert<Fp8E5M2>(x, saturating).bits()};
+                               : std::uint32_t{convert<Fp8E5M2>(x, saturating).bits()};
 }
 
 /// The operands of A (m x k) and B (n x k, used transposed).
@@ -29,8 +29,7 @@ struct Operands {
   std::vector<Half> a, b;
 
   /// By the row's definition, from the codes of each row of A and of B.
-  std::vector<float> accumulators(const TensorCoreModel& row, DType a_format,
-                                  DType b_format) const {
+  std::vector<float> accumulators(const TensorCoreModel& row, DType a_format, DType b_format) const {
     std::vector<float> result;
     const auto codes = [this](const std::vector<Half>& x, std::int64_t at, DType format) {
       std::vector<std::uint32_t> words;
@@ -40,8 +39,8 @@ struct Operands {
     };
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j)
-        result.push_back(float_from_bits(fused_dot_add(row, a_format, codes(a, i, a_format),
-                                                       b_format, codes(b, j, b_format), 0)));
+        result.push_back(float_from_bits(
+            fused_dot_add(row, a_format, codes(a, i, a_format), b_format, codes(b, j, b_format), 0)));
     return result;
   }
 };
@@ -50,8 +49,7 @@ struct Operands {
 std::vector<const TensorCoreModel*> fp8_rows() {
   std::vector<const TensorCoreModel*> rows;
   for (const TensorCoreModel& row : tensor_core_models())
-    if (row.operands.contains(DType::e4m3) && row.accumulator() == DType::f32)
-      rows.push_back(&row);
+    if (row.operands.contains(DType::e4m3) && row.accumulator() == DType::f32) rows.push_back(&row);
   return rows;
 }
 
@@ -66,7 +64,7 @@ TEST(Fp8Gemm, FollowsEveryRowForAllPairsOfFormats) {
           using Half = decltype(tag);
           const std::int64_t m = 9, n = 5, k = 101;  // no multiple of any block
           const Operands<Half> operands{m, n, k, random_of<Half>(m * k, kind, 71),
-                                       random_of<Half>(n * k, kind, 72)};
+                                        random_of<Half>(n * k, kind, 72)};
           const Tensor a = uploaded(*backend, Shape{m, k}, operands.a),
                        b = uploaded(*backend, Shape{n, k}, operands.b);
           for (const DType a_format : formats)
@@ -98,7 +96,8 @@ TEST(Fp8Gemm, FollowsEveryRowForAllPairsOfFormats) {
 }
 
 TEST(Fp8Gemm, OperandsAreRoundedOnceToNearestEvenAndSaturate) {
-  // Every 16-bit word times 1: with K = 1 the product is the rounded operand itself. Twice, so that threads share them.
+  // Every 16-bit word times 1: with K = 1 the product is the rounded operand itself. Twice, so that threads
+  // share them.
   const auto backend = make_emulated_backend(tensor_core_model("blackwell-tcgen05"), 2);
   for_each_half_type([&](auto tag) {
     using Half = decltype(tag);
@@ -112,14 +111,15 @@ TEST(Fp8Gemm, OperandsAreRoundedOnceToNearestEvenAndSaturate) {
       backend->gemm({.a = a, .b = one, .out = out, .a_format = format, .b_format = DType::e5m2});
       const std::vector<float> expected = mapped(words, [&](Half x) {
         const auto code = static_cast<std::uint8_t>(fp8_code(x, format));
-        const float value = format == DType::e4m3 ? widen(Float8E4M3::from_bits(code))
-                                                        : widen(Float8E5M2::from_bits(code));
+        const float value =
+            format == DType::e4m3 ? widen(Float8E4M3::from_bits(code)) : widen(Float8E5M2::from_bits(code));
         return value == 0.0f ? 0.0f : value;  // a sum of zeros is +0
       });
       expect_same_bits(downloaded<float>(*backend, out), expected, a.describe());
     }
   });
-  // A few of them by hand: E4M3 ends at 448, a tie to even at 17 (between 16 and 18), 2^-10 is half of the smallest.
+  // A few of them by hand: E4M3 ends at 448, a tie to even at 17 (between 16 and 18), 2^-10 is half of the
+  // smallest.
   const std::vector<float> values{448.0f, 464.0f,   1e4f,         -HUGE_VALF, 17.0f,
                                   19.0f,  0x1p-10f, 0x1.004p-10f, 0x1p-9f};
   const std::vector<float> rounded{448.0f, 448.0f, 448.0f, -448.0f, 16.0f, 20.0f, 0.0f, 0x1p-9f, 0x1p-9f};

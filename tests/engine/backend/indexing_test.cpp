@@ -30,8 +30,8 @@ TEST_P(BackendConformance, PickNamesTheRowThatIsOutOfRange) {
 // ---- gather and scatter ----
 
 TEST_P(BackendConformance, ScatterRowsAddsInTreeOrderAndRoundsOnce) {
-  // As for reduce: 1 at position 0 of its segment and 2^-24 at 1 and 17 meet in the fold of distance 16, and survive.
-  // Other symbols lie between them, so only a sort that keeps the positions' order gives this.
+  // As for reduce: 1 at position 0 of its segment and 2^-24 at 1 and 17 meet in the fold of distance 16, and
+  // survive. Other symbols lie between them, so only a sort that keeps the positions' order gives this.
   std::vector<std::int32_t> index;
   std::vector<float> x;
   for (int i = 0; i < 18; ++i) {
@@ -79,7 +79,7 @@ TEST_P(BackendConformance, RowsOutOfRangeAreNamed) {
 }
 
 TEST_P(BackendConformance, TheFirstIndexOutOfRangeIsNamedOnce) {
-  // Of two calls the first, of its rows the lowest, whichever verb hands numbers to the host next.
+  // The first of two calls counts, and the lowest of its rows, whichever verb hands numbers to the host next.
   std::vector<std::int32_t> many(3000, 1);
   for (std::size_t row = 777; row < many.size(); row += 5) many[row] = row % 2 == 0 ? -3 : 4;
   many[777] = std::numeric_limits<std::int32_t>::min();

@@ -15,16 +15,16 @@ TEST_P(BackendConformance, PaddingIsAnOperandSoInfiniteWeightsMakeItNaN) {
     Tensor out = output(x.shape(), DType::f32);
     backend().conv2d(x, weight, {.padding = {0, 1}, .layout = layout}, nullptr, out);
     expect_same_bits(values_of<float>(out), {nan, inf}, "forward");
-    // Backward, place w reads window w + 1 - s through tap s: the left tap reads a window beyond the right edge from
-    // place 1.
+    // Backward, place w reads window w + 1 - s through tap s: the left tap reads a window beyond the right
+    // edge from place 1.
     backend().conv2d_input_gradient(x, weight, {.padding = {0, 1}, .layout = layout}, out);
     expect_same_bits(values_of<float>(out), {inf, nan}, "input gradient");
   }
 }
 
 TEST_P(BackendConformance, LongWeightGradientChainsHaveNoSeams) {
-  // Every partial sum counts: 1 first, then halves of the last place, which all vanish in a chain from 1 but would
-  // add up in a partial sum of their own. Positions: 3 images of 47 * 47.
+  // Every partial sum counts: 1 first, then halves of the last place, which all vanish in a chain from 1 but
+  // would add up in a partial sum of their own. Positions: 3 images of 47 * 47.
   const std::int64_t images = 3, side = 47;
   std::vector<float> x(static_cast<std::size_t>(images * side * side), 0x1p-24f);
   x[0] = 1.0f;

@@ -73,8 +73,8 @@ TEST_P(BackendConformance, FillNormalHasTheMomentsOfItsDistribution) {
     for (double& sum : sums) sum += power *= static_cast<double>(value);
     within_one += static_cast<std::int64_t>(std::fabs(value) < 1.0f);
   }
-  // z^k has mean 0, 1, 0, 3 and variance E z^2k - (E z^k)^2 = 1, 2, 15, 96 for k = 1 .. 4: five deviations of the mean
-  // of n of them. The grid of 2^-24 moves the moments by less than 1e-5.
+  // z^k has mean 0, 1, 0, 3 and variance E z^2k - (E z^k)^2 = 1, 2, 15, 96 for k = 1 .. 4: five deviations of
+  // the mean of n of them. The grid of 2^-24 moves the moments by less than 1e-5.
   const double expected[4] = {0, 1, 0, 3}, variance[4] = {1, 2, 15, 96};
   for (int k = 0; k < 4; ++k)
     EXPECT_NEAR(sums[k] / n, expected[k], 5 * std::sqrt(variance[k] / n) + 1e-5) << "moment " << k + 1;
@@ -83,8 +83,9 @@ TEST_P(BackendConformance, FillNormalHasTheMomentsOfItsDistribution) {
 }
 
 TEST(NormalFrom, IsFiniteForEveryWord) {
-  // u and v take 2^24 values each. v = 0 has the largest cosine, 1, and so shows the radius of every u; the smallest u
-  // has the largest radius, sqrt(48 ln 2) = 5.7681; 2 ulp for the roundings of the logarithm, the root and the product.
+  // u and v take 2^24 values each. v = 0 has the largest cosine, 1, and so shows the radius of every u; the
+  // smallest u has the largest radius, sqrt(48 ln 2) = 5.7681; 2 ulp for the roundings of the logarithm, the
+  // root and the product.
   const float largest = std::nextafter(std::nextafter(static_cast<float>(std::sqrt(48 * M_LN2)), 6.0f), 6.0f);
   float previous = std::numeric_limits<float>::infinity();
   for (std::uint32_t word = 0; word < 1u << 24; ++word) {

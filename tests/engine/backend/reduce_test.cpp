@@ -63,7 +63,8 @@ TEST_P(BackendConformance, HistogramAddsEveryElementOnce) {
 }
 
 TEST_P(BackendConformance, HistogramsDoNotSeeTheOnesBeforeThem) {
-  // What a block finds in its memory is the sum of another tensor, and would be the right one but for the infinities.
+  // What a block finds in its memory is the sum of another tensor, and would be the right one but for the
+  // infinities.
   constexpr std::int64_t size = 1000;
   for (const float x : {1.0f, INFINITY, 1.0f, NAN}) {
     const std::vector<float> values(size, x);

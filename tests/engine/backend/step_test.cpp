@@ -51,8 +51,8 @@ TEST_P(BackendConformance, UnscalingHalvesFlushesWhatScalingSaved) {
   StepState state;
   state.set_scale(65536.0);
   Tensor step = backend().make_step_state(state);
-  // Divided by 2^16, 2^-10 lies below half of the smallest subnormal, 2^-9 is that tie, which goes to zero, and
-  // 1.5 * 2^-9 lies above it. BF16 has FP32's exponents.
+  // Divided by 2^16, 2^-10 lies below half of the smallest subnormal, 2^-9 is that tie, which goes to zero,
+  // and 1.5 * 2^-9 lies above it. BF16 has FP32's exponents.
   const std::vector<float> values{0x1p-10f, -0x1p-9f, 0x1.8p-9f, 1.0f};
   std::array<Tensor, 2> gradients{tensor(mapped(values, [](float x) { return half_of(x); })),
                                   tensor(mapped(values, [](float x) { return low_of<BFloat16>(x); }))};

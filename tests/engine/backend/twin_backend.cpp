@@ -287,7 +287,8 @@ class TwinBackend final : public TwinElements {
   }
 
  private:
-  /// The place along an axis that output `o` reads through a tap; the caller skips, or takes as +0, those outside.
+  /// The place along an axis that output `o` reads through a tap; the caller skips, or takes as +0, those
+  /// outside.
   static std::int64_t input_place(const Conv2dGeometry& geometry, std::size_t axis, std::int64_t o,
                                   std::int64_t tap_of_axis) {
     return o * geometry.stride[axis] - geometry.padding[axis] + tap_of_axis * geometry.dilation[axis];

@@ -1,4 +1,5 @@
-// The judge's elementwise verbs, reductions, indexing and optimizer steps (tests/engine/backend/twin_backend.hpp).
+// The judge's elementwise verbs, reductions, indexing and optimizer steps
+// (tests/engine/backend/twin_backend.hpp).
 #pragma once
 
 #include <algorithm>
@@ -78,8 +79,8 @@ inline float (*shared_function(UnaryOp op))(float) {
   return nullptr;
 }
 
-/// The others in FP64 on an FP32 argument: exact, or for the square root rounded far below the FP32 last place
-/// (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
+/// The others in FP64 on an FP32 argument: exact, or for the square root rounded far below the FP32 last
+/// place (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
 inline double exact_unary(UnaryOp op, double x) {
   switch (op) {
     case UnaryOp::negate:
@@ -110,8 +111,8 @@ SmallFloat<F> expected_unary(UnaryOp op, SmallFloat<F> x) {
   return low_of<Half>(exact_unary(op, static_cast<double>(float_of(x))));
 }
 
-/// One operation in type T. In FP64 for 16-bit operands: products are exact, sums exact or like quotients harmlessly
-/// rounded (53 >= 2 * 11 + 2).
+/// One operation in type T. In FP64 for 16-bit operands: products are exact, sums exact or like quotients
+/// harmlessly rounded (53 >= 2 * 11 + 2).
 template <class T>
 T plain_binary(BinaryOp op, T a, T b) {
   switch (op) {

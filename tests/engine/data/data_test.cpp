@@ -219,8 +219,9 @@ TEST(RandomImages, AreIndependentNormalNumbersWithUniformLabels) {
   EXPECT_EQ(dataset.features, 1024);
   EXPECT_EQ(dataset.height, 32);
   EXPECT_EQ(dataset.width, 32);
-  // Bytes are 128 + 32 x: five deviations of each mean of n = 2^20 numbers. Rounding to 1/32 adds 1/12 of its square to
-  // the variance; beyond four deviations lie 6e-5 of them, limited, which takes less than 1e-4 away.
+  // Bytes are 128 + 32 x: five deviations of each mean of n = 2^20 numbers. Rounding to 1/32 adds 1/12 of its
+  // square to the variance; beyond four deviations lie 6e-5 of them, limited, which takes less than 1e-4
+  // away.
   double sum = 0, squares = 0, beyond = 0;
   for (const std::uint8_t p : dataset.pixels) {
     const double x = (p - 128.0) / 32;

@@ -77,8 +77,9 @@ TEST(Initialization, NormalOnesHaveTheStatedDeviation) {
       squares += static_cast<double>(weight) * static_cast<double>(weight);
       outside += std::fabs(weight) > 2 * row.deviation ? 1 : 0;
     }
-    // Five deviations each: of the mean, deviation / sqrt(n); of the mean square, sqrt(2 / n) of itself; of the count
-    // beyond two deviations, p = 0.0455, sqrt(p (1 - p) n). A uniform distribution has nobody beyond two.
+    // Five deviations each: of the mean, deviation / sqrt(n); of the mean square, sqrt(2 / n) of itself; of
+    // the count beyond two deviations, p = 0.0455, sqrt(p (1 - p) n). A uniform distribution has nobody
+    // beyond two.
     EXPECT_NEAR(mean_of(weights), 0, 5 * row.deviation / std::sqrt(n)) << name_of(row.initialization);
     EXPECT_NEAR(squares / n / (row.deviation * row.deviation), 1, 5 * std::sqrt(2 / n));
     const double p = std::erfc(std::sqrt(2.0));

@@ -215,8 +215,8 @@ TEST(Embedding, InitialWeightsHaveTheStatedDeviation) {
   }
 }
 
-/// The mask from the definition: element i is kept where the upper 24 bits of its Philox word, as a fraction, are
-/// below 1 - p.
+/// The mask from the definition: element i is kept where the upper 24 bits of its Philox word, as a fraction,
+/// are below 1 - p.
 std::vector<bool> kept(const std::string& path, std::uint64_t seed, std::uint32_t iteration,
                        std::uint32_t micro_batch, float p, std::size_t count) {
   const PhiloxStream stream{

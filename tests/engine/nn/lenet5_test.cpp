@@ -167,8 +167,9 @@ TEST(LeNet5, LayoutsAreTheSameFunction) {
   const auto a = values_of(*backend, planar.forward(tape, tape.constant(images)).tensor());
   const auto b =
       values_of(*backend, packed.forward(tape, tape.constant(images.reshaped({2, 32, 32, 1}))).tensor());
-  // Chains of at most 26, 151, 401, 121 and 85 roundings in another order, over activations whose absolute sums
-  // are below 1 / sqrt(fan_in) * fan_in * max|x| <= 20 max|x|: 800 u * 20 at the very most, logits of order 0.1.
+  // Chains of at most 26, 151, 401, 121 and 85 roundings in another order, over activations whose absolute
+  // sums are below 1 / sqrt(fan_in) * fan_in * max|x| <= 20 max|x|: 800 u * 20 at the very most, logits of
+  // order 0.1.
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 800 * 0x1p-24 * 20) << i;
   EXPECT_GT(std::fabs(*std::max_element(a.begin(), a.end())), 800 * 0x1p-24 * 20 * 8);

@@ -145,10 +145,10 @@ TEST(BatchNorm, RunningStatisticsFollowTheBatches) {
   const auto running_mean = values_of(*backend, layer.buffers()[0]->value);
   const auto running_variance = values_of(*backend, layer.buffers()[1]->value);
   for (std::size_t c = 0; c < 2; ++c) {
-    // |x| <= 2, six terms. Mean: 5 additions of up to 12 and a division give 6 u 12 / 6 = 12 u, three roundings of
-    // up to 2 more; old errors shrink by 0.75, so the total stays below 18 u (0.25 / (1 - 0.75)) = 18 u. Variance:
-    // the mean enters in second order; 6 squares of up to 16 with 3 roundings, 5 additions, a division and the
-    // correction: below 16 u of at most 16 * 6 / 5.
+    // |x| <= 2, six terms. Mean: 5 additions of up to 12 and a division give 6 u 12 / 6 = 12 u, three
+    // roundings of up to 2 more; old errors shrink by 0.75, so the total stays below 18 u (0.25 / (1 - 0.75))
+    // = 18 u. Variance: the mean enters in second order; 6 squares of up to 16 with 3 roundings, 5 additions,
+    // a division and the correction: below 16 u of at most 16 * 6 / 5.
     EXPECT_NEAR(static_cast<double>(running_mean[c]), mean[c], 18 * 0x1p-24);
     EXPECT_NEAR(static_cast<double>(running_variance[c]), variance[c], 16 * 20 * 0x1p-24);
   }

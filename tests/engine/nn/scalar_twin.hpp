@@ -1,5 +1,5 @@
-// An oracle for modules: scalar reverse-mode differentiation in FP64, of any order, with the error that an FP32
-// evaluation of the same expression may have. It shares no code with the engine.
+// An oracle for modules: scalar reverse-mode differentiation in FP64, of any order, with the error that an
+// FP32 evaluation of the same expression may have. It shares no code with the engine.
 #pragma once
 
 #include <cmath>
@@ -63,8 +63,8 @@ class ScalarGraph {
   /// d output / d input, as numbers of the graph: they can be differentiated again.
   std::vector<Real> gradients(const Real& output, std::span<const Real> inputs);
 
-  /// First-order bound, in units of u, of the error of `output` when every operation before it rounds once with
-  /// relative error u: the sum over operations n of |d output / d n| |n|.
+  /// First-order bound, in units of u, of the error of `output` when every operation before it rounds once
+  /// with relative error u: the sum over operations n of |d output / d n| |n|.
   double rounding_bound(const Real& output) const;
 
  private:

@@ -94,8 +94,8 @@ using TwinWeights = std::map<std::string, std::vector<Real>>;
 /// The module's outputs from its weights by name and its input (empty where the input is symbols).
 using Twin = std::function<std::vector<Real>(ScalarGraph&, const TwinWeights&, const std::vector<Real>&)>;
 
-/// The direction in which outputs and gradients are summed: weights of random sign, 8/16 to 16/16, without the
-/// period of weighted_sum(), which can cancel a bias's gradient.
+/// The direction in which outputs and gradients are summed: weights of random sign, 8/16 to 16/16, without
+/// the period of weighted_sum(), which can cancel a bias's gradient.
 inline float direction_weight(std::size_t i) {
   const std::uint32_t word = PhiloxStream{.seed = 1, .stream = stream_id("direction")}.word(i);
   return (word % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(8 + (word >> 8) % 9) / 16.0f;
@@ -114,11 +114,11 @@ inline Real twin_directed_sum(ScalarGraph& graph, std::span<const Real> values) 
   return total;
 }
 
-/// Every value within 8 u times the twin's rounding_bound: an elementary function costs up to 4 u where the twin
-/// has one operation of 1 u; the rest is for other orders of summation and for closed forms of derivatives
-/// (norms, softmax), which have the condition of the twin's expression up to a small factor. So that the check
-/// can fail, the tolerance must stay below 2^-8 of the tensor's largest magnitude: a missing factor or term is of
-/// the order of 1. Zeros that no rounding reaches must come out as zeros.
+/// Every value within 8 u times the twin's rounding_bound: an elementary function costs up to 4 u where the
+/// twin has one operation of 1 u; the rest is for other orders of summation and for closed forms of
+/// derivatives (norms, softmax), which have the condition of the twin's expression up to a small factor. So
+/// that the check can fail, the tolerance must stay below 2^-8 of the tensor's largest magnitude: a missing
+/// factor or term is of the order of 1. Zeros that no rounding reaches must come out as zeros.
 inline void expect_near_twin(const std::vector<float>& values, std::span<const Real> twin,
                              const std::string& what) {
   ASSERT_EQ(values.size(), twin.size()) << what;
@@ -134,8 +134,9 @@ inline void expect_near_twin(const std::vector<float>& values, std::span<const R
   }
 }
 
-/// Outputs, gradients of directed_sum(outputs), and gradients of the directed sums of those, for every parameter
-/// and for x (if it is f32), against the twin. Tape::backward must give the bits of Tape::gradients.
+/// Outputs, gradients of directed_sum(outputs), and gradients of the directed sums of those, for every
+/// parameter and for x (if it is f32), against the twin. Tape::backward must give the bits of
+/// Tape::gradients.
 inline void expect_module_matches_twin(Backend& backend, nn::Module& module, const Tensor& x,
                                        const Twin& twin, const StepContext& context = {}) {
   const std::vector<Parameter*> parameters = module.parameters();

@@ -194,8 +194,8 @@ TEST_F(OptimizerModes, SmallStepsAreLostOnFp16WeightsOnly) {
 // ---- eight optimizers ---------------------------------------------------------------------------
 
 TEST_F(OptimizerModes, EightOptimizersAreEightRunsOfOne) {
-  // Each has its own schedule, counters, beta powers and skips; a lone run of the same optimizer, without the iterations
-  // that it skipped, has the same weights.
+  // Each has its own schedule, counters, beta powers and skips; a lone run of the same optimizer, without the
+  // iterations that it skipped, has the same weights.
   constexpr int iterations = 12;
   const auto options_of = [](int index) {
     OptimizerOptions options{.name = index % 3 == 0 ? "sgd" : (index % 3 == 1 ? "adam" : "adamw"),

@@ -1,4 +1,5 @@
-// Checkpoints: a resumed run has the bits of the uninterrupted one, and whatever does not fit is one clear error.
+// Checkpoints: a resumed run has the bits of the uninterrupted one, and whatever does not fit is one clear
+// error.
 #include "engine/train/checkpoint.hpp"
 
 #include <gmock/gmock.h>

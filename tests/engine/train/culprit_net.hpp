@@ -1,4 +1,5 @@
-// A network whose overflows are known by hand: two linear layers with weights from literals, and anything in between.
+// A network whose overflows are known by hand: two linear layers with weights from literals, and anything in
+// between.
 #pragma once
 
 #include <functional>

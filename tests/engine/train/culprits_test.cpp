@@ -293,7 +293,7 @@ TEST(Culprits, NobodyIsAccusedWhereNothingOverflows) {
   EXPECT_THAT(run->recorder.overflows, IsEmpty());
 }
 
-// ---- bits ------------------------------------------------------------------------------------------------------
+// ---- bits -------------------------------------------------------------------------------------------------
 
 /// The same hashes with and without; returns the culprits of the overflows, which were all explained.
 std::vector<CulpritRow> expect_no_bit_changed(const std::function<std::unique_ptr<MethodRun>()>& make) {

@@ -1,4 +1,5 @@
-// Why a run ended early: the decision on facts by hand, the facts that steps leave, and runs that end in each way.
+// Why a run ended early: the decision on facts by hand, the facts that steps leave, and runs that end in each
+// way.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -43,8 +44,8 @@ TEST(Diagnosis, EveryCaseByItsFacts) {
     EXPECT_EQ(diagnosis.code, code);
     EXPECT_EQ(diagnosis.verdict, verdict) << code;
     const std::string begin = code == "learning_rate_too_high" ? "bad learning rate: "
-                              : verdict == Verdict::model       ? "bad model: "
-                                                                : "bad scale: ";
+                              : verdict == Verdict::model      ? "bad model: "
+                                                               : "bad scale: ";
     EXPECT_THAT(diagnosis.text, AllOf(StartsWith(begin), HasSubstr(words)));
     EXPECT_EQ(diagnosis.text.find('\n'), std::string::npos) << "one line";
     codes.insert(code);
@@ -187,7 +188,8 @@ TEST(Diagnosis, OfRuns) {
   ASSERT_TRUE(result.diagnosis.has_value());
   EXPECT_EQ(result.diagnosis->code, "weights_not_finite");
   EXPECT_THAT(result.diagnosis->reason, HasSubstr("50 steps"));
-  // FP16 activations beyond 65504 are infinite in a forward pass whose weights are finite; a loss of NaN or Inf.
+  // FP16 activations beyond 65504 are infinite in a forward pass whose weights are finite; a loss of NaN or
+  // Inf.
   MlpRun forward(o1({.policy = "torch"}, 5));
   spoil(forward, 2, 60000.0f);
   spoil(forward, 0, 60000.0f);
@@ -199,7 +201,8 @@ TEST(Diagnosis, OfRuns) {
 
 TEST(Diagnosis, ThePolicysOwnEnd) {
   // fairseq ends a run whose scale would fall below its minimum.
-  MlpRun run(o1({.policy = "fairseq", .initial_scale = 0x1p40, .parameters = {{"min_loss_scale", 0x1p38}}}, 0));
+  MlpRun run(
+      o1({.policy = "fairseq", .initial_scale = 0x1p40, .parameters = {{"min_loss_scale", 0x1p38}}}, 0));
   const RunResult result = run.trainer.run();
   EXPECT_EQ(result.end, RunResult::End::diverged);
   ASSERT_TRUE(result.diagnosis.has_value());

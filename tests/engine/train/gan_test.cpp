@@ -52,7 +52,8 @@ HandResult hand_loop(const RunSetup& setup, const std::vector<HostBatch>& batche
                     .last_gradients = {},
                     .scales = {},
                     .losses = {}};
-  HandScale scale{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
+  HandScale scale{.scale = setup.scaler.initial_scale.value(),
+                  .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
     const auto seed = static_cast<float>(scale.scale);
     Tape tape(*backend);
@@ -122,7 +123,8 @@ TEST(AdversarialTraining, IsTheLoopByHandBitForBit) {
   for (const Level level : {Level::O0, Level::O1}) {
     for (const std::int64_t accumulate : {1, 2}) {
       SCOPED_TRACE(std::string(amp::name_of(level)) + " x " + std::to_string(accumulate));
-      // The first logits' gradients are about S / 8 (a mean of 4, times 1/2), divided by `accumulate`: 2^20 overflows.
+      // The first logits' gradients are about S / 8 (a mean of 4, times 1/2), divided by `accumulate`: 2^20
+      // overflows.
       const RunSetup setup = setup_of(level, level == Level::O1 ? 0x1p20 : 16.0, accumulate);
       const HandResult hand = hand_loop(setup, batches);
       EXPECT_EQ(hand.discriminator.skipped > 0, level == Level::O1);
@@ -147,7 +149,8 @@ TEST(AdversarialTraining, IsTheLoopByHandBitForBit) {
 }
 
 TEST(AdversarialTraining, AnOverflowOfTheDiscriminatorLeavesTheGeneratorItsStep) {
-  // Real inputs 4096 times as large: the discriminator's first weights get S/8 w 4096, the generator's never see them.
+  // Real inputs 4096 times as large: the discriminator's first weights get S/8 w 4096, the generator's never
+  // see them.
   auto batches = class_batches(1);
   for (float& x : batches[0].inputs) x *= 4096.0f;
   RunSetup setup = setup_of(Level::O1, 2048, 1);
@@ -175,7 +178,8 @@ TEST(AdversarialTraining, AnOverflowOfTheDiscriminatorLeavesTheGeneratorItsStep)
 }
 
 TEST(AdversarialTraining, NoiseIsAPureFunctionOfSeedIterationAndMicroBatch) {
-  // Seen through training: other seeds, iterations and micro-batches give other steps, equal ones equal steps.
+  // Seen through training: other seeds, iterations and micro-batches give other steps, equal ones equal
+  // steps.
   const auto weights_after = [](std::uint64_t seed, std::int64_t accumulate, std::uint64_t steps) {
     RunSetup setup = setup_of(Level::O0, 1, accumulate);
     setup.train.seed = seed;
@@ -266,10 +270,11 @@ TEST(AdversarialTraining, EvaluationsUseOneFixedNoise) {
 }
 
 TEST(AdversarialTraining, O1FollowsFp32CloserThanAnotherSeedDoes) {
-  // Rounding to FP16 perturbs a GAN's path, which then drifts away like any perturbed path: no bound in units of u holds
-  // for long. What can be asked is that the rounding matters less than what nobody controls: over all evaluations of a
-  // run, O1's losses lie closer to FP32's than those of FP32 with other initial weights and noise do, by a factor of
-  // eight at least (2^-11 per operation against changes of order 1, over some tens of operations and steps).
+  // Rounding to FP16 perturbs a GAN's path, which then drifts away like any perturbed path: no bound in units
+  // of u holds for long. What can be asked is that the rounding matters less than what nobody controls: over
+  // all evaluations of a run, O1's losses lie closer to FP32's than those of FP32 with other initial weights
+  // and noise do, by a factor of eight at least (2^-11 per operation against changes of order 1, over some
+  // tens of operations and steps).
   const auto losses = [](Level level, std::uint64_t seed) {
     RunSetup setup = setup_of(level, 1, 1);
     setup.scaler = level == Level::O0 ? ScalerOptions{} : ScalerOptions{.policy = "dynamic"};

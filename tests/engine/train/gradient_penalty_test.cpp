@@ -1,4 +1,5 @@
-// GradientPenalty: a case by hand, an FP64 twin with its error bound, invariance under S, and gradients of zero.
+// GradientPenalty: a case by hand, an FP64 twin with its error bound, invariance under S, and gradients of
+// zero.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -44,10 +45,10 @@ struct LineRun : MethodRun {
 };
 
 TEST(GradientPenalty, ACaseByHandIsExactAtEveryLevelAndScale) {
-  // y = 1.5 - 0.5 + 0.125 + 1 + 0.375 = 2.5 and target 0.5: e = 2, loss = e^2 = 4, its gradient 2 e (3, 2, 1, -1, 1) =
-  // (12, 8, 4, -4, 4), of norm 2 e sqrt(9 + 4 + 1 + 1 + 1) = 2 e 4 = 16. So total = e^2 + 8 |e| = 20, and its gradient
-  // (2 e + 8) (3, 2, 1, -1, 1) = (36, 24, 12, -12, 12). Every number on the way, the direction (3, 2, 1, -1, 1) / 4
-  // included, is exact in FP16 up to S = 2^10 (36 S < 65504).
+  // y = 1.5 - 0.5 + 0.125 + 1 + 0.375 = 2.5 and target 0.5: e = 2, loss = e^2 = 4, its gradient 2 e (3, 2, 1,
+  // -1, 1) = (12, 8, 4, -4, 4), of norm 2 e sqrt(9 + 4 + 1 + 1 + 1) = 2 e 4 = 16. So total = e^2 + 8 |e| =
+  // 20, and its gradient (2 e + 8) (3, 2, 1, -1, 1) = (36, 24, 12, -12, 12). Every number on the way, the
+  // direction (3, 2, 1, -1, 1) / 4 included, is exact in FP16 up to S = 2^10 (36 S < 65504).
   for (const Level level : {Level::O0, Level::O1}) {
     for (const double scale : {1.0, 16.0, 1024.0}) {
       RunSetup setup;
@@ -99,7 +100,7 @@ TEST(GradientPenalty, AllZeroGradientsTrainOnWithoutNaN) {
   }
 }
 
-// ---- against FP64 ---------------------------------------------------------------------------------------------
+// ---- against FP64 -----------------------------------------------------------------------------------------
 
 /// A perceptron 3-4-2 with tanh and MSE over a batch of 3: all numbers are multiples of 1/64, exact in FP16.
 struct Tiny {
@@ -180,8 +181,8 @@ TEST(GradientPenalty, GradientIsThatOfThePenalisedLossInFp64) {
   const Real total = tiny.total(graph, leaves);
   const std::vector<Real> expected = graph.gradients(total, leaves);
 
-  // The twin itself against central differences of the total, in FP64: h = 2^-17 leaves h^2 f'''/6, below 1e-8 for
-  // third derivatives below 1e3, and 2^-53 |f| / h, below 1e-10.
+  // The twin itself against central differences of the total, in FP64: h = 2^-17 leaves h^2 f'''/6, below
+  // 1e-8 for third derivatives below 1e3, and 2^-53 |f| / h, below 1e-10.
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const auto total_at = [&](double shift) {
       ScalarGraph fresh;
@@ -192,10 +193,10 @@ TEST(GradientPenalty, GradientIsThatOfThePenalisedLossInFp64) {
     EXPECT_NEAR(expected[i].value(), (total_at(0x1p-17) - total_at(-0x1p-17)) / 0x1p-16, 1e-8) << i;
   }
 
-  // The engine: rounding_bound(g) is the first-order bound in units of u of an evaluation that rounds every operation
-  // once; twice that for operations that round twice (tanh is good to an ulp = 2 u) and for second order. In FP16
-  // the same count holds with u = 2^-11: every operation rounds once to FP16 where it is not exact or in FP32. The
-  // scale keeps the smallest numbers normal.
+  // The engine: rounding_bound(g) is the first-order bound in units of u of an evaluation that rounds every
+  // operation once; twice that for operations that round twice (tanh is good to an ulp = 2 u) and for second
+  // order. In FP16 the same count holds with u = 2^-11: every operation rounds once to FP16 where it is not
+  // exact or in FP32. The scale keeps the smallest numbers normal.
   for (const Level level : {Level::O0, Level::O1}) {
     SCOPED_TRACE(amp::name_of(level));
     RunSetup setup;
@@ -215,7 +216,8 @@ TEST(GradientPenalty, GradientIsThatOfThePenalisedLossInFp64) {
       size += std::fabs(expected[i].value());
       bounds += bound;
     }
-    // The bound must be able to tell a wrong gradient: without the penalty it would be off by a third or more.
+    // The bound must be able to tell a wrong gradient: without the penalty it would be off by a third or
+    // more.
     EXPECT_LT(bounds, 0.25 * size);
     RecordProperty(level == Level::O0 ? "error_o0" : "error_o1", std::to_string(error / size));
   }
@@ -248,7 +250,7 @@ TEST(GradientPenalty, APowerOfTwoScaleChangesNoBit) {
   EXPECT_NE(low, plain) << "O1 rounds";
 }
 
-// ---- as a training method ---------------------------------------------------------------------------------------
+// ---- as a training method ---------------------------------------------------------------------------------
 
 std::unique_ptr<nn::Module> classifier(Backend& backend) {
   return std::make_unique<nn::Mlp>(

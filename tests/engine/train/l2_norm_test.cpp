@@ -1,4 +1,5 @@
-// l2_norm, the norm of a gradient penalty: zero at zero, with a gradient of zero, and the exact root everywhere else.
+// l2_norm, the norm of a gradient penalty: zero at zero, with a gradient of zero, and the exact root
+// everywhere else.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -55,7 +56,8 @@ TEST(L2Norm, IsTheExactRootEverywhereElse) {
 }
 
 TEST(L2Norm, SumsItsPartsInOrder) {
-  // 1 + 2^-24 + 2^-24: from left to right each small square is lost (ties to even), the other way round they add up.
+  // 1 + 2^-24 + 2^-24: from left to right each small square is lost (ties to even), the other way round they
+  // add up.
   const auto backend = hopper_backend();
   Tape tape(*backend);
   const auto norm = [&](const std::vector<float>& values) {

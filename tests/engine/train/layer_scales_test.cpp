@@ -1,4 +1,5 @@
-// Training with scales of layers: the bits of one global scale where nothing is lost, overflows, and runs that continue.
+// Training with scales of layers: the bits of one global scale where nothing is lost, overflows, and runs
+// that continue.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -134,17 +135,12 @@ std::vector<amp::ScalerOptions> layer_policies(double scale) {
   weights.parameters["use_weights"] = 1;
   amp::ScalerOptions rarely = ada_loss(scale);
   rarely.parameters["update_per_n_iteration"] = 2;
-  return {ada_loss(scale),
-          weights,
-          rarely,
-          {.policy = "layerwise",
-           .initial_scale = scale,
-           .growth_interval = 2,
-           .groups = {"*1*=2", "*=1024"}},
-          {.policy = "groups",
-           .initial_scale = scale,
-           .growth_factor = 4,
-           .groups = {"*1*=32", "*=0.125"}}};
+  return {
+      ada_loss(scale),
+      weights,
+      rarely,
+      {.policy = "layerwise", .initial_scale = scale, .growth_interval = 2, .groups = {"*1*=2", "*=1024"}},
+      {.policy = "groups", .initial_scale = scale, .growth_factor = 4, .groups = {"*1*=32", "*=0.125"}}};
 }
 
 // ---- the same as one global scale
@@ -212,10 +208,7 @@ std::vector<amp::ScalerOptions> overflowing_policies() {
            .initial_scale = 64,
            .growth_interval = 2,
            .groups = {"fc1=2^17", "fc2=2^14", "fc3=2^10"}},
-          {.policy = "groups",
-           .initial_scale = 64,
-           .growth_factor = 1.5,
-           .groups = {"fc1=2^18", "*=2^12"}}};
+          {.policy = "groups", .initial_scale = 64, .growth_factor = 1.5, .groups = {"fc1=2^18", "*=2^12"}}};
 }
 
 TEST(LayerScales, AnyLayersOverflowSkipsTheStep) {

@@ -1,5 +1,5 @@
-// The trainer at the levels that change the model: bits over threads and resuming, what overflowed, gradients that
-// stay scaled, op statistics of a step, and exported weights.
+// The trainer at the levels that change the model: bits over threads and resuming, what overflowed, gradients
+// that stay scaled, op statistics of a step, and exported weights.
 #include <gmock/gmock.h>
 
 #include <bit>
@@ -100,8 +100,8 @@ TEST(TrainLevels, WithoutMastersTheCheckpointHolds16Bits) {
 
 // ---- what overflowed ----
 
-/// FP16 losses, scaled by the largest finite FP16 number: a loss from 65520 / 65504 on is beyond FP16 then, while the
-/// seed is not. No step is taken, so that the losses stay what they are.
+/// FP16 losses, scaled by the largest finite FP16 number: a loss from 65520 / 65504 on is beyond FP16 then,
+/// while the seed is not. No step is taken, so that the losses stay what they are.
 RunSetup scaled_losses(double scale) {
   RunSetup setup;
   setup.train = {.steps = 8, .seed = 3};
@@ -179,7 +179,8 @@ RunSetup in_fp32(const ScalerOptions& scaler, double loss_scale) {
 }
 
 TEST(TrainLevels, DividingInTheOptimizerIsDividingInTheScaler) {
-  // A power of two: scaled gradients in FP32 have the same significands, nothing is near underflow or overflow.
+  // A power of two: scaled gradients in FP32 have the same significands, nothing is near underflow or
+  // overflow.
   const auto dropping = run_of(in_fp32({.policy = "fixed", .initial_scale = 1024}, 1));
   const auto keeping =
       run_of(in_fp32({.policy = "fixed", .initial_scale = 1024, .drop_overflow_update = false}, 1024));
@@ -264,8 +265,8 @@ std::unique_ptr<MethodRun> counted(const AmpOptions& amp) {
 TEST(TrainLevels, OpStatisticsCountOneStepOfAKnownNetwork) {
   const auto run = counted({.level = Level::O1});
   const amp::OpStatistics& statistics = run->recorder.op_statistics.front();
-  // Two micro-batches: two calls each. fc1 casts its input twice, its weight and bias once (the cache keeps them); fc2
-  // gets FP16 from relu. The loss takes FP16 logits to FP32; it and its division by 2 stay there.
+  // Two micro-batches: two calls each. fc1 casts its input twice, its weight and bias once (the cache keeps
+  // them); fc2 gets FP16 from relu. The loss takes FP16 logits to FP32; it and its division by 2 stay there.
   EXPECT_EQ(row_of(statistics, "fc1", Op::linear), (Row{2, 0, 0, 4, 0}));
   EXPECT_EQ(row_of(statistics, "fc2", Op::linear), (Row{2, 0, 0, 2, 0}));
   EXPECT_EQ(row_of(statistics, "", Op::relu), (Row{2, 0, 0, 0, 0}));
@@ -289,7 +290,8 @@ TEST(TrainLevels, OpStatisticsWorkInFp32AndInBf16) {
   }
   EXPECT_THAT(wide->recorder.op_statistics.front().advice(), IsEmpty()) << "of FP16 products only";
   const auto brain = counted({.level = Level::O2, .dtype = DType::bf16, .dialect = Dialect::paddle});
-  // Paddle's linear is two ops; the low model needs no casts of weights, and the level casts the output to FP32.
+  // Paddle's linear is two ops; the low model needs no casts of weights, and the level casts the output to
+  // FP32.
   const amp::OpStatistics& statistics = brain->recorder.op_statistics.front();
   EXPECT_EQ(row_of(statistics, "fc1", Op::matmul), (Row{0, 2, 0, 2, 0}));
   EXPECT_EQ(row_of(statistics, "fc1", Op::add), (Row{0, 2, 0, 0, 0}));
@@ -346,8 +348,8 @@ std::vector<double> numbers_in(const SafetensorsReader& reader, const std::strin
   return numbers;
 }
 
-/// `exact` to a multiple of the spacing of numbers with `precision` bits and least exponent `emin`, ties to even:
-/// nearbyint in the default rounding direction, on an exact quotient.
+/// `exact` to a multiple of the spacing of numbers with `precision` bits and least exponent `emin`, ties to
+/// even: nearbyint in the default rounding direction, on an exact quotient.
 double rounded(double exact, int precision, int emin) {
   if (exact == 0) return exact;
   const double spacing = std::ldexp(1.0, std::max(std::ilogb(exact), emin) - precision + 1);

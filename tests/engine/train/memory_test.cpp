@@ -1,5 +1,5 @@
-// What is alive when a training step needs most memory: weights and their gradients, one layer's cotangent and the
-// batch, and nothing else. On both back ends.
+// What is alive when a training step needs most memory: weights and their gradients, one layer's cotangent
+// and the batch, and nothing else. On both back ends.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +18,15 @@
 namespace fp16lab::engine::test {
 namespace {
 
-// Powers of two: blocks of the pool are exactly as large as asked for. As in the tutorials' full size, a weight matrix
-// is four times an activation, so that the peak lies where the last gradient of a weight appears.
+// Powers of two: blocks of the pool are exactly as large as asked for. As in the tutorials' full size, a
+// weight matrix is four times an activation, so that the peak lies where the last gradient of a weight
+// appears.
 constexpr std::int64_t layers = 4, width = 64, rows = 16;
 constexpr std::size_t weight = width * width * sizeof(float), activation = rows * width * sizeof(float);
 static_assert(weight == 4 * activation);
-// Per layer: a bias and its gradient, at most 4 bytes an element, a 16-bit copy of the bias, and its FP32 master. And
-// scalars in the smallest blocks: step state, seed, loss, loss sum, norms, learning rates, cotangents of the loss.
+// Per layer: a bias and its gradient, at most 4 bytes an element, a 16-bit copy of the bias, and its FP32
+// master. And scalars in the smallest blocks: step state, seed, loss, loss sum, norms, learning rates,
+// cotangents of the loss.
 constexpr std::size_t little = layers * 4 * width * sizeof(float) + 32 * 64;
 static_assert(little < weight / 2, "the bounds below tell a gradient of a weight, 16 bits wide or more");
 
@@ -67,7 +69,8 @@ class Watched final : public TrainingMethod {
 class TrainingMemory : public testing::TestWithParam<std::string> {
  protected:
   bool emulated() const { return GetParam() == "emulated"; }
-  /// Scratch of the back end while one weight's 16-bit gradient is computed: the emulated one keeps its accumulators.
+  /// Scratch of the back end while one weight's 16-bit gradient is computed: the emulated one keeps its
+  /// accumulators.
   std::size_t scratch() const { return emulated() ? weight : 0; }
 
   /// `watched`: with the method above instead of the trainer's own.
@@ -100,17 +103,17 @@ AmpOptions paddle_o2(bool master_weights) {
   return amp;
 }
 
-// At the last gradient of a weight every weight and every gradient is there, and beside them inputs and targets, and the
-// value and the cotangent of the first layer.
+// At the last gradient of a weight every weight and every gradient is there, and beside them inputs and
+// targets, and the value and the cotangent of the first layer.
 TEST_P(TrainingMemory, OfFp32IsWeightsGradientsBatchAndOneLayer) {
   const Measured fp32 = measure({.level = Level::O0}, false);
   EXPECT_GE(fp32.peak, 2 * layers * weight + 4 * activation);
   EXPECT_LE(fp32.peak, 2 * layers * weight + 4 * activation + little);
 }
 
-// 16-bit weights and gradients beside FP32 masters are as much as FP32 weights and gradients. Beside them inputs
-// and targets, the inputs' cast and the cotangent, 16 bits each (the first layer's value went before: in Paddle it is an
-// operation of its own). No FP32 copy of a gradient: it would be a `weight`.
+// 16-bit weights and gradients beside FP32 masters are as much as FP32 weights and gradients. Beside them
+// inputs and targets, the inputs' cast and the cotangent, 16 bits each (the first layer's value went before:
+// in Paddle it is an operation of its own). No FP32 copy of a gradient: it would be a `weight`.
 TEST_P(TrainingMemory, OfO2WithMastersIsNotAboveFp32) {
   const Measured masters = measure(paddle_o2(true), false);
   const std::size_t known = 2 * layers * weight + 3 * activation + scratch();
@@ -127,8 +130,8 @@ TEST_P(TrainingMemory, OfO2WithoutMastersIsHalfOfFp32) {
   EXPECT_LE(low.peak, known + little);
 }
 
-// Where product and bias are two operations, as in Paddle, a layer leaves its sum behind and not its product too.
-// And one leaves the cast of its inputs, of which FP32 reads the batch's own.
+// Where product and bias are two operations, as in Paddle, a layer leaves its sum behind and not its product
+// too. And one leaves the cast of its inputs, of which FP32 reads the batch's own.
 TEST_P(TrainingMemory, ALayerLeavesOneActivationBehind) {
   EXPECT_EQ(measure({.level = Level::O0}, true).activations, layers * activation);
   for (const bool masters : {true, false})

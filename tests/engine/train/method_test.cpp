@@ -1,4 +1,5 @@
-// TrainingMethod and its Iteration: groups of parameters, several optimizers in one run, and what records say of them.
+// TrainingMethod and its Iteration: groups of parameters, several optimizers in one run, and what records say
+// of them.
 #include "engine/train/method.hpp"
 
 #include <gmock/gmock.h>
@@ -24,8 +25,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing_support::message_of;
 
-/// Supervised, with an optimizer for the first layers (fc1, bn1) and one for the last (fc2). In `poisoned` iterations
-/// the gradient of fc2.weight gets an infinity, which no other gradient sees.
+/// Supervised, with an optimizer for the first layers (fc1, bn1) and one for the last (fc2). In `poisoned`
+/// iterations the gradient of fc2.weight gets an infinity, which no other gradient sees.
 class SplitSupervised final : public TrainingMethod {
  public:
   explicit SplitSupervised(std::vector<std::uint64_t> poisoned = {}) : poisoned_(std::move(poisoned)) {}
@@ -104,8 +105,9 @@ TEST(TrainMethod, TwoOptimizersOfTheSameKindDoWhatOneDoes) {
     EXPECT_EQ(a.loss, b.loss);
     EXPECT_EQ(a.loss_scale, b.loss_scale);
     EXPECT_EQ(a.lr, b.lr);
-    // The norm over both groups: two square roots, two squares, a sum and a square root more than the norm over all,
-    // each with a relative error of at most 2^-53; the sums of squares (positive) differ in order by a few of the same.
+    // The norm over both groups: two square roots, two squares, a sum and a square root more than the norm
+    // over all, each with a relative error of at most 2^-53; the sums of squares (positive) differ in order
+    // by a few of the same.
     EXPECT_NEAR(a.grad_norm, b.grad_norm, 16 * 0x1p-53 * a.grad_norm);
     EXPECT_NE(a.state_hash, b.state_hash) << "the counters of the second optimizer count";
   }

@@ -1,4 +1,5 @@
-// What the tests of the trainer share: a run of a small perceptron on synthetic images, and a recorder of what it shows.
+// What the tests of the trainer share: a run of a small perceptron on synthetic images, and a recorder of
+// what it shows.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A scale for each loss in training (scaler.per_loss): TwoModels against a loop written by hand, GANs, checkpoints, and
-// what is refused.
+// A scale for each loss in training (scaler.per_loss): TwoModels against a loop written by hand, GANs,
+// checkpoints, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,8 @@ namespace {
 constexpr float learning_rate = 0x1p-10f, momentum = 0.5f;
 constexpr std::size_t model_count = 2, loss_count = 2, parameters_each = 4;
 
-/// What is added to the last bias of each model: their outputs a and b. Which of 2a + 3b and 3a - 5b is large?
+/// What is added to the last bias of each model: their outputs a and b. Which of 2a + 3b and 3a - 5b is
+/// large?
 struct Outputs {
   float a = 0, b = 0;
 };
@@ -104,7 +105,8 @@ HandResult hand_loop(const RunSetup& setup, Outputs outputs) {
   HandResult result{.models = {hand_model(*backend, *make_mlp(*backend, "model0", outputs.a)),
                                hand_model(*backend, *make_mlp(*backend, "model1", outputs.b))},
                     .steps = {}};
-  const HandScale fresh{.scale = setup.scaler.initial_scale.value(), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
+  const HandScale fresh{.scale = setup.scaler.initial_scale.value(),
+                        .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value())};
   HandScale scales[loss_count] = {fresh, fresh};
   for (std::uint64_t number = 0; number < setup.train.steps; ++number) {
     const HostBatch& batch = batches[number % batches.size()];
@@ -162,7 +164,7 @@ struct Case {
 
 void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
 
-/// Of the next step.
+/// What the next step will do.
 double scale_of(MethodRun& run, std::size_t loss) {
   const std::string name = "scaler.loss" + std::to_string(loss);
   for (const optim::NamedTensor& tensor : run.trainer.training_state().tensors)
@@ -208,9 +210,10 @@ TEST_P(WhichLossOverflows, LowersItsOwnScaleBitForBit) {
   }
 }
 
-// The gradient of an output is S r / 6 times its factor, for a residual r. At a = 5 c, b = 3 c, loss 0 has r = 19 c and
-// loss 1 what is left without c, below 10; at a = 3 c, b = -2 c they change places. With c = 32, S = 256: 3 or 5 times
-// 256 * 608 / 6, beyond 65504, and at most 5 * 256 * 10 / 6 * (4 rows) = 8534 for the other loss.
+// The gradient of an output is S r / 6 times its factor, for a residual r. At a = 5 c, b = 3 c, loss 0 has r
+// = 19 c and loss 1 what is left without c, below 10; at a = 3 c, b = -2 c they change places. With c = 32, S
+// = 256: 3 or 5 times 256 * 608 / 6, beyond 65504, and at most 5 * 256 * 10 / 6 * (4 rows) = 8534 for the
+// other loss.
 INSTANTIATE_TEST_SUITE_P(
     Cases, WhichLossOverflows,
     testing::Values(
@@ -244,9 +247,10 @@ TEST(TrainPerLoss, EqualPowersOfTwoGiveTheBitsOfOneScaler) {
 }
 
 TEST(TrainPerLoss, AnOverflowOfTheDiscriminatorsLossLeavesTheGeneratorsScale) {
-  // Real inputs of about 2^14: the discriminator's first weights get S / 8 w 2^14, the generator never sees them. They
-  // overflow unless every hidden unit of the discriminator is off for them, or its logits say "real" for sure; the first
-  // is excluded by positive inputs and several units, the second by the sign of the last weights.
+  // Real inputs of about 2^14: the discriminator's first weights get S / 8 w 2^14, the generator never sees
+  // them. They overflow unless every hidden unit of the discriminator is off for them, or its logits say
+  // "real" for sure; the first is excluded by positive inputs and several units, the second by the sign of
+  // the last weights.
   auto batches = class_batches(1);
   for (float& x : batches[0].inputs) x *= 0x1p14f;
   RunSetup setup = setup_of(Level::O1, 2048);

@@ -1,5 +1,5 @@
-// What the tests of training methods share: runs on batches from literals, and the pieces of a training loop written
-// by hand: host arithmetic for unscale, clip, step and policy, explicit casts for O1.
+// What the tests of training methods share: runs on batches from literals, and the pieces of a training loop
+// written by hand: host arithmetic for unscale, clip, step and policy, explicit casts for O1.
 #pragma once
 
 #include <cmath>
@@ -44,7 +44,8 @@ class FixedBatches final : public data::BatchSource {
   std::vector<HostBatch> batches_;
 };
 
-/// `count` batches of 4 rows with 6 features, of which the class (of 3) raises two. Multiples of 1/64 below 2.
+/// `count` batches of 4 rows with 6 features, of which the class (of 3) raises two. Multiples of 1/64 below
+/// 2.
 inline std::vector<HostBatch> class_batches(std::size_t count) {
   std::vector<HostBatch> batches;
   for (std::size_t b = 0; b < count; ++b) {
@@ -90,7 +91,7 @@ struct MethodRun {
       all.push_back(values_of(*backend, parameter->value));
     return all;
   }
-  /// Of the last step: unscaled, and clipped where it clips.
+  /// The gradients of the last step: unscaled, and clipped where it clips.
   std::vector<std::vector<float>> gradients() {
     std::vector<std::vector<float>> all;
     for (const Parameter* parameter : trainer.parameters())
@@ -121,8 +122,8 @@ inline void expect_the_same_with_two_threads(
   EXPECT_EQ(one->weights(), two->weights());
 }
 
-/// A run of `make` that is interrupted at each step in turn, and resumed by another trainer from the checkpoint, goes
-/// on with the same bits. Some steps must have been skipped, and some not.
+/// A run of `make` that is interrupted at each step in turn, and resumed by another trainer from the
+/// checkpoint, goes on with the same bits. Some steps must have been skipped, and some not.
 inline void expect_the_same_after_resuming(const std::function<std::unique_ptr<MethodRun>()>& make,
                                            const std::filesystem::path& folder) {
   const auto whole = make();
@@ -141,8 +142,8 @@ inline void expect_the_same_after_resuming(const std::function<std::unique_ptr<M
   }
 }
 
-/// At every level of every dialect, two steps that skip nothing move the weights. `make` makes a run of a setup; `o1`
-/// is that setup but for level, dialect, scale and steps.
+/// At every level of every dialect, two steps that skip nothing move the weights. `make` makes a run of a
+/// setup; `o1` is that setup but for level, dialect, scale and steps.
 template <class Make>
 void expect_every_level_trains(const RunSetup& o1, const Make& make) {
   for (const amp::Dialect dialect : amp::all_dialects()) {
@@ -160,11 +161,11 @@ void expect_every_level_trains(const RunSetup& o1, const Make& make) {
   }
 }
 
-// ---- a training loop by hand ----------------------------------------------------------------------------------
+// ---- a training loop by hand ------------------------------------------------------------------------------
 
 using HostValues = std::vector<std::vector<float>>;  ///< by parameter
 
-/// Of one model: FP32 weights, velocities, and what SGD does to them. One rounding per operation, as torch.
+/// One model: FP32 weights, velocities, and what SGD does to them. One rounding per operation, as torch.
 struct HandModel {
   std::vector<Shape> shapes;
   HostValues weights;

@@ -1,5 +1,5 @@
-// The recipes of clipping and accumulation (PyTorch's AMP examples) against loops written by hand: forward passes with
-// explicit casts, everything behind the backward pass in host arithmetic.
+// The recipes of clipping and accumulation (PyTorch's AMP examples) against loops written by hand: forward
+// passes with explicit casts, everything behind the backward pass in host arithmetic.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -47,7 +47,8 @@ HandResult hand_loop(const RunSetup& setup, const std::vector<HostBatch>& batche
   const bool o1 = setup.amp.level == Level::O1;
   const auto accumulate = static_cast<std::uint64_t>(setup.train.accumulate);
   HandResult result{.model = hand_model(*backend, *make_mlp(*backend)), .scales = {}, .skipped = {}};
-  HandScale scale{.scale = setup.scaler.initial_scale.value_or(65536), .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value_or(2000))};
+  HandScale scale{.scale = setup.scaler.initial_scale.value_or(65536),
+                  .interval = static_cast<std::int64_t>(setup.scaler.growth_interval.value_or(2000))};
   for (std::uint64_t step = 0; step < setup.train.steps; ++step) {
     HostValues gradients;
     for (std::uint64_t i = 0; i < accumulate; ++i) {
@@ -116,7 +117,8 @@ TEST(Recipes, ClippingBeforeUnscalingComparesTheThresholdWithScaledGradients) {
   const HandResult wrong = hand_loop(setup, batches, Order::clip_then_unscale);
   EXPECT_LT(right.last_norm, 4.0);
   EXPECT_NE(right.model.weights, wrong.model.weights);
-  // The clipped norm is the threshold but for 1e-6 and the roundings of the factor and of the products: 2 u each.
+  // The clipped norm is the threshold but for 1e-6 and the roundings of the factor and of the products: 2 u
+  // each.
   EXPECT_NEAR(wrong.last_norm, 4.0 / 1024, 4.0 / 1024 * (4 * 0x1p-24 + 1e-6));
   MethodRun run = run_of(setup, batches);
   run.trainer.run();
@@ -145,7 +147,8 @@ TEST(Recipes, AccumulationIsOneUnscaleStepAndUpdateForAllMicroBatchesBitForBit) 
 }
 
 TEST(Recipes, SumIsNotMean) {
-  // Three times the gradient: 3 is no power of two, so not even the bits of a smaller learning rate would agree.
+  // Three times the gradient: 3 is no power of two, so not even the bits of a smaller learning rate would
+  // agree.
   const auto batches = class_batches(3);
   RunSetup setup = recipe(Level::O0);
   setup.train = {.steps = 1, .accumulate = 3};
@@ -155,15 +158,17 @@ TEST(Recipes, SumIsNotMean) {
   mean.trainer.run();
   sum.trainer.run();
   EXPECT_EQ(mean.recorder.steps[0].loss, sum.recorder.steps[0].loss) << "the record is a mean in both";
-  // Each of the three gradients, and its sum, is off by at most a few u of the terms; loss / 3 rounds once more.
+  // Each of the three gradients, and its sum, is off by at most a few u of the terms; loss / 3 rounds once
+  // more.
   EXPECT_NEAR(sum.recorder.steps[0].grad_norm, 3 * mean.recorder.steps[0].grad_norm,
               3 * mean.recorder.steps[0].grad_norm * 64 * 0x1p-24);
 }
 
 TEST(Recipes, OneOverflowingMicroBatchDropsTheWholeWindow) {
-  // The second of three micro-batches has four equal rows, inputs 8192 times as large, and the labels 0, 1, 2, 0. The
-  // gradient of its logits summed over the rows is S/12 (4 p - (2, 1, 1)), somewhere at least 2/3 S/12 in magnitude
-  // whatever p is, and meets activations of some thousands: beyond 65504 at S = 2^10. The others stay below S/12 * 8.
+  // The second of three micro-batches has four equal rows, inputs 8192 times as large, and the labels 0, 1,
+  // 2, 0. The gradient of its logits summed over the rows is S/12 (4 p - (2, 1, 1)), somewhere at least 2/3
+  // S/12 in magnitude whatever p is, and meets activations of some thousands: beyond 65504 at S = 2^10. The
+  // others stay below S/12 * 8.
   auto batches = class_batches(3);
   for (std::size_t i = 0; i < batches[1].inputs.size(); ++i)
     batches[1].inputs[i] = i < 6 ? batches[1].inputs[i] * 8192.0f : batches[1].inputs[i % 6];

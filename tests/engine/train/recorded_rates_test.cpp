@@ -1,5 +1,5 @@
-// Recorded rates: what a step says of its casts is what an onlooker counts who sees every value before and after its
-// rounding, over formats, dialects and levels.
+// Recorded rates: what a step says of its casts is what an onlooker counts who sees every value before and
+// after its rounding, over formats, dialects and levels.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -29,9 +29,10 @@ namespace {
 
 using amp::Dialect;
 
-/// Looks at the elements of every gradient that is rounded to 16 bits on the tape, at slots with a label or without. It has
-/// no histogram and no probe, and its tape has no observer: for FP32 values before a rounding it asks the tape (which
-/// computes the operation again), and what FP8 makes zero it knows by the format's tie.
+/// Looks at the elements of every gradient that is rounded to 16 bits on the tape, at slots with a label or
+/// without. It has no histogram and no probe, and its tape has no observer: for FP32 values before a rounding
+/// it asks the tape (which computes the operation again), and what FP8 makes zero it knows by the format's
+/// tie.
 class Onlooker final : public ValueWatcher {
  public:
   Onlooker(Backend& backend, Fp8Rounding fp8) : backend_(&backend), fp8_(fp8) {}
@@ -365,7 +366,8 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
     }
 }
 
-/// Paddle's Linear adds in FP32: the gradient of its product is lost in a cast that belongs to no slot of the layer.
+/// Paddle's Linear adds in FP32: the gradient of its product is lost in a cast that belongs to no slot of the
+/// layer.
 TEST(RecordedRates, CastsBetweenTheLayersGradientsAreRowsOfTheirOwn) {
   const ScalerOptions scaler{.policy = "fixed", .initial_scale = 0x1p-30};
   const Watched paddle({.level = Level::O1, .dialect = Dialect::paddle}, scaler);
@@ -386,8 +388,7 @@ TEST(RecordedRates, Fp32HasNone) {
 
 TEST(RecordedRates, UsesWithScalesOfTheirOwnAreCountedWhereTheyWereStored) {
   for (const ScalerOptions& scaler :
-       {ScalerOptions{
-            .policy = "layerwise", .initial_scale = 0x1p-18, .groups = {"fc1.*=2^-2", "fc2.*=2^4"}},
+       {ScalerOptions{.policy = "layerwise", .initial_scale = 0x1p-18, .groups = {"fc1.*=2^-2", "fc2.*=2^4"}},
         ScalerOptions{.policy = "ada-loss", .initial_scale = 0x1p-30}}) {
     SCOPED_TRACE(scaler.policy);
     const Watched run({.level = Level::O1}, scaler);

@@ -1,4 +1,5 @@
-// Every diagnosis, of a run that earns it, and the same run with what the diagnosis says to do: it must not end so again.
+// Every diagnosis, of a run that earns it, and the same run with what the diagnosis says to do: it must not
+// end so again.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Rescue of overflowed steps: the same bits as a step that began at the lower scale, and nothing else changed.
+// Rescue of overflowed steps: the same bits as a step that began at the lower scale, and nothing else
+// changed.
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -41,7 +42,8 @@ TEST(Rescue, AStepThatBeganAtTheLowerScaleHasTheSameBits) {
     for (const AccumulateMode mode : {AccumulateMode::mean, AccumulateMode::sum}) {
       RunSetup high =
           setup_of({.policy = "torch", .initial_scale = 0x1p24, .growth_interval = 1000, .rescue = 40}, 3);
-      // Three steps: a fourth may overflow at the scale that the first came down to, and only one of them rescues it.
+      // Three steps: a fourth may overflow at the scale that the first came down to, and only one of them
+      // rescues it.
       high.train.accumulate = accumulate;
       high.train.accumulate_mode = mode;
       TrainingRun rescued(high);
@@ -59,7 +61,8 @@ TEST(Rescue, AStepThatBeganAtTheLowerScaleHasTheSameBits) {
       TrainingRun straight(low);
       straight.trainer.run();
       ASSERT_EQ(rescued.recorder.steps.size(), straight.recorder.steps.size());
-      // All of the state: weights, running statistics, moments, and StepState with its counters and the policy's.
+      // All of the state: weights, running statistics, moments, and StepState with its counters and the
+      // policy's.
       for (std::size_t i = 0; i < straight.recorder.steps.size(); ++i) {
         const StepRow &expected = straight.recorder.steps[i], &actual = rescued.recorder.steps[i];
         EXPECT_EQ(actual.state_hash, expected.state_hash) << i;
@@ -84,8 +87,8 @@ TEST(Rescue, AStepThatBeganAtTheLowerScaleHasTheSameBits) {
 }
 
 TEST(Rescue, InTheMiddleOfARunToo) {
-  // S grows after every second step and overflows again. Each rescued step is done once more, from the checkpoint before
-  // it, at the scale that it ended with.
+  // S grows after every second step and overflows again. Each rescued step is done once more, from the
+  // checkpoint before it, at the scale that it ended with.
   const testing_support::TemporaryFolder folder;
   const RunSetup setup =
       setup_of({.policy = "torch", .initial_scale = 0x1p17, .growth_interval = 2, .rescue = 3}, 24);

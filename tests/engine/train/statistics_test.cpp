@@ -1,4 +1,5 @@
-// Policies with statistics in training: what they are told is what an observer sees, and nothing of other runs changes.
+// Policies with statistics in training: what they are told is what an observer sees, and nothing of other
+// runs changes.
 #include <cstdint>
 #include <map>
 #include <string>

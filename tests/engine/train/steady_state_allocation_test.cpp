@@ -1,6 +1,6 @@
-// A warm training step of any network calls no operator new, neither within an epoch nor where the loader shuffles
-// the next one: tensors come from the size-class pool, and everything else keeps its memory from the step before.
-// Its own program, because it replaces the allocation functions.
+// A warm training step of any network calls no operator new, neither within an epoch nor where the loader
+// shuffles the next one: tensors come from the size-class pool, and everything else keeps its memory from the
+// step before. Its own program, because it replaces the allocation functions.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

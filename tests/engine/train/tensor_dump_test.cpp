@@ -1,5 +1,5 @@
-// Dumps of weights and gradients: they explain the update of their step bit for bit, and disturb nothing. And the bound
-// that clip_value puts on an update.
+// Dumps of weights and gradients: they explain the update of their step bit for bit, and disturb nothing. And
+// the bound that clip_value puts on an update.
 #include "engine/train/tensor_dump.hpp"
 
 #include <gmock/gmock.h>

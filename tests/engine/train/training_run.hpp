@@ -1,4 +1,5 @@
-// What the tests of checkpoints and dumps share: a small training run with every kind of state, and its recorder.
+// What the tests of checkpoints and dumps share: a small training run with every kind of state, and its
+// recorder.
 #pragma once
 
 #include <cmath>

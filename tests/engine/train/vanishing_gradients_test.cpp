@@ -1,5 +1,5 @@
-// A net whose gradients vanish by a known factor a layer: every global scale loses some or overflows, scales of layers
-// lose none. And what observers are told of such scales.
+// A net whose gradients vanish by a known factor a layer: every global scale loses some or overflows, scales
+// of layers lose none. And what observers are told of such scales.
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -20,7 +20,8 @@ namespace {
 
 constexpr int depth = 8, width = 4, step_down = 6;
 
-/// y = W x + 1 eight times over with W = 2^-6 I: activations stay near 1, and every layer takes 2^-6 of the gradient.
+/// y = W x + 1 eight times over with W = 2^-6 I: activations stay near 1, and every layer takes 2^-6 of the
+/// gradient.
 std::unique_ptr<nn::Module> vanishing(Backend& backend) {
   auto net =
       std::make_unique<nn::Mlp>(backend, nn::MlpOptions{.widths = std::vector<std::int64_t>(depth + 1, width),
@@ -87,8 +88,9 @@ LossObserver first_step(const amp::ScalerOptions& scaler,
 }
 
 TEST(VanishingGradients, EveryGlobalScaleLosesOrOverflows) {
-  // dL/dy = 2 y / 8 with y = 1 + 2^-6 + ...: S / 4 at the top, in two rows, so that the bias's S / 2 overflows from
-  // S = 2^17 on. Of the first layer's 2^-44 S nothing is left up to S = 2^19, and what goes there is lost on the way.
+  // dL/dy = 2 y / 8 with y = 1 + 2^-6 + ...: S / 4 at the top, in two rows, so that the bias's S / 2
+  // overflows from S = 2^17 on. Of the first layer's 2^-44 S nothing is left up to S = 2^19, and what goes
+  // there is lost on the way.
   for (int power = 0; power <= 30; ++power) {
     const LossObserver seen = first_step({.policy = "fixed", .initial_scale = std::ldexp(1.0, power)});
     EXPECT_EQ(seen.steps[0].skipped, power >= 17) << "S = 2^" << power;
@@ -138,8 +140,9 @@ TEST(VanishingGradients, ScalesOfLayersLoseNothing) {
 }
 
 TEST(VanishingGradients, AdaLossWithTheReleasedBoundsLosesLess) {
-  // At S = 1 the gradients of layers 8, 7, ... are 2^-2, 2^-8, 2^-14, 2^-20, and gone. The released u_min asks for
-  // 4.8e-5: factors 16, 16 and 4 from layer 5 on bring two more layers above 2^-25 before 1024 is used up.
+  // At S = 1 the gradients of layers 8, 7, ... are 2^-2, 2^-8, 2^-14, 2^-20, and gone. The released u_min
+  // asks for 4.8e-5: factors 16, 16 and 4 from layer 5 on bring two more layers above 2^-25 before 1024 is
+  // used up.
   const LossObserver plain = first_step({.policy = "none"}), adaptive = first_step({.policy = "ada-loss"});
   EXPECT_EQ(plain.learning(), 4);
   EXPECT_EQ(adaptive.learning(), 6);

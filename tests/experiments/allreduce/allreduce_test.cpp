@@ -21,8 +21,8 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Rounded to FP16 by its definition (11 significant bits, steps of 2^-24 at least, ties to even): shares nothing with
-/// numerics/, which only moves the codes of numbers that FP16 has.
+/// Rounded to FP16 by its definition (11 significant bits, steps of 2^-24 at least, ties to even): shares
+/// nothing with numerics/, which only moves the codes of numbers that FP16 has.
 double to_half(double x) {
   if (x == 0 || !std::isfinite(x)) return x;
   const double step = std::ldexp(1.0, std::max(std::ilogb(x) - 10, -24));
@@ -63,7 +63,8 @@ std::vector<std::vector<double>> mixed(int ranks, std::size_t elements) {
 
 // ---- orders of additions
 
-// 2048 + 1 is the tie between 2048 and 2050 and stays 2048; 2048 + 2 = 2050; 2050 + 1 is a tie and becomes 2052.
+// 2048 + 1 is the tie between 2048 and 2050 and stays 2048; 2048 + 2 = 2050; 2050 + 1 is a tie and becomes
+// 2052.
 TEST(Allreduce, RingAddsEveryChunkInItsOwnOrder) {
   std::vector<std::vector<Float16>> ranks{halves({2048, 2048, 2048, 2048}), halves({1, 1, 1, 1}),
                                           halves({1, 1, 1, 1}), halves({1, 1, 1, 1})};
@@ -88,7 +89,8 @@ TEST(Allreduce, TreesAddTheNodesOwnPartFirst) {
 }
 
 TEST(Allreduce, ParentsAreThoseOfNcclsDrawing) {
-  // The comment of ncclGetBtree, 14 ranks: 0 - 8; 8 - {4, 12}; 4 - {2, 6}; 12 - {10, 13}; 2 - {1, 3}; 6 - {5, 7}; ...
+  // The comment of ncclGetBtree, 14 ranks: 0 - 8; 8 - {4, 12}; 4 - {2, 6}; 12 - {10, 13}; 2 - {1, 3}; 6 - {5,
+  // 7}; ...
   const std::vector<int> fourteen{-1, 2, 4, 2, 8, 6, 4, 6, 0, 10, 12, 10, 8, 12};
   for (int rank = 0; rank < 14; ++rank)
     EXPECT_EQ(tree_parent(rank, 14), fourteen[static_cast<std::size_t>(rank)]) << rank;
@@ -197,8 +199,9 @@ TEST(Allreduce, RingSendsTwiceRMinusOneChunksFromEveryRank) {
 
 TEST(Allreduce, TreesSendAsManyBytesButNotFromEveryRank) {
   std::vector<std::vector<float>> four(4, std::vector<float>(10, 1));
-  // Each half is 5 elements, 20 bytes. Rank 2 is the inner node of the first tree (up once, down twice) and a leaf of
-  // the second one (up once): 80 bytes; rank 1 the other way round; the roots 0 and 3 send one half down, one up: 40.
+  // Each half is 5 elements, 20 bytes. Rank 2 is the inner node of the first tree (up once, down twice) and a
+  // leaf of the second one (up once): 80 bytes; rank 1 the other way round; the roots 0 and 3 send one half
+  // down, one up: 40.
   EXPECT_EQ(all_reduce<float>(Algorithm::tree, four).sent_bytes,
             (std::vector<std::uint64_t>{40, 80, 80, 40}));
   for (const int ranks : {2, 3, 5, 8, 16}) {

@@ -1,4 +1,5 @@
-// The name of a build: the commit, and a digest of what differs from it; and what programs answer to --version.
+// The name of a build: the commit, and a digest of what differs from it; and what programs answer to
+// --version.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -16,8 +16,8 @@ namespace {
 class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
-  for (const char* command :
-       {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect", "softfloat", "mma", "policy", "list", "devices"}) {
+  for (const char* command : {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect",
+                              "softfloat", "mma", "policy", "list", "devices"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);
@@ -177,7 +177,8 @@ TEST_F(CommandLine, UnwritableOutputIsOneLine) {
 TEST_F(CommandLine, HistAndReportWantRunFoldersOrDumps) {
   expect_one_line_error(fp16lab({"hist", path("absent")}), 2, "no such file or run folder");
   testing_support::write_bytes(path("dump.npy"), "x");
-  expect_one_line_error(fp16lab({"hist", path("dump.npy")}), 1, "dump.npy: byte 1: the data end in the magic string");
+  expect_one_line_error(fp16lab({"hist", path("dump.npy")}), 1,
+                        "dump.npy: byte 1: the data end in the magic string");
   expect_one_line_error(fp16lab({"report", path("absent")}), 2, "no such run folder");
   expect_one_line_error(fp16lab({"hist"}), 2, "FILE");
 }

@@ -1,5 +1,6 @@
-// README's commands, in the order in which they stand: each exists and parses, reads only what an earlier one has written,
-// and takes no folder that another one has filled. Single trainings and what reads them are run, with small data.
+// README's commands, in the order in which they stand: each exists and parses, reads only what an earlier one
+// has written, and takes no folder that another one has filled. Single trainings and what reads them are run,
+// with small data.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,8 +14,8 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// Programs of the build in lines of code and in `code`, as typed in the root of the sources. What stands behind a pipe or a
-/// semicolon, or in parentheses, is another command or none.
+/// Programs of the build in lines of code and in `code`, as typed in the root of the sources. What stands
+/// behind a pipe or a semicolon, or in parentheses, is another command or none.
 std::vector<std::string> commands_of(const std::string& text) {
   std::vector<std::string> commands;
   std::istringstream lines(text);

@@ -1,5 +1,5 @@
-// What would be ignored in silence is refused: patterns without a match, parameters that a policy does not have, empty
-// and impossible values. Exit 2, one line, nothing left behind.
+// What would be ignored in silence is refused: patterns without a match, parameters that a policy does not
+// have, empty and impossible values. Exit 2, one line, nothing left behind.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -130,8 +130,8 @@ TEST_F(Refusals, ParametersThatThePolicyDoesNotHave) {
   };
   expect_one_line_error(with_file("policy = \"torch\"\nhysteresis = 3\n", {}), 2,
                         "own.toml: scaler.hysteresis: policy torch has no parameter 'hysteresis'");
-  // What belongs to the file's own policy need not be taken back where --set chooses another one, and what the file
-  // leaves to a policy that --set chooses is used.
+  // What belongs to the file's own policy need not be taken back where --set chooses another one, and what
+  // the file leaves to a policy that --set chooses is used.
   EXPECT_EQ(with_file("policy = \"megatron\"\nhysteresis = 3\n", {"--set", "scaler.policy=none"}).exit_code,
             0);
   EXPECT_EQ(with_file("hysteresis = 3\n", {"--set", "scaler.policy=megatron"}).exit_code, 0);

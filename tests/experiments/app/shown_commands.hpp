@@ -22,8 +22,8 @@ inline std::vector<std::string> words_of(const std::string& command) {
   return words;
 }
 
-/// As if typed in the root of the sources. The program must exist and know every option; a configuration must exist and
-/// accept every --set; `fp16lab inspect` and `list`, which take no time, are run.
+/// As if typed in the root of the sources. The program must exist and know every option; a configuration must
+/// exist and accept every --set; `fp16lab inspect` and `list`, which take no time, are run.
 inline void expect_parses(const std::string& command) {
   std::vector<std::string> words = words_of(command);
   ASSERT_FALSE(words.empty());

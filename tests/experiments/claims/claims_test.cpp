@@ -20,9 +20,10 @@ namespace {
 
 using nlohmann::json;
 
-/// By what the claim says, computed by hand or taken from the sources: 65504 = (2 - 2^-10) 2^15; 2^-25 and 2^-28 in
-/// full; 1118 2^-24 for 0.00006666666; 4094 = (2 - 2^-10) / (2^-11 (1 + 2^-10)) to seven digits; ratios, sums and rates
-/// by long division (one training step of L square layers is (3 L - 1) 2 B W^2 flops), one of each kind.
+/// By what the claim says, computed by hand or taken from the sources: 65504 = (2 - 2^-10) 2^15; 2^-25 and
+/// 2^-28 in full; 1118 2^-24 for 0.00006666666; 4094 = (2 - 2^-10) / (2^-11 (1 + 2^-10)) to seven digits;
+/// ratios, sums and rates by long division (one training step of L square layers is (3 L - 1) 2 B W^2 flops),
+/// one of each kind.
 const std::map<std::string, std::string> by_hand{
     {"the lower end of the range is -65504", "-65504"},
     {"the upper end of the range is 66504", "65504"},
@@ -68,9 +69,9 @@ const std::map<std::string, std::string> by_hand{
     {"an FP32 copy is updated from FP16 gradients", "f32"},
 };
 
-/// Of those that come from training runs, the first number in percent lies between these. Bounds: 0.1 % is what "the
-/// same loss" means; a loss without master weights is at least a third of the tutorial's distance away, and at most
-/// twice it.
+/// Claims from training runs: the first number in percent lies between these. Bounds: 0.1 % is what "the same
+/// loss" means; a loss without master weights is at least a third of the tutorial's distance away, and at
+/// most twice it.
 const std::map<std::string, std::pair<double, double>> between{
     {"O1 ends at FP32's loss: 0.6486219 against 0.6486028", {-0.1, 0.1}},
     {"O2 ends higher than FP32: 0.6743 against 0.6486028", {1.3, 7.9}},

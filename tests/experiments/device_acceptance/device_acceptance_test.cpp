@@ -1,5 +1,5 @@
-// exp_device_acceptance's cases and comparisons without a GPU. The "device" is the emulated back end, once as it is and
-// once with one thing about its tensor cores changed: every comparison must be able to say both.
+// exp_device_acceptance's cases and comparisons without a GPU. The "device" is the emulated back end, once as
+// it is and once with one thing about its tensor cores changed: every comparison must be able to say both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,10 +14,10 @@
 #include "engine/backend/cuda/library/product_library.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/timing.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"

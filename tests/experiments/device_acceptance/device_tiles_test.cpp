@@ -1,5 +1,5 @@
-// The acceptance's tile cases: that they take every tile which the planner can choose, on every size of GPU, and that a tile
-// which is wrong is seen.
+// The acceptance's tile cases: that they take every tile which the planner can choose, on every size of GPU,
+// and that a tile which is wrong is seen.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -46,8 +46,9 @@ std::set<Size> sizes_in_reach(const Plan& plan) {
   return sizes;
 }
 
-/// What convolution.cu and convolution_weight.cu make of it: weights are rows of the product, places (or the columns of
-/// the weight gradient) its columns; with channels innermost places are the rows, but for an input gradient of many taps.
+/// What convolution.cu and convolution_weight.cu make of it: weights are rows of the product, places (or the
+/// columns of the weight gradient) its columns; with channels innermost places are the rows, but for an input
+/// gradient of many taps.
 Outputs outputs_of(const TiledConvolution& one) {
   const std::int64_t places = one.images * one.height * one.width, taps = one.kernel * one.kernel;
   if (one.pass == ConvolutionPass::weight_gradient) return {one.filters, one.channels * taps, 1};
@@ -110,9 +111,9 @@ TEST_F(TilesOnCpuSimt, LaunchEveryKernelOfProducts) {
       CaseContext context(*backend, CaseSize::full, one.name, 1);
       one.run(context);
     }
-    // FP16 and BF16: three tiles, FP32: two, each in four transpositions. Convolutions: two tiles of each of the three
-    // types, of filters by planes, of channels by filters, and of the weight gradient from planes and from channels; the
-    // input gradient has the kernels of the forward pass.
+    // FP16 and BF16: three tiles, FP32: two, each in four transpositions. Convolutions: two tiles of each of
+    // the three types, of filters by planes, of channels by filters, and of the weight gradient from planes
+    // and from channels; the input gradient has the kernels of the forward pass.
     EXPECT_EQ(kernels.size(), 4u * (3 + 3 + 2) + 4 * 3 * 2) << multiprocessors;
     EXPECT_TRUE(shared_bytes.contains(48 * 1024)) << "the tile of 128 x 64, which has to opt in";
   }

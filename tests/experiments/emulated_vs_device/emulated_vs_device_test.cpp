@@ -1,5 +1,5 @@
-// exp_emulated_vs_device: runs side by side. In process the "device" is the emulated back end, equal or with other tensor
-// cores; the program itself rehearses with CUDA's kernels on the CPU.
+// exp_emulated_vs_device: runs side by side. In process the "device" is the emulated back end, equal or with
+// other tensor cores; the program itself rehearses with CUDA's kernels on the CPU.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,8 @@ TEST_F(EmulatedVsDevice, EqualBackEndsAreEqualAtEveryStep) {
 }
 
 TEST_F(EmulatedVsDevice, TheFirstDifferenceIsNamedWithStepQuantityTensorAndElement) {
-  const Lockstep lockstep = run({"amp.dialect=paddle", "amp.level=O2"}, true, {.steps = 20, .histograms_every = 0});
+  const Lockstep lockstep =
+      run({"amp.dialect=paddle", "amp.level=O2"}, true, {.steps = 20, .histograms_every = 0});
   ASSERT_TRUE(lockstep.first);
   EXPECT_GT(lockstep.first->step, 0u) << "equal weights to begin with";
   EXPECT_EQ(lockstep.steps.size(), lockstep.first->step + 1) << "it ends there";

@@ -142,8 +142,7 @@ TEST_F(PaperMiniature, TheProgramJudgesWhatItMeasuredAndRepeatsNoRun) {
   write_config("3");
   std::string sweep;
   for (const char* const workload : {needs_scaling, no_scaling, small_updates})
-    sweep +=
-        std::string("[[workload]]\nname = \"") + workload + "\"\nconfig = \"small.toml\"\nseeds = [1]\n";
+    sweep += std::string("[[workload]]\nname = \"") + workload + "\"\nconfig = \"small.toml\"\nseeds = [1]\n";
   const std::vector<std::pair<std::string, std::string>> variants = {
       {"fp32", "\"amp.level=O0\""},
       {"s1", "\"scaler.policy=none\""},
@@ -181,9 +180,10 @@ TEST_F(PaperMiniature, TheProgramJudgesWhatItMeasuredAndRepeatsNoRun) {
 
 TEST_F(PaperMiniature, WhatTheClaimsAreAboutMustBeInTheSweep) {
   write_config("3");
-  testing_support::write_bytes(folder_ / "grid.toml",
-                               "[[workload]]\nname = \"needs-scaling\"\nconfig = \"small.toml\"\nseeds = [1]\n"
-                               "[[variant]]\nname = \"fp32\"\nset = [\"amp.level=O0\"]\n");
+  testing_support::write_bytes(
+      folder_ / "grid.toml",
+      "[[workload]]\nname = \"needs-scaling\"\nconfig = \"small.toml\"\nseeds = [1]\n"
+      "[[variant]]\nname = \"fp32\"\nset = [\"amp.level=O0\"]\n");
   const std::vector<std::string> arguments{"-c", path("grid.toml"), "-o", path("out"), "--quiet"};
   const auto result =
       testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_paper_miniature", arguments, folder_);

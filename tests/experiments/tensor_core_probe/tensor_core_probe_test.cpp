@@ -1,5 +1,5 @@
-// exp_tensor_core_probe without a GPU: the emulator in its place. Every verdict must be able to say both, so the
-// emulator answers once as the table says and once with one thing changed.
+// exp_tensor_core_probe without a GPU: the emulator in its place. Every verdict must be able to say both, so
+// the emulator answers once as the table says and once with one thing changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <tuple>
 #include <vector>
 
+#include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/fragment_layout.hpp"
 #include "experiments/tensor_core_probe/question.hpp"
 #include "experiments/tensor_core_probe/record.hpp"
-#include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "tests/support/spawn.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/tensor_core_vectors.hpp"
@@ -34,7 +34,8 @@ Settings small() {
   return settings;
 }
 
-// PTX ISA, "Matrix Fragments for mma.m16n8k*": element i of A, B and C in lane 4 * group + in_group, formula by formula.
+// PTX ISA, "Matrix Fragments for mma.m16n8k*": element i of A, B and C in lane 4 * group + in_group, formula
+// by formula.
 struct Element {
   int row, column;
   bool operator==(const Element&) const = default;
@@ -287,7 +288,8 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
     EmulatedDevice::ChangeRow change;
     std::function<bool(const Instruction&, const TensorCoreModel&)> concerns;
   };
-  // FP8 in FP16 blocks with FP16 output: 25 bits below the largest product hold every other one that FP16 can show.
+  // FP8 in FP16 blocks with FP16 output: 25 bits below the largest product hold every other one that FP16 can
+  // show.
   const auto truncates = [](const Instruction& in, const TensorCoreModel& row) {
     return row.dataflow == Dataflow::fused_chain || in.accumulator == DType::f32;
   };

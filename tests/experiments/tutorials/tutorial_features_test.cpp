@@ -1,5 +1,5 @@
-// tests/tutorial_features.json maps what tutorials of other frameworks use to our configuration and to a command that
-// shows it. The commands run.
+// tests/tutorial_features.json maps what tutorials of other frameworks use to our configuration and to a
+// command that shows it. The commands run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,10 +92,10 @@ class Commands {
   std::map<std::string, Shown> shown_;
 };
 
-/// Every command as it stands there, made small by the words of "small" and run with the folder "run", on made-up images
-/// in the place of Fashion-MNIST. Each text of "shows" must be in the output, or in the file that it is listed under
-/// (headers of safetensors files name dtypes). With the words of "unlike" behind it the command trains to another loss,
-/// with those of "like" to the same.
+/// Every command as it stands there, made small by the words of "small" and run with the folder "run", on
+/// made-up images in the place of Fashion-MNIST. Each text of "shows" must be in the output, or in the file
+/// that it is listed under (headers of safetensors files name dtypes). With the words of "unlike" behind it
+/// the command trains to another loss, with those of "like" to the same.
 TEST(TutorialFeatures, EveryCommandShowsItsFeature) {
   const testing_support::TemporaryFolder temporary;
   testing_support::write_small_fashion(temporary.path() / "fashion-mnist", 640, 100);
@@ -139,8 +139,8 @@ bool defines(const std::string& source, const std::string& test) {
   return std::regex_search(source, definition);
 }
 
-/// The table "Mixed-precision frameworks" of reports/where_we_differ.md: users follow the tests and commands of its last
-/// column.
+/// The table "Mixed-precision frameworks" of reports/where_we_differ.md: users follow the tests and commands
+/// of its last column.
 TEST(TutorialFeatures, WhatShowsWhereWeDifferIsThere) {
   std::vector<std::string> all_tests;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(sources / "tests"))

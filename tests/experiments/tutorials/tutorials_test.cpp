@@ -1,5 +1,5 @@
-// The tutorials' systems: what the issue expects of them, at a sixteenth of their widths and batches, and the yardsticks
-// that say so.
+// The tutorials' systems: what the issue expects of them, at a sixteenth of their widths and batches, and the
+// yardsticks that say so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,8 @@ TEST(Tutorials, LinearNineMovesInFp16OnlyWithMasterWeights) {
   EXPECT_LT(std::abs(*o1.loss - *fp32.loss), 1e-3 * *fp32.loss);
   EXPECT_LT(std::abs(*masters.loss - *fp32.loss), 1e-3 * *fp32.loss);
   EXPECT_GT(no_masters.weights.still(), 0.95);
-  // And what follows from them: FP32 moves (nearly) every weight, so does every master copy; without one the loss stays.
+  // And what follows from them: FP32 moves (nearly) every weight, so does every master copy; without one the
+  // loss stays.
   EXPECT_LT(fp32.weights.still(), 0.05);
   EXPECT_LT(masters.weights.still(), 0.05);
   EXPECT_LT(no_masters.loss_before - *no_masters.loss, 0.1 * (fp32.loss_before - *fp32.loss));
@@ -58,7 +59,8 @@ TEST(Tutorials, AGuardOnEightLayersLeavesTheFirstInFp32) {
   const TutorialRun guarded = linear9("o2-guard-8-of-9");
   const TutorialRun unguarded = linear9("o2-no-masters");
   EXPECT_NE(guarded.weights_digest, unguarded.weights_digest);
-  // The first layer is FP32 and moves whole: still is at most 8/9 of what it is without the guard, give or take nothing.
+  // The first layer is FP32 and moves whole: still is at most 8/9 of what it is without the guard, give or
+  // take nothing.
   EXPECT_LT(guarded.weights.still(), 8.0 / 9.0);
   EXPECT_GT(guarded.weights.still(), 0.95 * 8.0 / 9.0);
 }
@@ -121,7 +123,8 @@ TEST(Tutorials, WhereANetworkThatNeverMovesStays) {
 }
 
 TEST(Tutorials, SummedAccumulationIsMeanAccumulationWithThatManyTimesTheLearningRate) {
-  // Eight micro-batches: dividing by 8 and multiplying the learning rate by 8 are exact, so the bits are equal.
+  // Eight micro-batches: dividing by 8 and multiplying the learning rate by 8 are exact, so the bits are
+  // equal.
   RunConfig config = shipped("paddle_linear9", "fp32-accumulate10");
   config.model.scale_down = 256;
   config.train.accumulate = 8;
@@ -149,7 +152,8 @@ TEST(Tutorials, ItDoesNotMatterWhoDividesByTheScaleButItMustBeDividedOnce) {
   EXPECT_EQ(digest(divides_in_the_step), digest("as-written"));
   EXPECT_NE(digest("division-forgotten"), digest("as-written"));
   EXPECT_NE(digest("division-doubled"), digest("as-written"));
-  // Adam's step does not depend on the size of the gradients but by epsilon: both mistakes stay within a percent.
+  // Adam's step does not depend on the size of the gradients but by epsilon: both mistakes stay within a
+  // percent.
   const double right = *table.find("mindspore_custom_step", "as-written")->loss;
   for (const char* variant : {"division-forgotten", "division-doubled"})
     EXPECT_NEAR(*table.find("mindspore_custom_step", variant)->loss, right, 0.01 * right) << variant;

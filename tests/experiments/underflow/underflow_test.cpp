@@ -31,9 +31,9 @@ TEST_F(Underflow, AClaimThatDoesNotHoldFails) {
   EXPECT_EQ(result.exit_code, 5) << result.err;
   EXPECT_NE(result.out.find("verdict: FAILS"), std::string::npos) << "no harm where nothing is learnt";
   EXPECT_NE(result.out.find("verdict: HOLDS"), std::string::npos) << "and a scaled run is as good as FP32";
-  EXPECT_EQ(column("out/exp_underflow.csv", "configuration"),
-            (std::vector<std::string>{"\"fp32\"", "\"fp32-twin\"", "\"none\"", "\"fixed-2p3\"",
-                                      "\"fixed-2p7\""}));
+  EXPECT_EQ(
+      column("out/exp_underflow.csv", "configuration"),
+      (std::vector<std::string>{"\"fp32\"", "\"fp32-twin\"", "\"none\"", "\"fixed-2p3\"", "\"fixed-2p7\""}));
   EXPECT_EQ(column("out/exp_underflow.csv", "pairs"), (std::vector<std::string>{"", "5", "5", "5", "5"}));
   const json claims = json::parse(read("out/claims.json"));
   EXPECT_EQ(claims["claims"][0]["verdict"], "FAILS");
@@ -61,16 +61,16 @@ TEST_F(Underflow, OneSeedDecidesNothing) {
 
 TEST_F(Underflow, TheLossGradientsUnderflowLessAsTheScaleRises) {
   // The mean over 100 x 784 outputs and 16 micro-batches puts the smallest of dL/dy below 2^-25.
-  const auto result =
-      run({"--set", "train.batch_size=100", "--set", "train.accumulate=16", "--set", "train.steps=5",
-           "--seed", "1"});
+  const auto result = run({"--set", "train.batch_size=100", "--set", "train.accumulate=16", "--set",
+                           "train.steps=5", "--seed", "1"});
   EXPECT_EQ(result.err, "");
   EXPECT_NE(result.out.find("loss gradients dL/dy"), std::string::npos);
   const auto rates = column("out/loss_gradients.csv", "loss_gradient_underflow");
   ASSERT_EQ(rates.size(), 4u);
   EXPECT_GT(std::stod(rates[1]), std::stod(rates[2]));
   EXPECT_GT(std::stod(rates[2]), std::stod(rates[3]));
-  // FP32 casts nothing; what FP16 would do is another column. The others' rates are what their folders counted.
+  // FP32 casts nothing; what FP16 would do is another column. The others' rates are what their folders
+  // counted.
   EXPECT_EQ(rates[0], "");
   EXPECT_GT(std::stod(column("out/loss_gradients.csv", "loss_gradient_underflow_in_fp16").at(0)), 0);
   std::uint64_t lost = 0, values = 0;

@@ -10,8 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   input.replace({data, size});
   fuzz::expect_clean(input.path().string() + ": ", [] {
     const ArrayFile file(input.path());
-    // Nothing that is opened may claim more than deflate could have made of the file (1032:1); 2^20 elements are enough
-    // to see that reading works.
+    // Nothing that is opened may claim more than deflate could have made of the file (1032:1); 2^20 elements
+    // are enough to see that reading works.
     for (const ArrayInfo& array : file.arrays()) {
       if (!array.type || array.element_count() > (1u << 20)) continue;
       std::uint64_t count = 0;

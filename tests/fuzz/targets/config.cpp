@@ -1,4 +1,5 @@
-// The configuration of a run (experiments/app/config/config.hpp): what is accepted must come back from its own text.
+// The configuration of a run (experiments/app/config/config.hpp): what is accepted must come back from its
+// own text.
 #include "experiments/app/config/config.hpp"
 
 #include "experiments/app/exit_code.hpp"
@@ -7,8 +8,8 @@
 
 using namespace fp16lab;
 
-/// The rooms of the engine are not linked: names in their stead. (resolve_run, which asks them for more, works on the
-/// structure, not on the file.)
+/// The rooms of the engine are not linked: names in their stead. (resolve_run, which asks them for more,
+/// works on the structure, not on the file.)
 namespace fp16lab::experiments {
 std::vector<std::string> workload_names() { return {"classifier", "autoencoder", "gan"}; }
 std::vector<std::string> dataset_names() { return {"fashion-mnist", "text"}; }

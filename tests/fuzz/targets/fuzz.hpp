@@ -1,8 +1,8 @@
 // What every fuzz target does: put the input where a reader finds it, and judge how the reader took it.
 //
-// A reader may accept or refuse; refusing means one std::runtime_error whose message is one printable line that begins
-// with the file's path. Anything else (another exception, a second line, control characters from the file) ends the
-// process, as what the sanitizers find does.
+// A reader may accept or refuse; refusing means one std::runtime_error whose message is one printable line
+// that begins with the file's path. Anything else (another exception, a second line, control characters from
+// the file) ends the process, as what the sanitizers find does.
 #pragma once
 
 #include <sys/mman.h>

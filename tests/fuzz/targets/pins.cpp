@@ -1,5 +1,5 @@
-// The file of pinned products (engine/backend/cuda/library/algorithm_cache.hpp). Lines that are JSON objects get the checksum that they
-// should have, or none but the first would get past it.
+// The file of pinned products (engine/backend/cuda/library/algorithm_cache.hpp). Lines that are JSON objects
+// get the checksum that they should have, or none but the first would get past it.
 #include "engine/backend/cuda/library/algorithm_cache.hpp"
 
 #include <nlohmann/json.hpp>

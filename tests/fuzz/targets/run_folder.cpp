@@ -1,5 +1,5 @@
-// The readers of run folders (numerics/files/run/run_folder.hpp, run_resume.hpp). The first byte of an input chooses the file
-// that its rest becomes; the others are those of a small sound run.
+// The readers of run folders (numerics/files/run/run_folder.hpp, run_resume.hpp). The first byte of an input
+// chooses the file that its rest becomes; the others are those of a small sound run.
 #include "numerics/files/run/run_folder.hpp"
 
 #include <array>

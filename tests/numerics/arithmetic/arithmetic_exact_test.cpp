@@ -1,6 +1,6 @@
-// Scalar arithmetic of every kind of format, FP64 and the widest user formats included, judged by exact rationals
-// (tests/support/arithmetic_oracle.hpp): corner cross products, then random operands with a fixed seed. Each case
-// takes one rounding direction and tininess.
+// Scalar arithmetic of every kind of format, FP64 and the widest user formats included, judged by exact
+// rationals (tests/support/arithmetic_oracle.hpp): corner cross products, then random operands with a fixed
+// seed. Each case takes one rounding direction and tininess.
 #include <gtest/gtest.h>
 
 #include <array>

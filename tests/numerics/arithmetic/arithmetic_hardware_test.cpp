@@ -37,8 +37,8 @@ constexpr Tininess native_tininess = Tininess::after_rounding;
 constexpr Tininess native_tininess = Tininess::before_rounding;
 #endif
 
-/// Runs `compute` in the direction, with the flags it raised. The operands of `compute` must be volatile, or the
-/// compiler moves it out of here.
+/// Runs `compute` in the direction, with the flags it raised. The operands of `compute` must be volatile, or
+/// the compiler moves it out of here.
 template <class Compute>
 auto in_direction(int mode, ExceptionFlags& flags, const Compute& compute) {
   std::fesetround(mode);
@@ -109,7 +109,8 @@ void test_against_hardware() {
           ArithmeticOptions options(direction.rounding);
           options.tininess = native_tininess;
           Outcome expected = native<T>(operation, direction.mode, value<T>(a), value<T>(b), value<T>(c));
-          // 7.2 c) leaves fma(0, Inf, quiet NaN) open: x86 is silent, fp16lab raises invalid as TestFloat asks.
+          // 7.2 c) leaves fma(0, Inf, quiet NaN) open: x86 is silent, fp16lab raises invalid as TestFloat
+          // asks.
           if (operation == Operation::fma && std::isnan(value<T>(a) * value<T>(b)) &&
               !std::isnan(value<T>(a)) && !std::isnan(value<T>(b)))
             expected.flags.invalid = true;

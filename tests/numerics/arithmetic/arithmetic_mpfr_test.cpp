@@ -1,6 +1,6 @@
-// Scalar arithmetic against MPFR, whose precision and exponent range are set to the format's and whose results
-// mpfr_subnormalize rounds to its subnormals (MPFR manual, 5.14). Codes are turned into MPFR numbers here, from the
-// definition of the encoding; MPFR has no nearest-away direction.
+// Scalar arithmetic against MPFR, whose precision and exponent range are set to the format's and whose
+// results mpfr_subnormalize rounds to its subnormals (MPFR manual, 5.14). Codes are turned into MPFR numbers
+// here, from the definition of the encoding; MPFR has no nearest-away direction.
 #include <gtest/gtest.h>
 #include <mpfr.h>
 

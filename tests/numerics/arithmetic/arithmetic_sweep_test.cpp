@@ -1,6 +1,6 @@
-// FP16 add, mul and div over all 2^32 pairs of operands, or every n-th of them: FP16LAB_SWEEP_STRIDE (an odd number;
-// 1 is everything). Each pair is judged to nearest even and in one more direction, values and flags, by the host's
-// FP64 with its rounding error (tests/support/arithmetic_oracle.hpp).
+// FP16 add, mul and div over all 2^32 pairs of operands, or every n-th of them: FP16LAB_SWEEP_STRIDE (an odd
+// number; 1 is everything). Each pair is judged to nearest even and in one more direction, values and flags,
+// by the host's FP64 with its rounding error (tests/support/arithmetic_oracle.hpp).
 #include <gtest/gtest.h>
 
 #include <array>

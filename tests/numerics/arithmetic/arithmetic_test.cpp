@@ -1,5 +1,5 @@
-// Scalar arithmetic of the formats up to FP32, values and flags, judged by the host's FP64 with its rounding error
-// (tests/support/arithmetic_oracle.hpp) and by golden vectors; options beyond IEEE by what they mean.
+// Scalar arithmetic of the formats up to FP32, values and flags, judged by the host's FP64 with its rounding
+// error (tests/support/arithmetic_oracle.hpp) and by golden vectors; options beyond IEEE by what they mean.
 #include "numerics/arithmetic/arithmetic.hpp"
 
 #include <gtest/gtest.h>
@@ -230,8 +230,8 @@ TEST(Arithmetic, FlushedAndSaturatedResults) {
 }
 
 TEST(Arithmetic, StochasticRoundingGoesUpWhereTheBitsSay) {
-  // floor(2^32 * discarded fraction) + random_bits >= 2^32 decides; the fraction is found in FP64 from the two
-  // neighbours.
+  // floor(2^32 * discarded fraction) + random_bits >= 2^32 decides; the fraction is found in FP64 from the
+  // two neighbours.
   constexpr Sizes sizes = oracle::sizes_of<Binary16>();
   std::mt19937_64 engine(5);
   int inexact = 0;

@@ -1,5 +1,5 @@
-// FP16 array add and mul over all pairs of operands, or those with every n-th second operand: FP16LAB_SWEEP_STRIDE (an
-// odd number; 1 is everything). Judged by the scalar operations.
+// FP16 array add and mul over all pairs of operands, or those with every n-th second operand:
+// FP16LAB_SWEEP_STRIDE (an odd number; 1 is everything). Judged by the scalar operations.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// FP16 and BF16 array arithmetic against integers that hold every FP16 result exactly, exact rationals, and the
-// scalar operations.
+// FP16 and BF16 array arithmetic against integers that hold every FP16 result exactly, exact rationals, and
+// the scalar operations.
 #include "numerics/arithmetic/array_arithmetic.hpp"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ Fixed value_of(std::uint16_t code) {
 bool is_nan_code(std::uint16_t code) { return (code & 0x7fff) > 0x7c00; }
 bool is_infinite_code(std::uint16_t code) { return (code & 0x7fff) == 0x7c00; }
 
-/// The half nearest to exact * 2^-48, ties to the even code, from the definition: the codes' values are searched.
+/// The half nearest to exact * 2^-48, ties to the even code, from the definition: the codes' values are
+/// searched.
 std::uint16_t nearest_half(Fixed exact) {
   const Fixed magnitude = exact < 0 ? -exact : exact;
   std::uint16_t low = 0;
@@ -82,7 +83,7 @@ std::uint16_t exact_mul(std::uint16_t a, std::uint16_t b) {
   return exact_fma(a, b, minus_or_plus_zero);
 }
 
-// ---- Cases ------------------------------------------------------------------------------------------------------
+// ---- Cases ------------------------------------------------------------------------------------------------
 
 /// Zeros, the ends of the subnormals and normals, numbers whose sums and products tie, specials; both signs.
 template <class F>

@@ -1,4 +1,5 @@
-// Comparisons, minima and maxima, neighbours and the total order, judged by the host's comparison of exact doubles.
+// Comparisons, minima and maxima, neighbours and the total order, judged by the host's comparison of exact
+// doubles.
 #include "numerics/arithmetic/comparison.hpp"
 
 #include <gtest/gtest.h>

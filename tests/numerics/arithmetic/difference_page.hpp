@@ -1,4 +1,5 @@
-// A committed page of measured tables: cut into sections, compared with what a test measures, rewritten on request.
+// A committed page of measured tables: cut into sections, compared with what a test measures, rewritten on
+// request.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What other software documents, or was seen, to do when it narrows FP32: rules restated here, not its code. They
-// share nothing with numerics/.
+// What other software documents, or was seen, to do when it narrows FP32: rules restated here, not its code.
+// They share nothing with numerics/.
 #pragma once
 
 #include <bit>
@@ -27,8 +27,8 @@ inline std::uint16_t payload_kept_quiet(std::uint32_t bits) {
   return static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu));
 }
 
-/// NumPy's portable code: NaNs keep sign and leading payload bits, signalling ones stay so; a NaN whose leading
-/// payload bits are all zero gets payload 1.
+/// NumPy's portable code: NaNs keep sign and leading payload bits, signalling ones stay so; a NaN whose
+/// leading payload bits are all zero gets payload 1.
 inline std::uint16_t numpy(std::uint32_t bits) {
   if (!is_nan(bits)) return nearest_even_half(bits);
   const std::uint32_t payload = bits >> 13 & 0x3ffu;
@@ -53,8 +53,8 @@ inline std::uint16_t cpfloat(std::uint32_t bits) {
   return static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | 0x7c00u | (bits >> 13 & 0x3ffu));
 }
 
-/// QPyTorch's float_quantize(exp=5, man=10), seen, as FP32 value of |x| >= 2^-14: ties away from zero; the binade
-/// of Inf and NaN holds numbers up to 131008, at which everything larger, Inf and NaN too, ends.
+/// QPyTorch's float_quantize(exp=5, man=10), seen, as FP32 value of |x| >= 2^-14: ties away from zero; the
+/// binade of Inf and NaN holds numbers up to 131008, at which everything larger, Inf and NaN too, ends.
 inline float qpytorch(std::uint32_t bits) {
   const float sign = (bits & 0x80000000u) != 0 ? -1.0f : 1.0f;
   const std::uint32_t magnitude = (bits & 0x7fffffffu);
@@ -63,8 +63,8 @@ inline float qpytorch(std::uint32_t bits) {
   return sign * std::bit_cast<float>(rounded > largest ? largest : rounded);
 }
 
-/// PyTorch's portable BF16 code: every NaN becomes 0x7fc0; otherwise half a last place less one, plus the last
-/// kept bit, is added and 16 bits are cut off.
+/// PyTorch's portable BF16 code: every NaN becomes 0x7fc0; otherwise half a last place less one, plus the
+/// last kept bit, is added and 16 bits are cut off.
 inline std::uint16_t pytorch_bfloat16(std::uint32_t bits) {
   if (is_nan(bits)) return 0x7fc0;
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);

@@ -74,7 +74,8 @@ TEST(StochasticRounding, OverflowsToInfinityAboveTheLargestNumber) {
   EXPECT_EQ(round_pack<Binary16>(finite(1, 16), stochastic(0)).bits(), Binary16::infinity);
 }
 
-// OFP8 revision 1.0: E4M3 overflows to NaN, or saturates to 448; the largest number that rounds to 448 is 464.
+// OFP8 revision 1.0: E4M3 overflows to NaN, or saturates to 448; the largest number that rounds to 448 is
+// 464.
 TEST(RoundPack, FormatsWithoutInfinitiesOverflowToNan) {
   const auto e4m3 = [](double x, bool saturate) {
     ArithmeticOptions options;

@@ -1,9 +1,9 @@
-// Generates reports/where_we_differ.md section by section and compares it with the committed page, so that the page
-// cannot go stale. FP16LAB_UPDATE=1 rewrites the sections that this machine can measure.
+// Generates reports/where_we_differ.md section by section and compares it with the committed page, so that
+// the page cannot go stale. FP16LAB_UPDATE=1 rewrites the sections that this machine can measure.
 //
 // Counted are all 2^24 - 2 NaNs, all 2^16 halves, and the numbers at which an FP16 result can change
-// (cases::half_corners). Where a peer differs on none of those numbers, every 2039th FP32 pattern must agree too;
-// FP16LAB_SWEEP_STRIDE=1 makes that all of them. No count depends on the stride.
+// (cases::half_corners). Where a peer differs on none of those numbers, every 2039th FP32 pattern must agree
+// too; FP16LAB_SWEEP_STRIDE=1 makes that all of them. No count depends on the stride.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -123,8 +123,8 @@ std::string compare_widening(const std::string& peer, const Theirs& theirs) {
   return row(peer, "NaNs", nans) + row(peer, "numbers", numbers);
 }
 
-/// An operation on 2^20 pairs of halves that do not depend on anything: a Weyl sequence over all pairs. Pairs of
-/// two NaNs are left out: which one's payload x86 keeps depends on how the compiler orders the operands.
+/// An operation on 2^20 pairs of halves that do not depend on anything: a Weyl sequence over all pairs. Pairs
+/// of two NaNs are left out: which one's payload x86 keeps depends on how the compiler orders the operands.
 template <class Ours, class Theirs>
 std::string compare_pairs(const std::string& peer, const Ours& ours, const Theirs& theirs) {
   Tally nans, numbers;
@@ -353,7 +353,8 @@ std::uint16_t through_single_fma(std::uint16_t a, std::uint16_t b, std::uint16_t
 TEST(WhereWeDiffer, DocumentedRulesOfPeers) {
   check_section(
       "Rules of other software",
-      "\nRules restated in tests/numerics/arithmetic/peer_rules.hpp from the software's documents or sources, or from "
+      "\nRules restated in tests/numerics/arithmetic/peer_rules.hpp from the software's documents or "
+      "sources, or from "
       "what it was\n"
       "seen to do; the software itself does not run here. FP32 to FP16, nearest even, unless the row says "
       "otherwise.\n"

@@ -1,5 +1,5 @@
-// Array conversions against the scalar definition, and against exact rationals where that alone would leave both
-// wrong together: every format, direction and option, every instruction set, odd lengths, threads, and
+// Array conversions against the scalar definition, and against exact rationals where that alone would leave
+// both wrong together: every format, direction and option, every instruction set, odd lengths, threads, and
 // floating-point modes that must not matter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ using testing_support::message_of;
 template <class T>
 using FormatOf = std::conditional_t<std::is_same_v<T, float>, Binary32, Binary64>;
 
-/// Magnitudes at which a result in format F can change: at every exponent of F, its first and last numbers and the
-/// midpoints beside them, with their neighbours in T; then the ends of T, infinity and NaN.
+/// Magnitudes at which a result in format F can change: at every exponent of F, its first and last numbers
+/// and the midpoints beside them, with their neighbours in T; then the ends of T, infinity and NaN.
 template <class F, class T>
 std::vector<T> corners() {
   using Source = FormatOf<T>;

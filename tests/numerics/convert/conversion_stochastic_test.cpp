@@ -1,7 +1,7 @@
-// Stochastic rounding of arrays, judged exactly and not by statistics. Of a number between two neighbours of the
-// format exactly the words r with floor(2^32 f) + r >= 2^32 must round away, where f is the fraction of the way. The
-// fraction comes from exact rationals; whether an implementation rounds away is monotonic in r, so the two words at
-// the threshold and the extremes decide all 2^32.
+// Stochastic rounding of arrays, judged exactly and not by statistics. Of a number between two neighbours of
+// the format exactly the words r with floor(2^32 f) + r >= 2^32 must round away, where f is the fraction of
+// the way. The fraction comes from exact rationals; whether an implementation rounds away is monotonic in r,
+// so the two words at the threshold and the extremes decide all 2^32.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -94,8 +94,8 @@ TYPED_TEST(StochasticConversion, RoundsAwayForExactlyTheRightWords) {
   });
 }
 
-/// All 2^16 words with the lower half zero: the number that rounds away is floor(2^16 f), the whole fraction if it
-/// has at most 16 bits.
+/// All 2^16 words with the lower half zero: the number that rounds away is floor(2^16 f), the whole fraction
+/// if it has at most 16 bits.
 TYPED_TEST(StochasticConversion, FrequencyOverAllHalvesIsTheFraction) {
   using F = TypeParam;
   std::vector<std::uint32_t> words;

@@ -1,7 +1,8 @@
-// FP32 to the small formats over all 2^32 bit patterns, or every n-th of them: FP16LAB_SWEEP_STRIDE (an odd number; 1
-// is everything). Judged: the scalar definition and the array form. Oracles: for FP16 the F16C instructions in their
-// four modes, ties-away derived from F16C's neighbours, and the compiler's _Float16; for every format a list of its
-// values, written from the definition, in FP64 that holds all of them and all their midpoints exactly.
+// FP32 to the small formats over all 2^32 bit patterns, or every n-th of them: FP16LAB_SWEEP_STRIDE (an odd
+// number; 1 is everything). Judged: the scalar definition and the array form. Oracles: for FP16 the F16C
+// instructions in their four modes, ties-away derived from F16C's neighbours, and the compiler's _Float16;
+// for every format a list of its values, written from the definition, in FP64 that holds all of them and all
+// their midpoints exactly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +33,8 @@ std::uint64_t stride_from_environment(std::uint64_t usual) {
 
 constexpr std::size_t block = 4096;
 
-/// Sums mismatches(first, stride) over blocks of patterns first, first + stride, ... below 2^32, on two threads.
+/// Sums mismatches(first, stride) over blocks of patterns first, first + stride, ... below 2^32, on two
+/// threads.
 template <class Mismatches>
 std::uint64_t sweep(std::uint64_t stride, const Mismatches& mismatches) {
   const auto blocks =
@@ -53,9 +55,10 @@ std::vector<float> patterns(std::uint64_t first, std::uint64_t stride) {
   return from;
 }
 
-// ---- Every format, by its values --------------------------------------------------------------------------------
+// ---- Every format, by its values --------------------------------------------------------------------------
 
-/// The non-negative values of F by code, and last the one that the first code after the largest finite would have.
+/// The non-negative values of F by code, and last the one that the first code after the largest finite would
+/// have.
 template <class F>
 const std::vector<double>& values_of() {
   static const std::vector<double> values = [] {
@@ -139,7 +142,7 @@ TYPED_TEST(ConversionSweepByValues, EveryPatternInEveryMode) {
   EXPECT_EQ(sweep(stride_from_environment(31), mismatches_by_table<TypeParam>), 0u);
 }
 
-// ---- FP16, by F16C ----------------------------------------------------------------------------------------------
+// ---- FP16, by F16C ----------------------------------------------------------------------------------------
 
 #if defined(__x86_64__)
 

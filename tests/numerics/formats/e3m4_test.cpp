@@ -1,6 +1,6 @@
-// One row of the list (e3m4_row.hpp) takes a format that no source names through inspect, conversions, exponent
-// counts and what-if zones; e3m4_dot_test.cpp has the tensor core's dot product. The oracle lists a format's
-// values from two numbers of bits, in rationals.
+// One row of the list (e3m4_row.hpp) takes a format that no source names through inspect, conversions,
+// exponent counts and what-if zones; e3m4_dot_test.cpp has the tensor core's dot product. The oracle lists a
+// format's values from two numbers of bits, in rationals.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

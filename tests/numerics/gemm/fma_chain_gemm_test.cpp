@@ -156,7 +156,8 @@ TEST(FmaChainGemm, ThreadsAndBlocksChangeNoBit) {
 }
 
 TEST(FmaChainGemm, ContinuesFromAccumulators) {
-  // A product cut anywhere along K and continued, in place or elsewhere, is the product; from infinities and -0 too.
+  // A product cut anywhere along K and continued, in place or elsewhere, is the product; from infinities and
+  // -0 too.
   Floats maker(9);
   const std::int64_t m = 9, n = 70, k = 333;
   std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));

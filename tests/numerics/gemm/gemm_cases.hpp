@@ -113,8 +113,8 @@ class CaseMaker {
     });
   }
 
-  /// N(0, 1) times a power of two, narrowed by truncation of the significand: enough for test data, and no code
-  /// under test. Too large becomes the largest binade, too small a random subnormal.
+  /// N(0, 1) times a power of two, narrowed by truncation of the significand: enough for test data, and no
+  /// code under test. Too large becomes the largest binade, too small a random subnormal.
   template <class F>
   std::uint32_t gaussian(int power = 0) {
     const std::uint32_t x = bits_of(normal_(engine_));

@@ -1,5 +1,5 @@
-// Runs emulated_gemm in any storage layout and on any instruction set, and judges it by the scalar definition,
-// fused_dot_add.
+// Runs emulated_gemm in any storage layout and on any instruction set, and judges it by the scalar
+// definition, fused_dot_add.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The cross product that gemm_test.cpp samples: every row of the table, every pair of its operand formats, every
-// distribution, every kind of accumulator, every instruction set; and many rows that no hardware has.
+// The cross product that gemm_test.cpp samples: every row of the table, every pair of its operand formats,
+// every distribution, every kind of accumulator, every instruction set; and many rows that no hardware has.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -149,7 +149,8 @@ Problem uniform(DType format, DType operands, std::uint32_t a, std::uint32_t b, 
 }
 
 TEST(EmulatedGemmBlocks, SumOfTheBlockThatLeavesInt32) {
-  // 16 products of 1.99902344 each are 16 * 3.996 * 2^25 quanta, just below 2^31; c = +-1.9 sends the sum over.
+  // 16 products of 1.99902344 each are 16 * 3.996 * 2^25 quanta, just below 2^31; c = +-1.9 sends the sum
+  // over.
   const std::uint32_t large = bits_of(1.9F);
   // The negative end itself: the products sum to -(2^31 - 2^21 + 2^9), c is the rest of -2^31.
   const std::uint32_t rest = bits_of(0x1p-4F - 0x1p-16F);
@@ -176,9 +177,9 @@ TEST(EmulatedGemmBlocks, SumOfTheBlockThatLeavesInt32) {
 }
 
 TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
-  // All elements of A have one exponent and all of B another, but for zeros, so that whole tiles lie just inside or
-  // just outside of what the fast kernel takes; accumulators lie around the products, whole rows of A and
-  // columns of B are zero.
+  // All elements of A have one exponent and all of B another, but for zeros, so that whole tiles lie just
+  // inside or just outside of what the fast kernel takes; accumulators lie around the products, whole rows of
+  // A and columns of B are zero.
   CaseMaker maker(55);
   const auto number = [&](int exponent) {
     return (maker.random() & 0x807fffffU) | static_cast<std::uint32_t>(exponent + 127) << 23;

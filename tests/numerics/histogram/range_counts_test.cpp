@@ -221,7 +221,8 @@ TEST(RangeCounts, UnderflowRate) {
   EXPECT_EQ(rate({0x1p-25f, 1.0f, 0x1p-30f, -0x1p-26f}, 2.0), 0.5);
   EXPECT_EQ(rate({0x1.8p-25f}, 1.0), 0.0);
   EXPECT_EQ(rate({0x1.8p-25f}, 0.75), 0.0);  // alone, it is known to be above the tie
-  // 0.75 cuts the bin of three: its smallest value is lost, its greatest is not, the middle of the third is one half.
+  // 0.75 cuts the bin of three: its smallest value is lost, its greatest is not, the middle of the third is
+  // one half.
   EXPECT_EQ(rate({0x1.1p-25f, 0x1.4p-25f, 0x1.8p-25f}, 0.75), 0.5);
 }
 

@@ -1,5 +1,5 @@
-// Lost mass read from an exponent histogram against exact rationals: against what the bins say, and against the
-// values themselves.
+// Lost mass read from an exponent histogram against exact rationals: against what the bins say, and against
+// the values themselves.
 #include "numerics/histogram/range_mass.hpp"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ using oracle::FormatZones;
 using oracle::power_of_two;
 using oracle::Rational;
 
-/// Ends are moved outward by 2^-40 and rounded on the way: never inside the exact ones, and not further out than twice
-/// that.
+/// Ends are moved outward by 2^-40 and rounded on the way: never inside the exact ones, and not further out
+/// than twice that.
 void expect_hugs(const MassInterval& interval, const Rational& lower, const Rational& upper,
                  const char* what) {
   ASSERT_TRUE(std::isfinite(interval.lower) && std::isfinite(interval.upper)) << what;
@@ -157,7 +157,8 @@ TEST(RangeMass, RandomHistogramsAgainstRationals) {
   }
 }
 
-/// Random patterns reach 2^127, beside which nothing else has any mass: gradients, and the edges of their bins.
+/// Random patterns reach 2^127, beside which nothing else has any mass: gradients, and the edges of their
+/// bins.
 std::vector<float> gradients(std::uint32_t seed) {
   std::mt19937 engine(seed);
   std::vector<float> values{0.0f, -0.0f, INFINITY, NAN};
@@ -189,8 +190,8 @@ void expect_contained(const FormatZones& format, const std::vector<float>& value
       EXPECT_LE(oracle::rational(share.lower * share.lower) * (1 - power_of_two(-50)), exact.l2[0] / l2);
       EXPECT_GE(oracle::rational(share.upper * share.upper) * (1 + power_of_two(-50)), exact.l2[0] / l2);
     }
-    // By bins alone, counts and masses agree on what is surely there and what surely is not, and the host's zones and
-    // the device's function say the same.
+    // By bins alone, counts and masses agree on what is surely there and what surely is not, and the host's
+    // zones and the device's function say the same.
     const RangeMass mass = range_mass(bins_alone, format.range, scale);
     const CountInterval lost = count_ranges(bins_alone, format.range, scale).lost;
     EXPECT_EQ(mass.lost_l1.upper == 0, lost.upper == 0) << scale;
@@ -260,7 +261,8 @@ TEST(ZoneMass, ZonesContainTheValues) {
 }
 
 TEST(ZoneMass, EdgesCutOneBinEach) {
-  // 2^-14 and 40000 are alone in their bins: each may be in either zone as far as the counts of the bins tell.
+  // 2^-14 and 40000 are alone in their bins: each may be in either zone as far as the counts of the bins
+  // tell.
   ExponentHistogram histogram = histogram_of({0x1p-14f, 40000.0f, 0x1p-25f, 1.0f});
   // That 40000 is the greatest of all says where it is.
   EXPECT_EQ(zone_mass(histogram, fp16_range, 1.0).l1.overflow.inside, MassInterval{});
@@ -269,7 +271,7 @@ TEST(ZoneMass, EdgesCutOneBinEach) {
   EXPECT_EQ(mass.l1.subnormal.inside.lower, 0);
   expect_hugs(mass.l1.subnormal.inside, 0, power_of_two(-14), "subnormal");
   expect_hugs(mass.l1.overflow.inside, 0, power_of_two(16), "overflow");
-  // Of the normal ones, 1.0 is sure; what may be normal of the bin at the top ends at 65520.
+  // 1.0 is surely normal; what may be normal in the bin at the top ends at 65520.
   expect_hugs(mass.l1.normal.inside, Rational(1, 2), 1 + power_of_two(-14) + 65520, "normal");
   expect_hugs(mass.l1.lost.inside, power_of_two(-26), power_of_two(-25), "lost");
 }
@@ -291,8 +293,8 @@ TEST(ZoneMass, UnitsAndSums) {
   }
 }
 
-/// y rounded to the format, by its spacing. Rounding to nearest even is nearbyint's; the quotient and the product by a
-/// power of two are exact.
+/// y rounded to the format, by its spacing. Rounding to nearest even is nearbyint's; the quotient and the
+/// product by a power of two are exact.
 double rounded(const FormatZones& format, double y) {
   if (y == 0) return 0;
   if (format.zone_of(oracle::rational(std::fabs(y))) == 3) return std::copysign(INFINITY, y);

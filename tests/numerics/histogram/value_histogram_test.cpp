@@ -1,4 +1,5 @@
-// Values between the edges of formats at any scale, counted and summed without rounding, against exact rationals.
+// Values between the edges of formats at any scale, counted and summed without rounding, against exact
+// rationals.
 #include "numerics/histogram/value_histogram.hpp"
 
 #include <gtest/gtest.h>
@@ -300,8 +301,8 @@ TEST(ValueHistogram, HalvesAreTheNumbersThatTheyAre) {
   };
   check(halves);
   check(brains);
-  // Both signs of all FP16 magnitudes: 2 sum over exponents 2^e (1024 * 1024 + 1023 * 1024 / 2) 2^-10, the subnormals
-  // 2 * 2^-24 * 1023 * 1024 / 2.
+  // Both signs of all FP16 magnitudes: 2 sum over exponents 2^e (1024 * 1024 + 1023 * 1024 / 2) 2^-10, the
+  // subnormals 2 * 2^-24 * 1023 * 1024 / 2.
   ValueHistogram counted(bins);
   counted.add(std::span<const Float16>(halves));
   Rational l1 = power_of_two(-24) * 1023 * 1024;

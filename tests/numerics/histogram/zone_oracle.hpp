@@ -25,7 +25,8 @@ struct FormatZones {
 };
 
 inline const std::vector<FormatZones>& all_formats() {
-  // Largest finite numbers: 65504, (2 - 2^-7) 2^127, 448, 57344, (2 - 2^-23) 2^127; thresholds are half a place above.
+  // Largest finite numbers: 65504, (2 - 2^-7) 2^127, 448, 57344, (2 - 2^-23) 2^127; thresholds are half a
+  // place above.
   static const std::vector<FormatZones> formats{
       {"f16", FormatRange::of<Binary16>(), power_of_two(-25), power_of_two(-14), 65520, true, 11},
       {"bf16", FormatRange::of<BrainFloat16>(), power_of_two(-134), power_of_two(-126),

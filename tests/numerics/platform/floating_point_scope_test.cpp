@@ -1,4 +1,5 @@
-// Whatever floating-point environment a caller or a worker has: the same bits, and the environment stays theirs.
+// Whatever floating-point environment a caller or a worker has: the same bits, and the environment stays
+// theirs.
 #include "numerics/platform/floating_point_scope.hpp"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "numerics/formats/bits.hpp"
-#include "numerics/tensor_core/compute_capability.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/tensor_core_twin.hpp"
@@ -168,8 +167,8 @@ TEST(TensorCore, UnknownNamesAreAnsweredWithTheKnownOnes) {
   EXPECT_THAT(message_of([] { accumulator_format("f64"); }), HasSubstr("f32, f16"));
 }
 
-// The rules behind the numbers (MMA-Sim): a block takes 8, 16 or 32 bytes of each operand; exponent floors are
-// -108 - F0, or 3 - F0 for mma with FP16 output, F0 being the generation's fraction bits.
+// The rules behind the numbers (MMA-Sim): a block takes 8, 16 or 32 bytes of each operand; exponent floors
+// are -108 - F0, or 3 - F0 for mma with FP16 output, F0 being the generation's fraction bits.
 TEST(TensorCore, TheTableIsWhole) {
   struct Generation {
     std::string_view name;

@@ -1,5 +1,5 @@
 // Counting characters of UTF-8, against an encoder and the boundaries of RFC 3629.
-#include "numerics/text/utf8.hpp"
+#include "numerics/text/text.hpp"
 
 #include <gtest/gtest.h>
 

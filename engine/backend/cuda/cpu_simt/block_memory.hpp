@@ -1,4 +1,5 @@
-// The shared memory of a block on the host machine: dynamic and static, garbage at first, and no more of it than CUDA gives.
+// The shared memory of a block on the host machine: dynamic and static, garbage at first, and no more of it
+// than CUDA gives.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,9 @@
 
 namespace fp16lab::engine::cpu_simt {
 
-/// Of a block on compute capability 9.0, static and dynamic together; and without cudaFuncSetAttribute (CUDA C++
-/// Programming Guide, "Technical Specifications per Compute Capability" and "Shared Memory").
+/// Shared memory of a block on compute capability 9.0, static and dynamic together; and without
+/// cudaFuncSetAttribute (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" and
+/// "Shared Memory").
 inline constexpr std::size_t max_shared_bytes = 227 * 1024;
 inline constexpr std::size_t default_shared_bytes = 48 * 1024;
 
@@ -53,8 +55,8 @@ class BlockMemory {
 
   std::byte* dynamic() { return dynamic_; }
 
-  /// The same memory for all threads of the block that come to a declaration. nullptr where CUDA refuses the launch with
-  /// what has been declared: refusal() says why.
+  /// The same memory for all threads of the block that come to a declaration. nullptr where CUDA refuses the
+  /// launch with what has been declared: refusal() says why.
   std::byte* declared(const Launch& launch, const void* declaration, std::size_t bytes,
                       std::size_t alignment) {
     for (const Declaration& known : declarations_)

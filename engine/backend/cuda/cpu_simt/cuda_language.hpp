@@ -1,8 +1,9 @@
 // The words of CUDA C++ for a compiler that does not know them. Kernels of this folder use no others.
 //
-// Blocks run one after the other; the threads of a block are fibers of one thread of the host (executor.hpp), which
-// switch only where CUDA would let them wait for each other: at __syncthreads, __syncwarp, shuffles, votes and the
-// warp's instructions. So what is not ordered by one of these may be seen in any of the executor's orders.
+// Blocks run one after the other; the threads of a block are fibers of one thread of the host (executor.hpp),
+// which switch only where CUDA would let them wait for each other: at __syncthreads, __syncwarp, shuffles,
+// votes and the warp's instructions. So what is not ordered by one of these may be seen in any of the
+// executor's orders.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,9 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-// Two statements: kernels that are launched with dynamic shared memory must say FP16LAB_SHARED (instructions.hpp).
-#define __shared__                                            \
+// Two statements: kernels that are launched with dynamic shared memory must say FP16LAB_SHARED
+// (instructions.hpp).
+#define __shared__                                             \
   ::fp16lab::engine::cpu_simt::note_uncounted_shared_memory(); \
   static thread_local
 #define __launch_bounds__(...)
@@ -31,7 +33,8 @@ namespace fp16lab::engine::cpu_simt {
 inline void __syncthreads() { block_barrier(); }
 inline void __syncwarp(std::uint32_t mask = 0xffffffffu) { warp_barrier(mask); }
 
-/// The values that all lanes of the warp give, by lane, until this lane exchanges again; every lane must take part.
+/// The values that all lanes of the warp give, by lane, until this lane exchanges again; every lane must take
+/// part.
 template <class T>
 class WarpValues {
  public:

@@ -49,8 +49,9 @@ struct Thread {
   std::vector<DelayedCopy> uncommitted;
 };
 
-/// Gathers what the lanes of a warp give; full when all 32 have. What they then read stays while slower lanes still read
-/// it, and the quicker ones already meet again: the meeting after that needs all 32, so that two buffers do.
+/// Gathers what the lanes of a warp give; full when all 32 have. What they then read stays while slower lanes
+/// still read it, and the quicker ones already meet again: the meeting after that needs all 32, so that two
+/// buffers do.
 struct Warp {
   std::uint32_t arrived = 0;
   std::uint32_t buffer = 0;
@@ -96,7 +97,8 @@ class Machine {
   }
   void note_uncounted() const {
     if (launch_->shared_bytes > 0)
-      fail("a plain __shared__ beside dynamic shared memory, which nobody can count; expected FP16LAB_SHARED");
+      fail(
+          "a plain __shared__ beside dynamic shared memory, which nobody can count; expected FP16LAB_SHARED");
   }
   bool copies_at_once() const { return schedule_ == Schedule::warp_by_warp; }
   Schedule default_schedule = Schedule::ascending;
@@ -134,16 +136,18 @@ class Machine {
   Thread& current() { return threads_[place_.thread.x]; }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw std::logic_error(std::string("kernel ") + launch_->name + " on the host machine: " + what + ", block (" +
-                           std::to_string(place_.block.x) + ", " + std::to_string(place_.block.y) + ", " +
-                           std::to_string(place_.block.z) + "), thread " + std::to_string(place_.thread.x));
+    throw std::logic_error(std::string("kernel ") + launch_->name + " on the host machine: " + what +
+                           ", block (" + std::to_string(place_.block.x) + ", " +
+                           std::to_string(place_.block.y) + ", " + std::to_string(place_.block.z) +
+                           "), thread " + std::to_string(place_.thread.x));
   }
 
  private:
   void run_block() {
     const std::uint32_t count = launch_->threads;
     if (threads_.size() < count) threads_.resize(count);
-    if (warps_.size() < (count + warp_size - 1) / warp_size) warps_.resize((count + warp_size - 1) / warp_size);
+    if (warps_.size() < (count + warp_size - 1) / warp_size)
+      warps_.resize((count + warp_size - 1) / warp_size);
     for (std::uint32_t i = 0; i < count; ++i) {
       threads_[i].waiting = Waiting::no;
       threads_[i].groups.clear();
@@ -169,7 +173,8 @@ class Machine {
       if (progress) continue;
       // Everybody waits. Threads that have ended do not take part in a barrier of the block.
       bool for_warp = false;
-      for (std::uint32_t i = 0; i < count; ++i) for_warp = for_warp || threads_[i].waiting == Waiting::for_warp;
+      for (std::uint32_t i = 0; i < count; ++i)
+        for_warp = for_warp || threads_[i].waiting == Waiting::for_warp;
       if (for_warp) {
         end_workers();
         fail("a warp's exchange or __syncwarp that not all of its lanes reach");
@@ -179,7 +184,7 @@ class Machine {
     }
   }
 
-  /// Of threads that wait too: their stacks are unwound.
+  /// Ends threads that wait too: their stacks are unwound.
   void end_workers() {
     ending_ = true;
     for (const std::unique_ptr<Worker>& worker : workers_) go_to(*worker);
@@ -222,10 +227,12 @@ class Machine {
     if (schedule_ == Schedule::warp_by_warp) {
       const std::uint64_t warps = (count + warp_size - 1) / warp_size;
       const auto first = static_cast<std::uint32_t>(round_++ % warps) * warp_size;
-      for (std::uint32_t i = 0; i < count; ++i) order_[i] = i < count - first ? first + i : i - (count - first);
+      for (std::uint32_t i = 0; i < count; ++i)
+        order_[i] = i < count - first ? first + i : i - (count - first);
       return;
     }
-    for (std::uint32_t i = 0; i < count; ++i) order_[i] = schedule_ == Schedule::descending ? count - 1 - i : i;
+    for (std::uint32_t i = 0; i < count; ++i)
+      order_[i] = schedule_ == Schedule::descending ? count - 1 - i : i;
     if (schedule_ != Schedule::scrambled) return;
     std::uint64_t state = ++round_ * 0x9e3779b97f4a7c15u;
     for (std::uint64_t i = count; i > 1; --i) {  // Fisher and Yates, with Knuth's MMIX generator
@@ -340,8 +347,8 @@ void execute(const Launch& asked, Schedule schedule, const std::function<void()>
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.shared_bytes) +
                            " bytes of dynamic shared memory; " + refusal);
   if (launch.y > 65535 || launch.z > 65535)
-    throw std::logic_error(std::string("kernel ") + launch.name + ": a grid of (" + std::to_string(launch.x) + ", " +
-                           std::to_string(launch.y) + ", " + std::to_string(launch.z) +
+    throw std::logic_error(std::string("kernel ") + launch.name + ": a grid of (" + std::to_string(launch.x) +
+                           ", " + std::to_string(launch.y) + ", " + std::to_string(launch.z) +
                            ") blocks; y and z reach to 65535");
   if (!machine().watcher || machine().watcher(launch)) machine().execute(launch, schedule, thread_body);
 }

@@ -1,5 +1,5 @@
-// The CUDA back end on the host machine: the kernels that a GPU would run, executed thread by thread on the CPU. For
-// tests, and for rehearsing what a GPU is to do; slow, and no evidence about any GPU.
+// The CUDA back end on the host machine: the kernels that a GPU would run, executed thread by thread on the
+// CPU. For tests, and for rehearsing what a GPU is to do; slow, and no evidence about any GPU.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,17 @@
 
 namespace fp16lab::engine::cpu_simt {
 
-/// `options` as for make_cuda_backend; options.tensor_core names the generation that the machine pretends to be ("auto":
-/// hopper). The schedule holds for this thread of the host. `make_library`: what to put in cuBLASLt's place; empty: our own
-/// kernels only.
+/// `options` as for make_cuda_backend; options.tensor_core names the generation that the machine pretends to
+/// be ("auto": hopper). The schedule holds for this thread of the host. `make_library`: what to put in
+/// cuBLASLt's place; empty: our own kernels only.
 std::unique_ptr<Backend> make_cuda_backend_on_cpu(const CudaOptions& options = {},
-                                                   Schedule schedule = Schedule::ascending,
-                                                   const ProductLibraryFactory& make_library = {});
-/// Launches of this thread of the host opt in to shared memory by this rule from now on; null: by their own (Launch::opts_in).
+                                                  Schedule schedule = Schedule::ascending,
+                                                  const ProductLibraryFactory& make_library = {});
+/// Launches of this thread of the host opt in to shared memory by this rule from now on; null: by their own
+/// (Launch::opts_in).
 void replace_opt_in(bool (*opts_in)(std::size_t static_bytes, std::size_t dynamic_bytes));
-/// Memory that tensors of that back end may lie in: host memory that says it is not, and that begins as garbage.
+/// Memory that tensors of that back end may lie in: host memory that says it is not, and that begins as
+/// garbage.
 std::unique_ptr<MemoryResource> make_pretended_device_memory();
 
 }  // namespace fp16lab::engine::cpu_simt

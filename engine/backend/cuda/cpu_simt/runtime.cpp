@@ -28,13 +28,14 @@ class RecordedCalls final : public Graph {
 };
 
 std::byte* allocate_poisoned(std::size_t bytes) noexcept {
-  void* const address = ::operator new(bytes, std::align_val_t{256}, std::nothrow);
+  void* const address = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
   if (address != nullptr) std::memset(address, memory_poison, bytes);
   return static_cast<std::byte*>(address);
 }
-void free_poisoned(std::byte* address) noexcept { ::operator delete(address, std::align_val_t{256}); }
+void free_poisoned(std::byte* address) noexcept { ::operator delete (address, std::align_val_t{256}); }
 
-/// Whose memory is whose: a device must not be given that of another one. Memory of no device at all is not in it.
+/// Whose memory is whose: a device must not be given that of another one. Memory of no device at all is not
+/// in it.
 class Ownership {
  public:
   void take(const std::byte* address, std::size_t bytes, int ordinal) {
@@ -160,10 +161,13 @@ void Runtime::make_current() const {}
 void* Runtime::stream() const { return nullptr; }
 
 void execute_or_record(Runtime& runtime, const Launch& launch, std::function<void()> thread_body) {
-  runtime.perform_on_host([launch, body = std::move(thread_body)] { execute(launch, current_schedule(), body); });
+  runtime.perform_on_host(
+      [launch, body = std::move(thread_body)] { execute(launch, current_schedule(), body); });
 }
 void Runtime::perform_on_host(std::function<void()> call) { state_->perform(std::move(call)); }
 
-std::unique_ptr<MemoryResource> make_pretended_device_memory() { return std::make_unique<PretendedDeviceMemory>(); }
+std::unique_ptr<MemoryResource> make_pretended_device_memory() {
+  return std::make_unique<PretendedDeviceMemory>();
+}
 
 }  // namespace fp16lab::engine::cpu_simt

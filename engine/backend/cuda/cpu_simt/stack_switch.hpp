@@ -14,8 +14,8 @@ struct Stack {
   std::size_t bytes = 0;
 };
 
-/// AddressSanitizer must know which stack is in use: leave(), the switch, and on the other side arrive(), which may tell
-/// the stack that was left. Without the sanitizer nothing at all.
+/// AddressSanitizer must know which stack is in use: leave(), the switch, and on the other side arrive(),
+/// which may tell the stack that was left. Without the sanitizer nothing at all.
 class StackSwitch {
  public:
   void leave([[maybe_unused]] const Stack& target) {

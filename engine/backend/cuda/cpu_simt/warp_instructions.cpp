@@ -31,11 +31,13 @@ void load_matrices(const std::byte* rows, std::byte* results, bool transposed) {
       std::uint16_t pair[2];
       for (int i = 0; i < 2; ++i) {
         const int row = transposed ? 2 * t + i : g, column = transposed ? g : 2 * t + i;
-        std::memcpy(&pair[i], value_of<const std::byte*>(rows, 8 * matrix + row) + 2 * column, sizeof(pair[i]));
+        std::memcpy(&pair[i], value_of<const std::byte*>(rows, 8 * matrix + row) + 2 * column,
+                    sizeof(pair[i]));
       }
       registers[static_cast<std::size_t>(matrix)] = pair[0] | std::uint32_t{pair[1]} << 16;
     }
-    std::memcpy(results + static_cast<std::size_t>(lane) * warp_lane_bytes, registers.data(), sizeof(registers));
+    std::memcpy(results + static_cast<std::size_t>(lane) * warp_lane_bytes, registers.data(),
+                sizeof(registers));
   }
 }
 
@@ -67,8 +69,8 @@ void multiply(const std::byte* values, std::byte* results) {
     for (int i = 0; i < 4; ++i) d[at(g + i / 2 * 8, 2 * t + i % 2, n)] = f.d[i];
   }
   const TensorCoreModel& row = tensor_core_model(generation, operand_format_of<Half>);
-  emulated_gemm(row, {m, n, products}, MatrixView<Half>{a.data(), k, false}, MatrixView<Half>{b.data(), k, true}, d.data(),
-                d.data(), n);
+  emulated_gemm(row, {m, n, products}, MatrixView<Half>{a.data(), k, false},
+                MatrixView<Half>{b.data(), k, true}, d.data(), d.data(), n);
   for (int lane = 0; lane < lanes; ++lane) {
     const int g = lane / 4, t = lane % 4;
     float own[4];
@@ -104,15 +106,17 @@ void multiply_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uin
 
 }  // namespace
 
-void multiply_16x8x16_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], bool f16) {
+void multiply_16x8x16_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                              bool f16) {
   multiply_on_host<16>(d, a, b, f16);
 }
-void multiply_16x8x8_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], bool f16) {
+void multiply_16x8x8_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                             bool f16) {
   multiply_on_host<8>(d, a, b, f16);
 }
 
-/// The product of two FP32 numbers is exact in FP64; the sum is rounded to odd there, so that rounding to FP32 is the
-/// only one that counts (Boldo and Melquiond, 2008).
+/// The product of two FP32 numbers is exact in FP64; the sum is rounded to odd there, so that rounding to
+/// FP32 is the only one that counts (Boldo and Melquiond, 2008).
 float fma_of_host(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b);
   const double addend = static_cast<double>(c);

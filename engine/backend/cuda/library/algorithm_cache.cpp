@@ -12,7 +12,7 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/random/philox.hpp"
-#include "numerics/text/printable_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::engine {
 
@@ -22,7 +22,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view format_name = "fp16lab pins";
 constexpr int format_version = 1;
-/// Counts up whenever the comparison of algorithm_check.cpp changes: outcomes of another comparison are not used.
+/// Counts up whenever the comparison of algorithm_check.cpp changes: outcomes of another comparison are not
+/// used.
 constexpr int comparison_version = 1;
 
 Json key_of(const AlgorithmEnvironment& environment, const ProductProblem& problem) {

@@ -1,9 +1,9 @@
 // AlgorithmCache: what pinning found, for this process and, on request, for the next ones.
 //
-// The file is JSON lines: a header with the format's version, then one line for each problem and environment, every field of
-// the key by name, the outcome, and a checksum. Lines of other environments (another library, device or way of checking)
-// are kept and not used. It is written anew, atomically, with every outcome; a file that is something else is never
-// overwritten.
+// The file is JSON lines: a header with the format's version, then one line for each problem and environment,
+// every field of the key by name, the outcome, and a checksum. Lines of other environments (another library,
+// device or way of checking) are kept and not used. It is written anew, atomically, with every outcome; a
+// file that is something else is never overwritten.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ struct AlgorithmEnvironment {
 
 class AlgorithmCache {
  public:
-  /// `file` empty: none. A file that is not there is empty; std::runtime_error naming file and line for one that is not a
-  /// file of pins.
+  /// `file` empty: none. A file that is not there is empty; std::runtime_error naming file and line for one
+  /// that is not a file of pins.
   explicit AlgorithmCache(AlgorithmEnvironment environment, std::filesystem::path file = {});
 
   /// nullptr: not decided yet. Valid as long as the store is.

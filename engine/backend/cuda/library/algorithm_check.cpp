@@ -30,8 +30,8 @@ std::vector<std::int64_t> spread(std::int64_t count, std::int64_t extent, std::u
   return chosen;
 }
 
-/// Exponents of the `wide` set: everything that the type has where sums stay finite in the output's type. A sum of k
-/// products below 2^(2 highest + 2) stays below 2^(2 highest + 2 + log2 k).
+/// Exponents of the `wide` set: everything that the type has where sums stay finite in the output's type. A
+/// sum of k products below 2^(2 highest + 2) stays below 2^(2 highest + 2 + log2 k).
 void set_exponents(const ProductProblem& problem, CheckMatrix& x) {
   int log2_k = 0;
   while (log2_k < 62 && (std::int64_t{1} << log2_k) < problem.k) ++log2_k;
@@ -47,7 +47,7 @@ void set_exponents(const ProductProblem& problem, CheckMatrix& x) {
 
 template <class Half>
 std::vector<Half> lines_of(const CheckMatrix& matrix, std::span<const std::int64_t> lines,
-                          std::int64_t first_line) {
+                           std::int64_t first_line) {
   std::vector<Half> elements;
   elements.reserve(lines.size() * static_cast<std::size_t>(matrix.k));
   for (const std::int64_t line : lines)
@@ -156,19 +156,19 @@ std::vector<CheckLoad> check_loads(const ProductProblem& problem) {
   const auto load = [&problem](AlgorithmChoices set, std::string name, std::uint32_t round = 0,
                                std::int64_t first_visit = 0) {
     CheckMatrix a{.set = set,
-                .is_b = false,
-                .bf16 = problem.operands == DType::bf16,
-                .k = problem.k,
-                .round = round,
-                .first_visit = first_visit};
+                  .is_b = false,
+                  .bf16 = problem.operands == DType::bf16,
+                  .k = problem.k,
+                  .round = round,
+                  .first_visit = first_visit};
     set_exponents(problem, a);
     CheckMatrix b = a;
     b.is_b = true;
     return CheckLoad{.a = a, .b = b, .name = std::move(name)};
   };
   std::vector<CheckLoad> loads{load(AlgorithmChoices::wide, "wide exponents"),
-                             load(AlgorithmChoices::cancelling, "cancelling sums"),
-                             load(AlgorithmChoices::special, "special values")};
+                               load(AlgorithmChoices::cancelling, "cancelling sums"),
+                               load(AlgorithmChoices::special, "special values")};
   // Every second line visits a block of k; the side with more lines goes round until all are visited.
   const std::int64_t blocks = quotient_up(problem.k, check_detail::block);
   const std::int64_t visits = quotient_up(problem.batch * std::max(problem.m, problem.n), 2);
@@ -197,7 +197,7 @@ CheckSamples check_samples(const ProductProblem& problem) {
 }
 
 AlgorithmOutcome pin(const ProductProblem& problem, const TensorCoreModel& row,
-               std::span<const ProductAlgorithm> candidates, CheckBench& bench) {
+                     std::span<const ProductAlgorithm> candidates, CheckBench& bench) {
   AlgorithmOutcome outcome;
   if (candidates.empty()) {
     outcome.reason = "the library offers no algorithm that adds in one sequence";

@@ -1,10 +1,11 @@
 // Pinning: which algorithm of a library may stand in for our own kernel at one problem.
 //
-// A library says little about the order in which it adds, so nothing is believed: at the first use of a shape each
-// algorithm that the library offers without splitting k is compared with our own kernel on the device, all bits of all
-// outputs, on data made to tell orders and roundings apart (engine/backend/cuda/library/check_operands.hpp), and our own kernel with the
-// emulator on thousands of outputs. The first algorithm without a differing bit is *pinned*: stored and replayed for exactly
-// this key. Pinned, not proved: other data could still differ.
+// A library says little about the order in which it adds, so nothing is believed: at the first use of a shape
+// each algorithm that the library offers without splitting k is compared with our own kernel on the device,
+// all bits of all outputs, on data made to tell orders and roundings apart
+// (engine/backend/cuda/library/check_operands.hpp), and our own kernel with the emulator on thousands of
+// outputs. The first algorithm without a differing bit is *pinned*: stored and replayed for exactly this key.
+// Pinned, not proved: other data could still differ.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,12 @@ struct CheckLoad {
   CheckMatrix a, b;
   std::string name;  ///< "cancelling sums"
 };
-/// All of them for a problem with FP16 or BF16 operands: the three adversarial ones, then masks in as many rounds (at most
-/// eight) as every block of k needs to be visited.
+/// All of them for a problem with FP16 or BF16 operands: the three adversarial ones, then masks in as many
+/// rounds (at most eight) as every block of k needs to be visited.
 std::vector<CheckLoad> check_loads(const ProductProblem& problem);
 
-/// Outputs that are compared with the emulator, all from rows x columns x items: at least 4096 or all there are.
+/// Outputs that are compared with the emulator, all from rows x columns x items: at least 4096 or all there
+/// are.
 struct CheckSamples {
   std::vector<std::int64_t> items, rows, columns;
 };
@@ -64,9 +66,9 @@ struct AlgorithmOutcome {
   bool operator==(const AlgorithmOutcome&) const = default;
 };
 
-/// `row`: the model that products of these operands follow. A candidate that throws std::runtime_error is refused in its
-/// words, and the refusal of all marked as failed.
+/// `row`: the model that products of these operands follow. A candidate that throws std::runtime_error is
+/// refused in its words, and the refusal of all marked as failed.
 AlgorithmOutcome pin(const ProductProblem& problem, const TensorCoreModel& row,
-               std::span<const ProductAlgorithm> candidates, CheckBench& bench);
+                     std::span<const ProductAlgorithm> candidates, CheckBench& bench);
 
 }  // namespace fp16lab::engine

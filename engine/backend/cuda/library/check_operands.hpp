@@ -1,15 +1,20 @@
-// The operands on which an algorithm is compared before it is pinned: every element a function of its place, so that a
-// kernel fills matrices of any size on the device and the host knows each element without copying one.
+// The operands on which an algorithm is compared before it is pinned: every element a function of its place,
+// so that a kernel fills matrices of any size on the device and the host knows each element without copying
+// one.
 //
-//   wide        every binary exponent that keeps the sums finite, random significands: alignment and truncation
-//   cancelling  every product comes twice, with opposite signs, from both ends of k: the exact sum is 0, so what is left
-//               is nothing but the roundings of the order in which it was added
-//   special     zeros of both signs and subnormals; some lines with a NaN of any payload, an infinity, or both infinities
-//   order_a     +M and -M in a line of a, small units elsewhere (masks as in FPRev, arXiv 2411.00442): a unit survives
-//   order_b     if it is added outside of the smallest subtree that holds both, so the sum tells the order. In half of the
-//               lines +M and -M lie in one block of 16, line after line in the next block: survivors are the blocks behind
-//               it if and only if all blocks before it were added first; all blocks so tested, the order is the ascending
-//               one. In the others they lie anywhere. order_b: the same in the columns of b.
+//   wide        every binary exponent that keeps the sums finite, random significands: alignment and
+//               truncation
+//   cancelling  every product comes twice, with opposite signs, from both ends of k: the exact sum is 0, so
+//               what is left is nothing but the roundings of the order in which it was added
+//   special     zeros of both signs and subnormals; some lines with a NaN of any payload, an infinity, or
+//               both infinities
+//   order_a     +M and -M in a line of a, small units elsewhere (masks as in FPRev, arXiv 2411.00442): a unit
+//               survives
+//   order_b     if it is added outside of the smallest subtree that holds both, so the sum tells the order.
+//               In half of the lines +M and -M lie in one block of 16, line after line in the next block:
+//               survivors are the blocks behind it if and only if all blocks before it were added first; all
+//               blocks so tested, the order is the ascending one. In the others they lie anywhere. order_b:
+//               the same in the columns of b.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +27,8 @@ namespace fp16lab::engine {
 
 enum class AlgorithmChoices : std::uint8_t { wide, cancelling, special, order_a, order_b };
 
-/// One operand of a data set. A *line* is a row of op(a) or a column of op(b), counted through the whole batch.
+/// One operand of a data set. A *line* is a row of op(a) or a column of op(b), counted through the whole
+/// batch.
 struct CheckMatrix {
   AlgorithmChoices set = AlgorithmChoices::wide;
   bool is_b = false;
@@ -41,8 +47,8 @@ inline constexpr std::int32_t mask_exponent = 15;  ///< M = 2^15 * 2^15
 inline constexpr std::int32_t unit_exponent =
     -24;  ///< a unit = 2^-24 * 2^15: M / unit = 2^39 is beyond every alignment
 
-/// (-1)^negative * significand * 2^(exponent - F), where significand has F + 1 bits, F of the format; F + 1 >= 8. Bits
-/// below the least subnormal are dropped.
+/// (-1)^negative * significand * 2^(exponent - F), where significand has F + 1 bits, F of the format; F + 1
+/// >= 8. Bits below the least subnormal are dropped.
 template <class F>
 FP16LAB_HD constexpr std::uint16_t encoded(bool negative, std::int32_t exponent, std::uint32_t significand) {
   std::uint32_t code = 0;

@@ -1,5 +1,5 @@
-// cuBLASLt behind ProductLibrary: the calls that need a device. How a product is described to it, and why its operands
-// change places, is in cublaslt_description.hpp.
+// cuBLASLt behind ProductLibrary: the calls that need a device. How a product is described to it, and why its
+// operands change places, is in cublaslt_description.hpp.
 #include "engine/backend/cuda/library/cublaslt.hpp"
 
 #include <cublasLt.h>
@@ -35,8 +35,8 @@ std::optional<Value> configured(const cublasLtMatmulAlgo_t& algorithm,
   return value;
 }
 
-/// The mask of the preference filters by reduction scheme, so both are asked again: an algorithm that does not tell is not
-/// known to add in one sequence.
+/// The mask of the preference filters by reduction scheme, so both are asked again: an algorithm that does
+/// not tell is not known to add in one sequence.
 bool one_sequence(const cublasLtMatmulAlgo_t& algorithm) {
   return configured<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) == 1 &&
          configured<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==

@@ -1,10 +1,10 @@
-// A product in cuBLASLt's words. It counts columns first; our rows are its columns, so every matrix is handed over as its
-// transpose and the product as D^T (n x m) = op(B)^T (n x k) * op(A)^T (k x m): its first operand is our b, its m our n.
-// A matrix of ours with rows of `ld` elements is, without a copy, a matrix of its with columns of `ld` elements; one that
-// we store transposed is one that it has to transpose (CUBLAS_OP_T).
+// A product in cuBLASLt's words. It counts columns first; our rows are its columns, so every matrix is handed
+// over as its transpose and the product as D^T (n x m) = op(B)^T (n x k) * op(A)^T (k x m): its first operand
+// is our b, its m our n. A matrix of ours with rows of `ld` elements is, without a copy, a matrix of its with
+// columns of `ld` elements; one that we store transposed is one that it has to transpose (CUBLAS_OP_T).
 //
-// Source: the comments of cublasLt.h (CUDA 13.0) and the cuBLAS documentation, "Using the cuBLASLt API". Descriptors lie
-// on the stack (cublasLt...Init): a product allocates nothing. Needs no device.
+// Source: the comments of cublasLt.h (CUDA 13.0) and the cuBLAS documentation, "Using the cuBLASLt API".
+// Descriptors lie on the stack (cublasLt...Init): a product allocates nothing. Needs no device.
 #pragma once
 
 #include <cublasLt.h>
@@ -62,8 +62,8 @@ class MatrixLayout {
 class Operation {
  public:
   explicit Operation(const ProductProblem& p) {
-    // 32F: FP32 accumulators, of FP16 and BF16 operands as of FP32 ones; TF32 only where it is asked for by name. alpha
-    // and beta are FP32 in host memory (the default), the epilogue is none (the default).
+    // 32F: FP32 accumulators, of FP16 and BF16 operands as of FP32 ones; TF32 only where it is asked for by
+    // name. alpha and beta are FP32 in host memory (the default), the epilogue is none (the default).
     require(cublasLtMatmulDescInit(&operation_, p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                    CUDA_R_32F),
             "a product");
@@ -82,7 +82,8 @@ class Operation {
   cublasLtMatmulDescOpaque_t operation_{};
 };
 
-/// `first` and `second` are cuBLASLt's A and B: our b and a. `result` is its D, and its C, which beta = 0 does not read.
+/// `first` and `second` are cuBLASLt's A and B: our b and a. `result` is its D, and its C, which beta = 0
+/// does not read.
 struct Description {
   explicit Description(const ProductProblem& p)
       : operation(p),

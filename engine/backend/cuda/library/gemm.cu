@@ -1,5 +1,5 @@
-// Backend::gemm by a library of products: the library makes accumulators, or 16-bit outputs where nothing is added to them
-// and nobody counts them, and the epilogue is ours. Also the device's side of pinning.
+// Backend::gemm by a library of products: the library makes accumulators, or 16-bit outputs where nothing is
+// added to them and nobody counts them, and the epilogue is ours. Also the device's side of pinning.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,8 +22,8 @@ constexpr std::uint32_t threads_of_block = 256;
 
 // ---- the epilogue ----
 
-/// Outputs from accumulators in memory, row-major and dense; 8 neighbours of a row by one thread. `eights` is how many of
-/// them a row has. Accumulators and outputs may be the same memory.
+/// Outputs from accumulators in memory, row-major and dense; 8 neighbours of a row by one thread. `eights` is
+/// how many of them a row has. Accumulators and outputs may be the same memory.
 template <class Half>
 __global__ void finish_products(const float* accumulators, Epilogue<RowMajorPlacement> epilogue,
                                 functions::Divisor eights, functions::Divisor rows, std::int64_t total) {
@@ -51,7 +51,7 @@ __global__ void finish_products(const float* accumulators, Epilogue<RowMajorPlac
 
 /// An operand of a data set in the memory order of the problem. lines: of one item.
 __global__ void fill_check_matrix(CheckMatrix x, std::uint16_t* out, functions::Divisor lines,
-                                functions::Divisor k, bool along_k, std::int64_t total) {
+                                  functions::Divisor k, bool along_k, std::int64_t total) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total; i += stride) {
     std::int64_t line = i, place = 0;
@@ -191,9 +191,9 @@ class CheckBenchOnDevice final : public CheckBench {
 
  private:
   void fill(const CheckMatrix& matrix, const Tensor& out, std::int64_t lines, bool along_k) {
-    launch(backend_->runtime(), "fill_check_matrix", &fill_check_matrix, shape_for(out.element_count()), matrix,
-           elements<std::uint16_t>(out), functions::Divisor(lines), functions::Divisor(problem_.k), along_k,
-           out.element_count());
+    launch(backend_->runtime(), "fill_check_matrix", &fill_check_matrix, shape_for(out.element_count()),
+           matrix, elements<std::uint16_t>(out), functions::Divisor(lines), functions::Divisor(problem_.k),
+           along_k, out.element_count());
   }
   std::uint32_t bits_at(const Tensor& x, std::int64_t place) {
     std::uint32_t bits = 0;

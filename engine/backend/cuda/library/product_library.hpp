@@ -1,7 +1,7 @@
 // ProductLibrary: the seam to a vendor's library of matrix products, as narrow as pinning needs it.
 //
-// Matrices are row-major here; that cuBLAS counts columns first is the business of the implementation. Nothing in this
-// file belongs to one machine: tests put a library of their own behind it.
+// Matrices are row-major here; that cuBLAS counts columns first is the business of the implementation.
+// Nothing in this file belongs to one machine: tests put a library of their own behind it.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@
 
 namespace fp16lab::engine {
 
-/// d (m x n) = op(a) (m x k) * op(b) (k x n), accumulated in FP32; `batch` of them, one behind the other in memory.
+/// d (m x n) = op(a) (m x k) * op(b) (k x n), accumulated in FP32; `batch` of them, one behind the other in
+/// memory.
 struct ProductProblem {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   DType operands = DType::f16;             ///< of a and b: f16, bf16 or f32
@@ -24,9 +25,11 @@ struct ProductProblem {
   bool transpose_a = false;                ///< a is stored (k x m)
   bool transpose_b = false;                ///< b is stored (n x k)
   std::int64_t lda = 0, ldb = 0, ldd = 0;  ///< elements from one row in memory to the next
-  /// Bytes that the addresses are multiples of: powers of two, at most 16, what the widest loads and stores need.
+  /// Bytes that the addresses are multiples of: powers of two, at most 16, what the widest loads and stores
+  /// need.
   std::uint32_t alignment_a = 16, alignment_b = 16, alignment_d = 16;
-  /// f32 operands are rounded to TF32 and multiplied on tensor cores. For benchmarks only: no verb asks for it.
+  /// f32 operands are rounded to TF32 and multiplied on tensor cores. For benchmarks only: no verb asks for
+  /// it.
   bool tf32 = false;
 
   bool operator==(const ProductProblem&) const = default;
@@ -36,10 +39,12 @@ struct ProductProblem {
 ProductProblem contiguous_product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch,
                                   DType operands, DType out, bool transpose_a = false,
                                   bool transpose_b = false);
-/// "64 x 10 x 128 (m x n x k), f16 -> f32, NT", with ", 3 of them" and leading dimensions where they are not the usual.
+/// "64 x 10 x 128 (m x n x k), f16 -> f32, NT", with ", 3 of them" and leading dimensions where they are not
+/// the usual.
 std::string describe(const ProductProblem& problem);
 
-/// One configured algorithm: the library's own opaque words, which the same version of the library understands again.
+/// One configured algorithm: the library's own opaque words, which the same version of the library
+/// understands again.
 struct ProductAlgorithm {
   std::array<std::uint64_t, 8> words{};
   std::size_t workspace_bytes = 0;
@@ -59,8 +64,8 @@ class ProductLibrary {
 
   /// "cublasLt 130002": another version may compute other bits and does not understand an algorithm's words.
   virtual std::string version() const = 0;
-  /// Those that the library says can do it within `workspace_bytes`, the one it thinks fastest first; at most `limit`.
-  /// Empty where it has none.
+  /// Those that the library says can do it within `workspace_bytes`, the one it thinks fastest first; at most
+  /// `limit`. Empty where it has none.
   virtual std::vector<ProductAlgorithm> algorithms(const ProductProblem& problem, ProductOrder order,
                                                    std::size_t workspace_bytes, int limit) = 0;
   /// Can an algorithm from elsewhere (a file) do it, in `order`? Runs nothing.

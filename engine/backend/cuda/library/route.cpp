@@ -13,11 +13,11 @@ namespace fp16lab::engine::FP16LAB_MACHINE {
 
 namespace {
 
-/// Of the algorithms that the library offers, fastest first by its own estimate, so many are compared at most.
+/// At most so many of the algorithms that the library offers are compared, fastest first by its own estimate.
 constexpr int candidates_at_most = 16;
 
-/// GemmRoute::automatic: a product of fewer multiplications takes both routes a few microseconds, mostly the launch, and
-/// comparing would cost a run more than it could ever give back.
+/// GemmRoute::automatic: a product of fewer multiplications takes both routes a few microseconds, mostly the
+/// launch, and comparing would cost a run more than it could ever give back.
 constexpr std::int64_t products_that_pay = std::int64_t{1} << 20;
 
 void print_line(std::string_view line) {
@@ -26,7 +26,7 @@ void print_line(std::string_view line) {
 }
 
 AlgorithmEnvironment environment_of(const CudaDevice& device, const TensorCoreModel& row,
-                              const ProductLibrary& library) {
+                                    const ProductLibrary& library) {
   return {.library = library.version(),
           .device = device.name,
           .capability_major = device.capability_major,
@@ -66,7 +66,7 @@ bool LibraryRoute::asks(const ProductProblem& problem) const {
 }
 
 AlgorithmOutcome LibraryRoute::outcome_of(const ProductProblem& problem,
-                                    const std::function<std::unique_ptr<CheckBench>()>& make_bench) {
+                                          const std::function<std::unique_ptr<CheckBench>()>& make_bench) {
   runtime_->make_current();  // the library's heuristics are those of the current device
   const std::vector<ProductAlgorithm> algorithms = library_->algorithms(
       problem, order_, workspace_bytes, order_ == ProductOrder::any ? 1 : candidates_at_most);
@@ -85,7 +85,7 @@ AlgorithmOutcome LibraryRoute::outcome_of(const ProductProblem& problem,
 }
 
 const AlgorithmOutcome& LibraryRoute::decide(const ProductProblem& problem,
-                                       const std::function<std::unique_ptr<CheckBench>()>& make_bench) {
+                                             const std::function<std::unique_ptr<CheckBench>()>& make_bench) {
   AlgorithmOutcome outcome = outcome_of(problem, make_bench);
   return told(problem, store_.remember(problem, std::move(outcome)));
 }

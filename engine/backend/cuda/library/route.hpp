@@ -28,12 +28,13 @@ class LibraryRoute {
 
   /// Is this a problem that the route takes at all?
   bool asks(const ProductProblem& problem) const;
-  /// What is known about it, in this process or from the file: nullptr as long as nothing is. A refusal is reported once.
+  /// What is known about it, in this process or from the file: nullptr as long as nothing is. A refusal is
+  /// reported once.
   const AlgorithmOutcome* find(const ProductProblem& problem);
   /// Finds out and remembers. `make_bench` is called where algorithms must be compared (never with
   /// GemmRoute::cublas_any_order, which takes the first one); waits for the device.
   const AlgorithmOutcome& decide(const ProductProblem& problem,
-                           const std::function<std::unique_ptr<CheckBench>()>& make_bench);
+                                 const std::function<std::unique_ptr<CheckBench>()>& make_bench);
   /// Must the device be waited for to decide?
   bool compares() const { return order_ == ProductOrder::one_sequence; }
   /// Are FP32 operands rounded to TF32?
@@ -48,7 +49,7 @@ class LibraryRoute {
 
  private:
   AlgorithmOutcome outcome_of(const ProductProblem& problem,
-                        const std::function<std::unique_ptr<CheckBench>()>& make_bench);
+                              const std::function<std::unique_ptr<CheckBench>()>& make_bench);
   const AlgorithmOutcome& told(const ProductProblem& problem, const AlgorithmOutcome& outcome);
 
   Runtime* runtime_;

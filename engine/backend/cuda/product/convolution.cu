@@ -1,9 +1,10 @@
-// Convolutions: forward and input gradient, two products of patches with filters (the third: convolution_weight.cu).
+// Convolutions: forward and input gradient, two products of patches with filters (the third:
+// convolution_weight.cu).
 //
-// Neighbouring outputs in memory are neighbouring columns of the product, so that stores are contiguous: positions in
-// NCHW, where filters are operand A and patches B, and channels in NHWC, where patches are A and filters B. Only the input
-// gradient in NHWC is none of the two: its chain takes all taps of a channel of dY before the next channel, so dY is turned
-// into planes and read along positions.
+// Neighbouring outputs in memory are neighbouring columns of the product, so that stores are contiguous:
+// positions in NCHW, where filters are operand A and patches B, and channels in NHWC, where patches are A and
+// filters B. Only the input gradient in NHWC is none of the two: its chain takes all taps of a channel of dY
+// before the next channel, so dY is turned into planes and read along positions.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/cuda/product/convolution_plan.hpp"
 #include "engine/backend/cuda/product/convolution_product.hpp"
@@ -26,8 +27,8 @@ namespace {
 
 // ---- filters ----
 
-/// Filters as the rows of an operand: element (row, k) with k = outer * inner + i is the weight row * row_step +
-/// outer * outer_step + i * inner_step.
+/// Filters as the rows of an operand: element (row, k) with k = outer * inner + i is the weight row *
+/// row_step + outer * outer_step + i * inner_step.
 struct FilterOrder {
   std::int64_t rows, outer, inner;
   std::int64_t row_step, outer_step, inner_step;

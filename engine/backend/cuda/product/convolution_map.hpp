@@ -1,12 +1,14 @@
-// PatchMap: which element of an activation an implicit product multiplies at (position, depth index), or that it is +0.
+// PatchMap: which element of an activation an implicit product multiplies at (position, depth index), or that
+// it is +0.
 //
-// Forward and for the weight gradient a position is a window (n, p, q) of y and the element one of x; for the input
-// gradient a position is a place (n, h, w) of x and the element one of dY. The depth index walks channels and taps in
-// the order of the chain. Both sides are taken apart once, with all the divisions there are, and meet in additions and
-// comparisons:
+// Forward and for the weight gradient a position is a window (n, p, q) of y and the element one of x; for the
+// input gradient a position is a place (n, h, w) of x and the element one of dY. The depth index walks
+// channels and taps in the order of the chain. Both sides are taken apart once, with all the divisions there
+// are, and meet in additions and comparisons:
 //   * x: tap t of window o reads place (o * stride - padding) + (t * dilation);
-//   * dY: place i is read through tap t by window (i + padding - t * dilation) / stride, if that is whole. With
-//     i + padding = a * stride + b and t * dilation = c * stride + d it is whole exactly if b = d, and then a - c.
+//   * dY: place i is read through tap t by window (i + padding - t * dilation) / stride, if that is whole.
+//     With i + padding = a * stride + b and t * dilation = c * stride + d it is whole exactly if b = d, and
+//     then a - c.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +28,15 @@ enum class PatchSource : std::uint8_t {
 /// The order of the depth index, slowest first.
 enum class DepthOrder : std::uint8_t { channel_row_column, row_column_channel };
 
-/// A position or a tap along one axis: a place, or its part of one, and the remainder by the stride (0 for x).
+/// A position or a tap along one axis: a place, or its part of one, and the remainder by the stride (0 for
+/// x).
 struct AxisSpot {
   std::int32_t place = 0;
   std::int32_t phase = 0;
 };
 
-/// A position taken apart. It reads the element at its place plus the depth index's, if their phases agree and the place
-/// exists; `offset` and the depth index's then make the element's.
+/// A position taken apart. It reads the element at its place plus the depth index's, if their phases agree
+/// and the place exists; `offset` and the depth index's then make the element's.
 struct PatchPosition {
   std::int64_t offset = 0;
   AxisSpot row, column;
@@ -145,7 +148,8 @@ class PatchMap {
     if (!has_tap_bits()) return no_tap;
     return 1u << row | 1u << (static_cast<std::int32_t>(by_tap_row_.value()) + column);
   }
-  /// The rows and columns of taps that read an element at `position`: (position, depth) is one where depth.taps is a subset.
+  /// The rows and columns of taps that read an element at `position`: (position, depth) is one where
+  /// depth.taps is a subset.
   FP16LAB_HD std::uint32_t taps_read(const PatchPosition& position) const {
     const auto rows = static_cast<std::int32_t>(by_tap_row_.value()),
                columns = static_cast<std::int32_t>(by_tap_column_.value());
@@ -251,8 +255,8 @@ class PositionWalk {
   std::int32_t left_, row_, column_, columns_left_, rows_left_;
 };
 
-/// Depth indices first, first + 1, ... at one position. Only for DepthOrder::row_column_channel, and with several taps only
-/// for PatchSource::inputs.
+/// Depth indices first, first + 1, ... at one position. Only for DepthOrder::row_column_channel, and with
+/// several taps only for PatchSource::inputs.
 class DepthWalk {
  public:
   FP16LAB_HD DepthWalk(const PatchMap& map, const PatchPosition& position, std::int64_t first,

@@ -11,8 +11,8 @@
 
 namespace fp16lab::engine::functions {
 
-/// The same convolution with planes of a single row where it has one tap, stride 1 and no padding, so that runs of
-/// neighbours do not end with rows; else `plan`.
+/// The same convolution with planes of a single row where it has one tap, stride 1 and no padding, so that
+/// runs of neighbours do not end with rows; else `plan`.
 inline Conv2dPlan flattened(const Conv2dPlan& plan) {
   const auto trivial = [](const WindowAxis& axis) {
     return axis.taps == 1 && axis.stride == 1 && axis.padding == 0;

@@ -11,8 +11,8 @@ namespace fp16lab::engine::FP16LAB_MACHINE {
 /// MmaTile with more registers for each thread.
 template <class Half, int m, int n, int warp_m, int warp_n, int stages>
 struct GatherTile : MmaTile<Half, m, n, warp_m, warp_n, stages> {};
-/// Of 128 threads: 168 registers each where a thread has 32 accumulators, 255 where it has 64 (64 K registers a
-/// multiprocessor). That is what ptxas needs to keep cursors and fragments in them.
+/// For 128 threads: 168 registers each where a thread has 32 accumulators, 255 where it has 64 (64 K
+/// registers a multiprocessor). That is what ptxas needs to keep cursors and fragments in them.
 template <class Half, int m, int n, int warp_m, int warp_n, int stages>
 inline constexpr int resident_blocks<GatherTile<Half, m, n, warp_m, warp_n, stages>> =
     warp_m* warp_n > 32 * 32 ? 2 : 3;

@@ -1,9 +1,10 @@
 // What convolutions add to the tiles of product.hpp: sources that gather patches, and where outputs lie.
 //
-// A patch operand is a matrix of positions x depth indices (convolution_map.hpp). Neighbours in memory go along positions
-// where channels are planes (NCHW), and along depth indices where they are innermost (NHWC): a run of the first kind is 8
-// places of a row that one tap reads, one of the second 8 channels of a place. Either index may be the product's k; the
-// other one is the operand's outer index, and what it takes to find elements is worked out once a tile, in the cursor.
+// A patch operand is a matrix of positions x depth indices (convolution_map.hpp). Neighbours in memory go
+// along positions where channels are planes (NCHW), and along depth indices where they are innermost (NHWC):
+// a run of the first kind is 8 places of a row that one tap reads, one of the second 8 channels of a place.
+// Either index may be the product's k; the other one is the operand's outer index, and what it takes to find
+// elements is worked out once a tile, in the cursor.
 #pragma once
 
 #include <cstdint>
@@ -125,7 +126,8 @@ struct PositionChains {
   }
 };
 
-/// Runs along the positions of planes, which are k; channels are the outer index: dY in NCHW, for the weight gradient.
+/// Runs along the positions of planes, which are k; channels are the outer index: dY in NCHW, for the weight
+/// gradient.
 template <class T>
 struct PlaneChains {
   using Element = T;

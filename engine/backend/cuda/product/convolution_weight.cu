@@ -1,8 +1,10 @@
-// The weight gradient of a convolution: dW = dY^T * patches of x, where the positions (n, p, q) are the chain.
+// The weight gradient of a convolution: dW = dY^T * patches of x, where the positions (n, p, q) are the
+// chain.
 //
-// Rows are output channels and columns (c, r, s), as dW lies in memory; in NHWC columns are walked as (r, s, c), so that
-// runs of channels are copied as they lie, and outputs go to their places one by one. The chain may not be cut, so that few
-// blocks work where channels are few; small tiles help, more cannot be done without other bits.
+// Rows are output channels and columns (c, r, s), as dW lies in memory; in NHWC columns are walked as (r, s,
+// c), so that runs of channels are copied as they lie, and outputs go to their places one by one. The chain
+// may not be cut, so that few blocks work where channels are few; small tiles help, more cannot be done
+// without other bits.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/cuda/product/convolution_plan.hpp"
 #include "engine/backend/cuda/product/convolution_product.hpp"

@@ -1,4 +1,5 @@
-// FmaTile: a block's tile of a product of FP32 matrices, every output one chain of fma over ascending k from +0.
+// FmaTile: a block's tile of a product of FP32 matrices, every output one chain of fma over ascending k from
+// +0.
 //
 // Each thread owns 8 x 8 outputs, each warp 32 x 64; slices come through the pipeline that MmaTile uses too.
 #pragma once

@@ -64,8 +64,8 @@ void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
   const tile::Outputs outputs{.m = m, .n = n, .batch = plan.batch};
   with_element_type(call.a.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    // Rows that begin anywhere cost a load for each element. A small product bears that; a larger one moves its operands
-    // first, to where rows are aligned: one pass over what it will read many times.
+    // Rows that begin anywhere cost a load for each element. A small product bears that; a larger one moves
+    // its operands first, to where rows are aligned: one pass over what it will read many times.
     const bool small = product_plan<T>(runtime_, outputs).size == tile::Size::small;
     const auto operand_of = [&](const Tensor& x) {
       const Operand as_stored{x, x.shape()[-1]};

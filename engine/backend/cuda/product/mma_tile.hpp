@@ -1,8 +1,8 @@
 // MmaTile: a block's tile of a product of 16-bit matrices on tensor cores, by mma.sync.m16n8k16.
 //
-// Every accumulator starts at +0 and takes its products 16 at a time in ascending k: one instruction after the other on one
-// register, so neither the tile's shape nor the schedule of warps touches the bits: no split-k, and k is never permuted
-// across the blocks of an instruction.
+// Every accumulator starts at +0 and takes its products 16 at a time in ascending k: one instruction after
+// the other on one register, so neither the tile's shape nor the schedule of warps touches the bits: no
+// split-k, and k is never permuted across the blocks of an instruction.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct MmaTile {
   static constexpr int shared_bytes = stages * (m + n) * tile::slice_bytes;
   static_assert(warps * Staging::bytes <= shared_bytes);
 
-  /// All threads of the block: outputs [first_m, first_m + m) x [first_n, first_n + n) of product `batch`, over k.
+  /// All threads of the block: outputs [first_m, first_m + m) x [first_n, first_n + n) of product `batch`,
+  /// over k.
   template <class SourceA, class SourceB, class Placement>
   static __device__ __forceinline__ void multiply(const SourceA& a, const SourceB& b,
                                                   const Epilogue<Placement>& epilogue, BlockProbe& probe,
@@ -108,8 +109,8 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
   pipeline.start();
   pipeline.arrive();
 
-  // The fragments of a step are loaded while the step before it multiplies, across slices too: so the barrier of the next
-  // slice comes before the last step of this one, whose fragments are in registers by then.
+  // The fragments of a step are loaded while the step before it multiplies, across slices too: so the barrier
+  // of the next slice comes before the last step of this one, whose fragments are in registers by then.
   Fragments fragments[2];
   if (has_outputs && whole_slices > 0)
     load<LayoutA, LayoutB>(pipeline.a(), pipeline.b(), warp_row, warp_column, 0, fragments[0]);
@@ -135,9 +136,9 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
     }
   }
 
-  // The rest of k is padded with +0 to a multiple of 8, and no further: that many products is a block on every tensor core,
-  // or part of one, and a block of nothing but zeros is not neutral. It makes +0 of -0, which BF16 products that underflow
-  // may leave behind.
+  // The rest of k is padded with +0 to a multiple of 8, and no further: that many products is a block on
+  // every tensor core, or part of one, and a block of nothing but zeros is not neutral. It makes +0 of -0,
+  // which BF16 products that underflow may leave behind.
   if (has_outputs) {
 #pragma unroll 1
     for (int done = 0; done < tail; done += 16) {

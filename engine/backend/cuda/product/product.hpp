@@ -1,9 +1,10 @@
-// Products of two sources, tile by tile, wherever their outputs lie: the kernel behind Backend::gemm and the convolutions.
+// Products of two sources, tile by tile, wherever their outputs lie: the kernel behind Backend::gemm and the
+// convolutions.
 //
 //   launch_product<Half>(runtime, "name", outputs, k, source_a, source_b, epilogue);
 //
-// Half: Float16 or BFloat16, by MmaTile; float, by FmaTile. Each pair of source types and placement is a kernel of its own
-// for each size of tile, so that few such pairs are better than many.
+// Half: Float16 or BFloat16, by MmaTile; float, by FmaTile. Each pair of source types and placement is a
+// kernel of its own for each size of tile, so that few such pairs are better than many.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,9 @@ struct TileOf<float, size> {
   using Type = FmaTile<shape.m, shape.n, shape.stages>;
 };
 
-/// Blocks that a multiprocessor must be able to hold at a time. 8 warps of the tiles with 64 x 64 outputs a warp or 8 x 8 a
-/// thread: they need more than 128 registers a thread. 16 warps of the small tile for tensor cores.
+/// Blocks that a multiprocessor must be able to hold at a time. 8 warps of the tiles with 64 x 64 outputs a
+/// warp or 8 x 8 a thread: they need more than 128 registers a thread. 16 warps of the small tile for tensor
+/// cores.
 template <class Tile>
 inline constexpr int resident_blocks = (Tile::m * Tile::n / Tile::threads < 64 ? 16 : 8) * 32 / Tile::threads;
 
@@ -54,11 +56,11 @@ template <class Half, tile::Size largest = tile::Size::large>
 tile::Plan product_plan(Runtime& runtime, const tile::Outputs& outputs) {
   const int multiprocessors = runtime.device().multiprocessors;
   return std::is_same_v<Half, float> ? tile::plan_fma(outputs, multiprocessors, largest)
-                                    : tile::plan_mma(outputs, multiprocessors, largest);
+                                     : tile::plan_mma(outputs, multiprocessors, largest);
 }
 
-/// Launches the products of `outputs` over k (below tile::extent_limit); nothing where there are no outputs. Kernels are
-/// compiled for the sizes of tile up to `largest`.
+/// Launches the products of `outputs` over k (below tile::extent_limit); nothing where there are no outputs.
+/// Kernels are compiled for the sizes of tile up to `largest`.
 template <class Half, tile::Size largest = tile::Size::large, class SourceA, class SourceB, class Placement>
 void launch_product(Runtime& runtime, const char* name, const tile::Outputs& outputs, std::int64_t k,
                     const SourceA& a, const SourceB& b, const Epilogue<Placement>& epilogue) {

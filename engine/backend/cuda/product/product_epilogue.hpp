@@ -1,12 +1,13 @@
-// The end of a product: accumulators become outputs by the rule of Backend::gemm (t = acc; t = add_rn(t, bias);
-// t = add_rn(t, addend); one rounding), wherever they lie.
+// The end of a product: accumulators become outputs by the rule of Backend::gemm (t = acc; t = add_rn(t,
+// bias); t = add_rn(t, addend); one rounding), wherever they lie.
 //
-// **Placements** say where output (batch, m, n) lies, in elements of out and of the addend. A placement is a POD with
+// **Placements** say where output (batch, m, n) lies, in elements of out and of the addend. A placement is a
+// POD with
 //   __device__ std::int64_t offset(std::int64_t batch, int m, int n) const;
 //   __device__ bool together(std::int64_t batch, int m, int n) const;
-// where together() promises that the 8 outputs (m, n .. n + 7) exist, are neighbours in memory in that order, and begin at
-// a multiple of 16 bytes in every tensor that the epilogue touches; saying false is always right, and slower. n is a
-// multiple of 8.
+// where together() promises that the 8 outputs (m, n .. n + 7) exist, are neighbours in memory in that order,
+// and begin at a multiple of 16 bytes in every tensor that the epilogue touches; saying false is always
+// right, and slower. n is a multiple of 8.
 #pragma once
 
 #include <cstdint>
@@ -139,15 +140,16 @@ __device__ __forceinline__ void finish_eight(const Epilogue<Placement>& e, Block
     }
 }
 
-/// What a warp keeps in shared memory while it turns fragments into rows: `rows` rows of `columns` FP32 numbers, 8 more
-/// between rows so that the pairs of an accumulator fragment, half a warp at a time, meet in no bank.
+/// What a warp keeps in shared memory while it turns fragments into rows: `rows` rows of `columns` FP32
+/// numbers, 8 more between rows so that the pairs of an accumulator fragment, half a warp at a time, meet in
+/// no bank.
 template <int rows, int columns>
 struct WarpRows {
   static constexpr int pitch = columns + 8;
   static constexpr int bytes = rows * pitch * static_cast<int>(sizeof(float));
 
-  /// All lanes of the warp, between two __syncwarp: finishes every row; row r is row `m_of(r)` of the product and column c
-  /// is first_n + c.
+  /// All lanes of the warp, between two __syncwarp: finishes every row; row r is row `m_of(r)` of the product
+  /// and column c is first_n + c.
   template <class Half, class Placement, class RowMap>
   static __device__ __forceinline__ void finish(const float* staged, const Epilogue<Placement>& epilogue,
                                                 BlockProbe& probe, std::int64_t batch, const RowMap& m_of,

@@ -32,8 +32,9 @@ Plan with_grid(Size size, const Raster& raster) {
   return plan;
 }
 
-/// The size of least estimated time. A multiprocessor works on ceil(tiles / multiprocessors) of them, each as long as its
-/// outputs over the share of the peak that its shape can reach; `shares` holds these, in the order of the shapes.
+/// The size of least estimated time. A multiprocessor works on ceil(tiles / multiprocessors) of them, each as
+/// long as its outputs over the share of the peak that its shape can reach; `shares` holds these, in the
+/// order of the shapes.
 Plan plan(const Outputs& outputs, int multiprocessors, Size largest, std::span<const Shape> shapes,
           std::span<const double> shares) {
   check(outputs);
@@ -72,7 +73,8 @@ Plan plan_fma(const Outputs& outputs, int multiprocessors, Size largest) {
 
 Plan plan_gathered(const Outputs& outputs, int multiprocessors) {
   check(outputs);
-  // The larger tile gathers half as much for each output, once it makes enough blocks for all multiprocessors.
+  // The larger tile gathers half as much for each output, once it makes enough blocks for all
+  // multiprocessors.
   const Raster larger = raster_of(outputs, gather_shape(Size::medium));
   if (outputs.m > gather_shape(Size::small).m && larger.tiles() >= std::int64_t{2} * multiprocessors)
     return with_grid(Size::medium, larger);

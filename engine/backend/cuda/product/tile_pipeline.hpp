@@ -1,4 +1,5 @@
-// The pipeline that fills a block's shared memory with slices of both operands, some slices ahead of their use.
+// The pipeline that fills a block's shared memory with slices of both operands, some slices ahead of their
+// use.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
-/// One operand's part of a tile: copies slices of `outer` x tile::slice_bytes of k in ascending order, every thread the same
-/// runs of each.
+/// One operand's part of a tile: copies slices of `outer` x tile::slice_bytes of k in ascending order, every
+/// thread the same runs of each.
 template <class Source, int outer, int threads>
 class SliceCopier {
  public:
@@ -89,8 +90,8 @@ class SliceCopier {
   typename CursorOf<Source, walks>::Type cursors_[cursors];
 };
 
-/// Both operands of a tile, in a ring of `stages` slices in dynamic shared memory. Every thread of the block makes the same
-/// calls:
+/// Both operands of a tile, in a ring of `stages` slices in dynamic shared memory. Every thread of the block
+/// makes the same calls:
 ///   start();
 ///   for each slice { arrive(); request(); use a() and b(); release(); }
 /// where the last use of a slice may also come behind the next arrive(), if by then it is in registers.
@@ -115,8 +116,8 @@ class TilePipeline {
     for (int stage = 0; stage < stages - 1; ++stage) request();
   }
 
-  /// Asks for one slice more, in the place of the one that was released last. One group of copies each time, an empty one
-  /// behind the end: so the newest stages - 2 groups are never the ones needed next.
+  /// Asks for one slice more, in the place of the one that was released last. One group of copies each time,
+  /// an empty one behind the end: so the newest stages - 2 groups are never the ones needed next.
   __device__ __forceinline__ void request() {
     if (requested_ < slices_) {
       unsigned char* const stage = dynamic_shared<unsigned char>() + write_ * stage_bytes;
@@ -128,8 +129,8 @@ class TilePipeline {
     commit_copies();
   }
 
-  /// Waits until the oldest slice that nobody has released is there for the whole block, and everybody is done with the
-  /// one before it.
+  /// Waits until the oldest slice that nobody has released is there for the whole block, and everybody is
+  /// done with the one before it.
   __device__ __forceinline__ void arrive() const {
     wait_for_copies<stages - 2>();
     __syncthreads();

@@ -1,7 +1,7 @@
 // Sources: where a product's blocks get their operands from. And the plain one, a matrix in memory.
 //
-// **The contract of a source**, for whoever writes another one (gathered patches of a convolution, say). A source is a POD
-// (a kernel parameter, at most about 1 KB) with
+// **The contract of a source**, for whoever writes another one (gathered patches of a convolution, say). A
+// source is a POD (a kernel parameter, at most about 1 KB) with
 //
 //   using Element = ...;                        // Float16, BFloat16 or float
 //   static constexpr tile::Runs runs = ...;     // along which axis its runs go
@@ -9,29 +9,31 @@
 //   __device__ Cursor cursor(std::int64_t batch, int outer) const;
 //   __device__ void copy_run(const Cursor& cursor, int k, void* shared) const;
 //
-// `cursor` decodes what does not depend on k, once for each tile: `outer` is m for operand A, n for B, and the first of a
-// run for runs along the outer axis. It may lie at or behind the operand's end (a tile sticks out); it is never negative.
-// `copy_run` writes all 16 bytes at `shared` (16-byte aligned) with a run: for runs along k the elements (outer, k),
-// (outer, k + 1), ...; for runs along the outer axis (outer, k), (outer + 1, k), .... `k` is a multiple of the run's length
-// for runs along k, any number for the others. What the operand does not have, behind the end of either axis or a hole
-// within it, is +0: padding of k must be +0 in *both* operands, or Inf * 0 would leak in. `k` is the
-// logical one: a source may gather from anywhere, but never permutes k.
-// It writes with copy_16_bytes_async where 16 bytes lie together and aligned (zeros behind `valid` are free), else with
-// plain loads and store_run. Both are seen by the block after the pipeline's wait and barrier; it commits nothing and has
-// no barrier itself, for it is called by threads in any combination.
+// `cursor` decodes what does not depend on k, once for each tile: `outer` is m for operand A, n for B, and
+// the first of a run for runs along the outer axis. It may lie at or behind the operand's end (a tile sticks
+// out); it is never negative. `copy_run` writes all 16 bytes at `shared` (16-byte aligned) with a run: for
+// runs along k the elements (outer, k), (outer, k + 1), ...; for runs along the outer axis (outer, k), (outer
+// + 1, k), .... `k` is a multiple of the run's length for runs along k, any number for the others. What the
+// operand does not have, behind the end of either axis or a hole within it, is +0: padding of k must be +0 in
+// *both* operands, or Inf * 0 would leak in. `k` is the logical one: a source may gather from anywhere, but
+// never permutes k. It writes with copy_16_bytes_async where 16 bytes lie together and aligned (zeros behind
+// `valid` are free), else with plain loads and store_run. Both are seen by the block after the pipeline's
+// wait and barrier; it commits nothing and has no barrier itself, for it is called by threads in any
+// combination.
 //
-// A source whose runs lie evenly along k may also have a Walker, which the pipeline takes instead: it costs a thread two
-// additions for a run of a whole slice (see MatrixSource):
+// A source whose runs lie evenly along k may also have a Walker, which the pipeline takes instead: it costs a
+// thread two additions for a run of a whole slice (see MatrixSource):
 //
-//   struct Walker { ... };
-//   __device__ Walker walker(std::int64_t batch, int outer, int k) const;  // at a thread's first run of the first slice
-//   template <bool whole> __device__ void copy_run(const Walker& walker, int k_after, int k, void* shared) const;
-//                                      // the run k_after further on; k as above; whole: the operand has the whole slice
+//   struct Walker { ... }; __device__ Walker walker(std::int64_t batch, int outer, int k) const;  // at a
+//   thread's first run of the first slice template <bool whole> __device__ void copy_run(const Walker&
+//   walker, int k_after, int k, void* shared) const;
+//                                      // the run k_after further on; k as above; whole: the operand has the
+//                                      whole slice
 //   __device__ void advance(Walker& walker, int k) const;
 //   std::int32_t k_extent;
 //
-// Operand A of a product is asked only about m < padded m, B about n alike, and both about k < K rounded up to
-// tile::slice_bytes.
+// Operand A of a product is asked only about m < padded m, B about n alike, and both about k < K rounded up
+// to tile::slice_bytes.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +57,8 @@ __device__ __forceinline__ void store_run(void* shared, const Run<T>& run) {
   *static_cast<Run<T>*>(shared) = run;
 }
 
-/// The first `count` elements from `from`, then +0; count may be negative or more than a run. `aligned`: `from` is at a
-/// multiple of 16 bytes (where count > 0).
+/// The first `count` elements from `from`, then +0; count may be negative or more than a run. `aligned`:
+/// `from` is at a multiple of 16 bytes (where count > 0).
 template <class T>
 __device__ __forceinline__ void copy_elements(const T* from, int count, bool aligned, void* shared) {
   constexpr int size = Run<T>::size;
@@ -78,7 +80,8 @@ enum class RowStart : std::uint8_t {
   anywhere,  ///< perhaps not
 };
 
-/// A matrix of a batch, stored row-major: rows are the outer axis (runs along k) or k (runs along the outer axis).
+/// A matrix of a batch, stored row-major: rows are the outer axis (runs along k) or k (runs along the outer
+/// axis).
 template <class T, tile::Runs stored_runs, RowStart row_start = RowStart::flagged>
 struct MatrixSource {
   using Element = T;

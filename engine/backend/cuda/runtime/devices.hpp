@@ -29,8 +29,8 @@ struct CudaStatus {
   std::string reason;  ///< why `devices` is empty; empty otherwise
 };
 
-/// Has this binary kernels for the device (or code that its driver can translate)? Takes some of the device's memory as
-/// long as the process lives.
+/// Has this binary kernels for the device (or code that its driver can translate)? Takes some of the device's
+/// memory as long as the process lives.
 bool has_code_for(const CudaDevice& device);
 
 /// Asks the CUDA runtime. Never throws for a missing driver or device: that is what `reason` is for.

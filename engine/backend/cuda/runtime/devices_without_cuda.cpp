@@ -13,7 +13,8 @@ CudaStatus cuda_status() {
 bool has_code_for(const CudaDevice& /*device*/) { return false; }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
-  throw DeviceUnavailable("backend.device = \"cuda\": " + cuda_status().reason + "; use \"emulated\" or \"auto\"");
+  throw DeviceUnavailable("backend.device = \"cuda\": " + cuda_status().reason +
+                          "; use \"emulated\" or \"auto\"");
 }
 
 std::unique_ptr<MemoryResource> make_cuda_memory(int /*device*/) {

@@ -1,5 +1,5 @@
-// Divisor: division of non-negative integers by a number that is known before a kernel starts, without the tens of
-// instructions that an integer division costs on a GPU.
+// Divisor: division of non-negative integers by a number that is known before a kernel starts, without the
+// tens of instructions that an integer division costs on a GPU.
 //
 // Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994, section 4: with
 // s = ceil(log2 d) and m = floor(2^32 (2^s - d) / d) + 1, the quotient of every 32-bit n by d is

@@ -1,9 +1,10 @@
-// Instructions that CUDA C++ has no function for, or whose function has another name on each compiler: tensor cores,
-// matrix loads, asynchronous copies, conversions. PTX on a GPU; on the host machine the same by definition, the tensor
-// core by numerics' model of the device.
+// Instructions that CUDA C++ has no function for, or whose function has another name on each compiler: tensor
+// cores, matrix loads, asynchronous copies, conversions. PTX on a GPU; on the host machine the same by
+// definition, the tensor core by numerics' model of the device.
 //
 // Sources: PTX ISA 8.x, "mma", "ldmatrix", "cp.async", "cvt". A warp's instruction needs all 32 lanes.
-// Fragment layout of m16n8k16, lane = 4 g + t (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"):
+// Fragment layout of m16n8k16, lane = 4 g + t (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating
+// point type"):
 //   a[r], two elements each: row g (r even) or g + 8 (r odd), k = 2 t, 2 t + 1, plus 8 for r >= 2
 //   b[r]: column g, k = 2 t, 2 t + 1, plus 8 for r = 1
 //   d[i]: row g (i < 2) or g + 8, column 2 t + (i & 1)
@@ -26,8 +27,8 @@ namespace fp16lab::engine::FP16LAB_MACHINE {
 
 // ---- elements ----
 
-/// An element of f as FP32; exact. A NaN may keep its payload: the functions of elementwise_functions.hpp give canonical
-/// ones.
+/// An element of f as FP32; exact. A NaN may keep its payload: the functions of elementwise_functions.hpp
+/// give canonical ones.
 __device__ __forceinline__ float loaded(float x) { return x; }
 __device__ __forceinline__ float loaded(BFloat16 x) {
   return float_from_bits(static_cast<std::uint32_t>(x.bits()) << 16);
@@ -40,14 +41,15 @@ __device__ __forceinline__ float loaded(Float16 x) {
 #else
   // The payload of a NaN stays here, so that code which counts on a canonical one shows.
   if (x.is_nan())
-    return float_from_bits(static_cast<std::uint32_t>(x.bits() & Binary16::sign_mask) << 16 | Binary32::infinity |
+    return float_from_bits(static_cast<std::uint32_t>(x.bits() & Binary16::sign_mask) << 16 |
+                           Binary32::infinity |
                            static_cast<std::uint32_t>(x.bits() & Binary16::fraction_mask) << 13);
   return widen(x);
 #endif
 }
 
-/// FP32 as an element of the type of T, rounded once to nearest even; a NaN becomes the canonical one of 16 bits (an FP32
-/// one stays as it is).
+/// FP32 as an element of the type of T, rounded once to nearest even; a NaN becomes the canonical one of 16
+/// bits (an FP32 one stays as it is).
 template <class T>
 __device__ __forceinline__ T stored(float x) {
 #if defined(__CUDA_ARCH__)
@@ -84,8 +86,8 @@ __device__ __forceinline__ float fused_multiply_add(float a, float b, float c) {
 
 // ---- shared memory ----
 
-/// FP16LAB_SHARED(Type, name): `__shared__ Type name;`, where a kernel also has dynamic shared memory. CUDA limits the sum
-/// of both at a launch, so the host machine has to count the bytes of this one.
+/// FP16LAB_SHARED(Type, name): `__shared__ Type name;`, where a kernel also has dynamic shared memory. CUDA
+/// limits the sum of both at a launch, so the host machine has to count the bytes of this one.
 #if defined(FP16LAB_CPU_SIMT)
 #define FP16LAB_SHARED(Type, name)          \
   static const char name##_declaration = 0; \
@@ -108,12 +110,14 @@ __device__ __forceinline__ T* dynamic_shared() {
 #endif
 }
 
-/// Copies 16 bytes of global memory to shared memory, of which the last 16 - `valid` become zero without being read
-/// (valid = 0: nothing is read). Both addresses 16-byte aligned. Seen after wait_for_copies, and a barrier for others.
+/// Copies 16 bytes of global memory to shared memory, of which the last 16 - `valid` become zero without
+/// being read (valid = 0: nothing is read). Both addresses 16-byte aligned. Seen after wait_for_copies, and a
+/// barrier for others.
 __device__ __forceinline__ void copy_16_bytes_async(void* shared, const void* global, int valid = 16) {
 #if defined(__CUDA_ARCH__)
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid)
+               : "memory");
 #elif defined(FP16LAB_CPU_SIMT)
   delayed_copy(shared, global, static_cast<std::size_t>(valid), static_cast<std::size_t>(16 - valid));
 #endif
@@ -137,8 +141,9 @@ __device__ __forceinline__ void wait_for_copies() {
 
 // ---- the warp ----
 
-/// Four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix i (16 bytes, aligned);
-/// registers[i] holds elements (row g, columns 2 t and 2 t + 1) of matrix i, transposed: (rows 2 t and 2 t + 1, column g).
+/// Four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix i (16 bytes,
+/// aligned); registers[i] holds elements (row g, columns 2 t and 2 t + 1) of matrix i, transposed: (rows 2 t
+/// and 2 t + 1, column g).
 template <bool transposed>
 __device__ __forceinline__ void load_matrices_x4(std::uint32_t (&registers)[4], const void* row) {
 #if defined(__CUDA_ARCH__)
@@ -159,19 +164,22 @@ __device__ __forceinline__ void load_matrices_x4(std::uint32_t (&registers)[4], 
 #endif
 }
 
-/// d = d (+) a * b on the tensor core: 16 x 8 outputs, 16 products each, FP32 accumulators. Half: Float16 or BFloat16.
+/// d = d (+) a * b on the tensor core: 16 x 8 outputs, 16 products each, FP32 accumulators. Half: Float16 or
+/// BFloat16.
 template <class Half>
 __device__ __forceinline__ void multiply_16x8x16(float (&d)[4], const std::uint32_t (&a)[4],
                                                  const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
   if constexpr (Half::Format::exponent_bits == 5) {
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   } else {
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
@@ -180,20 +188,22 @@ __device__ __forceinline__ void multiply_16x8x16(float (&d)[4], const std::uint3
 #endif
 }
 
-/// The same for 8 products each, of the first 8 of k: registers a[0..1] and b[0]. Tensor cores that take 8 products at a time
-/// would add a block of zeros otherwise, which makes +0 of an accumulator of -0.
+/// The same for 8 products each, of the first 8 of k: registers a[0..1] and b[0]. Tensor cores that take 8
+/// products at a time would add a block of zeros otherwise, which makes +0 of an accumulator of -0.
 template <class Half>
 __device__ __forceinline__ void multiply_16x8x8(float (&d)[4], const std::uint32_t (&a)[4],
                                                 const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
   if constexpr (Half::Format::exponent_bits == 5) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
   } else {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
   }
 #elif defined(FP16LAB_CPU_SIMT)
   multiply_16x8x8_on_host(d, a, b, Half::Format::exponent_bits == 5);

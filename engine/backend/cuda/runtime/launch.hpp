@@ -20,16 +20,16 @@
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
-/// Blocks of `threads` threads (at most 1024), in a grid of x * y * z blocks (y and z at most 65535), and so many bytes
-/// of dynamic shared memory for each block. A grid without blocks launches nothing.
+/// Blocks of `threads` threads (at most 1024), in a grid of x * y * z blocks (y and z at most 65535), and so
+/// many bytes of dynamic shared memory for each block. A grid without blocks launches nothing.
 struct LaunchShape {
   std::uint32_t x = 1, y = 1, z = 1;
   std::uint32_t threads = 256;
   std::size_t shared_bytes = 0;
 };
 
-/// No grid of blocks_for has more. Few on the host machine: there a test of a few thousand elements sees every kernel walk
-/// on to its second and third stride, with what its block has left in shared memory.
+/// No grid of blocks_for has more. Few on the host machine: there a test of a few thousand elements sees
+/// every kernel walk on to its second and third stride, with what its block has left in shared memory.
 #if defined(FP16LAB_CPU_SIMT)
 inline constexpr std::int64_t largest_grid = 3;
 #else
@@ -37,18 +37,22 @@ inline constexpr std::int64_t largest_grid = std::int64_t{1} << 20;
 #endif
 
 /// Blocks that cover `count` items by `per_block`; at most `limit` of them: kernels walk on by grid strides.
-constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block, std::int64_t limit = largest_grid) {
-  const std::int64_t blocks = (count + per_block - 1) / per_block, most = limit < largest_grid ? limit : largest_grid;
+constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block,
+                                   std::int64_t limit = largest_grid) {
+  const std::int64_t blocks = (count + per_block - 1) / per_block,
+                     most = limit < largest_grid ? limit : largest_grid;
   return static_cast<std::uint32_t>(blocks < most ? blocks : most);
 }
 
-/// Must a kernel of so much static shared memory be told of a launch's dynamic shared memory (cudaFuncSetAttribute) before
-/// the launch? Without that a block has 48 KiB of both together (CUDA C++ Programming Guide, "Shared Memory").
+/// Must a kernel of so much static shared memory be told of a launch's dynamic shared memory
+/// (cudaFuncSetAttribute) before the launch? Without that a block has 48 KiB of both together (CUDA C++
+/// Programming Guide, "Shared Memory").
 constexpr bool needs_opt_in(std::size_t static_bytes, std::size_t dynamic_bytes) {
   return static_bytes + dynamic_bytes > 48 * 1024;
 }
 
-/// launch(runtime, "name", kernel, shape, arguments...). DeviceFailure naming the kernel if the launch is refused.
+/// launch(runtime, "name", kernel, shape, arguments...). DeviceFailure naming the kernel if the launch is
+/// refused.
 template <class... Parameters>
 void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             std::type_identity_t<Parameters>... arguments) {

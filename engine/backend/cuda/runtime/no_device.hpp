@@ -8,12 +8,12 @@
 
 namespace fp16lab::engine {
 
-/// Why the CUDA runtime lists none. Versions as CUDA counts them (13000 for 13.0; driver 0: there is none); `cuda_words`: the runtime's own, "" if it only
-/// found nothing.
+/// Why the CUDA runtime lists none. Versions as CUDA counts them (13000 for 13.0; driver 0: there is none);
+/// `cuda_words`: the runtime's own, "" if it only found nothing.
 std::string no_device_text(int driver_version, int runtime_version, std::string_view cuda_words);
 
-/// Why this one cannot be used; "": it can. `has_code`: does the program have kernels for it, which was built for
-/// `architectures` ("sm 80, 90")?
+/// Why this one cannot be used; "": it can. `has_code`: does the program have kernels for it, which was built
+/// for `architectures` ("sm 80, 90")?
 std::string unusable_device_text(const CudaDevice& device, bool has_code, std::string_view architectures);
 
 }  // namespace fp16lab::engine

@@ -46,12 +46,13 @@ class CapturedGraph final : public Graph {
 CudaDevice found_device(int ordinal) {
   const CudaStatus status = cuda_status();
   if (status.devices.empty())
-    throw DeviceUnavailable(fmt::format("backend.device = \"cuda\": {}; use \"emulated\" or \"auto\"", status.reason));
+    throw DeviceUnavailable(
+        fmt::format("backend.device = \"cuda\": {}; use \"emulated\" or \"auto\"", status.reason));
   const auto found = std::find_if(status.devices.begin(), status.devices.end(),
                                   [ordinal](const CudaDevice& device) { return device.ordinal == ordinal; });
   if (found == status.devices.end())
-    throw DeviceUnavailable(
-        fmt::format("backend.device = \"cuda\": there is no device {}; there are {}", ordinal, status.devices.size()));
+    throw DeviceUnavailable(fmt::format("backend.device = \"cuda\": there is no device {}; there are {}",
+                                        ordinal, status.devices.size()));
   return *found;
 }
 
@@ -68,7 +69,8 @@ struct Runtime::State {
   /// For what the thread asks of CUDA next.
   void make_current() const { require(cudaSetDevice(device.ordinal), "cudaSetDevice"); }
   void require_waiting(const char* what) const {
-    if (recording) throw std::logic_error(fmt::format("{}: waits for the device, which a recorded step cannot", what));
+    if (recording)
+      throw std::logic_error(fmt::format("{}: waits for the device, which a recorded step cannot", what));
   }
   ~State() {
     cudaSetDevice(device.ordinal);
@@ -182,7 +184,8 @@ void Runtime::abandon_recording() noexcept {
   state_->recording = false;
   cudaSetDevice(state_->device.ordinal);
   cudaGraph_t graph = nullptr;
-  if (cudaStreamEndCapture(state_->stream, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
+  if (cudaStreamEndCapture(state_->stream, &graph) == cudaSuccess && graph != nullptr)
+    cudaGraphDestroy(graph);
   cudaGetLastError();
 }
 
@@ -196,7 +199,8 @@ void Runtime::replay(Graph& graph) {
 
 void Runtime::mark(int moment) {
   state_->make_current();
-  require(cudaEventRecord(state_->marks[static_cast<std::size_t>(moment)], state_->stream), "cudaEventRecord");
+  require(cudaEventRecord(state_->marks[static_cast<std::size_t>(moment)], state_->stream),
+          "cudaEventRecord");
 }
 
 double Runtime::milliseconds_between_marks() {

@@ -1,8 +1,8 @@
 // Runtime: one device and one stream on it; all that the back end asks of the CUDA runtime.
 //
-// Everything is ordered on the stream unless a comment says "waits". Errors of the device throw DeviceFailure with
-// CUDA's own words; a kernel's failure shows at the next call that waits. Every call makes its device the thread's current
-// one first, so that several devices may be used in turn.
+// Everything is ordered on the stream unless a comment says "waits". Errors of the device throw DeviceFailure
+// with CUDA's own words; a kernel's failure shows at the next call that waits. Every call makes its device
+// the thread's current one first, so that several devices may be used in turn.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ class Graph {
 
 class Runtime {
  public:
-  /// DeviceUnavailable, naming the reason and the remedy, if there is no such device, the driver is too old, or this
-  /// binary has no code for the device.
+  /// DeviceUnavailable, naming the reason and the remedy, if there is no such device, the driver is too old,
+  /// or this binary has no code for the device.
   explicit Runtime(int ordinal);
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -35,12 +35,12 @@ class Runtime {
   std::size_t free_bytes() const;
 
   // ---- memory ----
-  /// Of device `ordinal`; nullptr when there is no memory left. Not ordered with the stream: both may wait for the device.
-  /// Static, because tensors may outlive their back end.
+  /// Memory of device `ordinal`; nullptr when there is none left. Not ordered with the stream: both may wait
+  /// for the device. Static, because tensors may outlive their back end.
   static std::byte* allocate(int ordinal, std::size_t bytes) noexcept;
   static void deallocate(int ordinal, std::byte* address) noexcept;
-  /// Host memory may be changed when it returns. Goes through page-locked staging memory and does not wait for the
-  /// device, but where the staging memory is full.
+  /// Host memory may be changed when it returns. Goes through page-locked staging memory and does not wait
+  /// for the device, but where the staging memory is full.
   void copy_to_device(std::byte* device, const std::byte* host, std::size_t bytes);
   /// Waits.
   void copy_to_host(std::byte* host, const std::byte* device, std::size_t bytes);
@@ -65,7 +65,8 @@ class Runtime {
 
   /// The device becomes the thread's current one: for libraries that ask CUDA which device they work for.
   void make_current() const;
-  /// cudaStream_t, for libraries and launches, whose device becomes the thread's current one; nullptr on the host machine.
+  /// cudaStream_t, for libraries and launches, whose device becomes the thread's current one; nullptr on the
+  /// host machine.
   void* stream() const;
 #if defined(FP16LAB_CPU_SIMT)
   /// Does `call` now, or keeps it while recording.
@@ -78,8 +79,8 @@ class Runtime {
 };
 
 #if !defined(FP16LAB_CPU_SIMT)
-/// DeviceUnavailable, saying what would be right, if `device` (the current one) is too old or the program has no kernels
-/// for it.
+/// DeviceUnavailable, saying what would be right, if `device` (the current one) is too old or the program has
+/// no kernels for it.
 void require_code_for_device(const CudaDevice& device);  // backend.cpp
 bool has_code_for_current_device();                      // memory.cu
 #endif

@@ -7,7 +7,7 @@
 #include "engine/backend/cuda/library/route.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
-#include "numerics/tensor_core/compute_capability.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 #if defined(FP16LAB_CPU_SIMT)
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
@@ -45,9 +45,10 @@ std::string_view own_row(const CudaDevice& device) {
 const TensorCoreModel& chosen_row(const CudaDevice& device, const CudaOptions& options) {
   const std::string_view own = own_row(device);
   if (own.empty())
-    throw DeviceUnavailable(fmt::format("{} (compute capability {}.{}) has no tensor core that fp16lab knows; use "
-                                        "backend.device = \"emulated\"",
-                                        device.name, device.capability_major, device.capability_minor));
+    throw DeviceUnavailable(
+        fmt::format("{} (compute capability {}.{}) has no tensor core that fp16lab knows; use "
+                    "backend.device = \"emulated\"",
+                    device.name, device.capability_major, device.capability_minor));
   if (options.tensor_core != "auto" && options.tensor_core != own)
     throw DeviceUnavailable(fmt::format(
         "backend.tensor_core = \"{}\", but the tensor cores of {} are \"{}\": set \"auto\" or \"{}\", or "
@@ -70,7 +71,8 @@ class RecordingMemory {
 
 class RecordedGraph final : public Recording {
  public:
-  RecordedGraph(Runtime& runtime, std::unique_ptr<Graph> graph) : runtime_(&runtime), graph_(std::move(graph)) {}
+  RecordedGraph(Runtime& runtime, std::unique_ptr<Graph> graph)
+      : runtime_(&runtime), graph_(std::move(graph)) {}
   void replay() override { runtime_->replay(*graph_); }
 
  private:
@@ -89,7 +91,8 @@ void require_code_for_device(const CudaDevice& device) {
 #endif
 
 namespace {
-std::unique_ptr<LibraryRoute> make_route(Runtime& runtime, const CudaOptions& options, const TensorCoreModel& row,
+std::unique_ptr<LibraryRoute> make_route(Runtime& runtime, const CudaOptions& options,
+                                         const TensorCoreModel& row,
                                          const ProductLibraryFactory& make_library) {
   if (options.gemm == GemmRoute::mma || !make_library) return nullptr;
   return std::make_unique<LibraryRoute>(runtime, options, row, make_library());
@@ -121,9 +124,10 @@ Tensor CudaBackend::empty(const Shape& shape, DType dtype) {
 
 void CudaBackend::require_not_recording(std::string_view verb) const {
   if (runtime_.recording())
-    throw std::logic_error(fmt::format("{}: the host and the device would have to wait for each other, which a "
-                                       "recorded step cannot; call it outside of Backend::record",
-                                       verb));
+    throw std::logic_error(
+        fmt::format("{}: the host and the device would have to wait for each other, which a "
+                    "recorded step cannot; call it outside of Backend::record",
+                    verb));
 }
 
 std::unique_ptr<Recording> CudaBackend::record(const std::function<void()>& work) {
@@ -152,7 +156,7 @@ double CudaBackend::milliseconds(const std::function<void()>& work) {
 #if defined(FP16LAB_CPU_SIMT)
 namespace cpu_simt {
 std::unique_ptr<Backend> make_cuda_backend_on_cpu(const CudaOptions& options, Schedule schedule,
-                                                   const ProductLibraryFactory& make_library) {
+                                                  const ProductLibraryFactory& make_library) {
   set_schedule(schedule);
   set_tensor_core(options.tensor_core == "auto" ? "hopper" : options.tensor_core);
   return std::make_unique<CudaBackend>(options, make_library);

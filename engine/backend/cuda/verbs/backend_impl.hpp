@@ -1,9 +1,9 @@
 // Inside the CUDA back end: the class whose verbs the .cu files of this folder implement, one room each.
 //
-// All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors may die
-// before the kernels that use them have run. Verbs check their arguments with the words of engine/backend/checks.hpp,
-// plan on the host and launch; only the verbs that hand numbers to the host wait. No fmt in .cu files: nvcc cannot
-// compile its headers; words are made in backend.cpp, or of std::string.
+// All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors
+// may die before the kernels that use them have run. Verbs check their arguments with the words of
+// engine/backend/checks.hpp, plan on the host and launch; only the verbs that hand numbers to the host wait.
+// No fmt in .cu files: nvcc cannot compile its headers; words are made in backend.cpp, or of std::string.
 #pragma once
 
 #include <functional>
@@ -23,11 +23,12 @@
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
-class LibraryRoute;      // route.hpp
+class LibraryRoute;        // route.hpp
 class CheckBenchOnDevice;  // library/gemm.cu
 
-/// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32 bits, of the
-/// smallest the distance to infinity: so a maximum merges both, and all slots begin with 0. Before, then after.
+/// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32
+/// bits, of the smallest the distance to infinity: so a maximum merges both, and all slots begin with 0.
+/// Before, then after.
 struct DeviceHistogram {
   static constexpr int zero = ExponentHistogram::bin_count;
   static constexpr int infinite = zero + 1;
@@ -145,10 +146,11 @@ class CudaBackend final : public Backend {
     holder = empty({count * static_cast<std::int64_t>(sizeof(T))}, DType::u8);
     return reinterpret_cast<T*>(holder.data());
   }
-  /// The pending counts of `probe`, made (and zeroed) where there are none; `probe` may be null, the result then too. Adds
-  /// `elements` to probe->counted.
+  /// The pending counts of `probe`, made (and zeroed) where there are none; `probe` may be null, the result
+  /// then too. Adds `elements` to probe->counted.
   ProbeCounts* counts_of(CastProbe* probe, std::int64_t elements);  // histogram.cu
-  /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into `probe`.
+  /// Rounds f32 `wide` into `out` (f; f32: a copy unless it is the same memory), counting both sides into
+  /// `probe`.
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);  // cast.cu
   /// x itself if it is f32, else its elements widened into a new tensor.
   Tensor widened(const Tensor& x);  // cast.cu
@@ -162,7 +164,8 @@ class CudaBackend final : public Backend {
   void count(const Tensor& x, std::uint64_t* counts, std::uint64_t* also);
   /// Behind every wait: throws the std::out_of_range that a kernel has noted.
   void raise_noted_fault();  // indexing.cu
-  /// For a call of `verb` whose index tensor must have its elements in [0, limit): what its kernels need to check them.
+  /// For a call of `verb` whose index tensor must have its elements in [0, limit): what its kernels need to
+  /// check them.
   IndexCheck index_check(IndexVerb verb, const Tensor& index, std::int64_t limit);  // indexing.cu
 
   Runtime runtime_;

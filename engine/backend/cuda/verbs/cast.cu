@@ -25,7 +25,8 @@ __device__ __forceinline__ To converted(From x) {
   }
 }
 
-/// 16 bytes of the wider type at a time, the last elements one by one. Both addresses are tensors': 16-byte aligned.
+/// 16 bytes of the wider type at a time, the last elements one by one. Both addresses are tensors': 16-byte
+/// aligned.
 template <class From, class To>
 __global__ void cast_elements(const From* x, To* out, std::int64_t count, ProbeCounts* counts) {
   constexpr int width = sizeof(From) > sizeof(To) ? widest_pack<From> : widest_pack<To>;
@@ -55,7 +56,8 @@ template <class From, class To>
 void cast_tensor(Runtime& runtime, const Tensor& x, const Tensor& out, ProbeCounts* counts) {
   constexpr int width = sizeof(From) > sizeof(To) ? widest_pack<From> : widest_pack<To>;
   const std::int64_t count = x.element_count();
-  // A block that counts pays for its slots once: so many as are resident on the device at a time, and no more.
+  // A block that counts pays for its slots once: so many as are resident on the device at a time, and no
+  // more.
   const std::int64_t resident = std::int64_t{8} * runtime.device().multiprocessors;
   const LaunchShape shape{.x = counts == nullptr ? blocks_for(count, cast_threads * width)
                                                  : blocks_for(count, cast_threads * width, resident),
@@ -87,7 +89,7 @@ Tensor CudaBackend::widened(const Tensor& x) {
   if (x.dtype() == DType::f32) return x;
   Tensor wide = empty(x.shape(), DType::f32);
   with_half_type(x.dtype(),
-                [&](auto from) { cast_tensor<decltype(from), float>(runtime_, x, wide, nullptr); });
+                 [&](auto from) { cast_tensor<decltype(from), float>(runtime_, x, wide, nullptr); });
   return wide;
 }
 

@@ -1,5 +1,5 @@
-// Elementwise arithmetic: the functions of engine/backend/elementwise_functions.hpp over whole tensors, which are 16-byte
-// aligned.
+// Elementwise arithmetic: the functions of engine/backend/elementwise_functions.hpp over whole tensors, which
+// are 16-byte aligned.
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/runtime/fast_division.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
@@ -54,8 +54,8 @@ void map_tensor(Runtime& runtime, const char* name, const Tensor& x, const Tenso
 
 // ---- two operands ----
 
-/// Where the operands of an output element are: BroadcastPlan with extents that divide quickly. The innermost axis counts
-/// packs; its strides are 0 or 1.
+/// Where the operands of an output element are: BroadcastPlan with extents that divide quickly. The innermost
+/// axis counts packs; its strides are 0 or 1.
 struct BroadcastWalk {
   int rank = 1;
   functions::Divisor extents[Shape::max_rank];
@@ -122,8 +122,8 @@ __global__ void combine_elements(const T* a, const T* b, T* out, std::int64_t co
   }
 }
 
-/// Rows of whole packs begin at multiples of a pack in every operand that advances along them: its other strides are
-/// multiples of the row's length, or 0.
+/// Rows of whole packs begin at multiples of a pack in every operand that advances along them: its other
+/// strides are multiples of the row's length, or 0.
 bool fills_packs(const BroadcastPlan& plan, int width) {
   return plan.rank == 1 || plan.inner_extent() % width == 0;
 }

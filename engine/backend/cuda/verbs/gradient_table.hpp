@@ -1,8 +1,8 @@
-// Kernels over a list of tensors: one launch for as many as fit into a kernel's parameters, because a model has hundreds
-// of gradients and most are small.
+// Kernels over a list of tensors: one launch for as many as fit into a kernel's parameters, because a model
+// has hundreds of gradients and most are small.
 //
-// The tensors of a table are cut into chunks of 4096 elements, numbered through the table; the blocks of a launch take
-// chunks by grid strides, and find a chunk's tensor by bisection.
+// The tensors of a table are cut into chunks of 4096 elements, numbered through the table; the blocks of a
+// launch take chunks by grid strides, and find a chunk's tensor by bisection.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ struct GradientTable {
 static_assert(sizeof(GradientTable) <= 4096 - 256,
               "a kernel has 4 KB of parameters, a pass needs some of it");
 
-/// call(table, index of its first tensor in the list) for tables that hold all tensors, in order. Tensors without elements
-/// are in the tables, too, and have no chunks.
+/// call(table, index of its first tensor in the list) for tables that hold all tensors, in order. Tensors
+/// without elements are in the tables, too, and have no chunks.
 template <class Call>
 void for_each_table(std::span<const Tensor> tensors, const Call& call) {
   for (std::size_t begin = 0; begin < tensors.size(); begin += GradientTable::capacity) {

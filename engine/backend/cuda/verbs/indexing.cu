@@ -1,11 +1,12 @@
 // Elements and rows by index: pick and place, gather and scatter.
 //
-// Indices are checked where they are used. One that is out of range reads and writes nothing, is noted in device memory,
-// and thrown behind the next wait.
+// Indices are checked where they are used. One that is out of range reads and writes nothing, is noted in
+// device memory, and thrown behind the next wait.
 //
-// scatter_rows sorts (id, position) stably, by CUB's radix sort, so that the positions of an id lie next to each other in
-// ascending order; then every id's segment is one TREE for each column. Most segments are short: a thread keeps TREE's 32
-// lanes of a column in its registers. The others are put on a list, and a block of 32 lanes x 32 columns takes each.
+// scatter_rows sorts (id, position) stably, by CUB's radix sort, so that the positions of an id lie next to
+// each other in ascending order; then every id's segment is one TREE for each column. Most segments are
+// short: a thread keeps TREE's 32 lanes of a column in its registers. The others are put on a list, and a
+// block of 32 lanes x 32 columns takes each.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -176,8 +177,8 @@ struct SortedRows {
   }
 };
 
-/// Rows of at most 128 entries, a warp for 32 columns of each, all of TREE's lanes in the registers of a column's thread;
-/// the others go on the list.
+/// Rows of at most 128 entries, a warp for 32 columns of each, all of TREE's lanes in the registers of a
+/// column's thread; the others go on the list.
 template <class From, class To>
 __global__ void sum_short_segments(SortedRows<From> sorted, const Segment* segments, std::int64_t rows,
                                    std::int64_t column_blocks, To* out, std::uint32_t* long_count,
@@ -215,8 +216,9 @@ __global__ void sum_short_segments(SortedRows<From> sorted, const Segment* segme
   }
 }
 
-/// Rows of more entries: blocks of 32 x width threads, width a power of two up to 32, for `width` columns of a row. The
-/// chunks of a row follow each other; the warp that folds a column keeps TREE's upper levels of it.
+/// Rows of more entries: blocks of 32 x width threads, width a power of two up to 32, for `width` columns of
+/// a row. The chunks of a row follow each other; the warp that folds a column keeps TREE's upper levels of
+/// it.
 template <class From, class To>
 __global__ void __launch_bounds__(1024)
     sum_long_segments(SortedRows<From> sorted, const Segment* segments, const std::uint32_t* long_count,

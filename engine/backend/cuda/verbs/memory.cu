@@ -12,7 +12,8 @@ namespace {
 template <class Word>
 __global__ void fill_words(Word* out, std::int64_t count, Word pattern) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) out[i] = pattern;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride)
+    out[i] = pattern;
 }
 
 template <class Word>
@@ -52,7 +53,8 @@ void CudaBackend::download(const Tensor& x, std::span<std::byte> host) {
 
 void CudaBackend::copy(const Tensor& x, Tensor& out) {
   checks::copy(x, out);
-  if (x.data() != out.data() && x.byte_count() > 0) runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
+  if (x.data() != out.data() && x.byte_count() > 0)
+    runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
 }
 
 void CudaBackend::fill(Tensor& out, double value) {

@@ -1,5 +1,5 @@
-// One optimizer step of one parameter. Whether it is taken, and with which scalars, the kernel reads from the step state:
-// the host does not know.
+// One optimizer step of one parameter. Whether it is taken, and with which scalars, the kernel reads from the
+// step state: the host does not know.
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
 #include "engine/backend/cuda/runtime/packs.hpp"
@@ -162,8 +162,8 @@ void launch_adam(Runtime& runtime, const LaunchShape& shape, const AdamOptions& 
 
 const StepState* state_in(const Tensor& step) { return reinterpret_cast<const StepState*>(step.data()); }
 
-/// call(update, shape of the launch) with the element types of weight and gradient. `states`: the FP32 tensors beside the
-/// weight.
+/// call(update, shape of the launch) with the element types of weight and gradient. `states`: the FP32
+/// tensors beside the weight.
 template <class Call>
 void with_update(const Tensor& weight, const Tensor& gradient, std::initializer_list<const float*> states,
                  float gradient_factor, const Call& call) {

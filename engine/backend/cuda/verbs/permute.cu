@@ -1,5 +1,5 @@
-// Permutations and slices: bytes move, nothing is computed, so that elements are words of 1 to 16 bytes. Tensors begin at
-// multiples of 64 bytes (engine/tensor/storage.hpp).
+// Permutations and slices: bytes move, nothing is computed, so that elements are words of 1 to 16 bytes.
+// Tensors begin at multiples of 64 bytes (engine/tensor/storage.hpp).
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/runtime/fast_division.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
@@ -24,7 +24,8 @@ void with_word(std::int64_t bytes, const Visitor& visitor) {
   visitor(uint4{});
 }
 
-/// The largest power of two, at most 16, that divides all bits that are set in `distances`: distances in bytes, or-ed.
+/// The largest power of two, at most 16, that divides all bits that are set in `distances`: distances in
+/// bytes, or-ed.
 std::int64_t widest_word(std::int64_t distances) {
   const std::int64_t limited = distances | 16;
   return limited & -limited;
@@ -87,8 +88,8 @@ struct Axes {
   }
 };
 
-/// Word by word in the order of the output: where neighbours of the output are neighbours in x, or rows are too short for
-/// tiles (then the caches put the sectors together).
+/// Word by word in the order of the output: where neighbours of the output are neighbours in x, or rows are
+/// too short for tiles (then the caches put the sectors together).
 template <class Word>
 __global__ void gather_words(const Word* x, Word* out, std::int64_t count, Axes axes) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
@@ -122,8 +123,8 @@ struct Transpose {
 
 constexpr int warps = threads_per_block / 32;
 
-/// Tiles of 32 x 32 words through shared memory: rows are read, columns are written, both in runs. The odd pitch spreads
-/// a column over all banks.
+/// Tiles of 32 x 32 words through shared memory: rows are read, columns are written, both in runs. The odd
+/// pitch spreads a column over all banks.
 template <class Word>
 __global__ void transpose_tiles(const Word* x, Word* out, Transpose plan) {
   constexpr int side = 32;
@@ -143,11 +144,12 @@ __global__ void transpose_tiles(const Word* x, Word* out, Transpose plan) {
   }
 }
 
-/// Tiles of 64 x 64 words of 16 bits, two of them in each access: a lane transposes 2 x 2 words in registers. Extents,
-/// pitches and strides must be even; those of `plan` count single words.
+/// Tiles of 64 x 64 words of 16 bits, two of them in each access: a lane transposes 2 x 2 words in registers.
+/// Extents, pitches and strides must be even; those of `plan` count single words.
 __global__ void transpose_pairs(const std::uint32_t* x, std::uint32_t* out, Transpose plan) {
   constexpr int side = 64, pairs = side / 2;
-  // Column 2 j of the tile is row j, column 2 j + 1 is row 32 + j: neighbouring lanes write to neighbouring banks.
+  // Column 2 j of the tile is row j, column 2 j + 1 is row 32 + j: neighbouring lanes write to neighbouring
+  // banks.
   __shared__ std::uint32_t staged[side][pairs + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t pitch_x = plan.pitch_x / 2, pitch_out = plan.pitch_out / 2;

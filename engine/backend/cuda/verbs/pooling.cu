@@ -1,7 +1,7 @@
-// Pooling: one thread for every output element (in NHWC for every 16 bytes of channels), which gathers what belongs to
-// it in the order that backend.hpp states. No two threads add to the same sum. pool_place, whose index may name any place,
-// first finds the first and the last window that name each one, and walks from one to the other: after a pooling with
-// windows side by side that is at most one.
+// Pooling: one thread for every output element (in NHWC for every 16 bytes of channels), which gathers what
+// belongs to it in the order that backend.hpp states. No two threads add to the same sum. pool_place, whose
+// index may name any place, first finds the first and the last window that name each one, and walks from one
+// to the other: after a pooling with windows side by side that is at most one.
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
@@ -31,8 +31,8 @@ struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) Channels {
   T values[width];
 };
 
-/// Where an output element lies: `unit` is an image's plane in NCHW, an image in NHWC; `pack` counts the packs of one
-/// place.
+/// Where an output element lies: `unit` is an image's plane in NCHW, an image in NHWC; `pack` counts the
+/// packs of one place.
 struct Spot {
   std::int64_t unit, row, column, pack;
 };
@@ -189,7 +189,8 @@ struct IndexMap {
   static Divisor divisor(std::int64_t d) { return Divisor(d > 0 ? d : 1); }
 };
 
-/// An element of a run of `extent` * step elements: the element of its plane with number 0, and its own number.
+/// An element of a run of `extent` * step elements: the element of its plane with number 0, and its own
+/// number.
 struct Member {
   std::int64_t run, number, lane;
 };
@@ -211,8 +212,8 @@ __global__ void pick_places(const T* x, const std::int32_t* index, IndexMap map,
   }
 }
 
-/// The windows that name a place lie in [first << shift, (last + 1) << shift). Both begin with all bits set; a window's
-/// number >> shift is less, so that `first` tells whether there is any.
+/// The windows that name a place lie in [first << shift, (last + 1) << shift). Both begin with all bits set;
+/// a window's number >> shift is less, so that `first` tells whether there is any.
 struct NamedBy {
   std::uint32_t first;
   std::uint32_t minus_last;  ///< 2^32 - 1 - last: the least one is of the last window
@@ -259,7 +260,8 @@ __global__ void place_sums(const T* x, const std::int32_t* index, const NamedBy*
 
 // ---- plans ----
 
-/// Calls visit(width) with the channels that a thread takes: as many as 16 bytes hold where all tensors allow it.
+/// Calls visit(width) with the channels that a thread takes: as many as 16 bytes hold where all tensors allow
+/// it.
 template <class T, class Visitor>
 void with_width(const Pool2dPlan& plan, Layout layout, std::initializer_list<const void*> tensors,
                 const Visitor& visit) {

@@ -1,10 +1,10 @@
 // Counting what a kernel stores, for CastProbe: FP32 before the rounding, and the stored values after it.
 //
-// A block counts in its shared memory and adds what it has to the pending ProbeCounts of the probe once, at its end. Sums
-// of integers have no order, so the counts are those of the CPU whatever the launch geometry. Neighbours share exponents:
-// shared-memory increments whose result nobody takes become ATOMS.POPC.INC, for which the lanes of a warp that meet at
-// one address cost as much as one. The extremes stay in each thread's registers until the end. Nothing but the flush needs
-// converged lanes, so tails may count as they like.
+// A block counts in its shared memory and adds what it has to the pending ProbeCounts of the probe once, at
+// its end. Sums of integers have no order, so the counts are those of the CPU whatever the launch geometry.
+// Neighbours share exponents: shared-memory increments whose result nobody takes become ATOMS.POPC.INC, for
+// which the lanes of a warp that meet at one address cost as much as one. The extremes stay in each thread's
+// registers until the end. Nothing but the flush needs converged lanes, so tails may count as they like.
 //
 //   __global__ void narrow(..., ProbeCounts* probe) {
 //     __shared__ BlockCounts counts;               // or somewhere in dynamic shared memory
@@ -22,8 +22,8 @@
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
-/// 2272 bytes of a block's shared memory (a multiple of 16), in the order of ProbeCounts. 32 bits hold what one block sees
-/// of any tensor below 2^32 elements.
+/// 2272 bytes of a block's shared memory (a multiple of 16), in the order of ProbeCounts. 32 bits hold what
+/// one block sees of any tensor below 2^32 elements.
 struct alignas(16) BlockCounts {
   std::uint32_t before[DeviceHistogram::slots];
   std::uint32_t after[DeviceHistogram::slots];
@@ -103,8 +103,8 @@ class BlockHistogram {
   std::uint32_t smallest_ = 0, greatest_ = 0;  ///< as DeviceHistogram has them
 };
 
-/// Counts for a ProbeCounts*, or nothing at all where it is null: then no barrier, no shared memory is touched, and each
-/// call is one branch that the whole grid takes alike.
+/// Counts for a ProbeCounts*, or nothing at all where it is null: then no barrier, no shared memory is
+/// touched, and each call is one branch that the whole grid takes alike.
 class BlockProbe {
  public:
   /// All threads of the block, with the same arguments. One barrier.
@@ -134,8 +134,8 @@ class BlockProbe {
     return narrow;
   }
 
-  /// All threads of the block, once, after the last count. Has a barrier; the shared counts may be reused for something
-  /// else after another one.
+  /// All threads of the block, once, after the last count. Has a barrier; the shared counts may be reused for
+  /// something else after another one.
   __device__ __forceinline__ void flush() const {
     if (counts_ == nullptr) return;
     before_.gather();

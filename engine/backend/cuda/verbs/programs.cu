@@ -1,8 +1,8 @@
-// The scalar programs of the engine, compiled for the device. A new one is one line of the table; policies are there by
-// engine/amp/policy_list.hpp.
+// The scalar programs of the engine, compiled for the device. A new one is one line of the table; policies
+// are there by engine/amp/policy_list.hpp.
 //
-// A program is host and device code in a header of the room that runs it, so this is the one file below engine/backend/
-// that includes rooms above it; nothing here is known to any of them.
+// A program is host and device code in a header of the room that runs it, so this is the one file below
+// engine/backend/ that includes rooms above it; nothing here is known to any of them.
 #include "engine/backend/cuda/verbs/programs.hpp"
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // Reductions in TREE order.
 //
-// Rows (the reduced axis is the last one) are read along the lanes of warps; columns by blocks whose threads are as many
-// columns as a line of memory holds, times TREE's 32 lanes. What is longer than a chunk leaves chunk results in scratch
-// memory, which are reduced by the same rule, level by level; or stays with one block, where there are rows enough.
+// Rows (the reduced axis is the last one) are read along the lanes of warps; columns by blocks whose threads
+// are as many columns as a line of memory holds, times TREE's 32 lanes. What is longer than a chunk leaves
+// chunk results in scratch memory, which are reduced by the same rule, level by level; or stays with one
+// block, where there are rows enough.
 #include <type_traits>
 
 #include "engine/backend/cuda/runtime/element_types.hpp"
@@ -23,8 +24,9 @@ __device__ __forceinline__ To stored_result(float result) {
   return stored<To>(canonicalize(result));
 }
 
-/// out[row] = op over x[row, 0 .. extent), extent <= width, a power of two up to 32. `width` lanes of a warp for each row:
-/// lanes that have no element take no part in TREE's fold, so the first folds of wider distances do nothing.
+/// out[row] = op over x[row, 0 .. extent), extent <= width, a power of two up to 32. `width` lanes of a warp
+/// for each row: lanes that have no element take no part in TREE's fold, so the first folds of wider
+/// distances do nothing.
 template <class From, class To, class Op>
 __global__ void __launch_bounds__(row_threads)
     reduce_short_rows(const From* x, std::int64_t rows, int extent, int width, To* out) {
@@ -75,8 +77,9 @@ struct ColumnPlan {
   std::int64_t chunks, column_blocks;
 };
 
-/// out[outer, chunk, column] = op over chunk `chunk` of x[outer, 0 .. extent, column]. Blocks of 32 x width threads, width
-/// a power of two up to 32: thread (lane, column) is TREE's lane of that column, so that a warp reads along the rows.
+/// out[outer, chunk, column] = op over chunk `chunk` of x[outer, 0 .. extent, column]. Blocks of 32 x width
+/// threads, width a power of two up to 32: thread (lane, column) is TREE's lane of that column, so that a
+/// warp reads along the rows.
 template <class From, class To, class Op>
 __global__ void __launch_bounds__(1024) reduce_columns(const From* x, ColumnPlan plan, To* out) {
   __shared__ float lanes[tree_lane_count][33];  // 33: the lanes of a column lie in different banks

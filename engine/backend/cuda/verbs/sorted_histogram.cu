@@ -1,5 +1,6 @@
-// The CUDA build of numerics/histogram/exponent_count_thrust-inl.h. Not among the sources that the host machine executes: it has no
-// Thrust for a machine of its own, and the algorithm runs on the CPU in its OpenMP build.
+// The CUDA build of numerics/histogram/exponent_count_thrust-inl.h. Not among the sources that the host
+// machine executes: it has no Thrust for a machine of its own, and the algorithm runs on the CPU in its
+// OpenMP build.
 #include "engine/backend/cuda/verbs/sorted_histogram.hpp"
 
 #include <thrust/system/cuda/execution_policy.h>
@@ -8,9 +9,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "engine/backend/cuda/runtime/element_types.hpp"
+#include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "numerics/histogram/exponent_count_thrust-inl.h"
 
 namespace fp16lab::engine {
@@ -56,7 +57,8 @@ void sorted_histogram(Backend& backend, const Tensor& x, ExponentHistogram& out)
         throw DeviceFailure(std::string("sorted_histogram: ") + error.what());
       }
       std::uint64_t host_counts[slot_count];
-      cuda->runtime().copy_to_host(reinterpret_cast<std::byte*>(host_counts), counts.data(), sizeof(host_counts));
+      cuda->runtime().copy_to_host(reinterpret_cast<std::byte*>(host_counts), counts.data(),
+                                   sizeof(host_counts));
       add_counts(host_counts, out);
     }
   });

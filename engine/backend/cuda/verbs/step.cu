@@ -1,5 +1,5 @@
-// The scalars of a step, and the passes over all gradients: unscale and check, norm, clip. Nothing here waits but
-// read_step_state: factors, norms and decisions stay in device memory.
+// The scalars of a step, and the passes over all gradients: unscale and check, norm, clip. Nothing here waits
+// but read_step_state: factors, norms and decisions stay in device memory.
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/gradient_table.hpp"
 #include "engine/backend/cuda/verbs/tree_kernels.hpp"

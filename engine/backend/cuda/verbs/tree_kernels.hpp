@@ -1,10 +1,12 @@
 // TREE (numerics/arithmetic/tree_reduce.hpp) on a GPU: the steps of a warp and of a block.
 //
-// TREE's 32 lanes are a warp's lanes: lane l takes the elements l, l + 32, ... of a chunk of 1024, in ascending order, so
-// that a warp reads whole lines of memory, and the fold is five shuffles. Op is TreeSum or TreeMax, T float or double.
-// Results are TREE's own: not canonical, so they may go on to the next level; canonicalize() at the end.
+// TREE's 32 lanes are a warp's lanes: lane l takes the elements l, l + 32, ... of a chunk of 1024, in
+// ascending order, so that a warp reads whole lines of memory, and the fold is five shuffles. Op is TreeSum
+// or TreeMax, T float or double. Results are TREE's own: not canonical, so they may go on to the next level;
+// canonicalize() at the end.
 //
-// `get(i)` gives element i as T (or something that converts to it without rounding), and must be a pure function.
+// `get(i)` gives element i as T (or something that converts to it without rounding), and must be a pure
+// function.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,8 @@ namespace fp16lab::engine::FP16LAB_MACHINE {
 
 constexpr std::int64_t tree_chunks_of(std::int64_t n) { return (n + tree_chunk_size - 1) / tree_chunk_size; }
 
-/// Step 3. Lanes [0, used) have a value, used >= 1; the result is lane 0's. All lanes of the warp, the same `used`.
+/// Step 3. Lanes [0, used) have a value, used >= 1; the result is lane 0's. All lanes of the warp, the same
+/// `used`.
 template <class T, class Op>
 __device__ __forceinline__ T fold_warp(T value, int used, Op op) {
   const int lane = static_cast<int>(threadIdx.x) % tree_lane_count;
@@ -37,8 +40,8 @@ __device__ __forceinline__ void fold_registers(T (&lanes)[tree_lane_count], int 
   if constexpr (distance > 1) fold_registers<distance / 2>(lanes, used, op);
 }
 
-/// Steps 2 and 3 for the elements 0 .. count - 1, 1 <= count <= 1024. The result is lane 0's. All lanes of the warp, with
-/// the same count.
+/// Steps 2 and 3 for the elements 0 .. count - 1, 1 <= count <= 1024. The result is lane 0's. All lanes of
+/// the warp, with the same count.
 template <class T, class Op, class Get>
 __device__ __forceinline__ T reduce_chunk_by_warp(int count, const Get& get, Op op) {
   const int lane = static_cast<int>(threadIdx.x) % tree_lane_count;
@@ -57,8 +60,8 @@ __device__ __forceinline__ T reduce_chunk_by_warp(int count, const Get& get, Op 
   return fold_warp(value, count < tree_lane_count ? count : tree_lane_count, op);
 }
 
-/// Chunk `chunk` of a sequence of n elements, 0 <= chunk < tree_chunks_of(n), by a warp; lane 0 has its result. These are
-/// the elements of the next level's sequence.
+/// Chunk `chunk` of a sequence of n elements, 0 <= chunk < tree_chunks_of(n), by a warp; lane 0 has its
+/// result. These are the elements of the next level's sequence.
 template <class T, class Op, class Get>
 __device__ __forceinline__ T reduce_chunk_by_warp(std::int64_t n, std::int64_t chunk, const Get& get, Op op) {
   const std::int64_t first = chunk * tree_chunk_size, left = n - first;
@@ -67,8 +70,8 @@ __device__ __forceinline__ T reduce_chunk_by_warp(std::int64_t n, std::int64_t c
       [&](int i) { return get(first + i); }, op);
 }
 
-/// TREE above the chunks, for a warp that gets chunk results one after the other: every level keeps its 32 lanes in a
-/// register of the warp's lanes. All lanes of the warp take part in all calls.
+/// TREE above the chunks, for a warp that gets chunk results one after the other: every level keeps its 32
+/// lanes in a register of the warp's lanes. All lanes of the warp take part in all calls.
 template <class T, class Op>
 class UpperTreeLevels {
  public:
@@ -119,9 +122,10 @@ struct TreeScratch {
 /// 1024^3: more elements than that need a level of chunk results in global memory first.
 inline constexpr std::int64_t tree_block_limit = std::int64_t{1} << 30;
 
-/// All of TREE for the elements 0 .. n - 1, 1 <= n <= tree_block_limit, by a block of whole warps; thread 0 has the
-/// result. All threads of the block, with the same arguments. `scratch` may be given to the next call at once: other warps
-/// than the first leave behind the last read of `chunks`, and `groups` is the first warp's alone, read between two barriers.
+/// All of TREE for the elements 0 .. n - 1, 1 <= n <= tree_block_limit, by a block of whole warps; thread 0
+/// has the result. All threads of the block, with the same arguments. `scratch` may be given to the next call
+/// at once: other warps than the first leave behind the last read of `chunks`, and `groups` is the first
+/// warp's alone, read between two barriers.
 template <class T, class Op, class Get>
 __device__ __forceinline__ T reduce_by_block(std::int64_t n, const Get& get, Op op, TreeScratch<T>& scratch) {
   constexpr std::int64_t group_size = std::int64_t{tree_chunk_size} * tree_chunk_size;

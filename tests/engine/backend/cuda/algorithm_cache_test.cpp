@@ -41,12 +41,16 @@ AlgorithmOutcome some_outcome() {
                         .workspace_bytes = 512,
                         .description = "algorithm 66 (\"tile\" 23)"}};
 }
-AlgorithmOutcome some_refusal() { return {.pinned = false, .reason = "none of the 3 algorithms\tis \\ equal"}; }
+AlgorithmOutcome some_refusal() {
+  return {.pinned = false, .reason = "none of the 3 algorithms\tis \\ equal"};
+}
 
 class AlgorithmCacheFile : public testing::Test {
  protected:
   std::filesystem::path file() const { return folder_.path() / "pins.jsonl"; }
-  AlgorithmCache store(const AlgorithmEnvironment& environment = h200()) const { return AlgorithmCache(environment, file()); }
+  AlgorithmCache store(const AlgorithmEnvironment& environment = h200()) const {
+    return AlgorithmCache(environment, file());
+  }
   std::string text() const { return read_file(file()); }
 
  private:

@@ -1,5 +1,5 @@
-// The library's route of Backend::gemm on the host machine, with a fake library in cuBLASLt's place: what is pinned, what
-// is refused, and that nobody can see from the bits which route was taken.
+// The library's route of Backend::gemm on the host machine, with a fake library in cuBLASLt's place: what is
+// pinned, what is refused, and that nobody can see from the bits which route was taken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -253,7 +253,8 @@ TEST(CudaPinning, Tf32IsForAnyOrderOnly) {
 
 TEST(CudaPinning, AnotherProcessTakesThePinsFromTheFile) {
   testing_support::TemporaryFolder folder;
-  const CudaOptions options{.gemm = GemmRoute::cublas, .algorithm_cache_file = (folder.path() / "pins.jsonl").string()};
+  const CudaOptions options{.gemm = GemmRoute::cublas,
+                            .algorithm_cache_file = (folder.path() / "pins.jsonl").string()};
   std::vector<std::byte> first;
   {
     MachineWithLibrary machine({right}, options);
@@ -273,7 +274,8 @@ TEST(CudaPinning, AnotherProcessTakesThePinsFromTheFile) {
 
 TEST(CudaPinning, RefusalsAreInTheFileTooAndSaidAgain) {
   testing_support::TemporaryFolder folder;
-  const CudaOptions options{.gemm = GemmRoute::cublas, .algorithm_cache_file = (folder.path() / "pins.jsonl").string()};
+  const CudaOptions options{.gemm = GemmRoute::cublas,
+                            .algorithm_cache_file = (folder.path() / "pins.jsonl").string()};
   MachineWithLibrary first({{.topology = Topology::reversed}}, options);
   compute<Float16>(*first.backend, {});
   MachineWithLibrary second({{.topology = Topology::reversed}}, options);
@@ -284,7 +286,8 @@ TEST(CudaPinning, RefusalsAreInTheFileTooAndSaidAgain) {
 
 TEST(CudaPinning, AFailureIsNotKeptForAnotherProcess) {
   testing_support::TemporaryFolder folder;
-  const CudaOptions options{.gemm = GemmRoute::cublas, .algorithm_cache_file = (folder.path() / "pins.jsonl").string()};
+  const CudaOptions options{.gemm = GemmRoute::cublas,
+                            .algorithm_cache_file = (folder.path() / "pins.jsonl").string()};
   MachineWithLibrary first({{.fault = Fault::throws}}, options);
   compute<Float16>(*first.backend, {});
   compute<Float16>(*first.backend, {});
@@ -305,7 +308,7 @@ TEST(CudaPinning, WhereThereIsNoMemoryToCompareOurOwnKernelRuns) {
   options.report = [&](std::string_view line) { reports.emplace_back(line); };
   cpu_simt::Runtime runtime(0);
   cpu_simt::LibraryRoute route(runtime, options, tensor_core_model("hopper"),
-                              std::make_unique<FakeProductLibrary>(log, "hopper"));
+                               std::make_unique<FakeProductLibrary>(log, "hopper"));
   const ProductProblem problem = contiguous_product(64, 64, 64, 1, DType::f16, DType::f16);
   EXPECT_EQ(route.find(problem), nullptr);
   const AlgorithmOutcome& outcome = route.decide(
@@ -327,8 +330,9 @@ TEST(CudaPinning, AFileThatHoldsNoPinsStopsTheStartInOneLine) {
   testing_support::TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "notes.txt";
   std::ofstream(file) << "my notes\n";
-  const std::string message = testing_support::message_of(
-      [&] { MachineWithLibrary machine({right}, {.gemm = GemmRoute::cublas, .algorithm_cache_file = file.string()}); });
+  const std::string message = testing_support::message_of([&] {
+    MachineWithLibrary machine({right}, {.gemm = GemmRoute::cublas, .algorithm_cache_file = file.string()});
+  });
   EXPECT_THAT(message, HasSubstr(file.string() + ":1 is not a line of pinned products"));
   EXPECT_THAT(message, testing::Not(HasSubstr("\n")));
 }

@@ -22,7 +22,9 @@ ProductOperands<Half> operands_of(const ProductProblem& problem, const CheckLoad
   return result;
 }
 
-bool is_mask(const CheckLoad& load) { return load.a.set == AlgorithmChoices::order_a || load.a.set == AlgorithmChoices::order_b; }
+bool is_mask(const CheckLoad& load) {
+  return load.a.set == AlgorithmChoices::order_a || load.a.set == AlgorithmChoices::order_b;
+}
 
 std::vector<std::uint32_t> stored(const std::vector<float>& wide, DType out) {
   std::vector<std::uint32_t> bits;
@@ -34,7 +36,8 @@ std::vector<std::uint32_t> stored(const std::vector<float>& wide, DType out) {
   return bits;
 }
 
-/// The loads, those with masks or the others, on which outputs of `topology` are not those of the ascending order.
+/// The loads, those with masks or the others, on which outputs of `topology` are not those of the ascending
+/// order.
 template <class Half>
 int revealing(const ProductProblem& problem, std::string_view tensor_core, Topology topology, bool masks) {
   const TensorCoreModel& row = tensor_core_model(tensor_core, operand_format_of<Half>);
@@ -51,7 +54,8 @@ int revealing(const ProductProblem& problem, std::string_view tensor_core, Topol
 struct Extents {
   std::int64_t m, n, k;
 };
-// A tile's worth, a narrow layer, a k that ends within a block, many blocks with few lines, and one single output.
+// A tile's worth, a narrow layer, a k that ends within a block, many blocks with few lines, and one single
+// output.
 constexpr Extents cases[] = {{16, 8, 64},  {64, 10, 128}, {3, 5, 120},
                              {9, 4, 1024}, {2, 40, 333},  {1, 1, 160}};
 
@@ -92,7 +96,8 @@ TEST(CheckOperands, MasksVisitEveryBlockOfK) {
     for (std::int64_t line = 0; line < problem.m; line += 2) {
       std::vector<std::int64_t> masks;
       for (std::int64_t k = 0; k < problem.k; ++k)
-        if (std::abs(widen(Float16::from_bits(check_element(load.a, line, k)))) == 0x1p15f) masks.push_back(k);
+        if (std::abs(widen(Float16::from_bits(check_element(load.a, line, k)))) == 0x1p15f)
+          masks.push_back(k);
       ASSERT_EQ(masks.size(), 2u) << "line " << line;
       EXPECT_EQ(masks[0] / 16, masks[1] / 16) << "line " << line;
       visited.insert(masks[0] / 16);
@@ -102,8 +107,9 @@ TEST(CheckOperands, MasksVisitEveryBlockOfK) {
   EXPECT_EQ(visited.size(), 128u);
 }
 
-// A survivor counts: with the two masks in block t, the ascending order leaves exactly the units of the blocks behind t,
-// and what was before them is lost but for multiples of the last place of M = 2^30, which is 2^7 and above every sum here.
+// A survivor counts: with the two masks in block t, the ascending order leaves exactly the units of the
+// blocks behind t, and what was before them is lost but for multiples of the last place of M = 2^30, which is
+// 2^7 and above every sum here.
 TEST(CheckOperands, TheAscendingOrderLeavesTheUnitsBehindTheMasks) {
   const ProductProblem problem = contiguous_product(16, 1, 128, 1, DType::f16, DType::f32);
   for (const CheckLoad& load : check_loads(problem)) {

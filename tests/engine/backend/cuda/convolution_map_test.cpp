@@ -1,5 +1,6 @@
-// The index maps of the CUDA back end's convolutions against the definition of the three products, element by element:
-// strides, padding, dilation, both layouts, both orders of the chain. And the division that they lean on.
+// The index maps of the CUDA back end's convolutions against the definition of the three products, element by
+// element: strides, padding, dilation, both layouts, both orders of the chain. And the division that they
+// lean on.
 #include "engine/backend/cuda/product/convolution_map.hpp"
 
 #include <fmt/format.h>
@@ -266,7 +267,8 @@ TEST(ConvolutionMap, CoordinatesThatNeedMoreThan32BitsAreRefused) {
 
 // ---- division ----
 
-/// Quotients step up at multiples of d, so the numbers on both sides of a multiple are those that could go wrong.
+/// Quotients step up at multiples of d, so the numbers on both sides of a multiple are those that could go
+/// wrong.
 void expect_division(std::int64_t d, std::int64_t multiple) {
   const Divisor by(d);
   for (const std::int64_t n : {multiple - 1, multiple, multiple + 1}) {
@@ -306,9 +308,9 @@ TEST(Division, AgreesForEveryDivisorAroundAPowerOfTwo) {
 }
 
 TEST(Division, TheMultiplierIsExactEnoughForEveryNumerator) {
-  // Granlund and Montgomery, theorem 4.2: with 2^(32 + s) <= M d <= 2^(32 + s) + 2^s, M = 2^32 + m, every 32-bit n is
-  // divided right. Checked by its consequence at the one numerator of each quotient that would fail first, n = q d - 1
-  // for the largest q, over divisors spread across 31 bits.
+  // Granlund and Montgomery, theorem 4.2: with 2^(32 + s) <= M d <= 2^(32 + s) + 2^s, M = 2^32 + m, every
+  // 32-bit n is divided right. Checked by its consequence at the one numerator of each quotient that would
+  // fail first, n = q d - 1 for the largest q, over divisors spread across 31 bits.
   std::uint64_t state = 1;
   for (int i = 0; i < 2'000'000; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;

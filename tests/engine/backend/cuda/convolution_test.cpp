@@ -1,6 +1,6 @@
-// Convolutions of the CUDA back end on the host machine whose products have several tiles of the large size, along both
-// axes, against the emulated back end, which the conformance suite holds against the definition. That suite has the small
-// ones, and all strides, paddings and dilations.
+// Convolutions of the CUDA back end on the host machine whose products have several tiles of the large size,
+// along both axes, against the emulated back end, which the conformance suite holds against the definition.
+// That suite has the small ones, and all strides, paddings and dilations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -87,8 +87,8 @@ TEST(CudaConvolution, TheLargeTileCannotBeLaunchedByARuleThatForgetsStaticShared
   EXPECT_NO_THROW(products<Float16>(*backend, {2, 1, 12, 12, 130}, Layout::nchw));
 }
 
-// The host machine says that it has 4 multiprocessors: 8 tiles of 128 x 64 are enough for the large size. More than 128
-// filters by 5 x 64 positions for y, as many channels for dX, and 22 * 9 columns for dW.
+// The host machine says that it has 4 multiprocessors: 8 tiles of 128 x 64 are enough for the large size.
+// More than 128 filters by 5 x 64 positions for y, as many channels for dX, and 22 * 9 columns for dW.
 INSTANTIATE_TEST_SUITE_P(All, CudaConvolutionTiles,
                          testing::Values(Shapes{2, 1, 12, 12, 130}, Shapes{2, 130, 12, 12, 1},
                                          Shapes{1, 22, 6, 5, 130}),

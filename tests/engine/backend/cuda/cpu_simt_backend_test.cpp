@@ -1,4 +1,5 @@
-// The CUDA back end on the host machine, where no other back end has the same: recording and replay, memory that ends.
+// The CUDA back end on the host machine, where no other back end has the same: recording and replay, memory
+// that ends.
 #include <gtest/gtest.h>
 
 #include <cstddef>

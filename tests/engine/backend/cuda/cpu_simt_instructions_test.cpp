@@ -1,5 +1,5 @@
-// The instructions of the host machine (engine/backend/cuda/runtime/instructions.hpp) against the PTX ISA and numerics' scalar
-// reference of the tensor cores.
+// The instructions of the host machine (engine/backend/cuda/runtime/instructions.hpp) against the PTX ISA and
+// numerics' scalar reference of the tensor cores.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -147,7 +147,8 @@ __global__ void load_four(const std::uint16_t* memory, std::uint32_t* out) {
   __syncwarp();
   const int lane = static_cast<int>(threadIdx.x);
   std::uint32_t registers[4];
-  // "Threads 0-7 ... addr0-addr7" are the rows of the first matrix, 8-15 of the second, and so on (PTX ISA, ldmatrix).
+  // "Threads 0-7 ... addr0-addr7" are the rows of the first matrix, 8-15 of the second, and so on (PTX ISA,
+  // ldmatrix).
   load_matrices_x4<transposed>(registers, shared + place_of_row(lane / 8, lane % 8));
   for (int i = 0; i < 4; ++i) out[4 * lane + i] = registers[i];
 }
@@ -182,8 +183,8 @@ TEST_F(HostInstructions, LdmatrixGivesEachLaneTheElementsOfPtxFigure) {
 
 constexpr int m = 16, n = 8, k = 16;
 
-/// The fragments of PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", element by element: which
-/// (row, column) lane `lane` holds as its i-th.
+/// The fragments of PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", element by
+/// element: which (row, column) lane `lane` holds as its i-th.
 struct Place {
   int row, column;
 };
@@ -226,8 +227,8 @@ __global__ void multiply_once(const Half* a, const Half* b, float* c) {
   }
 }
 
-/// Exponents in the middle of the format, so that terms meet and some are far out; about one in 128 is an infinity, a NaN,
-/// subnormal, or any word at all.
+/// Exponents in the middle of the format, so that terms meet and some are far out; about one in 128 is an
+/// infinity, a NaN, subnormal, or any word at all.
 template <class Half>
 std::vector<Half> operands(std::size_t count, std::uint64_t stream) {
   using Format = typename Half::Format;
@@ -293,8 +294,8 @@ TEST_F(HostInstructions, MmaIsTheScalarReferenceElementByElement) {
 }
 
 TEST_F(HostInstructions, GenerationsDiffer) {
-  // Hopper adds 16 products with 25 bits below the largest exponent, Ampere twice 8 with 24: the data of the test above
-  // must tell them apart, or it would say nothing about the generation.
+  // Hopper adds 16 products with 25 bits below the largest exponent, Ampere twice 8 with 24: the data of the
+  // test above must tell them apart, or it would say nothing about the generation.
   const std::vector<Float16> a = operands<Float16>(m * k, 1), b = operands<Float16>(k * n, 2);
   std::vector<float> hopper(m * n, 0.0f), ampere(m * n, 0.0f);
   launch(runtime_, "multiply", &multiply_once<Float16>, {.threads = 32}, a.data(), b.data(), hopper.data());

@@ -1,5 +1,5 @@
-// The scalar instructions of the host machine (engine/backend/cuda/runtime/instructions.hpp) against exact arithmetic and the
-// definition of the formats.
+// The scalar instructions of the host machine (engine/backend/cuda/runtime/instructions.hpp) against exact
+// arithmetic and the definition of the formats.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,8 +66,8 @@ TEST(HostScalars, FmaRoundsTheExactValueOnce) {
 }
 
 TEST(HostScalars, FmaRoundsNearTiesOnce) {
-  // The sum of product and addend next to the middle of two neighbours: c of 24 bits, and a product that is half its last
-  // place give or take a piece too small for FP64, where rounding twice goes wrong.
+  // The sum of product and addend next to the middle of two neighbours: c of 24 bits, and a product that is
+  // half its last place give or take a piece too small for FP64, where rounding twice goes wrong.
   const PhiloxStream words{.seed = 5, .stream = 6};
   int doubly_rounded_wrong = 0;
   for (std::uint32_t i = 0; i < 20000; ++i) {

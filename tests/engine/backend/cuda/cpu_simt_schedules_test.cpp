@@ -1,5 +1,5 @@
-// The orders in which the host machine lets threads run (engine/backend/cuda/cpu_simt/executor.hpp): what each is, and what
-// only the one that lets a warp go ahead shows.
+// The orders in which the host machine lets threads run (engine/backend/cuda/cpu_simt/executor.hpp): what
+// each is, and what only the one that lets a warp go ahead shows.
 #include <gtest/gtest.h>
 
 #include <array>

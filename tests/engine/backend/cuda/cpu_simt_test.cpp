@@ -1,5 +1,5 @@
-// The host machine (engine/backend/cuda/cpu_simt/) against what CUDA promises of blocks, warps and launches: what the
-// conformance suite concludes about kernels rests on it.
+// The host machine (engine/backend/cuda/cpu_simt/) against what CUDA promises of blocks, warps and launches:
+// what the conformance suite concludes about kernels rests on it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -62,8 +62,9 @@ TEST_F(HostMachine, LaunchesThatNoGpuTakesAreRefusedByName) {
             "kernel note_places: a grid of (1, 65536, 1) blocks; y and z reach to 65535");
   EXPECT_EQ(refusal({.z = 65536}),
             "kernel note_places: a grid of (1, 1, 65536) blocks; y and z reach to 65535");
-  EXPECT_EQ(refusal({.shared_bytes = 232449}),
-            "kernel note_places: 232449 bytes of dynamic shared memory; a block of sm_90 may have 232448 of both");
+  EXPECT_EQ(
+      refusal({.shared_bytes = 232449}),
+      "kernel note_places: 232449 bytes of dynamic shared memory; a block of sm_90 may have 232448 of both");
   EXPECT_EQ(word, 0u);
 }
 
@@ -83,7 +84,8 @@ __global__ void count_with_dynamic(std::uint32_t* out) {
 TEST_F(HostMachine, StaticAndDynamicSharedMemoryAreCountedTogether) {
   std::array<std::uint32_t, 2> seen{};
   constexpr std::uint32_t threads = 8;
-  const auto refusal = [&](std::size_t dynamic_bytes, bool (*opts_in)(std::size_t, std::size_t)) -> std::string {
+  const auto refusal = [&](std::size_t dynamic_bytes,
+                           bool (*opts_in)(std::size_t, std::size_t)) -> std::string {
     seen = {};
     try {
       execute({.name = "count", .threads = threads, .shared_bytes = dynamic_bytes, .opts_in = opts_in},
@@ -95,15 +97,20 @@ TEST_F(HostMachine, StaticAndDynamicSharedMemoryAreCountedTogether) {
   };
   // What CUDA lets a block have without being told: 2064 bytes are 17 * 128 where dynamic memory follows.
   EXPECT_EQ(refusal(49152 - 2176, nullptr), "");
-  EXPECT_EQ(seen, (std::array<std::uint32_t, 2>{0xa0a0a0a0u, threads - 1})) << "garbage at first, then shared";
-  const std::string refused = " of static shared memory; without cudaFuncSetAttribute a block may have 49152 of both";
-  EXPECT_NE(refusal(49152 - 2175, nullptr).find("46977 bytes of dynamic and 2064" + refused), std::string::npos);
+  EXPECT_EQ(seen, (std::array<std::uint32_t, 2>{0xa0a0a0a0u, threads - 1}))
+      << "garbage at first, then shared";
+  const std::string refused =
+      " of static shared memory; without cudaFuncSetAttribute a block may have 49152 of both";
+  EXPECT_NE(refusal(49152 - 2175, nullptr).find("46977 bytes of dynamic and 2064" + refused),
+            std::string::npos);
   // The rule that looks at dynamic memory alone leaves a tile of just 48 KiB without its counters.
   const auto dynamic_alone = [](std::size_t, std::size_t dynamic_bytes) { return dynamic_bytes > 48 * 1024; };
-  EXPECT_NE(refusal(49152, dynamic_alone).find("49152 bytes of dynamic and 2064" + refused), std::string::npos);
+  EXPECT_NE(refusal(49152, dynamic_alone).find("49152 bytes of dynamic and 2064" + refused),
+            std::string::npos);
   EXPECT_EQ(refusal(49152, &needs_opt_in), "");
   // Nor does the opt-in go beyond the block of compute capability 9.0.
-  EXPECT_NE(refusal(232448, &needs_opt_in).find("a block of sm_90 may have 232448 of both"), std::string::npos);
+  EXPECT_NE(refusal(232448, &needs_opt_in).find("a block of sm_90 may have 232448 of both"),
+            std::string::npos);
   EXPECT_EQ(refusal(232448 - 2176, &needs_opt_in), "");
 }
 
@@ -125,7 +132,8 @@ TEST_F(HostMachine, SharedMemoryThatNobodyCountsIsRefusedBesideDynamic) {
 
 // ---- blocks ----
 
-/// Round by round, every thread takes what the thread `distance` further on had: a rotation by rounds * distance.
+/// Round by round, every thread takes what the thread `distance` further on had: a rotation by rounds *
+/// distance.
 __global__ void rotate(std::uint32_t* values, std::uint32_t rounds, std::uint32_t distance) {
   std::uint32_t* const shared = dynamic_shared<std::uint32_t>();
   FP16LAB_SHARED(std::uint32_t, last);
@@ -241,7 +249,8 @@ __global__ void shuffle_all(std::int32_t* out) {
     }
 }
 
-// CUDA C++ Programming Guide, "Warp Shuffle Functions": the source lane of each form, in segments of `width` lanes.
+// CUDA C++ Programming Guide, "Warp Shuffle Functions": the source lane of each form, in segments of `width`
+// lanes.
 TEST_F(HostMachine, ShufflesReadTheLanesOfTheirDefinition) {
   for (const Schedule schedule : schedules) {
     set_schedule(schedule);
@@ -257,8 +266,8 @@ TEST_F(HostMachine, ShufflesReadTheLanesOfTheirDefinition) {
           ASSERT_EQ(at(indexed), value_of(begin + distance % width));
           ASSERT_EQ(at(down), value_of(lane + distance < end ? lane + distance : lane));
           ASSERT_EQ(at(up), value_of(lane - distance >= begin ? lane - distance : lane));
-          // "... able to access elements from earlier groups of threads, however if they attempt to access elements from
-          // later groups of threads their own value of var will be returned."
+          // "... able to access elements from earlier groups of threads, however if they attempt to access
+          // elements from later groups of threads their own value of var will be returned."
           const int partner = distance < 32 ? lane ^ distance : lane;
           ASSERT_EQ(at(xored), value_of(partner < end ? partner : lane))
               << width << " " << distance << " " << lane;

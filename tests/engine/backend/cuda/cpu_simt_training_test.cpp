@@ -1,8 +1,8 @@
-// Training on the kernels of the CUDA back end, executed by the host machine, beside the emulated back end: the promise
-// of the project at small sizes. No step, gradient count or weight may differ in a bit.
+// Training on the kernels of the CUDA back end, executed by the host machine, beside the emulated back end:
+// the promise of the project at small sizes. No step, gradient count or weight may differ in a bit.
 //
-// Products cost the host machine about 10 us for 16 x 8 x 16, so networks, batches and step counts are small; each run has
-// what it is about (an overflow, a skipped optimizer) in the steps it does.
+// Products cost the host machine about 10 us for 16 x 8 x 16, so networks, batches and step counts are small;
+// each run has what it is about (an overflow, a skipped optimizer) in the steps it does.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -162,7 +162,8 @@ TEST(CudaCpuSimtTraining, ClippingAndAccumulation) {
 }
 
 TEST(CudaCpuSimtTraining, TheOptimizerDivides) {
-  // MindSpore with drop_overflow_update = false: nothing is unscaled or checked, the norm is divided by S alone.
+  // MindSpore with drop_overflow_update = false: nothing is unscaled or checked, the norm is divided by S
+  // alone.
   PairedRun run{.model = mlp({6, 5, 3}),
                 .batches = classes(),
                 .setup = setup_of({.level = Level::O2, .dialect = amp::Dialect::mindspore}, 3,
@@ -199,8 +200,9 @@ TEST(CudaCpuSimtTraining, ScalesOfLayers) {
       .policy = "groups", .initial_scale = 64, .growth_factor = 1.5, .groups = {"*1*=2^17", "*=256"}};
   for (const amp::ScalerOptions& scaler : {ada_loss, rarely, layerwise, groups}) {
     SCOPED_TRACE(scaler.policy);
-    const ShownRun seen = expect_the_same_on_both(
-        {.model = mlp({6, 9, 5, 3}), .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)});
+    const ShownRun seen = expect_the_same_on_both({.model = mlp({6, 9, 5, 3}),
+                                                   .batches = classes(),
+                                                   .setup = setup_of({.level = Level::O1}, 10, scaler)});
     EXPECT_EQ(skipped(seen) > 0, scaler.policy != "ada-loss");
     EXPECT_LT(skipped(seen), seen.steps.size());
     bool scaled = false;
@@ -223,7 +225,8 @@ TEST(CudaCpuSimtTraining, PoliciesWithStatistics) {
     amp::ScalerOptions scaler = overflowing();
     scaler.policy = policy;
     scaler.parameters = {{"max_scale", 0x1p30}};
-    PairedRun run{.model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
+    PairedRun run{
+        .model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
     run.setup.train.accumulate = 2;
     const ShownRun seen = expect_the_same_on_both(run);
     EXPECT_GT(skipped(seen), 0u);
@@ -237,7 +240,8 @@ TEST(CudaCpuSimtTraining, RescuedSteps) {
     amp::ScalerOptions scaler = overflowing();
     scaler.policy = policy;
     scaler.rescue = 2;
-    PairedRun run{.model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
+    PairedRun run{
+        .model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
     run.setup.train.accumulate = 2;
     run.setup.train.clip_value = 0.125;
     const ShownRun seen = expect_the_same_on_both(run);
@@ -292,8 +296,8 @@ TEST(CudaCpuSimtTraining, CharacterModels) {
 // ---- methods ----
 
 TEST(CudaCpuSimtTraining, TwoModelsWithOneScaleAndWithTwo) {
-  // The second model's hidden units are 256 times as large and its last weights as much smaller: its gradients overflow
-  // at smaller scales than the first one's, and the optimizers skip different steps.
+  // The second model's hidden units are 256 times as large and its last weights as much smaller: its
+  // gradients overflow at smaller scales than the first one's, and the optimizers skip different steps.
   const auto model = [](Backend& backend) -> std::unique_ptr<nn::Module> {
     const auto one = [&](const std::string& path) {
       return std::make_unique<nn::Mlp>(backend, nn::MlpOptions{.widths = {6, 5, 3}, .path = path, .seed = 3});

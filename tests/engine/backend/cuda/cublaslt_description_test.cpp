@@ -1,6 +1,6 @@
 // What cuBLASLt is told of a product, read back from its own descriptors and carried out by the definition of
-// cublasLtMatmul: D = op(A) op(B), matrices in columns, ld elements from one column to the next. Needs the library, and no
-// device.
+// cublasLtMatmul: D = op(A) op(B), matrices in columns, ld elements from one column to the next. Needs the
+// library, and no device.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -63,7 +63,8 @@ struct Columns {
   std::int64_t stride;
 };
 
-/// cublasLtMatmul with alpha = 1, beta = 0; the operands are b and a, as library/cublaslt.cpp hands them over.
+/// cublasLtMatmul with alpha = 1, beta = 0; the operands are b and a, as library/cublaslt.cpp hands them
+/// over.
 std::vector<double> carried_out(const ProductProblem& problem, const std::vector<double>& a,
                                 const std::vector<double>& b) {
   const cublaslt::Description description(problem);

@@ -87,7 +87,8 @@ std::vector<float> product_in_order(const TensorCoreModel& row, const ProductOpe
   using Blocks = std::vector<std::int64_t>;
   /// The chain over some blocks of k in some order, from +0.
   const auto chain = [&](const Blocks& blocks) {
-    // A block that the end of k cuts short is filled up with zeros, as on the device, when it is not the last one.
+    // A block that the end of k cuts short is filled up with zeros, as on the device, when it is not the last
+    // one.
     const auto pick = [&](const std::vector<Half>& from, std::int64_t lines) {
       std::vector<Half> to;
       for (std::int64_t line = 0; line < lines; ++line)
@@ -232,10 +233,10 @@ class FakeProductLibrary final : public ProductLibrary {
     const TensorCoreModel& row = tensor_core_model(core, operand_format_of<Half>);
     for (std::int64_t item = 0; item < p.batch; ++item) {
       const ProductOperands<Half> operands{.m = p.m,
-                                          .n = p.n,
-                                          .k = p.k,
-                                          .a = lines<Half>(a, item, p.m, p.k, p.lda, !p.transpose_a),
-                                          .b = lines<Half>(b, item, p.n, p.k, p.ldb, p.transpose_b)};
+                                           .n = p.n,
+                                           .k = p.k,
+                                           .a = lines<Half>(a, item, p.m, p.k, p.lda, !p.transpose_a),
+                                           .b = lines<Half>(b, item, p.n, p.k, p.ldb, p.transpose_b)};
       const std::vector<float> wide = one.fault == Fault::fp16_sums
                                           ? fp16_sums(core, operands)
                                           : product_in_order(row, operands, one.topology);
@@ -257,9 +258,9 @@ class FakeProductLibrary final : public ProductLibrary {
     std::vector<float> wide(static_cast<std::size_t>(m * n));
     if constexpr (std::is_same_v<Half, Float16>) {
       std::vector<Float16> d(wide.size());
-      emulated_gemm(tensor_core_model(core, DType::f16, DType::f16),
-                    {.m = m, .n = n, .k = k}, MatrixView<Float16>{a.data(), k, false},
-                    MatrixView<Float16>{b.data(), k, true}, nullptr, d.data(), n);
+      emulated_gemm(tensor_core_model(core, DType::f16, DType::f16), {.m = m, .n = n, .k = k},
+                    MatrixView<Float16>{a.data(), k, false}, MatrixView<Float16>{b.data(), k, true}, nullptr,
+                    d.data(), n);
       std::transform(d.begin(), d.end(), wide.begin(), [](Float16 x) { return widen(x); });
     }
     return wide;

@@ -1,5 +1,5 @@
-// The index maps and launch plans of the CUDA products, which are pure functions: walked in whole, and compared with the
-// PTX ISA's words for ldmatrix and mma.m16n8k16, typed in again here.
+// The index maps and launch plans of the CUDA products, which are pure functions: walked in whole, and
+// compared with the PTX ISA's words for ldmatrix and mma.m16n8k16, typed in again here.
 #include "engine/backend/cuda/product/product_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,9 @@ namespace {
 
 constexpr int bank_bytes = 4, banks = 32;
 
-/// How often shared memory must be read (written) to serve 16 bytes to (from) each of 8 lanes: lanes that name the same 16
-/// bytes are served together. 1 is the least (CUDA C++ Best Practices Guide, "Shared Memory and Memory Banks").
+/// How often shared memory must be read (written) to serve 16 bytes to (from) each of 8 lanes: lanes that
+/// name the same 16 bytes are served together. 1 is the least (CUDA C++ Best Practices Guide, "Shared Memory
+/// and Memory Banks").
 int passes_over_banks(const std::vector<int>& addresses) {
   std::vector<std::set<int>> of_bank(banks);
   for (const int address : addresses)
@@ -84,9 +85,9 @@ struct Halves {
   BlockIndex half[2];
 };
 
-/// What lane `lane` gets in register `i` of ldmatrix.x4 when lane L names the run of `run_of_lane(L)`: the 8 lanes from 8 i
-/// name the rows of matrix i, lane 4 r + c gets elements (r, 2 c) and (r, 2 c + 1) of it, or with .trans (2 c, r) and
-/// (2 c + 1, r).
+/// What lane `lane` gets in register `i` of ldmatrix.x4 when lane L names the run of `run_of_lane(L)`: the 8
+/// lanes from 8 i name the rows of matrix i, lane 4 r + c gets elements (r, 2 c) and (r, 2 c + 1) of it, or
+/// with .trans (2 c, r) and (2 c + 1, r).
 template <class RunOfLane>
 Halves register_of(int lane, int i, Runs runs, const RunOfLane& run_of_lane) {
   Halves result;
@@ -128,7 +129,8 @@ TEST(Fragments, OfBAreThoseOfThePtxIsaForTwoInstructions) {
     for (int instruction = 0; instruction < 2; ++instruction)
       for (int lane = 0; lane < 32; ++lane)
         for (int element = 0; element < 4; ++element) {  // b0 .. b3
-          // "row = (threadID_in_group * 2) + (i & 0x1) for bi where i < 2, + 8 for bi where i >= 2; col = groupID"
+          // "row = (threadID_in_group * 2) + (i & 0x1) for bi where i < 2, + 8 for bi where i >= 2; col =
+          // groupID"
           const int row = lane % 4 * 2 + (element & 1) + (element >= 2 ? 8 : 0);
           const int column = 8 * instruction + (lane >> 2);
           const Halves halves = register_of(lane, 2 * instruction + element / 2, runs,
@@ -229,7 +231,8 @@ void expect_plans_cover_outputs(const MakePlan& make_plan, const ShapeOf& shape_
             continue;  // 2^59 outputs: there is no such memory
           const Plan plan = make_plan(Outputs{m, n, batch}, multiprocessors);
           const Shape& shape = shape_of(plan.size);
-          // ceil, without the formula of the plan: the last tile begins inside, and one more would begin outside.
+          // ceil, without the formula of the plan: the last tile begins inside, and one more would begin
+          // outside.
           EXPECT_LT((std::int64_t{plan.raster.tiles_m} - 1) * shape.m, m);
           EXPECT_GE(std::int64_t{plan.raster.tiles_m} * shape.m, m);
           EXPECT_LT((std::int64_t{plan.raster.tiles_n} - 1) * shape.n, n);
@@ -291,8 +294,9 @@ TEST(Plan, ExtentsBeyond32BitsAreRefusedByName) {
 }
 
 TEST(Plan, BlocksFitIntoTheSharedMemoryOfEveryGeneration) {
-  // KB a block may have, and KB of the multiprocessor, of which each block takes 1 KB for the system (CUDA C++ Programming
-  // Guide, "Technical Specifications per Compute Capability", and the tuning guides). The probe's counters are static.
+  // KB a block may have, and KB of the multiprocessor, of which each block takes 1 KB for the system (CUDA
+  // C++ Programming Guide, "Technical Specifications per Compute Capability", and the tuning guides). The
+  // probe's counters are static.
   struct Generation {
     const char* name;
     std::size_t block_kb, multiprocessor_kb;

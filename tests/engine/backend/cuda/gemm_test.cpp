@@ -1,6 +1,6 @@
-// Products of the CUDA back end on the host machine that have several tiles and several slices of k, all sizes of tile,
-// against numerics' GEMMs (which are tested against the definition of the tensor core, element by element). The
-// conformance suite has the small ones.
+// Products of the CUDA back end on the host machine that have several tiles and several slices of k, all
+// sizes of tile, against numerics' GEMMs (which are tested against the definition of the tensor core, element
+// by element). The conformance suite has the small ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -78,8 +78,9 @@ TEST(CudaGemm, SeveralTilesAndSlicesOfEachSizeForAllTransposes) {
     Product product;
     tile::Size mma, fma;
   };
-  // Multiples of 8 go by 16-byte copies; the other extents of medium and large products are moved to aligned rows first,
-  // those of small ones read one by one. k of 136 and 139 end in a slice that lies where the epilogue keeps its rows.
+  // Multiples of 8 go by 16-byte copies; the other extents of medium and large products are moved to aligned
+  // rows first, those of small ones read one by one. k of 136 and 139 end in a slice that lies where the
+  // epilogue keeps its rows.
   for (const Sized& sized : {Sized{{130, 100, 160}, tile::Size::small, tile::Size::small},
                              Sized{{136, 104, 136}, tile::Size::small, tile::Size::small},
                              Sized{{250, 255, 139}, tile::Size::medium, tile::Size::medium},
@@ -102,7 +103,8 @@ TEST(CudaGemm, SeveralTilesAndSlicesOfEachSizeForAllTransposes) {
 }
 
 TEST(CudaGemm, EveryLengthOfKAroundSlicesAndStages) {
-  // A slice has 32 (FP32: 16) of k, an instruction 16, a block of ampere's 8, and four slices are in memory at a time.
+  // A slice has 32 (FP32: 16) of k, an instruction 16, a block of ampere's 8, and four slices are in memory
+  // at a time.
   for_each_machine([](Backend& backend) {
     for (std::int64_t k = 1; k <= 40; ++k) {
       expect_numerics_bits<Float16>(backend, {3, 5, k, false, k % 2 == 0}, Kind::wide);
@@ -116,8 +118,8 @@ TEST(CudaGemm, EveryLengthOfKAroundSlicesAndStages) {
 }
 
 TEST(CudaGemm, PaddingOfKKeepsANegativeZero) {
-  // -2^-75 * 2^-76 is less than half of the smallest FP32 number: BF16 accumulators (which truncate) and fma chains (which
-  // round) leave -0. Blocks of zeros behind the end of k would turn it into +0.
+  // -2^-75 * 2^-76 is less than half of the smallest FP32 number: BF16 accumulators (which truncate) and fma
+  // chains (which round) leave -0. Blocks of zeros behind the end of k would turn it into +0.
   for_each_machine([](Backend& backend) {
     for (std::int64_t k = 1; k <= 40; ++k) {
       const Product p{1, 1, k, false, false};
@@ -162,7 +164,8 @@ TEST(CudaGemm, SaysThatFp8OperandsAreEmulatedOnly) {
 }
 
 TEST(CudaGemm, ReplaysWithMovedOperands) {
-  // 250 x 255 is of medium size and its rows begin anywhere, so it is moved to scratch memory, within the recording too.
+  // 250 x 255 is of medium size and its rows begin anywhere, so it is moved to scratch memory, within the
+  // recording too.
   const auto backend = cpu_simt::make_cuda_backend_on_cpu();
   const Product p{250, 255, 33, false, false};
   const std::vector<Float16> a = random_halves(p.m * p.k, Kind::ordinary, 61),

@@ -1,5 +1,5 @@
-// Kernels over lists of tensors, on the host machine beside the emulated back end: more tensors than one launch takes,
-// tensors without elements, and memory that is not aligned for 16-byte accesses.
+// Kernels over lists of tensors, on the host machine beside the emulated back end: more tensors than one
+// launch takes, tensors without elements, and memory that is not aligned for 16-byte accesses.
 #include <gtest/gtest.h>
 
 #include <array>

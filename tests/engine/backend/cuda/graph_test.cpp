@@ -1,5 +1,6 @@
-// Steps that the back end replays (train.graph) have the bits of steps done verb by verb, and both those of the emulated
-// back end: every number of every record, every histogram, every name. CUDA's kernels run on the host machine.
+// Steps that the back end replays (train.graph) have the bits of steps done verb by verb, and both those of
+// the emulated back end: every number of every record, every histogram, every name. CUDA's kernels run on the
+// host machine.
 #include <unistd.h>
 
 #include <cstdint>
@@ -155,9 +156,9 @@ TEST(CudaGraph, ACheckpointInTheMiddleContinuesOnEitherSide) {
   std::filesystem::remove_all(folder);
 }
 
-// The evidence that steps are replayed at all: verb by verb a step takes every tensor from the pool, a replay takes
-// those of its batch and of what is read from it. And once every kind of step has been recorded, the pool has all the
-// memory that it will ever need, evaluations in between included.
+// The evidence that steps are replayed at all: verb by verb a step takes every tensor from the pool, a replay
+// takes those of its batch and of what is read from it. And once every kind of step has been recorded, the
+// pool has all the memory that it will ever need, evaluations in between included.
 TEST(CudaGraph, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
   const auto counts = [](bool graph) {
     World world(device_on_cpu(), {.train = {.steps = 14, .seed = 3, .evaluate_every = 2}}, graph);
@@ -170,8 +171,8 @@ TEST(CudaGraph, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
     return taken;
   };
   const auto eager = counts(false), replayed = counts(true);
-  // Step 11 is not observed, and no evaluation lies between it and step 10... but one behind step 10: so step 13's
-  // allocations are counted from the end of step 12, evaluation included, in both.
+  // Step 11 is not observed, and no evaluation lies between it and step 10... but one behind step 10: so step
+  // 13's allocations are counted from the end of step 12, evaluation included, in both.
   const auto step_and_evaluation = [](const auto& taken) { return taken[12].first - taken[11].first; };
   const auto step_alone = [](const auto& taken) { return taken[10].first - taken[9].first; };
   EXPECT_LT(step_and_evaluation(replayed), step_and_evaluation(eager));

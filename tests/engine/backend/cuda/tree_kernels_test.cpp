@@ -1,5 +1,6 @@
-// TREE by warps and blocks (engine/backend/cuda/verbs/tree_kernels.hpp) against TREE from the text of its definition, on the
-// host machine: lengths around lanes, chunks, groups of chunks; the reductions of the conformance suite do not reach some.
+// TREE by warps and blocks (engine/backend/cuda/verbs/tree_kernels.hpp) against TREE from the text of its
+// definition, on the host machine: lengths around lanes, chunks, groups of chunks; the reductions of the
+// conformance suite do not reach some.
 #include <gtest/gtest.h>
 
 #include <cmath>

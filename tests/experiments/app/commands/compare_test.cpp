@@ -1,4 +1,5 @@
-// fp16lab compare through the binary: equal runs, runs of other seeds and lengths, what is missing, exit codes.
+// fp16lab compare through the binary: equal runs, runs of other seeds and lengths, what is missing, exit
+// codes.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>

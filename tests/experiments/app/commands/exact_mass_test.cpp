@@ -28,7 +28,8 @@ std::string doubles(const std::vector<double>& values) {
 class ExactHist : public SmallRuns {};
 
 TEST_F(ExactHist, SumsOfADump) {
-  // One zero; 2^-25 and 3 * 2^-27 are lost at scale 1, 2^-20 is subnormal, 0.75 and 1 are normal, 65520 overflows.
+  // One zero; 2^-25 and 3 * 2^-27 are lost at scale 1, 2^-20 is subnormal, 0.75 and 1 are normal, 65520
+  // overflows.
   write_bytes(path("g.npy"),
               npy("<f8", "(7,)", doubles({0.0, 0x1p-25, -0x1.8p-26, 0x1p-20, -0.75, 1.0, 65520.0})));
   const auto result = fp16lab({"hist", path("g.npy"), "--exact-mass", "--json"});

@@ -26,7 +26,8 @@ inline std::string doubles(const std::vector<double>& values) {
   return bytes;
 }
 
-/// 8 values: one zero, three that are lost at scale 1 (one of them the tie), one subnormal, two normal, one overflow.
+/// 8 values: one zero, three that are lost at scale 1 (one of them the tie), one subnormal, two normal, one
+/// overflow.
 inline const std::vector<double> eight{0.0, 0x1p-30, -0x1p-26, 0x1p-25, 0x1p-20, 0.5, 1.0, -70000.0};
 
 class Hist : public SmallRuns {

@@ -112,7 +112,8 @@ struct Recorded {
   std::uint64_t values = 0, lost = 0;
 };
 
-/// Of the newest step in the file. "lost" counts the bins up to (2^-26, 2^-25], which FP16 rounds to zero.
+/// Counts of the newest step in the file. "lost" counts the bins up to (2^-26, 2^-25], which FP16 rounds to
+/// zero.
 std::vector<Recorded> newest_rows(const std::string& lines) {
   std::vector<Recorded> rows;
   std::uint64_t step = 0;

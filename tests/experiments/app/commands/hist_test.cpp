@@ -252,7 +252,8 @@ TEST_F(Hist, DrawsOneFigureWithItsData) {
   const auto result = fp16lab({"hist", path("a.npz"), "--scale", "2^5", "-o", path("figures")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string data = read("figures/hist-a-npz.dat");
-  // All tensors, w, b; the bin of 2^-30, (2^-31, 2^-30], moved by 5: a seventh of w's values, in the zone of lost ones.
+  // All tensors, w, b; the bin of 2^-30, (2^-31, 2^-30], moved by 5: a seventh of w's values, in the zone of
+  // lost ones.
   EXPECT_THAT(data, HasSubstr("# all 2 tensors\n"));
   EXPECT_THAT(data, HasSubstr("# w\n-26\t14.2857\t0\n"));
   EXPECT_THAT(data, HasSubstr("# b\n-20\t50\t1\n"));

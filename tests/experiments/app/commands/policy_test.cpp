@@ -123,8 +123,8 @@ TEST_F(Policy, ReadsATraceFromTheStandardInput) {
 }
 
 TEST_F(Policy, MagnitudesDecideAboutOverflow) {
-  // 65520 is the first magnitude that rounds to infinity; 65519.99 is finite in FP32 before it is rounded to FP16, but
-  // 65519.999 is 65520 there already.
+  // 65520 is the first magnitude that rounds to infinity; 65519.99 is finite in FP32 before it is rounded to
+  // FP16, but 65519.999 is 65520 there already.
   const Finished result = policy({"--policy", "fixed", "--set", "initial_scale=1", "--amax",
                                   "65519.99, 65519.999 65520,0,inf,nan,2^-30"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -41,8 +41,8 @@ class ReplayCommandLine : public SmallRuns {
   }
 };
 
-// At the recorded scale the run's own found_inf answers, so a policy replayed on its own run meets the scales that it
-// had, skips included: the whole trace, not only up to the first skip.
+// At the recorded scale the run's own found_inf answers, so a policy replayed on its own run meets the scales
+// that it had, skips included: the whole trace, not only up to the first skip.
 TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   train_run("own", {"scaler.policy=torch", "scaler.initial_scale=2^24", "scaler.growth_interval=3"});
   const ReplayFile replay = replayed(
@@ -84,10 +84,11 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   EXPECT_THAT(claim(), HasSubstr("verdict: FAILS\n"));
 }
 
-// Paddle's linear layer rounds the gradient of its product on the way to the layer's own gradients: a row of its own, which
-// the policy did not count.
+// Paddle's linear layer rounds the gradient of its product on the way to the layer's own gradients: a row of
+// its own, which the policy did not count.
 TEST_F(ReplayCommandLine, APolicyOfStatisticsIsToldWhatItWasToldInTheRun) {
-  // One row a batch: no sum is greater than the gradient that comes from the loss, which only that row counts.
+  // One row a batch: no sum is greater than the gradient that comes from the loss, which only that row
+  // counts.
   train_run("own", {"train.batch_size=1", "amp.dialect=paddle", "scaler.policy=popart",
                     "scaler.initial_scale=16", "scaler.threshold_upper_count_proportion=0"});
   const ReplayFile replay = replayed("own", {"--policy", "popart", "--set", "popart.initial_scale=16",
@@ -104,9 +105,10 @@ TEST_F(ReplayCommandLine, APolicyOfStatisticsIsToldWhatItWasToldInTheRun) {
   EXPECT_GT(changes, 0u);
 }
 
-// One linear layer, one step: nothing is rounded between the loss's gradient, which FP16 holds at all of these scales
-// with all its bits, and the weights' gradient; and the forward pass does not know the scale. So a replay at S is what
-// training at S really loses. Counted is what the run stored: zeros that were none before the cast.
+// One linear layer, one step: nothing is rounded between the loss's gradient, which FP16 holds at all of
+// these scales with all its bits, and the weights' gradient; and the forward pass does not know the scale. So
+// a replay at S is what training at S really loses. Counted is what the run stored: zeros that were none
+// before the cast.
 TEST_F(ReplayCommandLine, ARunRecordedAtOneScaleTellsWhatItWouldLoseAtAnother) {
   struct Case {
     std::string scale;

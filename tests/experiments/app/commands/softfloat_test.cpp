@@ -1,4 +1,5 @@
-// fp16lab softfloat through the real binary: TestFloat's line format, every kind of function, options, malformed lines.
+// fp16lab softfloat through the real binary: TestFloat's line format, every kind of function, options,
+// malformed lines.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -176,7 +176,8 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
   struct Row {
     const char *dialect, *level, *policy;
   };
-  // mindspore/train/amp.py, _config_level; apex/amp/frontend.py, O0 to O3. torch's and paddle's users make a GradScaler.
+  // mindspore/train/amp.py, _config_level; apex/amp/frontend.py, O0 to O3. torch's and paddle's users make a
+  // GradScaler.
   for (const Row& row :
        {Row{"torch", "O0", "none"}, Row{"torch", "O1", "none"}, Row{"paddle", "OD", "none"},
         Row{"paddle", "O1", "none"}, Row{"paddle", "O2", "none"}, Row{"mindspore", "O0", "none"},
@@ -204,7 +205,9 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
   }
   // With that framework's own start: DynamicLossScaleManager's 2^24, or what is set.
   EXPECT_EQ(resolve_run(with({"amp.dialect=mindspore", "amp.level=O2"})).policy.initial.scale, 0x1p24);
-  EXPECT_EQ(resolve_run(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})).policy.initial.scale, 8);
+  EXPECT_EQ(
+      resolve_run(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})).policy.initial.scale,
+      8);
   RunConfig impossible = with({"amp.level=OD"});
   EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
               AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));

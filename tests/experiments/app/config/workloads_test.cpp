@@ -159,7 +159,8 @@ TEST_F(Workloads, TextIsJudgedInBitsPerCharacterAndImagesByAccuracy) {
   EXPECT_GT(json::parse(images.out).at("evaluation_accuracy").get<double>(), 0.1) << "better than chance";
 }
 
-/// README's recipe with a text of the user's own: the shipped configuration and a file of 100 kB, nothing else.
+/// README's recipe with a text of the user's own: the shipped configuration and a file of 100 kB, nothing
+/// else.
 TEST_F(Workloads, AShippedConfigurationTakesASmallTextOfOnesOwn) {
   std::string text;
   while (text.size() < 100'000) text += read(std::filesystem::path(text_file()).filename().string());
@@ -206,8 +207,8 @@ TEST_F(Workloads, BitsPerCharacterCountCharactersNotBytes) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const double loss = number_in("chinese/evaluations.csv", "loss", 0);
   const double bits = number_in("chinese/evaluations.csv", "bits_per_character", 0);
-  // 12,000 bytes of test text; 46 batches of 16 windows of 16, from the second byte on: a third of 11,776 rounds down to
-  // the characters that begin among them.
+  // 12,000 bytes of test text; 46 batches of 16 windows of 16, from the second byte on: a third of 11,776
+  // rounds down to the characters that begin among them.
   EXPECT_NEAR(bits, 3 * loss / std::numbers::ln2, 1e-3 * bits);
 
   std::vector<std::string> loud{"train", "-c", configs + "charlm_lstm.toml", "-o", path("loud")};

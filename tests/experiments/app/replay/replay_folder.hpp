@@ -16,8 +16,8 @@ namespace fp16lab::experiments {
 
 enum class Extremes { known, unknown };  ///< folders of older versions do not have them
 
-/// Bin (2^e, 2^(e+1)] by halving and doubling; nothing of ExponentHistogram's own counting. `values` are FP32 numbers, or
-/// are rounded to one.
+/// Bin (2^e, 2^(e+1)] by halving and doubling; nothing of ExponentHistogram's own counting. `values` are FP32
+/// numbers, or are rounded to one.
 inline ExponentHistogram counted(const std::vector<double>& values, Extremes extremes) {
   ExponentHistogram histogram;
   float smallest = 0, greatest = 0;

@@ -154,7 +154,8 @@ TEST_F(Replay, EachTensorIsJudgedByTheFormatThatHeldIt) {
   make_run(folder(), {step, step});
   EXPECT_EQ(replayed({"fixed.initial_scale=2"}, "fixed").skips, (ReplayInterval{0, 0}));
   EXPECT_EQ(replayed({"fixed.initial_scale=2"}, "fixed").lost_count, (ReplayInterval{0, 0}));
-  // 1e9 * 2^98 = 3.17e38; * 2^99 is beyond BF16's largest number, 3.39e38. 2^-60 * 2^-74 = 2^-134 is the tie to zero.
+  // 1e9 * 2^98 = 3.17e38; * 2^99 is beyond BF16's largest number, 3.39e38. 2^-60 * 2^-74 = 2^-134 is the tie
+  // to zero.
   EXPECT_EQ(replayed({"fixed.initial_scale=2^98"}, "fixed").skips, (ReplayInterval{0, 0}));
   EXPECT_EQ(replayed({"fixed.initial_scale=2^99"}, "fixed").skips, (ReplayInterval{2, 2}));
   EXPECT_EQ(replayed({"fixed.initial_scale=2^-73"}, "fixed").lost_count, (ReplayInterval{0, 0}));
@@ -163,7 +164,8 @@ TEST_F(Replay, EachTensorIsJudgedByTheFormatThatHeldIt) {
   EXPECT_THAT(file_.band.log2_lossless, ElementsAre(-73, -73));
 }
 
-// The cast to FP8 within a product saturates: it overflows nowhere, and loses what is at most E5M2's tie, 2^-17.
+// The cast to FP8 within a product saturates: it overflows nowhere, and loses what is at most E5M2's tie,
+// 2^-17.
 TEST_F(Replay, Fp8WithinProductsLosesButDoesNotOverflow) {
   MadeStep step;
   step.tensors = {
@@ -362,7 +364,8 @@ TEST_F(Replay, SaysWhatIsWrongWithARun) {
   EXPECT_THAT(error(), HasSubstr("histograms.jsonl:3: the key 'tensor' is missing"));
 }
 
-// A suggestion that was made of one step, on the others. 32 * 2^12 is beyond 65520, 32 * 2^11 too, 32 * 2^10 is not.
+// A suggestion that was made of one step, on the others. 32 * 2^12 is beyond 65520, 32 * 2^11 too, 32 * 2^10
+// is not.
 TEST_F(Replay, AFixedScaleIsTriedOnEveryRecordedStep) {
   make_run(folder(), {weights({3, 0x1p-30}), weights({32, 0x1p-30}), MadeStep{}, weights({3, 0x1p-30})});
   const RecordedRun run(folder());

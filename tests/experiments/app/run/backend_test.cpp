@@ -1,5 +1,5 @@
-// backend.* and train.graph: what is asked for, what there is, and how each answer is told. No test needs a GPU: where
-// there is one, it is hidden.
+// backend.* and train.graph: what is asked for, what there is, and how each answer is told. No test needs a
+// GPU: where there is one, it is hidden.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

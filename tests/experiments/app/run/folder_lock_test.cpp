@@ -1,4 +1,5 @@
-// The lock on a run's folder: who holds it, who made another folder of its name meanwhile, and what the system refuses.
+// The lock on a run's folder: who holds it, who made another folder of its name meanwhile, and what the
+// system refuses.
 #include "experiments/app/run/folder_lock.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// fp16lab train with scales of layers, through the real binary: what its rows say, kills in the middle, and what is
-// refused.
+// fp16lab train with scales of layers, through the real binary: what its rows say, kills in the middle, and
+// what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The recipes' configurations through the real binary: each runs, learns, gives the same bits with any number of
-// threads, and goes on with the same bits after a kill.
+// The recipes' configurations through the real binary: each runs, learns, gives the same bits with any number
+// of threads, and goes on with the same bits after a kill.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,8 +53,8 @@ TEST_P(Recipes, Learns) {
   const double first = std::stod(column("run/steps.csv", "loss").front());
   const double last = std::stod(column("run/evaluations.csv", "loss").back());
   if (GetParam() == "recipe_gan") {
-    // No loss falls for good in a game of two; at first the discriminator knows next to nothing, BCE ln 2 thrice. Logits
-    // of U(+-1/4) weights on 16 activations below 2: within 1 of 0, so BCE within 1 of ln 2.
+    // No loss falls for good in a game of two; at first the discriminator knows next to nothing, BCE ln 2
+    // thrice. Logits of U(+-1/4) weights on 16 activations below 2: within 1 of 0, so BCE within 1 of ln 2.
     EXPECT_NEAR(first, 3 * std::numbers::ln2, 3.0);
     EXPECT_NE(last, first);
     EXPECT_EQ(column("run/evaluations.csv", "accuracy").back(), "");
@@ -74,7 +74,7 @@ TEST_P(Recipes, TheSameBitsForAnyNumberOfThreads) {
   EXPECT_EQ(read("one/histograms.jsonl"), read("two/histograms.jsonl"));
 }
 
-/// Of methods of their own: the others train like any classifier, see resume_test.
+/// The methods that are their own: the others train like any classifier, see resume_test.
 class RecipesOfTheirOwn : public Recipes {};
 
 TEST_P(RecipesOfTheirOwn, GoOnWithTheSameBitsAfterAKill) {

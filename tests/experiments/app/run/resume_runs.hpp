@@ -1,4 +1,5 @@
-// What the tests of resuming share: runs with every kind of state that are begun, interrupted, resumed and compared.
+// What the tests of resuming share: runs with every kind of state that are begun, interrupted, resumed and
+// compared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,8 +22,8 @@ using nlohmann::json;
 
 class Resume : public SmallRuns {
  protected:
-  /// Adam under dynamic scaling that overflows at first and later grows (every 7 good steps, three checkpoints),
-  /// three micro-batches a step, evaluations on the way.
+  /// Adam under dynamic scaling that overflows at first and later grows (every 7 good steps, three
+  /// checkpoints), three micro-batches a step, evaluations on the way.
   static std::vector<std::string> settings(const std::vector<std::string>& more = {}) {
     std::vector<std::string> all;
     for (const char* setting : {"train.accumulate=3", "optimizer.name=adam", "optimizer.lr=0.001",

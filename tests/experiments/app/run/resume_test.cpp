@@ -1,4 +1,5 @@
-// fp16lab train --resume through the real binary: the same bits after kills at random moments, and clear refusals.
+// fp16lab train --resume through the real binary: the same bits after kills at random moments, and clear
+// refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +32,9 @@ TEST_F(Resume, TwentyKillsAtRandomMomentsChangeNoBit) {
   ASSERT_GE(std::count(skipped.begin(), skipped.end(), "1"), 3) << "overflows were provoked";
   ASSERT_GE((std::set<std::string>(scales.begin(), scales.end()).size()), 5u) << "the scale moved";
 
-  // Start or resume, SIGKILL after a random delay, until there were 20 kills of a living process: where the run was
-  // faster, it counts for nothing but must have ended well, the next run begins, and delays get shorter.
+  // Start or resume, SIGKILL after a random delay, until there were 20 kills of a living process: where the
+  // run was faster, it counts for nothing but must have ended well, the next run begins, and delays get
+  // shorter.
   std::mt19937_64 random(20260731);
   const std::vector<std::string> command = [] {
     std::vector<std::string> all = settings();
@@ -256,7 +258,8 @@ TEST_F(Resume, LineFilesThatDoNotBelongToTheCheckpointAreRefused) {
   EXPECT_EQ(manifest("run").at("state"), "stopped") << "a refused resumption changes nothing";
 }
 
-/// Everything that was written before the checkpoint has to be there: a continued run would hide the hole for good.
+/// Everything that was written before the checkpoint has to be there: a continued run would hide the hole for
+/// good.
 TEST_F(Resume, DamageBeforeTheCheckpointIsRefusedWithFileAndLine) {
   begin_and_interrupt("run", {"observe.explain_overflow=true"});
   const std::string manifest_before = read("run/manifest.json");
@@ -296,7 +299,7 @@ TEST_F(Resume, DamageBeforeTheCheckpointIsRefusedWithFileAndLine) {
   expect_same_files("whole", "run");
   EXPECT_EQ(read("run/culprits.jsonl"), read("whole/culprits.jsonl"));
 
-  // Of a run that has ended, too, damage is no "nothing is left to do".
+  // Damage of a run that has ended is no "nothing is left to do" either.
   const std::string histograms = read("run/histograms.jsonl");
   testing_support::write_bytes(folder_ / "run/histograms.jsonl", histograms.substr(0, histograms.size() / 2));
   expect_one_line_error(resume("run", {"--quiet"}), 1, "histograms.jsonl has ");

@@ -1,5 +1,5 @@
-// fp16lab train with the keys of mixed precision, through the real binary: op statistics, what overflowed, exported
-// weights, notes, and kills at levels and with methods that keep more state.
+// fp16lab train with the keys of mixed precision, through the real binary: op statistics, what overflowed,
+// exported weights, notes, and kills at levels and with methods that keep more state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,8 @@ class TrainAmp : public Resume {
 TEST_F(TrainAmp, OpStatisticsAreATableAndACsvOfTheFirstStep) {
   const auto result = train("run", {"--op-stats"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  // One micro-batch of 784-16-10 at O1: fc1 casts its input, weight and bias, fc2 the latter two, the loss its logits.
+  // One micro-batch of 784-16-10 at O1: fc1 casts its input, weight and bias, fc2 the latter two, the loss
+  // its logits.
   EXPECT_EQ(read("run/op_stats.csv"),
             "layer,op,f16,bf16,f32,casts_to_low,casts_to_f32\n"
             "fc1,linear,1,0,0,3,0\n"
@@ -125,7 +126,8 @@ TEST_F(TrainAmp, OverflowsAreToldByStepAndName) {
 }
 
 TEST_F(TrainAmp, ALossOverflowIsNamedApart) {
-  // A loss near ln 10 times the largest FP16 number is infinite in FP16; the seed, that number itself, is not.
+  // A loss near ln 10 times the largest FP16 number is infinite in FP16; the seed, that number itself, is
+  // not.
   ASSERT_EQ(train("run", set({"amp.dialect=mindspore", "amp.level=O3", "amp.low_loss=true",
                               "scaler.policy=fixed", "scaler.initial_scale=65504", "train.steps=5"}))
                 .exit_code,

@@ -1,5 +1,5 @@
-// fp16lab train with policies that look at gradients, rescued steps, guards, and runs that end with a diagnosis; through
-// the real binary.
+// fp16lab train with policies that look at gradients, rescued steps, guards, and runs that end with a
+// diagnosis; through the real binary.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// fp16lab train and those who watch it: --explain-overflow, --live and --tensorboard, through the real binary.
+// fp16lab train and those who watch it: --explain-overflow, --live and --tensorboard, through the real
+// binary.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

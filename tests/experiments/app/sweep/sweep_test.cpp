@@ -284,7 +284,8 @@ TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
 }
 
 TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
-  // Two at a time: a long one, a short one, and behind it one to be continued, whose manifest breaks meanwhile.
+  // Two at a time: a long one, a short one, and behind it one to be continued, whose manifest breaks
+  // meanwhile.
   write_config("20");
   testing_support::write_bytes(folder_ / "sweep.toml",
                                "[[workload]]\nname = \"small\"\nconfig = \"small.toml\"\nseeds = [1]\n"
@@ -297,8 +298,8 @@ TEST_F(Sweep, AJobThatCannotStartLetsTheOthersSave) {
   unfinished.replace(unfinished.find("\"finished\""), 10, "\"failed\"");
   testing_support::write_bytes(manifest, unfinished);
   testing_support::Spawned child(
-      fp16lab_binary,
-      {"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"}, folder_);
+      fp16lab_binary, {"sweep", "-c", path("sweep.toml"), "-o", path("out"), "--jobs", "2", "--threads", "2"},
+      folder_);
   ASSERT_TRUE(wait_for([&] { return rows("small-long-seed1") > 5; }));
   testing_support::write_bytes(manifest, "{");
   const auto result = child.wait();
@@ -424,7 +425,8 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
   const json& rows_of = summary.at(0).at("configurations");
   ASSERT_EQ(rows_of.size(), 3u);
   for (const json& row : rows_of) {
-    // Two seeds: the mean difference is that of the two pairs, positive where accuracy was lost, and no verdict.
+    // Two seeds: the mean difference is that of the two pairs, positive where accuracy was lost, and no
+    // verdict.
     if (!row.contains("against_fp32")) continue;
     const json& judged = row.at("against_fp32");
     EXPECT_EQ(judged.at("pairs"), 2);

@@ -134,7 +134,8 @@ TEST_F(ArrayDamage, NpyTypesThatAreNotCounted) {
 }
 
 TEST_F(ArrayDamage, Npz) {
-  // Offsets: local header 0, name 30, data 35, central directory 171 (its sizes at +20, local offset at +42), end 222.
+  // Offsets: local header 0, name 30, data 35, central directory 171 (its sizes at +20, local offset at +42),
+  // end 222.
   const std::string good = zip({stored("w.npy", good_npy)});
   ASSERT_EQ(good.size(), 244u);
   const auto deflated_with = [](const std::string& data) {
@@ -292,7 +293,8 @@ TEST_F(ArrayDamage, OtherFilesAndNoFiles) {
             (folder / "pipe.npy").string() + ": not a regular file");
 }
 
-/// Every single-bit change of a small file is read or refused; refusals are one line that begins with the path.
+/// Every single-bit change of a small file is read or refused; refusals are one line that begins with the
+/// path.
 void flip_every_bit(const std::filesystem::path& path, const std::string& good,
                     const std::function<void()>& read, int& accepted, int& refused) {
   for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
@@ -319,8 +321,8 @@ TEST_F(ArrayDamage, NoFlippedBitOfAnArchivesContentGoesUnseen) {
     int accepted = 0, refused = 0;
     flip_every_bit(
         folder / "x.npz", good, [&] { read_all("x.npz"); }, accepted, refused);
-    // 4 + 2 + 2 bytes of version, times; 15 of the 16 flags; in the directory also version, disk, attributes, and the
-    // flag of the local descriptor is refused. The magic of the first bytes decides about the format.
+    // 4 + 2 + 2 bytes of version, times; 15 of the 16 flags; in the directory also version, disk, attributes,
+    // and the flag of the local descriptor is refused. The magic of the first bytes decides about the format.
     EXPECT_GE(refused, static_cast<int>(8 * (entry.data.size() + 46)));
     EXPECT_GT(accepted, 0);
   }

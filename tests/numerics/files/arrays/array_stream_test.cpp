@@ -146,7 +146,8 @@ TEST_F(ArrayStream, NumpysDeflatedArchive) {
             (folder / "z.npz").string() + ": 'n' is <i8 (1,): integers");
 }
 
-// The same array written by Python's zipfile into a stream that cannot seek: a data descriptor with ZIP64 sizes.
+// The same array written by Python's zipfile into a stream that cannot seek: a data descriptor with ZIP64
+// sizes.
 TEST_F(ArrayStream, ArchiveWrittenIntoAPipe) {
   const std::string bytes = from_hex(R"(
     504b03042d00080008000000210000000000ffffffffffffffff05001400772e6e70790100100000000000000000000000000000

@@ -29,7 +29,8 @@ class ArrayValuesOfFiles : public Files {
   }
 };
 
-/// The bin (2^e, 2^(e+1)] of a finite non-zero number, clamped into the histogram's range. frexp: |x| = m 2^k, m in [0.5, 1).
+/// The bin (2^e, 2^(e+1)] of a finite non-zero number, clamped into the histogram's range. frexp: |x| = m
+/// 2^k, m in [0.5, 1).
 int bin_by_frexp(double x) {
   int k = 0;
   const double m = std::frexp(std::abs(x), &k);
@@ -68,7 +69,8 @@ TEST(ArrayValuesOfDoubles, NoneIsRoundedToFp32First) {
   ASSERT_EQ(static_cast<float>(tie), static_cast<float>(above));
   EXPECT_EQ(count_ranges(counts_of(tie), FormatRange::of<Binary16>(), 1.0).lost, (CountInterval{1, 1}));
   EXPECT_EQ(count_ranges(counts_of(above), FormatRange::of<Binary16>(), 1.0).lost, (CountInterval{0, 0}));
-  // Far below FP32: a number that is lost, not a zero. Far above: a finite one that overflows, not an infinity.
+  // Far below FP32: a number that is lost, not a zero. Far above: a finite one that overflows, not an
+  // infinity.
   const RangeCounts tiny = count_ranges(counts_of(0x1p-1000), FormatRange::of<Binary16>(), 1.0);
   EXPECT_EQ(tiny.zero, 0u);
   EXPECT_EQ(tiny.lost, (CountInterval{1, 1}));

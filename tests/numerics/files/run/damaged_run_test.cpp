@@ -1,4 +1,5 @@
-// Run folders that fuzzing (tests/fuzz) damaged so that a reader answered badly: each is one printable line with its file.
+// Run folders that fuzzing (tests/fuzz) damaged so that a reader answered badly: each is one printable line
+// with its file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -379,7 +379,7 @@ TEST_F(RunFolderTest, WhatARunWroteAndTheFolderLacksIsNamed) {
                                     "overflows.jsonl is missing, with 1 rows"));
   EXPECT_FALSE(whole());
 
-  // Of a run that was killed nobody counted the rows; but it made its files before its first step.
+  // Nobody counted the rows of a run that was killed; but it made its files before its first step.
   write(std::nullopt);
   EXPECT_THAT(damage(), IsEmpty());
   cut(run_file::histograms);

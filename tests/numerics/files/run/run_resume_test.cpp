@@ -41,7 +41,8 @@ class RunResume : public ::testing::Test {
       writer.append(
           OverflowRow{.step = step, .kind = OverflowKind::both, .loss_scale = 2, .parameters = {"a"}});
   }
-  /// A run of 12 steps, each with histograms and an evaluation, every third with an overflow; `torn` ends every line file.
+  /// A run of 12 steps, each with histograms and an evaluation, every third with an overflow; `torn` ends
+  /// every line file.
   void write_run(const std::string& torn = "") const {
     {
       RunWriter writer(folder, Manifest{});

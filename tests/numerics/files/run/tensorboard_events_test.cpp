@@ -1,5 +1,5 @@
-// Event files, read back by a parser that shares nothing with the writer: its own checksum, bit by bit, its own wire
-// format. (TensorBoard's own reader was tried on such files by hand.)
+// Event files, read back by a parser that shares nothing with the writer: its own checksum, bit by bit, its
+// own wire format. (TensorBoard's own reader was tried on such files by hand.)
 #include "numerics/files/run/tensorboard_events.hpp"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ using ::testing::SizeIs;
 using testing_support::message_of;
 using testing_support::TemporaryFolder;
 
-// ---- CRC-32C -----------------------------------------------------------------------------------------------
+// ---- CRC-32C ----------------------------------------------------------------------------------------------
 
 std::uint32_t crc_of(const std::vector<std::uint8_t>& bytes) {
   return crc32c(std::as_bytes(std::span(bytes)));
@@ -57,7 +57,7 @@ TEST(Crc32c, PublishedVectors) {
   EXPECT_EQ(crc_of({}), 0u);
 }
 
-// ---- an independent reader ---------------------------------------------------------------------------------
+// ---- an independent reader --------------------------------------------------------------------------------
 
 std::uint32_t slow_crc(std::string_view bytes) {
   std::uint32_t crc = ~0u;
@@ -201,7 +201,7 @@ std::vector<Event> events_of(const std::filesystem::path& path) {
   return events;
 }
 
-// ---- tests -------------------------------------------------------------------------------------------------
+// ---- tests ------------------------------------------------------------------------------------------------
 
 TEST(TensorboardEvents, ScalarsReadBack) {
   const TemporaryFolder folder;

@@ -1,6 +1,35 @@
-#include "numerics/text/utf8.hpp"
+#include "numerics/text/text.hpp"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace fp16lab {
+
+nlohmann::ordered_json json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+std::string csv_number(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
+
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      result += fmt::format("\\x{:02x}", byte);
+    else
+      result += c;
+  }
+  return result;
+}
+
+std::string shown(std::string_view text) {
+  return text.size() > 80 ? printable(text.substr(0, 80)) + "..." : printable(text);
+}
 
 std::optional<std::size_t> utf8_length(std::string_view text) {
   std::size_t characters = 0;
