@@ -87,8 +87,7 @@ class Tape {
 
   Backend& backend() const { return *backend_; }
 
-  // ---- leaves
-  // -------------------------------------------------------------------------------------------------------
+  // ---- leaves ----
   /// The parameter as the network sees it: its value as a leaf, or, where dtypes.model is narrower, the cast
   /// of that leaf (computed once per version, in Parameter::model_value). The same Variable each time, until
   /// reset(), until the version changes, or until a backward pass has released the cast.
@@ -101,8 +100,7 @@ class Tape {
   void reset();
   std::size_t node_count() const { return nodes_.size(); }
 
-  // ---- backward
-  // -----------------------------------------------------------------------------------------------------
+  // ---- backward ----
   /// Adds d(output * seed)/d(parameter) to the gradient of every parameter that `output` depends on, in the
   /// dtype that ParameterDTypes::gradient says (16-bit gradients round at every addition). std::logic_error
   /// if a gradient that was not cleared has another dtype. Without a seed the output must have one element,
@@ -118,8 +116,7 @@ class Tape {
   std::vector<Variable> gradients(std::span<const Variable> outputs, std::span<const Tensor> seeds,
                                   std::span<const Variable> inputs, GradientsOptions options = {});
 
-  // ---- modes (see the guards below)
-  // ---------------------------------------------------------------------------------
+  // ---- modes (see the guards below) ----
   bool grad_mode() const { return grad_mode_; }
   CastPolicy* cast_policy() const { return cast_policy_; }
   /// The module scope that ops are recorded in now, by number, and the path behind a number ("encoder.fc1"; 0
@@ -141,8 +138,7 @@ class Tape {
   /// Not owned; null: nobody looks. It sees what is recorded from now on.
   void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
 
-  // ---- for value watchers
-  // ------------------------------------------------------------------------------------------
+  // ---- for value watchers ----
   /// The gradient that is being computed; null in forward passes.
   const BackwardSite* backward_site() const { return backward_site_; }
   /// The op that a cast policy decided on last, and where: casts of its inputs and its result, and the parts
@@ -158,8 +154,7 @@ class Tape {
   /// offered it.
   Tensor wide_value_of(const Tensor& value) const;
 
-  // ---- for the implementation of operations
-  // -------------------------------------------------------------------------
+  // ---- for the implementation of operations ----
   /// Records `value` as the result of `op`. In no-grad mode, or if no input requires a gradient, it is a
   /// constant.
   Variable record(Op op, Tensor value, std::initializer_list<Slot> slots) {
