@@ -9,8 +9,9 @@
 //   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the
 //   table's entry; optional: static constexpr power_of_two_scales = false, constant = true; stop(const
 //   State&, const PolicySettings&) (ScalePolicy::stop)
-// It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy; guards
-// (engine/amp/guards.hpp) stand around it. A new policy is its file and a row in engine/amp/policy_list.hpp.
+// It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy. Guards
+// (engine/amp/guards.hpp) stand around it: no floor, no ceiling, and a scale that stays finite, where its
+// parameters do not say otherwise. A new policy is its file and a row in engine/amp/policy_list.hpp.
 #pragma once
 
 #include <cstddef>

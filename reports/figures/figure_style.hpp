@@ -97,7 +97,8 @@ std::string coinciding_words(const std::vector<std::vector<std::size_t>>& groups
                              const std::vector<std::string>& labels);
 
 /// A script that runs `body` once for SVG and once for PNG at twice the resolution; width and height in
-/// pixels of the SVG.
+/// pixels of the SVG. `title` is the script's first comment; the one that readers see is drawn by the body
+/// (figure_title).
 std::string gnuplot_script(std::string_view stem, std::string_view title, int width, int height,
                            std::string_view body);
 

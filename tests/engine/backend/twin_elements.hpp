@@ -94,7 +94,7 @@ inline double exact_unary(UnaryOp op, double x) {
     case UnaryOp::sign:
       return std::isnan(x) ? x : static_cast<double>(x > 0.0) - static_cast<double>(x < 0.0);
     default:
-      ADD_FAILURE() << "not an exact op";
+      ADD_FAILURE() << "unary operation " << static_cast<int>(op) << " has no exact result here";
       return 0.0;
   }
 }
