@@ -8,6 +8,7 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -87,7 +88,7 @@ class RowFile {
     for (const auto& [name, node] : table_)
       if (std::find(known.begin(), known.end(), name.str()) == known.end())
         refuse_config(fmt::format("{}:{}", source_, name.source().begin.line),
-                      fmt::format("unknown key '{}': {}", name.str(), known_are(name.str(), known)));
+                      fmt::format("unknown key '{}': {}", shown(name.str()), known_are(name.str(), known)));
   }
 
   bool has(std::string_view name) const { return table_.contains(name); }
@@ -96,7 +97,7 @@ class RowFile {
   [[noreturn]] void refuse(std::string_view name, const std::string& what) const {
     const toml::node& node = table_.at(name);
     refuse_config(fmt::format("{}:{}", source_, node.source().begin.line),
-                  fmt::format("{} = {}: {}", name, text_of(node), what));
+                  fmt::format("{} = {}: {}", name, shown(text_of(node)), what));
   }
   [[noreturn]] void refuse_file(const std::string& what) const { refuse_config(source_, what); }
 
@@ -140,7 +141,8 @@ class RowFile {
     for (const toml::node& node : *list) {
       const std::string item = node.is_string() ? node.as_string()->get() : text_of(node);
       const auto format = dtype_called<is_low_precision>(item);
-      if (!node.is_string() || !format) refuse(name, fmt::format("'{}': {}", item, known_are(item, known)));
+      if (!node.is_string() || !format)
+        refuse(name, fmt::format("'{}': {}", shown(item), known_are(item, known)));
       if (std::find(formats.begin(), formats.end(), *format) != formats.end())
         refuse(name, fmt::format("'{}' is named twice: expected each format once", item));
       formats.push_back(*format);
@@ -180,6 +182,9 @@ TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& oper
                              DType accumulator) {
   const std::string expected = fmt::format("the name of a --model: {}", fmt::join(tensor_core_names(), ", "));
   const auto base = file.text("base", expected);
+  const std::span<const std::string_view> models = tensor_core_names();
+  if (base && std::find(models.begin(), models.end(), *base) == models.end())
+    file.refuse("base", known_are(*base, models));
   try {
     if (base) return tensor_core_model(*base, operand, accumulator);
   } catch (const std::invalid_argument& error) {
