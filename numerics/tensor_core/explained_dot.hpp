@@ -2,8 +2,8 @@
 // error of the result, in exact rational numbers.
 //
 // The steps are those of numerics/tensor_core/tensor_core_model.hpp, computed a second time: no integer of
-// fixed width, no shift and no round_pack. So the result can be compared with fused_dot_add, and must be
-// equal.
+// fixed width, no shift and no round_pack. Only what a word is worth (decode_bits) is asked in the same
+// place. So the result can be compared with fused_dot_add, and must be equal.
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>
