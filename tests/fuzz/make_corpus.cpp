@@ -88,6 +88,11 @@ void add_runs(Seeds& seeds) {
   seeds["config/run"] = config;
   seeds["config/observe"] =
       "[observe]\nhistograms_every = 20\n[backend]\ndevice = \"emulated\"\n[data]\npath = \"x\"\n";
+  seeds["tensor_core_row/whole"] =
+      "name = \"mine\"\noperands = [\"e4m3\", \"e5m2\"]\nblock_size = 16\nfraction_bits = 0x19\n"
+      "exponent_floor = -22\noutput = \"fp16_nearest_even\"\ndataflow = \"fp8_as_fp16_pairs\"\n"
+      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"positive\"\n";
+  seeds["tensor_core_row/base"] = "base = 'hopper'\nfraction_bits = 24\n";
   seeds["torch_times/small"] =
       R"({"format":"fp16lab-torch-amp","scale_down":1,"torch":"2.5","device":"a GPU","results":[{"system":"s",)"
       R"("precision":"amp","mode":"eager","milliseconds":1.5}]})";

@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/line_filter.hpp"
+#include "experiments/app/commands/mma_explain.hpp"
+#include "experiments/app/commands/tensor_core_row.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/nearest_name.hpp"
 
@@ -18,11 +22,14 @@ namespace {
 
 struct MmaCommand {
   CommonOptions common;
-  std::string model;        ///< a tensor-core model's name
-  std::string in = "f16";   ///< format of a's words
-  std::string in_b;         ///< of b's; empty: as a's
-  std::string acc = "f32";  ///< of c and d
-  bool verify = false;      ///< lines hold d too; only mismatches are written
+  std::string model;          ///< a tensor-core model's name
+  std::filesystem::path row;  ///< or a file with a row of the user's own
+  std::string in;             ///< format of a's words; empty: f16, or what the file says
+  std::string in_b;           ///< of b's; empty: as a's
+  std::string acc;            ///< of c and d; empty: f32, or what the file says
+  bool verify = false;        ///< lines hold d too; only mismatches are written
+  bool explain = false;       ///< every step instead of the answer
+  bool json = false;          ///< of --explain
   // Changes to the model's row; absent or empty: as the table has it.
   std::optional<int> block_size, fraction_bits, exponent_floor;
   std::string subnormal_accumulator, underflow_zero, fp8_order;
@@ -44,8 +51,10 @@ Choice chosen(const char* option, const std::string& name, std::initializer_list
 
 /// What each line asks: the row with the user's changes, and how its words are written.
 struct Question {
-  TensorCoreModel row;
+  OwnRow own;
   DType a_format, b_format;
+
+  const TensorCoreModel& row() const { return own.row; }
 };
 
 Dataflow dataflow_of(const std::string& fp8_order) {
@@ -55,23 +64,41 @@ Dataflow dataflow_of(const std::string& fp8_order) {
                     known_are(fp8_order, std::array<std::string_view, 2>{"pairs", "halves"})));
 }
 
+/// "hopper with f16 and f32".
+std::string name_of(const Question& question) {
+  return fmt::format("{} with {} and {}", question.row().name, name_of(question.a_format),
+                     name_of(question.row().accumulator()));
+}
+
+OwnRow row_of(const MmaCommand& command) {
+  if (command.model.empty() && command.row.empty())
+    usage(fmt::format("expected --model NAME: {}; or --row FILE.toml",
+                      fmt::join(fp16lab::tensor_core_names(), ", ")));
+  if (!command.model.empty() && !command.row.empty())
+    usage(fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
+                      command.model, command.row.string()));
+  if (!command.row.empty()) return load_tensor_core_row(command.row, command.in, command.acc);
+  const DType operands = command.in.empty() ? DType::f16 : operand_format(command.in);
+  const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
+  return {nullptr, tensor_core_model(command.model, operands, accumulator), operands};
+}
+
 /// The row that the command names, then the changes to it. An option that cannot change any result of the
 /// row is refused: who gives it expects something of it.
 Question question_of(const MmaCommand& command) {
-  if (command.model.empty())
-    usage(fmt::format("expected --model NAME: {}", fmt::join(fp16lab::tensor_core_names(), ", ")));
+  if (command.json && !command.explain) usage("--json goes with --explain; answers are lines of words");
   try {
-    const DType a_format = operand_format(command.in);
+    OwnRow own = row_of(command);
+    const DType a_format = own.operands;
     const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
-    Question question{tensor_core_model(command.model, a_format, accumulator_format(command.acc)), a_format,
-                      b_format};
-    TensorCoreModel& row = question.row;
+    Question question{std::move(own), a_format, b_format};
+    TensorCoreModel& row = question.own.row;
     if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
-      usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", command.in, command.in_b,
+      usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
                         fmt::join(dtype_names<is_fp8>, " and ")));
 
     const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
-    const std::string which = fmt::format("{} with {} and {}", command.model, command.in, command.acc);
+    const std::string which = name_of(question);
     if (command.block_size) {
       if (through_fp16)
         usage(
@@ -121,14 +148,18 @@ constexpr std::array<std::uint8_t, 256> digit_values = [] {
 /// One line's fields: taken apart, answered or compared, and every mistake named.
 class Mma {
  public:
-  Mma(const Question& question, bool verify)
-      : question_(question), verify_(verify), d_digits_(digits_of(question.row.accumulator())) {}
+  Mma(const Question& question, const MmaCommand& command)
+      : question_(question),
+        verify_(command.verify),
+        explain_(command.explain),
+        json_(command.json),
+        d_digits_(digits_of(question.row().accumulator())) {}
 
   void operator()(std::string_view line, std::uint64_t number, std::string& output) {
     const bool blank =
         line.find_first_not_of(" \t") == std::string_view::npos && line.find('\t') == std::string_view::npos;
     if (blank || line.front() == '#') {
-      if (!verify_) output.append(line) += '\n';
+      if (!verify_ && !json_) output.append(line) += '\n';
       return;
     }
     line_ = line;
@@ -141,10 +172,26 @@ class Mma {
     if (a_.size() != b_.size())
       refuse(fmt::format("a has {} words and b has {}; expected as many", a_.size(), b_.size()));
     const std::uint32_t c = accumulator_word("c", fields[2]);
-    const std::uint32_t d = fused_dot_add(question_.row, question_.a_format, a_, question_.b_format, b_, c);
+    const std::uint32_t d = fused_dot_add(question_.row(), question_.a_format, a_, question_.b_format, b_, c);
     ++lines_;
-    if (verify_ && accumulator_word("d", fields[3]) == d) return;
+    std::optional<std::uint32_t> captured;
+    if (verify_) captured = accumulator_word("d", fields[3]);
+    if (captured == d) return;
     ++answers_;
+    if (explain_) {
+      output += explanation_of({.text = line,
+                                .number = number,
+                                .row = &question_.row(),
+                                .a_format = question_.a_format,
+                                .b_format = question_.b_format,
+                                .a = a_,
+                                .b = b_,
+                                .c = c,
+                                .d = d,
+                                .captured = captured},
+                               json_);
+      return;
+    }
     output.append(line) += '\t';
     for (int i = d_digits_ - 1; i >= 0; --i) output += "0123456789abcdef"[d >> (4 * i) & 15];
     output += '\n';
@@ -218,7 +265,7 @@ class Mma {
   }
 
   Question question_;
-  bool verify_;
+  bool verify_, explain_, json_;
   int d_digits_;
   std::string_view line_;
   std::uint64_t number_ = 0;
@@ -227,14 +274,15 @@ class Mma {
 };
 
 ExitCode run_mma(const MmaCommand& command) {
-  Mma mma(question_of(command), command.verify);
+  const Question question = question_of(command);
+  Mma mma(question, command);
   filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
     mma(line, number, output);
   });
   if (!command.verify) return ExitCode::ok;
   if (!command.common.quiet || mma.answers() != 0)
-    fmt::print(stderr, "fp16lab: mma: {} of {} lines differ from {} with {} and {}\n", mma.answers(),
-               mma.lines(), command.model, command.in, command.acc);
+    fmt::print(stderr, "fp16lab: mma: {} of {} lines differ from {}\n", mma.answers(), mma.lines(),
+               name_of(question));
   return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
 }
 
@@ -249,28 +297,44 @@ Command mma_command() {
           "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
           "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
           "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
-          "A malformed line ends the run with exit code 2 after the answers before it.",
+          "A malformed line ends the run with exit code 2 after the answers before it.\n\n"
+          "--row FILE.toml describes hardware of your own in these keys. Without base, operands, "
+          "block_size,\n"
+          "fraction_bits, exponent_floor and output are required:\n" +
+          tensor_core_row_keys(),
       .examples =
           "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
-          "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv",
+          "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv\n"
+          "  printf '0800\\t8c00\\t3f800000\\n' | fp16lab mma --model hopper --explain",
       .uses = {},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MmaCommand>();
         const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
         options.add("--model", command->model, models + " (fp16lab list shows their rows)").type("NAME");
+        options.add("--row", command->row, "Instead of --model: a row of your own, in the keys above")
+            .type("FILE.toml")
+            .not_empty("a file");
         std::string operands = "Operands:";
         for (const DType format : dtypes<is_low_precision>)
-          operands += fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
-                                  format == DType::f16 ? " (default)" : "");
+          operands +=
+              fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
+                          format == DType::f16 ? " (default; of --row the first that the file names)" : "");
         options.add("--in", command->in, operands).type("FMT");
         options
             .add("--in-b", command->in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
             .type("FMT");
-        options.add("--acc", command->acc, "Accumulator c and result d: f32 (default), f16").type("FMT");
+        options
+            .add("--acc", command->acc, "Accumulator c and result d: f32 (default), f16; of --row the file's")
+            .type("FMT");
         options.flag(
             "--verify", command->verify,
             "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
             "with our d-word behind them; exit code 5 if there is one");
+        options.flag("--explain", command->explain,
+                     "Instead of the answer every step: operands, aligned terms and what they lose, sums, "
+                     "roundings, the exact sum and the error in ulp; with --verify of lines that differ");
+        options.flag("--json", command->json,
+                     "With --explain: JSON, one object a line; comments are left out");
         const std::string open = "What published models leave open";
         options
             .add("--subnormal-accumulator", command->subnormal_accumulator,

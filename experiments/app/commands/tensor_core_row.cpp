@@ -1,0 +1,285 @@
+#include "experiments/app/commands/tensor_core_row.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "experiments/app/config/config.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/nearest_name.hpp"
+#include "numerics/text/text.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr int fp16_block_size = 16;  // of FP8 through FP16: an instruction of 32 products is two blocks
+
+constexpr std::array outputs{BlockOutput::fp32_toward_zero, BlockOutput::fp32_toward_zero_14_bits,
+                             BlockOutput::fp16_nearest_even};
+constexpr std::array dataflows{Dataflow::fused_chain, Dataflow::fp8_as_fp16_pairs,
+                               Dataflow::fp8_as_fp16_halves};
+constexpr std::array subnormal_accumulators{SubnormalAccumulator::emin, SubnormalAccumulator::own_exponent};
+constexpr std::array underflow_zeros{UnderflowZero::keeps_sign, UnderflowZero::positive};
+
+template <class Choices>
+std::vector<std::string_view> names_of(const Choices& choices) {
+  std::vector<std::string_view> names;
+  for (const auto choice : choices) names.push_back(name_of(choice));
+  return names;
+}
+
+struct Key {
+  std::string_view name;
+  std::string help;
+};
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> list{
+      {"name", "what messages call the row; default: the name of the file"},
+      {"base", fmt::format("a --model, whose row gives what the file leaves out: {}",
+                           fmt::join(tensor_core_names(), ", "))},
+      {"operands", fmt::format("which formats --in may name, as a list: {}",
+                               fmt::join(dtype_names<is_low_precision>, ", "))},
+      {"block_size", fmt::format("L, products in a fused block: 1 to {}", max_block_size)},
+      {"fraction_bits", "F, bits kept below the largest exponent: 1 to 48"},
+      {"exponent_floor", "E0, the least exponent of the alignment: -1000 to 1000"},
+      {"output", fmt::format("final rounding, and with it --acc: {}", fmt::join(names_of(outputs), ", "))},
+      {"dataflow", fmt::format("order of the products: {}", fmt::join(names_of(dataflows), ", "))},
+      {"subnormal_accumulator",
+       fmt::format("as --subnormal-accumulator: {}", fmt::join(names_of(subnormal_accumulators), ", "))},
+      {"underflow_zero", fmt::format("as --underflow-zero: {}", fmt::join(names_of(underflow_zeros), ", "))}};
+  return list;
+}
+
+std::vector<std::string_view> key_names() {
+  std::vector<std::string_view> names;
+  for (const Key& key : keys()) names.push_back(key.name);
+  return names;
+}
+
+std::string text_of(const toml::node& node) {
+  std::ostringstream text;
+  node.visit([&text](const auto& value) { text << value; });
+  return text.str();
+}
+
+/// The keys of a file, each read by its type and range.
+class RowFile {
+ public:
+  RowFile(std::string_view toml, std::string_view source) : source_(source) {
+    try {
+      table_ = toml::parse(toml, source);
+    } catch (const toml::parse_error& error) {
+      refuse_config(fmt::format("{}:{}", source, error.source().begin.line),
+                    std::string(error.description()));
+    }
+    const std::vector<std::string_view> known = key_names();
+    for (const auto& [name, node] : table_)
+      if (std::find(known.begin(), known.end(), name.str()) == known.end())
+        refuse_config(fmt::format("{}:{}", source_, name.source().begin.line),
+                      fmt::format("unknown key '{}': {}", shown(name.str()), known_are(name.str(), known)));
+  }
+
+  bool has(std::string_view name) const { return table_.contains(name); }
+
+  /// "FILE:3: block_size = 65: expected ..."; the key is there.
+  [[noreturn]] void refuse(std::string_view name, const std::string& what) const {
+    const toml::node& node = table_.at(name);
+    refuse_config(fmt::format("{}:{}", source_, node.source().begin.line),
+                  fmt::format("{} = {}: {}", name, shown(text_of(node)), what));
+  }
+  [[noreturn]] void refuse_file(const std::string& what) const { refuse_config(source_, what); }
+
+  std::optional<std::string> text(std::string_view name, const std::string& expected) const {
+    const toml::node* const node = table_.get(name);
+    if (node == nullptr) return std::nullopt;
+    if (!node->is_string() || node->as_string()->get().empty()) refuse(name, "expected " + expected);
+    return node->as_string()->get();
+  }
+
+  std::optional<int> integer(std::string_view name, int least, int most) const {
+    const toml::node* const node = table_.get(name);
+    if (node == nullptr) return std::nullopt;
+    const auto value = node->value_exact<std::int64_t>();
+    if (!value || *value < least || *value > most)
+      refuse(name, fmt::format("expected an integer from {} to {}", least, most));
+    return static_cast<int>(*value);
+  }
+
+  template <class Choices>
+  auto choice(std::string_view name, const Choices& choices) const
+      -> std::optional<typename Choices::value_type> {
+    const std::vector<std::string_view> names = names_of(choices);
+    const std::optional<std::string> given =
+        text(name, fmt::format("one of the texts {}", fmt::join(names, ", ")));
+    if (!given) return std::nullopt;
+    const auto found = std::find(names.begin(), names.end(), *given);
+    if (found == names.end()) refuse(name, known_are(*given, names));
+    return choices[static_cast<std::size_t>(found - names.begin())];
+  }
+
+  /// Empty where the key is not there.
+  std::vector<DType> operands() const {
+    constexpr std::string_view name = "operands";
+    std::vector<DType> formats;
+    if (!has(name)) return formats;
+    const auto& known = dtype_names<is_low_precision>;
+    const toml::array* const list = table_.get(name)->as_array();
+    if (list == nullptr || list->empty())
+      refuse(name, fmt::format("expected a list such as [\"f16\"] of {}", fmt::join(known, ", ")));
+    for (const toml::node& node : *list) {
+      const std::string item = node.is_string() ? node.as_string()->get() : text_of(node);
+      const auto format = dtype_called<is_low_precision>(item);
+      if (!node.is_string() || !format)
+        refuse(name, fmt::format("'{}': {}", shown(item), known_are(item, known)));
+      if (std::find(formats.begin(), formats.end(), *format) != formats.end())
+        refuse(name, fmt::format("'{}' is named twice: expected each format once", item));
+      formats.push_back(*format);
+    }
+    return formats;
+  }
+
+ private:
+  std::string source_;
+  toml::table table_;
+};
+
+OperandFormats set_of(const std::vector<DType>& formats) {
+  constexpr std::size_t most = dtypes<is_low_precision>.size();
+  return [&formats]<std::size_t... i>(std::index_sequence<i...>) {
+    return OperandFormats(formats[std::min(i, formats.size() - 1)]...);  // the last one again and again
+  }
+  (std::make_index_sequence<most>{});
+}
+
+DType accumulator_of(BlockOutput output) {
+  TensorCoreModel row = tensor_core_models().front();
+  row.output = output;
+  return row.accumulator();
+}
+
+std::string row_name(const RowFile& file, std::string_view source) {
+  const std::filesystem::path path(source);
+  const auto name = file.text("name", "a text that is not empty");
+  if (!name) return printable(path.stem().string());
+  if (printable(*name) != *name) file.refuse("name", "expected a text without control characters");
+  return *name;
+}
+
+/// The row before single keys change it: base's, or one of the keys that must be there.
+TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& operands, DType operand,
+                             DType accumulator) {
+  const std::string expected = fmt::format("the name of a --model: {}", fmt::join(tensor_core_names(), ", "));
+  const auto base = file.text("base", expected);
+  const std::span<const std::string_view> models = tensor_core_names();
+  if (base && std::find(models.begin(), models.end(), *base) == models.end())
+    file.refuse("base", known_are(*base, models));
+  try {
+    if (base) return tensor_core_model(*base, operand, accumulator);
+  } catch (const std::invalid_argument& error) {
+    file.refuse("base", error.what());
+  }
+  const bool through_fp16 =
+      file.choice("dataflow", dataflows).value_or(Dataflow::fused_chain) != Dataflow::fused_chain;
+  for (const char* const key : {"operands", "block_size", "fraction_bits", "exponent_floor", "output"}) {
+    if (file.has(key) || (through_fp16 && std::string_view(key) == "block_size")) continue;
+    file.refuse_file(
+        fmt::format("no key '{}': expected it, or base = \"hopper\" or another model to take it from", key));
+  }
+  return {.name = {},
+          .hardware = "a row of your own",
+          .operands = set_of(operands),
+          .block_size = fp16_block_size,
+          .fraction_bits = 0,  // this and what follows is in the file
+          .output = BlockOutput::fp32_toward_zero,
+          .exponent_floor = 0,
+          .evidence = Evidence::model,
+          .source = "a file of your own"};
+}
+
+template <class Value>
+void replace(Value& value, const std::optional<Value>& given) {
+  if (given) value = *given;
+}
+
+}  // namespace
+
+std::string tensor_core_row_keys() {
+  std::string text;
+  for (const Key& key : keys()) text += fmt::format("  {:<21}  {}\n", key.name, key.help);
+  return text;
+}
+
+OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
+                             const std::string& asked_operands, const std::string& asked_accumulator) {
+  const RowFile file(toml, source);
+  const auto name = std::make_shared<const std::string>(row_name(file, source));
+
+  const std::vector<DType> operands = file.operands();
+  const DType operand = !asked_operands.empty() ? operand_format(asked_operands)
+                        : operands.empty()      ? DType::f16
+                                                : operands.front();
+  if (!operands.empty() && std::find(operands.begin(), operands.end(), operand) == operands.end())
+    file.refuse("operands", fmt::format("expected {} among them, which --in asks for", name_of(operand)));
+
+  const auto output = file.choice("output", outputs);
+  DType accumulator = output ? accumulator_of(*output) : DType::f32;
+  if (!asked_accumulator.empty()) accumulator = accumulator_format(asked_accumulator);
+  if (output && accumulator_of(*output) != accumulator)
+    file.refuse("output", fmt::format("it gives {}, expected one that gives {}, which --acc asks for",
+                                      name_of(accumulator_of(*output)), name_of(accumulator)));
+
+  OwnRow own{name, starting_row(file, operands, operand, accumulator), operand};
+  TensorCoreModel& row = own.row;
+  row.name = *name;
+  if (!operands.empty()) row.operands = set_of(operands);
+  const auto block_size = file.integer("block_size", 1, max_block_size);
+  replace(row.block_size, block_size);
+  replace(row.fraction_bits, file.integer("fraction_bits", 1, 48));
+  replace(row.exponent_floor, file.integer("exponent_floor", -1000, 1000));
+  replace(row.output, output);
+  replace(row.dataflow, file.choice("dataflow", dataflows));
+  replace(row.subnormal_accumulator, file.choice("subnormal_accumulator", subnormal_accumulators));
+  replace(row.underflow_zero, file.choice("underflow_zero", underflow_zeros));
+
+  if (row.dataflow != Dataflow::fused_chain) {
+    for (const DType format : dtypes<is_low_precision>)
+      if (!is_fp8(format) && row.operands.contains(format))
+        file.refuse(file.has("dataflow") ? "dataflow" : "operands",
+                    fmt::format("the row has {} operands, expected only {} where they go through FP16",
+                                name_of(format), fmt::join(dtype_names<is_fp8>, " and ")));
+    if (block_size && *block_size != fp16_block_size)
+      file.refuse("block_size", fmt::format("expected {}, or no such key, with dataflow {}", fp16_block_size,
+                                            name_of(row.dataflow)));
+    row.block_size = fp16_block_size;
+  }
+  if (row.subnormal_accumulator == SubnormalAccumulator::own_exponent && row.accumulator() != DType::f16)
+    file.refuse("subnormal_accumulator",
+                fmt::format("the row has no FP16 accumulator: expected output = \"{}\", or no such key",
+                            name_of(BlockOutput::fp16_nearest_even)));
+  return own;
+}
+
+OwnRow load_tensor_core_row(const std::filesystem::path& path, const std::string& operands,
+                            const std::string& accumulator) {
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::usage, fmt::format("mma: --row: {}", error.what()));
+  }
+  return parse_tensor_core_row(text, path.string(), operands, accumulator);
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,285 @@
+#include "numerics/tensor_core/explained_dot.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "numerics/formats/runtime_format.hpp"
+
+namespace fp16lab {
+namespace {
+
+using boost::multiprecision::cpp_int;
+using Kind = Exact::Kind;
+
+Rational power_of_two(int exponent) {
+  const cpp_int power = cpp_int(1) << (exponent < 0 ? -exponent : exponent);
+  return exponent < 0 ? Rational(cpp_int(1), power) : Rational(power);
+}
+
+/// floor(log2(|x|)); x is not 0, and its denominator is a power of two.
+int exponent_of(const Rational& x) {
+  const cpp_int magnitude = abs(numerator(x));
+  return static_cast<int>(msb(magnitude)) - static_cast<int>(msb(denominator(x)));
+}
+
+/// x in units of 2^exponent, cut towards zero.
+cpp_int whole_units(const Rational& x, int exponent) {
+  const Rational units = x / power_of_two(exponent);
+  return numerator(units) / denominator(units);
+}
+
+RuntimeFormat format_of(DType format) {
+  return visit_dtype<is_floating>(
+      format, [](auto row) { return RuntimeFormat::of<typename decltype(row)::Format>(); });
+}
+
+/// Bits of an operand's register below the number itself.
+int register_bits_below(DType format) {
+  return visit_dtype<is_low_precision>(format,
+                                       [](auto row) { return ignored_bits<typename decltype(row)::Format>; });
+}
+
+ExplainedNumber number_of(const RuntimeFormat& format, std::uint32_t word) {
+  const Exact exact = format.decode(word);
+  ExplainedNumber number{exact.kind, exact.sign, 0};
+  if (exact.kind != Kind::finite) return number;
+  number.value = Rational(exact.significand) * power_of_two(exact.exponent);
+  if (exact.sign) number.value = -number.value;
+  return number;
+}
+
+/// A sum under way: finite parts and special values.
+class Sum {
+ public:
+  /// Adds a number of which `kept` is what counts, if it is finite.
+  void add(const ExplainedNumber& number, const Rational& kept) {
+    nan_ = nan_ || number.kind == Kind::nan;
+    if (number.kind == Kind::infinite) (number.negative ? negative_infinity_ : positive_infinity_) = true;
+    if (number.kind == Kind::finite) value_ += kept;
+    only_negative_zeros_ = only_negative_zeros_ && number.kind == Kind::zero && number.negative;
+  }
+
+  ExplainedNumber total() const {
+    if (nan_ || (positive_infinity_ && negative_infinity_)) return {Kind::nan, false, 0};
+    if (positive_infinity_ || negative_infinity_) return {Kind::infinite, negative_infinity_, 0};
+    if (value_ == 0) return {Kind::zero, only_negative_zeros_, 0};
+    return {Kind::finite, value_ < 0, value_};
+  }
+
+ private:
+  Rational value_ = 0;
+  bool nan_ = false, positive_infinity_ = false, negative_infinity_ = false;
+  bool only_negative_zeros_ = true;  // and nothing else so far
+};
+
+class Explainer {
+ public:
+  Explainer(const TensorCoreModel& model, DType a_format, DType b_format)
+      : model_(model),
+        a_(operands_of(a_format)),
+        b_(operands_of(b_format)),
+        accumulator_(format_of(model.accumulator())) {}
+
+  ExplainedDot explain(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c) {
+    dot_ = {};
+    dot_.c = number_of(accumulator_, c);
+    Sum exact;
+    exact.add(dot_.c, dot_.c.value);
+    products_.clear();
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      dot_.a.push_back(number_of(a_.format, a[k] >> a_.bits_below));
+      dot_.b.push_back(number_of(b_.format, b[k] >> b_.bits_below));
+      products_.push_back(product(k));
+      exact.add(products_.back().number, products_.back().number.value);
+    }
+    dot_.word = c;
+    const bool fused = model_.dataflow == Dataflow::fused_chain;
+    const std::size_t step = fused ? static_cast<std::size_t>(model_.block_size) : instruction;
+    for (std::size_t first = 0; first < a.size(); first += step) {
+      const auto products = std::span(products_).subspan(first, std::min(step, a.size() - first));
+      dot_.word = fused ? block(dot_.word, products) : through_fp16(products);
+    }
+    dot_.result = number_of(accumulator_, dot_.word);
+    judge(exact.total());
+    return std::move(dot_);
+  }
+
+ private:
+  static constexpr std::size_t instruction = 32;  // products of one FP8 instruction that goes through FP16
+
+  struct Operands {
+    RuntimeFormat format;
+    int bits_below;
+    int emin;  ///< of the format that the multipliers see
+  };
+
+  Operands operands_of(DType name) const {
+    const RuntimeFormat format = format_of(name);
+    const bool becomes_fp16 = model_.dataflow != Dataflow::fused_chain && is_fp8(name);
+    return {format, register_bits_below(name), becomes_fp16 ? Binary16::emin : format.emin};
+  }
+
+  ExplainedTerm product(std::size_t k) const {
+    const ExplainedNumber& x = dot_.a[k];
+    const ExplainedNumber& y = dot_.b[k];
+    ExplainedTerm term;
+    term.k = k;
+    term.number.negative = x.negative != y.negative;
+    const auto either = [&](Kind kind) { return x.kind == kind || y.kind == kind; };
+    if (either(Kind::nan) || (either(Kind::infinite) && either(Kind::zero)))
+      term.number = {Kind::nan, false, 0};
+    else if (either(Kind::infinite))
+      term.number.kind = Kind::infinite;
+    else if (!either(Kind::zero)) {
+      term.number.kind = Kind::finite;
+      term.number.value = x.value * y.value;
+      // Not normalised: the exponents of the factors, of which subnormals have their format's least one.
+      term.exponent = std::max(exponent_of(x.value), a_.emin) + std::max(exponent_of(y.value), b_.emin);
+    }
+    return term;
+  }
+
+  ExplainedTerm accumulator_term(std::uint32_t word) const {
+    ExplainedTerm term;
+    term.source = ExplainedTerm::Source::accumulator;
+    term.number = number_of(accumulator_, word);
+    if (term.number.kind != Kind::finite) return term;
+    term.exponent = exponent_of(term.number.value);
+    const bool own_exponent = model_.accumulator() == DType::f16 &&
+                              model_.subnormal_accumulator == SubnormalAccumulator::own_exponent;
+    if (!own_exponent) term.exponent = std::max(term.exponent, accumulator_.emin);
+    return term;
+  }
+
+  /// The fused block of `c` and these products. Returns its result.
+  std::uint32_t block(std::uint32_t c, std::span<const ExplainedTerm> products) {
+    ExplainedStep step;
+    step.c = c;
+    step.terms.push_back(accumulator_term(c));
+    step.terms.insert(step.terms.end(), products.begin(), products.end());
+
+    step.max_exponent = model_.exponent_floor;
+    for (const ExplainedTerm& term : step.terms)
+      if (term.number.kind == Kind::finite) step.max_exponent = std::max(step.max_exponent, term.exponent);
+    step.unit_exponent = step.max_exponent - model_.fraction_bits;
+    Sum sum;
+    for (ExplainedTerm& term : step.terms) {
+      term.kept = whole_units(term.number.value, step.unit_exponent) * power_of_two(step.unit_exponent);
+      term.dropped = term.number.value - term.kept;
+      sum.add(term.number, term.kept);
+    }
+    step.sum = sum.total();
+    if (step.sum.kind == Kind::zero) step.sum.negative = false;
+    step.word = output_of(step.sum);
+    return finished(std::move(step));
+  }
+
+  /// One instruction: two blocks from +0, then c by an addition.
+  std::uint32_t through_fp16(std::span<const ExplainedTerm> products) {
+    const std::uint32_t c = dot_.word;
+    std::array<std::vector<ExplainedTerm>, 2> halves;
+    for (std::size_t i = 0; i < products.size(); ++i)
+      halves[model_.dataflow == Dataflow::fp8_as_fp16_pairs ? i % 4 / 2 : i / (instruction / 2)].push_back(
+          products[i]);
+    const std::uint32_t sum = block(block(0, halves[0]), halves[1]);
+
+    ExplainedStep step;
+    step.fused = false;
+    step.c = c;
+    Sum total;
+    for (const std::uint32_t word : {sum, c}) {
+      ExplainedTerm term;
+      term.source = step.terms.empty() ? ExplainedTerm::Source::blocks : ExplainedTerm::Source::accumulator;
+      term.number = number_of(accumulator_, word);
+      term.kept = term.number.value;
+      if (term.number.kind == Kind::finite) term.exponent = exponent_of(term.number.value);
+      total.add(term.number, term.kept);
+      step.terms.push_back(term);
+    }
+    step.sum = total.total();
+    step.word = nearest_word(step.sum);
+    return finished(std::move(step));
+  }
+
+  std::uint32_t finished(ExplainedStep step) {
+    step.result = number_of(accumulator_, step.word);
+    dot_.steps.push_back(std::move(step));
+    return dot_.steps.back().word;
+  }
+
+  std::uint32_t output_of(const ExplainedNumber& sum) const {
+    if (model_.output == BlockOutput::fp16_nearest_even) return without_sign_of_zero(sum, nearest_word(sum));
+    constexpr int short_precision = 14;  // E8M13 in an FP32 word
+    const bool shortened = model_.output == BlockOutput::fp32_toward_zero_14_bits;
+    return without_sign_of_zero(
+        sum, word_of(sum, shortened ? short_precision : accumulator_.precision, /*to_nearest=*/false));
+  }
+
+  std::uint32_t without_sign_of_zero(const ExplainedNumber& sum, std::uint32_t word) const {
+    const bool underflowed = sum.kind == Kind::finite && word == accumulator_.sign_mask;
+    return underflowed && model_.underflow_zero == UnderflowZero::positive ? 0 : word;
+  }
+
+  std::uint32_t nearest_word(const ExplainedNumber& number) const {
+    return word_of(number, accumulator_.precision, /*to_nearest=*/true);
+  }
+
+  /// The accumulator's code of a number cut to `precision` significant bits, or rounded to nearest even.
+  std::uint32_t word_of(const ExplainedNumber& number, int precision, bool to_nearest) const {
+    const auto sign = static_cast<std::uint32_t>(number.negative ? accumulator_.sign_mask : 0);
+    const auto infinity = static_cast<std::uint32_t>(accumulator_.infinity) | sign;
+    if (number.kind == Kind::nan) return static_cast<std::uint32_t>(accumulator_.canonical_nan);
+    if (number.kind == Kind::infinite) return infinity;
+    if (number.kind == Kind::zero) return sign;
+
+    const Rational magnitude = abs(number.value);
+    const int last_place = std::max(exponent_of(magnitude), accumulator_.emin) - (precision - 1);
+    cpp_int places = whole_units(magnitude, last_place);
+    if (to_nearest) {
+      const Rational rest = magnitude / power_of_two(last_place) - places;
+      const Rational half(1, 2);
+      if (rest > half || (rest == half && bit_test(places, 0))) ++places;
+    }
+    if (places == 0) return sign;
+    const Rational rounded = places * power_of_two(last_place);
+    const int exponent = std::max(exponent_of(rounded), accumulator_.emin);
+    if (exponent > accumulator_.emax) return infinity;
+    // The leading one of a normal number adds 1 to the field of the exponent.
+    const auto fraction =
+        static_cast<std::uint32_t>(whole_units(rounded, exponent - accumulator_.fraction_bits));
+    const auto field = static_cast<std::uint32_t>(exponent - accumulator_.emin);
+    return sign | ((field << accumulator_.fraction_bits) + fraction);
+  }
+
+  void judge(const ExplainedNumber& exact) {
+    dot_.exact = exact;
+    dot_.nearest_word = nearest_word(exact);
+    dot_.nearest = number_of(accumulator_, dot_.nearest_word);
+    const int exponent = exact.kind == Kind::finite ? exponent_of(exact.value) : accumulator_.emin;
+    dot_.ulp_exponent =
+        std::clamp(exponent, accumulator_.emin, accumulator_.emax) - accumulator_.fraction_bits;
+    if (exact.is_finite() && dot_.result.is_finite()) dot_.error = dot_.result.value - exact.value;
+  }
+
+  const TensorCoreModel& model_;
+  Operands a_, b_;
+  RuntimeFormat accumulator_;
+  std::vector<ExplainedTerm> products_;
+  ExplainedDot dot_;
+};
+
+}  // namespace
+
+ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
+                           DType b_format, std::span<const std::uint32_t> b, std::uint32_t c) {
+  fused_dot_add(model, a_format, {}, b_format, {}, 0);  // judges the row and the formats
+  if (a.size() != b.size())
+    throw std::invalid_argument(
+        fmt::format("explained_dot: a has {} elements and b has {}; they must agree", a.size(), b.size()));
+  return Explainer(model, a_format, b_format).explain(a, b, c);
+}
+
+}  // namespace fp16lab

@@ -1,0 +1,82 @@
+// A tensor core's dot product taken apart: every term, what its alignment drops, every rounding, and the
+// error of the result, in exact rational numbers.
+//
+// The steps are those of numerics/tensor_core/tensor_core_model.hpp, computed a second time: no integer of
+// fixed width, no shift and no round_pack. Only what a word is worth (decode_bits) is asked in the same
+// place. So the result can be compared with fused_dot_add, and must be equal.
+#pragma once
+
+#include <boost/multiprecision/cpp_int.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "numerics/arithmetic/round_pack.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab {
+
+/// An exact number. Every one in an explanation but a quotient is an integer times a power of two.
+using Rational = boost::multiprecision::cpp_rational;
+
+/// What a word, a product or a sum is worth.
+struct ExplainedNumber {
+  Exact::Kind kind = Exact::Kind::zero;
+  bool negative = false;  ///< also of a zero and of an infinity
+  Rational value = 0;     ///< with its sign; 0 where the number is not finite
+
+  bool is_finite() const { return kind == Exact::Kind::zero || kind == Exact::Kind::finite; }
+};
+
+struct ExplainedTerm {
+  enum class Source : std::uint8_t {
+    product,      ///< a[k] * b[k]
+    accumulator,  ///< c, or the result of the step before
+    blocks,       ///< of an addition: the result of the two blocks before it
+  };
+  Source source = Source::product;
+  std::size_t k = 0;  ///< of a product
+  ExplainedNumber number;
+  int exponent = 0;  ///< of a finite number other than zero: the one with which it enters the alignment
+  /// number.value = kept + dropped, where the step's sum is finite. In a fused block `kept` is a multiple of
+  /// 2^unit_exponent, and `dropped` is smaller than that; an addition drops nothing.
+  Rational kept = 0, dropped = 0;
+};
+
+struct ExplainedStep {
+  bool fused = true;    ///< a fused block; otherwise one ordinary addition, rounded to nearest even
+  std::uint32_t c = 0;  ///< the accumulator with which it begins
+  std::vector<ExplainedTerm> terms;  ///< the accumulator, then products by ascending k; or the two summands
+  int max_exponent = 0;              ///< of a fused block with a finite sum
+  int unit_exponent = 0;             ///< max_exponent - fraction_bits
+  ExplainedNumber sum;               ///< of what the terms keep
+  std::uint32_t word = 0;            ///< the sum in the accumulator's format
+  ExplainedNumber result;            ///< the value of `word`
+};
+
+struct ExplainedDot {
+  std::vector<ExplainedNumber> a, b;
+  ExplainedNumber c;
+  std::vector<ExplainedStep> steps;  ///< none where there are no products
+  std::uint32_t word = 0;            ///< the result: the last step's, or c
+  ExplainedNumber result;            ///< its value
+  ExplainedNumber exact;             ///< c + sum_k a[k] * b[k], not rounded
+  std::uint32_t nearest_word = 0;    ///< `exact` rounded once to the accumulator's format, to nearest even
+  ExplainedNumber nearest;           ///< its value
+  /// 2^ulp_exponent is the spacing of the accumulator's format at `exact`: in its binade, but not below that
+  /// of the subnormals and not above that of the largest numbers. Meaningless where `exact` is not finite.
+  int ulp_exponent = 0;
+  std::optional<Rational> error;  ///< result - exact, where both are finite
+};
+
+/// The dot product of these words, step by step. Arguments and errors are those of fused_dot_add.
+///
+/// With finite numbers throughout, error = (sum over steps of result - sum) - (sum over all terms of
+/// dropped). The sign of a zero: `exact` is -0 only if every term is, as in IEEE 754 addition; a fused block
+/// that cancels or has zeros only gives +0.
+ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
+                           DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);
+
+}  // namespace fp16lab

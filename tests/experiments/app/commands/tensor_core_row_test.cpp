@@ -1,0 +1,320 @@
+// fp16lab mma --row: what each key does, each mistake, files damaged at random, and the modes of mma.
+#include "experiments/app/commands/tensor_core_row.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "experiments/app/exit_code.hpp"
+#include "tests/support/spawn.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::Finished;
+
+const std::string whole =
+    "name = \"mine\"\noperands = [\"f16\", \"bf16\"]\nblock_size = 4\nfraction_bits = 23\n"
+    "exponent_floor = -131\noutput = \"fp32_toward_zero\"\n";
+
+/// The message of the CommandError that `toml` leads to; "" if it is accepted.
+std::string refusal(const std::string& toml, const std::string& operands = "",
+                    const std::string& accumulator = "") {
+  try {
+    parse_tensor_core_row(toml, "rows/own.toml", operands, accumulator);
+  } catch (const CommandError& error) {
+    EXPECT_EQ(error.code, ExitCode::usage);
+    return error.what();
+  }
+  return "";
+}
+
+void expect_equal(const TensorCoreModel& x, const TensorCoreModel& y) {
+  for (const DType format : dtypes<is_low_precision>)
+    EXPECT_EQ(x.operands.contains(format), y.operands.contains(format)) << name_of(format);
+  EXPECT_EQ(x.block_size, y.block_size);
+  EXPECT_EQ(x.fraction_bits, y.fraction_bits);
+  EXPECT_EQ(x.exponent_floor, y.exponent_floor);
+  EXPECT_EQ(x.output, y.output);
+  EXPECT_EQ(x.dataflow, y.dataflow);
+  EXPECT_EQ(x.subnormal_accumulator, y.subnormal_accumulator);
+  EXPECT_EQ(x.underflow_zero, y.underflow_zero);
+}
+
+TEST(TensorCoreRow, EveryKeyIsRead) {
+  const OwnRow own = parse_tensor_core_row(
+      "name = \"mine\"\noperands = [\"e5m2\", \"e4m3\"]\nfraction_bits = 0x30\nexponent_floor = -1000\n"
+      "output = \"fp16_nearest_even\"\ndataflow = \"fp8_as_fp16_halves\"\n"
+      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"positive\"\n",
+      "own.toml");
+  EXPECT_EQ(own.row.name, "mine");
+  EXPECT_EQ(own.operands, DType::e5m2) << "the first of the list";
+  TensorCoreModel expected = tensor_core_model("hopper", DType::e4m3, DType::f16);
+  expected.fraction_bits = 48;
+  expected.exponent_floor = -1000;
+  expected.dataflow = Dataflow::fp8_as_fp16_halves;
+  expected.subnormal_accumulator = SubnormalAccumulator::own_exponent;
+  expected.underflow_zero = UnderflowZero::positive;
+  expect_equal(own.row, expected);
+}
+
+TEST(TensorCoreRow, WithoutBaseTheLastThreeKeysHaveDefaults) {
+  const OwnRow own = parse_tensor_core_row(whole, "own.toml");
+  TensorCoreModel expected = tensor_core_model("ampere");  // for its two formats
+  expected.block_size = 4;
+  expected.fraction_bits = 23;
+  expected.exponent_floor = -131;
+  expect_equal(own.row, expected);
+  EXPECT_EQ(own.operands, DType::f16);
+}
+
+TEST(TensorCoreRow, BaseIsTheModelsRowForTheFormatsAskedFor) {
+  for (const TensorCoreModel& row : tensor_core_models())
+    for (const DType format : dtypes<is_low_precision>) {
+      if (!row.operands.contains(format)) continue;
+      const std::string base = "base = \"" + std::string(row.name) + "\"\n";
+      const OwnRow own = parse_tensor_core_row(base, "rows/own.toml", std::string(name_of(format)),
+                                               std::string(name_of(row.accumulator())));
+      expect_equal(own.row, row);
+      EXPECT_EQ(own.row.name, "own") << "the file's name";
+      EXPECT_EQ(own.operands, format);
+    }
+  const OwnRow changed = parse_tensor_core_row("base = \"hopper\"\nfraction_bits = 24\n", "own.toml");
+  TensorCoreModel expected = tensor_core_model("hopper");
+  expected.fraction_bits = 24;
+  expect_equal(changed.row, expected);
+  // The file's output chooses the accumulator where --acc does not; FP8 through FP16 has blocks of 16.
+  expect_equal(parse_tensor_core_row("base = \"volta\"\noutput = \"fp16_nearest_even\"", "own.toml").row,
+               tensor_core_model("volta", DType::f16, DType::f16));
+  const OwnRow through = parse_tensor_core_row(
+      "base = \"hopper-wgmma\"\noperands = [\"e4m3\"]\ndataflow = \"fp8_as_fp16_pairs\"", "own.toml");
+  EXPECT_EQ(through.row.block_size, 16);
+}
+
+TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
+  EXPECT_EQ(refusal(whole), "");
+  const auto with = [](const std::string& line) { return refusal(whole + line + "\n"); };
+  EXPECT_EQ(with("block_siz = 3"),
+            "rows/own.toml:7: unknown key 'block_siz': known are name, base, operands, block_size, "
+            "fraction_bits, exponent_floor, output, dataflow, subnormal_accumulator, underflow_zero; did you "
+            "mean 'block_size'?");
+  EXPECT_THAT(with("[row]\nblock_size = 3"), HasSubstr("rows/own.toml:7: unknown key 'row'"));
+  EXPECT_THAT(with("block_size = 5"), HasSubstr("rows/own.toml:7: ")) << "twice in a file";
+  EXPECT_THAT(refusal("block_size = \n"), HasSubstr("rows/own.toml:1: "));
+
+  const auto instead = [](const std::string& key, const std::string& value) {
+    std::string toml = whole;
+    const std::size_t begin = toml.find(key);
+    toml.replace(begin, toml.find('\n', begin) - begin, key + " = " + value);
+    return refusal(toml);
+  };
+  const std::string sizes = ": expected an integer from 1 to 64";
+  EXPECT_EQ(instead("block_size", "0"), "rows/own.toml:3: block_size = 0" + sizes);
+  EXPECT_EQ(instead("block_size", "65"), "rows/own.toml:3: block_size = 65" + sizes);
+  EXPECT_EQ(instead("block_size", "4.0"), "rows/own.toml:3: block_size = 4.0" + sizes);
+  EXPECT_EQ(instead("block_size", "'4'"), "rows/own.toml:3: block_size = '4'" + sizes);
+  EXPECT_EQ(instead("block_size", "true"), "rows/own.toml:3: block_size = true" + sizes);
+  EXPECT_EQ(instead("block_size", "[4]"), "rows/own.toml:3: block_size = [ 4 ]" + sizes);
+  EXPECT_EQ(instead("block_size", "4294967300"), "rows/own.toml:3: block_size = 4294967300" + sizes);
+  EXPECT_EQ(instead("fraction_bits", "49"),
+            "rows/own.toml:4: fraction_bits = 49: expected an integer from 1 to 48");
+  EXPECT_EQ(instead("exponent_floor", "-1001"),
+            "rows/own.toml:5: exponent_floor = -1001: expected an integer from -1000 to 1000");
+  EXPECT_EQ(instead("output", "\"fp32_towards_zero\""),
+            "rows/own.toml:6: output = 'fp32_towards_zero': known are fp32_toward_zero, "
+            "fp32_toward_zero_14_bits, fp16_nearest_even; did you mean 'fp32_toward_zero'?");
+  EXPECT_EQ(instead("output", "1"),
+            "rows/own.toml:6: output = 1: expected one of the texts fp32_toward_zero, "
+            "fp32_toward_zero_14_bits, fp16_nearest_even");
+  EXPECT_THAT(instead("operands", "\"f16\""),
+              HasSubstr("rows/own.toml:2: operands = 'f16': expected a list such as [\"f16\"] of f16, bf16"));
+  EXPECT_THAT(instead("operands", "[]"), HasSubstr("operands = []: expected a list"));
+  EXPECT_THAT(instead("operands", "[\"fp16\"]"),
+              HasSubstr("'fp16': known are f16, bf16, tf32, e4m3, e5m2; did you "
+                        "mean 'f16'?"));
+  EXPECT_THAT(instead("operands", "[\"f32\"]"), HasSubstr("'f32': known are"));
+  EXPECT_THAT(instead("operands", "[16]"), HasSubstr("'16': known are"));
+  EXPECT_THAT(instead("operands", "[\"f16\", \"f16\"]"), HasSubstr("'f16' is named twice"));
+  EXPECT_EQ(instead("name", "\"\""), "rows/own.toml:1: name = '': expected a text that is not empty");
+  EXPECT_THAT(instead("name", "\"a\\tb\""), HasSubstr("expected a text without control characters"));
+
+  EXPECT_THAT(with("dataflow = \"pairs\""), HasSubstr("dataflow = 'pairs': known are fused_chain, "));
+  EXPECT_EQ(
+      with("dataflow = \"fp8_as_fp16_pairs\""),
+      "rows/own.toml:7: dataflow = 'fp8_as_fp16_pairs': the row has f16 operands, expected only e4m3 and "
+      "e5m2 where they go through FP16");
+  EXPECT_THAT(with("subnormal_accumulator = \"own\""), HasSubstr("known are emin, own_exponent"));
+  EXPECT_EQ(
+      with("subnormal_accumulator = \"own_exponent\""),
+      "rows/own.toml:7: subnormal_accumulator = 'own_exponent': the row has no FP16 accumulator: expected "
+      "output = \"fp16_nearest_even\", or no such key");
+  EXPECT_THAT(with("underflow_zero = \"negative\""), HasSubstr("known are keeps_sign, positive"));
+
+  EXPECT_EQ(refusal("base = \"hoper\""),
+            "rows/own.toml:1: base = 'hoper': known are volta, turing, ampere, "
+            "ada, hopper, hopper-wgmma, blackwell, blackwell-tcgen05; did you mean 'hopper'?");
+  EXPECT_THAT(refusal("base = 9"), HasSubstr("base = 9: expected the name of a --model: volta, "));
+  EXPECT_THAT(refusal("base = \"volta\"", "bf16"),
+              HasSubstr("'volta' has no bf16 operands with f32 accumulators; it has f16 with f32"));
+  EXPECT_THAT(refusal("base = \"hopper\"\noperands = [\"e4m3\"]\nblock_size = 8"),
+              HasSubstr("rows/own.toml:3: block_size = 8: expected 16, or no such key"));
+  EXPECT_THAT(refusal("base = \"hopper\"\noperands = [\"e4m3\", \"f16\"]"),
+              HasSubstr("rows/own.toml:2: operands = "));
+  for (const char* const key : {"operands", "block_size", "fraction_bits", "exponent_floor", "output"}) {
+    std::string toml = whole;
+    const std::size_t begin = toml.find(key);
+    toml.erase(begin, toml.find('\n', begin) - begin);
+    EXPECT_EQ(refusal(toml), "rows/own.toml: no key '" + std::string(key) +
+                                 "': expected it, or base = \"hopper\" or another model to take it from");
+  }
+  EXPECT_EQ(refusal(whole, "tf32"),
+            "rows/own.toml:2: operands = [ 'f16', 'bf16' ]: expected tf32 among them, which "
+            "--in asks for");
+  EXPECT_EQ(refusal(whole, "", "f16"),
+            "rows/own.toml:6: output = 'fp32_toward_zero': it gives f32, expected one "
+            "that gives f16, which --acc asks for");
+}
+
+/// Files cut, joined and overwritten at random: each is a row that fused_dot_add takes, or one line of error.
+TEST(TensorCoreRow, DamagedFilesAreRowsOrOneLineOfError) {
+  const std::vector<std::string> seeds{
+      whole, "base = \"hopper\"\nfraction_bits = 24\n",
+      "base = \"ada\"\noperands = [\"e4m3\", \"e5m2\"]\ndataflow = \"fp8_as_fp16_halves\"\nblock_size = 16\n",
+      "base = \"volta\"\noutput = \"fp16_nearest_even\"\nsubnormal_accumulator = \"own_exponent\"\n"
+      "underflow_zero = \"positive\"\nexponent_floor = 10\n"};
+  std::vector<std::string> pieces;
+  for (const std::string& seed : seeds)
+    for (std::size_t begin = 0; begin < seed.size(); begin = seed.find('\n', begin) + 1)
+      pieces.push_back(seed.substr(begin, seed.find('\n', begin) + 1 - begin));
+  for (const char* const piece : {"1", "-1", "64", "0x7fffffffffffffff", "\"\"", "[", "]", "\n", "'''", "= ",
+                                  "\xff", "\x01", "#", "nan", "[[a]]\n", "1979-05-27", "\"f16\"", ", ", "."})
+    pieces.emplace_back(piece);
+
+  std::mt19937_64 engine(20261122);
+  const auto below = [&engine](std::size_t bound) { return static_cast<std::size_t>(engine() % bound); };
+  int accepted = 0, refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string toml = seeds[below(seeds.size())];
+    for (std::size_t changes = 1 + below(3); changes > 0; --changes) {
+      const std::size_t place = below(toml.size() + 1);
+      switch (below(4)) {
+        case 0:
+          toml.erase(place, below(12));
+          break;
+        case 1:
+          toml.insert(place, pieces[below(pieces.size())]);
+          break;
+        case 2:
+          if (place < toml.size()) toml[place] = static_cast<char>(engine());
+          break;
+        default: {  // one line away
+          const std::size_t begin = toml.rfind('\n', place) + 1;
+          toml.erase(begin, toml.find('\n', begin) - begin + 1);
+        }
+      }
+    }
+    try {
+      const OwnRow own = parse_tensor_core_row(toml, "own.toml");
+      ASSERT_TRUE(own.row.operands.contains(own.operands)) << toml;
+      ASSERT_NO_THROW(fused_dot_add(own.row, own.operands, {}, own.operands, {}, 0)) << toml;
+      ++accepted;
+    } catch (const CommandError& error) {
+      const std::string message = error.what();
+      ASSERT_EQ(error.code, ExitCode::usage) << toml;
+      ASSERT_TRUE(message.starts_with("own.toml:")) << message;
+      ASSERT_EQ(message.find('\n'), std::string::npos) << message;
+      ++refused;
+    }
+  }
+  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(refused, 5000);
+}
+
+class MmaRow : public testing::Test {
+ protected:
+  Finished run(const std::string& toml, const std::string& input, const std::string& arguments) const {
+    std::ofstream(folder_.path() / "own.toml", std::ios::binary) << toml;
+    std::ofstream(folder_.path() / "input.tsv", std::ios::binary) << input;
+    return testing_support::run_program(
+        "/bin/sh",
+        {"-c", "cd " + folder_.path().string() + " && " + std::string(FP16LAB_BIN_DIR) + "/fp16lab mma " +
+                   arguments + " < input.tsv"},
+        folder_.path());
+  }
+
+ private:
+  testing_support::TemporaryFolder folder_;
+};
+
+// 1 - 2^-25 keeps its last bit with F = 25 (then the 24 bits of FP32 are 3f7fffff), and is 1 with F = 24.
+TEST_F(MmaRow, EveryModeUsesTheRow) {
+  const std::string line = "0800\t8c00\t3f800000";
+  const std::string toml = "base = \"hopper\"\nfraction_bits = 24\n";
+  EXPECT_EQ(run(toml, line, "--model hopper").out, line + "\t3f7fffff\n");
+  EXPECT_EQ(run(toml, line, "--row own.toml").out, line + "\t3f800000\n");
+  EXPECT_EQ(run(toml, line, "--row own.toml --fraction-bits 25").out, line + "\t3f7fffff\n");
+  const Finished verified =
+      run(toml, line + "\t3f800000\n" + line + "\t3f7fffff\n", "--row own.toml --verify");
+  EXPECT_EQ(verified.exit_code, 5);
+  EXPECT_EQ(verified.out, line + "\t3f7fffff\t3f800000\n");
+  EXPECT_EQ(verified.err, "fp16lab: mma: 1 of 2 lines differ from own with f16 and f32\n");
+  const Finished explained = run(toml, line, "--row own.toml --explain");
+  EXPECT_THAT(explained.out, HasSubstr("  own: f16 * f16 -> f32, block_size 16, fraction_bits 24, "));
+  EXPECT_THAT(explained.out, HasSubstr("- 00.000000000000000000000000|1"));
+  const nlohmann::json json =
+      nlohmann::json::parse(run("name = \"x1\"\n" + toml, line, "--row own.toml --explain --json").out);
+  EXPECT_EQ(json.at("row").at("name"), "x1");
+  EXPECT_EQ(json.at("row").at("fraction_bits"), 24);
+  // The file's own formats: words of e5m2 and an FP16 accumulator without --in and --acc.
+  EXPECT_EQ(run("base = \"ada\"\noperands = [\"e5m2\"]\noutput = \"fp16_nearest_even\"", "3c\t3c\t3c00",
+                "--row own.toml")
+                .out,
+            "3c\t3c\t3c00\t4000\n");
+}
+
+TEST_F(MmaRow, MistakesEndBeforeTheFirstLine) {
+  const auto expect_refused = [this](const std::string& toml, const std::string& arguments,
+                                     const std::string& part) {
+    const Finished result = run(toml, "3c00\t3c00\t0\n", arguments);
+    EXPECT_EQ(result.exit_code, 2) << arguments;
+    EXPECT_EQ(result.out, "") << arguments;
+    EXPECT_THAT(result.err, HasSubstr(part));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  };
+  expect_refused(
+      whole, "--row own.toml --model hopper",
+      "--model with --row: expected one of them; base = \"hopper\" in own.toml takes that model's row");
+  expect_refused(whole, "", "expected --model NAME: volta, turing, ");
+  expect_refused(whole, "--row absent.toml", "--row: cannot read absent.toml");
+  expect_refused(whole, "--row .", "--row: cannot read .");
+  expect_refused(whole, "--row ''", "--row");
+  std::string too_large = whole;
+  too_large.insert(too_large.find("block_size = ") + 13, "100");
+  expect_refused(too_large, "--row own.toml",
+                 "own.toml:3: block_size = 1004: expected an integer from 1 to 64");
+  expect_refused(whole, "--row own.toml --in fp16", "did you mean 'f16'");
+  expect_refused(whole, "--row own.toml --in tf32", "own.toml:2: operands");
+  expect_refused(whole, "--row own.toml --in-b bf16", "only e4m3 and e5m2 can be mixed");
+  expect_refused("base = \"ada\"\noperands = [\"e4m3\"]", "--row own.toml --in-b e5m2", "no e5m2 operands");
+  expect_refused(whole, "--row own.toml --fp8-order halves",
+                 "mine with f16 and f32 does not go through FP16");
+}
+
+TEST_F(MmaRow, HelpNamesEveryKey) {
+  const std::string help = run("", "", "--help").out;
+  for (const char* const key : {"name", "base", "operands", "block_size", "fraction_bits", "exponent_floor",
+                                "output", "dataflow", "subnormal_accumulator", "underflow_zero"})
+    EXPECT_THAT(help, HasSubstr("\n  " + std::string(key) + "  ")) << key;
+  EXPECT_THAT(help, HasSubstr("--row FILE.toml"));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
