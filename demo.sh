@@ -18,7 +18,9 @@ esac
 
 scripts/setup.sh
 if [[ ! -f build/build.ninja ]]; then cmake --preset release >&2; fi
-cmake --build --preset release --target fp16lab >&2
+targets=(fp16lab)
+if [[ -e /dev/nvidiactl ]] && ninja -C build -t query fp16lab_cuda >/dev/null 2>&1; then targets+=(fp16lab_cuda); fi
+cmake --build --preset release --target "${targets[@]}" >&2
 
 # Two runs at a time with one thread each: their steps are too small for two threads. Ends with the page's path.
 build/bin/fp16lab sweep -c "experiments/configs/$grid.toml" -o "results/$grid" --twin --jobs 2 --threads 2 --report

@@ -2,6 +2,8 @@
 
 # Bit rules: no contraction of a*b+c, no errno from sqrt, and never any fast-math.
 set(fp16lab_cxx_flags -ffp-contract=off -fno-math-errno)
+# Position independent code may still inline and call its own functions directly.
+list(APPEND fp16lab_cxx_flags -fno-semantic-interposition)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12.2's straight-line vectoriser drops the rounding of adjacent (double)(float)x pairs at -O2 and above, without
   # any fast-math. tests/numerics/platform/compiler_test.cpp shows whether a compiler does.
@@ -17,18 +19,35 @@ if(FP16LAB_WERROR)
   list(APPEND fp16lab_warnings -Werror)
 endif()
 
+# Some 250 programs are linked: LLVM's linker takes half of the time of GNU's.
+find_program(FP16LAB_LLD ld.lld)
+if(FP16LAB_LLD)
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
+endif()
+
 function(fp16lab_compile_options target)
+  target_compile_definitions(${target} PRIVATE FP16LAB_BUILDING)
   target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANGUAGE:CXX>:${fp16lab_cxx_flags} ${fp16lab_warnings}>
       $<$<COMPILE_LANGUAGE:CUDA>:${fp16lab_cuda_flags}>)
-  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endfunction()
 
-# fp16lab_library(name SOURCES ... LINK ...): a folder of the house.
+# fp16lab_library(name SOURCES ... LINK ... [PUBLIC]): a folder of the house. PUBLIC: others link it (scripts/install.cmake),
+# shared with BUILD_SHARED_LIBS; what such a library exports is what stands in our namespace.
 function(fp16lab_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "PUBLIC" "" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
+  if(ARG_PUBLIC)
+    set(exports ${PROJECT_SOURCE_DIR}/scripts/exports.map)
+    add_library(${name} ${ARG_SOURCES})
+    target_link_options(${name} PRIVATE $<$<STREQUAL:$<TARGET_PROPERTY:${name},TYPE>,SHARED_LIBRARY>:LINKER:--version-script=${exports}>)
+    set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${exports})
+  else()
+    add_library(${name} STATIC ${ARG_SOURCES})
+  endif()
   fp16lab_compile_options(${name})
+  target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_LINK_PRIVATE})
 endfunction()
 
@@ -42,11 +61,14 @@ function(fp16lab_program name)
 endfunction()
 
 # fp16lab_test(name LABEL fast|exhaustive|gpu SOURCES ... LINK ... [TIMEOUT seconds]): a GoogleTest binary as one CTest
-# entry. It runs with the source tree as FP16LAB_SOURCE_DIR and the program folder as FP16LAB_BIN_DIR.
+# entry. It runs with the source tree as FP16LAB_SOURCE_DIR and the program folder as FP16LAB_BIN_DIR. A folder of tests
+# that compute little themselves may set fp16lab_test_optimization; where kernels are tested it stays the shipped one, because
+# the linker takes inline code from the test.
 function(fp16lab_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   fp16lab_compile_options(${name})
+  target_compile_options(${name} PRIVATE ${fp16lab_test_optimization})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE FP16LAB_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              FP16LAB_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")

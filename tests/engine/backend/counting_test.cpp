@@ -2,11 +2,9 @@
 // end, and by sorting with Thrust, on OpenMP threads and on a GPU. Counts and extremes are the same.
 #include <random>
 
+#include "engine/backend/cuda/verbs/sorted_histogram.hpp"
 #include "numerics/histogram/exponent_count_thrust.hpp"
 #include "tests/engine/backend/conformance.hpp"
-#if defined(FP16LAB_WITH_CUDA)
-#include "engine/backend/cuda/verbs/sorted_histogram.hpp"
-#endif
 
 namespace fp16lab::engine::test {
 namespace {
@@ -58,7 +56,6 @@ class BackendCounting : public BackendConformance {
       count_exponents_by_sorting(std::span<const T>(values), sorted);
       EXPECT_EQ(sorted, expected);
     }
-#if defined(FP16LAB_WITH_CUDA)
     if (GetParam().name == "cuda") {
       ExponentHistogram sorted;
       sorted_histogram(backend(), x, sorted);
@@ -67,7 +64,6 @@ class BackendCounting : public BackendConformance {
       ExponentHistogram sorted;
       EXPECT_THROW(sorted_histogram(backend(), x, sorted), std::invalid_argument);
     }
-#endif
   }
 };
 

@@ -68,13 +68,15 @@ const DeviceProgram& known(const ScalarProgram& wanted) {
     throw std::invalid_argument("run: the device has no program \"" + std::string(wanted.name) +
                                 "\"; it has " + names + " (engine/backend/cuda/verbs/programs.cu)");
   }
-  if (found->function != wanted.function)
+  if (!called_across_border && found->function != wanted.function)
     throw std::invalid_argument("run: the device has another function than the caller under the name \"" +
                                 std::string(wanted.name) + "\" (engine/backend/cuda/verbs/programs.cu)");
   return *found;
 }
 
 }  // namespace
+
+bool called_across_border = false;
 
 std::span<const DeviceProgram> device_programs() { return programs; }
 

@@ -21,6 +21,11 @@ struct DeviceProgram {
   void (*run)(Runtime& runtime, const char* name, StepState* state, const ProgramParameters& parameters);
 };
 
+/// Set by a library whose callers have copies of the host's functions, at other addresses
+/// (runtime/plugin.hpp): a program is then known by its name alone, and the border's digest says that both
+/// are made from one source.
+extern bool called_across_border;
+
 /// All of them, in the order of programs.cu.
 std::span<const DeviceProgram> device_programs();
 

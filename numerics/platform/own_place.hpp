@@ -1,0 +1,15 @@
+// Where this program, or the shared library that holds this code, was put: what belongs to it lies beside it.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <string_view>
+
+namespace fp16lab {
+
+/// The first of `places`, paths from the folder of this code's own file, that exists; empty: none of them.
+/// Programs so find configurations and libraries in the build tree and installed, and hold no path of the
+/// machine that built them.
+std::filesystem::path first_beside_us(std::initializer_list<std::string_view> places);
+
+}  // namespace fp16lab

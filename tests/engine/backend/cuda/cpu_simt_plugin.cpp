@@ -1,0 +1,42 @@
+// libfp16lab_cuda.so without a GPU: the host machine behind the entry that the device's library has, so that
+// tests train across that border.
+#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
+#include "engine/backend/cuda/runtime/plugin.hpp"
+#include "engine/backend/cuda/verbs/programs.hpp"
+#include "fp16lab_seam.h"
+
+namespace fp16lab::engine {
+
+namespace {
+
+CudaStatus one_device() {
+  CudaStatus status;
+  status.built = true;
+  status.driver_version = status.runtime_version = 13000;
+  CudaDevice device;
+  device.name = "a CPU that executes kernels";
+  device.capability_major = 9;
+  status.devices.push_back(device);
+  return status;
+}
+
+constexpr CudaPlugin offered {
+#if defined(FP16LAB_OTHER_SEAM)
+  .seam = "0123456789abcdef",
+#else
+  .seam = FP16LAB_SEAM,
+#endif
+  .status = &one_device, .has_code_for = [](const CudaDevice&) { return true; },
+  .make_backend = [](const CudaOptions& options) { return cpu_simt::make_cuda_backend_on_cpu(options); },
+  .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); },
+  .sorted_histogram = [](Backend&, const Tensor&, ExponentHistogram&) {}
+};
+
+}  // namespace
+
+extern "C" const CudaPlugin* fp16lab_cuda_plugin() {
+  cpu_simt::called_across_border = true;
+  return &offered;
+}
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,72 @@
+// libfp16lab_cuda.so from the program's side: it is loaded only when a device is asked for, gives the bits of
+// its back end across the border, and what cannot be loaded is one line. The library of these tests executes
+// the kernels on the CPU (tests/engine/backend/cuda/cpu_simt_plugin.cpp).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/experiments/app/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class CudaPlugin : public SmallRuns {
+ protected:
+  testing_support::Finished with(const std::string& plugin, const std::vector<std::string>& arguments) const {
+    return testing_support::run_program(fp16lab_binary, arguments, folder_,
+                                        {{"FP16LAB_CUDA_PLUGIN", plugin}, {"CUDA_VISIBLE_DEVICES", ""}});
+  }
+  std::vector<std::string> on(const std::string& device, const std::string& out) {
+    return {"train", "-c", write_config("3").string(), "-o", path(out), "--set", "backend.device=" + device};
+  }
+};
+
+TEST_F(CudaPlugin, TrainsAcrossTheBorderWithTheBitsOfTheEmulatedRun) {
+  const auto device = with(FP16LAB_SIMT_PLUGIN, on("cuda", "device"));
+  ASSERT_EQ(device.exit_code, 0) << device.err;
+  const auto emulated = fp16lab(on("emulated", "emulated"));
+  ASSERT_EQ(emulated.exit_code, 0) << emulated.err;
+  EXPECT_EQ(column("device/steps.csv", "state_hash"), column("emulated/steps.csv", "state_hash"));
+  EXPECT_EQ(read("device/histograms.jsonl"), read("emulated/histograms.jsonl"));
+  const auto listed = nlohmann::json::parse(with(FP16LAB_SIMT_PLUGIN, {"devices", "--json"}).out);
+  EXPECT_EQ(listed.at("gpus").at(0).at("name"), "a CPU that executes kernels");
+  const auto automatic = with(FP16LAB_SIMT_PLUGIN, on("auto", "auto"));
+  EXPECT_THAT(automatic.err, HasSubstr("found a CPU that executes kernels")) << automatic.err;
+}
+
+/// Exceptions of the library are the program's: a wrong row is refused with exit code 3, not an abort.
+TEST_F(CudaPlugin, ItsErrorsAreOneLine) {
+  auto arguments = on("cuda", "out");
+  arguments.insert(arguments.end(), {"--set", "backend.tensor_core=nonesuch"});
+  EXPECT_EQ(with(FP16LAB_SIMT_PLUGIN, arguments).exit_code, 2);
+  const auto refused = [&](const std::string& plugin) {
+    const auto result = with(plugin, on("cuda", "out"));
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(refused(FP16LAB_OTHER_PLUGIN),
+              HasSubstr(FP16LAB_OTHER_PLUGIN " is of another build than this program; build both again"));
+  testing_support::write_bytes(path("text.so"), "no library");
+  EXPECT_THAT(refused(path("text.so")), HasSubstr("text.so cannot be loaded: "));
+  EXPECT_THAT(refused("libz.so.1"), HasSubstr("is no device back end of fp16lab"));
+  EXPECT_THAT(refused(path("nowhere.so")), HasSubstr("cannot be loaded: "));
+}
+
+/// What needs no device pays for none.
+TEST_F(CudaPlugin, IsNotLoadedUnasked) {
+  const std::string absent = path("nowhere.so");
+  const auto version = with(absent, {"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_LT(version.peak_kb, 30'000);
+  EXPECT_EQ(with(absent, on("emulated", "out")).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
