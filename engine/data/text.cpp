@@ -11,6 +11,7 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
+#include "numerics/platform/own_place.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::engine::data {
@@ -110,7 +111,8 @@ std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols) {
 }
 
 std::filesystem::path exported_text(std::string_view name) {
-  return std::filesystem::path(FP16LAB_EXPORTED_DATA) / file_name(name);
+  const std::filesystem::path folder = first_beside_us({FP16LAB_EXPORTED_DATA, "../share/fp16lab/data"});
+  return (folder.empty() ? ".cache/data" : folder) / file_name(name);
 }
 
 TextLocation find_text(std::string_view name, const std::filesystem::path& path) {

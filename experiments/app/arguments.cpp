@@ -14,6 +14,7 @@
 
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "experiments/app/build_info.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 
@@ -186,6 +187,7 @@ void require_utf8(const std::vector<std::string>& arguments) {
 
 CommonOptions finish(const CommonArguments& arguments) {
   CommonOptions options = arguments.options;
+  options.config = config_called(options.config);
   if (arguments.seed >= 0) options.seed = arguments.seed;
   options.threads = arguments.threads > 0 ? arguments.threads : default_threads();
   return options;

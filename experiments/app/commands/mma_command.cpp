@@ -215,10 +215,11 @@ class Mma {
       if (!last) rest.remove_prefix(tab + 1);
     }
     if (count == expected) return;
-    const char* const hint = !verify_ && count == 4  ? " (--verify compares a fourth, d-word)"
-                             : verify_ && count == 3 ? " (without --verify the fourth is the answer)"
-                             : count == 1            ? " (a tab between them, spaces between words)"
-                                                     : "";
+    const char* const hint = !verify_ && count == 4 ? " (--verify compares a fourth, d-word)"
+                             : verify_ && count == 3
+                                 ? " (--verify compares with the fourth, the d-word of some hardware)"
+                             : count == 1 ? " (a tab between them, spaces between words)"
+                                          : "";
     refuse(fmt::format("expected {} fields with tabs between them, a-words, b-words, c-word{}; found {}{}",
                        expected, verify_ ? ", d-word" : "", count, hint));
   }
@@ -330,9 +331,11 @@ Command mma_command() {
             "--verify", command->verify,
             "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
             "with our d-word behind them; exit code 5 if there is one");
-        options.flag("--explain", command->explain,
-                     "Instead of the answer every step: operands, aligned terms and what they lose, sums, "
-                     "roundings, the exact sum and the error in ulp; with --verify of lines that differ");
+        options.flag(
+            "--explain", command->explain,
+            "Instead of the answer every step: operands, aligned terms and what they lose, sums, "
+            "roundings, the exact sum and the error in ulp; with --verify of lines that differ. Bits "
+            "behind | are dropped, .. stands for more of them; the error is d minus the exact sum");
         options.flag("--json", command->json,
                      "With --explain: JSON, one object a line; comments are left out");
         const std::string open = "What published models leave open";

@@ -337,7 +337,7 @@ Command train_command() {
           "--op-stats\n"
           "  fp16lab train -c experiments/configs/classifier.toml --set backend.device=cuda --graph\n"
           "  fp16lab train --resume -o results/classifier",
-      .uses = {.config = "Configuration in TOML",
+      .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
                .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
                .out = "Run folder (default: results/CONFIG-seedN)",
                .seed = "Seed of weights and shuffling, as train.seed",

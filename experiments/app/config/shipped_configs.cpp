@@ -1,10 +1,16 @@
 #include "experiments/app/config/shipped_configs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
+#include "experiments/app/exit_code.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/platform/own_place.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -20,16 +26,33 @@ std::string description_of(std::string_view line) {
   return line.starts_with('#') && first != std::string_view::npos ? std::string(line.substr(first)) : "";
 }
 
+/// Beside the program in the build tree, or where it is installed.
+std::filesystem::path folder() { return first_beside_us({FP16LAB_CONFIGS, "../share/fp16lab/configs"}); }
+
 }  // namespace
 
-std::filesystem::path shipped_config(std::string_view file) {
-  return as_typed(std::filesystem::path(FP16LAB_CONFIGS) / file);
+std::filesystem::path shipped_config(std::string_view file) { return as_typed(folder() / file); }
+
+std::filesystem::path config_called(const std::filesystem::path& given) {
+  std::error_code unreadable;
+  if (given.empty() || given.has_parent_path() || std::filesystem::exists(given, unreadable)) return given;
+  for (const std::string& name : {given.string() + ".toml", given.string()})
+    if (std::filesystem::path path = shipped_config(name); std::filesystem::is_regular_file(path, unreadable))
+      return path;
+  if (given.has_extension()) return given;
+  std::vector<std::string> names;
+  for (const ShippedConfig& config : shipped_configs()) names.push_back(config.path.stem().string());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("--config {}: there is no such file, and none of that name comes with fp16lab: {}",
+                  given.string(), known_are(given.string(), known)));
 }
 
 std::vector<ShippedConfig> shipped_configs() {
   std::vector<ShippedConfig> configs;
   std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator(FP16LAB_CONFIGS, gone)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder(), gone)) {
     if (entry.path().extension() != ".toml") continue;
     const Lines lines = read_lines(entry.path());
     ShippedConfig config{.path = as_typed(entry.path())};

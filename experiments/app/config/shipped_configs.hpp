@@ -1,4 +1,5 @@
-// The configurations that come with the sources: experiments/configs/*.toml.
+// The configurations that come with the program: experiments/configs/*.toml, installed in
+// share/fp16lab/configs.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +18,12 @@ struct ShippedConfig {
 /// "demo.toml" where it lies, whatever the working directory is; as a path like ShippedConfig::path.
 std::filesystem::path shipped_config(std::string_view file);
 
-/// By name. Empty where the sources are gone.
+/// What -c means: `given` where there is such a file or it names a folder; else the shipped configuration of
+/// that name, with or without ".toml", if there is one. CommandError(usage) for another bare name, telling
+/// those that there are; `given` if it names a file.
+std::filesystem::path config_called(const std::filesystem::path& given);
+
+/// By name. Empty where they are gone.
 std::vector<ShippedConfig> shipped_configs();
 
 }  // namespace fp16lab::experiments

@@ -236,5 +236,23 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
   EXPECT_TRUE(nlohmann::json::accept(fp16lab({"devices", "--json"}).out));
 }
 
+/// A configuration that comes with the program needs no path, wherever one is.
+TEST_F(CommandLine, ShippedConfigurationsAreFoundByName) {
+  for (const char* const name : {"lenet5", "lenet5.toml"}) {
+    const auto result = run_inside("fp16lab", {"train", "-c", name, "--set", "train.nonesuch=1"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, testing::HasSubstr("unknown key 'train.nonesuch'")) << name;
+  }
+  testing_support::write_bytes(path("lenet5"), "[nonesuch]\n");
+  EXPECT_THAT(run_inside("fp16lab", {"train", "-c", "lenet5"}).err, testing::HasSubstr("nonesuch"))
+      << "a file of the user's own comes first";
+  const auto unknown = run_inside("fp16lab", {"train", "-c", "lenet"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, testing::AllOf(testing::HasSubstr("--config lenet: there is no such file"),
+                                          testing::HasSubstr("did you mean 'lenet5'?")));
+  EXPECT_THAT(run_inside("fp16lab", {"train", "-c", "lenet.toml"}).err,
+              testing::HasSubstr("cannot read lenet.toml"));
+}
+
 }  // namespace
 }  // namespace fp16lab::experiments
