@@ -18,6 +18,8 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab {
 
 inline constexpr int tree_chunk_size = 1024;
@@ -177,3 +179,5 @@ FP16LAB_HD constexpr void tree_reduce_columns(std::int64_t rows, std::int64_t co
 }
 
 }  // namespace fp16lab
+
+FP16LAB_NO_CONTRACTION_END

@@ -10,6 +10,8 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab::elementary_detail {
 
 // Adding and subtracting 1.5 * 2^52 rounds to an integer, which then lies in the low bits of the sum.
@@ -96,3 +98,5 @@ FP16LAB_HD constexpr Exponential exponential(double x) {
 }
 
 }  // namespace fp16lab::elementary_detail
+
+FP16LAB_NO_CONTRACTION_END

@@ -7,6 +7,8 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab {
 
 /// e^x rounded to FP32. Error below 0.5 + 2^-27 ulp, subnormal results included.
@@ -135,3 +137,5 @@ FP16LAB_HD constexpr float log1p_f32(float x) {
 }
 
 }  // namespace fp16lab
+
+FP16LAB_NO_CONTRACTION_END

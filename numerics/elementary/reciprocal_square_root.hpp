@@ -7,6 +7,8 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab {
 
 /// Reciprocal square root rounded to FP32. Error below 0.5 + 2^-27 ulp, subnormal arguments included.
@@ -39,3 +41,5 @@ FP16LAB_HD constexpr float rsqrt_f32(float x) {
 }
 
 }  // namespace fp16lab
+
+FP16LAB_NO_CONTRACTION_END

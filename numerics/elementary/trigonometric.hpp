@@ -7,6 +7,8 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab {
 
 namespace elementary_detail {
@@ -128,3 +130,5 @@ FP16LAB_HD constexpr float cos_f32(float x) {
 }
 
 }  // namespace fp16lab
+
+FP16LAB_NO_CONTRACTION_END

@@ -25,6 +25,8 @@
 #include "numerics/histogram/exponent_histogram.hpp"
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab {
 
 struct MassInterval {
@@ -176,3 +178,5 @@ FP16LAB_HD inline MassInterval lost_l2_share(const RangeMass& mass) {
 }
 
 }  // namespace fp16lab
+
+FP16LAB_NO_CONTRACTION_END

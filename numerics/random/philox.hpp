@@ -9,6 +9,8 @@
 
 #include "numerics/platform/portability.hpp"
 
+FP16LAB_NO_CONTRACTION_BEGIN
+
 namespace fp16lab {
 
 using PhiloxCounter = std::array<std::uint32_t, 4>;
@@ -62,3 +64,5 @@ struct PhiloxStream {
 FP16LAB_HD constexpr float uniform01(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 }  // namespace fp16lab
+
+FP16LAB_NO_CONTRACTION_END

@@ -12,8 +12,6 @@
 // Longer dot products chain blocks over ascending k; the rounded result of a block is the accumulator of the
 // next. There is no test on the architecture anywhere in arithmetic code: a generation is a few rows of
 // `tensor_core_models()`, one for each kind of operands and accumulator that it has.
-//
-// Which row of the tensor-core table a GPU follows.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,68 @@
+# cmake --install: libraries, headers, programs, configurations, and the package file that find_package(fp16lab) reads.
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/fp16lab)
+
+# A library of a minor version fits programs of that minor version.
+set(soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+set(fp16lab_libraries numerics analysis engine reports)
+foreach(library IN LISTS fp16lab_libraries)
+  add_library(fp16lab::${library} ALIAS ${library})
+  set_target_properties(${library} PROPERTIES OUTPUT_NAME fp16lab_${library} VERSION ${PROJECT_VERSION}
+                        SOVERSION ${soversion} INSTALL_RPATH "$ORIGIN")
+endforeach()
+set_target_properties(fp16lab_c PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${soversion} INSTALL_RPATH "$ORIGIN"
+                      EXPORT_NAME c)
+add_library(fp16lab::c ALIAS fp16lab_c)
+install(TARGETS ${fp16lab_libraries} fp16lab_c EXPORT fp16lab_targets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT fp16lab_targets NAMESPACE fp16lab:: DESTINATION ${package_folder})
+
+# What a consumer has to find: static libraries need everything that ours link.
+get_target_property(library_type numerics TYPE)
+configure_package_config_file(scripts/fp16lab-config.cmake.in ${PROJECT_BINARY_DIR}/fp16lab-config.cmake
+                              INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/fp16lab-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/fp16lab-config.cmake ${PROJECT_BINARY_DIR}/fp16lab-config-version.cmake
+        DESTINATION ${package_folder})
+
+file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+if(library_type STREQUAL "STATIC_LIBRARY")
+  set(static_needs "-lfmt -lhwy -lz -ltomlplusplus -lgomp -lpthread -ldl")
+endif()
+foreach(package fp16lab fp16lab-c)
+  configure_file(scripts/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+
+# Headers include each other as "numerics/...", which would be anybody's folder: installed they say "fp16lab/numerics/...".
+install(CODE "set(fp16lab_headers \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/fp16lab\")
+set(fp16lab_sources \"${PROJECT_SOURCE_DIR}\")")
+install(FILES numerics/c_interface/fp16lab.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(SCRIPT ${PROJECT_SOURCE_DIR}/scripts/install_headers.cmake)
+
+get_property(programs GLOBAL PROPERTY FP16LAB_PROGRAMS)
+list(FILTER programs EXCLUDE REGEX "^bench_")
+set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY experiments/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16lab/examples)
+install(DIRECTORY experiments/configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16lab/configs FILES_MATCHING PATTERN *.toml)
+if(TARGET fp16lab_cuda)
+  install(TARGETS fp16lab_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fp16lab)
+endif()
+
+# The reference of those headers, where doxygen is.
+find_program(FP16LAB_DOXYGEN doxygen)
+if(FP16LAB_DOXYGEN)
+  configure_file(scripts/Doxyfile.in ${PROJECT_BINARY_DIR}/docs/Doxyfile @ONLY)
+  add_custom_target(docs
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${PROJECT_BINARY_DIR}/docs/include ${PROJECT_BINARY_DIR}/docs/html
+    COMMAND ${CMAKE_COMMAND} -Dfp16lab_sources=${PROJECT_SOURCE_DIR} -Dfp16lab_headers=${PROJECT_BINARY_DIR}/docs/include/fp16lab
+            -P ${PROJECT_SOURCE_DIR}/scripts/install_headers.cmake
+    COMMAND ${FP16LAB_DOXYGEN} ${PROJECT_BINARY_DIR}/docs/Doxyfile
+    VERBATIM)
+else()
+  add_custom_target(docs COMMAND ${CMAKE_COMMAND} -E echo "docs: no doxygen here; install it (Debian: doxygen) and configure again"
+                         COMMAND ${CMAKE_COMMAND} -E false VERBATIM)
+endif()
