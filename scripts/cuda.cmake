@@ -8,10 +8,20 @@ if(NOT FP16LAB_CUDA STREQUAL "OFF")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     # Never "native": the machine that builds often has no GPU. Must be set before enable_language. 80 also runs on 8.6 and
-    # 8.9; drivers of newer GPUs translate the PTX of 90 when a kernel is first used, or configure (nvcc >= 12.8) with
-    # -DCMAKE_CUDA_ARCHITECTURES="80-real;90;100-real;120-real", which doubles nvcc's time.
+    # 8.9; drivers of newer GPUs translate the PTX of 90 when a kernel is first used. FP16LAB_FAT (the preset "fat") has
+    # code for them too where nvcc knows them, which doubles its time.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "GPU architectures to compile for")
+      set(architectures 80-real 90)
+      if(FP16LAB_FAT)
+        set(architectures 80-real 86-real 89-real 90)
+        execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-code OUTPUT_VARIABLE known_code)
+        foreach(newer 100 120)
+          if(known_code MATCHES "sm_${newer}")
+            list(APPEND architectures ${newer}-real)
+          endif()
+        endforeach()
+      endif()
+      set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPU architectures to compile for")
     endif()
     foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
       if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)

@@ -135,7 +135,7 @@ TEST_F(Mma, MalformedLinesAreQuotedWithTheirNumber) {
   expect_refused("3c00\t3c00\n", model, {"found 2"});
   expect_refused(one + "\t40000000\n", model, {"found 4", "--verify compares a fourth"});
   expect_refused(one + "\n", model + " --verify",
-                 {"expected 4 fields", "d-word", "found 3", "without --verify"});
+                 {"expected 4 fields", "d-word", "found 3", "--verify compares with the fourth"});
   expect_refused("5f9d3\t3f800000\t0\n", model + " --in tf32",
                  {"exactly 8 hexadecimal digits, found '5f9d3'"});
   const std::string long_line(5000, '3');
