@@ -43,6 +43,8 @@ function(fp16lab_library name)
     add_library(${name} ${ARG_SOURCES})
     target_link_options(${name} PRIVATE $<$<STREQUAL:$<TARGET_PROPERTY:${name},TYPE>,SHARED_LIBRARY>:LINKER:--version-script=${exports}>)
     set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${exports})
+    # Assertions of headers say __FILE__: no path of this machine in a library.
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
   else()
     add_library(${name} STATIC ${ARG_SOURCES})
   endif()
