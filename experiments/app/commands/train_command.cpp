@@ -261,11 +261,13 @@ RecorderOptions recorder_options(const TrainCommand& command, const std::filesys
 
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
 ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWriter& writer,
-                   const std::function<void(std::uint64_t)>& save_weights) {
+                   const std::function<void(std::uint64_t)>& save_weights, std::uint64_t checkpoints_kept) {
   const std::filesystem::path& folder = writer.folder();
   try {
     const engine::RunResult result = trainer.run();
     if (save_weights) save_weights(result.steps);
+    // A kill behind the last checkpoint may have come before older ones were removed.
+    remove_old_checkpoints(folder, checkpoints_kept);
     using End = engine::RunResult::End;
     const ExitState state = result.end == End::finished  ? ExitState::finished
                             : result.end == End::stopped ? ExitState::stopped
@@ -321,7 +323,8 @@ ExitCode run_train(const TrainCommand& command) {
 
   RunWriter writer = open_folder(command, folder, claim, config, *run, continuation);
   recorder.write_to(writer);
-  return carry_out(command, trainer, writer, weights_writer(folder, config, *run));
+  return carry_out(command, trainer, writer, weights_writer(folder, config, *run),
+                   static_cast<std::uint64_t>(config.checkpoint.keep));
 }
 
 }  // namespace

@@ -377,6 +377,24 @@ TEST_F(Resume, WhatAKilledWriterLeftBehindIsCleanedUp) {
   EXPECT_EQ(begin("early", {"train.steps=1"}).exit_code, 0);
 }
 
+/// A kill between the last checkpoint and the removal of older ones leaves one too many.
+TEST_F(Resume, OlderCheckpointsGoThoughNoneIsWrittenAnyMore) {
+  ASSERT_EQ(begin("run", {"train.steps=9", "checkpoint.keep=2"}).exit_code, 0);
+  ASSERT_EQ(begin("all", {"train.steps=9", "checkpoint.keep=0"}).exit_code, 0);
+  const std::vector<std::string> kept = checkpoints("run"), all = checkpoints("all");
+  ASSERT_GT(all.size(), kept.size());
+  const std::string older = all[all.size() - 3];
+  std::filesystem::copy_file(folder_ / "all" / "checkpoints" / older,
+                             folder_ / "run" / "checkpoints" / older);
+  json manifest = this->manifest("run");
+  manifest["state"] = "running";
+  manifest["end"] = nullptr;
+  testing_support::write_bytes(path("run/manifest.json"), manifest.dump());
+  const auto resumed = resume("run");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(checkpoints("run"), kept);
+}
+
 TEST_F(Resume, DumpsFitTheSteps) {
   begin_and_interrupt("run");
   const std::string step = std::to_string(newest_step("run"));
