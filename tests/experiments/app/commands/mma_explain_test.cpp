@@ -4,15 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "experiments/app/commands/mma_explain.hpp"
 #include "experiments/app/exit_code.hpp"
+#include "tests/experiments/app/commands/mma_lines.hpp"
 #include "tests/support/spawn.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -21,23 +20,13 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using testing_support::Finished;
 
-class MmaExplain : public testing::Test {
+class MmaExplain : public MmaLines {
  protected:
-  Finished run(const std::string& input, const std::string& arguments) const {
-    const std::filesystem::path file = folder_.path() / "input.tsv";
-    std::ofstream(file, std::ios::binary) << input;
-    return testing_support::run_program(
-        "/bin/sh", {"-c", std::string(FP16LAB_BIN_DIR) + "/fp16lab mma " + arguments + " < " + file.string()},
-        folder_.path());
-  }
   nlohmann::json json(const std::string& input, const std::string& arguments) const {
     const Finished result = run(input, arguments + " --explain --json");
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return nlohmann::json::parse(result.out);
   }
-
- private:
-  testing_support::TemporaryFolder folder_;
 };
 
 // One sum, three generations. The terms: c = 4b000000 = 2^23; f000 * 6400 = -2^13 * 2^10 = -2^23; and b800,

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "tests/experiments/app/commands/mma_lines.hpp"
 #include "tests/support/spawn.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/tensor_core_vectors.hpp"
 
 namespace fp16lab::experiments {
@@ -22,16 +21,8 @@ using testing_support::TensorCoreVector;
 
 const std::string one = "3c00\t3c00\t3f800000";  // 1 * 1 + 1
 
-class Mma : public testing::Test {
+class Mma : public MmaLines {
  protected:
-  Finished run(const std::string& input, const std::string& arguments) const {
-    const std::filesystem::path file = folder_.path() / "input.tsv";
-    std::ofstream(file, std::ios::binary) << input;
-    return testing_support::run_program(
-        "/bin/sh", {"-c", std::string(FP16LAB_BIN_DIR) + "/fp16lab mma " + arguments + " < " + file.string()},
-        folder_.path());
-  }
-
   /// Exit code 2, nothing on stdout but `before`, one line on stderr with all of `parts`.
   void expect_refused(const std::string& input, const std::string& arguments,
                       const std::vector<std::string>& parts, const std::string& before = "") const {
@@ -42,9 +33,6 @@ class Mma : public testing::Test {
       EXPECT_THAT(result.err, HasSubstr(part)) << arguments << '\n' << input;
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   }
-
- private:
-  testing_support::TemporaryFolder folder_;
 };
 
 TEST_F(Mma, GoldenVectorsStreamThroughIt) {
