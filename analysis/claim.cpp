@@ -1,4 +1,5 @@
 #include "analysis/claim.hpp"
+#include "numerics/text/text.hpp"
 
 #include <fmt/format.h>
 
@@ -93,8 +94,7 @@ std::string claims_count(std::span<const Claim> claims) {
   const auto as_recorded = std::count_if(claims.begin(), claims.end(),
                                          [](const Claim& claim) { return claim.recorded == claim.verdict; });
   if (recorded > 0) text += fmt::format("; {} of {} as recorded", as_recorded, recorded);
-  return fmt::format("{} claim{}{}{}", claims.size(), claims.size() == 1 ? "" : "s", text.empty() ? "" : ": ",
-                     text);
+  return fmt::format("{}{}{}", fp16lab::counted(claims.size(), "claim"), text.empty() ? "" : ": ", text);
 }
 
 std::string claims_json(std::string_view question, std::span<const Claim> claims) {

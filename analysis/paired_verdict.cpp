@@ -1,4 +1,5 @@
 #include "analysis/paired_verdict.hpp"
+#include "numerics/text/text.hpp"
 
 #include <fmt/core.h>
 
@@ -221,8 +222,7 @@ std::string words_of(const Judgement& judgement, std::string_view unit) {
       break;
   }
   if (judgement.pairs < fewest_pairs)
-    return fmt::format("cannot tell ({} pair{}; {} are needed)", judgement.pairs,
-                       judgement.pairs == 1 ? "" : "s", fewest_pairs);
+    return fmt::format("cannot tell ({}; {} are needed)", counted(judgement.pairs, "pair"), fewest_pairs);
   if (!judgement.detectable)
     return fmt::format("cannot tell (every pair differs by the same {:+.2g} {})", judgement.mean, unit);
   const std::string seeds =

@@ -1,4 +1,5 @@
 #include "analysis/suggested_scale.hpp"
+#include "numerics/text/text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -34,7 +35,7 @@ struct Question {
     return all.mass_at(range, power_of_two(log2_scale)).l1.lost.share().upper;
   }
   std::string headroom() const {
-    return fmt::format("{} bit{} of head-room", targets.headroom_bits, targets.headroom_bits == 1 ? "" : "s");
+    return counted(static_cast<std::size_t>(targets.headroom_bits), "bit") + " of head-room";
   }
   Worst worst_tensor(int log2_scale) const {
     Worst worst;
@@ -118,7 +119,7 @@ std::string about_mass(const SuggestedScale& suggestion, const Question& questio
   const std::string begin =
       fmt::format(" By magnitude 2^{} is enough: there what is lost is less than {}", k, target);
   if (question.lost_rate(k) == 0) return begin + "; nothing is.";
-  return begin + fmt::format("; it is at most {:.2g} %, while {:.2g} % of the values are.",
+  return begin + fmt::format("; at most {:.2g} % of it is lost, with {:.2g} % of the values.",
                              100 * question.lost_l1(k), 100 * question.lost_rate(k));
 }
 

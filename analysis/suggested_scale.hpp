@@ -40,6 +40,10 @@ struct SuggestedScale {
   bool both() const { return largest_safe && smallest_sufficient && *smallest_sufficient <= *largest_safe; }
 };
 
+///   RangeReport report;
+///   report.add("fc1.weight", counts, 1.0);  // of every tensor, and the loss scale that its values carry
+///   std::puts(suggest_scale(report, DType::f16).reasoning.c_str());
+///
 /// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale in `format`: f32, f16, bf16, e4m3 or e5m2.
 /// `targets.lost_rate` and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at
 /// hand (std::invalid_argument).

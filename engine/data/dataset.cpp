@@ -175,7 +175,8 @@ DatasetLocation find_dataset(std::string_view name, const std::filesystem::path&
     location = {set, fmt::format("${}", variable)};
     if (std::filesystem::is_directory(location.folder / info.name)) location.folder /= info.name;
   } else {
-    location = {std::filesystem::path(system_folder) / info.name, "the system's data folder"};
+    location = {std::filesystem::path(system_folder) / info.name,
+                "default; data.path or $FP16LAB_DATA say otherwise"};
   }
   for (const Split split : {Split::train, Split::test}) {
     require_file(info, location, file_names(split).images);

@@ -69,7 +69,7 @@ std::span<const DatasetInfo> known_datasets();
 /// Where a data set lies, and who said so.
 struct DatasetLocation {
   std::filesystem::path folder;
-  std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or "the system's data folder"
+  std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or that neither is set
 };
 
 /// Looks for the four IDX files of `name` (".gz" or unpacked) in `path` if that is not empty, else in

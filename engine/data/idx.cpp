@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
@@ -131,9 +132,9 @@ IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
   const std::uint32_t expected_magic = unsigned_byte_code << 8 | static_cast<std::uint32_t>(dimensions);
   if (magic != expected_magic)
     throw std::runtime_error(
-        fmt::format("{}: wrong magic number at byte 0: expected 0x{:08x} (IDX, unsigned bytes, {} "
-                    "dimension{}), got 0x{:08x}",
-                    name, expected_magic, dimensions, dimensions == 1 ? "" : "s", magic));
+        fmt::format("{}: wrong magic number at byte 0: expected 0x{:08x} (IDX, unsigned bytes, {}), "
+                    "got 0x{:08x}",
+                    name, expected_magic, counted(dimensions, "dimension"), magic));
   IdxArray array;
   std::uint64_t size = 1;
   const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(dimensions);

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
+#include <sstream>
 #include <stdexcept>
 
 #include "experiments/app/arguments.hpp"
@@ -44,6 +46,21 @@ std::vector<std::string> separate_values(const std::vector<std::string>& argumen
   return options;
 }
 
+/// The list of commands shows a description up to its first stop.
+class Formatter : public CLI::Formatter {
+ public:
+  std::string make_subcommand(const CLI::App* command) const override {
+    const std::string& text = command->get_description();
+    std::size_t stop = 0;
+    while (stop < text.size() && (std::strchr(".:;", text[stop]) == nullptr ||
+                                  (stop + 1 < text.size() && std::strchr(" \n", text[stop + 1]) == nullptr)))
+      ++stop;
+    std::stringstream line;
+    CLI::detail::format_help(line, command->get_name(), text.substr(0, stop), get_column_width());
+    return line.str();
+  }
+};
+
 /// The fp16lab program's commands and what they were given.
 class Program {
  public:
@@ -53,9 +70,10 @@ class Program {
     app_.set_help_flag("-h,--help", "Show this help");
     app_.set_version_flag("--version", version_line("fp16lab"));
     app_.footer(
-        footer("  fp16lab train -c experiments/configs/classifier.toml --set amp.level=O1 -o results/try\n"
-               "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report"));
+        footer("  fp16lab train -c classifier --set amp.level=O1 -o results/try\n"
+               "  fp16lab sweep -c demo -o results/demo --report"));
     app_.allow_extras();
+    app_.formatter(std::make_shared<Formatter>());
     for (const Command& command :
          {train_command(), sweep_command(), hist_command(), replay_command(), compare_command(),
           report_command(), inspect_command(), softfloat_command(), mma_command(), policy_command(),
@@ -84,15 +102,17 @@ class Program {
     try {
       app_.parse(arguments);
     } catch (const CLI::CallForHelp&) {
-      const std::vector<CLI::App*> chosen = app_.get_subcommands();
-      fmt::print("{}", (chosen.empty() ? app_ : *chosen.front()).help());
+      fmt::print("{}", app_.help());
       throw;
     } catch (const CLI::CallForVersion& version) {
       fmt::print("{}\n", version.what());
       throw;
-    } catch (const CLI::ParseError&) {
+    } catch (const CLI::ParseError& error) {
       refuse_all_extras();  // an unknown option is the likelier mistake behind "value missing"
-      throw;
+      const std::vector<CLI::App*> chosen = app_.get_subcommands();
+      if (chosen.empty() || dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) throw;
+      usage_error(
+          fmt::format("{}; fp16lab {} --help says what it takes", error.what(), chosen.front()->get_name()));
     }
     refuse_all_extras();
     return run_();

@@ -49,9 +49,16 @@ void require(bool holds, const char* message) {
 
 DType dtype_of(int format) {
   for (const DType dtype : dtypes<is_floating>)
-    if (static_cast<int>(dtype) == static_cast<int>(format)) return dtype;
-  throw std::invalid_argument("format " + std::to_string(static_cast<int>(format)) +
-                              " is none of fp16lab_format");
+    if (static_cast<int>(dtype) == format) return dtype;
+  throw std::invalid_argument("format " + std::to_string(format) + " is none of fp16lab_format");
+}
+
+/// What products and conversions take.
+DType low_precision_dtype_of(int format) {
+  const DType dtype = dtype_of(format);
+  require(is_low_precision(dtype),
+          "the format must be narrower than FP32: FP16LAB_F16, BF16, TF32, E4M3 or E5M2");
+  return dtype;
 }
 
 ArithmeticOptions options_of(int rounding) {
@@ -109,7 +116,7 @@ void round_array(int to_format, int rounding, const From* from, std::ptrdiff_t f
                  std::ptrdiff_t to_stride, std::size_t count) {
   const ArithmeticOptions options = options_of(rounding);
   const Gathered<From> gathered(from, from_stride, count);
-  visit_dtype<is_low_precision>(dtype_of(to_format), [&](auto row) {
+  visit_dtype<is_low_precision>(low_precision_dtype_of(to_format), [&](auto row) {
     using To = typename decltype(row)::Element;
     scatter<To>(to, to_stride, count,
                 [&](std::span<To> codes) { narrow<typename To::Format>(gathered.values(), codes, options); });
@@ -155,9 +162,13 @@ void product(const char* tensor_core, int accumulator, GemmShape shape, int a_fo
   require(threads >= 1, "threads must be at least 1");
   const DType sums = dtype_of(accumulator);
   require(sums == DType::f32 || sums == DType::f16, "the accumulator must be FP16LAB_F32 or FP16LAB_F16");
-  const TensorCoreModel& model = tensor_core_model(tensor_core, dtype_of(a_format), sums);
-  with_operand(dtype_of(a_format), [&](auto a_element) {
-    with_operand(dtype_of(b_format), [&](auto b_element) {
+  const DType a_dtype = low_precision_dtype_of(a_format), b_dtype = low_precision_dtype_of(b_format);
+  const TensorCoreModel& model = tensor_core_model(tensor_core, a_dtype, sums);
+  if (!model.operands.contains(b_dtype))
+    throw std::invalid_argument("tensor-core model '" + std::string(tensor_core) + "' multiplies no " +
+                                std::string(name_of(a_dtype)) + " by " + std::string(name_of(b_dtype)));
+  with_operand(a_dtype, [&](auto a_element) {
+    with_operand(b_dtype, [&](auto b_element) {
       using A = decltype(a_element);
       using B = decltype(b_element);
       std::vector<A> a_copy;
@@ -197,7 +208,7 @@ int fp16lab_round_f64(int to_format, int rounding, const double* from, ptrdiff_t
 int fp16lab_widen(int from_format, const void* from, ptrdiff_t from_stride, float* to, ptrdiff_t to_stride,
                   size_t count) {
   return guarded("fp16lab_widen", [&] {
-    visit_dtype<is_low_precision>(dtype_of(from_format), [&](auto row) {
+    visit_dtype<is_low_precision>(low_precision_dtype_of(from_format), [&](auto row) {
       using From = typename decltype(row)::Element;
       const Gathered<From> gathered(from, from_stride, count);
       scatter<float>(to, to_stride, count, [&](std::span<float> wide) { widen(gathered.values(), wide); });

@@ -31,6 +31,10 @@ std::string shown(std::string_view text) {
   return text.size() > 80 ? printable(text.substr(0, 80)) + "..." : printable(text);
 }
 
+std::string counted(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::optional<std::size_t> utf8_length(std::string_view text) {
   std::size_t characters = 0;
   for (std::size_t i = 0; i < text.size(); ++characters) {

@@ -21,6 +21,9 @@ std::string printable(std::string_view text);
 /// The same, cut behind 80 bytes.
 std::string shown(std::string_view text);
 
+/// "1 step", "2 steps".
+std::string counted(std::size_t count, std::string_view what);
+
 /// How many characters (code points) `text` has; nothing if it is not UTF-8: overlong forms, surrogates, what
 /// lies beyond U+10FFFF and characters that are cut off are not.
 std::optional<std::size_t> utf8_length(std::string_view text);

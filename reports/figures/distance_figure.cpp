@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/question_figures.hpp"
@@ -148,9 +149,8 @@ std::string draw_distances(const DistanceFigure& figure, std::span<const Distanc
   }
   std::ranges::sort(drawn);
   const std::string words = fmt::format(
-      "Relative distance of the weights of two trainings that differ in one thing only (mean and band of {} "
-      "seed{})",
-      seeds.size(), seeds.size() == 1 ? "" : "s");
+      "Relative distance of the weights of two trainings that differ in one thing only (mean and band of {})",
+      counted(seeds.size(), "seed"));
   const std::string body =
       fmt::format("  set label {} at screen 0.5,0.938 center font \",11\" tc rgb \"#444444\" noenhanced\n",
                   gnuplot_string(words)) +

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"
@@ -172,9 +173,9 @@ std::string overflow_words(const RunSet& set, const Workload& workload) {
     for (std::size_t i = 0; i < std::min(shown, names.size()); ++i)
       what += (what.empty() ? "" : ", ") + names[i];
     if (names.size() > shown) what += fmt::format(" and {} more", names.size() - shown);
-    words += fmt::format("{}{} in {} step{}, first in step {}{}", words.empty() ? "" : "; ",
-                         configuration.label, rows.size(), rows.size() == 1 ? "" : "s", rows.front().step,
-                         what.empty() ? "" : " (" + what + ")");
+    words +=
+        fmt::format("{}{} in {}, first in step {}{}", words.empty() ? "" : "; ", configuration.label,
+                    counted(rows.size(), "step"), rows.front().step, what.empty() ? "" : " (" + what + ")");
   }
   if (words.empty()) return "";
   return "<p class=\"soft\">Overflows, first seed: " + html_escape(pretty(words)) + ".</p>\n";

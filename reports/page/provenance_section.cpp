@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "numerics/text/text.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"
 #include "reports/page/page_sections.hpp"
@@ -125,9 +126,9 @@ std::string provenance_section(const RunSet& set) {
     const std::string command =
         commands.size() == 1 ? fact("command", "<code>" + commands.front() + "</code>") : "";
     html += fmt::format(
-        "<dl class=\"facts\">{}{}</dl>\n<details><summary>{} run{}</summary>\n<div "
+        "<dl class=\"facts\">{}{}</dl>\n<details><summary>{}</summary>\n<div "
         "class=\"scroll\"><table>\n",
-        command, group.facts, group.runs.size(), group.runs.size() == 1 ? "" : "s");
+        command, group.facts, counted(group.runs.size(), "run"));
     html +=
         "<thead><tr><th>run</th><th class=\"text\">state</th><th>seed</th><th>steps</th><th "
         "class=\"text\">start</th><th class=\"text\">end</th>"

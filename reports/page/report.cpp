@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/figures/figures.hpp"
 #include "reports/figures/replay_figures.hpp"
@@ -106,9 +107,6 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
   }
   workloads += league_sections(replays);
   std::string subtitle;
-  const auto counted = [](std::size_t count, std::string_view what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   if (!set.runs.empty())
     subtitle += counted(set.runs.size() - set.missing(), "run") + " of " +
                 counted(set.workloads.size(), "workload") + ", ";

@@ -187,7 +187,7 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   EXPECT_EQ(global.suggested, 24);
   EXPECT_THAT(global.reasoning,
               HasSubstr("By magnitude 2^-10 is enough: there what is lost is less than 0.049 % of their L1 "
-                        "(2^-11, half a unit in the last place of FP16); it is at most "));
+                        "(2^-11, half a unit in the last place of FP16); at most "));
   EXPECT_THAT(global.reasoning, HasSubstr("Suggested: 2^24"));
   // v alone asks for more by magnitude: all of it is lost below 2^-5.
   EXPECT_EQ(suggest_scale(report.tensor("v"), DType::f16).smallest_sufficient_l1, -5);

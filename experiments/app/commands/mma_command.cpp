@@ -16,6 +16,7 @@
 #include "experiments/app/commands/tensor_core_row.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -170,7 +171,8 @@ class Mma {
     read_words("a", fields[0], question_.a_format, a_);
     read_words("b", fields[1], question_.b_format, b_);
     if (a_.size() != b_.size())
-      refuse(fmt::format("a has {} words and b has {}; expected as many", a_.size(), b_.size()));
+      refuse(fmt::format("{} of a and {} of b; expected as many", counted(a_.size(), "word"),
+                         counted(b_.size(), "word")));
     const std::uint32_t c = accumulator_word("c", fields[2]);
     const std::uint32_t d = fused_dot_add(question_.row(), question_.a_format, a_, question_.b_format, b_, c);
     ++lines_;

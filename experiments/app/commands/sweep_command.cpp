@@ -76,8 +76,8 @@ Command sweep_command() {
   return {.name = "sweep",
           .description = "A grid of runs, resumable; a summary table on stdout",
           .examples =
-              "  fp16lab sweep -c experiments/configs/demo.toml -o results/demo --report\n"
-              "  fp16lab sweep -c experiments/configs/full.toml -o results/full --dry-run",
+              "  fp16lab sweep -c demo -o results/demo --report\n"
+              "  fp16lab sweep -c full -o results/full --dry-run",
           .uses = {.config = "Sweep file in TOML",
                    .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
                    .out = "Folder of the runs (default: results/SWEEP)",

@@ -293,6 +293,14 @@ ExitCode carry_out(const TrainCommand& command, engine::Trainer& trainer, RunWri
   }
 }
 
+/// "precision: O1 of torch with f16".
+std::string precision_of(const RunConfig& config) {
+  const engine::AmpOptions& amp = config.amp;
+  if (is_fp32(config)) return "precision: FP32; --set amp.level=O1 for mixed";
+  return fmt::format("precision: {} of {} with {}", name_of(amp.level), name_of(amp.dialect),
+                     name_of(amp.dtype));
+}
+
 ExitCode run_train(const TrainCommand& command) {
   if (command.resume && command.force)
     usage("--resume continues a run and --force replaces it: expected one of them");
@@ -312,8 +320,10 @@ ExitCode run_train(const TrainCommand& command) {
   check_dumps(command, continuation);
 
   const std::unique_ptr<PreparedRun> run = prepare_run(std::move(plan), common.threads);
-  if (!common.quiet) fmt::print(stderr, "{}\n", run->data->found);
-  if (!common.quiet) print_notes(*run);
+  if (!common.quiet) {
+    fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
+    print_notes(*run);
+  }
   if (found) check_continuation(*found, *run, folder);
   RunRecorder recorder(recorder_options(command, folder, config, *run, found ? found->step() : 0));
   engine::Trainer trainer(*run->backend, run->workload, run->plan, recorder);
@@ -334,14 +344,16 @@ Command train_command() {
       .name = "train",
       .description = "One training run into one run folder; a JSON summary on stdout",
       .examples =
-          "  fp16lab train -c experiments/configs/classifier.toml -o results/classifier\n"
-          "  fp16lab train -c experiments/configs/autoencoder.toml --set amp.level=O1 --seed 2\n"
-          "  fp16lab train -c experiments/configs/lenet5.toml --set amp.dialect=paddle --set amp.level=O2 "
+          "  fp16lab train -c classifier -o results/classifier\n"
+          "  fp16lab train -c autoencoder --set amp.level=O1 --seed 2\n"
+          "  fp16lab train -c lenet5 --set amp.dialect=paddle --set amp.level=O2 "
           "--op-stats\n"
-          "  fp16lab train -c experiments/configs/classifier.toml --set backend.device=cuda --graph\n"
+          "  fp16lab train -c classifier --set backend.device=cuda --graph\n"
           "  fp16lab train --resume -o results/classifier",
       .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
-               .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
+               .set = "Override a configuration key (fp16lab list shows them all), such as --set "
+                      "scaler.policy=dynamic; "
+                      "repeatable",
                .out = "Run folder (default: results/CONFIG-seedN)",
                .seed = "Seed of weights and shuffling, as train.seed",
                .threads = true},

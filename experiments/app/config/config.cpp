@@ -50,6 +50,10 @@ const ConfigKey& find_key(std::string_view name, std::string_view where) {
     if (key.name == name) return key;
   // A section in the place of a key ("[train]" written as "train = 3") deserves its own words.
   if (is_section(name)) refuse_config(where, fmt::format("'{}' is a section, not a key", name));
+  // "steps" for "train.steps".
+  for (const ConfigKey& key : config_keys())
+    if (key.name.ends_with("." + std::string(name)))
+      refuse_config(where, fmt::format("unknown key '{}'; did you mean '{}'?", name, key.name));
   refuse_config(where, fmt::format("unknown key '{}'{}", name, did_you_mean(name, known_names())));
 }
 

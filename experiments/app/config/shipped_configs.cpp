@@ -35,11 +35,21 @@ std::filesystem::path shipped_config(std::string_view file) { return as_typed(fo
 
 std::filesystem::path config_called(const std::filesystem::path& given) {
   std::error_code unreadable;
-  if (given.empty() || given.has_parent_path() || std::filesystem::exists(given, unreadable)) return given;
-  for (const std::string& name : {given.string() + ".toml", given.string()})
-    if (std::filesystem::path path = shipped_config(name); std::filesystem::is_regular_file(path, unreadable))
-      return path;
-  if (given.has_extension()) return given;
+  if (given.empty() || std::filesystem::exists(given, unreadable)) return given;
+  if (!given.has_parent_path())
+    for (const std::string& name : {given.string() + ".toml", given.string()})
+      if (std::filesystem::path path = shipped_config(name);
+          std::filesystem::is_regular_file(path, unreadable))
+        return path;
+  if (given.has_extension() || given.has_parent_path()) {
+    if (const std::string name = given.stem().string();
+        std::filesystem::is_regular_file(shipped_config(name + ".toml"), unreadable))
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("--config {}: there is no such file; fp16lab brings one of that name: -c {}",
+                      given.string(), name));
+    return given;
+  }
   std::vector<std::string> names;
   for (const ShippedConfig& config : shipped_configs()) names.push_back(config.path.stem().string());
   const std::vector<std::string_view> known(names.begin(), names.end());

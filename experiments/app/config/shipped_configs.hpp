@@ -18,9 +18,9 @@ struct ShippedConfig {
 /// "demo.toml" where it lies, whatever the working directory is; as a path like ShippedConfig::path.
 std::filesystem::path shipped_config(std::string_view file);
 
-/// What -c means: `given` where there is such a file or it names a folder; else the shipped configuration of
-/// that name, with or without ".toml", if there is one. CommandError(usage) for another bare name, telling
-/// those that there are; `given` if it names a file.
+/// What -c means: `given` where there is such a file; else, of a bare name, the shipped configuration of that
+/// name, with or without ".toml". CommandError(usage) for another bare name, telling those that there are,
+/// and for a path whose file name is a shipped one's; another path is `given`, which then cannot be read.
 std::filesystem::path config_called(const std::filesystem::path& given);
 
 /// By name. Empty where they are gone.

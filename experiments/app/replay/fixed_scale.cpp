@@ -7,6 +7,7 @@
 
 #include "analysis/suggested_scale.hpp"
 #include "experiments/app/replay/step_outcome.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 
@@ -54,8 +55,7 @@ FixedScaleReplay replay_fixed_scale(const RecordedRun& run, int log2_scale) {
 
 std::string over_steps(std::uint64_t steps, bool rows_missing) {
   if (rows_missing)
-    return fmt::format("over the {} step{} whose rows are there (rows are missing)", steps,
-                       steps == 1 ? "" : "s");
+    return fmt::format("over the {} whose rows are there (rows are missing)", counted(steps, "step"));
   return steps == 1 ? "over the one recorded step" : fmt::format("over all {} recorded steps", steps);
 }
 

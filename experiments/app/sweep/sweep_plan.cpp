@@ -276,8 +276,7 @@ void add_twins(SweepPlan& plan) {
 }
 
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::vector<std::string>& policies) {
-  if (common.config.empty())
-    throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c experiments/configs/demo.toml");
+  if (common.config.empty()) throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c demo");
   const std::string source = common.config.string();
   toml::table root;
   try {

@@ -11,6 +11,7 @@
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -89,10 +90,6 @@ std::vector<const PlannedRun*> runs_in(const SweepPlan& plan, const std::vector<
   for (std::size_t i = 0; i < states.size(); ++i)
     if (states[i] == state) runs.push_back(&plan.runs[i]);
   return runs;
-}
-
-std::string counted(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 void require_no_loss(const SweepPlan& plan, const std::vector<RunState>& states) {

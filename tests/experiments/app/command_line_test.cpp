@@ -252,6 +252,8 @@ TEST_F(CommandLine, ShippedConfigurationsAreFoundByName) {
                                           testing::HasSubstr("did you mean 'lenet5'?")));
   EXPECT_THAT(run_inside("fp16lab", {"train", "-c", "lenet.toml"}).err,
               testing::HasSubstr("cannot read lenet.toml"));
+  EXPECT_THAT(run_inside("fp16lab", {"train", "-c", "configs/classifier.toml"}).err,
+              testing::HasSubstr("fp16lab brings one of that name: -c classifier"));
 }
 
 }  // namespace

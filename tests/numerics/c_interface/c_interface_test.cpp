@@ -176,7 +176,7 @@ TEST(CInterface, MistakesAreOneSentence) {
     return std::string(fp16lab_last_error());
   };
   EXPECT_THAT(wrong(fp16lab_round(FP16LAB_F32, FP16LAB_NEAREST_EVEN, &x, 1, &code, 1, 1)),
-              StartsWith("fp16lab_round: dtype f32"));
+              StartsWith("fp16lab_round: the format must be narrower than FP32"));
   EXPECT_THAT(wrong(fp16lab_round(99, FP16LAB_NEAREST_EVEN, &x, 1, &code, 1, 1)),
               HasSubstr("format 99 is none of fp16lab_format"));
   EXPECT_THAT(wrong(fp16lab_round(FP16LAB_F16, 9, &x, 1, &code, 1, 1)),
@@ -191,6 +191,9 @@ TEST(CInterface, MistakesAreOneSentence) {
   EXPECT_THAT(wrong(dot("hoper", FP16LAB_F32)), HasSubstr("hopper"));
   EXPECT_THAT(wrong(dot(nullptr, FP16LAB_F32)), HasSubstr("tensor_core is null"));
   EXPECT_THAT(wrong(dot("hopper", FP16LAB_BF16)), HasSubstr("FP16LAB_F32 or FP16LAB_F16"));
+  EXPECT_THAT(wrong(fp16lab_dot("hopper", FP16LAB_F32, FP16LAB_E4M3, &code, 1, FP16LAB_F16, &code, 1, 1,
+                                nullptr, &d)),
+              HasSubstr("tensor-core model 'hopper' multiplies no e4m3 by f16"));
   EXPECT_THAT(wrong(fp16lab_gemm("hopper", FP16LAB_F32, -1, 1, 1, FP16LAB_F16, {&code, 1, 1}, FP16LAB_F16,
                                  {&code, 1, 1}, nullptr, &d, 1, 1)),
               HasSubstr("at least 0"));

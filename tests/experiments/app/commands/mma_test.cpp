@@ -117,7 +117,7 @@ TEST_F(Mma, MalformedLinesAreQuotedWithTheirNumber) {
   expect_refused("3c00\t3c00\t0 0\n", model, {"c: expected", "found '0 0'"});
   expect_refused("0x\t3c00\t0\n", model, {"a: expected", "found '0x'"});
   expect_refused("-1\t3c00\t0\n", model, {"a: expected", "found '-1'"});
-  expect_refused("3c00 3c00\t3c00\t0\n", model, {"a has 2 words and b has 1"});
+  expect_refused("3c00 3c00\t3c00\t0\n", model, {"2 words of a and 1 word of b"});
   expect_refused("3c00 3c00 0\n", model,
                  {"expected 3 fields with tabs between them", "found 1", "spaces between words"});
   expect_refused("3c00\t3c00\n", model, {"found 2"});

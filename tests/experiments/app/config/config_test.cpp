@@ -134,6 +134,7 @@ TEST(Config, UnknownKeysGetTheirLineAndASuggestion) {
             "x.toml:5: unknown key 'scaler.polcy'; did you mean 'scaler.policy'?");
   EXPECT_EQ(toml_error("[trian]\nseed = 1\n"), "x.toml:1: unknown section 'trian'; did you mean 'train'?");
   EXPECT_EQ(set_error("train.sede=3"), "--set: unknown key 'train.sede'; did you mean 'train.seed'?");
+  EXPECT_EQ(set_error("steps=3"), "--set: unknown key 'steps'; did you mean 'train.steps'?");
   EXPECT_EQ(set_error("zzzzzzzzzzzzzz=3"), "--set: unknown key 'zzzzzzzzzzzzzz'");
   EXPECT_THAT(set_error("train=3"), HasSubstr("'train' is a section, not a key"));
 }
