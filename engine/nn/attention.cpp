@@ -10,14 +10,14 @@
 
 namespace fp16lab::engine::nn {
 
-CausalSelfAttention::CausalSelfAttention(Backend& backend, std::string path, const AttentionOptions& options)
+SelfAttention::SelfAttention(Backend& backend, std::string path, const AttentionOptions& options)
     : path_(std::move(path)),
       scores_scope_(add_scope(path_ + ".scores")),
       weights_scope_(add_scope(path_ + ".weights")),
       options_(options) {
   const std::int64_t features = options.features;
   if (options.heads < 1 || features < 1 || features % options.heads != 0) {
-    throw std::invalid_argument("CausalSelfAttention " + path_ + ": " + std::to_string(features) +
+    throw std::invalid_argument("SelfAttention " + path_ + ": " + std::to_string(features) +
                                 " features, " + std::to_string(options.heads) +
                                 " heads; heads must be >= 1 and divide the features");
   }
@@ -34,10 +34,10 @@ CausalSelfAttention::CausalSelfAttention(Backend& backend, std::string path, con
   dropout_ = &add_child(std::make_unique<Dropout>(path_ + ".dropout", options.dropout));
 }
 
-Variable CausalSelfAttention::forward(Tape& tape, const Variable& x) {
+Variable SelfAttention::forward(Tape& tape, const Variable& x) {
   const Shape shape = x.shape();
   if (shape.rank() != 3 || shape[2] != options_.features) {
-    throw std::invalid_argument("CausalSelfAttention " + path_ + ": x is " + shape.to_string() + "; (B, T, " +
+    throw std::invalid_argument("SelfAttention " + path_ + ": x is " + shape.to_string() + "; (B, T, " +
                                 std::to_string(options_.features) + ") is needed");
   }
   const std::int64_t batch = shape[0], steps = shape[1], heads = options_.heads;
@@ -54,7 +54,8 @@ Variable CausalSelfAttention::forward(Tape& tape, const Variable& x) {
     const ScopeGuard scope(tape, scores_scope_);
     const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(width)));
     scores = ops::scale(ops::matmul(q, k, {.b = true}), factor);
-    scores = ops::add(scores, tape.constant(mask(tape.backend(), steps, scores.dtype())));
+    if (options_.causal)
+      scores = ops::add(scores, tape.constant(mask(tape.backend(), steps, scores.dtype())));
     scores = ops::watch(scores, SlotLabel::input);
   }
   {
@@ -70,7 +71,7 @@ Variable CausalSelfAttention::forward(Tape& tape, const Variable& x) {
   return out_->forward(tape, ops::reshape(joined, shape));
 }
 
-const Tensor& CausalSelfAttention::mask(Backend& backend, std::int64_t steps, DType dtype) {
+const Tensor& SelfAttention::mask(Backend& backend, std::int64_t steps, DType dtype) {
   for (const Tensor& known : masks_) {
     if (known.shape()[0] == steps && known.dtype() == dtype) return known;
   }

@@ -1,5 +1,8 @@
 #include "engine/nn/embedding.hpp"
 
+#include <memory>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -20,6 +23,30 @@ Embedding::Embedding(Backend& backend, std::string path, const EmbeddingOptions&
 Variable Embedding::forward(Tape& tape, const Variable& x) {
   const ScopeGuard scope(tape, path_);
   return ops::embedding(tape.parameter(*weight_), x.tensor());
+}
+
+PositionEmbedding::PositionEmbedding(Backend& backend, std::string path, const EmbeddingOptions& options)
+    : table_(&add_child(std::make_unique<Embedding>(backend, std::move(path), options))),
+      longest_(options.symbols) {}
+
+Variable PositionEmbedding::forward(Tape& tape, const Variable& x) {
+  const Shape shape = x.shape();
+  if (shape.rank() < 2 || shape[1] < 1 || shape[1] > longest_) {
+    throw std::invalid_argument("PositionEmbedding: x is " + shape.to_string() +
+                                "; (B, T, ...) with T from 1 to " + std::to_string(longest_) + " is needed");
+  }
+  return table_->forward(tape, tape.constant(positions(tape.backend(), shape[1])));
+}
+
+const Tensor& PositionEmbedding::positions(Backend& backend, std::int64_t count) {
+  for (const Tensor& known : positions_) {
+    if (known.shape()[0] == count) return known;
+  }
+  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), 0);
+  Tensor index = backend.empty({count}, DType::i32);
+  backend.upload(std::as_bytes(std::span(values)), index);
+  return positions_.emplace_back(std::move(index));
 }
 
 }  // namespace fp16lab::engine::nn

@@ -1,8 +1,9 @@
-// Embedding: a table of learned vectors.
+// Embedding: a table of learned vectors, of symbols or of positions.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/nn/initialization.hpp"
 #include "engine/nn/module.hpp"
@@ -27,6 +28,22 @@ class Embedding final : public Module {
  private:
   std::string path_;
   Parameter* weight_;
+};
+
+/// A vector for each position: parameter "<path>.weight" (V, E), of which row t belongs to position t < V.
+class PositionEmbedding final : public Module {
+ public:
+  PositionEmbedding(Backend& backend, std::string path, const EmbeddingOptions& options);
+  /// x (B, T, ...) with T <= V, of which only T is asked -> (T, E), to be added to (B, T, E)
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  /// i32 (T): 0, 1, ..., T - 1. Made once for each T.
+  const Tensor& positions(Backend& backend, std::int64_t count);
+
+  Embedding* table_;
+  std::int64_t longest_;
+  std::vector<Tensor> positions_;
 };
 
 }  // namespace fp16lab::engine::nn

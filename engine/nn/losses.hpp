@@ -1,6 +1,9 @@
 // Losses as modules see them: ops inside the scope "loss", so that dL/dy is observed as "loss.prediction".
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "engine/autograd/ops.hpp"
 #include "engine/autograd/tape.hpp"
 
@@ -17,5 +20,32 @@ inline Variable mse_loss(const Variable& prediction, const Tensor& target) {
   const ScopeGuard scope(prediction.tape(), "loss");
   return ops::mse_loss(prediction, prediction.tape().constant(target));
 }
+
+/// What a network is trained to make small; the mean over the batch.
+enum class LossKind {
+  cross_entropy,    ///< of softmax; logits (rows, classes), targets i32 (rows)
+  mse,              ///< mean over batch and outputs; targets f32, as many as outputs; likewise those below
+  l1,               ///< |error|
+  huber,            ///< e^2 / 2 up to `delta`, then straight
+  bce_with_logits,  ///< binary cross-entropy of sigmoid(output); targets in [0, 1]
+};
+/// In the order of the enumeration.
+std::span<const LossKind> all_losses();
+/// The enumerator's own spelling.
+std::string_view name_of(LossKind loss);
+
+struct LossOptions {
+  LossOptions(LossKind which = LossKind::cross_entropy) : kind(which) {}  // NOLINT: a kind is a loss
+  LossKind kind;
+  /// Of cross_entropy, in [0, 1): the target's probability is 1 - s + s / classes, the others' s / classes
+  /// (Szegedy et al. 2016; torch.nn.CrossEntropyLoss).
+  float label_smoothing = 0;
+  /// Cross entropy from probabilities, as tutorials with one-hot targets compute it. Implied by smoothing.
+  bool one_hot = false;
+  float delta = 1;  ///< of huber, > 0
+};
+
+/// Scalar. Targets of equal element count but another shape take the output's.
+Variable loss_of(const LossOptions& loss, const Variable& output, const Tensor& targets);
 
 }  // namespace fp16lab::engine::nn

@@ -24,7 +24,7 @@ namespace {
 void check(const Workload& workload) {
   if (workload.model == nullptr) refuse("Trainer: the workload has no model");
   if (workload.training == nullptr) refuse("Trainer: the workload has no training loader");
-  if ((workload.accuracy || workload.bytes_per_character > 0) && workload.loss != LossKind::cross_entropy)
+  if ((workload.accuracy || workload.bytes_per_character > 0) && workload.loss.kind != LossKind::cross_entropy)
     refuse("Trainer: accuracy and bits per character need the cross_entropy loss");
 }
 
@@ -262,13 +262,7 @@ void Iteration::count_cast(DType dtype) {
 }
 
 Variable Iteration::loss_of(const Variable& output, const Tensor& targets) {
-  switch (workload_->loss) {
-    case LossKind::cross_entropy:
-      return nn::cross_entropy_loss(output, targets);
-    case LossKind::mse:
-      return nn::mse_loss(output, targets);
-  }
-  throw std::logic_error("Trainer: unknown loss");
+  return nn::loss_of(workload_->loss, output, targets);
 }
 
 Variable Iteration::accumulated(const Variable& loss) {

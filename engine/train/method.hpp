@@ -11,15 +11,13 @@
 
 #include "engine/autograd/tape.hpp"
 #include "engine/data/batch_source.hpp"
+#include "engine/nn/losses.hpp"
 #include "engine/nn/module.hpp"
 
 namespace fp16lab::engine {
 
 /// How the trainer measures a supervised loss; methods may ignore it.
-enum class LossKind {
-  cross_entropy,  ///< softmax cross-entropy, mean over the batch; targets i32 (batch)
-  mse,            ///< mean over batch and outputs; targets f32 (batch, outputs)
-};
+using nn::LossKind;
 
 /// The parameters of one optimizer, which has this group's position as its slot in StepState.
 struct OptimizerGroup {

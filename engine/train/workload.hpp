@@ -17,7 +17,7 @@ struct Workload {
   std::unique_ptr<nn::Module> model;
   data::BatchSource* training = nullptr;    ///< not owned
   data::BatchSource* evaluation = nullptr;  ///< not owned; may be null
-  LossKind loss = LossKind::cross_entropy;
+  nn::LossOptions loss = {};
   std::unique_ptr<TrainingMethod> method = {};  ///< null: Supervised
   bool accuracy = false;  ///< count argmax == target in evaluations (cross_entropy only)
   /// Bytes of a character of what is evaluated, where symbols are bytes of text: evaluations then report bits

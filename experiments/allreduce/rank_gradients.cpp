@@ -13,11 +13,6 @@ namespace {
 using engine::Parameter;
 using engine::Tensor;
 
-engine::Variable loss_of(engine::LossKind kind, const engine::Variable& output, const Tensor& targets) {
-  return kind == engine::LossKind::mse ? engine::nn::mse_loss(output, targets)
-                                       : engine::nn::cross_entropy_loss(output, targets);
-}
-
 void append(engine::Backend& backend, const Tensor& tensor, std::vector<float>& values) {
   const std::size_t begin = values.size();
   values.resize(begin + static_cast<std::size_t>(tensor.element_count()));
@@ -70,7 +65,7 @@ std::vector<float> RankGradients::one(std::uint64_t micro_batch, double scale, f
   {
     const engine::amp::AutocastGuard autocast(tape_, autocast_);
     const engine::Variable output = run_->workload.model->forward(tape_, tape_.constant(batch.inputs));
-    tape_.backward(loss_of(run_->workload.loss, output, batch.targets), seed);
+    tape_.backward(engine::nn::loss_of(run_->workload.loss, output, batch.targets), seed);
   }
   tape_.reset();
 

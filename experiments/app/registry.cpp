@@ -4,7 +4,6 @@
 
 #include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
-#include "experiments/app/config/workloads.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
@@ -20,8 +19,8 @@ std::vector<std::string> names_of(const Range& range, Name name) {
 
 }  // namespace
 
-std::vector<std::string> workload_names() {
-  return names_of(known_workloads(), [](const KnownWorkload& workload) { return workload.name; });
+std::vector<std::string> training_methods() {
+  return {"supervised", "gradient_penalty", "two_models", "gan"};
 }
 
 std::vector<std::string> dataset_names() {

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "experiments/app/config/shipped_configs.hpp"
+
 namespace fp16lab::experiments::acceptance {
 
 namespace {
@@ -60,26 +62,10 @@ class TrainedCase::Watcher final : public engine::TrainObserver {
 
 RunConfig tutorial_config(const Settings& settings, const std::string& system,
                           const std::vector<std::string>& set) {
-  const bool linear9 = system == "paddle_linear9";
-  std::vector<std::string> all{
-      "model.name=regression",
-      "model.init=xavier_uniform",
-      linear9 ? "model.widths=[8192, 8192, 8192, 8192, 8192, 8192, 8192, 8192, 8192, 8192]"
-              : "model.widths=[4096, 4096, 4096, 4096]",
-      linear9 ? "model.activation=none" : "model.activation=relu",
-      linear9 ? "data.name=uniform" : "data.name=normal",
-      linear9 ? "train.batch_size=2048" : "train.batch_size=512",
-      "train.steps=1000",
-      "train.accumulate_mode=sum",
-      "optimizer.name=sgd",
-      "optimizer.lr=1e-4",
-      "optimizer.momentum=0",
-      "amp.dialect=paddle",
-      "scaler.policy=dynamic",
-      "scaler.initial_scale=1024"};
+  std::vector<std::string> all{"train.steps=1000"};
   if (settings.rehearsal()) all.emplace_back("model.scale_down=256");
   all.insert(all.end(), set.begin(), set.end());
-  RunConfig config;
+  RunConfig config = load_config(shipped_config(system + ".toml"));
   for (const std::string& setting : all) apply_setting(config, setting, "acceptance");
   config.backend.device = "cuda";  // what the configuration is checked for
   config.backend.tensor_core = settings.side.tensor_core;

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/data/dataset.hpp"
 #include "experiments/app/config/run_plan.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/synthetic_data.hpp"
@@ -18,51 +20,59 @@ namespace {
 
 struct Run {
   std::string name;
+  std::string config;  ///< a shipped one
   std::uint64_t steps, quick_steps;
   std::vector<std::string> set;
 };
 
 /// The goal's networks, with the levels spread over them; every route of the products.
 const std::vector<Run>& runs() {
-  static const std::vector<std::string> classifier{"model.name=classifier", "optimizer.momentum=0.9"};
-  static const std::vector<std::string> lenet{"model.name=lenet5", "data.normalise=standard",
-                                              "train.batch_size=32", "optimizer.lr=0.01"};
-  static const std::vector<std::string> text{"optimizer.name=adam", "optimizer.lr=0.005",
-                                             "train.batch_size=32", "train.clip_norm=1", "data.name=text"};
+  static const std::vector<std::string> o2{"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic"};
+  static const std::vector<std::string> text{"data.name=text", "data.test_subset=0", "train.batch_size=32",
+                                             "schedule.name=constant"};
   const auto with = [](std::vector<std::string> base, const std::vector<std::string>& more) {
     base.insert(base.end(), more.begin(), more.end());
     return base;
   };
   static const std::vector<Run> all{
-      {"classifier, O2", 200, 20,
-       with(classifier, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic"})},
-      {"classifier, O2, mma", 200, 20,
-       with(classifier, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic", "backend.gemm=mma"})},
-      {"classifier, O2, graph", 200, 20,
-       with(classifier, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic", "train.graph=true"})},
-      {"classifier, O1 in BF16", 200, 20, with(classifier, {"amp.level=O1", "amp.dtype=bf16"})},
-      {"classifier, O0", 50, 5, with(classifier, {"amp.level=O0"})},
-      {"lenet5, O2, NCHW", 50, 5,
-       with(lenet, {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic"})},
-      {"lenet5, O1, NHWC", 50, 5,
-       with(lenet, {"amp.level=O1", "scaler.policy=dynamic", "model.layout=nhwc"})},
-      {"LSTM, O1", 20, 3, with(text, {"model.name=charlm_lstm", "amp.level=O1", "scaler.policy=dynamic"})},
-      {"transformer, O2", 20, 3,
-       with(text, {"model.name=charlm_transformer", "amp.dialect=paddle", "amp.level=O2",
-                   "scaler.policy=dynamic", "model.dropout=0.1"})},
+      {"classifier, O2", "classifier", 200, 20, o2},
+      {"classifier, O2, mma", "classifier", 200, 20, with(o2, {"backend.gemm=mma"})},
+      {"classifier, O2, graph", "classifier", 200, 20, with(o2, {"train.graph=true"})},
+      {"classifier, O1 in BF16", "classifier", 200, 20, {"amp.level=O1", "amp.dtype=bf16"}},
+      {"classifier, O0", "classifier", 50, 5, {"amp.level=O0"}},
+      {"lenet5, O2, NCHW", "lenet5", 50, 5, with(o2, {"data.normalise=standard"})},
+      {"lenet5, O1, NHWC",
+       "lenet5",
+       50,
+       5,
+       {"data.normalise=standard", "amp.level=O1", "scaler.policy=dynamic", "model.layout=nhwc"}},
+      {"LSTM, O1", "charlm_lstm", 20, 3, with(text, {"amp.level=O1", "scaler.policy=dynamic"})},
+      {"transformer, O2", "charlm_transformer", 20, 3,
+       with(text,
+            with(o2, {"model.layer.dropout.p=0.1", "model.layer.h{}.attn.dropout=0.1",
+                      "model.layer.h{}.attn.residual_dropout.p=0.1", "model.layer.h{}.mlp.dropout.p=0.1"}))},
   };
   return all;
 }
 
 /// Networks that the CPU executes thread by thread in a moment.
-const std::vector<std::string> rehearsal_sizes{"model.widths=[784, 8, 10]",
-                                               "train.batch_size=3",
-                                               "model.embedding=8",
-                                               "model.hidden=8",
-                                               "model.heads=2",
-                                               "model.context=4"};
+std::vector<std::string> rehearsal_sizes(const Run& run) {
+  if (run.config == "classifier") return {"train.batch_size=3", "model.layer.mlp1.widths=[8, 10]"};
+  if (run.config == "lenet5") return {"train.batch_size=3"};
+  if (run.config == "charlm_lstm")
+    return {"train.batch_size=3", "model.context=4", "model.layer.embedding.embedding_dim=8",
+            "model.layer.lstm.hidden_size=8"};
+  return {"train.batch_size=3",
+          "model.context=4",
+          "model.block.h{}.repeat=1",
+          "model.layer.tokens.embedding_dim=8",
+          "model.layer.positions.embedding_dim=8",
+          "model.layer.h{}.attn.num_heads=2",
+          "model.layer.h{}.mlp.fc.out_features=32",
+          "model.layer.h{}.mlp.proj.out_features=8"};
+}
 
-bool is_text(const Run& run) { return std::ranges::find(run.set, "data.name=text") != run.set.end(); }
+bool is_text(const Run& run) { return run.config.starts_with("charlm"); }
 
 bool multiplies(const std::string& row, DType format) {
   return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& model) {
@@ -100,9 +110,9 @@ class Data {
 };
 
 RunConfig config_of(const Run& run, const Settings& settings, const Data& data) {
-  RunConfig config;
+  RunConfig config = load_config(shipped_config(run.config + ".toml"));
   std::vector<std::string> set = run.set;
-  if (settings.rehearsal()) set.insert(set.end(), rehearsal_sizes.begin(), rehearsal_sizes.end());
+  if (settings.rehearsal()) std::ranges::copy(rehearsal_sizes(run), std::back_inserter(set));
   for (const std::string& setting : set) apply_setting(config, setting, "acceptance");
   config.data.path = data.path_of(run);
   config.backend.device = "cuda";  // what the configuration is checked for

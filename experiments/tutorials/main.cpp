@@ -31,7 +31,7 @@ TutorialTable measure(const CommonOptions& common, const SweepPlan& plan) {
   }
   // What a random start does to an FP32 run; on synthetic data another seed is another task.
   for (const PlannedRun& planned : plan.runs) {
-    if (workload_of(planned.config).data == engine::data::DataKind::synthetic || !is_fp32(planned.config))
+    if (task_of(planned.config).data == engine::data::DataKind::synthetic || !is_fp32(planned.config))
       continue;
     for (const std::int64_t more : {1, 2}) {
       RunConfig config = planned.config;

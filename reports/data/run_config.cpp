@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 
@@ -16,18 +17,47 @@ namespace {
 
 constexpr std::string_view perturbation = "train.perturb_ulps";
 
+std::string text_of(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  std::ostringstream stream;
+  node.visit([&](const auto& value) { stream << value; });
+  return stream.str();
+}
+
+bool holds_tables(const toml::node& node) {
+  const toml::array* const array = node.as_array();
+  return array != nullptr && array->is_homogeneous<toml::table>();
+}
+
+/// [[model.layer]]: "model.layer.fc1" is "linear, out_features = 128". Rows without a name are counted by type.
+void flatten_rows(const toml::array& rows, const std::string& prefix, FlatConfig& out) {
+  std::map<std::string, int> unnamed;
+  for (const toml::node& node : rows) {
+    const toml::table& row = *node.as_table();
+    const std::string type = row["type"].value_or<std::string>("");
+    std::string name = row["name"].value_or<std::string>("");
+    if (name.empty()) name = fmt::format("{}{}", type, ++unnamed[type]);
+    std::string said = type;
+    for (const auto& [key, value] : row) {
+      if (key == "name" || key == "type") continue;
+      if (holds_tables(value))
+        flatten_rows(*value.as_array(), prefix + name + ".", out);
+      else
+        said += fmt::format("{}{} = {}", said.empty() ? "" : ", ", key.str(), text_of(value));
+    }
+    out[prefix + name] = said;
+  }
+}
+
 void flatten(const toml::table& table, const std::string& prefix, FlatConfig& out) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
-    if (const toml::table* inner = node.as_table()) {
+    if (const toml::table* inner = node.as_table())
       flatten(*inner, name + ".", out);
-    } else if (const auto text = node.value_exact<std::string>()) {
-      out[name] = *text;
-    } else {
-      std::ostringstream stream;
-      node.visit([&](const auto& value) { stream << value; });
-      out[name] = stream.str();
-    }
+    else if (holds_tables(node))
+      flatten_rows(*node.as_array(), name + ".", out);
+    else
+      out[name] = text_of(node);
   }
 }
 

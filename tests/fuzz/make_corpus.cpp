@@ -78,7 +78,7 @@ void add_runs(Seeds& seeds) {
       R"("lost_l2":[0,0],"cosine":[0.5,1],"seconds":0.25}]})"
       "\n";
   const std::string config =
-      "[model]\nname = \"classifier\"\nwidths = [784, 16, 10]\n[train]\nsteps = 40\nseed = "
+      "[model]\nname = \"classifier\"\nlayer = [{ type = \"flatten\" }, { type = \"mlp\", widths = [16, 10] }]\n[train]\nsteps = 40\nseed = "
       "1\n[optimizer]\nname = \"sgd\"\n"
       "lr = 1e-1\n[amp]\nlevel = \"O1\"\nwhite = [\"add\"]\n[scaler]\npolicy = \"torch\"\ninitial_scale = "
       "65536.0\n";

@@ -62,14 +62,14 @@ class CharTransformer::Block final : public Module {
     const auto residual_deviation =
         static_cast<float>(gpt2_deviation / std::sqrt(2.0 * static_cast<double>(options.layers)));
     norm1_ = &add_child(std::make_unique<LayerNorm>(backend, path + ".ln1", features));
-    attention_ = &add_child(
-        std::make_unique<CausalSelfAttention>(backend, path + ".attn",
-                                              AttentionOptions{.features = features,
-                                                               .heads = options.heads,
-                                                               .dropout = options.dropout,
-                                                               .deviation = deviation,
-                                                               .output_deviation = residual_deviation,
-                                                               .seed = options.seed}));
+    attention_ =
+        &add_child(std::make_unique<SelfAttention>(backend, path + ".attn",
+                                                   AttentionOptions{.features = features,
+                                                                    .heads = options.heads,
+                                                                    .dropout = options.dropout,
+                                                                    .deviation = deviation,
+                                                                    .output_deviation = residual_deviation,
+                                                                    .seed = options.seed}));
     attention_dropout_ =
         &add_child(std::make_unique<Dropout>(path + ".attn.residual_dropout", options.dropout));
     norm2_ = &add_child(std::make_unique<LayerNorm>(backend, path + ".ln2", features));
@@ -102,7 +102,7 @@ class CharTransformer::Block final : public Module {
  private:
   std::string residual_scope_;
   LayerNorm *norm1_, *norm2_;
-  CausalSelfAttention* attention_;
+  SelfAttention* attention_;
   Linear *expand_, *project_;
   Dropout *attention_dropout_, *mlp_dropout_;
 };
@@ -114,15 +114,12 @@ CharTransformer::CharTransformer(Backend& backend, const CharTransformerOptions&
                                 std::to_string(options.layers) + " layers; at least 1 and 0");
   }
   const auto deviation = static_cast<float>(gpt2_deviation);
-  const auto embedding = [&](const char* path, std::int64_t symbols) {
-    return &add_child(std::make_unique<Embedding>(backend, path,
-                                                  EmbeddingOptions{.symbols = symbols,
-                                                                   .features = options.embedding,
-                                                                   .deviation = deviation,
-                                                                   .seed = options.seed}));
+  const auto table = [&](std::int64_t symbols) {
+    return EmbeddingOptions{
+        .symbols = symbols, .features = options.embedding, .deviation = deviation, .seed = options.seed};
   };
-  tokens_ = embedding("tokens", options.symbols);
-  positions_ = embedding("positions", options.context);
+  tokens_ = &add_child(std::make_unique<Embedding>(backend, "tokens", table(options.symbols)));
+  positions_ = &add_child(std::make_unique<PositionEmbedding>(backend, "positions", table(options.context)));
   dropout_ = &add_child(std::make_unique<Dropout>("dropout", options.dropout));
   for (std::int64_t layer = 0; layer < options.layers; ++layer) {
     blocks_.push_back(&add_child(std::make_unique<Block>(backend, "h" + std::to_string(layer), options)));
@@ -143,23 +140,11 @@ Variable CharTransformer::forward(Tape& tape, const Variable& x) {
     throw std::invalid_argument("CharTransformer: x is " + x.shape().to_string() +
                                 ", longer than context = " + std::to_string(options_.context));
   }
-  const Variable index = tape.constant(position_index(tape.backend(), steps));
   // (B, T, E) + (T, E)
-  Variable stream = ops::add(tokens_->forward(tape, x), positions_->forward(tape, index));
+  Variable stream = ops::add(tokens_->forward(tape, x), positions_->forward(tape, x));
   stream = dropout_->forward(tape, stream);
   for (Block* block : blocks_) stream = block->forward(tape, stream);
   return head_->forward(tape, rows_of(final_norm_->forward(tape, stream)));
-}
-
-const Tensor& CharTransformer::position_index(Backend& backend, std::int64_t steps) {
-  for (const Tensor& known : position_indices_) {
-    if (known.shape()[0] == steps) return known;
-  }
-  std::vector<std::int32_t> values(static_cast<std::size_t>(steps));
-  std::iota(values.begin(), values.end(), 0);
-  Tensor index = backend.empty({steps}, DType::i32);
-  backend.upload(std::as_bytes(std::span(values)), index);
-  return position_indices_.emplace_back(std::move(index));
 }
 
 }  // namespace fp16lab::engine::nn

@@ -67,16 +67,13 @@ class CharTransformer final : public Module {
 
  private:
   class Block;
-  /// i32 (T): 0, 1, ..., T - 1. Made once for each T.
-  const Tensor& position_index(Backend& backend, std::int64_t steps);
-
   CharTransformerOptions options_;
-  Embedding *tokens_, *positions_;
+  Embedding* tokens_;
+  PositionEmbedding* positions_;
   Dropout* dropout_;
   std::vector<Block*> blocks_;
   LayerNorm* final_norm_;
   Linear* head_;
-  std::vector<Tensor> position_indices_;
 };
 
 }  // namespace fp16lab::engine::nn

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace fp16lab::engine::nn {
 
@@ -41,10 +42,18 @@ MlpOptions mlp_of(const GanOptions& options, const std::vector<std::int64_t>& wi
 }  // namespace
 
 Gan::Gan(Backend& backend, const GanOptions& options)
-    : noise_width_(checked(options).generator.front()),
-      generator_(&add_child(std::make_unique<Mlp>(
-          backend, mlp_of(options, options.generator, "generator", Activation::sigmoid)))),
-      discriminator_(&add_child(std::make_unique<Mlp>(
-          backend, mlp_of(options, options.discriminator, "discriminator", Activation::none)))) {}
+    : Gan(std::make_unique<Mlp>(
+              backend, mlp_of(checked(options), options.generator, "generator", Activation::sigmoid)),
+          std::make_unique<Mlp>(backend,
+                                mlp_of(options, options.discriminator, "discriminator", Activation::none)),
+          options.generator.front()) {}
+
+Gan::Gan(std::unique_ptr<Module> generator, std::unique_ptr<Module> discriminator, std::int64_t noise_width)
+    : noise_width_(noise_width) {
+  if (generator == nullptr || discriminator == nullptr)
+    throw std::invalid_argument("Gan: a generator and a discriminator are needed");
+  generator_ = &add_child(std::move(generator));
+  discriminator_ = &add_child(std::move(discriminator));
+}
 
 }  // namespace fp16lab::engine::nn

@@ -26,6 +26,8 @@ class Gan final : public Module {
  public:
   /// std::invalid_argument unless the generator makes what the discriminator takes, and that has one output.
   Gan(Backend& backend, const GanOptions& options);
+  /// Of any two modules. std::invalid_argument if either is null.
+  Gan(std::unique_ptr<Module> generator, std::unique_ptr<Module> discriminator, std::int64_t noise_width);
 
   /// Images (batch, pixels) of noise (batch, noise_width).
   Variable forward(Tape& tape, const Variable& noise) override { return generator_->forward(tape, noise); }

@@ -54,7 +54,7 @@ std::string_view name_of(Activation activation) {
 Mlp::Mlp(Backend& backend, const MlpOptions& options)
     : activation_(options.activation), output_(options.output) {
   if (options.widths.size() < 2) {
-    throw std::invalid_argument("model.widths has " + std::to_string(options.widths.size()) +
+    throw std::invalid_argument("Mlp: widths has " + std::to_string(options.widths.size()) +
                                 " entries; at least inputs and outputs are needed");
   }
   const std::string prefix = options.path.empty() ? "" : options.path + ".";

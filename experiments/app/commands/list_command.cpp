@@ -12,12 +12,13 @@
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/data/dataset.hpp"
+#include "engine/nn/network/layer_types.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/inspect_report.hpp"
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/config.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -120,14 +121,21 @@ Json dialect_json(engine::amp::Dialect dialect) {
   return {{"name", engine::amp::name_of(dialect)}, {"levels", std::move(levels)}};
 }
 
+Json layer_json(const engine::nn::LayerType& type) {
+  Json arguments = Json::array();
+  for (const engine::nn::LayerArgument& argument : type.arguments)
+    arguments.push_back({{"name", argument.name},
+                         {"default", argument.standard ? engine::nn::text_of(*argument.standard) : ""},
+                         {"required", !argument.standard && !argument.optional},
+                         {"type", expectation_of(argument)},
+                         {"description", argument.help}});
+  return {{"name", type.name}, {"arguments", std::move(arguments)}, {"description", type.help}};
+}
+
 Json everything() {
   Json json;
-  for (const KnownWorkload& workload : known_workloads())
-    json["workloads"].push_back({{"name", workload.name},
-                                 {"data", name_of(workload.data)},
-                                 {"loss", name_of(workload.loss)},
-                                 {"metric", name_of(workload.metric)},
-                                 {"description", workload.description}});
+  for (const engine::nn::LayerType& type : engine::nn::layer_types())
+    json["layers"].push_back(layer_json(type));
   for (const ShippedConfig& config : shipped_configs())
     json["configs"].push_back({{"path", config.path.string()},
                                {"command", config.is_sweep ? "sweep" : "train"},
@@ -208,6 +216,19 @@ void print_dialects(const Json& dialects) {
     }
 }
 
+/// [[model.layer]] rows: a line a type, a line an argument.
+void print_layers() {
+  fmt::print("  Rows of [[model.layer]]; every row may have name, input, to_float and frozen as well.\n");
+  for (const engine::nn::LayerType& type : engine::nn::layer_types()) {
+    fmt::print("  {:<20} {}{}\n", type.name, type.help, type.many_inputs ? " (two inputs or more)" : "");
+    for (const engine::nn::LayerArgument& argument : type.arguments)
+      fmt::print("      {:<16} {}{}\n", argument.name, argument.help,
+                 argument.standard     ? fmt::format(" (default {})", engine::nn::text_of(*argument.standard))
+                 : argument.optional ? ""
+                                     : " (required)");
+  }
+}
+
 /// One aligned table a section; the last column is not padded.
 void print_tables(const Json& json) {
   bool first = true;
@@ -220,6 +241,10 @@ void print_tables(const Json& json) {
     }
     if (section == "policies") {
       print_policies();
+      continue;
+    }
+    if (section == "layers") {
+      print_layers();
       continue;
     }
     if (section == "dialects") {

@@ -11,6 +11,7 @@
 
 #include "engine/amp/policy.hpp"
 #include "experiments/app/arguments.hpp"
+#include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/decimal.hpp"
@@ -165,7 +166,9 @@ void read_table(RunConfig& config, const toml::table& table, const std::string& 
     const std::string full =
         prefix.empty() ? std::string(name.str()) : prefix + "." + std::string(name.str());
     const std::string where = fmt::format("{}:{}", source, name.source().begin.line);
-    if (!node.is_table()) {
+    if (full == "model.layer" || full == "model.block") {
+      continue;  // read_network_rows
+    } else if (!node.is_table()) {
       const ConfigKey& key = find_key(full, where);
       key.write(config, value_of(key, node, where));
     } else {
@@ -175,19 +178,6 @@ void read_table(RunConfig& config, const toml::table& table, const std::string& 
       read_table(config, *node.as_table(), full, source);
     }
   }
-}
-
-std::string toml_string(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      (result += '\\') += c;
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      result += c;
-  }
-  return result + "\"";
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -213,6 +203,19 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
 
 }  // namespace
 
+std::string toml_string(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      (result += '\\') += c;
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      result += c;
+  }
+  return result + "\"";
+}
+
 void refuse_config(std::string_view where, const std::string& what) {
   std::string message = fmt::format("{}: {}", where, what);
   std::replace(message.begin(), message.end(), '\n', ' ');  // values that are shown may span lines
@@ -221,7 +224,7 @@ void refuse_config(std::string_view where, const std::string& what) {
 
 bool RunConfig::operator==(const RunConfig& other) const {
   const auto same = [&](const ConfigKey& key) { return key.read(*this) == key.read(other); };
-  return data == other.data && std::ranges::all_of(config_keys(), same) &&
+  return data == other.data && model.rows == other.model.rows && std::ranges::all_of(config_keys(), same) &&
          (scaler.policy != automatic_policy || scaler.parameters == other.scaler.parameters);
 }
 
@@ -232,6 +235,9 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
     if (root.get(table) != nullptr && root.get(table)->is_array_of_tables())
       refuse_config(source, fmt::format("this is a sweep: fp16lab sweep -c {}", source));
   read_table(config, root, "", source);
+  const toml::table* const model = root.get_as<toml::table>("model");
+  if (model != nullptr && (model->contains("layer") || model->contains("block")))
+    config.model.rows = read_network_rows(*model, source);
   return config;
 }
 
@@ -249,8 +255,11 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   const std::size_t equals = setting.find('=');
   if (equals == std::string_view::npos || equals == 0)
     refuse_config(where, fmt::format("'{}': expected key=value, such as train.seed=2", setting));
-  const std::string_view value = trimmed(setting.substr(equals + 1));
-  const ConfigKey& key = find_key(trimmed(setting.substr(0, equals)), where);
+  const std::string_view value = trimmed(setting.substr(equals + 1)),
+                         name = trimmed(setting.substr(0, equals));
+  if (name.starts_with("model.layer.") || name.starts_with("model.block."))
+    return set_network_value(config.model.rows, name, value, where);
+  const ConfigKey& key = find_key(name, where);
   if (key.name == "data.test_subset") config.data.test_subset_is_set = true;
 
   if (key.type == ConfigType::text && !value.starts_with('"') && !value.starts_with('\'')) {
@@ -362,6 +371,7 @@ std::string to_toml(const RunConfig& config) {
   std::string section;
   for (const ConfigKey& key : config_keys()) {
     if (section_of(key) != section) {
+      if (section == "model") text += network_toml(config.model.rows);
       section = section_of(key);
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }

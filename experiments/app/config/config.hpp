@@ -18,30 +18,30 @@
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/nn/initialization.hpp"
-#include "engine/nn/models/mlp.hpp"
+#include "engine/nn/losses.hpp"
+#include "engine/nn/network/layer_row.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/workload.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 
+/// [[model.layer]] and [[model.block]], and what they share.
 struct ModelConfig {
   std::string name = "classifier";
-  std::vector<std::int64_t> widths{784, 512, 256, 128, 10};
-  engine::nn::Activation activation = engine::nn::Activation::relu;
+  engine::nn::NetworkRows rows = default_rows();
+  engine::nn::LossKind loss = engine::nn::LossKind::cross_entropy;
+  double label_smoothing = 0;
+  bool one_hot = false;
+  double huber_delta = 1;
   engine::nn::Initialization init = engine::nn::Initialization::torch_linear;
   engine::Layout layout = engine::Layout::nchw;
-  bool batch_norm = false;
-  std::int64_t embedding = 64;
-  std::int64_t hidden = 128;
-  std::int64_t heads = 4;
-  std::int64_t layers = 1;
   std::int64_t context = 64;
-  double dropout = 0;
-  double penalty = 1;
-  std::vector<std::int64_t> generator{64, 128, 256, 784};
-  std::vector<std::int64_t> discriminator{784, 256, 128, 1};
+  std::int64_t noise = 64;
   std::int64_t scale_down = 1;
+
+  /// A perceptron 512-256-128-10 over flat images.
+  static engine::nn::NetworkRows default_rows();
 };
 
 struct DataConfig {
@@ -52,6 +52,10 @@ struct DataConfig {
   bool test_subset_is_set = false;  ///< by apply_setting: then fewer will not do; no key of its own
   std::string normalise = "unit";
   std::int64_t batches = 10;
+  std::int64_t inputs = 1;
+  std::int64_t outputs = 1;
+  std::int64_t padding = 0;
+  std::string targets = "auto";
   bool operator==(const DataConfig&) const = default;
 };
 
@@ -61,6 +65,8 @@ struct TrainConfig : engine::TrainOptions {
   std::int64_t epochs = 1;  ///< where `steps` is 0
   std::int64_t batch_size = 128;
   std::uint64_t perturb_ulps = 0;
+  std::string method = "supervised";
+  double penalty = 1;
 };
 
 struct BackendConfig {
@@ -150,6 +156,9 @@ std::string expectation_of(const ConfigKey& key);
 /// The value of a key as TOML text. Empty for a parameter that the configured policy does not have, or that
 /// may have any policy yet ("auto").
 std::string value_text(const RunConfig& config, const ConfigKey& key);
+
+/// Text as TOML quotes it.
+std::string toml_string(const std::string& text);
 
 /// CommandError(usage) "WHERE: WHAT", in one printable line.
 [[noreturn]] void refuse_config(std::string_view where, const std::string& what);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/train/rescue.hpp"
+#include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -54,28 +55,14 @@ bool multiplies(std::string_view tensor_core, DType format) {
   });
 }
 
-/// Images for the one, text for the other.
-void check_data(const RunConfig& config, const KnownWorkload& workload, std::string_view where) {
-  std::vector<std::string_view> fitting;
-  for (const engine::data::DatasetInfo& info : engine::data::known_datasets()) {
-    if (info.kind != workload.data) continue;
-    if (info.name == config.data.name) return;
-    fitting.push_back(info.name);
-  }
-  refuse_config(where, fmt::format("data.name = \"{}\": {} learns from {}: expected {}", config.data.name,
-                                   workload.name, name_of(workload.data), fmt::join(fitting, " or ")));
-}
-
 /// Keys that only make sense with data that is made, or with data that is read.
-void check_synthetic(const RunConfig& config, const KnownWorkload& workload, std::string_view where) {
-  if (workload.data != engine::data::DataKind::synthetic) {
+void check_synthetic(const RunConfig& config, std::string_view where) {
+  if (task_of(config).data != engine::data::DataKind::synthetic) {
     if (config.model.scale_down != 1)
-      refuse_config(
-          where,
-          fmt::format(
-              "model.scale_down = {}: the sizes of {} follow from its data; expected 1, or the workload "
-              "regression",
-              config.model.scale_down, workload.name));
+      refuse_config(where,
+                    fmt::format("model.scale_down = {}: the sizes of {} are what they are; expected 1, or "
+                                "synthetic data",
+                                config.model.scale_down, config.data.name));
     return;
   }
   if (!config.data.path.empty())
@@ -93,7 +80,7 @@ void check_synthetic(const RunConfig& config, const KnownWorkload& workload, std
 /// What the training method cannot do, in the engine's own words.
 void check_method(const RunPlan& plan) {
   std::unique_ptr<engine::TrainingMethod> method = std::make_unique<engine::Supervised>();
-  if (plan.workload->make_method != nullptr) method = plan.workload->make_method(plan.config);
+  if (auto other = make_method(plan.config)) method = std::move(other);
   engine::check_per_loss(plan.scaler, method->losses());
   engine::check_rescue(plan.scaler, *method);
   engine::check_graph(plan.train, *method);
@@ -101,10 +88,10 @@ void check_method(const RunPlan& plan) {
 
 /// std::invalid_argument.
 RunPlan resolved(RunConfig config) {
-  const KnownWorkload& workload = workload_of(config);
   resolve_scaler_policy(config);
-  RunPlan plan{engine::plan_training(config.train, config.amp, config.scaler, config.optimizer),
-               std::move(config), &workload};
+  engine::amp::AmpOptions amp = config.amp;
+  for (std::string& row : to_float_of(config.model.rows)) amp.to_float.push_back(std::move(row));
+  RunPlan plan{engine::plan_training(config.train, amp, config.scaler, config.optimizer), std::move(config)};
   check_products(plan, plan.config.backend);
   return plan;
 }
@@ -120,10 +107,8 @@ RunPlan resolve_run(RunConfig config) {
 }
 
 RunPlan resolve_run(RunConfig config, std::string_view where) {
-  const KnownWorkload& workload = workload_of(config);
-  if (workload.check != nullptr) workload.check(config, where);
-  check_data(config, workload, where);
-  check_synthetic(config, workload, where);
+  check_task(config, where);
+  check_synthetic(config, where);
   if (config.train.steps == 0 && config.train.epochs == 0)
     refuse_config(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
   if (config.train.graph && config.backend.device == "emulated")

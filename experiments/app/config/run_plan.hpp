@@ -14,7 +14,6 @@ namespace fp16lab::experiments {
 /// until the data are known (experiments/app/run/prepared_run.hpp).
 struct RunPlan : engine::TrainingPlan {
   RunConfig config;  ///< as given, with the policy in the place of "auto"
-  const KnownWorkload* workload = nullptr;
 };
 
 /// Resolves and checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and

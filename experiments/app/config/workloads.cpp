@@ -1,16 +1,15 @@
 #include "experiments/app/config/workloads.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <array>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
-#include "engine/nn/models/char_model.hpp"
 #include "engine/nn/models/gan.hpp"
-#include "engine/nn/models/lenet5.hpp"
-#include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
+#include "engine/nn/network/network.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/gradient_penalty.hpp"
 #include "engine/train/methods/two_models.hpp"
@@ -23,330 +22,191 @@ using engine::Backend;
 using engine::LossKind;
 using engine::TrainingMethod;
 using engine::data::DataKind;
-using engine::data::LoaderOptions;
 using engine::data::Targets;
 using engine::nn::Module;
 using reports::Quantity;
 
 [[noreturn]] void fail(const std::string& what) { throw CommandError(ExitCode::usage, what); }
 
-// classifier, autoencoder -----------------------------------------------------------------------------------
+using engine::nn::LayerBlock;
+using engine::nn::Network;
+using engine::nn::NetworkOptions;
+using engine::nn::NetworkRows;
+using engine::nn::Signal;
 
-void check_widths(const RunConfig& config, std::string_view where) {
-  if (config.model.widths.size() < 2)
-    fail(fmt::format("{}: model.widths = {}: expected at least two widths, input and output", where,
-                     config.model.widths));
+DataKind kind_of(const RunConfig& config) {
+  for (const engine::data::DatasetInfo& info : engine::data::known_datasets())
+    if (info.name == config.data.name) return info.kind;
+  fail(fmt::format("data.name = \"{}\": no such data", config.data.name));
 }
 
-std::unique_ptr<Module> make_mlp(Backend& backend, const RunConfig& config, std::string path = {}) {
-  return std::make_unique<engine::nn::Mlp>(backend,
-                                           engine::nn::MlpOptions{.widths = widths_of(config),
-                                                                  .activation = config.model.activation,
-                                                                  .path = std::move(path),
-                                                                  .initialization = config.model.init,
-                                                                  .seed = config.train.seed});
+bool learns_inputs(const RunConfig& config) {
+  if (config.data.targets != "auto") return config.data.targets == "inputs";
+  return config.model.loss != LossKind::cross_entropy;
 }
 
-std::unique_ptr<Module> make_image_mlp(Backend& backend, const RunConfig& config, std::int64_t inputs,
-                                       std::int64_t outputs, std::string_view outputs_are,
-                                       std::string path = {}) {
-  const std::vector<std::int64_t>& widths = config.model.widths;
-  if (widths.front() != inputs)
-    fail(fmt::format("model.widths begins with {}: expected {}, the pixels of an image of {}", widths.front(),
-                     inputs, config.data.name));
-  if (widths.back() != outputs)
-    fail(fmt::format("model.widths ends with {}: expected {}, the {} of {}", widths.back(), outputs,
-                     outputs_are, config.data.name));
-  return make_mlp(backend, config, std::move(path));
+Signal image_of(const RunConfig& config, const DataShape& shape) {
+  const std::int64_t height = shape.height + 2 * config.data.padding,
+                     width = shape.width + 2 * config.data.padding;
+  if (config.model.layout == engine::Layout::nchw) return {.extents = {1, height, width}};
+  return {.extents = {height, width, 1}};
 }
 
-std::unique_ptr<Module> make_classifier(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return make_image_mlp(backend, config, shape.features(), shape.classes, "classes");
+Signal input_of(const RunConfig& config, const DataShape& shape) {
+  switch (kind_of(config)) {
+    case DataKind::images:
+      return image_of(config, shape);
+    case DataKind::text:
+      return {.extents = {config.model.context}, .vocabulary = shape.vocabulary};
+    case DataKind::synthetic:
+      return {.extents = {synthetic_inputs(config)}};
+  }
+  throw std::logic_error("unknown kind of data");
 }
 
-std::unique_ptr<Module> make_autoencoder(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return make_image_mlp(backend, config, shape.features(), shape.features(), "pixels of an image");
+/// What the loss compares the output with; rows and elements, not their arrangement, have to fit.
+Signal expected_output(const RunConfig& config, const DataShape& shape) {
+  switch (kind_of(config)) {
+    case DataKind::images:
+      return learns_inputs(config) ? image_of(config, shape) : Signal{.extents = {shape.classes}};
+    case DataKind::text:
+      return {.extents = {shape.vocabulary}, .rows = config.model.context};
+    case DataKind::synthetic:
+      return {.extents = {synthetic_outputs(config)}};
+  }
+  throw std::logic_error("unknown kind of data");
 }
 
-double multiply_adds_of(const std::vector<std::int64_t>& widths) {
-  double sum = 0;
-  for (std::size_t i = 0; i + 1 < widths.size(); ++i)
-    sum += static_cast<double>(widths[i]) * static_cast<double>(widths[i + 1]);
-  return sum;
-}
-
-double mlp_multiply_adds(const RunConfig& config, const DataShape&) {
-  return multiply_adds_of(widths_of(config));
-}
-
-// regression ------------------------------------------------------------------------------------------------
-
-void check_regression(const RunConfig& config, std::string_view where) {
-  check_widths(config, where);
-  const std::int64_t divisor = config.model.scale_down;
-  const auto require_multiple = [&](std::int64_t size, std::string_view key) {
-    if (size % divisor != 0)
-      fail(fmt::format("{}: model.scale_down = {} with {} in {}: expected a divisor of it", where, divisor,
-                       size, key));
-  };
-  for (const std::int64_t width : config.model.widths) require_multiple(width, "model.widths");
-  require_multiple(config.train.batch_size, "train.batch_size");
-}
-
-std::unique_ptr<Module> make_regression(Backend& backend, const RunConfig& config, const DataShape&) {
-  return make_mlp(backend, config);
-}
-
-// gradient_penalty, two_models, gan -------------------------------------------------------------------------
-// A step costs three times its forward pass, as everywhere; what these cost beyond that is in their
-// multiply-adds.
-
-std::unique_ptr<TrainingMethod> make_gradient_penalty(const RunConfig& config) {
-  return std::make_unique<engine::GradientPenalty>(
-      engine::GradientPenaltyOptions{.weight = static_cast<float>(config.model.penalty)});
-}
-
-/// Forward 1, backward 2, and backward through both 6.
-double gradient_penalty_multiply_adds(const RunConfig& config, const DataShape& shape) {
-  return 3 * mlp_multiply_adds(config, shape);
-}
-
-std::unique_ptr<Module> make_two_models(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  auto first = make_image_mlp(backend, config, shape.features(), shape.classes, "classes", "model0");
-  return std::make_unique<engine::nn::ModelPair>(
-      std::move(first),
-      make_image_mlp(backend, config, shape.features(), shape.classes, "classes", "model1"));
-}
-
-std::unique_ptr<TrainingMethod> make_two_models_method(const RunConfig&) {
-  return std::make_unique<engine::TwoModels>();
-}
-
-/// For each model: forward 1, and two losses' backward 4.
-double two_models_multiply_adds(const RunConfig& config, const DataShape& shape) {
-  return 2 * mlp_multiply_adds(config, shape) * 5 / 3;
-}
-
-void check_gan(const RunConfig& config, std::string_view where) {
-  for (const auto& [key, widths] : {std::pair{"model.generator", &config.model.generator},
-                                    {"model.discriminator", &config.model.discriminator}})
-    if (widths->size() < 2)
-      fail(fmt::format("{}: {} = {}: expected at least two widths, input and output", where, key, *widths));
-  if (config.model.discriminator.back() != 1)
-    fail(fmt::format("{}: model.discriminator ends with {}: expected 1, the logit of \"real\"", where,
-                     config.model.discriminator.back()));
-}
-
-std::unique_ptr<Module> make_gan(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  for (const auto& [key, pixels] : {std::pair{"model.generator ends", config.model.generator.back()},
-                                    {"model.discriminator begins", config.model.discriminator.front()}})
-    if (pixels != shape.features())
-      fail(fmt::format("{} with {}: expected {}, the pixels of an image of {}", key, pixels, shape.features(),
-                       config.data.name));
-  return std::make_unique<engine::nn::Gan>(backend,
-                                           engine::nn::GanOptions{.generator = config.model.generator,
-                                                                  .discriminator = config.model.discriminator,
-                                                                  .activation = config.model.activation,
-                                                                  .initialization = config.model.init,
-                                                                  .seed = config.train.seed});
-}
-
-std::unique_ptr<TrainingMethod> make_gan_method(const RunConfig&) {
-  return std::make_unique<engine::AdversarialTraining>();
-}
-
-/// The discriminator: real and fake forward and backward, 6, and for the generator's loss forward and
-/// backward to its input, 2. The generator: 3.
-double gan_multiply_adds(const RunConfig& config, const DataShape&) {
-  return multiply_adds_of(config.model.discriminator) * 8 / 3 + multiply_adds_of(config.model.generator);
-}
-
-// lenet5 ----------------------------------------------------------------------------------------------------
-
-constexpr std::int64_t lenet_size = 32;
-
-void shape_lenet_images(const RunConfig& config, const DataShape& shape, LoaderOptions& options) {
-  const std::int64_t missing = lenet_size - shape.height;
-  if (shape.height != shape.width || missing < 0 || missing % 2 != 0)
-    fail(
-        fmt::format("lenet5 pads square images of an even number of pixels, at most {0} x {0}, to {0} x {0}; "
-                    "those of {1} have {2} x {3}",
-                    lenet_size, config.data.name, shape.height, shape.width));
-  options.layout = config.model.layout;
-  options.padding = missing / 2;
-}
-
-std::unique_ptr<Module> make_lenet(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return std::make_unique<engine::nn::LeNet5>(backend,
-                                              engine::nn::LeNet5Options{.channels = 1,
-                                                                        .classes = shape.classes,
-                                                                        .layout = config.model.layout,
-                                                                        .initialization = config.model.init,
-                                                                        .batch_norm = config.model.batch_norm,
-                                                                        .seed = config.train.seed});
-}
-
-double lenet_multiply_adds(const RunConfig&, const DataShape& shape) {
-  // conv1 6@5x5 on 28 x 28, conv2 16@6x5x5 on 10 x 10, fc 400-120-84-classes.
-  return 28.0 * 28 * 6 * 25 + 10.0 * 10 * 16 * 150 + 400.0 * 120 + 120.0 * 84 +
-         84.0 * static_cast<double>(shape.classes);
-}
-
-// charlm_lstm, charlm_transformer ---------------------------------------------------------------------------
-
-std::unique_ptr<Module> make_char_lstm(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  return std::make_unique<engine::nn::CharLstm>(
-      backend, engine::nn::CharLstmOptions{.symbols = shape.vocabulary,
-                                           .embedding = config.model.embedding,
-                                           .hidden = config.model.hidden,
-                                           .layers = config.model.layers,
-                                           .dropout = static_cast<float>(config.model.dropout),
-                                           .seed = config.train.seed});
-}
-
-double char_lstm_multiply_adds(const RunConfig& config, const DataShape& shape) {
-  const auto embedding = static_cast<double>(config.model.embedding);
-  const auto hidden = static_cast<double>(config.model.hidden);
-  const auto deeper = static_cast<double>(config.model.layers - 1);
-  return static_cast<double>(config.model.context) *
-         (4 * hidden * (embedding + hidden) + deeper * 8 * hidden * hidden +
-          hidden * static_cast<double>(shape.vocabulary));
-}
-
-void check_heads(const RunConfig& config, std::string_view where) {
-  if (config.model.embedding % config.model.heads != 0)
-    fail(fmt::format("{}: model.embedding = {} with model.heads = {}: expected a multiple of the heads",
-                     where, config.model.embedding, config.model.heads));
-}
-
-std::unique_ptr<Module> make_char_transformer(Backend& backend, const RunConfig& config,
-                                              const DataShape& shape) {
-  return std::make_unique<engine::nn::CharTransformer>(
-      backend, engine::nn::CharTransformerOptions{.symbols = shape.vocabulary,
-                                                  .context = config.model.context,
-                                                  .embedding = config.model.embedding,
-                                                  .heads = config.model.heads,
-                                                  .layers = config.model.layers,
-                                                  .dropout = static_cast<float>(config.model.dropout),
+std::unique_ptr<Network> make_rows(Backend& backend, const RunConfig& config, const NetworkRows& rows,
+                                   const Signal& input, std::int64_t outputs) {
+  return std::make_unique<Network>(backend, rows,
+                                   NetworkOptions{.input = input,
+                                                  .outputs = outputs,
+                                                  .layout = config.model.layout,
+                                                  .initialization = config.model.init,
+                                                  .scale_down = config.model.scale_down,
                                                   .seed = config.train.seed});
 }
 
-double char_transformer_multiply_adds(const RunConfig& config, const DataShape& shape) {
-  const auto embedding = static_cast<double>(config.model.embedding);
-  const auto context = static_cast<double>(config.model.context);
-  // A block: qkv 3 E^2, out E^2, MLP 8 E^2; scores and mixing T E each, masked positions included.
-  return context *
-         (static_cast<double>(config.model.layers) * (12 * embedding * embedding + 2 * context * embedding) +
-          embedding * static_cast<double>(shape.vocabulary));
+void require_output(const Network& network, const Signal& expected, std::string_view what) {
+  const Signal& output = network.output();
+  if (output.rows == expected.rows && output.elements() == expected.elements()) return;
+  const engine::nn::NetworkLayer& last = network.layers().back();
+  fail(fmt::format("the network ends with {}, '{}' ({}); expected {}, {}", output.to_string(), last.path,
+                   last.type, expected.to_string(), what));
 }
 
-constexpr KnownWorkload workloads[] = {
-    {.name = "classifier",
-     .description = "multilayer perceptron, softmax cross-entropy averaged over the batch",
-     .data = DataKind::images,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::accuracy,
-     .check = check_widths,
-     .make_model = make_classifier,
-     .multiply_adds = mlp_multiply_adds},
-    {.name = "autoencoder",
-     .description = "multilayer perceptron that reproduces its input, MSE averaged over batch and outputs",
-     .data = DataKind::images,
-     .loss = LossKind::mse,
-     .metric = Quantity::loss,
-     .targets = Targets::inputs,
-     .check = check_widths,
-     .make_model = make_autoencoder,
-     .multiply_adds = mlp_multiply_adds},
-    {.name = "regression",
-     .description = "multilayer perceptron on synthetic data, MSE averaged over batch and outputs",
-     .data = DataKind::synthetic,
-     .loss = LossKind::mse,
-     .metric = Quantity::loss,
-     .check = check_regression,
-     .make_model = make_regression,
-     .multiply_adds = mlp_multiply_adds},
-    {.name = "gradient_penalty",
-     .description = "classifier whose loss contains the norm of its own gradient (double backward)",
-     .data = DataKind::images,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::accuracy,
-     .check = check_widths,
-     .make_model = make_classifier,
-     .make_method = make_gradient_penalty,
-     .multiply_adds = gradient_penalty_multiply_adds},
-    {.name = "two_models",
-     .description = "two classifiers under the losses of 2a + 3b and 3a - 5b, an optimizer each",
-     .data = DataKind::images,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::accuracy,
-     .check = check_widths,
-     .make_model = make_two_models,
-     .make_method = make_two_models_method,
-     .multiply_adds = two_models_multiply_adds},
-    {.name = "gan",
-     .description = "generative adversarial network: perceptrons, binary cross-entropy, an optimizer each",
-     .data = DataKind::images,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::loss,
-     .check = check_gan,
-     .make_model = make_gan,
-     .make_method = make_gan_method,
-     .multiply_adds = gan_multiply_adds},
-    {.name = "lenet5",
-     .description = "LeNet-5 with ReLU and max pooling on images padded to 32 x 32",
-     .data = DataKind::images,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::accuracy,
-     .shape_images = shape_lenet_images,
-     .make_model = make_lenet,
-     .multiply_adds = lenet_multiply_adds},
-    {.name = "charlm_lstm",
-     .description =
-         "next-byte model of text: embedding, LSTM, linear head; cross-entropy averaged over bytes",
-     .data = DataKind::text,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::bits_per_character,
-     .make_model = make_char_lstm,
-     .multiply_adds = char_lstm_multiply_adds},
-    {.name = "charlm_transformer",
-     .description = "next-byte model of text: small GPT with causal attention, LayerNorm and a GELU MLP",
-     .data = DataKind::text,
-     .loss = LossKind::cross_entropy,
-     .metric = Quantity::bits_per_character,
-     .check = check_heads,
-     .make_model = make_char_transformer,
-     .multiply_adds = char_transformer_multiply_adds},
-};
+std::string targets_text(const RunConfig& config) {
+  return learns_inputs(config) && kind_of(config) == DataKind::images
+             ? fmt::format("the images of {}", config.data.name)
+             : fmt::format("what {} is compared with in {}", name_of(config.model.loss), config.data.name);
+}
+
+std::unique_ptr<Network> make_network_of(Backend& backend, const RunConfig& config, const DataShape& shape,
+                                         const NetworkRows& rows) {
+  const Signal expected = expected_output(config, shape);
+  auto network = make_rows(backend, config, rows, input_of(config, shape), expected.elements());
+  require_output(*network, expected, targets_text(config));
+  return network;
+}
+
+/// The two blocks of these names.
+std::array<NetworkRows, 2> two_blocks(const RunConfig& config, std::array<std::string_view, 2> names) {
+  const std::vector<LayerBlock>& blocks = config.model.rows;
+  if (blocks.size() != 2 || blocks[0].name != names[0] || blocks[1].name != names[1] ||
+      blocks[0].repeat != 1 || blocks[1].repeat != 1)
+    fail(fmt::format(
+        "train.method = \"{}\": expected two [[model.block]], \"{}\" and \"{}\", and no other rows",
+        config.train.method, names[0], names[1]));
+  return {NetworkRows{blocks[0]}, NetworkRows{blocks[1]}};
+}
+
+std::unique_ptr<Module> make_network_pair(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  const auto [first, second] = two_blocks(config, {"model0", "model1"});
+  auto model0 = make_network_of(backend, config, shape, first);
+  return std::make_unique<engine::nn::ModelPair>(std::move(model0),
+                                                 make_network_of(backend, config, shape, second));
+}
+
+std::unique_ptr<Module> make_network_gan(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  const auto [generator, discriminator] = two_blocks(config, {"generator", "discriminator"});
+  const Signal image = image_of(config, shape);
+  auto makes = make_rows(backend, config, generator, {.extents = {config.model.noise}}, image.elements());
+  require_output(*makes, image, fmt::format("the images of {}", config.data.name));
+  auto judges = make_rows(backend, config, discriminator, image, 1);
+  require_output(*judges, {.extents = {1}}, "the logit of \"real\"");
+  return std::make_unique<engine::nn::Gan>(std::move(makes), std::move(judges), config.model.noise);
+}
 
 }  // namespace
 
-std::string_view name_of(LossKind loss) {
-  switch (loss) {
-    case LossKind::cross_entropy:
-      return "cross_entropy";
-    case LossKind::mse:
-      return "mse";
+void check_task(const RunConfig& config, std::string_view where) {
+  try {
+    engine::nn::placed(config.model.rows);
+  } catch (const std::invalid_argument& error) {
+    refuse_config(where, error.what());
   }
-  throw std::logic_error("unknown loss");
+  const DataKind kind = kind_of(config);
+  const bool cross_entropy = config.model.loss == LossKind::cross_entropy, images = kind == DataKind::images;
+  const auto refuse = [&](std::string_view what) {
+    refuse_config(where, fmt::format("model.loss = \"{}\" on {}: {}", name_of(config.model.loss),
+                                     config.data.name, what));
+  };
+  if (kind == DataKind::text && !cross_entropy) refuse("text has symbols; expected cross_entropy");
+  if (kind == DataKind::synthetic && cross_entropy) refuse("its targets are numbers; expected another loss");
+  if (images && cross_entropy && learns_inputs(config))
+    refuse("pixels are no classes; expected data.targets = \"labels\", or another loss");
+  if (images && !cross_entropy && !learns_inputs(config))
+    refuse("labels are classes; expected cross_entropy, or data.targets = \"inputs\"");
+  if (!images && (config.data.targets == "inputs" || config.data.padding != 0))
+    refuse("data.targets = \"inputs\" and data.padding are of images");
+  if (!images && (config.train.method == "two_models" || config.train.method == "gan"))
+    refuse_config(where,
+                  fmt::format("train.method = \"{}\": expected a data.name of images", config.train.method));
+  for (const auto& [key, size] : {std::pair{"train.batch_size", config.train.batch_size},
+                                  {"data.inputs", config.data.inputs},
+                                  {"data.outputs", config.data.outputs}})
+    if (kind == DataKind::synthetic && size % config.model.scale_down != 0)
+      refuse_config(where, fmt::format("model.scale_down = {} with {} in {}: expected a divisor of it",
+                                       config.model.scale_down, size, key));
 }
 
-std::vector<std::int64_t> widths_of(const RunConfig& config) {
-  std::vector<std::int64_t> widths = config.model.widths;
-  for (std::int64_t& width : widths) width /= config.model.scale_down;
-  return widths;
+LearningTask task_of(const RunConfig& config) {
+  LearningTask task{.data = kind_of(config), .loss = config.model.loss};
+  task.loss.label_smoothing = static_cast<float>(config.model.label_smoothing);
+  task.loss.one_hot = config.model.one_hot;
+  task.loss.delta = static_cast<float>(config.model.huber_delta);
+  if (config.model.loss != LossKind::cross_entropy || config.train.method == "gan")
+    task.metric = Quantity::loss;
+  else if (task.data == DataKind::text)
+    task.metric = Quantity::bits_per_character;
+  if (learns_inputs(config)) task.targets = Targets::inputs;
+  return task;
 }
 
+std::unique_ptr<Module> make_model(Backend& backend, const RunConfig& config, const DataShape& shape) {
+  if (config.train.method == "two_models") return make_network_pair(backend, config, shape);
+  if (config.train.method == "gan") return make_network_gan(backend, config, shape);
+  return make_network_of(backend, config, shape, config.model.rows);
+}
+
+std::unique_ptr<TrainingMethod> make_method(const RunConfig& config) {
+  if (config.train.method == "two_models") return std::make_unique<engine::TwoModels>();
+  if (config.train.method == "gan") return std::make_unique<engine::AdversarialTraining>();
+  if (config.train.method == "gradient_penalty")
+    return std::make_unique<engine::GradientPenalty>(
+        engine::GradientPenaltyOptions{.weight = static_cast<float>(config.train.penalty)});
+  return nullptr;
+}
+
+std::int64_t synthetic_inputs(const RunConfig& config) {
+  return config.data.inputs / config.model.scale_down;
+}
+std::int64_t synthetic_outputs(const RunConfig& config) {
+  return config.data.outputs / config.model.scale_down;
+}
 std::int64_t batch_size_of(const RunConfig& config) {
   return config.train.batch_size / config.model.scale_down;
-}
-
-std::span<const KnownWorkload> known_workloads() { return workloads; }
-
-const KnownWorkload& workload_of(const RunConfig& config) {
-  for (const KnownWorkload& workload : workloads)
-    if (workload.name == config.model.name) return workload;
-  fail(fmt::format("model.name = \"{}\": no such workload", config.model.name));
 }
 
 }  // namespace fp16lab::experiments

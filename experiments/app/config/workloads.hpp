@@ -1,4 +1,4 @@
-// The workloads: what model.name may be, and what stands behind each name.
+// From the keys of a configuration to the network, the loss and the method that it trains.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,6 @@
 
 namespace fp16lab::experiments {
 
-std::string_view name_of(engine::LossKind loss);
-
 /// What the data says about a model's inputs and outputs.
 struct DataShape {
   std::int64_t height = 0;  ///< of images
@@ -28,35 +26,29 @@ struct DataShape {
   std::int64_t features() const { return height * width; }
 };
 
-/// What a configuration chooses by model.name; engine::Workload is made of it.
-struct KnownWorkload {
-  std::string_view name;  ///< model.name
-  std::string_view description;
-  engine::data::DataKind data;
-  engine::LossKind loss;
-  reports::Quantity metric;                                       ///< by what an evaluation is judged
+/// What a configuration learns from which data: of its rows, loss and data keys.
+struct LearningTask {
+  engine::data::DataKind data = engine::data::DataKind::images;
+  engine::nn::LossOptions loss;
+  reports::Quantity metric = reports::Quantity::accuracy;         ///< by what an evaluation is judged
   engine::data::Targets targets = engine::data::Targets::labels;  ///< of images
-
-  /// What concerns several keys at once: CommandError(usage) that begins with `where`. May be null.
-  void (*check)(const RunConfig& config, std::string_view where) = nullptr;
-  /// How images become inputs: layout and padding. CommandError(usage) for images it cannot take.
-  void (*shape_images)(const RunConfig& config, const DataShape& shape,
-                       engine::data::LoaderOptions& options) = nullptr;
-  /// CommandError(usage) or std::invalid_argument for a configuration that does not fit the data.
-  std::unique_ptr<engine::nn::Module> (*make_model)(engine::Backend& backend, const RunConfig& config,
-                                                    const DataShape& shape) = nullptr;
-  /// How it trains; null: Supervised.
-  std::unique_ptr<engine::TrainingMethod> (*make_method)(const RunConfig& config) = nullptr;
-  /// Multiply-adds of the matrix products in a forward pass of one image or one window of text.
-  double (*multiply_adds)(const RunConfig& config, const DataShape& shape) = nullptr;
 };
+/// CommandError(usage) for a data.name that does not exist.
+LearningTask task_of(const RunConfig& config);
 
-/// The sizes of perceptrons as they run: model.widths and train.batch_size divided by model.scale_down.
-std::vector<std::int64_t> widths_of(const RunConfig& config);
+/// What concerns several keys at once: CommandError(usage) that begins with `where`.
+void check_task(const RunConfig& config, std::string_view where);
+
+/// The network of model.layer and model.block: engine::nn::Network, or two of them for the methods that train
+/// two. CommandError(usage) or std::invalid_argument for rows that fit neither each other nor the data.
+std::unique_ptr<engine::nn::Module> make_model(engine::Backend& backend, const RunConfig& config,
+                                               const DataShape& shape);
+/// train.method; null: Supervised.
+std::unique_ptr<engine::TrainingMethod> make_method(const RunConfig& config);
+
+/// Numbers of a synthetic example and of its target, divided by model.scale_down, as train.batch_size is.
+std::int64_t synthetic_inputs(const RunConfig& config);
+std::int64_t synthetic_outputs(const RunConfig& config);
 std::int64_t batch_size_of(const RunConfig& config);
-
-std::span<const KnownWorkload> known_workloads();
-/// CommandError(usage) for an unknown name.
-const KnownWorkload& workload_of(const RunConfig& config);
 
 }  // namespace fp16lab::experiments

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 
+#include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
@@ -118,6 +120,17 @@ void require_resumable(const RunConfig& begun_with, const RunConfig& now,
     refuse_other_bits(key.name, after, before, folder,
                       is_length(key) ? "its cosine schedule ends with the run" : other_bits);
   }
+  if (begun_with.model.rows == now.model.rows) return;
+  const std::map<std::string, std::string> before = network_values(begun_with.model.rows);
+  const std::map<std::string, std::string> after = network_values(now.model.rows);
+  for (const auto* values : {&after, &before})
+    for (const auto& [key, value] : *values) {
+      const auto old = before.find(key), changed = after.find(key);
+      const std::string none = "nothing";
+      const std::string& a = changed == after.end() ? none : changed->second;
+      const std::string& b = old == before.end() ? none : old->second;
+      if (a != b) refuse_other_bits(key, a, b, folder, other_bits);
+    }
 }
 
 void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_with, const BackendRecord& now,

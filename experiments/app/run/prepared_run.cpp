@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/amp/scalers/layer_scaler.hpp"
+#include "engine/backend/counting/counting_backend.hpp"
 #include "engine/nn/perturbation.hpp"
 #include "experiments/app/exit_code.hpp"
 
@@ -48,7 +49,7 @@ void check_optimizer(const RunPlan& plan, const PreparedRun& run) {
 
 /// How the data and the network that `run` has are to be trained. std::invalid_argument where they cannot be.
 void complete(RunPlan plan, PreparedRun& run) {
-  plan.train.steps = length_of(plan.config, *run.data).steps;
+  plan.train.steps = steps_of(plan.config, *run.data);
   if (plan.optimizer.schedule.total_steps == 0) plan.optimizer.schedule.total_steps = plan.train.steps;
   check_backend(plan, run);
   check_network(plan, run);
@@ -83,23 +84,23 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::B
 
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   const RunConfig& config = plan.config;
-  const KnownWorkload& workload = *plan.workload;
+  const LearningTask task = task_of(config);
   auto run = std::make_unique<PreparedRun>();
   run->backend = std::move(chosen.backend);
   chosen.backend = nullptr;
   run->chosen = std::move(chosen);
   run->data = load_data(config);
   try {
-    run->workload.model = workload.make_model(*run->backend, config, run->data->shape());
+    run->workload.model = make_model(*run->backend, config, run->data->shape());
     engine::nn::perturb_parameters(*run->backend, *run->workload.model, config.train.perturb_ulps,
                                    config.train.seed);
-    if (workload.make_method != nullptr) run->workload.method = workload.make_method(config);
+    run->workload.method = make_method(config);
     run->batches = make_batches(config, *run->data);
     run->workload.training = run->batches.training.get();
     run->workload.evaluation = run->batches.evaluation.get();
-    run->workload.loss = workload.loss;
-    run->workload.accuracy = workload.metric == reports::Quantity::accuracy;
-    if (workload.metric == reports::Quantity::bits_per_character)
+    run->workload.loss = task.loss;
+    run->workload.accuracy = task.metric == reports::Quantity::accuracy;
+    if (task.metric == reports::Quantity::bits_per_character)
       run->workload.bytes_per_character = evaluated_bytes_per_character(*run->data, *run->batches.evaluation);
 
     complete(std::move(plan), *run);
@@ -107,6 +108,24 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
     throw CommandError(ExitCode::usage, error.what());
   }
   return run;
+}
+
+double multiply_adds_of_step(const RunPlan& plan, const RunData& data) {
+  engine::CountingBackend backend;
+  const RunBatches batches = make_batches(plan.config, data);
+  engine::Workload workload;
+  workload.model = make_model(backend, plan.config, data.shape());
+  workload.training = batches.training.get();
+  workload.loss = task_of(plan.config).loss;
+  workload.method = make_method(plan.config);
+  engine::TrainingPlan one = plan;
+  one.train.steps = 1;
+  one.train.graph = false;
+  one.scaler = {.policy = "none"};  // scaling multiplies no matrices
+  one.policy = engine::amp::make_scale_policy(one.scaler);
+  engine::TrainObserver nobody;
+  engine::Trainer(backend, workload, one, nobody).run();
+  return backend.multiply_adds();
 }
 
 RunLength RunChecker::check(const RunConfig& config) {
@@ -122,7 +141,9 @@ RunLength RunChecker::check(const RunConfig& config) {
       throw CommandError(ExitCode::usage, error.what());
     }
   }
-  return length_of(config, *run_->data);
+  return {.steps = run_->plan.train.steps,
+          .multiply_adds =
+              static_cast<double>(run_->plan.train.steps) * multiply_adds_of_step(run_->plan, *run_->data)};
 }
 
 }  // namespace fp16lab::experiments

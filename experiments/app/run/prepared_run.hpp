@@ -30,6 +30,15 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads);
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen);
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::Backend> backend);
 
+struct RunLength {
+  std::uint64_t steps = 0;
+  double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
+};
+
+/// Multiply-adds of one optimizer step, counted from the products that a step asks for
+/// (engine/backend/counting). std::invalid_argument as prepare_run.
+double multiply_adds_of_step(const RunPlan& plan, const RunData& data);
+
 /// Checks configurations without running them, as prepare_run does. Those that follow each other and differ
 /// only in what neither the data nor the network depends on share both.
 class RunChecker {

@@ -58,11 +58,10 @@ void load_text(const RunConfig& config, RunData& data) {
 }
 
 void describe_synthetic(const RunConfig& config, RunData& data) {
-  const std::vector<std::int64_t> widths = widths_of(config);
   data.found =
       fmt::format("data: {}, drawn from seed {}: {} batches of {} examples an epoch, {} inputs, {} targets",
                   config.data.name, config.train.seed, config.data.batches, batch_size_of(config),
-                  widths.front(), widths.back());
+                  synthetic_inputs(config), synthetic_outputs(config));
 }
 
 /// Nothing is to be learnt but the training images themselves, so an evaluation goes over them again.
@@ -115,15 +114,15 @@ std::int64_t text_evaluation_batch(std::int64_t windows) {
 }
 
 RunBatches image_batches(const RunConfig& config, const RunData& data) {
-  const KnownWorkload& workload = workload_of(config);
   const engine::data::Normalisation normalisation =
       config.data.normalise == "standard" ? engine::data::standard_normalisation(data.training_images)
                                           : engine::data::unit_normalisation();
   engine::data::LoaderOptions options{.batch_size = config.train.batch_size,
-                                      .targets = workload.targets,
+                                      .targets = task_of(config).targets,
                                       .shuffle = true,
-                                      .seed = config.train.seed};
-  if (workload.shape_images != nullptr) workload.shape_images(config, data.shape(), options);
+                                      .seed = config.train.seed,
+                                      .layout = config.model.layout,
+                                      .padding = config.data.padding};
   RunBatches batches;
   batches.training = std::make_unique<engine::data::Loader>(data.training_images, normalisation, options);
   options.batch_size = image_evaluation_batch(data.test_images.count);
@@ -148,12 +147,11 @@ RunBatches text_batches(const RunConfig& config, const RunData& data) {
 }
 
 RunBatches synthetic_batches(const RunConfig& config) {
-  const std::vector<std::int64_t> widths = widths_of(config);
   const engine::data::SyntheticOptions options{
       .distribution = engine::data::distribution_from_name(config.data.name),
       .batch_size = batch_size_of(config),
-      .inputs = widths.front(),
-      .outputs = widths.back(),
+      .inputs = synthetic_inputs(config),
+      .outputs = synthetic_outputs(config),
       .batches = config.data.batches,
       .seed = config.train.seed};
   return {.training = std::make_unique<engine::data::SyntheticRegression>(options),
@@ -183,7 +181,7 @@ std::int64_t RunData::training_examples(const RunConfig& config) const {
 
 std::unique_ptr<const RunData> load_data(const RunConfig& config) {
   auto data = std::make_unique<RunData>();
-  data->kind = workload_of(config).data;
+  data->kind = task_of(config).data;
   try {
     switch (data->kind) {
       case DataKind::images:
@@ -222,21 +220,17 @@ double evaluated_bytes_per_character(const RunData& data, const engine::data::Ba
   return engine::data::bytes_per_character(data.text, data.test_text.subspan(1, predicted));
 }
 
-RunLength length_of(const RunConfig& config, const RunData& data) {
-  RunLength length;
+std::uint64_t steps_of(const RunConfig& config, const RunData& data) {
+  if (config.train.steps > 0) return config.train.steps;
   const std::int64_t micro_batches =
       data.training_examples(config) / batch_size_of(config) * config.train.epochs;
-  length.steps = static_cast<std::uint64_t>(config.train.steps > 0 ? config.train.steps
-                                                                   : micro_batches / config.train.accumulate);
-  if (length.steps == 0)
+  const std::int64_t steps = micro_batches / config.train.accumulate;
+  if (steps == 0)
     throw CommandError(
         ExitCode::usage,
         fmt::format("train.epochs = {} gives {} micro-batches, less than one step of train.accumulate = {}",
                     config.train.epochs, micro_batches, config.train.accumulate));
-  const double examples = static_cast<double>(batch_size_of(config) * config.train.accumulate) *
-                          static_cast<double>(length.steps);
-  length.multiply_adds = 3 * workload_of(config).multiply_adds(config, data.shape()) * examples;
-  return length;
+  return static_cast<std::uint64_t>(steps);
 }
 
 }  // namespace fp16lab::experiments

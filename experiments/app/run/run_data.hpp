@@ -48,12 +48,8 @@ RunBatches make_batches(const RunConfig& config, const RunData& data);
 /// Bytes of a character, over the bytes that `evaluation`, made from this text, predicts.
 double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation);
 
-/// How long a run will be, as the trainer counts steps.
-struct RunLength {
-  std::uint64_t steps = 0;
-  double multiply_adds = 0;  ///< of forward and backward passes
-};
-/// CommandError(usage) if train.epochs gives less than one step.
-RunLength length_of(const RunConfig& config, const RunData& data);
+/// How long a run will be, as the trainer counts steps. CommandError(usage) if train.epochs gives less than
+/// one.
+std::uint64_t steps_of(const RunConfig& config, const RunData& data);
 
 }  // namespace fp16lab::experiments

@@ -9,7 +9,7 @@
 
 #include "experiments/app/common_options.hpp"
 #include "experiments/app/config/config.hpp"
-#include "experiments/app/run/run_data.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab::experiments {

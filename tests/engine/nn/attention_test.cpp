@@ -1,4 +1,4 @@
-// CausalSelfAttention and CharTransformer: by loops against a twin, causality, dtypes under O1, threads.
+// SelfAttention and CharTransformer: by loops against a twin, causality, dtypes under O1, threads.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -80,9 +80,9 @@ Real twin_gelu(const Real& x) {
   return x * 0.5 * (tanh((x + x * x * x * 0.044715) * std::sqrt(2 / std::numbers::pi)) + 1.0);
 }
 
-TEST(CausalSelfAttention, MatchesLoopsInValueGradientAndSecondDerivative) {
+TEST(SelfAttention, MatchesLoopsInValueGradientAndSecondDerivative) {
   const auto backend = hopper_backend();
-  nn::CausalSelfAttention attention(*backend, "attn", {.features = 4, .heads = 2, .seed = 1});
+  nn::SelfAttention attention(*backend, "attn", {.features = 4, .heads = 2, .seed = 1});
   EXPECT_EQ(described_parameters(attention), (Strings{"attn.qkv.weight (12, 4)", "attn.qkv.bias (12)",
                                                       "attn.out.weight (4, 4)", "attn.out.bias (4)"}));
   randomise(*backend, attention, 0.75f);
@@ -103,10 +103,10 @@ TEST(CausalSelfAttention, MatchesLoopsInValueGradientAndSecondDerivative) {
       });
 }
 
-TEST(CausalSelfAttention, DropsAttentionWeights) {
+TEST(SelfAttention, DropsAttentionWeights) {
   const auto backend = hopper_backend();
   // One head of width 1 and weights of zero for q: attention weights 1 / (t + 1), whatever x.
-  nn::CausalSelfAttention attention(*backend, "a", {.features = 1, .heads = 1, .dropout = 0.5f, .seed = 1});
+  nn::SelfAttention attention(*backend, "a", {.features = 1, .heads = 1, .dropout = 0.5f, .seed = 1});
   const auto parameters = attention.parameters();
   parameters[0]->value = tensor_of(*backend, {3, 1}, {0, 0, 1});  // v = x
   parameters[1]->value = tensor_of(*backend, {3}, {0, 0, 0});
@@ -130,9 +130,9 @@ TEST(CausalSelfAttention, DropsAttentionWeights) {
   }
 }
 
-TEST(CausalSelfAttention, SoftmaxIsF32AndProductsAreF16UnderO1) {
+TEST(SelfAttention, SoftmaxIsF32AndProductsAreF16UnderO1) {
   const auto backend = hopper_backend();
-  nn::CausalSelfAttention attention(*backend, "attn", {.features = 8, .heads = 2, .seed = 1});
+  nn::SelfAttention attention(*backend, "attn", {.features = 8, .heads = 2, .seed = 1});
   const GradientRecorder recorder = gradients_under_o1(*backend, [&](Tape& tape) {
     const Variable y =
         attention.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 8}, uniform_values(80, 1, 1))));
@@ -149,9 +149,9 @@ TEST(CausalSelfAttention, SoftmaxIsF32AndProductsAreF16UnderO1) {
 }
 
 /// With dL/dy = 2^-22, four times the least f16, products with weights below 1/2 fall below its half.
-TEST(CausalSelfAttention, UnderflowOfScoresAndWeightsIsSeenWhereItHappens) {
+TEST(SelfAttention, UnderflowOfScoresAndWeightsIsSeenWhereItHappens) {
   const auto backend = hopper_backend();
-  nn::CausalSelfAttention attention(*backend, "attn", {.features = 8, .heads = 2, .seed = 1});
+  nn::SelfAttention attention(*backend, "attn", {.features = 8, .heads = 2, .seed = 1});
   const auto loss = [&](Tape& tape) {
     return ops::sum(
         attention.forward(tape, tape.constant(tensor_of(*backend, {2, 5, 8}, uniform_values(80, 1, 1)))));
@@ -165,11 +165,11 @@ TEST(CausalSelfAttention, UnderflowOfScoresAndWeightsIsSeenWhereItHappens) {
   }
 }
 
-TEST(CausalSelfAttention, ImpossibleOptionsAndShapesAreNamed) {
+TEST(SelfAttention, ImpossibleOptionsAndShapesAreNamed) {
   const auto backend = hopper_backend();
-  EXPECT_THROW(nn::CausalSelfAttention(*backend, "a", {.features = 6, .heads = 4}), std::invalid_argument);
-  EXPECT_THROW(nn::CausalSelfAttention(*backend, "a", {.features = 0, .heads = 1}), std::invalid_argument);
-  nn::CausalSelfAttention attention(*backend, "a", {.features = 4, .heads = 2});
+  EXPECT_THROW(nn::SelfAttention(*backend, "a", {.features = 6, .heads = 4}), std::invalid_argument);
+  EXPECT_THROW(nn::SelfAttention(*backend, "a", {.features = 0, .heads = 1}), std::invalid_argument);
+  nn::SelfAttention attention(*backend, "a", {.features = 4, .heads = 2});
   Tape tape(*backend);
   EXPECT_THROW(attention.forward(tape, tape.constant(backend->empty({2, 3, 5}, DType::f32))),
                std::invalid_argument);

@@ -55,19 +55,28 @@ TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "In the beginning was the word. ";
   testing_support::write_bytes(path("text.txt"), text);
-  const std::vector<std::string> characters{
-      "--set", "data.name=text",  "--set", "data.path=" + path("text.txt"),
-      "--set", "model.context=8", "--set", "model.embedding=8"};
-  const std::vector<std::pair<std::string, std::vector<std::string>>> workloads{
-      {"classifier", {}},
-      {"lenet5", {}},
-      {"gan", {}},
-      {"two_models", {}},
-      {"gradient_penalty", {}},
+  std::vector<std::string> characters{
+      "--set", "data.name=text",  "--set", "data.path=" + path("text.txt"), "--set", "data.test_subset=0",
+      "--set", "model.context=8", "--set", "schedule.name=constant"};
+  const std::vector<std::string> images{"--set", "data.path=" + path("data"), "--set", "data.test_subset=0"};
+  const std::vector<std::pair<std::string, std::vector<std::string>>> networks{
+      {"classifier", images},
+      {"lenet5", images},
+      {"recipe_gan", images},
+      {"recipe_two_models", images},
+      {"recipe_gradient_penalty", images},
       {"charlm_lstm", characters},
       {"charlm_transformer", characters}};
-  for (const auto& [name, settings] : workloads) {
-    std::vector<std::string> all{"--set", "model.name=" + name, "--set", "train.steps=1", "--quiet"};
+  const auto train = [&](const std::string& out, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"train", "-o", path(out)});
+    return fp16lab(arguments);
+  };
+  for (const auto& [name, settings] : networks) {
+    std::vector<std::string> all{"-c",     name,
+                                 "--set",  "train.steps=1",
+                                 "--set",  "train.batch_size=8",
+                                 "--set",  "train.accumulate=1",
+                                 "--quiet"};
     all.insert(all.end(), settings.begin(), settings.end());
     std::vector<std::string> counted = all;
     counted.insert(counted.end(), {"--force", "--op-stats"});

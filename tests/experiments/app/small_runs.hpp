@@ -16,17 +16,29 @@ namespace fp16lab::experiments {
 
 inline const std::string fp16lab_binary = std::string(FP16LAB_BIN_DIR) + "/fp16lab";
 
+/// The shipped language models with 16 numbers a symbol.
+inline const std::vector<std::string> small_lstm{"model.layer.embedding.embedding_dim=16",
+                                                 "model.layer.lstm.hidden_size=16"};
+inline const std::vector<std::string> small_transformer{
+    "model.layer.tokens.embedding_dim=16",      "model.layer.positions.embedding_dim=16",
+    "model.layer.h{}.attn.num_heads=2",         "model.layer.h{}.mlp.fc.out_features=64",
+    "model.layer.h{}.mlp.proj.out_features=16",
+};
+
 class SmallRuns : public testing::Test {
  protected:
+  /// The network that configurations have.
+  std::string model_ = R"(layer = [{ type = "flatten" }, { type = "mlp", widths = [16, 10] }])";
+
   /// A configuration file; the data set is made at the first call.
   std::filesystem::path write_config(const std::string& steps = "40") {
     if (!std::filesystem::exists(folder_ / "data"))
       testing_support::write_small_fashion(folder_ / "data", 400, 100);
     std::filesystem::path path = folder_ / "small.toml";
-    testing_support::write_bytes(
-        path, "[model]\nname = \"classifier\"\nwidths = [784, 16, 10]\n[data]\npath = \"" +
-                  (folder_ / "data").string() + "\"\n[train]\nbatch_size = 20\nsteps = " + steps +
-                  "\n[amp]\nlevel = \"O1\"\n[observe]\nhistograms_every = 20\n");
+    testing_support::write_bytes(path, "[model]\n" + model_ + "\n[data]\npath = \"" +
+                                           (folder_ / "data").string() +
+                                           "\"\n[train]\nbatch_size = 20\nsteps = " + steps +
+                                           "\n[amp]\nlevel = \"O1\"\n[observe]\nhistograms_every = 20\n");
     return path;
   }
 

@@ -234,13 +234,13 @@ TEST(ConfigAmp, GradientsThatStayScaledAreNeitherWatchedNorClipped) {
 
 TEST(ConfigAmp, AScaleForEachLossNeedsSeveralLossesAndAScalerThatDivides) {
   for (const char* model : {"two_models", "gan"})
-    EXPECT_EQ(check({"model.name=" + std::string(model), "scaler.per_loss=true"}), "no error") << model;
-  for (const char* model : {"classifier", "gradient_penalty"})
-    EXPECT_THAT(check({"model.name=" + std::string(model), "scaler.per_loss=true"}),
+    EXPECT_EQ(check({"train.method=" + std::string(model), "scaler.per_loss=true"}), "no error") << model;
+  for (const char* model : {"supervised", "gradient_penalty"})
+    EXPECT_THAT(check({"train.method=" + std::string(model), "scaler.per_loss=true"}),
                 AllOf(StartsWith("x.toml: scaler.per_loss = true: this training method has one loss"),
                       HasSubstr("two_models")))
         << model;
-  EXPECT_THAT(check({"model.name=two_models", "scaler.per_loss=true", "scaler.policy=fixed",
+  EXPECT_THAT(check({"train.method=two_models", "scaler.per_loss=true", "scaler.policy=fixed",
                      "scaler.drop_overflow_update=false"}),
               StartsWith("x.toml: scaler.per_loss = true with scaler.drop_overflow_update = false"));
 }

@@ -10,7 +10,7 @@
 
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/config/workloads.hpp"
-#include "experiments/app/run/run_data.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "tests/experiments/app/usage_error.hpp"
 
@@ -119,11 +119,10 @@ TEST(Config, DefaultsSatisfyTheirOwnTable) {
 
 TEST(Config, ReadsWhatAUserWrites) {
   const RunConfig config = parse_config(
-      "scaler.policy = \"fixed\"\n[model]\nwidths = [784, 10]\n[optimizer]\nlr = 1\nnesterov = true\n",
-      "x.toml");
+      "scaler.policy = \"fixed\"\n[model]\ncontext = 7\n[optimizer]\nlr = 1\nnesterov = true\n", "x.toml");
   RunConfig expected;  // what is not named keeps its default
   expected.scaler.policy = "fixed";
-  expected.model.widths = {784, 10};
+  expected.model.context = 7;
   expected.optimizer.learning_rate = 1.0;  // an integer serves as a number
   expected.optimizer.nesterov = true;
   EXPECT_EQ(config, expected) << to_toml(config);
@@ -147,9 +146,8 @@ TEST(Config, WrongTypesSayWhatIsRight) {
   EXPECT_THAT(toml_error("[optimizer]\nlr = \"fast\"\n"), HasSubstr("optimizer.lr"));
   EXPECT_THAT(toml_error("[optimizer]\nlr = true\n"), HasSubstr("expected a number"));
   EXPECT_THAT(toml_error("[optimizer]\nnesterov = 1\n"), HasSubstr("true or false"));
-  EXPECT_THAT(toml_error("[model]\nwidths = 784\n"), HasSubstr("a list of integers"));
-  EXPECT_THAT(toml_error("[model]\nwidths = [784, \"x\"]\n"), HasSubstr("a list of integers"));
-  EXPECT_THAT(toml_error("[model]\nname = 3\n"), HasSubstr("expected one of classifier, autoencoder"));
+  EXPECT_THAT(toml_error("[model]\nname = 3\n"), HasSubstr("expected text"));
+  EXPECT_THAT(toml_error("[model]\nloss = \"msee\"\n"), HasSubstr("did you mean 'mse'?"));
   EXPECT_THAT(toml_error("[[train]]\nseed = 1\n"), StartsWith("x.toml:1:"));
   EXPECT_THAT(set_error("train.seed=abc"), HasSubstr("train.seed = abc: expected an integer"));
   EXPECT_THAT(set_error("train.seed="), HasSubstr("expected an integer"));
@@ -177,14 +175,13 @@ TEST(Config, ImpossibleValuesAreRefused) {
                               "scaler.growth_interval=0",
                               "train.seed=-1",
                               "train.accumulate=0",
-                              "model.widths=[784,0]",
-                              "model.embedding=0",
-                              "model.heads=0",
-                              "model.layers=0",
                               "model.context=0",
-                              "model.dropout=1",
                               "model.layout=hwcn",
-                              "model.activation=softplus",
+                              "model.label_smoothing=1",
+                              "model.huber_delta=0",
+                              "data.padding=-1",
+                              "train.penalty=-1",
+                              "train.method=unsupervised",
                               "checkpoint.every=-1",
                               "checkpoint.keep=-1",
                               "train.clip_value=-1",
@@ -208,7 +205,6 @@ TEST(Config, SettingsNeedNoQuotesAndKnowPowersOfTwo) {
   EXPECT_EQ(with("scaler.initial_scale=2^15").scaler.parameters.at("initial_scale"), 32768.0);
   EXPECT_EQ(with("scaler.initial_scale=8").scaler.parameters.at("initial_scale"), 8.0);
   EXPECT_EQ(with("scaler.initial_scale=2^-3").scaler.parameters.at("initial_scale"), 0.125);
-  EXPECT_EQ(with("model.widths=[784, 32, 10]").model.widths, (std::vector<std::int64_t>{784, 32, 10}));
   EXPECT_EQ(with("optimizer.nesterov = true").optimizer.nesterov, true);
 }
 
@@ -263,74 +259,59 @@ TEST(Config, KeysThatMustAgreeAreChecked) {
     const RunConfig config = with(setting);
     return usage_error_of([&] { resolve_run(config, "x.toml"); });
   };
-  EXPECT_THAT(check("model.widths=[784]"), HasSubstr("at least two widths"));
   EXPECT_THAT(check("train.epochs=0"), HasSubstr("both 0"));
   RunConfig config = with("optimizer.nesterov=true");
   config.optimizer.momentum = 0;
   EXPECT_THAT(usage_error_of([&] { resolve_run(config, "x.toml"); }), HasSubstr("momentum"));
 }
 
-TEST(Config, EachWorkloadChecksItsOwnKeysAndNoOthers) {
+TEST(Config, LossAndDataMustFit) {
   const auto check = [](const std::vector<std::string>& settings) {
     RunConfig config;
     for (const std::string& setting : settings) apply_setting(config, setting, "--set");
     return usage_error_of([&] { resolve_run(config, "x.toml"); });
   };
-  const std::string transformer = "model.name=charlm_transformer", text = "data.name=bible-kjv";
-  EXPECT_EQ(check({transformer, text, "model.embedding=64", "model.heads=5"}),
-            "x.toml: model.embedding = 64 with model.heads = 5: expected a multiple of the heads");
-  EXPECT_EQ(check({transformer, text, "model.embedding=65", "model.heads=5"}), "no error");
-  // Keys of other workloads are fine: one may switch the model with one setting.
-  EXPECT_EQ(check({"model.name=charlm_lstm", text, "model.embedding=64", "model.heads=5"}), "no error");
-  EXPECT_EQ(check({"model.name=lenet5", "model.widths=[784]", "model.heads=5"}), "no error");
-  EXPECT_THAT(check({"model.widths=[784]"}), HasSubstr("at least two widths"));
-}
-
-TEST(Config, DataMustBeOfTheKindThatTheWorkloadLearnsFrom) {
-  const auto check = [](const std::string& model, const std::string& data) {
-    RunConfig config;
-    config.model.name = model;
-    config.data.name = data;
-    return usage_error_of([&] { resolve_run(config, "x.toml"); });
-  };
-  EXPECT_EQ(
-      check("charlm_lstm", "fashion-mnist"),
-      "x.toml: data.name = \"fashion-mnist\": charlm_lstm learns from text: expected bible-kjv or text");
-  EXPECT_EQ(check("lenet5", "bible-kjv"),
-            "x.toml: data.name = \"bible-kjv\": lenet5 learns from images: expected fashion-mnist or "
-            "random-images");
-  EXPECT_EQ(check("regression", "text"),
-            "x.toml: data.name = \"text\": regression learns from synthetic: expected uniform or normal");
-  for (const KnownWorkload& workload : known_workloads()) {
-    using engine::data::DataKind;
-    const std::string fitting = workload.data == DataKind::images ? "fashion-mnist"
-                                : workload.data == DataKind::text ? "bible-kjv"
-                                                                  : "uniform";
-    EXPECT_EQ(check(std::string(workload.name), fitting), "no error");
-  }
+  EXPECT_EQ(check({"data.name=bible-kjv", "model.loss=mse"}),
+            "x.toml: model.loss = \"mse\" on bible-kjv: text has symbols; expected cross_entropy");
+  EXPECT_THAT(check({"data.name=uniform"}), HasSubstr("its targets are numbers; expected another loss"));
+  EXPECT_THAT(check({"data.targets=inputs"}),
+              HasSubstr("expected data.targets = \"labels\", or another loss"));
+  EXPECT_THAT(check({"model.loss=l1", "data.targets=labels"}), HasSubstr("data.targets = \"inputs\""));
+  EXPECT_THAT(check({"data.name=uniform", "model.loss=mse", "data.padding=1"}), HasSubstr("are of images"));
+  EXPECT_THAT(check({"data.name=uniform", "model.loss=mse", "train.method=gan"}),
+              HasSubstr("a data.name of images"));
+  for (const char* const loss : {"mse", "l1", "huber", "bce_with_logits"})
+    EXPECT_EQ(check({std::string("model.loss=") + loss}), "no error") << "an autoencoder";
 }
 
 /// A regression of widths 32-16-8 on batches of 24.
 RunConfig regression() {
   RunConfig config;
   config.model.name = "regression";
-  config.model.widths = {32, 16, 8};
+  config.model.loss = engine::LossKind::mse;
+  config.model.rows = {
+      {.rows = {{.type = "mlp", .arguments = {{"widths", std::vector<std::int64_t>{16, 8}}}}}}};
   config.data.name = "uniform";
+  config.data.inputs = 32;
+  config.data.outputs = 8;
   config.train.batch_size = 24;
   return config;
 }
 
 TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
   RunConfig config = regression();
-  EXPECT_EQ(widths_of(config), (std::vector<std::int64_t>{32, 16, 8}));
+  EXPECT_EQ(synthetic_inputs(config), 32);
   EXPECT_EQ(batch_size_of(config), 24);
-  const auto length = [&] { return length_of(config, *load_data(config)); };
+  const auto length = [&] { return RunChecker().check(config); };
   const RunLength full = length();
   EXPECT_EQ(full.steps, 10u) << "data.batches";
+  // Forward and the weights' gradients of both layers, the input's gradient of the second.
+  EXPECT_EQ(full.multiply_adds, 10 * 24 * (2 * 32 * 16 + 3 * 16 * 8));
 
   config.model.scale_down = 8;
   EXPECT_NO_THROW(resolve_run(config, "x.toml"));
-  EXPECT_EQ(widths_of(config), (std::vector<std::int64_t>{4, 2, 1}));
+  EXPECT_EQ(synthetic_inputs(config), 4);
+  EXPECT_EQ(synthetic_outputs(config), 1);
   EXPECT_EQ(batch_size_of(config), 3);
   EXPECT_EQ(length().steps, full.steps);
   EXPECT_EQ(length().multiply_adds * 8 * 8 * 8, full.multiply_adds) << "two widths and the batch";
@@ -343,14 +324,16 @@ TEST(Config, ScaleDownMustDivideExactlyAndNamesWhatItDoesNot) {
   };
   RunConfig config = regression();
   config.model.scale_down = 16;
-  EXPECT_EQ(check(config), "x.toml: model.scale_down = 16 with 8 in model.widths: expected a divisor of it");
-  config.model.widths = {32, 16};
   EXPECT_EQ(check(config),
             "x.toml: model.scale_down = 16 with 24 in train.batch_size: expected a divisor of it");
+  config.train.batch_size = 32;
+  EXPECT_EQ(check(config), "x.toml: model.scale_down = 16 with 8 in data.outputs: expected a divisor of it");
+  config.data.outputs = 16;
+  EXPECT_THAT(usage_error_of([&] { RunChecker().check(config); }),
+              HasSubstr("width 8 with model.scale_down = 16"));
   RunConfig images;
   images.model.scale_down = 2;
-  EXPECT_THAT(check(images),
-              AllOf(HasSubstr("model.scale_down = 2"), HasSubstr("classifier"), HasSubstr("regression")));
+  EXPECT_THAT(check(images), AllOf(HasSubstr("model.scale_down = 2"), HasSubstr("fashion-mnist")));
   EXPECT_THAT(set_error("model.scale_down=0"), HasSubstr("1 or more"));
 }
 
@@ -366,13 +349,13 @@ TEST(Config, SyntheticDataIsNotRead) {
   EXPECT_THAT(check(config), HasSubstr("data.batches"));
   config = regression();
   config.train.accumulate = 11;
-  EXPECT_THAT(usage_error_of([&] { length_of(config, *load_data(config)); }), HasSubstr("10 micro-batches"));
+  EXPECT_THAT(usage_error_of([&] { steps_of(config, *load_data(config)); }), HasSubstr("10 micro-batches"));
   config.train.epochs = 2;
-  EXPECT_EQ(length_of(config, *load_data(config)).steps, 1u);
+  EXPECT_EQ(steps_of(config, *load_data(config)), 1u);
 }
 
 TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
-  std::set<std::string> trained, swept, models;
+  std::set<std::string> trained, swept;
   for (const ShippedConfig& shipped : shipped_configs()) {
     const std::string name = shipped.path.stem().string();
     EXPECT_GT(shipped.description.size(), 20u) << name;
@@ -386,12 +369,8 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
     }
     trained.insert(name);
     const RunConfig config = load_config(shipped.path);
-    models.insert(config.model.name);
     EXPECT_NO_THROW(resolve_run(config, name));
   }
-  std::set<std::string> workloads;
-  for (const KnownWorkload& workload : known_workloads()) workloads.emplace(workload.name);
-  EXPECT_EQ(models, workloads) << "each workload has a configuration";
   EXPECT_THAT(trained,
               IsSupersetOf({"classifier", "autoencoder", "lenet5", "charlm_lstm", "charlm_transformer",
                             "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",

@@ -42,13 +42,13 @@ class Workloads : public SmallRuns {
       settings.insert(settings.end(), list.begin(), list.end());
     };
     if (name.starts_with("charlm")) {
-      add({"data.name=text", "data.path=" + text_file(), "data.test_subset=0", "model.embedding=16",
-           "model.hidden=16", "model.heads=2", "model.context=16", "train.batch_size=8",
-           "schedule.warmup_steps=5", "optimizer.lr=0.01"});
+      add({"data.name=text", "data.path=" + text_file(), "data.test_subset=0", "model.context=16",
+           "train.batch_size=8", "schedule.warmup_steps=5", "optimizer.lr=0.01"});
+      add(name == "charlm_lstm" ? small_lstm : small_transformer);
     } else {
       add({"data.path=" + image_folder(), "train.batch_size=20", "train.accumulate=1"});
-      if (name == "classifier") add({"model.widths=[784,16,10]"});
-      if (name == "autoencoder") add({"model.widths=[784,8,784]"});
+      if (name == "classifier") add({"model.layer.mlp1.widths=[16,10]"});
+      if (name == "autoencoder") add({"model.layer.mlp1.widths=[8,784]"});
     }
     add(more);
     std::vector<std::string> arguments{"train",   "-c",        configs + name + ".toml", "-o", path(out),
@@ -247,7 +247,7 @@ TEST_F(Workloads, TextThatDoesNotFitIsOneClearError) {
   fails({"train.batch_size=180"}, 2, "179 windows of 16: expected 1 to 179");
   fails({"data.subset=2881"}, 2, "data.subset = 2881: expected at most 2880");
   fails({"data.test_subset=321"}, 2, "data.test_subset = 321: expected at most 320");
-  fails({"data.name=fashion-mnist"}, 2, "charlm_lstm learns from text");
+  fails({"data.name=fashion-mnist", "data.path=" + image_folder()}, 2, "layer 'embedding' (embedding): takes symbols, not numbers");
   testing_support::write_bytes(path("empty.txt"), "");
   fails({"data.path=" + path("empty.txt")}, 1, "is empty");
 }
@@ -255,7 +255,9 @@ TEST_F(Workloads, TextThatDoesNotFitIsOneClearError) {
 TEST_F(Workloads, ASweepComparesBitsPerCharacter) {
   testing_support::write_bytes(
       path("base.toml"),
-      "[model]\nname = \"charlm_transformer\"\nembedding = 16\nheads = 2\ncontext = 16\n[data]\n"
+      "[model]\nname = \"tiny\"\ncontext = 16\nlayer = [{ type = \"embedding\", embedding_dim = 16 }, "
+      "{ type = \"multihead_attention\", num_heads = 2, causal = true }, "
+      "{ type = \"flatten\", start_dim = 0, end_dim = 1 }, { type = \"linear\" }]\n[data]\n"
       "name = \"text\"\npath = \"" +
           text_file() + "\"\n[train]\nsteps = 5\nbatch_size = 8\n");
   testing_support::write_bytes(

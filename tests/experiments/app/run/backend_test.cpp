@@ -85,9 +85,9 @@ TEST(BackendConfig, GraphsNeedADeviceAndAMethodThatCanBeRecorded) {
   EXPECT_EQ(check({"train.graph=true", "backend.device=auto"}), "no error");
   EXPECT_THAT(check({"train.graph=true"}),
               AllOf(HasSubstr("x.toml: train.graph = true"), HasSubstr("backend.device = \"cuda\"")));
-  EXPECT_THAT(check({"train.graph=true", "backend.device=cuda", "model.name=gan", "data.name=fashion-mnist"}),
+  EXPECT_THAT(check({"train.graph=true", "backend.device=cuda", "train.method=gan"}),
               AllOf(HasSubstr("train.graph = true"), HasSubstr("method")));
-  EXPECT_EQ(check({"train.graph=false", "backend.device=cuda", "model.name=gan"}), "no error");
+  EXPECT_EQ(check({"train.graph=false", "backend.device=cuda", "train.method=gan"}), "no error");
 }
 
 TEST(BackendConfig, ProductsOfFp8AreEmulatedOnly) {
@@ -215,7 +215,7 @@ TEST_F(BackendKeys, GraphsOnTheEmulatedBackEndAreUsageErrors) {
     expect_one_line_error(train_on("run", {}, more), 2, "backend.device = \"cuda\"");
   expect_one_line_error(train_on("run", {"backend.device=auto"}, {"--graph"}), 2,
                         "the emulated back end does not record");
-  expect_one_line_error(train_on("run", {"backend.device=cuda", "model.name=gan"}, {"--graph"}), 2,
+  expect_one_line_error(train_on("run", {"backend.device=cuda", "train.method=gan"}, {"--graph"}), 2,
                         "train.graph = true");
   EXPECT_FALSE(std::filesystem::exists(path("run")));
 }

@@ -14,6 +14,16 @@
 namespace fp16lab::experiments {
 namespace {
 
+/// Networks of 16 hidden numbers.
+std::vector<std::string> sizes_of(const std::string& recipe) {
+  if (recipe == "recipe_gan")
+    return {"model.noise=8", "model.layer.generator.mlp1.widths=[16,784]",
+            "model.layer.discriminator.mlp1.widths=[16,1]"};
+  if (recipe == "recipe_two_models")
+    return {"model.layer.model0.mlp1.widths=[16,10]", "model.layer.model1.mlp1.widths=[16,10]"};
+  return {"model.layer.mlp1.widths=[16,10]"};
+}
+
 class Recipes : public SmallRuns, public testing::WithParamInterface<std::string> {
  protected:
   /// The shipped configuration on small data, with `settings` on top.
@@ -30,9 +40,10 @@ class Recipes : public SmallRuns, public testing::WithParamInterface<std::string
         "--quiet",
         "--threads",
         std::to_string(threads)};
-    const std::vector<std::string> small{"data.path=" + path("data"),  "data.test_subset=0",
-                                         "train.batch_size=20",        "model.widths=[784,16,10]",
-                                         "model.generator=[8,16,784]", "model.discriminator=[784,16,1]"};
+    const std::vector<std::string> small{"data.path=" + path("data"), "data.test_subset=0",
+                                         "train.batch_size=20"};
+    const std::vector<std::string> sizes = sizes_of(GetParam());
+    for (const std::string& setting : sizes) all.insert(all.end(), {"--set", setting});
     for (const std::string& setting : small) all.insert(all.end(), {"--set", setting});
     for (const std::string& setting : settings) all.insert(all.end(), {"--set", setting});
     return all;
@@ -122,12 +133,14 @@ TEST_F(RecipeErrors, WidthsThatDoNotFitAreOneClearError) {
                  setting}),
         2, part);
   };
-  fails("recipe_gan", "model.discriminator=[784,16,2]", "model.discriminator ends with 2: expected 1");
-  fails("recipe_gan", "model.discriminator=[100,16,1]", "model.discriminator begins with 100: expected 784");
-  fails("recipe_gan", "model.generator=[8,16,100]", "model.generator ends with 100: expected 784");
-  fails("recipe_gan", "model.generator=[784]", "at least two widths");
-  fails("recipe_two_models", "model.widths=[784,16,7]", "model.widths ends with 7: expected 10");
-  fails("recipe_gradient_penalty", "model.penalty=-1", "model.penalty");
+  fails("recipe_gan", "model.layer.discriminator.mlp1.widths=[16,2]",
+        "the network ends with (N, 2), 'discriminator.mlp1' (mlp); expected (N, 1), the logit of \"real\"");
+  fails("recipe_gan", "model.layer.generator.mlp1.widths=[16,100]",
+        "unflattened_size has 784 elements; expected 100");
+  fails("recipe_gan", "model.layer.generator.mlp1.widths=[]", "widths: expected one or more");
+  fails("recipe_gan", "model.block.generator.repeat=2", "expected two [[model.block]]");
+  fails("recipe_two_models", "model.layer.model1.mlp1.widths=[16,7]", "ends with (N, 7)");
+  fails("recipe_gradient_penalty", "train.penalty=-1", "train.penalty");
 }
 
 }  // namespace

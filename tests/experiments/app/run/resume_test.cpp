@@ -175,7 +175,8 @@ TEST_F(Resume, SettingsThatWouldChangeBitsAreRefusedByName) {
        {"train.batch_size=10", "train.accumulate=2", "train.clip_norm=1", "train.clip_value=1",
         "train.seed=9", "train.skip_limit=5", "train.perturb_ulps=1", "optimizer.lr=0.002",
         "optimizer.name=sgd", "amp.level=O0", "scaler.policy=fixed", "scaler.growth_interval=8",
-        "model.widths=[784, 8, 10]", "data.subset=100", "backend.tensor_core=volta", "schedule.name=step"}) {
+        "model.layer.mlp1.widths=[8,10]", "data.subset=100", "backend.tensor_core=volta",
+        "schedule.name=step"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     std::vector<std::string> more{"--set", setting, "--quiet"};
     if (std::string_view(setting) == "schedule.name=step")

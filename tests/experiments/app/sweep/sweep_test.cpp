@@ -159,7 +159,7 @@ TEST_F(Sweep, EveryRunIsCheckedBeforeTheFirstStarts) {
       EXPECT_FALSE(std::filesystem::exists(path("out/small-good-seed1")));
     }
   };
-  expect_error("\"model.widths=[784, 11]\"", "small-bad-seed1: model.widths ends with 11");
+  expect_error("\"model.layer.mlp1.widths=[11]\"", "small-bad-seed1: the network ends with (N, 11)");
   expect_error("\"train.batch_size=401\"", "small-bad-seed1: ");
   expect_error("\"amp.level=O1\", \"amp.excluded=FC1\"", "small-bad-seed1: amp.excluded = \"FC1\"");
   expect_error("\"amp.level=O7\"", "bad.toml:7: amp.level");

@@ -1,0 +1,81 @@
+#include "engine/nn/losses.hpp"
+
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+namespace fp16lab::engine::nn {
+
+namespace {
+
+constexpr std::array<std::pair<LossKind, std::string_view>, 5> names{{
+    {LossKind::cross_entropy, "cross_entropy"},
+    {LossKind::mse, "mse"},
+    {LossKind::l1, "l1"},
+    {LossKind::huber, "huber"},
+    {LossKind::bce_with_logits, "bce_with_logits"},
+}};
+
+/// f32 (rows, classes): 1 - smoothing + smoothing / classes at each target, smoothing / classes elsewhere.
+Tensor probabilities(Backend& backend, const Tensor& targets, std::int64_t classes, float smoothing) {
+  const std::int64_t rows = targets.element_count();
+  Tensor certain = backend.empty({rows}, DType::f32);
+  backend.fill(certain, 1.0 - static_cast<double>(smoothing));
+  Tensor all = backend.empty({rows, classes}, DType::f32);
+  backend.place(certain, targets, all);
+  if (smoothing == 0.0f) return all;
+  Tensor share = backend.empty({1}, DType::f32);
+  backend.fill(share, static_cast<double>(smoothing) / static_cast<double>(classes));
+  backend.binary(BinaryOp::add, all, share, all);
+  return all;
+}
+
+Variable cross_entropy(const LossOptions& loss, const Variable& logits, const Tensor& targets) {
+  if (!loss.one_hot && loss.label_smoothing == 0.0f) return cross_entropy_loss(logits, targets);
+  Tape& tape = logits.tape();
+  const ScopeGuard scope(tape, "loss");
+  return ops::softmax_cross_entropy(
+      logits, tape.constant(probabilities(tape.backend(), targets, logits.shape()[-1], loss.label_smoothing)));
+}
+
+}  // namespace
+
+std::span<const LossKind> all_losses() {
+  static constexpr auto kinds = [] {
+    std::array<LossKind, names.size()> all{};
+    for (std::size_t i = 0; i < names.size(); ++i) all[i] = names[i].first;
+    return all;
+  }();
+  return kinds;
+}
+
+std::string_view name_of(LossKind loss) {
+  for (const auto& [kind, name] : names)
+    if (kind == loss) return name;
+  throw std::logic_error("unknown loss");
+}
+
+Variable loss_of(const LossOptions& loss, const Variable& output, const Tensor& targets) {
+  if (loss.kind == LossKind::cross_entropy) return cross_entropy(loss, output, targets);
+  const Shape shape = output.shape();
+  const bool same_count = targets.element_count() == shape.element_count();
+  const Tensor wanted = same_count ? targets.reshaped(shape) : targets;
+  Tape& tape = output.tape();
+  const ScopeGuard scope(tape, "loss");
+  const Variable target = tape.constant(wanted);
+  switch (loss.kind) {
+    case LossKind::mse:
+      return ops::mse_loss(output, target);
+    case LossKind::l1:
+      return ops::l1_loss(output, target);
+    case LossKind::huber:
+      return ops::huber_loss(output, target, loss.delta);
+    case LossKind::bce_with_logits:
+      return ops::binary_cross_entropy_with_logits(output, target);
+    case LossKind::cross_entropy:
+      break;
+  }
+  throw std::logic_error("unknown loss");
+}
+
+}  // namespace fp16lab::engine::nn

@@ -1,0 +1,63 @@
+// The rows of a network, as a file or a program lists them: plain data, without a back end.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fp16lab::engine::nn {
+
+/// The value of an argument: 3, [3, 3], 0.5, true or "same". Integers serve where a real number is meant.
+using LayerValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
+
+/// One layer. Types and their arguments: layer_types().
+struct LayerRow {
+  std::string type;       ///< "conv2d"
+  std::string name = {};  ///< dots allowed; empty: its type and how many of that type came before, "relu1"
+  /// Names of earlier rows; "input" is what the network, or the block, was given. Empty: the row before.
+  std::vector<std::string> inputs = {};
+  std::vector<std::pair<std::string, LayerValue>> arguments = {};
+  std::string to_float = {};  ///< "f32", "f16" or "bf16": as "PATH=f32" in amp::AmpOptions::to_float
+  bool frozen = false;        ///< its parameters do not train
+  std::string where = {};     ///< "net.toml:12", for messages; may be empty
+
+  /// Wherever they stand, and whatever the order of the arguments.
+  bool operator==(const LayerRow& other) const;
+};
+
+/// Rows under a common name, one after the other `repeat` times. A row's path is "NAME.ROW", where "{}" in
+/// NAME becomes first, first + 1, ...; a name without it gets ".0", ".1", ... where the block is repeated, as
+/// in torch.nn.Sequential. Rows that stand alone are a block without a name.
+struct LayerBlock {
+  std::string name = {};
+  std::int64_t repeat = 1;
+  std::int64_t first = 0;
+  std::vector<LayerRow> rows = {};
+  std::string where = {};
+
+  bool operator==(const LayerBlock& other) const;  ///< wherever it stands
+};
+
+using NetworkRows = std::vector<LayerBlock>;
+
+/// A row with its place in the network.
+struct PlacedRow {
+  std::string path;               ///< "h0.mlp.fc": of parameters, random streams and records
+  std::string prefix;             ///< "h0." of its block; empty: none
+  std::vector<int> inputs;        ///< positions of rows; network_input: what the network is given
+  const LayerRow* row = nullptr;  ///< of the NetworkRows that were placed
+};
+inline constexpr int network_input = -1;
+
+/// The row's own name, or that of a row without one: its type and a number, "relu2" for the second such row of
+/// its block, or of all rows outside blocks.
+std::string name_of_row(const NetworkRows& network, const LayerBlock& block, const LayerRow& row);
+
+/// Blocks unrolled, names made unique and inputs found. std::invalid_argument "WHERE: ..." for a name that is
+/// taken or empty in parts, an input that is no earlier row, a row whose output nothing uses, and where there
+/// are no rows.
+std::vector<PlacedRow> placed(const NetworkRows& network);
+
+}  // namespace fp16lab::engine::nn

@@ -1,0 +1,46 @@
+// Network: a module made of rows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.hpp"
+#include "engine/nn/network/layer_types.hpp"
+
+namespace fp16lab::engine::nn {
+
+/// A row as it was built.
+struct NetworkLayer {
+  std::string path;
+  std::string_view type;
+  Signal output;
+  std::int64_t parameters = 0;  ///< elements
+};
+
+/// Computes the rows in their order; its output is the last row's. Parameters are called "PATH.weight" and so
+/// on, as the layers' own classes say, and have PyTorch's shapes.
+class Network final : public Module {
+ public:
+  /// std::invalid_argument "WHERE: layer 'PATH' (TYPE): WHAT" for rows that do not fit together: placed(), and
+  /// a layer that cannot take the shapes of its inputs, whose names and shapes the message gives.
+  Network(Backend& backend, const NetworkRows& rows, const NetworkOptions& options);
+
+  Variable forward(Tape& tape, const Variable& x) override;
+
+  std::span<const NetworkLayer> layers() const { return layers_; }
+  const Signal& output() const { return layers_.back().output; }
+
+ private:
+  struct Step {
+    Module* module = nullptr;
+    std::function<Variable(Tape&, std::span<const Variable>)> function;
+    std::string scope;        ///< of a function; empty: none of its own
+    std::vector<int> inputs;  ///< earlier steps; network_input
+  };
+
+  std::vector<NetworkLayer> layers_;
+  std::vector<Step> steps_;
+  std::vector<Variable> values_, inputs_;  ///< of a forward pass; kept for their capacity
+};
+
+}  // namespace fp16lab::engine::nn
