@@ -99,6 +99,10 @@ void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gra
               const Tensor& velocity);
 void adam_step(const AdamOptions& options, const Tensor& weight, const Tensor& gradient,
                const Tensor& first_moment, const Tensor& second_moment);
+void rmsprop_step(const RmspropOptions& options, const Tensor& weight, const Tensor& gradient,
+                  const Tensor& square_average, const Tensor& gradient_average, const Tensor& velocity);
+void lamb_step(const LambOptions& options, const Tensor& weight, const Tensor& gradient,
+               const Tensor& first_moment, const Tensor& second_moment);
 void histogram(const Tensor& x);
 void digest(const Tensor& x);
 

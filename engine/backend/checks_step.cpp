@@ -69,6 +69,17 @@ void require_state(std::string_view verb, const Argument& weight, const Argument
   require_apart(verb, gradient, state);
 }
 
+/// Weight, gradient and the two moments of Adam and its kin.
+void require_moments(std::string_view verb, float gradient_factor, const Tensor& weight,
+                     const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment) {
+  const Argument w{"weight", weight}, g{"gradient", gradient}, m{"first_moment", first_moment},
+      v{"second_moment", second_moment};
+  require_update(verb, w, g, gradient_factor);
+  require_state(verb, w, g, m);
+  require_state(verb, w, g, v);
+  require_apart(verb, m, v);
+}
+
 }  // namespace
 
 void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
@@ -80,12 +91,30 @@ void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gra
 
 void adam_step(const AdamOptions& options, const Tensor& weight, const Tensor& gradient,
                const Tensor& first_moment, const Tensor& second_moment) {
-  const Argument w{"weight", weight}, g{"gradient", gradient}, m{"first_moment", first_moment},
-      v{"second_moment", second_moment};
-  require_update("adam_step", w, g, options.gradient_factor);
-  require_state("adam_step", w, g, m);
-  require_state("adam_step", w, g, v);
-  require_apart("adam_step", m, v);
+  require_moments("adam_step", options.gradient_factor, weight, gradient, first_moment, second_moment);
+}
+
+void lamb_step(const LambOptions& options, const Tensor& weight, const Tensor& gradient,
+               const Tensor& first_moment, const Tensor& second_moment) {
+  require_moments("lamb_step", options.gradient_factor, weight, gradient, first_moment, second_moment);
+}
+
+void rmsprop_step(const RmspropOptions& options, const Tensor& weight, const Tensor& gradient,
+                  const Tensor& square_average, const Tensor& gradient_average, const Tensor& velocity) {
+  constexpr std::string_view verb = "rmsprop_step";
+  const Argument w{"weight", weight}, g{"gradient", gradient}, s{"square_average", square_average},
+      a{"gradient_average", gradient_average}, v{"velocity", velocity};
+  require_update(verb, w, g, options.gradient_factor);
+  require_state(verb, w, g, s);
+  if (options.centered) {
+    require_state(verb, w, g, a);
+    require_apart(verb, s, a);
+  }
+  if (options.momentum != 0.0f) {
+    require_state(verb, w, g, v);
+    require_apart(verb, s, v);
+    if (options.centered) require_apart(verb, a, v);
+  }
 }
 
 }  // namespace fp16lab::engine::checks

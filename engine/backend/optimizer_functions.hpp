@@ -125,4 +125,99 @@ FP16LAB_HD inline void adam_element(const AdamCoefficients& c, float& weight, fl
   weight = canonicalize(w - (c.step_size * m) / denominator);
 }
 
+// ---- what moves by a direction that the weight decay is a part of ----
+
+/// The scalars of the direction that LAMB and AdamWeightDecay compute.
+struct DirectionCoefficients {
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float epsilon;
+  float first_correction;  ///< float(1 - beta1^t); 1 without corrections: dividing by it changes nothing
+  float root_correction;   ///< float(sqrt(1 - beta2^t)); 1 likewise
+  float weight_decay;
+};
+
+FP16LAB_HD inline DirectionCoefficients direction_coefficients(const LambOptions& options,
+                                                               const StepState& step, std::size_t optimizer) {
+  return {options.beta1,
+          1.0f - options.beta1,
+          options.beta2,
+          1.0f - options.beta2,
+          options.epsilon,
+          static_cast<float>(1.0 - step.beta1_power[optimizer]),
+          static_cast<float>(square_root_f64(1.0 - step.beta2_power[optimizer])),
+          options.weight_decay};
+}
+
+/// Of AdamOptions::uncorrected.
+FP16LAB_HD inline DirectionCoefficients direction_coefficients(const AdamOptions& options) {
+  return {options.beta1, 1.0f - options.beta1, options.beta2, 1.0f - options.beta2, options.epsilon, 1.0f,
+          1.0f,          options.weight_decay};
+}
+
+/// The direction of one weight's step; moves the moments.
+FP16LAB_HD inline float direction_element(const DirectionCoefficients& c, float weight, float gradient,
+                                          float& first_moment, float& second_moment) {
+  const float m = c.beta1 * first_moment + c.one_minus_beta1 * gradient;
+  const float v = c.beta2 * second_moment + (c.one_minus_beta2 * gradient) * gradient;
+  const float direction = (m / c.first_correction) / (square_root_f32(v) / c.root_correction + c.epsilon);
+  first_moment = canonicalize(m);
+  second_moment = canonicalize(v);
+  return c.weight_decay == 0.0f ? direction : direction + c.weight_decay * weight;
+}
+
+/// What LAMB multiplies its direction by: the rate times the trust ratio (You et al., ICLR 2020).
+FP16LAB_HD inline float lamb_rate(float learning_rate, double weight_norm, double direction_norm) {
+  const double ratio = weight_norm == 0.0 || direction_norm == 0.0 ? 1.0 : weight_norm / direction_norm;
+  return static_cast<float>(static_cast<double>(learning_rate) * ratio);
+}
+
+/// One weight, along its direction.
+FP16LAB_HD inline void follow_element(float rate, float& weight, float direction) {
+  weight = canonicalize(weight - rate * direction);
+}
+
+// ---- RMSprop ----
+
+/// The scalars of one rmsprop_step.
+struct RmspropCoefficients {
+  float learning_rate;
+  float alpha;
+  float one_minus_alpha;
+  float epsilon;
+  float momentum;
+  float weight_decay;
+};
+
+FP16LAB_HD inline RmspropCoefficients rmsprop_coefficients(const RmspropOptions& options,
+                                                           const StepState& step, std::size_t optimizer) {
+  return {
+      step.learning_rate[optimizer], options.alpha, 1.0f - options.alpha, options.epsilon, options.momentum,
+      options.weight_decay};
+}
+
+/// One weight. `average` is read and written where Centered, `velocity` where Momentum.
+template <bool Centered, bool Momentum>
+FP16LAB_HD inline void rmsprop_element(const RmspropCoefficients& c, float& weight, float gradient,
+                                       float& square, float& average, float& velocity) {
+  const float g = c.weight_decay == 0.0f ? gradient : gradient + c.weight_decay * weight;
+  const float s = c.alpha * square + (c.one_minus_alpha * g) * g;
+  float variance = s;
+  if constexpr (Centered) {
+    const float a = c.alpha * average + c.one_minus_alpha * g;
+    const float difference = s - a * a;
+    variance = difference < 0.0f ? 0.0f : difference;  // a NaN stays
+    average = canonicalize(a);
+  }
+  float d = g / (square_root_f32(variance) + c.epsilon);
+  if constexpr (Momentum) {
+    d = c.momentum * velocity + d;
+    velocity = canonicalize(d);
+  }
+  square = canonicalize(s);
+  weight = canonicalize(weight - c.learning_rate * d);
+}
+
 }  // namespace fp16lab::engine::functions

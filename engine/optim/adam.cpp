@@ -12,6 +12,7 @@ Adam::Adam(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
             .epsilon = static_cast<float>(options.epsilon),
             .weight_decay = static_cast<float>(options.weight_decay),
             .decoupled_decay = options.name == "adamw",
+            .uncorrected = options.name == "adam_weight_decay",
             .gradient_factor = gradient_factor(options)} {
   for (const Parameter* parameter : this->parameters()) {
     add_state(*parameter, "first_moment");

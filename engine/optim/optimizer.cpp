@@ -1,13 +1,18 @@
 #include "engine/optim/optimizer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "engine/optim/adam.hpp"
+#include "engine/optim/lamb.hpp"
 #include "engine/optim/optimizer_programs.hpp"
+#include "engine/optim/rmsprop.hpp"
 #include "engine/optim/sgd.hpp"
 
 namespace fp16lab::engine::optim {
@@ -29,6 +34,7 @@ void check(const OptimizerOptions& options) {
   require(non_negative(options.epsilon), "epsilon", options.epsilon, "finite and >= 0");
   require(options.beta1 >= 0.0 && options.beta1 < 1.0, "beta1", options.beta1, "in [0, 1)");
   require(options.beta2 >= 0.0 && options.beta2 < 1.0, "beta2", options.beta2, "in [0, 1)");
+  require(options.alpha >= 0.0 && options.alpha < 1.0, "alpha", options.alpha, "in [0, 1)");
   // Both the quotient and its FP32 form: the verbs multiply by float(1 / loss_scale).
   const float factor = gradient_factor(options);
   require(
@@ -41,6 +47,12 @@ void check(const OptimizerOptions& options) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> optimizer_names() {
+  static constexpr std::string_view names[] = {"sgd",     "adam", "adamw",
+                                               "rmsprop", "lamb", "adam_weight_decay"};
+  return names;
+}
 
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);
@@ -106,11 +118,16 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
                                           const OptimizerOptions& options, std::uint64_t steps, int index) {
   check(options);
   require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
-  if (options.name == "sgd")
-    return std::make_unique<Sgd>(backend, std::move(parameters), options, steps, index);
-  if (options.name == "adam" || options.name == "adamw")
-    return std::make_unique<Adam>(backend, std::move(parameters), options, steps, index);
-  throw std::invalid_argument("optimizer.name = \"" + options.name + "\": known are sgd, adam, adamw");
+  const auto make = [&]<class Kind>(std::type_identity<Kind>) -> std::unique_ptr<Optimizer> {
+    return std::make_unique<Kind>(backend, std::move(parameters), options, steps, index);
+  };
+  if (options.name == "sgd") return make(std::type_identity<Sgd>());
+  if (options.name == "rmsprop") return make(std::type_identity<Rmsprop>());
+  if (options.name == "lamb") return make(std::type_identity<Lamb>());
+  if (std::ranges::find(optimizer_names(), options.name) != optimizer_names().end())
+    return make(std::type_identity<Adam>());
+  throw std::invalid_argument(
+      fmt::format("optimizer.name = \"{}\": known are {}", options.name, fmt::join(optimizer_names(), ", ")));
 }
 
 void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,

@@ -17,15 +17,20 @@
 namespace fp16lab::engine::optim {
 
 struct OptimizerOptions {
-  std::string name = "sgd";    ///< sgd, adam, adamw
+  std::string name = "sgd";    ///< one of optimizer_names()
   double learning_rate = 0.1;  ///< finite, >= 0
-  double momentum = 0.0;       ///< sgd: >= 0
+  double momentum = 0.0;       ///< sgd, rmsprop: >= 0
   double dampening = 0.0;      ///< sgd: >= 0; 0 with nesterov
   bool nesterov = false;       ///< sgd: needs momentum > 0
-  double weight_decay = 0.0;   ///< >= 0; L2 for sgd and adam, decoupled for adamw
-  double beta1 = 0.9;          ///< adam: in [0, 1)
+  /// >= 0; L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and
+  /// adam_weight_decay
+  double weight_decay = 0.0;
+  double beta1 = 0.9;  ///< of adam, adamw, lamb and adam_weight_decay: in [0, 1)
   double beta2 = 0.999;
-  double epsilon = 1e-8;  ///< adam: >= 0
+  double alpha = 0.99;  ///< rmsprop: in [0, 1)
+  bool centered =
+      false;  ///< rmsprop: divides by the deviation of the gradients, not by their root mean square
+  double epsilon = 1e-8;  ///< of all but sgd: >= 0
   /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler
   /// leaves it to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added
   /// afterwards, to the unscaled gradient (MindSpore adds loss_scale times the decay before: equal but for
@@ -33,6 +38,9 @@ struct OptimizerOptions {
   double loss_scale = 1.0;
   ScheduleOptions schedule = {};
 };
+
+/// The update rules by name: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
+std::span<const std::string_view> optimizer_names();
 
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);

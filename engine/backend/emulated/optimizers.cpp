@@ -93,6 +93,60 @@ void adam_range(DecayRule rule, const functions::AdamCoefficients& coefficients,
 }
 
 FP16LAB_VECTOR_CLONES
+void direction_range(const functions::DirectionCoefficients& coefficients, const AdamRange& range,
+                     float* direction) {
+  const functions::DirectionCoefficients c = coefficients;
+  const AdamRange r = range;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < r.count; ++i)
+    direction[i] =
+        functions::direction_element(c, r.weight[i], r.gradient[i], r.first_moment[i], r.second_moment[i]);
+}
+
+FP16LAB_VECTOR_CLONES
+void follow_range(float rate, float* weight, const float* direction, std::int64_t n) {
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) functions::follow_element(rate, weight[i], direction[i]);
+}
+
+struct RmspropRange {
+  float* weight;
+  const float* gradient;
+  float* square;
+  float* average;   // null unless centered
+  float* velocity;  // null without momentum
+  std::int64_t count;
+};
+
+template <bool Centered, bool Momentum>
+inline void rmsprop_loop(const functions::RmspropCoefficients& coefficients, const RmspropRange& range) {
+  float* const weight = range.weight;
+  const float* const gradient = range.gradient;
+  float* const square = range.square;
+  float* const average = range.average;
+  float* const velocity = range.velocity;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < range.count; ++i) {
+    float a = 0.0f, v = 0.0f;
+    if constexpr (Centered) a = average[i];
+    if constexpr (Momentum) v = velocity[i];
+    functions::rmsprop_element<Centered, Momentum>(coefficients, weight[i], gradient[i], square[i], a, v);
+    if constexpr (Centered) average[i] = a;
+    if constexpr (Momentum) velocity[i] = v;
+  }
+}
+
+FP16LAB_VECTOR_CLONES
+void rmsprop_range(const functions::RmspropCoefficients& coefficients, const RmspropRange& range) {
+  const functions::RmspropCoefficients c = coefficients;
+  const RmspropRange r = range;
+  if (r.average != nullptr && r.velocity != nullptr) return rmsprop_loop<true, true>(c, r);
+  if (r.average != nullptr) return rmsprop_loop<true, false>(c, r);
+  if (r.velocity != nullptr) return rmsprop_loop<false, true>(c, r);
+  rmsprop_loop<false, false>(c, r);
+}
+
+FP16LAB_VECTOR_CLONES
 void multiply_to(const float* x, float factor, float* out, std::int64_t n) {
   const functions::Multiply multiply;
   FP16LAB_INDEPENDENT_ITERATIONS
@@ -172,13 +226,78 @@ void EmulatedBackend::adam_step(const AdamOptions& options, Tensor& weight, cons
   const StepState state = read_step_state(step);
   const auto slot = static_cast<std::size_t>(optimizer);
   if (is_skipped(state, slot)) return;
-  const functions::AdamCoefficients coefficients = functions::adam_coefficients(options, state, slot);
-  const DecayRule rule = functions::decay_rule(options);
   float* const m = first_moment.host<float>().data();
   float* const v = second_moment.host<float>().data();
+  if (options.uncorrected) {
+    const functions::DirectionCoefficients coefficients = functions::direction_coefficients(options);
+    const float rate = state.learning_rate[slot];
+    for_each_update(workers_, weight, gradient, options.gradient_factor,
+                    [&](float* w, const float* g, std::int64_t first, std::int64_t count) {
+                      for_each_strip_of(count, [&](std::int64_t begin, std::int64_t some) {
+                        Strip direction;
+                        direction_range(coefficients,
+                                        {w + begin, g + begin, m + first + begin, v + first + begin, some},
+                                        direction.data());
+                        follow_range(rate, w + begin, direction.data(), some);
+                      });
+                    });
+    return;
+  }
+  const functions::AdamCoefficients coefficients = functions::adam_coefficients(options, state, slot);
+  const DecayRule rule = functions::decay_rule(options);
   for_each_update(workers_, weight, gradient, options.gradient_factor,
                   [&](float* w, const float* g, std::int64_t first, std::int64_t count) {
                     adam_range(rule, coefficients, {w, g, m + first, v + first, count});
+                  });
+}
+
+void EmulatedBackend::rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
+                                   Tensor& square_average, Tensor& gradient_average, Tensor& velocity,
+                                   int optimizer, const Tensor& step) {
+  const FloatingPointScope scope;
+  checks::step_state("rmsprop_step", step);
+  checks::optimizer_index("rmsprop_step", optimizer);
+  checks::rmsprop_step(options, weight, gradient, square_average, gradient_average, velocity);
+  const StepState state = read_step_state(step);
+  const auto slot = static_cast<std::size_t>(optimizer);
+  if (is_skipped(state, slot)) return;
+  const functions::RmspropCoefficients coefficients = functions::rmsprop_coefficients(options, state, slot);
+  float* const s = square_average.host<float>().data();
+  float* const a = options.centered ? gradient_average.host<float>().data() : nullptr;
+  float* const v = options.momentum != 0.0f ? velocity.host<float>().data() : nullptr;
+  for_each_update(workers_, weight, gradient, options.gradient_factor,
+                  [&](float* w, const float* g, std::int64_t first, std::int64_t count) {
+                    rmsprop_range(coefficients, {w, g, s + first, a == nullptr ? nullptr : a + first,
+                                                 v == nullptr ? nullptr : v + first, count});
+                  });
+}
+
+void EmulatedBackend::lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient,
+                                Tensor& first_moment, Tensor& second_moment, int optimizer,
+                                const Tensor& step) {
+  const FloatingPointScope scope;
+  checks::step_state("lamb_step", step);
+  checks::optimizer_index("lamb_step", optimizer);
+  checks::lamb_step(options, weight, gradient, first_moment, second_moment);
+  const StepState state = read_step_state(step);
+  const auto slot = static_cast<std::size_t>(optimizer);
+  if (is_skipped(state, slot)) return;
+  const functions::DirectionCoefficients coefficients =
+      functions::direction_coefficients(options, state, slot);
+  float* const m = first_moment.host<float>().data();
+  float* const v = second_moment.host<float>().data();
+  Tensor direction = empty(weight.shape(), DType::f32);
+  float* const d = direction.host<float>().data();
+  for_each_update(workers_, weight, gradient, options.gradient_factor,
+                  [&](float* w, const float* g, std::int64_t first, std::int64_t count) {
+                    direction_range(coefficients, {w, g, m + first, v + first, count}, d + first);
+                  });
+  const double weight_norm = functions::square_root_f64(sum_of_squares(weight));
+  const double direction_norm = functions::square_root_f64(sum_of_squares(direction));
+  const float rate = functions::lamb_rate(state.learning_rate[slot], weight_norm, direction_norm);
+  for_each_update(workers_, weight, direction, 1.0f,
+                  [&](float* w, const float* along, std::int64_t, std::int64_t count) {
+                    follow_range(rate, w, along, count);
                   });
 }
 

@@ -268,7 +268,10 @@ void add_optimizer_cases(std::vector<VerbCase>& cases) {
          .weight_decay = 0.01f,
          .gradient_factor = 1.0f / 3}}},
       {"adamw",
-       {{.weight_decay = 0.01f, .decoupled_decay = true}, {.weight_decay = 0.1f, .decoupled_decay = true}}}};
+       {{.weight_decay = 0.01f, .decoupled_decay = true}, {.weight_decay = 0.1f, .decoupled_decay = true}}},
+      {"AdamWeightDecay",
+       {{.weight_decay = 0.01f, .uncorrected = true},
+        {.epsilon = 1e-3f, .uncorrected = true, .gradient_factor = 1.0f / 3}}}};
   for (const auto& [name, options] : adam)
     cases.push_back({"adam_step", name, [options = options](CaseContext& c) {
                        for_each_of(c, options, [&](const engine::AdamOptions& one) {
@@ -286,12 +289,61 @@ void add_optimizer_cases(std::vector<VerbCase>& cases) {
                      }});
 }
 
+void add_rmsprop_cases(std::vector<VerbCase>& cases) {
+  const std::pair<const char*, std::vector<engine::RmspropOptions>> rmsprop[] = {
+      {"plain", {{}, {.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}}},
+      {"momentum", {{.momentum = 0.9f}, {.alpha = 0.5f, .epsilon = 1e-3f, .momentum = 0.5f}}},
+      {"centered", {{.centered = true}, {.alpha = 0.9f, .centered = true, .weight_decay = 0.01f}}},
+      {"everything",
+       {{.momentum = 0.9f, .centered = true, .weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}}}};
+  for (const auto& [name, options] : rmsprop)
+    cases.push_back({"rmsprop_step", name, [options = options](CaseContext& c) {
+                       for_each_of(c, options, [&](const engine::RmspropOptions& one) {
+                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
+                                                const std::string& what) {
+                           Tensor square = c.random(w.shape(), DType::f32, data);
+                           c.backend().unary(engine::UnaryOp::absolute, square, square);
+                           Tensor average = c.random(w.shape(), DType::f32, data);
+                           Tensor velocity = c.random(w.shape(), DType::f32, data);
+                           c.backend().rmsprop_step(one, w, g, square, average, velocity, 1, step);
+                           c.keep(what, w);
+                           c.keep(what + " square average", square);
+                           c.keep(what + " gradient average", average);
+                           c.keep(what + " velocity", velocity);
+                         });
+                       });
+                     }});
+}
+
+void add_lamb_cases(std::vector<VerbCase>& cases) {
+  const std::pair<const char*, std::vector<engine::LambOptions>> lamb[] = {
+      {"plain", {{}, {.beta1 = 0.5f, .beta2 = 0.75f, .epsilon = 1e-3f}}},
+      {"with decay", {{.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}, {.weight_decay = 0.1f}}}};
+  for (const auto& [name, options] : lamb)
+    cases.push_back({"lamb_step", name, [options = options](CaseContext& c) {
+                       for_each_of(c, options, [&](const engine::LambOptions& one) {
+                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
+                                                const std::string& what) {
+                           Tensor first = c.random(w.shape(), DType::f32, data);
+                           Tensor second = c.random(w.shape(), DType::f32, data);
+                           c.backend().unary(engine::UnaryOp::absolute, second, second);
+                           c.backend().lamb_step(one, w, g, first, second, 1, step);
+                           c.keep(what, w);
+                           c.keep(what + " first moment", first);
+                           c.keep(what + " second moment", second);
+                         });
+                       });
+                     }});
+}
+
 }  // namespace
 
 void add_step_cases(std::vector<VerbCase>& cases) {
   add_scalar_cases(cases);
   add_gradient_cases(cases);
   add_optimizer_cases(cases);
+  add_rmsprop_cases(cases);
+  add_lamb_cases(cases);
 }
 
 }  // namespace fp16lab::experiments::acceptance

@@ -125,6 +125,11 @@ class CudaBackend final : public Backend {
                 int optimizer, const Tensor& step) override;
   void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
                  Tensor& second_moment, int optimizer, const Tensor& step) override;
+  void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
+                    Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
+                    const Tensor& step) override;
+  void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
+                 Tensor& second_moment, int optimizer, const Tensor& step) override;
 
   // histogram.cu
   void histogram(const Tensor& x, ExponentHistogram& out) override;

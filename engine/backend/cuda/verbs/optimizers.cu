@@ -12,6 +12,8 @@ namespace {
 
 using functions::AdamCoefficients;
 using functions::DecayRule;
+using functions::DirectionCoefficients;
+using functions::RmspropCoefficients;
 using functions::SgdCoefficients;
 using functions::VelocityRule;
 
@@ -25,7 +27,7 @@ __device__ __forceinline__ bool is_skipped(const StepState* state, int optimizer
   return state->found_inf[static_cast<std::size_t>(optimizer)] != 0.0f;
 }
 
-/// What both optimizers update.
+/// What all optimizers update.
 template <class Weight, class Gradient>
 struct Update {
   Weight* weight;
@@ -158,7 +160,161 @@ void launch_adam(Runtime& runtime, const LaunchShape& shape, const AdamOptions& 
          state);
 }
 
-// ---- both ----
+// ---- directions: AdamWeightDecay and LAMB ----
+
+/// What becomes of an element's direction: AdamWeightDecay follows it at once.
+struct Follow {
+  float rate;
+  static constexpr bool moves_weight = true;
+  __device__ void operator()(std::int64_t, float& weight, float direction) const {
+    functions::follow_element(rate, weight, direction);
+  }
+};
+/// LAMB keeps it until its norm is known.
+struct Keep {
+  float* direction;
+  static constexpr bool moves_weight = false;
+  __device__ void operator()(std::int64_t i, float&, float along) const { direction[i] = along; }
+};
+
+template <class Weight, class Gradient, class Use>
+__device__ __forceinline__ void direction_elements(const Update<Weight, Gradient>& update,
+                                                   const DirectionCoefficients& c, const Moments& moments,
+                                                   const Use& use) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t packed = update.packed ? update.count - update.count % width : 0;
+  for (std::int64_t i = thread * width; i < packed; i += stride * width) {
+    Pack<Weight, width> w = load_pack<width>(update.weight + i);
+    const Pack<Gradient, width> g = load_pack<width>(update.gradient + i);
+    Pack<float, width> m = load_pack<width>(moments.first + i);
+    Pack<float, width> v = load_pack<width>(moments.second + i);
+    for (int j = 0; j < width; ++j) {
+      float wide = loaded(w.values[j]);
+      use(i + j, wide,
+          functions::direction_element(c, wide, update.factored(g.values[j]), m.values[j], v.values[j]));
+      w.values[j] = stored<Weight>(wide);
+    }
+    store_pack<width>(moments.first + i, m);
+    store_pack<width>(moments.second + i, v);
+    if constexpr (Use::moves_weight) store_pack<width>(update.weight + i, w);
+  }
+  for (std::int64_t i = packed + thread; i < update.count; i += stride) {
+    float wide = loaded(update.weight[i]);
+    use(i, wide,
+        functions::direction_element(c, wide, update.factored(update.gradient[i]), moments.first[i],
+                                     moments.second[i]));
+    if constexpr (Use::moves_weight) update.weight[i] = stored<Weight>(wide);
+  }
+}
+
+template <class Weight, class Gradient>
+__global__ void adam_weight_decay(AdamOptions options, Update<Weight, Gradient> update, Moments moments,
+                                  int optimizer, const StepState* state) {
+  if (is_skipped(state, optimizer)) return;
+  direction_elements(update, functions::direction_coefficients(options), moments,
+                     Follow{state->learning_rate[static_cast<std::size_t>(optimizer)]});
+}
+
+template <class Weight, class Gradient>
+__global__ void lamb_direction(LambOptions options, Update<Weight, Gradient> update, Moments moments,
+                               float* direction, int optimizer, const StepState* state) {
+  if (is_skipped(state, optimizer)) return;
+  __shared__ DirectionCoefficients coefficients;  // an FP64 root: once for a block
+  if (threadIdx.x == 0)
+    coefficients = functions::direction_coefficients(options, *state, static_cast<std::size_t>(optimizer));
+  __syncthreads();
+  direction_elements(update, coefficients, moments, Keep{direction});
+}
+
+/// The norms are the grad_norm of two states of their own, where global_norm leaves them.
+template <class Weight>
+__global__ void lamb_follow(Update<Weight, float> update, const StepState* weight_norm,
+                            const StepState* direction_norm, int optimizer, const StepState* state) {
+  if (is_skipped(state, optimizer)) return;
+  __shared__ float rate;
+  if (threadIdx.x == 0)
+    rate = functions::lamb_rate(state->learning_rate[static_cast<std::size_t>(optimizer)],
+                                weight_norm->grad_norm, direction_norm->grad_norm);
+  __syncthreads();
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t packed = update.packed ? update.count - update.count % width : 0;
+  for (std::int64_t i = thread * width; i < packed; i += stride * width) {
+    Pack<Weight, width> w = load_pack<width>(update.weight + i);
+    const Pack<float, width> along = load_pack<width>(update.gradient + i);
+    for (int j = 0; j < width; ++j) {
+      float wide = loaded(w.values[j]);
+      functions::follow_element(rate, wide, along.values[j]);
+      w.values[j] = stored<Weight>(wide);
+    }
+    store_pack<width>(update.weight + i, w);
+  }
+  for (std::int64_t i = packed + thread; i < update.count; i += stride) {
+    float wide = loaded(update.weight[i]);
+    functions::follow_element(rate, wide, update.gradient[i]);
+    update.weight[i] = stored<Weight>(wide);
+  }
+}
+
+// ---- RMSprop ----
+
+/// Null where the options want none.
+struct Averages {
+  float* square;
+  float* average;
+  float* velocity;
+};
+
+template <bool Centered, bool Momentum, class Weight, class Gradient>
+__device__ __forceinline__ void rmsprop_elements(const Update<Weight, Gradient>& update,
+                                                 const RmspropCoefficients& c, const Averages& averages) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t packed = update.packed ? update.count - update.count % width : 0;
+  for (std::int64_t i = thread * width; i < packed; i += stride * width) {
+    Pack<Weight, width> w = load_pack<width>(update.weight + i);
+    const Pack<Gradient, width> g = load_pack<width>(update.gradient + i);
+    Pack<float, width> s = load_pack<width>(averages.square + i), a{}, v{};
+    if constexpr (Centered) a = load_pack<width>(averages.average + i);
+    if constexpr (Momentum) v = load_pack<width>(averages.velocity + i);
+    for (int j = 0; j < width; ++j) {
+      float wide = loaded(w.values[j]);
+      functions::rmsprop_element<Centered, Momentum>(c, wide, update.factored(g.values[j]), s.values[j],
+                                                     a.values[j], v.values[j]);
+      w.values[j] = stored<Weight>(wide);
+    }
+    store_pack<width>(averages.square + i, s);
+    if constexpr (Centered) store_pack<width>(averages.average + i, a);
+    if constexpr (Momentum) store_pack<width>(averages.velocity + i, v);
+    store_pack<width>(update.weight + i, w);
+  }
+  for (std::int64_t i = packed + thread; i < update.count; i += stride) {
+    float wide = loaded(update.weight[i]), a = 0.0f, v = 0.0f;
+    if constexpr (Centered) a = averages.average[i];
+    if constexpr (Momentum) v = averages.velocity[i];
+    functions::rmsprop_element<Centered, Momentum>(c, wide, update.factored(update.gradient[i]),
+                                                   averages.square[i], a, v);
+    if constexpr (Centered) averages.average[i] = a;
+    if constexpr (Momentum) averages.velocity[i] = v;
+    update.weight[i] = stored<Weight>(wide);
+  }
+}
+
+template <class Weight, class Gradient>
+__global__ void rmsprop(RmspropOptions options, Update<Weight, Gradient> update, Averages averages,
+                        int optimizer, const StepState* state) {
+  if (is_skipped(state, optimizer)) return;
+  const RmspropCoefficients c =
+      functions::rmsprop_coefficients(options, *state, static_cast<std::size_t>(optimizer));
+  if (averages.average != nullptr && averages.velocity != nullptr)
+    return rmsprop_elements<true, true>(update, c, averages);
+  if (averages.average != nullptr) return rmsprop_elements<true, false>(update, c, averages);
+  if (averages.velocity != nullptr) return rmsprop_elements<false, true>(update, c, averages);
+  rmsprop_elements<false, false>(update, c, averages);
+}
+
+// ---- all ----
 
 const StepState* state_in(const Tensor& step) { return reinterpret_cast<const StepState*>(step.data()); }
 
@@ -210,6 +366,11 @@ void CudaBackend::adam_step(const AdamOptions& options, Tensor& weight, const Te
   const Moments moments{elements<float>(first_moment), elements<float>(second_moment)};
   with_update(weight, gradient, {moments.first, moments.second}, options.gradient_factor,
               [&](const auto& update, const LaunchShape& shape) {
+                using Weight = std::decay_t<decltype(*update.weight)>;
+                using Gradient = std::decay_t<decltype(*update.gradient)>;
+                if (options.uncorrected)
+                  return launch(runtime_, "adam_step", &adam_weight_decay<Weight, Gradient>, shape, options,
+                                update, moments, optimizer, state_in(step));
                 switch (functions::decay_rule(options)) {
                   case DecayRule::none:
                     return launch_adam<DecayRule::none>(runtime_, shape, options, update, moments, optimizer,
@@ -222,6 +383,61 @@ void CudaBackend::adam_step(const AdamOptions& options, Tensor& weight, const Te
                                                              optimizer, state_in(step));
                 }
               });
+}
+
+void CudaBackend::rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
+                               Tensor& square_average, Tensor& gradient_average, Tensor& velocity,
+                               int optimizer, const Tensor& step) {
+  checks::step_state("rmsprop_step", step);
+  checks::optimizer_index("rmsprop_step", optimizer);
+  checks::rmsprop_step(options, weight, gradient, square_average, gradient_average, velocity);
+  const Averages averages{elements<float>(square_average),
+                          options.centered ? elements<float>(gradient_average) : nullptr,
+                          options.momentum == 0.0f ? nullptr : elements<float>(velocity)};
+  with_update(weight, gradient, {averages.square, averages.average, averages.velocity},
+              options.gradient_factor, [&](const auto& update, const LaunchShape& shape) {
+                using Weight = std::decay_t<decltype(*update.weight)>;
+                using Gradient = std::decay_t<decltype(*update.gradient)>;
+                launch(runtime_, "rmsprop_step", &rmsprop<Weight, Gradient>, shape, options, update, averages,
+                       optimizer, state_in(step));
+              });
+}
+
+void CudaBackend::lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient,
+                            Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) {
+  checks::step_state("lamb_step", step);
+  checks::optimizer_index("lamb_step", optimizer);
+  checks::lamb_step(options, weight, gradient, first_moment, second_moment);
+  const Moments moments{elements<float>(first_moment), elements<float>(second_moment)};
+  Tensor direction = empty(weight.shape(), DType::f32);
+  float* const along = elements<float>(direction);
+  with_update(weight, gradient, {moments.first, moments.second}, options.gradient_factor,
+              [&](const auto& update, const LaunchShape& shape) {
+                using Weight = std::decay_t<decltype(*update.weight)>;
+                using Gradient = std::decay_t<decltype(*update.gradient)>;
+                launch(runtime_, "lamb_step", &lamb_direction<Weight, Gradient>, shape, options, update,
+                       moments, along, optimizer, state_in(step));
+              });
+  // Norms of what a skipped step left unwritten are read by nobody.
+  const auto norm_of = [this](const Tensor& x) {
+    Tensor norm = empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
+    global_norm(std::span(&x, 1), norm);
+    return norm;
+  };
+  const Tensor weight_norm = norm_of(weight), direction_norm = norm_of(direction);
+  with_element_type(weight.dtype(), [&](auto tag) {
+    using Weight = decltype(tag);
+    const Update<Weight, float> update{.weight = elements<Weight>(weight),
+                                       .gradient = along,
+                                       .count = weight.element_count(),
+                                       .gradient_factor = 1.0f,
+                                       .packed = holds_packs(weight.data(), width * sizeof(Weight)) &&
+                                                 holds_packs(along, width * sizeof(float))};
+    launch(runtime_, "lamb_step", &lamb_follow<Weight>,
+           LaunchShape{.x = blocks_for(update.count, std::int64_t{threads} * width, most_blocks),
+                       .threads = threads},
+           update, state_in(weight_norm), state_in(direction_norm), optimizer, state_in(step));
+  });
 }
 
 }  // namespace fp16lab::engine::FP16LAB_MACHINE
