@@ -286,9 +286,9 @@ class Backend {
   ///   d = nesterov ? d + momentum * v : v           (v and this line only if momentum != 0)
   ///   w = w - lr * d
   /// weight and gradient f, each in its own dtype; velocity f32. Where there is no master copy the weight has
-  /// 16 bits: it is widened, and the new one rounded to nearest even once, at the end.
+  /// 16 bits: it is widened, and the new one rounded to nearest even once, at the end, or as `store` says.
   virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                        int optimizer, const Tensor& step) = 0;
+                        int optimizer, const Tensor& step, const WeightStore& store = {}) = 0;
   /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or moments changes. `step` is the
   /// state *after* this iteration's advance: beta powers are beta^t with t >= 1 counting this step. As
   /// written, left to right, one FP32 rounding per operation; the quotient lr / (1 - b1^t), the root sqrt(1 -
@@ -303,7 +303,8 @@ class Backend {
   ///   w = w - lr * u
   /// Dtypes as in sgd_step; moments f32.
   virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
-                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
+                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step,
+                         const WeightStore& store = {}) = 0;
   /// RMSprop as PyTorch has it (Tieleman & Hinton 2012; centered: Graves, arXiv 1308.0850). Applied, `step`
   /// and dtypes as in sgd_step; the states are f32. One FP32 rounding per operation:
   ///   g = g + wd * w                                (wd != 0)
@@ -316,7 +317,7 @@ class Backend {
   /// only rounding makes, PyTorch takes the root and has a NaN.
   virtual void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
                             Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
-                            const Tensor& step) = 0;
+                            const Tensor& step, const WeightStore& store = {}) = 0;
   /// LAMB (You et al., ICLR 2020, algorithm 2, with the identity for its phi), as apex's FusedLAMB with
   /// use_nvlamb computes it but for its own clipping (clip_by_norm is here for that). Applied, `step`, dtypes
   /// and roundings as in adam_step; 1 - b1^t, and the product of the rate and the quotient of the norms, are
@@ -329,7 +330,8 @@ class Backend {
   /// |w| and |u| are the norms of the two tensors as global_norm takes them: TREE in FP64; where one of them
   /// is 0, the quotient is 1.
   virtual void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient,
-                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
+                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step,
+                         const WeightStore& store = {}) = 0;
 
   // ---- counting and digests ----
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`

@@ -82,6 +82,24 @@ void require_moments(std::string_view verb, float gradient_factor, const Tensor&
 
 }  // namespace
 
+void weight_store(std::string_view verb, const Tensor& weight, const Tensor& gradient,
+                  const WeightStore& store) {
+  const Argument w{"weight", weight};
+  const bool wide = weight.dtype() == DType::f32;
+  if (store.stochastic && wide)
+    fail(verb, fmt::format("{}; only f16 and bf16 are rounded stochastically", text(w)));
+  if (store.compensation == nullptr) return;
+  const Argument c{"compensation", *store.compensation};
+  require_defined(verb, c);
+  if (store.stochastic)
+    fail(verb,
+         "a compensation and stochastic rounding; what is kept of one rounding is no error of the other");
+  if (wide) fail(verb, fmt::format("{}; only f16 and bf16 have a compensation", text(w)));
+  require_same_dtype(verb, w, c);
+  require_beside(verb, w, c);
+  require_apart(verb, {"gradient", gradient}, c);
+}
+
 void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
               const Tensor& velocity) {
   const Argument w{"weight", weight}, g{"gradient", gradient};

@@ -10,12 +10,12 @@ class TwinOptimizers : public TwinElements {
   using TwinElements::TwinElements;
 
   void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                int optimizer, const Tensor& step) override {
+                int optimizer, const Tensor& step, const WeightStore& store) override {
     const StepState state = read_step_state(step);
     const auto slot = static_cast<std::size_t>(optimizer);
     if (state.found_inf[slot] != 0.0f) return;
     const std::vector<float> old = floats_of(weight), gradients = floats_of(gradient);
-    std::vector<float> next;
+    std::vector<float> changes;
     for (std::size_t i = 0; i < old.size(); ++i) {
       float d = entering(gradients[i], options.gradient_factor);
       if (options.weight_decay != 0.0f) {
@@ -31,13 +31,14 @@ class TwinOptimizers : public TwinElements {
         v = canonical(v);
       }
       const float update = state.learning_rate[slot] * d;
-      next.push_back(old[i] - update);
+      changes.push_back(update);
     }
-    store_rounded(next, weight);
+    take(changes, weight, state, store);
   }
 
   void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step) override {
+                 Tensor& second_moment, int optimizer, const Tensor& step,
+                 const WeightStore& store) override {
     const StepState state = read_step_state(step);
     const auto slot = static_cast<std::size_t>(optimizer);
     if (state.found_inf[slot] != 0.0f) return;
@@ -45,20 +46,23 @@ class TwinOptimizers : public TwinElements {
       const LambOptions same{options.beta1, options.beta2, options.epsilon, options.weight_decay,
                              options.gradient_factor};
       follow(weight, directions(same, weight, gradient, first_moment, second_moment, 1.0f, 1.0f),
-             state.learning_rate[slot]);
+             state.learning_rate[slot], state, store);
       return;
     }
     const auto rate = static_cast<double>(state.learning_rate[slot]);
     const auto step_size = static_cast<float>(rate / (1.0 - state.beta1_power[slot]));
     const auto root = static_cast<float>(std::sqrt(1.0 - state.beta2_power[slot]));
     const auto kept = static_cast<float>(1.0 - rate * static_cast<double>(options.weight_decay));
+    const auto taken = static_cast<float>(rate * static_cast<double>(options.weight_decay));
     const std::vector<float> gradients = floats_of(gradient);
-    std::vector<float> next = floats_of(weight);
-    for (std::size_t i = 0; i < next.size(); ++i) {
-      float &w = next[i], g = entering(gradients[i], options.gradient_factor);
+    const std::vector<float> old = floats_of(weight);
+    std::vector<float> next, changes;
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      float w = old[i], g = entering(gradients[i], options.gradient_factor), decayed = 0.0f;
       if (options.weight_decay != 0.0f) {
         if (options.decoupled_decay) {
           w = w * kept;
+          decayed = taken * old[i];
         } else {
           const float decay = options.weight_decay * w;
           g = g + decay;
@@ -74,26 +78,28 @@ class TwinOptimizers : public TwinElements {
       const float denominator = quotient + options.epsilon;
       const float numerator = step_size * m;
       const float update = numerator / denominator;
-      w = w - update;
+      next.push_back(w - update);
+      changes.push_back(options.decoupled_decay && options.weight_decay != 0.0f ? update + decayed : update);
       first = canonical(m);
       second = canonical(v);
     }
-    store_rounded(next, weight);
+    take(changes, next, weight, state, store);
   }
 
   void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
                     Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
-                    const Tensor& step) override {
+                    const Tensor& step, const WeightStore& store) override {
     const StepState state = read_step_state(step);
     const auto slot = static_cast<std::size_t>(optimizer);
     if (state.found_inf[slot] != 0.0f) return;
     const std::vector<float> gradients = floats_of(gradient);
-    std::vector<float> next = floats_of(weight);
+    const std::vector<float> old = floats_of(weight);
+    std::vector<float> changes;
     const float rest = 1.0f - options.alpha;
-    for (std::size_t i = 0; i < next.size(); ++i) {
+    for (std::size_t i = 0; i < old.size(); ++i) {
       float g = entering(gradients[i], options.gradient_factor);
       if (options.weight_decay != 0.0f) {
-        const float decay = options.weight_decay * next[i];
+        const float decay = options.weight_decay * old[i];
         g = g + decay;
       }
       float& square = square_average.host<float>()[i];
@@ -104,8 +110,8 @@ class TwinOptimizers : public TwinElements {
       float variance = s;
       if (options.centered) {
         float& average = gradient_average.host<float>()[i];
-        const float old = options.alpha * average;
-        const float a = old + scaled;
+        const float stays = options.alpha * average;
+        const float a = stays + scaled;
         average = canonical(a);
         const float squared = a * a;
         variance = s - squared;
@@ -121,13 +127,14 @@ class TwinOptimizers : public TwinElements {
         v = canonical(d);
       }
       const float update = state.learning_rate[slot] * d;
-      next[i] = next[i] - update;
+      changes.push_back(update);
     }
-    store_rounded(next, weight);
+    take(changes, weight, state, store);
   }
 
   void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step) override {
+                 Tensor& second_moment, int optimizer, const Tensor& step,
+                 const WeightStore& store) override {
     const StepState state = read_step_state(step);
     const auto slot = static_cast<std::size_t>(optimizer);
     if (state.found_inf[slot] != 0.0f) return;
@@ -138,7 +145,8 @@ class TwinOptimizers : public TwinElements {
     const double of_weights = norm(weights), of_directions = norm(along);
     double ratio = 1.0;
     if (of_weights != 0.0 && of_directions != 0.0) ratio = of_weights / of_directions;
-    follow(weight, along, static_cast<float>(static_cast<double>(state.learning_rate[slot]) * ratio));
+    follow(weight, along, static_cast<float>(static_cast<double>(state.learning_rate[slot]) * ratio), state,
+           store);
   }
 
  private:
@@ -177,13 +185,50 @@ class TwinOptimizers : public TwinElements {
     return along;
   }
 
-  static void follow(Tensor& weight, const std::vector<float>& along, float rate) {
-    std::vector<float> next = floats_of(weight);
-    for (std::size_t i = 0; i < next.size(); ++i) {
-      const float update = rate * along[i];
-      next[i] = next[i] - update;
+  void follow(Tensor& weight, const std::vector<float>& along, float rate, const StepState& state,
+              const WeightStore& store) {
+    take(mapped(along, [rate](float d) { return rate * d; }), weight, state, store);
+  }
+
+  /// Takes what updates change from the weights, and stores them.
+  void take(const std::vector<float>& changes, Tensor& weight, const StepState& state,
+            const WeightStore& store) {
+    const std::vector<float> old = floats_of(weight);
+    std::vector<float> next;
+    for (std::size_t i = 0; i < old.size(); ++i) next.push_back(old[i] - changes[i]);
+    take(changes, next, weight, state, store);
+  }
+  /// `next`: the weights without those changes, where nothing is compensated.
+  void take(const std::vector<float>& changes, const std::vector<float>& next, Tensor& weight,
+            const StepState& state, const WeightStore& store) {
+    if (store.stochastic) {
+      PhiloxStream stream = store.random;
+      stream.iteration = static_cast<std::uint32_t>(state.iteration);
+      with_type(weight.dtype(), [&](auto tag) {
+        using T = decltype(tag);
+        if constexpr (!std::is_same_v<T, float>)
+          for (std::size_t i = 0; i < next.size(); ++i) {
+            ArithmeticOptions options(Rounding::stochastic);
+            options.random_bits = (i % 2 == 0 ? stream.word(i / 2) << 16 : stream.word(i / 2) & 0xffff0000u);
+            weight.host<T>()[i] = narrow<typename T::Format>(next[i], options);
+          }
+      });
+      return;
     }
-    store_rounded(next, weight);
+    if (store.compensation == nullptr) return store_rounded(next, weight);
+    const std::vector<float> old = floats_of(weight), kept = floats_of(*store.compensation);
+    std::vector<float> ys, sums, left;
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      ys.push_back(kept[i] - changes[i]);
+      sums.push_back(old[i] + ys[i]);
+    }
+    store_rounded(sums, weight);
+    const std::vector<float> rounded = floats_of(weight);
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      const float moved = rounded[i] - old[i];
+      left.push_back(std::isfinite(rounded[i]) ? ys[i] - moved : 0.0f);
+    }
+    store_rounded(left, *store.compensation);
   }
 
   /// A gradient as it enters an update.
