@@ -18,9 +18,10 @@ Lamb::Lamb(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
   }
 }
 
-void Lamb::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) {
+void Lamb::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                            const WeightStore& store) {
   backend().lamb_step(lamb_, parameter.value, parameter.gradient, state_tensor(2 * which),
-                      state_tensor(2 * which + 1), index(), step);
+                      state_tensor(2 * which + 1), index(), step, store);
 }
 
 }  // namespace fp16lab::engine::optim

@@ -20,7 +20,8 @@ class Lamb final : public Optimizer {
        std::uint64_t steps, int index);
 
  private:
-  void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) override;
+  void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                        const WeightStore& store) override;
 
   LambOptions lamb_;
 };

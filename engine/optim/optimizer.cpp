@@ -40,6 +40,10 @@ void check(const OptimizerOptions& options) {
   require(
       options.loss_scale > 0.0 && std::isfinite(options.loss_scale) && factor > 0.0f && std::isfinite(factor),
       "loss_scale", options.loss_scale, "finite and above 0, and so 1 / loss_scale in FP32");
+  if (options.kahan && options.stochastic_rounding)
+    throw std::invalid_argument(
+        "optimizer.kahan = true with stochastic rounding: both make up for what rounding to nearest loses; "
+        "expected one of the two");
   if (options.nesterov) {
     require(options.momentum > 0.0, "momentum", options.momentum, "above 0 with nesterov");
     require(options.dampening == 0.0, "dampening", options.dampening, "0 with nesterov");
@@ -66,11 +70,33 @@ Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const
   backend.upload(std::as_bytes(std::span(table)), learning_rates_);
 }
 
-std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view suffix) {
-  Tensor zeros = backend_->empty(parameter.value.shape(), DType::f32);
+std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view suffix, DType dtype) {
+  Tensor zeros = backend_->empty(parameter.value.shape(), dtype);
   backend_->fill(zeros, 0.0);
   state_.push_back({parameter.name + "." + std::string(suffix), std::move(zeros)});
   return state_.size() - 1;
+}
+
+void Optimizer::prepare_stores() {
+  if (!options_.kahan && !options_.stochastic_rounding) return;
+  const auto is_low = [](const Parameter* parameter) { return parameter->value.dtype() != DType::f32; };
+  if (!parameters_.empty() && std::ranges::none_of(parameters_, is_low))
+    throw std::invalid_argument(
+        fmt::format("{}: every weight is FP32; it is for 16-bit weights without a master copy",
+                    options_.kahan ? "optimizer.kahan = true" : "amp.rounding = \"stochastic\""));
+  stores_.resize(parameters_.size());
+  compensations_.resize(parameters_.size());
+  for (std::size_t which = 0; which < parameters_.size(); ++which) {
+    const Parameter& parameter = *parameters_[which];
+    if (!is_low(&parameter)) continue;
+    if (options_.kahan) {
+      compensations_[which] = state_[add_state(parameter, "compensation", parameter.value.dtype())].tensor;
+      stores_[which].compensation = &compensations_[which];
+    } else {
+      stores_[which] = {.stochastic = true,
+                        .random = {.seed = options_.seed, .stream = stream_id(parameter.name + "/rounding")}};
+    }
+  }
 }
 
 void Optimizer::begin_iteration(Tensor& step) {
@@ -109,7 +135,7 @@ void Optimizer::apply(Tensor& step) {
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];
     if (!parameter.has_gradient) continue;
-    update_parameter(which, parameter, step);
+    update_parameter(which, parameter, step, stores_.empty() ? WeightStore{} : stores_[which]);
     ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
   }
 }
@@ -119,7 +145,9 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
   check(options);
   require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
   const auto make = [&]<class Kind>(std::type_identity<Kind>) -> std::unique_ptr<Optimizer> {
-    return std::make_unique<Kind>(backend, std::move(parameters), options, steps, index);
+    auto made = std::make_unique<Kind>(backend, std::move(parameters), options, steps, index);
+    made->prepare_stores();
+    return made;
   };
   if (options.name == "sgd") return make(std::type_identity<Sgd>());
   if (options.name == "rmsprop") return make(std::type_identity<Rmsprop>());

@@ -22,12 +22,13 @@ Rmsprop::Rmsprop(Backend& backend, std::vector<Parameter*> parameters, const Opt
   states_ = 1 + (rmsprop_.centered ? 1 : 0) + (moves_on ? 1 : 0);
 }
 
-void Rmsprop::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) {
+void Rmsprop::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                               const WeightStore& store) {
   const std::size_t first = which * states_;
   Tensor& average = rmsprop_.centered ? state_tensor(first + 1) : none_;
   Tensor& velocity = rmsprop_.momentum != 0.0f ? state_tensor(first + states_ - 1) : none_;
   backend().rmsprop_step(rmsprop_, parameter.value, parameter.gradient, state_tensor(first), average,
-                         velocity, index(), step);
+                         velocity, index(), step, store);
 }
 
 }  // namespace fp16lab::engine::optim

@@ -63,6 +63,11 @@ Named<engine::amp::PowerOfTwo> powers_of_two() {
   return {{"any", any}, {"warn", warn}, {"round_down", round_down}};
 }
 
+Named<engine::amp::UpdateRounding> update_roundings() {
+  using enum engine::amp::UpdateRounding;
+  return {{"nearest", nearest}, {"stochastic", stochastic}};
+}
+
 template <class Field>
 concept Integer = std::integral<Field> && !std::same_as<Field, bool>;
 
@@ -204,6 +209,10 @@ std::vector<ConfigKey> make_keys() {
       FP16LAB_KEY(optimizer.centered,
                   "of rmsprop: divide by the deviation of the gradients from their average"),
       FP16LAB_KEY(optimizer.epsilon, "of all but sgd", positive),
+      FP16LAB_KEY(
+          optimizer.kahan,
+          "16-bit weights without master weights keep what rounding takes from their updates, and add "
+          "it to the next one (Kahan's sum)"),
       FP16LAB_KEY(optimizer.loss_scale,
                   "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer",
                   scales),
@@ -256,6 +265,11 @@ std::vector<ConfigKey> make_keys() {
                   fp8_formats()),
       FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
                   fp8_formats()),
+      FP16LAB_KEY(
+          amp.rounding,
+          "of the updates of 16-bit weights without master weights; stochastic: up or down by chance, "
+          "right on average",
+          update_roundings()),
       FP16LAB_KEY_AS("amp.save_dtype", checkpoint.save_dtype,
                      "also write weights.safetensors, cast to this type, with every checkpoint and at the "
                      "end; empty: no",

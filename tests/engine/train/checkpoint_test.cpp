@@ -75,7 +75,13 @@ std::vector<RunSetup> setups() {
   RunSetup uncorrected;
   uncorrected.optimizer = {.name = "adam_weight_decay", .learning_rate = 0.002, .weight_decay = 0.01};
   uncorrected.optimizer.schedule = {.name = "exponential", .gamma = 0.9};
-  return {adam, sgd, plain, rmsprop, lamb, uncorrected};
+  // Weights of 16 bits with no master copy.
+  RunSetup kahan;
+  kahan.amp = {.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
+  RunSetup stochastic = kahan;
+  kahan.optimizer.kahan = true;
+  stochastic.amp.rounding = amp::UpdateRounding::stochastic;
+  return {adam, sgd, plain, rmsprop, lamb, uncorrected, kahan, stochastic};
 }
 
 TEST_F(Checkpoint, ResumingAfterAnyStepGivesTheBitsOfTheUninterruptedRun) {

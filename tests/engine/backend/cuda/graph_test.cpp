@@ -73,6 +73,20 @@ TEST(CudaGraph, EveryOptimizerHasTheSameBits) {
   }
 }
 
+// Compensations are state, and random bits follow the iteration that the device counts.
+TEST(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
+  const AmpOptions low{.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
+  AmpOptions stochastic = low;
+  stochastic.rounding = amp::UpdateRounding::stochastic;
+  expect_three_alike(
+      {.train = {.steps = 8, .seed = 3},
+       .amp = low,
+       .optimizer = {.name = "adamw", .learning_rate = 0.003, .weight_decay = 0.1, .kahan = true}});
+  expect_three_alike({.train = {.steps = 8, .seed = 3},
+                      .amp = stochastic,
+                      .optimizer = {.name = "adam", .learning_rate = 0.003}});
+}
+
 // Gradients of 16 bits that unscaling replaces by FP32 ones, and casts of master weights once a version.
 TEST(CudaGraph, LowModelsHaveTheSameBits) {
   for (const amp::Dialect dialect : {amp::Dialect::apex, amp::Dialect::paddle, amp::Dialect::mindspore}) {
