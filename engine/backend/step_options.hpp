@@ -54,8 +54,8 @@ struct WeightStore {
   ///   y = c - u
   ///   w' = w + y, rounded to 16 bits once more
   ///   c = y - (w' - w), rounded to 16 bits once more; +0 where w' is not finite
-  /// Where AdamW multiplies w by 1 - lr * wd, u has lr * wd * w for that (lr * wd in FP64, rounded once). What
-  /// c can hold ends at the smallest subnormal: in FP16 2^-24, so that steps below 2^-25 are lost.
+  /// Where AdamW multiplies w by 1 - lr * wd, u has lr * wd * w for that (lr * wd in FP64, rounded once).
+  /// What c can hold ends at the smallest subnormal: in FP16 2^-24, so that steps of 2^-25 and less are lost.
   Tensor* compensation = nullptr;
   /// Stochastic rounding of the new value with 16 random bits of this stream, as narrow_stochastic
   /// (numerics/convert/convert.hpp) has it, element i's by its logical index; the stream's iteration is

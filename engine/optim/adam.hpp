@@ -1,5 +1,5 @@
-// Adam (Kingma & Ba, ICLR 2015), AdamW (Loshchilov & Hutter, ICLR 2019) and MindSpore's AdamWeightDecay, which
-// is BERT's: no bias corrections, and the decay is a part of the update.
+// Adam (Kingma & Ba, ICLR 2015), AdamW (Loshchilov & Hutter, ICLR 2019) and MindSpore's AdamWeightDecay,
+// which is BERT's: no bias corrections, and the decay is a part of the update.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Cases of the optimizers: every rule, dtype of weights and gradients, taken and skipped steps, and the ways to
-// store a weight of 16 bits.
+// Cases of the optimizers: every rule, dtype of weights and gradients, taken and skipped steps, and the ways
+// to store a weight of 16 bits.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -164,8 +164,8 @@ void add_lamb_cases(std::vector<VerbCase>& cases) {
                      }});
 }
 
-/// run(weight, gradient, step, store, name): weights of 16 bits, Kahan's sum and stochastic rounding, taken and
-/// skipped steps.
+/// run(weight, gradient, step, store, name): weights of 16 bits, Kahan's sum and stochastic rounding, taken
+/// and skipped steps.
 template <class Run>
 void for_each_store(CaseContext& c, const Run& run) {
   for (const DType weight : {DType::f16, DType::bf16})

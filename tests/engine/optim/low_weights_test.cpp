@@ -66,9 +66,9 @@ TEST_F(LowWeights, KahanAddsUpWhatRoundingWouldLose) {
 }
 
 TEST_F(LowWeights, KahanStaysWithTheExactSumForEveryOptimizer) {
-  // The FP32 weights of the same run are the reference: theirs has at most 300 roundings of 2^-25, and their
-  // gradients are the same. In bf16 a weight in [1/2, 2] is off by 2^-8, its half ulp, at most; a compensation
-  // of at most 2^-8 rounds by 2^-17 at most in each of 300 steps: together below 2^-8 + 300 * 2^-17 < 2^-7.
+  // The FP32 weights of the same run are the reference: at most 300 roundings of 2^-24, and the gradients are
+  // the same. In bf16 a weight in [1/2, 2] is off by 2^-8, its half ulp, at most; a compensation of at most
+  // 2^-8 rounds by 2^-17 at most in each of 300 steps: together below 2^-8 + 300 * (2^-17 + 2^-24) < 2^-7.
   // Where decay or LAMB's norm look at the weights, they see others by 2^-8 of them; lr * (decay + 1) * 300
   // of that is another 2^-8 * 300 * 0.0005 * 1.01 < 2^-10. Uncompensated ones do not move or are off by more.
   for (const std::string_view name : optim::optimizer_names()) {

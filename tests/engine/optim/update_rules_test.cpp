@@ -199,8 +199,8 @@ TEST_F(UpdateRules, LambStepsByTheLearningRateWhereANormIsZero) {
 }
 
 TEST_F(UpdateRules, LambStepsAreAShareOfTheWeightsNorm) {
-  // The norm of a change is lr |w|, whatever the gradients: what large batches want of it. In FP32, with three
-  // roundings of u a change and one of the weight, seen from a change that is 1/100 of it.
+  // The norm of a change is lr |w|, whatever the gradients: what large batches want of it. In FP32, with
+  // three roundings of u a change and one of the weight, seen from a change that is 1/100 of it.
   for (const float scale : {1.0f, 1000.0f, 1e-3f}) {
     std::vector<Values> scaled{gradients.front()};
     for (float& g : scaled[0]) g *= scale;

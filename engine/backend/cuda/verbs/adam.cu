@@ -1,5 +1,5 @@
-// One step of Adam or its kin for one parameter. Whether it is taken, and with which scalars, the kernels read
-// from the step state: the host does not know.
+// One step of Adam or its kin for one parameter. Whether it is taken, and with which scalars, the kernels
+// read from the step state: the host does not know.
 #include "engine/backend/cuda/verbs/updates.hpp"
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
