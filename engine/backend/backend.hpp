@@ -25,6 +25,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/backend/step_options.hpp"
 #include "engine/backend/step_state.hpp"
 #include "engine/tensor/storage.hpp"
 #include "engine/tensor/tensor.hpp"
@@ -117,25 +118,6 @@ struct Pool2dGeometry {
   std::array<std::int64_t, 2> stride{2, 2};
   std::array<std::int64_t, 2> padding{0, 0};  ///< of -infinity for the maximum, of +0 for the average
   Layout layout = Layout::nchw;
-};
-
-struct SgdOptions {
-  float momentum = 0.0f;  ///< 0: plain SGD, `velocity` is ignored and may be undefined
-  float dampening = 0.0f;
-  float weight_decay = 0.0f;  ///< L2, added to the gradient, in FP32 on the master weight
-  bool nesterov = false;
-  /// The gradient is first multiplied by this, one FP32 rounding: 1 / loss_scale where the division by the
-  /// loss scale is left to the optimizer (MindSpore with drop_overflow_update = false). 1: no multiplication.
-  float gradient_factor = 1.0f;
-};
-
-struct AdamOptions {
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float epsilon = 1e-8f;
-  float weight_decay = 0.0f;
-  bool decoupled_decay = false;  ///< AdamW
-  float gradient_factor = 1.0f;  ///< as in SgdOptions
 };
 
 /// A tensor of which a digest is wanted, under its key.
@@ -304,9 +286,9 @@ class Backend {
   ///   d = nesterov ? d + momentum * v : v           (v and this line only if momentum != 0)
   ///   w = w - lr * d
   /// weight and gradient f, each in its own dtype; velocity f32. Where there is no master copy the weight has
-  /// 16 bits: it is widened, and the new one rounded to nearest even once, at the end.
+  /// 16 bits: it is widened, and the new one rounded to nearest even once, at the end, or as `store` says.
   virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                        int optimizer, const Tensor& step) = 0;
+                        int optimizer, const Tensor& step, const WeightStore& store = {}) = 0;
   /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or moments changes. `step` is the
   /// state *after* this iteration's advance: beta powers are beta^t with t >= 1 counting this step. As
   /// written, left to right, one FP32 rounding per operation; the quotient lr / (1 - b1^t), the root sqrt(1 -
@@ -315,9 +297,41 @@ class Backend {
   ///   m = b1 * m + (1 - b1) * g
   ///   v = b2 * v + ((1 - b2) * g) * g
   ///   w = w - ((lr / (1 - b1^t)) * m) / (sqrt(v) / sqrt(1 - b2^t) + eps)
+  /// Uncorrected: m and v likewise, of g as it came, then
+  ///   u = m / (sqrt(v) + eps)
+  ///   u = u + wd * w        (wd != 0)
+  ///   w = w - lr * u
   /// Dtypes as in sgd_step; moments f32.
   virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
-                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) = 0;
+                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step,
+                         const WeightStore& store = {}) = 0;
+  /// RMSprop as PyTorch has it (Tieleman & Hinton 2012; centered: Graves, arXiv 1308.0850). Applied, `step`
+  /// and dtypes as in sgd_step; the states are f32. One FP32 rounding per operation:
+  ///   g = g + wd * w                                (wd != 0)
+  ///   s = alpha * s + ((1 - alpha) * g) * g
+  ///   a = alpha * a + (1 - alpha) * g               (centered)
+  ///   d = g / (sqrt(s) + eps), or g / (sqrt(max(s - a * a, 0)) + eps) if centered
+  ///   b = momentum * b + d,  d = b                  (momentum != 0)
+  ///   w = w - lr * d
+  /// where s is square_average, a gradient_average and b velocity. Of a difference s - a * a below 0, which
+  /// only rounding makes, PyTorch takes the root and has a NaN.
+  virtual void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
+                            Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
+                            const Tensor& step, const WeightStore& store = {}) = 0;
+  /// LAMB (You et al., ICLR 2020, algorithm 2, with the identity for its phi), as apex's FusedLAMB with
+  /// use_nvlamb computes it but for its own clipping (clip_by_norm is here for that). Applied, `step`, dtypes
+  /// and roundings as in adam_step; 1 - b1^t, and the product of the rate and the quotient of the norms, are
+  /// FP64, rounded once:
+  ///   m = b1 * m + (1 - b1) * g
+  ///   v = b2 * v + ((1 - b2) * g) * g
+  ///   u = (m / (1 - b1^t)) / (sqrt(v) / sqrt(1 - b2^t) + eps)
+  ///   u = u + wd * w        (wd != 0)
+  ///   w = w - (lr * (|w| / |u|)) * u
+  /// |w| and |u| are the norms of the two tensors as global_norm takes them: TREE in FP64; where one of them
+  /// is 0, the quotient is 1.
+  virtual void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient,
+                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step,
+                         const WeightStore& store = {}) = 0;
 
   // ---- counting and digests ----
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`

@@ -69,7 +69,36 @@ void require_state(std::string_view verb, const Argument& weight, const Argument
   require_apart(verb, gradient, state);
 }
 
+/// Weight, gradient and the two moments of Adam and its kin.
+void require_moments(std::string_view verb, float gradient_factor, const Tensor& weight,
+                     const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment) {
+  const Argument w{"weight", weight}, g{"gradient", gradient}, m{"first_moment", first_moment},
+      v{"second_moment", second_moment};
+  require_update(verb, w, g, gradient_factor);
+  require_state(verb, w, g, m);
+  require_state(verb, w, g, v);
+  require_apart(verb, m, v);
+}
+
 }  // namespace
+
+void weight_store(std::string_view verb, const Tensor& weight, const Tensor& gradient,
+                  const WeightStore& store) {
+  const Argument w{"weight", weight};
+  const bool wide = weight.dtype() == DType::f32;
+  if (store.stochastic && wide)
+    fail(verb, fmt::format("{}; only f16 and bf16 are rounded stochastically", text(w)));
+  if (store.compensation == nullptr) return;
+  const Argument c{"compensation", *store.compensation};
+  require_defined(verb, c);
+  if (store.stochastic)
+    fail(verb,
+         "a compensation and stochastic rounding; what is kept of one rounding is no error of the other");
+  if (wide) fail(verb, fmt::format("{}; only f16 and bf16 have a compensation", text(w)));
+  require_same_dtype(verb, w, c);
+  require_beside(verb, w, c);
+  require_apart(verb, {"gradient", gradient}, c);
+}
 
 void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
               const Tensor& velocity) {
@@ -80,12 +109,30 @@ void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gra
 
 void adam_step(const AdamOptions& options, const Tensor& weight, const Tensor& gradient,
                const Tensor& first_moment, const Tensor& second_moment) {
-  const Argument w{"weight", weight}, g{"gradient", gradient}, m{"first_moment", first_moment},
-      v{"second_moment", second_moment};
-  require_update("adam_step", w, g, options.gradient_factor);
-  require_state("adam_step", w, g, m);
-  require_state("adam_step", w, g, v);
-  require_apart("adam_step", m, v);
+  require_moments("adam_step", options.gradient_factor, weight, gradient, first_moment, second_moment);
+}
+
+void lamb_step(const LambOptions& options, const Tensor& weight, const Tensor& gradient,
+               const Tensor& first_moment, const Tensor& second_moment) {
+  require_moments("lamb_step", options.gradient_factor, weight, gradient, first_moment, second_moment);
+}
+
+void rmsprop_step(const RmspropOptions& options, const Tensor& weight, const Tensor& gradient,
+                  const Tensor& square_average, const Tensor& gradient_average, const Tensor& velocity) {
+  constexpr std::string_view verb = "rmsprop_step";
+  const Argument w{"weight", weight}, g{"gradient", gradient}, s{"square_average", square_average},
+      a{"gradient_average", gradient_average}, v{"velocity", velocity};
+  require_update(verb, w, g, options.gradient_factor);
+  require_state(verb, w, g, s);
+  if (options.centered) {
+    require_state(verb, w, g, a);
+    require_apart(verb, s, a);
+  }
+  if (options.momentum != 0.0f) {
+    require_state(verb, w, g, v);
+    require_apart(verb, s, v);
+    if (options.centered) require_apart(verb, a, v);
+  }
 }
 
 }  // namespace fp16lab::engine::checks

@@ -12,6 +12,7 @@ Adam::Adam(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
             .epsilon = static_cast<float>(options.epsilon),
             .weight_decay = static_cast<float>(options.weight_decay),
             .decoupled_decay = options.name == "adamw",
+            .uncorrected = options.name == "adam_weight_decay",
             .gradient_factor = gradient_factor(options)} {
   for (const Parameter* parameter : this->parameters()) {
     add_state(*parameter, "first_moment");
@@ -19,9 +20,10 @@ Adam::Adam(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
   }
 }
 
-void Adam::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) {
+void Adam::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                            const WeightStore& store) {
   backend().adam_step(adam_, parameter.value, parameter.gradient, state_tensor(2 * which),
-                      state_tensor(2 * which + 1), index(), step);
+                      state_tensor(2 * which + 1), index(), step, store);
 }
 
 }  // namespace fp16lab::engine::optim

@@ -1,4 +1,5 @@
-// Adam (Kingma & Ba, ICLR 2015) and AdamW (Loshchilov & Hutter, ICLR 2019) on FP32 master weights.
+// Adam (Kingma & Ba, ICLR 2015), AdamW (Loshchilov & Hutter, ICLR 2019) and MindSpore's AdamWeightDecay,
+// which is BERT's: no bias corrections, and the decay is a part of the update.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,8 @@ class Adam final : public Optimizer {
        std::uint64_t steps, int index);
 
  private:
-  void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) override;
+  void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                        const WeightStore& store) override;
 
   AdamOptions adam_;
 };

@@ -1,13 +1,18 @@
 #include "engine/optim/optimizer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "engine/optim/adam.hpp"
+#include "engine/optim/lamb.hpp"
 #include "engine/optim/optimizer_programs.hpp"
+#include "engine/optim/rmsprop.hpp"
 #include "engine/optim/sgd.hpp"
 
 namespace fp16lab::engine::optim {
@@ -29,11 +34,16 @@ void check(const OptimizerOptions& options) {
   require(non_negative(options.epsilon), "epsilon", options.epsilon, "finite and >= 0");
   require(options.beta1 >= 0.0 && options.beta1 < 1.0, "beta1", options.beta1, "in [0, 1)");
   require(options.beta2 >= 0.0 && options.beta2 < 1.0, "beta2", options.beta2, "in [0, 1)");
+  require(options.alpha >= 0.0 && options.alpha < 1.0, "alpha", options.alpha, "in [0, 1)");
   // Both the quotient and its FP32 form: the verbs multiply by float(1 / loss_scale).
   const float factor = gradient_factor(options);
   require(
       options.loss_scale > 0.0 && std::isfinite(options.loss_scale) && factor > 0.0f && std::isfinite(factor),
       "loss_scale", options.loss_scale, "finite and above 0, and so 1 / loss_scale in FP32");
+  if (options.kahan && options.stochastic_rounding)
+    throw std::invalid_argument(
+        "optimizer.kahan = true with stochastic rounding: both make up for what rounding to nearest loses; "
+        "expected one of the two");
   if (options.nesterov) {
     require(options.momentum > 0.0, "momentum", options.momentum, "above 0 with nesterov");
     require(options.dampening == 0.0, "dampening", options.dampening, "0 with nesterov");
@@ -41,6 +51,12 @@ void check(const OptimizerOptions& options) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> optimizer_names() {
+  static constexpr std::string_view names[] = {"sgd",     "adam", "adamw",
+                                               "rmsprop", "lamb", "adam_weight_decay"};
+  return names;
+}
 
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);
@@ -54,11 +70,33 @@ Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const
   backend.upload(std::as_bytes(std::span(table)), learning_rates_);
 }
 
-std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view suffix) {
-  Tensor zeros = backend_->empty(parameter.value.shape(), DType::f32);
+std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view suffix, DType dtype) {
+  Tensor zeros = backend_->empty(parameter.value.shape(), dtype);
   backend_->fill(zeros, 0.0);
   state_.push_back({parameter.name + "." + std::string(suffix), std::move(zeros)});
   return state_.size() - 1;
+}
+
+void Optimizer::prepare_stores() {
+  if (!options_.kahan && !options_.stochastic_rounding) return;
+  const auto is_low = [](const Parameter* parameter) { return parameter->value.dtype() != DType::f32; };
+  if (!parameters_.empty() && std::ranges::none_of(parameters_, is_low))
+    throw std::invalid_argument(
+        fmt::format("{}: every weight is FP32; it is for 16-bit weights without a master copy",
+                    options_.kahan ? "optimizer.kahan = true" : "amp.rounding = \"stochastic\""));
+  stores_.resize(parameters_.size());
+  compensations_.resize(parameters_.size());
+  for (std::size_t which = 0; which < parameters_.size(); ++which) {
+    const Parameter& parameter = *parameters_[which];
+    if (!is_low(&parameter)) continue;
+    if (options_.kahan) {
+      compensations_[which] = state_[add_state(parameter, "compensation", parameter.value.dtype())].tensor;
+      stores_[which].compensation = &compensations_[which];
+    } else {
+      stores_[which] = {.stochastic = true,
+                        .random = {.seed = options_.seed, .stream = stream_id(parameter.name + "/rounding")}};
+    }
+  }
 }
 
 void Optimizer::begin_iteration(Tensor& step) {
@@ -97,7 +135,7 @@ void Optimizer::apply(Tensor& step) {
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];
     if (!parameter.has_gradient) continue;
-    update_parameter(which, parameter, step);
+    update_parameter(which, parameter, step, stores_.empty() ? WeightStore{} : stores_[which]);
     ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
   }
 }
@@ -106,11 +144,18 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
                                           const OptimizerOptions& options, std::uint64_t steps, int index) {
   check(options);
   require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
-  if (options.name == "sgd")
-    return std::make_unique<Sgd>(backend, std::move(parameters), options, steps, index);
-  if (options.name == "adam" || options.name == "adamw")
-    return std::make_unique<Adam>(backend, std::move(parameters), options, steps, index);
-  throw std::invalid_argument("optimizer.name = \"" + options.name + "\": known are sgd, adam, adamw");
+  const auto make = [&]<class Kind>(std::type_identity<Kind>) -> std::unique_ptr<Optimizer> {
+    auto made = std::make_unique<Kind>(backend, std::move(parameters), options, steps, index);
+    made->prepare_stores();
+    return made;
+  };
+  if (options.name == "sgd") return make(std::type_identity<Sgd>());
+  if (options.name == "rmsprop") return make(std::type_identity<Rmsprop>());
+  if (options.name == "lamb") return make(std::type_identity<Lamb>());
+  if (std::ranges::find(optimizer_names(), options.name) != optimizer_names().end())
+    return make(std::type_identity<Adam>());
+  throw std::invalid_argument(
+      fmt::format("optimizer.name = \"{}\": known are {}", options.name, fmt::join(optimizer_names(), ", ")));
 }
 
 void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,

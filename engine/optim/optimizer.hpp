@@ -17,22 +17,37 @@
 namespace fp16lab::engine::optim {
 
 struct OptimizerOptions {
-  std::string name = "sgd";    ///< sgd, adam, adamw
+  std::string name = "sgd";    ///< one of optimizer_names()
   double learning_rate = 0.1;  ///< finite, >= 0
-  double momentum = 0.0;       ///< sgd: >= 0
+  double momentum = 0.0;       ///< sgd, rmsprop: >= 0
   double dampening = 0.0;      ///< sgd: >= 0; 0 with nesterov
   bool nesterov = false;       ///< sgd: needs momentum > 0
-  double weight_decay = 0.0;   ///< >= 0; L2 for sgd and adam, decoupled for adamw
-  double beta1 = 0.9;          ///< adam: in [0, 1)
+  /// >= 0; L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and
+  /// adam_weight_decay
+  double weight_decay = 0.0;
+  double beta1 = 0.9;  ///< of adam, adamw, lamb and adam_weight_decay: in [0, 1)
   double beta2 = 0.999;
-  double epsilon = 1e-8;  ///< adam: >= 0
+  double alpha = 0.99;  ///< rmsprop: in [0, 1)
+  bool centered =
+      false;  ///< rmsprop: divides by the deviation of the gradients, not by their root mean square
+  double epsilon = 1e-8;  ///< of all but sgd: >= 0
   /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler
   /// leaves it to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added
   /// afterwards, to the unscaled gradient (MindSpore adds loss_scale times the decay before: equal but for
   /// rounding). Finite, > 0; 1: nothing is multiplied.
   double loss_scale = 1.0;
   ScheduleOptions schedule = {};
+  /// Weights of 16 bits keep what rounding takes from their updates, as WeightStore::compensation. Others are
+  /// updated as ever; std::invalid_argument if all are.
+  bool kahan = false;
+  /// The updates of 16-bit weights are rounded stochastically (WeightStore::stochastic), by words of
+  /// (seed, "<parameter>/rounding", iteration). As kahan: not both, and some weight has 16 bits.
+  bool stochastic_rounding = false;
+  std::uint64_t seed = 0;
 };
+
+/// The update rules by name: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
+std::span<const std::string_view> optimizer_names();
 
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);
@@ -63,17 +78,22 @@ class Optimizer : public amp::ScaledOptimizer {
   void clear_gradients(ClearTo to = ClearTo::none);
   /// Those of the parameters that a backward has reached, in parameter order; valid until the next call.
   std::span<Tensor> gradients();
-  /// State tensors in parameter order.
+  /// State tensors in parameter order; behind them "<parameter>.compensation" with kahan, in its parameter's
+  /// dtype.
   const std::vector<NamedTensor>& state() const { return state_; }
   const OptimizerOptions& options() const { return options_; }
 
+  /// make_optimizer calls it, behind the constructor: the state that 16-bit weights have besides.
+  void prepare_stores();
+
  protected:
   Backend& backend() const { return *backend_; }
-  /// Adds an f32 state tensor of zeros in the shape of `parameter`; returns its position in state().
-  std::size_t add_state(const Parameter& parameter, std::string_view suffix);
+  /// Adds a state tensor of zeros in the shape of `parameter`; returns its position in state().
+  std::size_t add_state(const Parameter& parameter, std::string_view suffix, DType dtype = DType::f32);
   Tensor& state_tensor(std::size_t position) { return state_[position].tensor; }
-  /// One verb for parameter number `which`, which has a gradient.
-  virtual void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) = 0;
+  /// One verb for parameter number `which`, which has a gradient; it hands on `store`.
+  virtual void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                                const WeightStore& store) = 0;
 
  private:
   Backend* backend_;
@@ -81,8 +101,10 @@ class Optimizer : public amp::ScaledOptimizer {
   OptimizerOptions options_;
   int index_;
   std::vector<NamedTensor> state_;
-  std::vector<Tensor> gradients_;  ///< kept for its capacity
-  Tensor learning_rates_;          ///< f32 table in back-end memory, indexed by taken_steps
+  std::vector<WeightStore> stores_;    ///< of the parameters; empty: the default for all
+  std::vector<Tensor> compensations_;  ///< of the parameters, where stores_ point to them
+  std::vector<Tensor> gradients_;      ///< kept for its capacity
+  Tensor learning_rates_;              ///< f32 table in back-end memory, indexed by taken_steps
 };
 
 /// Checks the options (std::invalid_argument naming option, value and range). `steps`: length of the run, for

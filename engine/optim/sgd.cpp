@@ -16,9 +16,10 @@ Sgd::Sgd(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOp
   for (const Parameter* parameter : this->parameters()) add_state(*parameter, "velocity");
 }
 
-void Sgd::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) {
+void Sgd::update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                           const WeightStore& store) {
   Tensor& velocity = sgd_.momentum == 0.0f ? no_velocity_ : state_tensor(which);
-  backend().sgd_step(sgd_, parameter.value, parameter.gradient, velocity, index(), step);
+  backend().sgd_step(sgd_, parameter.value, parameter.gradient, velocity, index(), step, store);
 }
 
 }  // namespace fp16lab::engine::optim

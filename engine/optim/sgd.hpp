@@ -15,7 +15,8 @@ class Sgd final : public Optimizer {
       std::uint64_t steps, int index);
 
  private:
-  void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step) override;
+  void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
+                        const WeightStore& store) override;
 
   SgdOptions sgd_;
   Tensor no_velocity_;  ///< undefined: plain SGD has none

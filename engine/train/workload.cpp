@@ -53,6 +53,18 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
                     .optimizer = optimizer};
   check(train, scaler);
   amp::scales_layers(scaler, plan.amp);
+  if (optimizer.kahan && !plan.amp.low_weights())
+    throw std::invalid_argument(fmt::format(
+        "optimizer.kahan = true: it sums updates of 16-bit weights, but with amp.level = \"{}\" of {} the "
+        "weights that are updated are FP32; expected optimizer.kahan = false, or a level with a 16-bit model "
+        "and amp.master_weights = false",
+        amp::name_of(plan.amp.level), amp::name_of(plan.amp.dialect)));
+  plan.optimizer.stochastic_rounding = plan.amp.rounding == amp::UpdateRounding::stochastic;
+  plan.optimizer.seed = train.seed;
+  if (optimizer.kahan && plan.optimizer.stochastic_rounding)
+    throw std::invalid_argument(
+        "optimizer.kahan = true with amp.rounding = \"stochastic\": both make up for what rounding "
+        "to nearest loses; expected one of the two");
   return plan;
 }
 

@@ -56,7 +56,9 @@ struct TrainingPlan {
   optim::OptimizerOptions optimizer;
 };
 
-/// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers.
+/// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers, and for
+/// optimizer.kahan where weights are FP32 or rounded stochastically. `optimizer`'s stochastic_rounding and
+/// seed are those of `amp` and `train`.
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer);
 

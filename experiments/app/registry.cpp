@@ -4,6 +4,8 @@
 
 #include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
+#include "engine/optim/optimizer.hpp"
+#include "engine/optim/schedule.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
@@ -28,9 +30,13 @@ std::vector<std::string> dataset_names() {
                   [](const engine::data::DatasetInfo& info) { return info.name; });
 }
 
-std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
+std::vector<std::string> optimizer_names() {
+  return names_of(engine::optim::optimizer_names(), [](std::string_view name) { return name; });
+}
 
-std::vector<std::string> schedule_names() { return {"constant", "cosine", "step"}; }
+std::vector<std::string> schedule_names() {
+  return names_of(engine::optim::schedule_names(), [](std::string_view name) { return name; });
+}
 
 std::vector<std::string> policy_names() {
   std::vector<std::string> names =

@@ -69,6 +69,23 @@ bool starts_with_any(std::string_view key, std::initializer_list<std::string_vie
 
 bool sums_in_f16(const FlatConfig& config) { return value_or(config, "backend.accumulator", "f32") == "f16"; }
 
+/// Keys of an optimizer or a schedule that only the named one reads; older folders do not have them.
+bool is_unread(const FlatConfig& config, std::string_view key) {
+  const auto is = [&](std::string_view chosen, std::string_view name) {
+    return value_or(config, chosen, "") == name;
+  };
+  if (key == "optimizer.dampening") return !is("optimizer.name", "sgd") || number_or(config, key, 0) == 0;
+  if (key == "optimizer.alpha" || key == "optimizer.centered") return !is("optimizer.name", "rmsprop");
+  if (key == "schedule.power") return !is("schedule.name", "polynomial");
+  if (key == "schedule.gamma") return !is("schedule.name", "exponential");
+  return false;
+}
+
+/// How 16-bit weights take their updates, where that is not by rounding to nearest.
+bool stores_otherwise(std::string_view key, const std::string& value) {
+  return (key == "optimizer.kahan" && value == "true") || (key == "amp.rounding" && value == "stochastic");
+}
+
 std::string upper(std::string text) {
   for (char& c : text)
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
@@ -142,6 +159,8 @@ ConfigurationId configuration_of(const FlatConfig& config) {
       break;
   }
   if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
+  if (value_or(config, "optimizer.kahan", "false") == "true") id.label += ", Kahan";
+  if (value_or(config, "amp.rounding", "nearest") == "stochastic") id.label += ", stochastic";
   id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
   if (id.is_twin())
     id.label += " twin";
@@ -154,7 +173,8 @@ FlatConfig configuration_settings(const FlatConfig& config) {
   const ConfigurationId id = configuration_of(config);
   FlatConfig settings;
   for (const auto& [key, value] : config) {
-    const bool precision = key == "amp.level" || (id.precision == Precision::low && key.starts_with("amp."));
+    const bool precision = key == "amp.level" || (id.precision == Precision::low && key.starts_with("amp.") &&
+                                                  key != "amp.rounding");
     const bool scaling = key == "scaler.policy" ||
                          (id.scaling == Scaling::fixed && key == "scaler.initial_scale") ||
                          (id.scaling == Scaling::adaptive && key.starts_with("scaler."));
@@ -167,7 +187,7 @@ FlatConfig configuration_settings(const FlatConfig& config) {
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
                                     (key != "backend.accumulator" || sums_in_f16(config)));
     const bool perturbed = key == perturbation && id.perturb_ulps != 0;
-    if (precision || scaling || division || machine || perturbed)
+    if (precision || scaling || division || machine || perturbed || stores_otherwise(key, value))
       settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);
   }
   return settings;
@@ -178,7 +198,8 @@ FlatConfig workload_settings(const FlatConfig& config) {
   for (const auto& [key, value] : config) {
     if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
     if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
-        key == "data.path" || key == "optimizer.loss_scale" || key == perturbation)
+        key == "data.path" || key == "optimizer.loss_scale" || key == "optimizer.kahan" ||
+        key == perturbation || is_unread(config, key))
       continue;
     settings.emplace(key, value);
   }

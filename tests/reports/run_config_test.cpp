@@ -2,6 +2,8 @@
 // made low by hand.
 #include "reports/data/run_config.hpp"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace fp16lab::reports {
@@ -29,6 +31,37 @@ TEST(RunConfig, DefaultsOfTheDivisionAreAsIfTheyWereNotThere) {
       "true\noptimizer.loss_scale = 1.0");
   EXPECT_EQ(configuration_settings(before), configuration_settings(now));
   EXPECT_EQ(workload_settings(before), workload_settings(now));
+}
+
+TEST(RunConfig, HowLowWeightsAreStoredBelongsToTheConfigurationNotToTheWorkload) {
+  const std::string before = "amp.level = \"O2\"\noptimizer.name = \"adam\"\n";
+  const FlatConfig plain = config_of(before + "amp.rounding = \"nearest\"\noptimizer.kahan = false");
+  const FlatConfig kahan = config_of(before + "optimizer.kahan = true");
+  const FlatConfig stochastic = config_of(before + "amp.rounding = \"stochastic\"");
+  EXPECT_EQ(configuration_settings(config_of(before)), configuration_settings(plain)) << "older folders";
+  for (const FlatConfig& other : {kahan, stochastic}) {
+    EXPECT_EQ(workload_settings(other), workload_settings(plain));
+    EXPECT_NE(configuration_settings(other), configuration_settings(plain));
+  }
+  EXPECT_NE(configuration_settings(kahan), configuration_settings(stochastic));
+  EXPECT_EQ(configuration_of(kahan).label, "FP16 O2 no scaling, Kahan");
+  EXPECT_EQ(configuration_of(stochastic).label, "FP16 O2 no scaling, stochastic");
+}
+
+TEST(RunConfig, KeysThatTheOptimizerDoesNotReadTellNoWorkloadsApart) {
+  const auto settings = [](const std::string& optimizer, const std::string& schedule,
+                           const std::string& rest) {
+    return workload_settings(
+        config_of("optimizer.name = \"" + optimizer + "\"\nschedule.name = \"" + schedule + "\"\n" + rest));
+  };
+  const std::string unread =
+      "optimizer.alpha = 0.9\noptimizer.centered = true\noptimizer.dampening = 0.0\nschedule.power = 2.0\n"
+      "schedule.gamma = 0.5";
+  EXPECT_EQ(settings("sgd", "cosine", unread), settings("sgd", "cosine", ""));
+  EXPECT_NE(settings("sgd", "cosine", "optimizer.dampening = 0.5"), settings("sgd", "cosine", ""));
+  EXPECT_NE(settings("rmsprop", "cosine", unread), settings("rmsprop", "cosine", ""));
+  EXPECT_NE(settings("sgd", "polynomial", unread), settings("sgd", "polynomial", ""));
+  EXPECT_NE(settings("sgd", "exponential", unread), settings("sgd", "exponential", ""));
 }
 
 TEST(RunConfig, APolicyHasOneNameAndEveryOtherOneIsAdaptive) {

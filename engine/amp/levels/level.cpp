@@ -224,7 +224,8 @@ AmpPlan resolve(const AmpOptions& options) {
                .excluded = options.excluded,
                .guard = options.guard,
                .to_float = std::move(to_float),
-               .product_formats = {options.fp8_operands, options.fp8_gradients}};
+               .product_formats = {options.fp8_operands, options.fp8_gradients},
+               .rounding = options.rounding};
   if (plan.level != Level::O0 && plan.low != DType::f16 && plan.low != DType::bf16) {
     refuse("dtype", quoted(fp16lab::name_of(plan.low)), "must be f16 or bf16");
   }
@@ -238,6 +239,11 @@ AmpPlan resolve(const AmpOptions& options) {
     refuse("allow_banned", "true",
            "apex alone lets banned ops through; amp.dialect is " + quoted(name_of(options.dialect)));
   check_fp8(options, plan);
+  if (options.rounding == UpdateRounding::stochastic && !plan.low_weights())
+    refuse("rounding", quoted("stochastic"),
+           "it rounds updates of 16-bit weights, but at " + named(options) +
+               " the weights that are updated are FP32; expected \"nearest\", or a level with a 16-bit model "
+               "and amp.master_weights = false");
   return plan;
 }
 

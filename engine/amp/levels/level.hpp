@@ -75,6 +75,10 @@ struct ToFloat {
   DType dtype = DType::f32;
 };
 
+/// How the updates of 16-bit weights without a master copy are rounded (WeightStore,
+/// engine/backend/step_options.hpp).
+enum class UpdateRounding { nearest, stochastic };
+
 /// Patterns match a module path and all that lies inside it; '*' stands for any characters, '?' for one.
 /// "fc2" matches the scopes "fc2" and "fc2.gate", not "fc21".
 struct AmpOptions {
@@ -101,6 +105,7 @@ struct AmpOptions {
   bool allow_banned = false;   ///< compute banned ops in FP32 instead of refusing them (apex)
   Fp8Rounding fp8_operands{};  ///< of matmul and linear in 16 bits: an experiment
   Fp8Rounding fp8_gradients{};
+  UpdateRounding rounding = UpdateRounding::nearest;
 };
 
 /// AmpOptions after resolution: checked, and nothing open.
@@ -116,7 +121,10 @@ struct AmpPlan {
   std::vector<ToFloat> to_float = {};
   std::vector<Op> white = {}, black = {};  ///< custom lists, in our ops
   ProductFormats product_formats = {};
+  UpdateRounding rounding = UpdateRounding::nearest;
 
+  /// Are weights 16 bits wide, with no FP32 copy behind them? Some may stay FP32 all the same.
+  bool low_weights() const { return rules.low_model && !rules.master_weights; }
   /// Is anything to be decided at op dispatch? False for O0 without to_float.
   bool acts() const { return level != Level::O0 || !to_float.empty(); }
 };
@@ -125,7 +133,7 @@ struct AmpPlan {
 /// naming what would be right: an entry of to_float that is not PATTERN=DTYPE; a level that the dialect does
 /// not have; a dtype that is not f16 or bf16; an unknown op name (with the nearest known one); an op in both
 /// lists; an override without meaning at the level (master_weights at O1, as apex refuses it); allow_banned
-/// outside apex; FP8 operands at O0.
+/// outside apex; FP8 operands at O0; stochastic rounding where no weight has 16 bits.
 AmpPlan resolve(const AmpOptions& options);
 
 /// What patterns can name in a network.

@@ -87,9 +87,14 @@ class EmulatedBackend : public Backend {
 
   // optimizers.cpp
   void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                int optimizer, const Tensor& step) override;
+                int optimizer, const Tensor& step, const WeightStore& store) override;
   void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step) override;
+                 Tensor& second_moment, int optimizer, const Tensor& step, const WeightStore& store) override;
+  void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
+                    Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
+                    const Tensor& step, const WeightStore& store) override;
+  void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
+                 Tensor& second_moment, int optimizer, const Tensor& step, const WeightStore& store) override;
 
   // histogram.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;

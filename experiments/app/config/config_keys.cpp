@@ -63,6 +63,11 @@ Named<engine::amp::PowerOfTwo> powers_of_two() {
   return {{"any", any}, {"warn", warn}, {"round_down", round_down}};
 }
 
+Named<engine::amp::UpdateRounding> update_roundings() {
+  using enum engine::amp::UpdateRounding;
+  return {{"nearest", nearest}, {"stochastic", stochastic}};
+}
+
 template <class Field>
 concept Integer = std::integral<Field> && !std::same_as<Field, bool>;
 
@@ -193,12 +198,24 @@ std::vector<ConfigKey> make_keys() {
 
       FP16LAB_KEY(optimizer.name, "the update rule", optimizer_names()),
       FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
-      FP16LAB_KEY(optimizer.momentum, "of sgd", below_one),
-      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum"),
-      FP16LAB_KEY(optimizer.weight_decay, "L2 for sgd and adam, decoupled for adamw", not_negative),
-      FP16LAB_KEY(optimizer.beta1, "of adam and adamw", below_one),
-      FP16LAB_KEY(optimizer.beta2, "of adam and adamw", below_one),
-      FP16LAB_KEY(optimizer.epsilon, "of adam and adamw", positive),
+      FP16LAB_KEY(optimizer.momentum, "of sgd and rmsprop", below_one),
+      FP16LAB_KEY(optimizer.dampening, "of sgd: the gradient enters the momentum times 1 minus this",
+                  below_one),
+      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum, and no dampening"),
+      FP16LAB_KEY(optimizer.weight_decay,
+                  "L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and "
+                  "adam_weight_decay",
+                  not_negative),
+      FP16LAB_KEY(optimizer.beta1, "of adam, adamw, lamb and adam_weight_decay", below_one),
+      FP16LAB_KEY(optimizer.beta2, "of adam, adamw, lamb and adam_weight_decay", below_one),
+      FP16LAB_KEY(optimizer.alpha, "of rmsprop: how much of its averages stays", below_one),
+      FP16LAB_KEY(optimizer.centered,
+                  "of rmsprop: divide by the deviation of the gradients from their average"),
+      FP16LAB_KEY(optimizer.epsilon, "of all but sgd", positive),
+      FP16LAB_KEY(
+          optimizer.kahan,
+          "16-bit weights without master weights keep what rounding takes from their updates, and add "
+          "it to the next one (Kahan's sum)"),
       FP16LAB_KEY(optimizer.loss_scale,
                   "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer",
                   scales),
@@ -207,13 +224,17 @@ std::vector<ConfigKey> make_keys() {
       FP16LAB_KEY_AS("schedule.warmup_steps", optimizer.schedule.warmup_steps,
                      "linear rise to optimizer.lr, of any schedule", counts),
       FP16LAB_KEY_AS("schedule.total_steps", optimizer.schedule.total_steps,
-                     "cosine: where it ends; 0: with the run", counts),
+                     "cosine, linear, polynomial: where they end; 0: with the run", counts),
       FP16LAB_KEY_AS("schedule.minimum_factor", optimizer.schedule.minimum_factor,
-                     "cosine: last learning rate over the first", ConfigRange{0, 1}),
+                     "cosine, linear, polynomial: last learning rate over the first", ConfigRange{0, 1}),
       FP16LAB_KEY_AS("schedule.step_interval", optimizer.schedule.step_interval, "step: steps between drops",
                      counts),
       FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
                      "step: learning rate times this at a drop", ConfigRange{0, 1, true, false}),
+      FP16LAB_KEY_AS("schedule.power", optimizer.schedule.power,
+                     "polynomial: of the share of the steps that are left", positive),
+      FP16LAB_KEY_AS("schedule.gamma", optimizer.schedule.gamma,
+                     "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false}),
 
       FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
                   named(engine::amp::all_levels())),
@@ -247,6 +268,11 @@ std::vector<ConfigKey> make_keys() {
                   fp8_formats()),
       FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
                   fp8_formats()),
+      FP16LAB_KEY(
+          amp.rounding,
+          "of the updates of 16-bit weights without master weights; stochastic: up or down by chance, "
+          "right on average",
+          update_roundings()),
       FP16LAB_KEY_AS("amp.save_dtype", checkpoint.save_dtype,
                      "also write weights.safetensors, cast to this type, with every checkpoint and at the "
                      "end; empty: no",

@@ -54,7 +54,8 @@ bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunCon
 
 /// Does the learning rate of a step depend on how long the run is?
 bool schedule_follows_length(const RunConfig& config) {
-  return config.optimizer.schedule.name == "cosine" && config.optimizer.schedule.total_steps == 0;
+  return engine::optim::schedule_ends(config.optimizer.schedule.name) &&
+         config.optimizer.schedule.total_steps == 0;
 }
 
 }  // namespace
@@ -117,8 +118,10 @@ void require_resumable(const RunConfig& begun_with, const RunConfig& now,
     const std::string after = value_text(now, key);
     if (before == after || is_free(key) || (is_length(key) && !schedule_follows_length(begun_with))) continue;
     if (same_arithmetic(key, begun_with, now)) continue;
-    refuse_other_bits(key.name, after, before, folder,
-                      is_length(key) ? "its cosine schedule ends with the run" : other_bits);
+    refuse_other_bits(
+        key.name, after, before, folder,
+        is_length(key) ? fmt::format("its {} schedule ends with the run", begun_with.optimizer.schedule.name)
+                       : std::string(other_bits));
   }
   if (begun_with.model.rows == now.model.rows) return;
   const std::map<std::string, std::string> before = network_values(begun_with.model.rows);

@@ -36,14 +36,14 @@ void check_network(const RunPlan& plan, const PreparedRun& run) {
 void check_optimizer(const RunPlan& plan, const PreparedRun& run) {
   const engine::optim::ScheduleOptions& schedule = plan.optimizer.schedule;
   const TrainConfig& train = plan.config.train;
-  if (schedule.name == "cosine" && plan.config.optimizer.schedule.total_steps == 0 &&
+  if (engine::optim::schedule_ends(schedule.name) && plan.config.optimizer.schedule.total_steps == 0 &&
       schedule.total_steps <= schedule.warmup_steps)
     throw std::invalid_argument(fmt::format(
-        "{}: schedule.name = \"cosine\" needs more steps than schedule.warmup_steps = {} where "
+        "{}: schedule.name = \"{}\" needs more steps than schedule.warmup_steps = {} where "
         "schedule.total_steps is not set",
         train.steps > 0 ? fmt::format("train.steps = {}", train.steps)
                         : fmt::format("train.epochs = {}, of {} steps", train.epochs, plan.train.steps),
-        schedule.warmup_steps));
+        schedule.name, schedule.warmup_steps));
   engine::optim::make_optimizer(*run.backend, {}, plan.optimizer, plan.train.steps);
 }
 

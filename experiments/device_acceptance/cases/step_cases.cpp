@@ -1,4 +1,4 @@
-// Cases of the step: scalars, unscaling, norms, clipping, optimizers.
+// Cases of the step: scalars, unscaling, norms, clipping.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -185,113 +185,11 @@ void add_gradient_cases(std::vector<VerbCase>& cases) {
                    }});
 }
 
-/// body(weight, gradient, step, data of the moments, name): taken and skipped steps, dtypes of weights and
-/// gradients.
-template <class Body>
-void for_each_update(CaseContext& c, const Body& body) {
-  struct Update {
-    DType weight, gradient;
-    bool skipped;
-    std::uint64_t taken_steps;
-    Data weights, gradients;
-    std::int64_t size;
-  };
-  const auto run = [&](const Update& one) {
-    StepState state = state_in_training();
-    state.found_inf[1] = one.skipped ? 1.0f : 0.0f;
-    state.taken_steps[1] = one.taken_steps;
-    const Tensor step = c.backend().make_step_state(state);
-    Tensor w = c.random({one.size}, one.weight, one.weights);
-    const Tensor g = c.random({one.size}, one.gradient, one.gradients);
-    const std::string what = fmt::format("{} from {}{}", name_of(one.weight), name_of(one.gradient),
-                                         one.skipped ? ", skipped" : "");
-    body(w, g, step, one.weights, what);
-    if (c.odd()) c.keep(what + " gradient", g);
-  };
-  for (const DType weight : floats)
-    for (const DType gradient : floats) {
-      for (const bool skipped : {false, true})
-        if (!skipped || weight == DType::f32)
-          run({weight, gradient, skipped,
-               gradient == DType::f16 ? 1u : 6u,  // the first step sets the velocity
-               Data::training, gradient == DType::bf16 ? Data::special : Data::training,
-               c.extent(100003, 1003)});
-      if (!c.odd()) continue;
-      for (const std::uint64_t taken : {1u, 2u})
-        for (const Data data : {Data::ordinary, Data::special})
-          for (const std::int64_t size : {31, 2051}) run({weight, gradient, false, taken, data, data, size});
-      run({weight, gradient, true, 2, Data::special, Data::special, 1025});  // payloads of NaNs stay
-    }
-  if (!c.odd()) return;
-  // Shared by threads.
-  for (const auto& [weight, gradient] :
-       {std::pair(DType::f32, DType::f32), std::pair(DType::f32, DType::bf16),
-        std::pair(DType::f16, DType::f16), std::pair(DType::bf16, DType::f16)})
-    run({weight, gradient, false, 2, Data::special, Data::special, 140001});
-}
-
-/// run(options) for the first, on the odd extents for all.
-template <class Options, class Run>
-void for_each_of(CaseContext& c, const std::vector<Options>& options, const Run& run) {
-  for (std::size_t i = 0; i < (c.odd() ? options.size() : 1); ++i) run(options[i]);
-}
-
-void add_optimizer_cases(std::vector<VerbCase>& cases) {
-  const std::pair<const char*, std::vector<engine::SgdOptions>> sgd[] = {
-      {"plain", {{}, {.weight_decay = 0.01f}, {.gradient_factor = 1.0f / 1024}}},
-      {"momentum", {{.momentum = 0.9f}, {.momentum = 0.9f, .dampening = 0.3f, .weight_decay = 0.01f}}},
-      {"everything",
-       {{.momentum = 0.9f, .dampening = 0.1f, .weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}}},
-      {"nesterov",
-       {{.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true},
-        {.momentum = 0.9f, .nesterov = true},
-        {.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true, .gradient_factor = 1.0f / 3}}}};
-  for (const auto& [name, options] : sgd)
-    cases.push_back({"sgd_step", name, [options = options](CaseContext& c) {
-                       for_each_of(c, options, [&](const engine::SgdOptions& one) {
-                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
-                                                const std::string& what) {
-                           Tensor velocity = c.random(w.shape(), DType::f32, data);
-                           c.backend().sgd_step(one, w, g, velocity, 1, step);
-                           c.keep(what, w);
-                           c.keep(what + " velocity", velocity);
-                         });
-                       });
-                     }});
-  const std::pair<const char*, std::vector<engine::AdamOptions>> adam[] = {
-      {"adam", {{}, {.gradient_factor = 1.0f / 1024}}},
-      {"adam with decay",
-       {{.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024},
-        {.beta1 = 0.5f,
-         .beta2 = 0.75f,
-         .epsilon = 1e-3f,
-         .weight_decay = 0.01f,
-         .gradient_factor = 1.0f / 3}}},
-      {"adamw",
-       {{.weight_decay = 0.01f, .decoupled_decay = true}, {.weight_decay = 0.1f, .decoupled_decay = true}}}};
-  for (const auto& [name, options] : adam)
-    cases.push_back({"adam_step", name, [options = options](CaseContext& c) {
-                       for_each_of(c, options, [&](const engine::AdamOptions& one) {
-                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
-                                                const std::string& what) {
-                           Tensor first = c.random(w.shape(), DType::f32, data);
-                           Tensor second = c.random(w.shape(), DType::f32, data);
-                           c.backend().unary(engine::UnaryOp::absolute, second, second);
-                           c.backend().adam_step(one, w, g, first, second, 1, step);
-                           c.keep(what, w);
-                           c.keep(what + " first moment", first);
-                           c.keep(what + " second moment", second);
-                         });
-                       });
-                     }});
-}
-
 }  // namespace
 
 void add_step_cases(std::vector<VerbCase>& cases) {
   add_scalar_cases(cases);
   add_gradient_cases(cases);
-  add_optimizer_cases(cases);
 }
 
 }  // namespace fp16lab::experiments::acceptance

@@ -89,6 +89,7 @@ std::vector<VerbCase> all_verb_cases() {
   add_product_cases(cases);
   add_pooling_cases(cases);
   add_step_cases(cases);
+  add_optimizer_cases(cases);
   add_histogram_cases(cases);
   return cases;
 }

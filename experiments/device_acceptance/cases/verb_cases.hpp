@@ -34,6 +34,7 @@ void add_reduction_cases(std::vector<VerbCase>& cases);
 void add_product_cases(std::vector<VerbCase>& cases);
 void add_pooling_cases(std::vector<VerbCase>& cases);
 void add_step_cases(std::vector<VerbCase>& cases);
+void add_optimizer_cases(std::vector<VerbCase>& cases);
 void add_histogram_cases(std::vector<VerbCase>& cases);
 
 struct DifferingWords {

@@ -185,6 +185,22 @@ TEST_P(BackendConformance, RejectedCallsSayWhatIsWrong) {
             "adam_step: second_moment is f16 (4); f32 is needed");
   EXPECT_EQ(rejection([&] { backend().adam_step({}, f16, i32, velocity, velocity, 0, step); }),
             "adam_step: gradient is i32 (4); f32, f16 or bf16 is needed");
+  EXPECT_EQ(rejection([&] { backend().lamb_step({}, f32, other, velocity, velocity, 0, step); }),
+            "lamb_step: weight is f32 (4), gradient is f32 (5): their shapes differ");
+  EXPECT_EQ(rejection([&] { backend().lamb_step({}, f16, f32, half, velocity, 0, step); }),
+            "lamb_step: first_moment is f16 (4); f32 is needed");
+  EXPECT_EQ(
+      rejection([&] { backend().rmsprop_step({}, f16, f32, undefined, undefined, undefined, 0, step); }),
+      "rmsprop_step: square_average is an undefined tensor");
+  EXPECT_EQ(rejection([&] {
+              backend().rmsprop_step({.centered = true}, f16, f32, velocity, half, undefined, 0, step);
+            }),
+            "rmsprop_step: gradient_average is f16 (4); f32 is needed");
+  EXPECT_EQ(rejection([&] {
+              backend().rmsprop_step({.momentum = 0.5f}, f16, f32, velocity, undefined, velocity, 0, step);
+            }),
+            "rmsprop_step: square_average and velocity overlap in memory: square_average is f32 (4), "
+            "velocity is f32 (4)");
   EXPECT_EQ(
       rejection([&] { backend().sgd_step({.gradient_factor = HUGE_VALF}, f16, f32, velocity, 0, step); }),
       "sgd_step: gradient_factor is inf; it must be finite");

@@ -1,6 +1,6 @@
 #include "tests/engine/backend/twin_backend.hpp"
 
-#include "tests/engine/backend/twin_elements.hpp"
+#include "tests/engine/backend/twin_optimizers.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -74,9 +74,9 @@ void copy_element(const Tensor& x, std::size_t from, const Tensor& out, std::siz
   std::copy_n(x.data() + from * size, size, out.data() + to * size);
 }
 
-class TwinBackend final : public TwinElements {
+class TwinBackend final : public TwinOptimizers {
  public:
-  explicit TwinBackend(const TensorCoreModel& model) : TwinElements(model, 1), model_(model) {}
+  explicit TwinBackend(const TensorCoreModel& model) : TwinOptimizers(model, 1), model_(model) {}
 
   void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override {
     for (std::int64_t i = 0; i < out.element_count(); ++i) {

@@ -1,5 +1,4 @@
-// The judge's elementwise verbs, reductions, indexing and optimizer steps
-// (tests/engine/backend/twin_backend.hpp).
+// The judge's elementwise verbs, reductions and indexing (tests/engine/backend/twin_backend.hpp).
 #pragma once
 
 #include <algorithm>
@@ -288,77 +287,6 @@ class TwinElements : public EmulatedBackend {
           mapped(floats_of(gradient),
                  [max_value](float g) { return std::isnan(g) ? g : std::clamp(g, -max_value, max_value); }),
           gradient);
-  }
-
-  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                int optimizer, const Tensor& step) override {
-    const StepState state = read_step_state(step);
-    const auto slot = static_cast<std::size_t>(optimizer);
-    if (state.found_inf[slot] != 0.0f) return;
-    const std::vector<float> old = floats_of(weight), gradients = floats_of(gradient);
-    std::vector<float> next;
-    for (std::size_t i = 0; i < old.size(); ++i) {
-      float d = entering(gradients[i], options.gradient_factor);
-      if (options.weight_decay != 0.0f) {
-        const float decay = options.weight_decay * old[i];
-        d = d + decay;
-      }
-      if (options.momentum != 0.0f) {
-        float& v = velocity.host<float>()[i];
-        const float kept = options.momentum * v, fresh = (1.0f - options.dampening) * d;
-        v = state.taken_steps[slot] == 1 ? d : kept + fresh;
-        const float ahead = options.momentum * v;
-        d = options.nesterov ? d + ahead : v;
-        v = canonical(v);
-      }
-      const float update = state.learning_rate[slot] * d;
-      next.push_back(old[i] - update);
-    }
-    store_rounded(next, weight);
-  }
-
-  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step) override {
-    const StepState state = read_step_state(step);
-    const auto slot = static_cast<std::size_t>(optimizer);
-    if (state.found_inf[slot] != 0.0f) return;
-    const auto rate = static_cast<double>(state.learning_rate[slot]);
-    const auto step_size = static_cast<float>(rate / (1.0 - state.beta1_power[slot]));
-    const auto root = static_cast<float>(std::sqrt(1.0 - state.beta2_power[slot]));
-    const auto kept = static_cast<float>(1.0 - rate * static_cast<double>(options.weight_decay));
-    const std::vector<float> gradients = floats_of(gradient);
-    std::vector<float> next = floats_of(weight);
-    for (std::size_t i = 0; i < next.size(); ++i) {
-      float &w = next[i], g = entering(gradients[i], options.gradient_factor);
-      if (options.weight_decay != 0.0f) {
-        if (options.decoupled_decay) {
-          w = w * kept;
-        } else {
-          const float decay = options.weight_decay * w;
-          g = g + decay;
-        }
-      }
-      float &first = first_moment.host<float>()[i], &second = second_moment.host<float>()[i];
-      const float old_m = options.beta1 * first, new_m = (1.0f - options.beta1) * g;
-      const float m = old_m + new_m;
-      const float old_v = options.beta2 * second, scaled = (1.0f - options.beta2) * g;
-      const float new_v = scaled * g;
-      const float v = old_v + new_v;
-      const float quotient = std::sqrt(v) / root;
-      const float denominator = quotient + options.epsilon;
-      const float numerator = step_size * m;
-      const float update = numerator / denominator;
-      w = w - update;
-      first = canonical(m);
-      second = canonical(v);
-    }
-    store_rounded(next, weight);
-  }
-
- private:
-  /// A gradient as it enters an update.
-  static float entering(float gradient, float factor) {
-    return factor == 1.0f ? gradient : gradient * factor;
   }
 };
 

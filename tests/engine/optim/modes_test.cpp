@@ -103,7 +103,8 @@ TEST_F(OptimizerModes, LossScaleMultipliesGradientsByItsReciprocalFirst) {
   // 1.1 is no FP32 number: the reciprocal of its FP32 neighbour would be another one.
   for (const double s : {1.0, 1024.0, 1000.0, 1.1}) {
     const float factor = static_cast<float>(1.0 / s);
-    for (const char* const name : {"sgd", "adam", "adamw"}) {
+    // Of LAMB with one weight the step has the size of the weight, whatever the gradient.
+    for (const char* const name : {"sgd", "adam", "adamw", "rmsprop", "adam_weight_decay"}) {
       const auto run = [&](double loss_scale, float gradient_factor) {
         const OptimizerOptions options{.name = name,
                                        .learning_rate = 0.125,
@@ -145,8 +146,9 @@ TEST_F(OptimizerModes, LossScaleIsChecked) {
 
 TEST_F(OptimizerModes, SixteenBitWeightsAreRoundedOnceAtTheEndAndTheirStateIsFp32) {
   for (const DType low : {DType::f16, DType::bf16}) {
-    for (const char* const name : {"sgd", "adam"}) {
-      const OptimizerOptions options{.name = name, .learning_rate = 0.01, .momentum = 0.9};
+    for (const std::string_view name : optim::optimizer_names()) {
+      const OptimizerOptions options{
+          .name = std::string(name), .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1};
       backend->write_step_state(StepState{}, step);
       Parameter w{"w", backend->empty({1}, low)}, wide{"wide", tensor_of(*backend, {1}, {1})};
       backend->fill(w.value, 1.0);

@@ -222,7 +222,63 @@ TEST(Schedule, CosineIsTheCosine) {
   }
 }
 
+TEST(Schedule, LinearFallsToItsEnd) {
+  EXPECT_EQ(optim::learning_rate_table({.name = "linear", .total_steps = 4}, 1.0, 6),
+            (std::vector<float>{1, 0.75f, 0.5f, 0.25f, 0, 0}));
+  EXPECT_EQ(optim::learning_rate_table(
+                {.name = "linear", .warmup_steps = 2, .total_steps = 6, .minimum_factor = 0.5}, 2.0, 8),
+            (std::vector<float>{1, 2, 2, 1.75f, 1.5f, 1.25f, 1, 1}));
+}
+
+TEST(Schedule, PolynomialIsThePower) {
+  for (const double power : {0.25, 0.5, 0.9, 1.0, 1.5, 2.0, 3.0, 16.0, 16.5, 200.0}) {
+    const auto table = optim::learning_rate_table({.name = "polynomial",
+                                                   .warmup_steps = 10,
+                                                   .total_steps = 1010,
+                                                   .minimum_factor = 0.01,
+                                                   .power = power},
+                                                  2.0, 1100);
+    for (std::size_t step = 10; step < table.size(); ++step) {
+      const double left = std::max(1.0 - static_cast<double>(step - 10) / 1000.0, 0.0);
+      const double expected = 2.0 * (0.01 + 0.99 * std::pow(left, power));
+      // One rounding to FP32 (u = 2^-24); before it the FP64 power is off by |ln| of itself, which is at most
+      // 750 where it is not 0, times a few 2^-53, and libm's by less.
+      EXPECT_NEAR(static_cast<double>(table[step]), expected, expected * 0x1p-24 + 0x1p-41)
+          << power << ' ' << step;
+    }
+    EXPECT_EQ(table.back(), static_cast<float>(2.0 * 0.01));
+  }
+  const optim::ScheduleOptions linear{.name = "linear", .total_steps = 77, .minimum_factor = 0.3};
+  optim::ScheduleOptions first_power = linear;
+  first_power.name = "polynomial";
+  EXPECT_EQ(optim::learning_rate_table(linear, 0.1, 100), optim::learning_rate_table(first_power, 0.1, 100));
+}
+
+TEST(Schedule, ExponentialMultipliesAtEveryStep) {
+  EXPECT_EQ(optim::learning_rate_table({.name = "exponential", .gamma = 0.5}, 1.0, 4),
+            (std::vector<float>{1, 0.5f, 0.25f, 0.125f}));
+  EXPECT_EQ(optim::learning_rate_table({.name = "exponential", .warmup_steps = 2, .gamma = 0.5}, 1.0, 5),
+            (std::vector<float>{0.5f, 1, 1, 0.5f, 0.25f}))
+      << "it begins behind the warm-up";
+  const auto table = optim::learning_rate_table({.name = "exponential", .gamma = 0.999}, 0.1, 5000);
+  for (std::size_t step = 0; step < table.size(); ++step) {
+    // One rounding to FP32, and 5000 products of FP64 in front of it.
+    const double expected = 0.1 * std::pow(0.999, static_cast<double>(step));
+    EXPECT_NEAR(static_cast<double>(table[step]), expected, expected * (0x1p-24 + 5002 * 0x1p-53)) << step;
+  }
+}
+
 TEST(Schedule, OptionsAreChecked) {
+  for (const char* const name : {"linear", "polynomial"})
+    EXPECT_THROW(optim::learning_rate_table({.name = name}, 1, 1), std::invalid_argument) << name;
+  for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL})
+    EXPECT_THAT(message_of([&] {
+                  optim::learning_rate_table({.name = "polynomial", .total_steps = 1, .power = bad}, 1, 1);
+                }),
+                HasSubstr("schedule.power = "));
+  for (const double bad : {0.0, 1.5, std::nan("")})
+    EXPECT_THAT(message_of([&] { optim::learning_rate_table({.name = "exponential", .gamma = bad}, 1, 1); }),
+                HasSubstr("schedule.gamma = "));
   EXPECT_THROW(optim::learning_rate_table({.name = "cosin"}, 1, 1), std::invalid_argument);
   EXPECT_THROW(optim::learning_rate_table({.name = "cosine"}, 1, 1), std::invalid_argument);
   EXPECT_THROW(optim::learning_rate_table({.name = "step"}, 1, 1), std::invalid_argument);

@@ -67,7 +67,21 @@ std::vector<RunSetup> setups() {
   plain.scaler = {};
   plain.train.accumulate = 1;
   plain.optimizer = {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1};
-  return {adam, sgd, plain};
+  RunSetup rmsprop;
+  rmsprop.optimizer = {.name = "rmsprop", .learning_rate = 0.002, .momentum = 0.5, .centered = true};
+  rmsprop.optimizer.schedule = {.name = "polynomial", .warmup_steps = 2, .total_steps = 12, .power = 1.5};
+  RunSetup lamb;
+  lamb.optimizer = {.name = "lamb", .learning_rate = 0.01, .weight_decay = 0.01};
+  RunSetup uncorrected;
+  uncorrected.optimizer = {.name = "adam_weight_decay", .learning_rate = 0.002, .weight_decay = 0.01};
+  uncorrected.optimizer.schedule = {.name = "exponential", .gamma = 0.9};
+  // Weights of 16 bits with no master copy.
+  RunSetup kahan;
+  kahan.amp = {.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
+  RunSetup stochastic = kahan;
+  kahan.optimizer.kahan = true;
+  stochastic.amp.rounding = amp::UpdateRounding::stochastic;
+  return {adam, sgd, plain, rmsprop, lamb, uncorrected, kahan, stochastic};
 }
 
 TEST_F(Checkpoint, ResumingAfterAnyStepGivesTheBitsOfTheUninterruptedRun) {

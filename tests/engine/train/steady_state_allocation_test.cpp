@@ -282,6 +282,14 @@ TEST_P(SteadyStateOf, MlpWithAdamWAllocatesNothing) {
   expect_no_allocation(count_mlp(GetParam(), {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}));
 }
 
+TEST_P(SteadyStateOf, MlpWithOtherUpdateRulesAllocatesNothing) {
+  // Of LAMB, directions and norms come from the pool.
+  for (const char* const name : {"rmsprop", "lamb", "adam_weight_decay"})
+    expect_no_allocation(count_mlp(
+        GetParam(),
+        {.name = name, .learning_rate = 0.001, .momentum = 0.9, .weight_decay = 0.1, .centered = true}));
+}
+
 TEST_P(SteadyStateOf, LeNet5AllocatesNothing) {
   expect_no_allocation(count_lenet5(GetParam(), Layout::nchw));
   expect_no_allocation(count_lenet5(GetParam(), Layout::nhwc));

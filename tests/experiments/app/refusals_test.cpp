@@ -158,6 +158,21 @@ TEST_F(Refusals, SchedulesThatDoNotFitTheRun) {
                   "schedule.total_steps=30"},
                  "schedule.total_steps = 30: must be above warmup_steps = 40");
   expect_refused({"--set", "schedule.name=step"}, "schedule.step_interval = 0: must be >= 1");
+  for (const std::string name : {"linear", "polynomial"})
+    expect_refused({"--set", "schedule.name=" + name, "--set", "schedule.warmup_steps=40"},
+                   "train.steps = 40: schedule.name = \"" + name + "\" needs more steps than");
+}
+
+TEST_F(Refusals, StoringLowWeightsOtherwiseWhereThereAreNone) {
+  expect_refused({"--set", "optimizer.kahan=true"},
+                 "optimizer.kahan = true: it sums updates of 16-bit weights");
+  expect_refused({"--set", "amp.rounding=stochastic"},
+                 "amp.rounding = \"stochastic\": it rounds updates of 16-bit weights");
+  expect_refused({"--set", "optimizer.kahan=true", "--set", "amp.rounding=stochastic", "--set",
+                  "amp.level=O2", "--set", "amp.dialect=paddle", "--set", "amp.master_weights=false"},
+                 "expected one of the two");
+  expect_refused({"--set", "optimizer.nesterov=true", "--set", "optimizer.dampening=0.5"},
+                 "optimizer.dampening = 0.500000: must be 0 with nesterov");
 }
 
 TEST_F(Refusals, EmptyNamesOfFilesAndFolders) {

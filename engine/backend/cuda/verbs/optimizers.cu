@@ -1,61 +1,31 @@
-// One optimizer step of one parameter. Whether it is taken, and with which scalars, the kernel reads from the
-// step state: the host does not know.
-#include "engine/backend/cuda/runtime/element_types.hpp"
-#include "engine/backend/cuda/runtime/launch.hpp"
-#include "engine/backend/cuda/runtime/packs.hpp"
-#include "engine/backend/cuda/verbs/backend_impl.hpp"
-#include "engine/backend/optimizer_functions.hpp"
+// One step of SGD or RMSprop for one parameter. Whether it is taken, and with which scalars, the kernel reads
+// from the step state: the host does not know.
+#include "engine/backend/cuda/verbs/updates.hpp"
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
 namespace {
 
-using functions::AdamCoefficients;
-using functions::DecayRule;
+using namespace updates;
+using functions::RmspropCoefficients;
 using functions::SgdCoefficients;
 using functions::VelocityRule;
-
-/// Elements that a thread updates at once: 16 bytes of FP32, 8 bytes of a 16-bit dtype.
-constexpr int width = 4;
-constexpr int threads = 256;
-/// Blocks walk on by grid strides from here: each computes the FP64 scalars of the step once.
-constexpr std::int64_t most_blocks = 4096;
-
-__device__ __forceinline__ bool is_skipped(const StepState* state, int optimizer) {
-  return state->found_inf[static_cast<std::size_t>(optimizer)] != 0.0f;
-}
-
-/// What both optimizers update.
-template <class Weight, class Gradient>
-struct Update {
-  Weight* weight;
-  const Gradient* gradient;
-  std::int64_t count;
-  float gradient_factor;
-  bool packed;  ///< may all tensors of the update be accessed in packs?
-
-  /// The gradient that the optimizer sees.
-  __device__ float factored(Gradient element) const {
-    const float g = loaded(element);
-    return gradient_factor == 1.0f ? g : functions::Multiply{}(g, gradient_factor);
-  }
-};
 
 // ---- SGD ----
 
 /// Nesterov and decay as run-time flags, the same in all threads: memory is what an update waits for.
 template <VelocityRule Rule>
-__device__ __forceinline__ void sgd_element(const SgdCoefficients& c, bool nesterov, float& weight,
-                                            float gradient, float& velocity) {
+__device__ __forceinline__ void sgd_element(const SgdCoefficients& c, Gives gives, bool nesterov,
+                                            float& weight, float gradient, float& velocity) {
   const bool decays = c.weight_decay != 0.0f;
   if (nesterov && decays)
-    functions::sgd_element<Rule, true, true>(c, weight, gradient, velocity);
+    functions::sgd_element<Rule, true, true>(c, gives, weight, gradient, velocity);
   else if (nesterov)
-    functions::sgd_element<Rule, true, false>(c, weight, gradient, velocity);
+    functions::sgd_element<Rule, true, false>(c, gives, weight, gradient, velocity);
   else if (decays)
-    functions::sgd_element<Rule, false, true>(c, weight, gradient, velocity);
+    functions::sgd_element<Rule, false, true>(c, gives, weight, gradient, velocity);
   else
-    functions::sgd_element<Rule, false, false>(c, weight, gradient, velocity);
+    functions::sgd_element<Rule, false, false>(c, gives, weight, gradient, velocity);
 }
 
 template <VelocityRule Rule, class Weight, class Gradient>
@@ -69,21 +39,21 @@ __device__ __forceinline__ void sgd_elements(const Update<Weight, Gradient>& upd
     const Pack<Gradient, width> g = load_pack<width>(update.gradient + i);
     Pack<float, width> v{};
     if constexpr (Rule == VelocityRule::running) v = load_pack<width>(velocity + i);
+    float results[width];
     for (int j = 0; j < width; ++j) {
-      float wide = loaded(w.values[j]);
-      sgd_element<Rule>(c, nesterov, wide, update.factored(g.values[j]), v.values[j]);
-      w.values[j] = stored<Weight>(wide);
+      float& wide = results[j] = loaded(w.values[j]);
+      sgd_element<Rule>(c, update.gives(), nesterov, wide, update.factored(g.values[j]), v.values[j]);
     }
     if constexpr (Rule != VelocityRule::none) store_pack<width>(velocity + i, v);
-    store_pack<width>(update.weight + i, w);
+    update.store_results(i, w, results);
   }
   for (std::int64_t i = packed + thread; i < update.count; i += stride) {
     float wide = loaded(update.weight[i]);
     float v = 0.0f;
     if constexpr (Rule == VelocityRule::running) v = velocity[i];
-    sgd_element<Rule>(c, nesterov, wide, update.factored(update.gradient[i]), v);
+    sgd_element<Rule>(c, update.gives(), nesterov, wide, update.factored(update.gradient[i]), v);
     if constexpr (Rule != VelocityRule::none) velocity[i] = v;
-    update.weight[i] = stored<Weight>(wide);
+    update.store_result(i, wide);
   }
 }
 
@@ -92,6 +62,7 @@ template <class Weight, class Gradient>
 __global__ void sgd(SgdOptions options, Update<Weight, Gradient> update, float* velocity, int optimizer,
                     const StepState* state) {
   if (is_skipped(state, optimizer)) return;
+  update.begin(state);
   const auto slot = static_cast<std::size_t>(optimizer);
   const SgdCoefficients c = functions::sgd_coefficients(options, *state, slot);
   switch (functions::velocity_rule(options, *state, slot)) {
@@ -104,96 +75,74 @@ __global__ void sgd(SgdOptions options, Update<Weight, Gradient> update, float* 
   }
 }
 
-// ---- Adam ----
+// ---- RMSprop ----
 
-struct Moments {
-  float* first;
-  float* second;
+/// Null where the options want none.
+struct Averages {
+  float* square;
+  float* average;
+  float* velocity;
 };
 
-template <DecayRule Rule, class Weight, class Gradient>
-__device__ __forceinline__ void adam_elements(const Update<Weight, Gradient>& update,
-                                              const AdamCoefficients& c, const Moments& moments) {
+template <bool Centered, bool Momentum, class Weight, class Gradient>
+__device__ __forceinline__ void rmsprop_elements(const Update<Weight, Gradient>& update,
+                                                 const RmspropCoefficients& c, const Averages& averages) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   const std::int64_t packed = update.packed ? update.count - update.count % width : 0;
   for (std::int64_t i = thread * width; i < packed; i += stride * width) {
     Pack<Weight, width> w = load_pack<width>(update.weight + i);
     const Pack<Gradient, width> g = load_pack<width>(update.gradient + i);
-    Pack<float, width> m = load_pack<width>(moments.first + i);
-    Pack<float, width> v = load_pack<width>(moments.second + i);
+    Pack<float, width> s = load_pack<width>(averages.square + i), a{}, v{};
+    if constexpr (Centered) a = load_pack<width>(averages.average + i);
+    if constexpr (Momentum) v = load_pack<width>(averages.velocity + i);
+    float results[width];
     for (int j = 0; j < width; ++j) {
-      float wide = loaded(w.values[j]);
-      functions::adam_element<Rule>(c, wide, update.factored(g.values[j]), m.values[j], v.values[j]);
-      w.values[j] = stored<Weight>(wide);
+      float& wide = results[j] = loaded(w.values[j]);
+      functions::rmsprop_element<Centered, Momentum>(c, update.gives(), wide, update.factored(g.values[j]),
+                                                     s.values[j], a.values[j], v.values[j]);
     }
-    store_pack<width>(moments.first + i, m);
-    store_pack<width>(moments.second + i, v);
-    store_pack<width>(update.weight + i, w);
+    store_pack<width>(averages.square + i, s);
+    if constexpr (Centered) store_pack<width>(averages.average + i, a);
+    if constexpr (Momentum) store_pack<width>(averages.velocity + i, v);
+    update.store_results(i, w, results);
   }
   for (std::int64_t i = packed + thread; i < update.count; i += stride) {
-    float wide = loaded(update.weight[i]);
-    functions::adam_element<Rule>(c, wide, update.factored(update.gradient[i]), moments.first[i],
-                                  moments.second[i]);
-    update.weight[i] = stored<Weight>(wide);
+    float wide = loaded(update.weight[i]), a = 0.0f, v = 0.0f;
+    if constexpr (Centered) a = averages.average[i];
+    if constexpr (Momentum) v = averages.velocity[i];
+    functions::rmsprop_element<Centered, Momentum>(
+        c, update.gives(), wide, update.factored(update.gradient[i]), averages.square[i], a, v);
+    if constexpr (Centered) averages.average[i] = a;
+    if constexpr (Momentum) averages.velocity[i] = v;
+    update.store_result(i, wide);
   }
 }
 
-template <DecayRule Rule, class Weight, class Gradient>
-__global__ void adam(AdamOptions options, Update<Weight, Gradient> update, Moments moments, int optimizer,
-                     const StepState* state) {
+template <class Weight, class Gradient>
+__global__ void rmsprop(RmspropOptions options, Update<Weight, Gradient> update, Averages averages,
+                        int optimizer, const StepState* state) {
   if (is_skipped(state, optimizer)) return;
-  __shared__ AdamCoefficients coefficients;  // FP64 divisions and a root: once for a block
-  if (threadIdx.x == 0)
-    coefficients = functions::adam_coefficients(options, *state, static_cast<std::size_t>(optimizer));
-  __syncthreads();
-  adam_elements<Rule>(update, coefficients, moments);
-}
-
-template <DecayRule Rule, class Weight, class Gradient>
-void launch_adam(Runtime& runtime, const LaunchShape& shape, const AdamOptions& options,
-                 const Update<Weight, Gradient>& update, const Moments& moments, int optimizer,
-                 const StepState* state) {
-  launch(runtime, "adam_step", &adam<Rule, Weight, Gradient>, shape, options, update, moments, optimizer,
-         state);
-}
-
-// ---- both ----
-
-const StepState* state_in(const Tensor& step) { return reinterpret_cast<const StepState*>(step.data()); }
-
-/// call(update, shape of the launch) with the element types of weight and gradient. `states`: the FP32
-/// tensors beside the weight.
-template <class Call>
-void with_update(const Tensor& weight, const Tensor& gradient, std::initializer_list<const float*> states,
-                 float gradient_factor, const Call& call) {
-  with_element_type(weight.dtype(), [&](auto weight_tag) {
-    with_element_type(gradient.dtype(), [&](auto gradient_tag) {
-      using Weight = decltype(weight_tag);
-      using Gradient = decltype(gradient_tag);
-      bool packed = holds_packs(weight.data(), width * sizeof(Weight)) &&
-                    holds_packs(gradient.data(), width * sizeof(Gradient));
-      for (const float* state : states) packed = packed && holds_packs(state, width * sizeof(float));
-      const Update<Weight, Gradient> update{.weight = elements<Weight>(weight),
-                                            .gradient = elements<Gradient>(gradient),
-                                            .count = weight.element_count(),
-                                            .gradient_factor = gradient_factor,
-                                            .packed = packed};
-      call(update, LaunchShape{.x = blocks_for(update.count, std::int64_t{threads} * width, most_blocks),
-                               .threads = threads});
-    });
-  });
+  update.begin(state);
+  const RmspropCoefficients c =
+      functions::rmsprop_coefficients(options, *state, static_cast<std::size_t>(optimizer));
+  if (averages.average != nullptr && averages.velocity != nullptr)
+    return rmsprop_elements<true, true>(update, c, averages);
+  if (averages.average != nullptr) return rmsprop_elements<true, false>(update, c, averages);
+  if (averages.velocity != nullptr) return rmsprop_elements<false, true>(update, c, averages);
+  rmsprop_elements<false, false>(update, c, averages);
 }
 
 }  // namespace
 
 void CudaBackend::sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient,
-                           Tensor& velocity, int optimizer, const Tensor& step) {
+                           Tensor& velocity, int optimizer, const Tensor& step, const WeightStore& store) {
   checks::step_state("sgd_step", step);
   checks::optimizer_index("sgd_step", optimizer);
   checks::sgd_step(options, weight, gradient, velocity);
+  checks::weight_store("sgd_step", weight, gradient, store);
   float* const v = options.momentum == 0.0f ? nullptr : elements<float>(velocity);
-  with_update(weight, gradient, {v}, options.gradient_factor,
+  with_update(weight, gradient, {v}, options.gradient_factor, store,
               [&](const auto& update, const LaunchShape& shape) {
                 using Weight = std::decay_t<decltype(*update.weight)>;
                 using Gradient = std::decay_t<decltype(*update.gradient)>;
@@ -202,25 +151,22 @@ void CudaBackend::sgd_step(const SgdOptions& options, Tensor& weight, const Tens
               });
 }
 
-void CudaBackend::adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
-                            Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step) {
-  checks::step_state("adam_step", step);
-  checks::optimizer_index("adam_step", optimizer);
-  checks::adam_step(options, weight, gradient, first_moment, second_moment);
-  const Moments moments{elements<float>(first_moment), elements<float>(second_moment)};
-  with_update(weight, gradient, {moments.first, moments.second}, options.gradient_factor,
-              [&](const auto& update, const LaunchShape& shape) {
-                switch (functions::decay_rule(options)) {
-                  case DecayRule::none:
-                    return launch_adam<DecayRule::none>(runtime_, shape, options, update, moments, optimizer,
-                                                        state_in(step));
-                  case DecayRule::gradient:
-                    return launch_adam<DecayRule::gradient>(runtime_, shape, options, update, moments,
-                                                            optimizer, state_in(step));
-                  case DecayRule::decoupled:
-                    return launch_adam<DecayRule::decoupled>(runtime_, shape, options, update, moments,
-                                                             optimizer, state_in(step));
-                }
+void CudaBackend::rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
+                               Tensor& square_average, Tensor& gradient_average, Tensor& velocity,
+                               int optimizer, const Tensor& step, const WeightStore& store) {
+  checks::step_state("rmsprop_step", step);
+  checks::optimizer_index("rmsprop_step", optimizer);
+  checks::rmsprop_step(options, weight, gradient, square_average, gradient_average, velocity);
+  checks::weight_store("rmsprop_step", weight, gradient, store);
+  const Averages averages{elements<float>(square_average),
+                          options.centered ? elements<float>(gradient_average) : nullptr,
+                          options.momentum == 0.0f ? nullptr : elements<float>(velocity)};
+  with_update(weight, gradient, {averages.square, averages.average, averages.velocity},
+              options.gradient_factor, store, [&](const auto& update, const LaunchShape& shape) {
+                using Weight = std::decay_t<decltype(*update.weight)>;
+                using Gradient = std::decay_t<decltype(*update.gradient)>;
+                launch(runtime_, "rmsprop_step", &rmsprop<Weight, Gradient>, shape, options, update, averages,
+                       optimizer, state_in(step));
               });
 }
 

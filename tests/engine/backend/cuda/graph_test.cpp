@@ -60,6 +60,33 @@ TEST(CudaGraph, ALearningRateFollowsTakenSteps) {
   EXPECT_NE(std::get<6>(shown.steps[6]), std::get<6>(shown.steps[7]));
 }
 
+// LAMB's norms stay in device memory, and so does its quotient.
+TEST(CudaGraph, EveryOptimizerHasTheSameBits) {
+  for (const std::string_view name : optim::optimizer_names()) {
+    SCOPED_TRACE(name);
+    expect_three_alike({.train = {.steps = 6, .seed = 3},
+                        .optimizer = {.name = std::string(name),
+                                      .learning_rate = 0.003,
+                                      .momentum = 0.5,
+                                      .weight_decay = 0.01,
+                                      .centered = true}});
+  }
+}
+
+// Compensations are state, and random bits follow the iteration that the device counts.
+TEST(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
+  const AmpOptions low{.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
+  AmpOptions stochastic = low;
+  stochastic.rounding = amp::UpdateRounding::stochastic;
+  expect_three_alike(
+      {.train = {.steps = 8, .seed = 3},
+       .amp = low,
+       .optimizer = {.name = "adamw", .learning_rate = 0.003, .weight_decay = 0.1, .kahan = true}});
+  expect_three_alike({.train = {.steps = 8, .seed = 3},
+                      .amp = stochastic,
+                      .optimizer = {.name = "adam", .learning_rate = 0.003}});
+}
+
 // Gradients of 16 bits that unscaling replaces by FP32 ones, and casts of master weights once a version.
 TEST(CudaGraph, LowModelsHaveTheSameBits) {
   for (const amp::Dialect dialect : {amp::Dialect::apex, amp::Dialect::paddle, amp::Dialect::mindspore}) {

@@ -1,0 +1,307 @@
+// RMSprop, LAMB and AdamWeightDecay: their published formulas in FP64 with a bound, scalar FP32 twins bit for
+// bit, and what they do at the edges.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "engine/amp/scalers/grad_scaler.hpp"
+#include "engine/optim/optimizer.hpp"
+#include "tests/engine/autograd/support.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using optim::OptimizerOptions;
+using testing::HasSubstr;
+
+class UpdateRules : public testing::Test {
+ protected:
+  using Values = std::vector<float>;
+
+  /// Gradients through the whole path (S = 1), one iteration each; the weights after each. An infinite
+  /// gradient skips its iteration.
+  std::vector<Values> run(const OptimizerOptions& options, const Values& first,
+                          const std::vector<Values>& steps) {
+    Tensor step = backend->make_step_state(StepState{});
+    amp::GradScaler scaler(*backend, {.policy = "none"}, step);
+    const auto count = static_cast<std::int64_t>(first.size());
+    Parameter weight{"w", tensor_of(*backend, {count}, first)};
+    const auto optimizer = optim::make_optimizer(*backend, {&weight}, options, steps.size());
+    std::vector<Values> weights;
+    for (const Values& gradient : steps) {
+      optimizer->begin_iteration(step);
+      weight.gradient = tensor_of(*backend, {count}, gradient);
+      weight.has_gradient = true;
+      scaler.step(*optimizer);
+      scaler.update();
+      weights.push_back(values_of(*backend, weight.value));
+    }
+    return weights;
+  }
+
+  std::unique_ptr<Backend> backend = hopper_backend();
+  const Values start{1.0f, -0.5f, 2.0f};
+  const std::vector<Values> gradients{
+      {0.3f, 0.1f, -0.02f}, {-1.25f, 0.4f, 0.03f}, {0.7f, -0.2f, 0.5f}, {0.011f, 0.3f, -0.7f}};
+};
+
+// ---- RMSprop ------------------------------------------------------------------------------------
+
+TEST_F(UpdateRules, RmspropFollowsItsFormula) {
+  // |d| is at most about 1 / sqrt(1 - alpha) = 10, so that a change is at most lr * 10 = 0.1, and with
+  // momentum 0.9 at most 0.1 * (1 + 0.9 + 0.81 + 0.73) < 0.35. A d is off by less than 16 u of itself, twice
+  // that where s - a * a cancels a little; a step adds 18 * 0.35 u and the rounding of the weight, 2 u at
+  // most: four of them less than 40 u. u = 2^-24.
+  for (const bool centered : {false, true})
+    for (const double momentum : {0.0, 0.9})
+      for (const double decay : {0.0, 0.05}) {
+        const double lr = 0.01, alpha = static_cast<double>(0.99f), epsilon = 1e-8;
+        const double beta = static_cast<double>(static_cast<float>(momentum));
+        const auto weights = run({.name = "rmsprop",
+                                  .learning_rate = lr,
+                                  .momentum = momentum,
+                                  .weight_decay = decay,
+                                  .centered = centered},
+                                 start, gradients);
+        for (std::size_t i = 0; i < start.size(); ++i) {
+          double w = static_cast<double>(start[i]), s = 0, a = 0, b = 0;
+          for (std::size_t t = 0; t < gradients.size(); ++t) {
+            const double g = static_cast<double>(gradients[t][i]) + decay * w;
+            s = alpha * s + (1 - alpha) * g * g;
+            a = alpha * a + (1 - alpha) * g;
+            const double d = g / (std::sqrt(centered ? s - a * a : s) + epsilon);
+            b = beta * b + d;
+            w -= lr * (momentum > 0 ? b : d);
+            EXPECT_NEAR(static_cast<double>(weights[t][i]), w, 40 * 0x1p-24)
+                << "element " << i << " step " << t << (centered ? " centered" : "") << ' ' << momentum;
+          }
+        }
+      }
+}
+
+TEST_F(UpdateRules, RmspropIsBitExact) {
+  for (const bool centered : {false, true})
+    for (const float momentum : {0.0f, 0.5f}) {
+      const float lr = 0.01f, alpha = 0.9f, decay = 0.01f, epsilon = 1e-4f;
+      std::vector<Values> expected(gradients.size(), start);
+      for (std::size_t i = 0; i < start.size(); ++i) {
+        float w = start[i], s = 0.0f, a = 0.0f, b = 0.0f;
+        for (std::size_t t = 0; t < gradients.size(); ++t) {
+          const float g = gradients[t][i] + decay * w;
+          s = alpha * s + ((1.0f - alpha) * g) * g;
+          float variance = s;
+          if (centered) {
+            a = alpha * a + (1.0f - alpha) * g;
+            variance = s - a * a;
+          }
+          float d = g / (std::sqrt(variance) + epsilon);
+          if (momentum != 0.0f) d = b = momentum * b + d;
+          w = w - lr * d;
+          expected[t][i] = w;
+        }
+      }
+      EXPECT_EQ(run({.name = "rmsprop",
+                     .learning_rate = 0.01,
+                     .momentum = static_cast<double>(momentum),
+                     .weight_decay = 0.01,
+                     .alpha = 0.9,
+                     .centered = centered,
+                     .epsilon = 1e-4},
+                    start, gradients),
+                expected)
+          << centered << ' ' << momentum;
+    }
+}
+
+TEST_F(UpdateRules, CenteredRmspropHasNoNaNWhereRoundingMakesTheVarianceNegative) {
+  // Equal gradients forever: s -> g^2 and a -> g, and s - a^2 is then rounding alone.
+  const std::vector<Values> same(200, Values(3, 0.3f));
+  for (const Values& weights :
+       run({.name = "rmsprop", .learning_rate = 1e-12, .alpha = 0.5, .centered = true}, start, same))
+    for (const float w : weights) EXPECT_TRUE(std::isfinite(w));
+}
+
+// ---- LAMB ---------------------------------------------------------------------------------------
+
+TEST_F(UpdateRules, LambFollowsThePaper) {
+  // You et al., algorithm 2. The change of an element is at most lr |w| < 0.05 * 2.5, off by less than 24 u
+  // of itself, and the weight rounds by 2 u: four steps less than 4 * (3 + 2) u = 20 u. u = 2^-24.
+  for (const double decay : {0.0, 0.1}) {
+    const double lr = 0.05, b1 = static_cast<double>(0.9f), b2 = static_cast<double>(0.999f), epsilon = 1e-6;
+    std::vector<double> w(start.begin(), start.end()), m(start.size()), v(start.size()), r(start.size());
+    const auto weights = run({.name = "lamb", .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon},
+                             start, gradients);
+    for (std::size_t t = 0; t < gradients.size(); ++t) {
+      double of_weights = 0, of_directions = 0;
+      for (std::size_t i = 0; i < start.size(); ++i) {
+        const auto g = static_cast<double>(gradients[t][i]);
+        m[i] = b1 * m[i] + (1 - b1) * g;
+        v[i] = b2 * v[i] + (1 - b2) * g * g;
+        const double steps = static_cast<double>(t + 1);
+        r[i] = m[i] / (1 - std::pow(b1, steps)) / (std::sqrt(v[i] / (1 - std::pow(b2, steps))) + epsilon) +
+               decay * w[i];
+        of_weights += w[i] * w[i];
+        of_directions += r[i] * r[i];
+      }
+      for (std::size_t i = 0; i < start.size(); ++i) {
+        w[i] -= lr * std::sqrt(of_weights / of_directions) * r[i];
+        EXPECT_NEAR(static_cast<double>(weights[t][i]), w[i], 20 * 0x1p-24)
+            << "element " << i << " step " << t;
+      }
+    }
+  }
+}
+
+TEST_F(UpdateRules, LambIsBitExact) {
+  const float lr = 0.05f, b1 = 0.9f, b2 = 0.999f, epsilon = 1e-6f, decay = 0.1f;
+  Values w = start, m(start.size()), v(start.size()), u(start.size());
+  std::vector<Values> expected;
+  double power1 = 1, power2 = 1;
+  for (const Values& gradient : gradients) {
+    power1 *= static_cast<double>(b1);
+    power2 *= static_cast<double>(b2);
+    const auto correction = static_cast<float>(1 - power1);
+    const auto root = static_cast<float>(std::sqrt(1 - power2));
+    double of_weights = 0, of_directions = 0;  // three elements: TREE folds (x0 + x2) + x1
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      const float g = gradient[i];
+      m[i] = b1 * m[i] + (1.0f - b1) * g;
+      v[i] = b2 * v[i] + ((1.0f - b2) * g) * g;
+      u[i] = (m[i] / correction) / (std::sqrt(v[i]) / root + epsilon) + decay * w[i];
+    }
+    const auto squares = [](const Values& x) {
+      const auto square = [&x](std::size_t i) {
+        return static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      };
+      return (square(0) + square(2)) + square(1);
+    };
+    of_weights = std::sqrt(squares(w));
+    of_directions = std::sqrt(squares(u));
+    const auto rate = static_cast<float>(static_cast<double>(lr) * (of_weights / of_directions));
+    for (std::size_t i = 0; i < start.size(); ++i) w[i] = w[i] - rate * u[i];
+    expected.push_back(w);
+  }
+  EXPECT_EQ(
+      run({.name = "lamb", .learning_rate = 0.05, .weight_decay = 0.1, .epsilon = 1e-6}, start, gradients),
+      expected);
+}
+
+TEST_F(UpdateRules, LambStepsByTheLearningRateWhereANormIsZero) {
+  // From zeros: |w| = 0, the ratio is 1 and the first direction is sign(g) but for epsilon.
+  const auto weights =
+      run({.name = "lamb", .learning_rate = 0.125, .epsilon = 0}, Values(3, 0.0f), {{1, -2, 4}});
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(static_cast<double>(weights[0][i]), i == 1 ? 0.125 : -0.125, 0.125 * 8 * 0x1p-24);
+  // No gradient and no decay: |u| = 0, and the weights stay.
+  EXPECT_EQ(run({.name = "lamb", .learning_rate = 0.125, .epsilon = 1e-6}, start, {{0, 0, 0}}).back(), start);
+}
+
+TEST_F(UpdateRules, LambStepsAreAShareOfTheWeightsNorm) {
+  // The norm of a change is lr |w|, whatever the gradients: what large batches want of it. In FP32, with
+  // three roundings of u a change and one of the weight, seen from a change that is 1/100 of it.
+  for (const float scale : {1.0f, 1000.0f, 1e-3f}) {
+    std::vector<Values> scaled{gradients.front()};
+    for (float& g : scaled[0]) g *= scale;
+    const Values after = run({.name = "lamb", .learning_rate = 0.01}, start, scaled).front();
+    double change = 0, norm = 0;
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      const double d = static_cast<double>(after[i]) - static_cast<double>(start[i]);
+      change += d * d;
+      norm += static_cast<double>(start[i]) * static_cast<double>(start[i]);
+    }
+    EXPECT_NEAR(std::sqrt(change / norm), 0.01, 0.01 * (3 + 2 * 100) * 0x1p-24) << scale;
+  }
+}
+
+// ---- AdamWeightDecay ----------------------------------------------------------------------------
+
+TEST_F(UpdateRules, AdamWeightDecayFollowsItsFormula) {
+  // |m| / sqrt(v) is at most 0.1 / sqrt(0.001) * (a few), so a change is below lr * 8 = 0.08, off by 14 u of
+  // itself; with the rounding of the weight, 2 u, four steps less than 4 * (1.2 + 2) u < 14 u.
+  for (const double decay : {0.0, 0.1}) {
+    const double lr = 0.01, b1 = static_cast<double>(0.9f), b2 = static_cast<double>(0.999f), epsilon = 1e-6;
+    const auto weights =
+        run({.name = "adam_weight_decay", .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon},
+            start, gradients);
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      double w = static_cast<double>(start[i]), m = 0, v = 0;
+      for (std::size_t t = 0; t < gradients.size(); ++t) {
+        const auto g = static_cast<double>(gradients[t][i]);
+        m = b1 * m + (1 - b1) * g;
+        v = b2 * v + (1 - b2) * g * g;
+        w -= lr * (m / (std::sqrt(v) + epsilon) + decay * w);
+        EXPECT_NEAR(static_cast<double>(weights[t][i]), w, 14 * 0x1p-24) << "element " << i << " step " << t;
+      }
+    }
+  }
+}
+
+TEST_F(UpdateRules, AdamWeightDecayIsBitExact) {
+  const float lr = 0.01f, b1 = 0.9f, b2 = 0.999f, epsilon = 1e-6f, decay = 0.1f;
+  std::vector<Values> expected(gradients.size(), start);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    float w = start[i], m = 0.0f, v = 0.0f;
+    for (std::size_t t = 0; t < gradients.size(); ++t) {
+      const float g = gradients[t][i];
+      m = b1 * m + (1.0f - b1) * g;
+      v = b2 * v + ((1.0f - b2) * g) * g;
+      w = w - lr * (m / (std::sqrt(v) + epsilon) + decay * w);
+      expected[t][i] = w;
+    }
+  }
+  EXPECT_EQ(run({.name = "adam_weight_decay", .learning_rate = 0.01, .weight_decay = 0.1, .epsilon = 1e-6},
+                start, gradients),
+            expected);
+}
+
+// ---- all of them --------------------------------------------------------------------------------
+
+TEST_F(UpdateRules, ASkippedIterationMovesNothing) {
+  const std::vector<Values> with_skip{gradients[0], {INFINITY, 0, 0}, gradients[1]};
+  for (const char* const name : {"rmsprop", "lamb", "adam_weight_decay"}) {
+    const OptimizerOptions options{
+        .name = name, .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.01, .centered = true};
+    const auto skipping = run(options, start, with_skip);
+    const auto plain = run(options, start, {gradients[0], gradients[1]});
+    EXPECT_EQ(skipping[1], skipping[0]) << name;
+    EXPECT_EQ(skipping[2], plain[1]) << name;
+  }
+}
+
+TEST_F(UpdateRules, EveryNameMakesAnOptimizerAndNamesItsState) {
+  Parameter weight{"fc1.weight", tensor_of(*backend, {2}, {1, 1})};
+  const auto names = [&](const OptimizerOptions& options) {
+    const auto optimizer = optim::make_optimizer(*backend, {&weight}, options, 1);
+    EXPECT_EQ(optimizer->name(), options.name);
+    std::vector<std::string> result;
+    for (const optim::NamedTensor& state : optimizer->state()) result.push_back(state.name);
+    return result;
+  };
+  for (const std::string_view name : optim::optimizer_names())
+    EXPECT_EQ(names({.name = std::string(name)}).empty(), name == "sgd") << name;
+  EXPECT_EQ(names({.name = "rmsprop"}), std::vector<std::string>{"fc1.weight.square_average"});
+  EXPECT_EQ(names({.name = "rmsprop", .momentum = 0.5}),
+            (std::vector<std::string>{"fc1.weight.square_average", "fc1.weight.velocity"}));
+  EXPECT_EQ(names({.name = "rmsprop", .momentum = 0.5, .centered = true}),
+            (std::vector<std::string>{"fc1.weight.square_average", "fc1.weight.gradient_average",
+                                      "fc1.weight.velocity"}));
+  const std::vector<std::string> moments{"fc1.weight.first_moment", "fc1.weight.second_moment"};
+  EXPECT_EQ(names({.name = "lamb"}), moments);
+  EXPECT_EQ(names({.name = "adam_weight_decay"}), moments);
+}
+
+TEST_F(UpdateRules, AlphaIsChecked) {
+  for (const double bad : {-0.1, 1.0, std::nan("")}) {
+    try {
+      optim::make_optimizer(*backend, {}, {.name = "rmsprop", .alpha = bad}, 1);
+      ADD_FAILURE() << bad;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("optimizer.alpha = "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test
