@@ -145,8 +145,8 @@ struct Convolution {
   }
   Shape x() const { return shape(channels, height, width); }
   Shape y() const { return shape(filters, out_extent(0), out_extent(1)); }
-  Shape weight() const { return {filters, channels, rows, columns}; }
-  std::int64_t multiply_adds() const { return y().element_count() * channels * rows * columns; }
+  Shape weight() const { return {filters, channels / geometry.groups, rows, columns}; }
+  std::int64_t multiply_adds() const { return y().element_count() * weight().element_count() / filters; }
 };
 
 std::vector<Convolution> convolutions(CaseContext& c, Layout layout) {
@@ -161,12 +161,22 @@ std::vector<Convolution> convolutions(CaseContext& c, Layout layout) {
            16,
            3,
            3,
-           {.stride = {2, 3}, .padding = {2, 0}, .dilation = {1, 2}, .layout = layout}}};
+           {.stride = {2, 3}, .padding = {2, 0}, .dilation = {1, 2}, .layout = layout}},
+          {images,
+           c.extent(32, 8),
+           9,
+           8,
+           c.extent(64, 16),
+           3,
+           3,
+           {.padding = {1, 2}, .dilation = {1, 2}, .layout = layout, .groups = c.extent(4, 2)}}};
 }
 
 /// Every stride, padding and dilation on odd sizes; 1 x 1; the kernel as large as the image; more padding
 /// than kernel; several blocks of positions that end inside images; a stride that skips places altogether;
-/// channels and planes that make whole 16-byte runs; more rows of taps than a word has bits.
+/// channels and planes that make whole 16-byte runs; more rows of taps than a word has bits. Groups: of odd
+/// numbers of channels, with all else at once; depthwise, with one filter a channel and with two; whole runs a
+/// group; pointwise, also with a stride; too many taps for bits; planes turned for dX; many groups.
 std::vector<Convolution> odd_convolutions(Layout layout) {
   std::vector<Convolution> all{
       {1, 1, 1, 1, 1, 1, 1, {}},
@@ -189,6 +199,16 @@ std::vector<Convolution> odd_convolutions(Layout layout) {
       {1, 16, 4, 6, 8, 1, 1, {}},
       {2, 8, 5, 5, 8, 1, 1, {.stride = {2, 2}, .padding = {1, 0}}},
       {1, 2, 34, 4, 2, 33, 2, {.stride = {1, 2}, .padding = {1, 0}}},
+      {2, 6, 7, 9, 9, 2, 3, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 3}, .groups = 3}},
+      {2, 5, 6, 7, 5, 3, 3, {.padding = {1, 1}, .groups = 5}},
+      {1, 3, 8, 7, 6, 3, 2, {.stride = {2, 3}, .padding = {1, 0}, .groups = 3}},
+      {2, 16, 6, 4, 32, 3, 3, {.padding = {1, 1}, .groups = 2}},
+      {1, 16, 4, 6, 16, 1, 1, {.groups = 2}},
+      {2, 6, 5, 5, 4, 1, 1, {.stride = {2, 2}, .padding = {1, 0}, .groups = 2}},
+      {1, 4, 34, 4, 2, 33, 2, {.stride = {1, 2}, .padding = {1, 0}, .groups = 2}},
+      {3, 2, 13, 11, 140, 2, 2, {.dilation = {2, 1}, .groups = 2}},
+      {1, 70, 3, 2, 70, 2, 1, {.groups = 70}},
+      {0, 2, 4, 4, 4, 3, 3, {.groups = 2}},
       {0, 2, 4, 4, 3, 3, 3, {}},
       {2, 0, 4, 4, 3, 3, 3, {}}};
   for (Convolution& one : all) one.geometry.layout = layout;
@@ -241,22 +261,26 @@ void add_convolution_cases(std::vector<VerbCase>& cases, DType dtype) {
                        },
                        dtype == DType::bf16});
     };
+    /// Runs the verb with what a case adds to each of `channels`: nothing, numbers of its dtype or of f32.
+    const auto with_biases = [dtype](CaseContext& c, std::int64_t channels, std::int64_t multiply_adds,
+                                     Data data, const auto& run) {
+      const Tensor bias = c.random({channels}, dtype, data), wide = c.random({channels}, DType::f32, data);
+      std::vector<const Tensor*> biases{data == Data::wide ? nullptr : &bias};
+      if (c.odd() && multiply_adds < 1000000) biases = {nullptr, &wide, &bias};
+      for (const Tensor* const added : biases) run(added);
+    };
     const auto keep = [](CaseContext& c, const Convolution& one, const Tensor& out, const CastProbe& probe) {
       c.keep(one.x().to_string(), out);
       c.keep("counts", probe);
     };
     add("conv2d", [=](CaseContext& c, const Convolution& one, Data data, DType out_type) {
       const Tensor x = c.random(one.x(), dtype, data), weight = c.random(one.weight(), dtype, data);
-      const Tensor bias = c.random({one.filters}, dtype, data),
-                   wide = c.random({one.filters}, DType::f32, data);
-      std::vector<const Tensor*> biases{data == Data::wide ? nullptr : &bias};
-      if (c.odd() && one.multiply_adds() < 1000000) biases = {nullptr, &wide, &bias};
-      for (const Tensor* const added : biases) {
+      with_biases(c, one.filters, one.multiply_adds(), data, [&](const Tensor* added) {
         Tensor out = c.output(one.y(), out_type);
         CastProbe probe;
         c.backend().conv2d(x, weight, one.geometry, added, out, &probe);
         keep(c, one, out, probe);
-      }
+      });
       if (!c.odd() || data != Data::ordinary) return;
       Tensor out = c.output(one.y(), out_type);
       c.backend().conv2d(x, weight, one.geometry, nullptr, out);
@@ -264,10 +288,12 @@ void add_convolution_cases(std::vector<VerbCase>& cases, DType dtype) {
     });
     add("conv2d_input_gradient", [=](CaseContext& c, const Convolution& one, Data data, DType out_type) {
       const Tensor y = c.random(one.y(), dtype, data), weight = c.random(one.weight(), dtype, data);
-      Tensor out = c.output(one.x(), out_type);
-      CastProbe probe;
-      c.backend().conv2d_input_gradient(y, weight, one.geometry, out, &probe);
-      keep(c, one, out, probe);
+      with_biases(c, one.channels, one.multiply_adds(), data, [&](const Tensor* added) {
+        Tensor out = c.output(one.x(), out_type);
+        CastProbe probe;
+        c.backend().conv2d_input_gradient(y, weight, one.geometry, added, out, &probe);
+        keep(c, one, out, probe);
+      });
     });
     add("conv2d_weight_gradient", [=](CaseContext& c, const Convolution& one, Data data, DType out_type) {
       const Tensor x = c.random(one.x(), dtype, data), y = c.random(one.y(), dtype, data);

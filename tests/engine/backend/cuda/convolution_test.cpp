@@ -43,7 +43,7 @@ std::vector<float> products(Backend& backend, const Shapes& shapes, Layout layou
   Tensor y = backend.empty(shapes.y(layout), DType::f32), dx = backend.empty(shapes.x(layout), DType::f32),
          dw = backend.empty(shapes.weight(), DType::f32);
   backend.conv2d(x, weight, geometry, &bias, y);
-  backend.conv2d_input_gradient(dy, weight, geometry, dx);
+  backend.conv2d_input_gradient(dy, weight, geometry, nullptr, dx);
   backend.conv2d_weight_gradient(x, dy, geometry, dw);
   std::vector<float> all = downloaded<float>(backend, y);
   for (const Tensor& gradient : {dx, dw}) {
