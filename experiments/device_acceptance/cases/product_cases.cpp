@@ -216,12 +216,14 @@ std::vector<Convolution> odd_convolutions(Layout layout) {
 }
 
 /// Large enough to be worth sharing among threads: by positions; with few positions and many channels, the
-/// inside of each product; by the filters of a single channel.
+/// inside of each product; by groups; by the filters of a single channel.
 std::vector<Convolution> large_convolutions(DType dtype, Layout layout, bool weight_gradient) {
   const Conv2dGeometry geometry{.padding = {1, 1}, .layout = layout};
   std::vector<Convolution> all;
   if (dtype == (layout == Layout::nchw ? DType::f16 : DType::f32))
-    all = {{3, 5, 23, 21, 30, 3, 3, geometry}, {1, 160, 5, 6, 40, 3, 3, geometry}};
+    all = {{3, 5, 23, 21, 30, 3, 3, geometry},
+           {1, 160, 5, 6, 40, 3, 3, geometry},
+           {3, 16, 23, 21, 24, 3, 3, {.padding = {1, 1}, .layout = layout, .groups = 4}}};
   if (weight_gradient && (dtype == DType::f16) == (layout == Layout::nhwc))
     all.push_back({40, 1, 29, 27, 7, 3, 3, geometry});
   return all;
