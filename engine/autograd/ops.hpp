@@ -150,9 +150,9 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 /// Over the last axis (Zhang & Sennrich 2019, as torch.nn.functional.rms_norm): x / sqrt(mean(x^2) + epsilon)
 /// * weight; weight (E) or undefined.
 Variable rms_norm(const Variable& x, const Variable& weight, float epsilon);
-/// Wu & He 2018, as torch.nn.functional.group_norm: the channels of x (N, C, ...), or (N, ..., C) in NHWC, cut
-/// into `groups` equal parts; each part of each n is normalised by its own mean and biased variance, one TREE
-/// in the order (c, ...) in both layouts. weight and bias (C), both or neither undefined.
+/// Wu & He 2018, as torch.nn.functional.group_norm: the channels of x (N, C, ...), or (N, ..., C) in NHWC,
+/// cut into `groups` equal parts; each part of each n is normalised by its own mean and biased variance, one
+/// TREE in the order (c, ...) in both layouts. weight and bias (C), both or neither undefined.
 Variable group_norm(const Variable& x, std::int64_t groups, const Variable& weight, const Variable& bias,
                     float epsilon, Layout layout = Layout::nchw);
 struct BatchNormResult {

@@ -48,8 +48,8 @@ struct ConvTranspose2dOptions {
   std::uint64_t seed = 0;
 };
 
-/// ops::conv_transpose2d, as torch.nn.ConvTranspose2d: parameters "<path>.weight" (inputs, outputs / groups, R,
-/// S) and "<path>.bias" (outputs). The fans are those that torch reads off the weight's shape: fan_in =
+/// ops::conv_transpose2d, as torch.nn.ConvTranspose2d: parameters "<path>.weight" (inputs, outputs / groups,
+/// R, S) and "<path>.bias" (outputs). The fans are those that torch reads off the weight's shape: fan_in =
 /// outputs / groups R S, fan_out = inputs R S. Observed and refused as Conv2d.
 class ConvTranspose2d final : public Module {
  public:

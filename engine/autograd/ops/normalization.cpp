@@ -69,8 +69,8 @@ Variable log_softmax_f32(const Variable& x, int axis) {
 
 // ---- norms ----
 
-/// Mean and biased variance over all but the axes that `shape` keeps; both of that shape. An undefined mean is
-/// 0: the variance is then the mean square.
+/// Mean and biased variance over all but the axes that `shape` keeps; both of that shape. An undefined mean
+/// is 0: the variance is then the mean square.
 struct Statistics {
   Tensor mean;
   Tensor variance;
@@ -119,8 +119,8 @@ Variable normalized(Op op, const Variable& x, const Statistics& statistics, floa
                        }}});
 }
 
-/// xhat * weight + bias as one node; the parameters (n) broadcast to xhat as `shape`. Both undefined: xhat; the
-/// bias alone: no sum.
+/// xhat * weight + bias as one node; the parameters (n) broadcast to xhat as `shape`. Both undefined: xhat;
+/// the bias alone: no sum.
 Variable affine(Op op, const Variable& xhat, const Variable& weight, const Variable& bias,
                 const Shape& shape) {
   if (!weight.defined()) return xhat;

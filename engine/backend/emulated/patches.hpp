@@ -1,6 +1,6 @@
 // Patches: the operand of an implicit product, written out. The matrix has one row for every channel of a
-// group and tap (r, s), with the element that the tap reads at every position, or +0 where it reads padding or a stride
-// hole.
+// group and tap (r, s), with the element that the tap reads at every position, or +0 where it reads padding
+// or a stride hole.
 //
 // Forward the positions are windows and the elements places of x; for the input gradient the positions are
 // places of x and the elements windows of dY. Either way the planes of the source are unrolled first: padding

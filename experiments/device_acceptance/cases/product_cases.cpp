@@ -175,8 +175,8 @@ std::vector<Convolution> convolutions(CaseContext& c, Layout layout) {
 /// Every stride, padding and dilation on odd sizes; 1 x 1; the kernel as large as the image; more padding
 /// than kernel; several blocks of positions that end inside images; a stride that skips places altogether;
 /// channels and planes that make whole 16-byte runs; more rows of taps than a word has bits. Groups: of odd
-/// numbers of channels, with all else at once; depthwise, with one filter a channel and with two; whole runs a
-/// group; pointwise, also with a stride; too many taps for bits; planes turned for dX; many groups.
+/// numbers of channels, with all else at once; depthwise, with one filter a channel and with two; whole runs
+/// a group; pointwise, also with a stride; too many taps for bits; several tiles a group; many groups.
 std::vector<Convolution> odd_convolutions(Layout layout) {
   std::vector<Convolution> all{
       {1, 1, 1, 1, 1, 1, 1, {}},

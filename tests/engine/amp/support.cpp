@@ -105,8 +105,8 @@ struct Row {
 //   torch      aten/src/ATen/autocast_mode.h, .cpp (CUDA lists)
 //   paddle     python/paddle/amp/amp_lists.py: FP16_WHITE_LIST, FP16_BLACK_LIST, EXTRA_BLACK_LIST; the
 //              decision itself in paddle/fluid/eager/amp_utils.h. conv2d_transpose, pool2d, log1p,
-//              rms_norm and bce_loss are in none of them; mse_loss and l1_loss end in reduce_mean, which is black at O1.
-//              Linear is matmul_v2 and elementwise_add.
+//              rms_norm and bce_loss are in none of them; mse_loss and l1_loss end in reduce_mean, which is
+//              black at O1. Linear is matmul_v2 and elementwise_add.
 //   mindspore  mindspore/train/amp.py: AMP_WHITE_LIST (with casts around each cell), AMP_BLACK_LIST
 //              (_OutputTo16)
 //   apex       apex/amp/lists/*.py (commit cb65b8ed^); O2 and O3 patch no functions

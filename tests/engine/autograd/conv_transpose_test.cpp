@@ -1,6 +1,6 @@
-// Transposed convolution: against naive loops that scatter, as the adjoint of a convolution, and against finite
-// differences of first and second order. As in convolution_test.cpp it is a polynomial of short numbers, so
-// that FP32 makes no rounding and every comparison is exact, unless said otherwise.
+// Transposed convolution: against naive loops that scatter, as the adjoint of a convolution, and against
+// finite differences of first and second order. As in convolution_test.cpp it is a polynomial of short
+// numbers, so that FP32 makes no rounding and every comparison is exact, unless said otherwise.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -58,8 +58,8 @@ void for_each_product(const TransposedCase& conv, const Visit& visit) {
               }
 }
 
-/// Extents are those of convolution_test.cpp, whose bounds on bits hold here too: the same sums of products of
-/// the same numbers.
+/// As small as the cases of convolution_test.cpp, whose bounds on bits hold here too: the same sums of
+/// products of the same numbers, with x and y exchanged.
 std::vector<TransposedCase> transposed_cases() {
   std::vector<TransposedCase> cases;
   for (const Layout layout : {Layout::nchw, Layout::nhwc}) {

@@ -3,8 +3,9 @@
 //
 // Forward and for the weight gradient a position is a window (n, p, q) of y and the element one of x; for the
 // input gradient a position is a place (n, h, w) of x and the element one of dY. The depth index walks
-// channels and taps in the order of the chain; elements are those of the first group. Both sides are taken apart once, with all the divisions there
-// are, and meet in additions and comparisons:
+// channels and taps in the order of the chain. Elements are those of the first group of channels; the others'
+// lie group_step() further on. Both sides are taken apart once, with all the divisions there are, and meet in
+// additions and comparisons:
 //   * x: tap t of window o reads place (o * stride - padding) + (t * dilation);
 //   * dY: place i is read through tap t by window (i + padding - t * dilation) / stride, if that is whole.
 //     With i + padding = a * stride + b and t * dilation = c * stride + d it is whole exactly if b = d, and
