@@ -15,8 +15,8 @@ std::vector<std::string> weight_names(std::span<Parameter* const> parameters) {
   return names;
 }
 
-/// How many terms make an element of the input's gradient. Of a convolution in groups, which a site does not
-/// know, that is those of all groups: more than there are.
+/// How many terms make an element of the input's gradient. A site does not know the groups of a conv2d: those
+/// of all of them are counted, more than there are, and the scale is smaller than it could be.
 double fan_in_of(const GradientSite& site) {
   if (site.op != Op::conv2d && site.op != Op::conv_transpose2d)
     return static_cast<double>(site.cotangent.shape()[-1]);
