@@ -11,7 +11,9 @@ namespace {
 
 using Kind = AutogradError::Kind;
 
-constexpr bool is_scaled(Op op) { return op == Op::linear || op == Op::matmul || op == Op::conv2d; }
+constexpr bool is_scaled(Op op) {
+  return op == Op::linear || op == Op::matmul || op == Op::conv2d || op == Op::conv_transpose2d;
+}
 
 constexpr GradientKind kind_of(SlotLabel label) {
   return label == SlotLabel::weight || label == SlotLabel::bias ? GradientKind::weight

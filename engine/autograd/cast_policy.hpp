@@ -19,7 +19,8 @@ struct OpSite {
   std::uint32_t scope = 0;
 };
 
-/// A matrix product as it is computed: a convolution as its implicit GEMM.
+/// A matrix product as it is computed: a convolution as its implicit GEMM, where k is that of one group and
+/// all else of all of them.
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t input_channels = 0, output_channels = 0;  ///< of convolutions, else 0

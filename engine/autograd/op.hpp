@@ -28,6 +28,7 @@ enum class OpClass : std::uint8_t {
   X(conv2d, product)                         \
   X(conv2d_input_gradient, product)          \
   X(conv2d_weight_gradient, product)         \
+  X(conv_transpose2d, product)               \
   X(max_pool2d, plain)                       \
   X(pool_pick, unlisted)                     \
   X(pool_place, unlisted)                    \
@@ -72,6 +73,8 @@ enum class OpClass : std::uint8_t {
   X(softmax, plain)                          \
   X(log_softmax, plain)                      \
   X(layer_norm, plain)                       \
+  X(rms_norm, plain)                         \
+  X(group_norm, plain)                       \
   X(batch_norm, plain)                       \
   X(softmax_cross_entropy, plain)            \
   X(mse_loss, plain)                         \

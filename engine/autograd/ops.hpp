@@ -30,10 +30,18 @@ Variable matmul(const Variable& a, const Variable& b, Transpose transpose = {});
 /// x (..., in), weight (out, in), bias (out) or undefined -> (..., out): one gemm over all leading axes, bias
 /// in its epilogue. Its gradients are observed as "input", "weight" and "bias" of the module scope.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
-/// x (N, C, H, W), weight (K, C, R, S), bias (K) or undefined -> (N, K, P, Q); in NHWC the activations are
-/// (N, H, W, C) and (N, P, Q, K). Observed as linear.
+/// x (N, C, H, W), weight (K, C / groups, R, S), bias (K) or undefined -> (N, K, P, Q); in NHWC the
+/// activations are (N, H, W, C) and (N, P, Q, K). Observed as linear.
 Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv2dGeometry& geometry);
+/// The transposed convolution, as torch.nn.ConvTranspose2d: the input gradient of the convolution with this
+/// geometry, read forward. x (N, C_in, H, W), weight (C_in, C_out / groups, R, S), bias (C_out) or undefined
+/// -> (N, C_out, H', W') with H' = (H - 1) stride - 2 padding + dilation (R - 1) + output_padding + 1; in
+/// NHWC with channels last. 0 <= output_padding < stride (torch also takes one below the dilation).
+/// std::invalid_argument for shapes that do not fit. Observed as linear.
+Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias,
+                          const Conv2dGeometry& geometry,
+                          const std::array<std::int64_t, 2>& output_padding = {0, 0});
 /// The two bilinear maps that conv2d's backward is made of, and each other's.
 Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight, const Shape& input_shape,
                                const Conv2dGeometry& geometry);
@@ -139,6 +147,14 @@ Variable log_softmax(const Variable& x, int axis);
 /// Over the last axis: (x - mean) / sqrt(variance + epsilon) * weight + bias, biased variance. weight and
 /// bias (E), both or neither undefined.
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, float epsilon);
+/// Over the last axis (Zhang & Sennrich 2019, as torch.nn.functional.rms_norm): x / sqrt(mean(x^2) + epsilon)
+/// * weight; weight (E) or undefined.
+Variable rms_norm(const Variable& x, const Variable& weight, float epsilon);
+/// Wu & He 2018, as torch.nn.functional.group_norm: the channels of x (N, C, ...), or (N, ..., C) in NHWC,
+/// cut into `groups` equal parts; each part of each n is normalised by its own mean and biased variance, one
+/// TREE in the order (c, ...) in both layouts. weight and bias (C), both or neither undefined.
+Variable group_norm(const Variable& x, std::int64_t groups, const Variable& weight, const Variable& bias,
+                    float epsilon, Layout layout = Layout::nchw);
 struct BatchNormResult {
   Variable y;
   Tensor mean;      ///< f32 (C), of this batch

@@ -104,12 +104,15 @@ struct GemmCall {
 /// The order of a 4-d activation's axes. Convolution weights are (K, C, R, S) in both.
 enum class Layout : std::uint8_t { nchw, nhwc };
 
-/// Output extent along one spatial axis: floor((H + 2 padding - dilation (R - 1) - 1) / stride) + 1.
+/// Output extent along one spatial axis: floor((H + 2 padding - dilation (R - 1) - 1) / stride) + 1. Channels
+/// are cut into `groups` equal parts, of which part g of the outputs sees part g of the inputs only (groups =
+/// C: depthwise).
 struct Conv2dGeometry {
   std::array<std::int64_t, 2> stride{1, 1};   ///< (vertical, horizontal), >= 1
   std::array<std::int64_t, 2> padding{0, 0};  ///< rows and columns of +0 on each side, >= 0
   std::array<std::int64_t, 2> dilation{1, 1};
   Layout layout = Layout::nchw;
+  std::int64_t groups = 1;  ///< >= 1, a divisor of both numbers of channels
 };
 
 /// As above with dilation 1 and R, S = kernel; padding at most half the kernel.
@@ -223,19 +226,22 @@ class Backend {
   /// turing), for convolutions too.
   virtual void gemm(const GemmCall& call) = 0;
 
-  // Convolution (cross-correlation, groups = 1) is three implicit GEMMs: every output is one accumulator
-  // chain from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma chain), then
-  // the epilogue of gemm and one rounding. Padding and stride holes enter the chain as +0 operands. With x
-  // (N, C, H, W), weight (K, C, R, S), y (N, K, P, Q) in NCHW, or x (N, H, W, C), y (N, P, Q, K) in NHWC:
+  // Convolution (cross-correlation) is three implicit GEMMs for each group of channels: every output is one
+  // accumulator chain from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma
+  // chain), then the epilogue of gemm and one rounding. Padding and stride holes enter the chain as +0
+  // operands; what belongs to another group does not enter it at all. With x (N, C, H, W), weight (K, C /
+  // groups, R, S), y (N, K, P, Q) in NCHW, or x (N, H, W, C), y (N, P, Q, K) in NHWC, and c and k_out
+  // ascending in the channels of the output's own group:
   /// y: k runs over (c, r, s) in NCHW and (r, s, c) in NHWC. bias (K) or null, dtype of x or f32.
   virtual void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                       const Tensor* bias, Tensor& out, CastProbe* probe = nullptr) = 0;
   /// dX from dY and weight: k runs over (k_out, r, s) in both layouts; dY is gathered (the element that x
-  /// touched through tap (r, s), or +0 where there is none).
+  /// touched through tap (r, s), or +0 where there is none). bias (C) or null, dtype of dY or f32: read
+  /// forward, this verb is the transposed convolution.
   virtual void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                     const Conv2dGeometry& geometry, Tensor& out,
+                                     const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
                                      CastProbe* probe = nullptr) = 0;
-  /// dW (K, C, R, S) from x and dY: k runs over (n, p, q).
+  /// dW (K, C / groups, R, S) from x and dY: k runs over (n, p, q).
   virtual void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
                                       Tensor& out, CastProbe* probe = nullptr) = 0;
 

@@ -78,7 +78,8 @@ const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel&
 functions::Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, const Tensor& out);
 functions::Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, const Tensor& out);
+                                            const Conv2dGeometry& geometry, const Tensor* bias,
+                                            const Tensor& out);
 functions::Conv2dPlan conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, const Tensor& out);
 functions::Pool2dPlan max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, const Tensor& out,

@@ -72,21 +72,44 @@ std::array<WindowAxis, 2> window_axes(std::string_view verb, const Argument& x, 
 Conv2dPlan plan_of(std::string_view verb, const Argument& x, const ImageExtents& input,
                    const Argument& weight, const Conv2dGeometry& geometry) {
   const Shape& filter = weight.tensor.shape();
-  if (filter.rank() != 4) fail(verb, fmt::format("{}; (K, C, R, S) is needed", text(weight)));
-  if (filter[1] != input.channels)
-    fail(verb, fmt::format("{} in {}, {}: {} and {} channels differ", text(x), name_of(geometry.layout),
-                           text(weight), input.channels, filter[1]));
+  const std::int64_t groups = geometry.groups;
+  if (groups < 1) fail(verb, fmt::format("the number of groups is {}; it must be at least 1", groups));
+  if (filter.rank() != 4)
+    fail(verb, fmt::format("{}; (K, {}, R, S) is needed", text(weight), groups == 1 ? "C" : "C / groups"));
+  const auto misfit = [&](const std::string& why) {
+    fail(verb, fmt::format("{} in {}, {}: {}", text(x), name_of(geometry.layout), text(weight), why));
+  };
+  if (groups == 1 && filter[1] != input.channels)
+    misfit(fmt::format("{} and {} channels differ", input.channels, filter[1]));
+  if (input.channels % groups != 0 || filter[0] % groups != 0)
+    misfit(fmt::format("{} groups do not divide {} input and {} output channels", groups, input.channels,
+                       filter[0]));
+  if (filter[1] != input.channels / groups)
+    misfit(fmt::format("{} channels in {} groups need filters of {}, not of {}", input.channels, groups,
+                       input.channels / groups, filter[1]));
   const auto axes = window_axes(verb, x, input, {filter[2], filter[3]}, geometry.stride, geometry.padding,
                                 geometry.dilation);
   return {.images = input.images,
-          .inputs = filter[1],
+          .inputs = input.channels,
           .outputs = filter[0],
           .vertical = axes[0],
-          .horizontal = axes[1]};
+          .horizontal = axes[1],
+          .groups = groups};
 }
 
 ImageExtents output_extents(const Conv2dPlan& plan) {
   return {plan.images, plan.outputs, plan.vertical.output, plan.horizontal.output};
+}
+
+/// What a product with `channels` of results asks of its bias, if there is one.
+void require_bias(std::string_view verb, const Tensor* bias, const Argument& operand, std::int64_t channels,
+                  const Argument& out) {
+  if (bias == nullptr) return;
+  const Argument addend{"bias", *bias};
+  require_f(verb, addend);
+  require_f32_or_dtype_of(verb, addend, operand);
+  require_count(verb, addend, channels, "one per output channel");
+  require_apart(verb, addend, out);
 }
 
 /// What all three products ask of their dtypes and memory.
@@ -141,23 +164,18 @@ Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& g
   require_product(verb, input, filter, output);
   const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
   require_images(verb, output, output_extents(plan), geometry.layout, "as x, weight and geometry say");
-  if (bias != nullptr) {
-    const Argument addend{"bias", *bias};
-    require_f(verb, addend);
-    require_f32_or_dtype_of(verb, addend, input);
-    require_count(verb, addend, plan.outputs, "one per output channel");
-    require_apart(verb, addend, output);
-  }
+  require_bias(verb, bias, input, plan.outputs, output);
   return plan;
 }
 
 Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                                 const Tensor& out) {
+                                 const Tensor* bias, const Tensor& out) {
   constexpr std::string_view verb = "conv2d_input_gradient";
   const Argument dy{"gradient", gradient}, filter{"weight", weight}, dx{"out", out};
   require_product(verb, dy, filter, dx);
   const Conv2dPlan plan = plan_of(verb, dx, extents_of(verb, dx, geometry.layout), filter, geometry);
   require_images(verb, dy, output_extents(plan), geometry.layout, "as out, weight and geometry say");
+  require_bias(verb, bias, dy, plan.inputs, dx);
   return plan;
 }
 

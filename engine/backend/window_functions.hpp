@@ -58,8 +58,12 @@ struct ImageExtents {
 /// A convolution, whichever of its three products is wanted.
 struct Conv2dPlan {
   std::int64_t images = 0;
-  std::int64_t inputs = 0, outputs = 0;  ///< channels: C and K
+  std::int64_t inputs = 0, outputs = 0;  ///< channels of all groups: C and K
   WindowAxis vertical, horizontal;
+  std::int64_t groups = 1;  ///< divides both
+
+  FP16LAB_HD constexpr std::int64_t group_inputs() const { return inputs / groups; }
+  FP16LAB_HD constexpr std::int64_t group_outputs() const { return outputs / groups; }
 };
 
 /// A pooling; its taps are the kernel.

@@ -35,8 +35,8 @@ std::string_view name_of(Initialization initialization);
 float torch_bound(std::int64_t fan_in);
 
 /// A new f32 tensor from stream (seed, path), e.g. path "fc1.weight". Linear weights (outputs, inputs) have
-/// fan_in = inputs, fan_out = outputs; Conv2d weights (K, C, R, S) have fan_in = C R S, fan_out = K R S. Both
-/// must be >= 1 (std::invalid_argument naming path).
+/// fan_in = inputs, fan_out = outputs; Conv2d weights (K, C / groups, R, S) have fan_in = C / groups R S,
+/// fan_out = K R S. Both must be >= 1 (std::invalid_argument naming path).
 Tensor initial_weight(Backend& backend, const Shape& shape, Initialization initialization,
                       std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed, std::string_view path);
 /// The bias that goes with it.

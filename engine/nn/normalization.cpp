@@ -44,6 +44,34 @@ Variable LayerNorm::forward(Tape& tape, const Variable& x) {
   return ops::layer_norm(x, tape.parameter(*weight_), tape.parameter(*bias_), epsilon_);
 }
 
+RmsNorm::RmsNorm(Backend& backend, std::string path, std::int64_t features, float epsilon)
+    : path_(add_scope(std::move(path))), epsilon_(epsilon) {
+  check_features("RmsNorm", path_, features);
+  weight_ = &add_parameter(path_ + ".weight", filled(backend, features, 1.0));
+}
+
+Variable RmsNorm::forward(Tape& tape, const Variable& x) {
+  const ScopeGuard scope(tape, path_);
+  return ops::rms_norm(x, tape.parameter(*weight_), epsilon_);
+}
+
+GroupNorm::GroupNorm(Backend& backend, std::string path, const GroupNormOptions& options)
+    : path_(add_scope(std::move(path))), options_(options) {
+  check_features("GroupNorm", path_, options.channels);
+  if (options.groups < 1 || options.channels % options.groups != 0) {
+    throw std::invalid_argument("GroupNorm " + path_ + ": " + std::to_string(options.groups) + " groups of " +
+                                std::to_string(options.channels) + " channels; they must divide them");
+  }
+  weight_ = &add_parameter(path_ + ".weight", filled(backend, options.channels, 1.0));
+  bias_ = &add_parameter(path_ + ".bias", filled(backend, options.channels, 0.0));
+}
+
+Variable GroupNorm::forward(Tape& tape, const Variable& x) {
+  const ScopeGuard scope(tape, path_);
+  return ops::group_norm(x, options_.groups, tape.parameter(*weight_), tape.parameter(*bias_),
+                         options_.epsilon, options_.layout);
+}
+
 BatchNorm::BatchNorm(Backend& backend, std::string path, const BatchNormOptions& options)
     : path_(add_scope(std::move(path))), options_(options) {
   check_features("BatchNorm", path_, options.features);

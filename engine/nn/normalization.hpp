@@ -1,4 +1,4 @@
-// LayerNorm and BatchNorm.
+// LayerNorm, RmsNorm, GroupNorm and BatchNorm.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,42 @@ class LayerNorm final : public Module {
  private:
   std::string path_;
   float epsilon_;
+  Parameter* weight_;
+  Parameter* bias_;
+};
+
+/// Over the last axis, of extent `features` (Zhang & Sennrich 2019), as torch.nn.RMSNorm: "<path>.weight" = 1
+/// (features). torch's epsilon is by default that of the input's format; arithmetic is FP32 here, and so is
+/// the default. No framework's level treats this weight as a norm's: it is cast as all others are.
+class RmsNorm final : public Module {
+ public:
+  RmsNorm(Backend& backend, std::string path, std::int64_t features, float epsilon = 0x1p-23f);
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  std::string path_;
+  float epsilon_;
+  Parameter* weight_;
+};
+
+struct GroupNormOptions {
+  std::int64_t groups = 0;    ///< torch's num_groups, >= 1, a divisor of channels
+  std::int64_t channels = 0;  ///< torch's num_channels, >= 1
+  float epsilon = 1e-5f;
+  Layout layout = Layout::nchw;
+};
+
+/// Wu & He 2018, as torch.nn.GroupNorm: x (N, C, ...), or (N, ..., C) in NHWC. "<path>.weight" = 1 and
+/// "<path>.bias" = 0, both (channels); levels cast them as all others. std::invalid_argument for groups that
+/// do not divide the channels.
+class GroupNorm final : public Module {
+ public:
+  GroupNorm(Backend& backend, std::string path, const GroupNormOptions& options);
+  Variable forward(Tape& tape, const Variable& x) override;
+
+ private:
+  std::string path_;
+  GroupNormOptions options_;
   Parameter* weight_;
   Parameter* bias_;
 };

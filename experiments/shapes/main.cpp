@@ -134,7 +134,7 @@ class Shapes {
     add(backend, "convolution forward", what, by, useful,
         [&] { backend.conv2d(x, weight, geometry, nullptr, y); });
     add(backend, "convolution dX", what, by, useful,
-        [&] { backend.conv2d_input_gradient(y, weight, geometry, dx); });
+        [&] { backend.conv2d_input_gradient(y, weight, geometry, nullptr, dx); });
     add(backend, "convolution dW", what, by, useful,
         [&] { backend.conv2d_weight_gradient(x, y, geometry, dw); });
   }

@@ -30,12 +30,11 @@ constexpr auto joined(const std::array<OpListRow, counts>&... parts) {
 // ---- torch ----
 
 // torch's autocast on CUDA, as its source lists it (aten/src/ATen/autocast_mode.h and .cpp, torch 2.x):
-//   AT_FORALL_LOWER_PRECISION_FP: products and convolutions. conv_transpose2d is the input gradient of conv2d
-//   as an
-//     operation; convolution_backward never runs under autocast, and keeps it company here.
-//   AT_FORALL_FP32: exp, log, log1p, rsqrt, layer_norm, mse_loss, l1_loss, huber_loss, nll_loss (the second
-//   half
-//     of cross_entropy, whose first half, log_softmax, is next), binary_cross_entropy_with_logits.
+//   AT_FORALL_LOWER_PRECISION_FP: products and convolutions. convolution_backward, the gradients of conv2d,
+//     never runs under autocast, and keeps it company here.
+//   AT_FORALL_FP32: exp, log, log1p, rsqrt, layer_norm, rms_norm, group_norm, mse_loss, l1_loss, huber_loss,
+//     nll_loss (the second half of cross_entropy, whose first half, log_softmax, is next),
+//     binary_cross_entropy_with_logits.
 //   AT_FORALL_FP32_SET_OPT_DTYPE: sum, softmax, log_softmax.
 //   Banned in autocast_mode.cpp: binary_cross_entropy.
 // It lists no mean, whose FP16 kernel accumulates in FP32 and rounds once; FP32 throughout is the same sum,
@@ -60,8 +59,9 @@ constexpr std::array torch_lists = {
     white(Op::conv2d, "convolution"),
     white(Op::conv2d, "_convolution"),
     white(Op::conv2d, "cudnn_convolution"),
-    white(Op::conv2d_input_gradient, "conv_transpose2d"),
-    white(Op::conv2d_input_gradient, "cudnn_convolution_transpose"),
+    white(Op::conv_transpose2d, "conv_transpose2d"),
+    white(Op::conv_transpose2d, "cudnn_convolution_transpose"),
+    white(Op::conv2d_input_gradient),
     white(Op::conv2d_weight_gradient),
     black(Op::exp, "exp"),
     black(Op::log, "log"),
@@ -72,6 +72,8 @@ constexpr std::array torch_lists = {
     black(Op::softmax, "softmax"),
     black(Op::log_softmax, "log_softmax"),
     black(Op::layer_norm, "layer_norm"),
+    black(Op::rms_norm, "rms_norm"),
+    black(Op::group_norm, "group_norm"),
     black(Op::softmax_cross_entropy, "nll_loss"),
     black(Op::softmax_cross_entropy, "nll_loss2d"),
     black(Op::mse_loss, "mse_loss"),
@@ -103,7 +105,7 @@ constexpr std::array torch_lists = {
 //   * max_pool2d is pool2d, unlisted; max_pool2d_with_index (white) is what return_mask = True calls.
 //   * F.mse_loss is a subtraction, square and reduce_mean, F.l1_loss abs and reduce_mean: whole losses here,
 //     in FP32 because their reductions are.
-//   * conv2d_transpose is unlisted, log1p and bce_loss are as well.
+//   * conv2d_transpose is unlisted, log1p, rms_norm and bce_loss are as well.
 constexpr std::array paddle_white = {
     white(Op::matmul, "matmul_v2"), white(Op::matmul, "matmul"), white(Op::matmul, "mul"),
     white(Op::matmul, "einsum"),    white(Op::conv2d, "conv2d"),
@@ -118,6 +120,7 @@ constexpr std::array paddle_black = {
     black(Op::softmax, "softmax"),
     black(Op::log_softmax, "log_softmax"),
     black(Op::layer_norm, "layer_norm"),
+    black(Op::group_norm, "group_norm"),
     black(Op::softmax_cross_entropy, "softmax_with_cross_entropy"),
     black(Op::softmax_cross_entropy, "cross_entropy"),
     black(Op::softmax_cross_entropy, "cross_entropy2"),
@@ -143,7 +146,7 @@ constexpr std::array paddle_names = {
     follows(Op::absolute, "abs"),
     follows(Op::max, "reduce_max"),
     follows(Op::max_pool2d, "pool2d"),
-    follows(Op::conv2d_input_gradient, "conv2d_transpose"),
+    follows(Op::conv_transpose2d, "conv2d_transpose"),
     follows(Op::reshape, "reshape2"),
     follows(Op::broadcast_to, "expand_v2"),
     follows(Op::permute, "transpose2"),
@@ -164,8 +167,8 @@ constexpr std::array mindspore_white = {
     white(Op::conv2d, "Conv2d"),
     white(Op::conv2d, "Conv2D"),
     white(Op::conv2d_input_gradient, "Conv2DBackpropInput"),
-    white(Op::conv2d_input_gradient, "Conv2DTranspose"),
-    white(Op::conv2d_input_gradient, "Conv2dTranspose"),
+    white(Op::conv_transpose2d, "Conv2DTranspose"),
+    white(Op::conv_transpose2d, "Conv2dTranspose"),
     white(Op::relu, "ReLU"),
 };
 constexpr std::array mindspore_black = {
@@ -175,6 +178,8 @@ constexpr std::array mindspore_black = {
 };
 constexpr std::array mindspore_names = {
     follows(Op::conv2d_weight_gradient, "Conv2DBackpropFilter"),
+    follows(Op::rms_norm, "RmsNorm"),
+    follows(Op::group_norm, "GroupNorm"),
     follows(Op::max_pool2d, "MaxPool"),
     follows(Op::average_pool2d, "AvgPool"),
     follows(Op::add, "Add"),
@@ -235,8 +240,9 @@ constexpr std::array apex_lists = {
     white(Op::linear, "addbmm"),
     white(Op::linear, "baddbmm"),
     white(Op::conv2d, "conv2d"),
-    white(Op::conv2d_input_gradient, "conv_transpose2d"),
-    white(Op::conv2d_weight_gradient),  // in conv2d's company
+    white(Op::conv_transpose2d, "conv_transpose2d"),
+    white(Op::conv2d_input_gradient),   // in conv2d's company
+    white(Op::conv2d_weight_gradient),  // likewise
     black(Op::exp, "exp"),
     black(Op::log, "log"),
     black(Op::reciprocal_square_root, "rsqrt"),
@@ -245,6 +251,7 @@ constexpr std::array apex_lists = {
     black(Op::softmax, "softmax"),
     black(Op::log_softmax, "log_softmax"),
     black(Op::layer_norm, "layer_norm"),
+    black(Op::group_norm, "group_norm"),
     black(Op::softmax_cross_entropy, "cross_entropy"),
     black(Op::softmax_cross_entropy, "nll_loss"),
     black(Op::mse_loss, "mse_loss"),

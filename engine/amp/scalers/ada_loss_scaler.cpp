@@ -15,11 +15,13 @@ std::vector<std::string> weight_names(std::span<Parameter* const> parameters) {
   return names;
 }
 
-/// How many terms make an element of the input's gradient.
+/// How many terms make an element of the input's gradient. A site does not know the groups of a conv2d: those
+/// of all of them are counted, more than there are, and the scale is smaller than it could be.
 double fan_in_of(const GradientSite& site) {
-  if (site.op != Op::conv2d) return static_cast<double>(site.cotangent.shape()[-1]);
-  const Shape taps = site.operand.shape();  // (K, C, R, S)
-  return static_cast<double>(taps[0] * taps[2] * taps[3]);
+  if (site.op != Op::conv2d && site.op != Op::conv_transpose2d)
+    return static_cast<double>(site.cotangent.shape()[-1]);
+  const Shape taps = site.operand.shape();  // (K, C, R, S); transposed (C, K, R, S)
+  return static_cast<double>(taps[site.op == Op::conv2d ? 0 : 1] * taps[2] * taps[3]);
 }
 
 /// An FP32 gradient counts as if FP16 were to hold it.

@@ -1,6 +1,7 @@
 // Convolution and pooling. A convolution is bilinear: with y = conv(x, w) and the pairing <.,.>,
 //   <conv(x, w), g> = <x, input_gradient(g, w)> = <w, weight_gradient(x, g)>,
-// so the three operations are each other's derivatives, to any order. Pooling is linear once its windows (of
+// so the three operations are each other's derivatives, to any order. The transposed convolution is the
+// second one, read forward. Pooling is linear once its windows (of
 // the average) or its choices (of the maximum) are fixed: two pairs of adjoints.
 #include <array>
 #include <cstdint>
@@ -42,6 +43,7 @@ void check_geometry(Op op, const Conv2dGeometry& geometry) {
   require_at_least(op, "stride", geometry.stride, 1);
   require_at_least(op, "padding", geometry.padding, 0);
   require_at_least(op, "dilation", geometry.dilation, 1);
+  if (geometry.groups < 1) reject(op, std::to_string(geometry.groups) + " groups; at least 1 is needed");
 }
 
 /// floor((extent + 2 padding - dilation (kernel - 1) - 1) / stride) + 1, or 0 if no window fits.
@@ -55,9 +57,13 @@ std::int64_t windows(std::int64_t extent, std::int64_t kernel, std::int64_t stri
 Shape output_shape(Op op, const Shape& x, const Shape& weight, const Conv2dGeometry& geometry) {
   check_geometry(op, geometry);
   const Axes at = axes_of(geometry.layout);
-  if (x.rank() != 4 || weight.rank() != 4 || x[at.channels] != weight[1]) {
-    reject(op, "x " + std::string(name_of_layout(geometry.layout)) +
-                   " and weight (K, C, R, S) do not fit: " + x.to_string() + " and " + weight.to_string());
+  const std::int64_t groups = geometry.groups;
+  if (x.rank() != 4 || weight.rank() != 4 || x[at.channels] != weight[1] * groups ||
+      weight[0] % groups != 0) {
+    const std::string many = groups == 1 ? "" : ", " + std::to_string(groups) + " groups";
+    reject(op, "x " + std::string(name_of_layout(geometry.layout)) + " and weight (K, C" +
+                   (groups == 1 ? "" : " / groups") + ", R, S) do not fit: " + x.to_string() + " and " +
+                   weight.to_string() + many);
   }
   const std::int64_t p =
       windows(x[at.height], weight[2], geometry.stride[0], geometry.padding[0], geometry.dilation[0]);
@@ -79,12 +85,45 @@ constexpr std::array<int, 3> all_but_channels(Layout layout) {
   return layout == Layout::nchw ? std::array<int, 3>{0, 2, 3} : std::array<int, 3>{0, 1, 2};
 }
 
+/// The shape of the transposed convolution of x; rejects shapes that do not fit.
+Shape transposed_shape(const Shape& x, const Shape& weight, const Conv2dGeometry& geometry,
+                       const std::array<std::int64_t, 2>& output_padding) {
+  constexpr Op op = Op::conv_transpose2d;
+  check_geometry(op, geometry);
+  require_at_least(op, "output padding", output_padding, 0);
+  if (output_padding[0] >= geometry.stride[0] || output_padding[1] >= geometry.stride[1])
+    reject(op, "output padding " + text(output_padding) + "; it must be below the stride " +
+                   text(geometry.stride));
+  const Axes at = axes_of(geometry.layout);
+  if (x.rank() != 4 || weight.rank() != 4 || x[at.channels] != weight[0] ||
+      weight[0] % geometry.groups != 0 || weight[2] < 1 || weight[3] < 1) {
+    reject(op, "x " + std::string(name_of_layout(geometry.layout)) +
+                   " and weight (C_in, C_out / groups, R, S) do not fit: " + x.to_string() + " and " +
+                   weight.to_string() + ", " + std::to_string(geometry.groups) + " groups");
+  }
+  std::array<std::int64_t, 2> extents;
+  for (const std::size_t axis : {std::size_t{0}, std::size_t{1}}) {
+    const std::int64_t from = x[axis == 0 ? at.height : at.width];
+    const std::int64_t taps = weight[axis == 0 ? 2 : 3];
+    extents[axis] = (from - 1) * geometry.stride[axis] - 2 * geometry.padding[axis] +
+                    geometry.dilation[axis] * (taps - 1) + output_padding[axis] + 1;
+    if (from < 1 || extents[axis] < 1)
+      reject(op, "nothing is left: x " + x.to_string() + ", weight " + weight.to_string() + ", padding " +
+                     text(geometry.padding));
+  }
+  return activation_shape(geometry.layout, x[0], weight[1] * geometry.groups, extents[0], extents[1]);
+}
+
+void check_bias(Op op, const Variable& bias, const Variable& weight, std::int64_t channels) {
+  if (bias.defined() && !(bias.shape() == Shape{channels}))
+    reject(op, "bias " + describe(bias) + " for weight " + describe(weight));
+}
+
 /// `observed`: this is a layer's forward, not a step of some backward pass.
 Variable convolve(const Variable& x, const Variable& w, const Variable& bias, const Conv2dGeometry& geometry,
                   bool observed) {
   const Shape shape = output_shape(Op::conv2d, x.shape(), w.shape(), geometry);
-  if (bias.defined() && !(bias.shape() == Shape{w.shape()[0]}))
-    reject(Op::conv2d, "bias " + describe(bias) + " for weight " + describe(w));
+  check_bias(Op::conv2d, bias, w, w.shape()[0]);
   Tape& tape = x.tape();
   Tensor out = tape.backend().empty(shape, x.dtype());
   const Tensor bias_value = bias.defined() ? bias.tensor() : Tensor();
@@ -115,18 +154,58 @@ Variable convolve(const Variable& x, const Variable& w, const Variable& bias, co
   return recorded(Op::conv2d, out, {slot_x, slot_w, slot_b});
 }
 
-}  // namespace
+/// The input gradient of a convolution whose x has `shape`, as `op`: by that name, or as the forward of a
+/// transposed convolution, which is observed as a layer and may have a bias.
+Variable spread(Op op, const Variable& g, const Variable& w, const Variable& bias, const Shape& shape,
+                const Conv2dGeometry& geometry) {
+  Tape& tape = g.tape();
+  Tensor out = tape.backend().empty(shape, g.dtype());
+  const Tensor bias_value = bias.defined() ? bias.tensor() : Tensor();
+  tape.backend().conv2d_input_gradient(g.tensor(), w.tensor(), geometry,
+                                       bias.defined() ? &bias_value : nullptr, out, tape.probe());
+  if (tape.value_watcher() != nullptr)
+    tape.offer_wide(out, [&backend = tape.backend(), y = g.tensor(), weight = w.tensor(), bias_value,
+                          geometry, shape] {
+      Tensor wide = backend.empty(shape, DType::f32);
+      backend.conv2d_input_gradient(y, weight, geometry, bias_value.defined() ? &bias_value : nullptr, wide);
+      return wide;
+    });
+  const bool observed = op == Op::conv_transpose2d;
+  const Slot slot_g = {
+      g, [w, geometry](const Variable& h, const Variable&) { return convolve(h, w, {}, geometry, false); },
+      observed ? SlotLabel::input : SlotLabel::none};
+  const Slot slot_w = {w,
+                       [g, own = w.shape(), geometry](const Variable& h, const Variable&) {
+                         return conv2d_weight_gradient(h, g, own, geometry);
+                       },
+                       observed ? SlotLabel::weight : SlotLabel::none};
+  if (!bias.defined()) return recorded(op, out, {slot_g, slot_w});
+  const Slot slot_b = {
+      bias,
+      [axes = all_but_channels(geometry.layout)](const Variable& h, const Variable&) { return sum(h, axes); },
+      SlotLabel::bias};
+  return recorded(op, out, {slot_g, slot_w, slot_b});
+}
 
-namespace {
-
-/// The implicit GEMM: pixels of all images by output channels, over input channels and taps.
+/// The implicit GEMM: pixels of all images by output channels, over a group's input channels and taps.
 ProductShape product_of(const Variable& x, const Variable& w, const Conv2dGeometry& geometry) {
   const Shape y = output_shape(Op::conv2d, x.shape(), w.shape(), geometry), taps = w.shape();
   return {.m = y.element_count() / taps[0],
           .n = taps[0],
           .k = taps[1] * taps[2] * taps[3],
-          .input_channels = taps[1],
+          .input_channels = taps[1] * geometry.groups,
           .output_channels = taps[0],
+          .nchw = geometry.layout == Layout::nchw};
+}
+/// Likewise of a transposed convolution with result `y`.
+ProductShape transposed_product(const Shape& y, const Variable& w, const Conv2dGeometry& geometry) {
+  const Shape taps = w.shape();
+  const std::int64_t outputs = taps[1] * geometry.groups;
+  return {.m = outputs == 0 ? 0 : y.element_count() / outputs,
+          .n = outputs,
+          .k = taps[0] / geometry.groups * taps[2] * taps[3],
+          .input_channels = taps[0],
+          .output_channels = outputs,
           .nchw = geometry.layout == Layout::nchw};
 }
 
@@ -137,6 +216,17 @@ Variable convolved(const Variable& x, const Variable& w, const Variable& bias,
   if (CastPolicy* const policy = tape.cast_policy())
     policy->on_product({Op::conv2d, tape.scope()}, product_of(x, w, geometry), x.dtype());
   return convolve(x, w, bias, geometry, true);
+}
+
+Variable transposed(const Variable& x, const Variable& w, const Variable& bias,
+                    const Conv2dGeometry& geometry, const std::array<std::int64_t, 2>& output_padding) {
+  const Shape shape = transposed_shape(x.shape(), w.shape(), geometry, output_padding);
+  check_bias(Op::conv_transpose2d, bias, w, w.shape()[1] * geometry.groups);
+  Tape& tape = x.tape();
+  if (CastPolicy* const policy = tape.cast_policy())
+    policy->on_product({Op::conv_transpose2d, tape.scope()}, transposed_product(shape, w, geometry),
+                       x.dtype());
+  return spread(Op::conv_transpose2d, x, w, bias, shape, geometry);
 }
 
 }  // namespace
@@ -151,28 +241,23 @@ Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
   return convolved(inputs[0], inputs[1], inputs[2], geometry);
 }
 
+Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias,
+                          const Conv2dGeometry& geometry, const std::array<std::int64_t, 2>& output_padding) {
+  if (!bias.defined()) {
+    const auto inputs = dispatched<2>(Op::conv_transpose2d, {x, weight});
+    return transposed(inputs[0], inputs[1], {}, geometry, output_padding);
+  }
+  const auto inputs = dispatched<3>(Op::conv_transpose2d, {x, weight, bias});
+  return transposed(inputs[0], inputs[1], inputs[2], geometry, output_padding);
+}
+
 Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight, const Shape& input_shape,
                                const Conv2dGeometry& geometry) {
   const auto inputs = dispatched<2>(Op::conv2d_input_gradient, {gradient, weight});
   const Variable g = inputs[0], w = inputs[1];
   check_gradient(Op::conv2d_input_gradient, g,
                  output_shape(Op::conv2d_input_gradient, input_shape, w.shape(), geometry));
-  Tape& tape = g.tape();
-  Tensor out = tape.backend().empty(input_shape, g.dtype());
-  tape.backend().conv2d_input_gradient(g.tensor(), w.tensor(), geometry, out, tape.probe());
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out,
-                    [&backend = tape.backend(), y = g.tensor(), weight = w.tensor(), geometry, input_shape] {
-                      Tensor wide = backend.empty(input_shape, DType::f32);
-                      backend.conv2d_input_gradient(y, weight, geometry, wide);
-                      return wide;
-                    });
-  return recorded(
-      Op::conv2d_input_gradient, out,
-      {{g, [w, geometry](const Variable& h, const Variable&) { return convolve(h, w, {}, geometry, false); }},
-       {w, [g, shape = w.shape(), geometry](const Variable& h, const Variable&) {
-          return conv2d_weight_gradient(h, g, shape, geometry);
-        }}});
+  return spread(Op::conv2d_input_gradient, g, w, {}, input_shape, geometry);
 }
 
 Variable conv2d_weight_gradient(const Variable& input, const Variable& gradient, const Shape& weight_shape,

@@ -7,7 +7,8 @@
 //   d xhat: r * (g - mean(g) - xhat * mean(g * xhat))
 //   d r:    h * -r^3 / n * (x - mean(x)),
 // use r and xhat as values of the tape, so that a second derivative flows through the statistics. r is
-// computed once, with xhat, and recorded as a node of its own to which only double backward comes.
+// computed once, with xhat, and recorded as a node of its own to which only double backward comes. The RMS
+// norm is the same without any mean: of x, and in both products of g.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -68,7 +69,8 @@ Variable log_softmax_f32(const Variable& x, int axis) {
 
 // ---- norms ----
 
-/// Mean and biased variance over all but the axes that `shape` keeps; both of that shape.
+/// Mean and biased variance over all but the axes that `shape` keeps; both of that shape. An undefined mean
+/// is 0: the variance is then the mean square.
 struct Statistics {
   Tensor mean;
   Tensor variance;
@@ -83,6 +85,7 @@ Tensor reciprocal_deviation(Backend& backend, const Tensor& variance, float epsi
 
 /// (x - mean) * r, with statistics that broadcast to x.
 Tensor standardized(Backend& backend, const Tensor& x, const Tensor& mean, const Tensor& r) {
+  if (!mean.defined()) return composite::binary(backend, BinaryOp::multiply, x, r);
   Tensor out = composite::binary(backend, BinaryOp::subtract, x, mean);
   backend.binary(BinaryOp::multiply, out, r, out);
   return out;
@@ -99,44 +102,50 @@ Variable normalized(Op op, const Variable& x, const Statistics& statistics, floa
   Backend& backend = tape.backend();
   const Tensor value = reciprocal_deviation(backend, statistics.variance, epsilon);
   const Shape kept = value.shape();
+  const auto centred = [kept, has_mean = statistics.mean.defined()](const Variable& v) {
+    return has_mean ? subtract(v, mean_to(v, kept)) : v;
+  };
   const Variable r = tape.record(
-      op, value, {{x, [x, kept](const Variable& h, const Variable& y) {
+      op, value, {{x, [x, kept, centred](const Variable& h, const Variable& y) {
                      const std::int64_t count = x.shape().element_count() / kept.element_count();
                      const Variable slope = divide_constant(negate(multiply(h, multiply(y, multiply(y, y)))),
                                                             static_cast<float>(count));
-                     return multiply(subtract(x, mean_to(x, kept)), slope);
+                     return multiply(centred(x), slope);
                    }}});
   return tape.record(op, standardized(backend, x.tensor(), statistics.mean, value),
-                     {{x, [r, kept](const Variable& g, const Variable& xhat) {
+                     {{x, [r, kept, centred](const Variable& g, const Variable& xhat) {
                          const Variable along = multiply(xhat, mean_to(multiply(g, xhat), kept));
-                         return multiply(r, subtract(subtract(g, mean_to(g, kept)), along));
+                         return multiply(r, subtract(centred(g), along));
                        }}});
 }
 
-/// xhat * weight + bias as one node; the parameters (n) broadcast to xhat as `shape`. Both undefined: xhat.
+/// xhat * weight + bias as one node; the parameters (n) broadcast to xhat as `shape`. Both undefined: xhat;
+/// the bias alone: no sum.
 Variable affine(Op op, const Variable& xhat, const Variable& weight, const Variable& bias,
                 const Shape& shape) {
   if (!weight.defined()) return xhat;
   Tape& tape = xhat.tape();
   Backend& backend = tape.backend();
   Tensor y = composite::binary(backend, BinaryOp::multiply, xhat.tensor(), weight.tensor().reshaped(shape));
-  backend.binary(BinaryOp::add, y, bias.tensor().reshaped(shape), y);
-  return tape.record(
-      op, y,
-      {{xhat,
-        [weight, shape](const Variable& g, const Variable&) { return multiply(g, reshape(weight, shape)); }},
-       {weight,
-        [xhat, shape, own = weight.shape()](const Variable& g, const Variable&) {
-          return reshape(sum_to(multiply(g, xhat), shape), own);
-        }},
-       {bias, [shape, own = bias.shape()](const Variable& g, const Variable&) {
-          return reshape(sum_to(g, shape), own);
-        }}});
+  if (bias.defined()) backend.binary(BinaryOp::add, y, bias.tensor().reshaped(shape), y);
+  const Slot slot_x = {xhat, [weight, shape](const Variable& g, const Variable&) {
+                         return multiply(g, reshape(weight, shape));
+                       }};
+  const Slot slot_w = {weight, [xhat, shape, own = weight.shape()](const Variable& g, const Variable&) {
+                         return reshape(sum_to(multiply(g, xhat), shape), own);
+                       }};
+  if (!bias.defined()) return tape.record(op, y, {slot_x, slot_w});
+  const Slot slot_b = {bias, [shape, own = bias.shape()](const Variable& g, const Variable&) {
+                         return reshape(sum_to(g, shape), own);
+                       }};
+  return tape.record(op, y, {slot_x, slot_w, slot_b});
 }
 
+/// `both`: neither comes without the other one.
 void check_parameters(Op op, const Variable& x, const Variable& weight, const Variable& bias,
-                      std::int64_t features) {
-  if (weight.defined() != bias.defined()) reject(op, "weight and bias go together: give both or neither");
+                      std::int64_t features, bool both = true) {
+  if (both && weight.defined() != bias.defined())
+    reject(op, "weight and bias go together: give both or neither");
   for (const Variable& parameter : {weight, bias}) {
     if (parameter.defined() && !(parameter.shape() == Shape{features})) {
       reject(op, "a parameter is " + describe(parameter) + " for x " + describe(x) + "; (" +
@@ -156,6 +165,44 @@ Statistics layer_statistics(Backend& backend, const Tensor& x) {
   Tensor squares = composite::binary(backend, BinaryOp::subtract, x, mean);
   backend.binary(BinaryOp::multiply, squares, squares, squares);
   return {mean, composite::divide(backend, composite::reduce(backend, ReduceOp::sum, squares, last), extent)};
+}
+
+/// r of the RMS norm is that of the mean square, over the last axis.
+Statistics square_statistics(Backend& backend, const Tensor& x) {
+  const Tensor squares = composite::binary(backend, BinaryOp::multiply, x, x);
+  const Tensor sum = composite::reduce(backend, ReduceOp::sum, squares, x.shape().rank() - 1);
+  return {{}, composite::divide(backend, sum, static_cast<float>(x.shape()[-1]))};
+}
+
+// ---- group norm ----
+
+/// x (N, C, ...) or (N, ..., C): its extents, and the shape in which (C) broadcasts to it.
+struct Grouped {
+  std::int64_t batch = 0, channels = 0, places = 0;
+  bool channels_last = false;  ///< and there are places
+  Shape kept;
+};
+
+Grouped grouped(const Variable& x, std::int64_t groups, Layout layout) {
+  constexpr Op op = Op::group_norm;
+  const Shape shape = x.shape();
+  if (shape.rank() < 2) reject(op, describe(x) + "; (N, C, ...) or (N, ..., C) is needed");
+  const int axis = layout == Layout::nchw ? 1 : shape.rank() - 1;
+  const std::int64_t channels = shape[axis];
+  if (groups < 1 || channels < 1 || channels % groups != 0)
+    reject(op, std::to_string(groups) + " groups of the " + std::to_string(channels) + " channels of " +
+                   describe(x) + ": they must divide them");
+  ShapeBuilder kept;
+  std::int64_t places = 1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    kept.push(i == axis ? channels : 1);
+    if (i != 0 && i != axis) places *= shape[i];
+  }
+  return {.batch = shape[0],
+          .channels = channels,
+          .places = places,
+          .channels_last = axis != 1,
+          .kept = kept.shape()};
 }
 
 // ---- batch norm ----
@@ -211,8 +258,10 @@ struct Affine {
   Variable weight, bias;
 };
 Affine enter_affine(Op op, const Variable& weight, const Variable& bias) {
-  if (!weight.defined()) return {};
-  return {enter_parameter(op, weight, SlotLabel::weight), enter_parameter(op, bias, SlotLabel::bias)};
+  Affine affine;
+  if (weight.defined()) affine.weight = enter_parameter(op, weight, SlotLabel::weight);
+  if (bias.defined()) affine.bias = enter_parameter(op, bias, SlotLabel::bias);
+  return affine;
 }
 
 }  // namespace
@@ -248,6 +297,49 @@ Variable layer_norm(const Variable& input, const Variable& weight, const Variabl
         const Variable xhat =
             normalized(Op::layer_norm, wide.x, layer_statistics(tape.backend(), wide.x.tensor()), epsilon);
         return cast(affine(Op::layer_norm, xhat, parameters.weight, parameters.bias, Shape{shape[-1]}),
+                    wide.result);
+      }));
+}
+
+Variable rms_norm(const Variable& input, const Variable& weight, float epsilon) {
+  tape_of(Op::rms_norm, input);
+  const Shape shape = input.shape();
+  if (shape.rank() < 1 || shape[-1] < 1)
+    reject(Op::rms_norm, describe(input) + " has no last axis to normalise over");
+  check_parameters(Op::rms_norm, input, weight, {}, shape[-1], false);
+  check_epsilon(Op::rms_norm, epsilon);
+  const Wide wide = enter_one(Op::rms_norm, input, SlotLabel::input);
+  const Affine parameters = enter_affine(Op::rms_norm, weight, {});
+  Tape& tape = wide.x.tape();
+  return handed_on(
+      Op::rms_norm, without_policy(tape, [&] {
+        const Variable xhat =
+            normalized(Op::rms_norm, wide.x, square_statistics(tape.backend(), wide.x.tensor()), epsilon);
+        return cast(affine(Op::rms_norm, xhat, parameters.weight, {}, Shape{shape[-1]}), wide.result);
+      }));
+}
+
+Variable group_norm(const Variable& input, std::int64_t groups, const Variable& weight, const Variable& bias,
+                    float epsilon, Layout layout) {
+  tape_of(Op::group_norm, input);
+  const Grouped of = grouped(input, groups, layout);
+  check_parameters(Op::group_norm, input, weight, bias, of.channels);
+  check_epsilon(Op::group_norm, epsilon);
+  const Wide wide = enter_one(Op::group_norm, input, SlotLabel::input);
+  const Affine parameters = enter_affine(Op::group_norm, weight, bias);
+  Tape& tape = wide.x.tape();
+  return handed_on(
+      Op::group_norm, without_policy(tape, [&] {
+        // A row for each part: its channels one after the other.
+        const Shape shape = input.shape(), last{of.batch, of.places, of.channels},
+                    first{of.batch, of.channels, of.places};
+        constexpr std::array swapped{0, 2, 1};
+        const Variable planes = of.channels_last ? permute(reshape(wide.x, last), swapped) : wide.x;
+        const Variable rows = reshape(planes, {of.batch * groups, of.channels / groups * of.places});
+        const Variable xhat =
+            normalized(Op::group_norm, rows, layer_statistics(tape.backend(), rows.tensor()), epsilon);
+        const Variable back = of.channels_last ? permute(reshape(xhat, first), swapped) : xhat;
+        return cast(affine(Op::group_norm, reshape(back, shape), parameters.weight, parameters.bias, of.kept),
                     wide.result);
       }));
 }

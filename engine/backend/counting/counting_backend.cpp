@@ -65,13 +65,13 @@ void CountingBackend::gemm(const GemmCall& call) {
 }
 
 void CountingBackend::count_convolution(std::string_view verb, const Tensor& x, const Tensor& weight,
-                                        const Tensor& y, Layout layout) {
+                                        const Tensor& y, const Conv2dGeometry& geometry) {
   const Shape in = x.shape(), taps = weight.shape(), out = y.shape();
-  const bool channels_first = layout == Layout::nchw;
-  const std::int64_t filters = taps[0], depth = taps[1] * taps[2] * taps[3];
+  const bool channels_first = geometry.layout == Layout::nchw;
+  const std::int64_t filters = taps[0] / geometry.groups, depth = taps[1] * taps[2] * taps[3];
   const std::int64_t places = channels_first ? out[0] * out[2] * out[3] : out[0] * out[1] * out[2];
   const std::int64_t pixels = channels_first ? in[0] * in[2] * in[3] : in[0] * in[1] * in[2];
-  CountedProduct product{.verb = verb, .operands = x.dtype()};
+  CountedProduct product{.verb = verb, .operands = x.dtype(), .batch = geometry.groups};
   if (verb == "conv2d")
     product.m = places, product.n = filters, product.k = depth;
   else if (verb == "conv2d_weight_gradient")
@@ -83,17 +83,18 @@ void CountingBackend::count_convolution(std::string_view verb, const Tensor& x, 
 
 void CountingBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor*, Tensor& out, CastProbe*) {
-  count_convolution("conv2d", x, weight, out, geometry.layout);
+  count_convolution("conv2d", x, weight, out, geometry);
 }
 
 void CountingBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, Tensor& out, CastProbe*) {
-  count_convolution("conv2d_input_gradient", out, weight, gradient, geometry.layout);
+                                            const Conv2dGeometry& geometry, const Tensor*, Tensor& out,
+                                            CastProbe*) {
+  count_convolution("conv2d_input_gradient", out, weight, gradient, geometry);
 }
 
 void CountingBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe*) {
-  count_convolution("conv2d_weight_gradient", x, out, gradient, geometry.layout);
+  count_convolution("conv2d_weight_gradient", x, out, gradient, geometry);
 }
 
 Tensor CountingBackend::make_step_state(const StepState& initial) {

@@ -14,7 +14,7 @@
 namespace fp16lab::engine {
 
 /// A product as a matrix multiplication: out (m x n) = (m x k) (k x n), `batch` of them. Convolutions are the
-/// implicit ones of Backend::conv2d.
+/// implicit ones of Backend::conv2d, one a group.
 struct CountedProduct {
   std::string_view verb;  ///< "gemm", "conv2d", "conv2d_input_gradient", "conv2d_weight_gradient"
   DType operands = DType::f32;
@@ -66,7 +66,7 @@ class CountingBackend final : public Backend {
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override;
   void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             Tensor& out, CastProbe* probe) override;
+                             const Tensor* bias, Tensor& out, CastProbe* probe) override;
   void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
                               Tensor& out, CastProbe* probe) override;
   void max_pool2d(const Tensor&, const Pool2dGeometry&, Tensor&, Tensor&) override {}
@@ -100,7 +100,7 @@ class CountingBackend final : public Backend {
 
  private:
   void count_convolution(std::string_view verb, const Tensor& x, const Tensor& weight, const Tensor& y,
-                         Layout layout);
+                         const Conv2dGeometry& geometry);
 
   std::string tensor_core_;
   StoragePool pool_;

@@ -63,7 +63,7 @@ class EmulatedBackend : public Backend {
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override;
   void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             Tensor& out, CastProbe* probe) override;
+                             const Tensor* bias, Tensor& out, CastProbe* probe) override;
   void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
                               Tensor& out, CastProbe* probe) override;
 
@@ -136,7 +136,7 @@ class EmulatedBackend : public Backend {
                Layout layout, Tensor& out, CastProbe* probe);
   template <class T>
   void input_gradient(const functions::Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
-                      Layout layout, Tensor& out, CastProbe* probe);
+                      const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe);
   template <class T>
   void weight_gradient(const functions::Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
                        Layout layout, Tensor& out, CastProbe* probe);

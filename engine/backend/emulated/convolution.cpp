@@ -3,7 +3,8 @@
 //
 // A forward or input-gradient product has one accumulator chain for each (output row, position), so blocks of
 // positions are independent and threads share them. In a weight gradient the positions are the chain itself:
-// its blocks follow one another, each from the accumulators that the one before left.
+// its blocks follow one another, each from the accumulators that the one before left. Groups of channels are
+// products of their own, over the same unrolled planes.
 #include <algorithm>
 
 #include "engine/backend/checks.hpp"
@@ -60,16 +61,18 @@ void for_each_image(std::int64_t begin, std::int64_t end, std::int64_t plane, co
 /// The order of k, slowest first.
 enum class ChainOrder { channel_row_column, row_column_channel };
 
-/// out(row, position) = sum over the patches' rows of weights(row, k) * patches(k, position), + bias(row).
+/// For each group: out(row, position) = sum over the patches' rows of weights(row, k) * patches(k, position),
+/// + bias(row).
 template <class T>
 struct EmulatedBackend::PatchProduct {
   const TensorCoreModel& row;
   const Patches& patches;
   const Tensor& source;
   ChainOrder order;  ///< of the patches' rows
-  const T* weights;  ///< rows x patches.depth(), in that order
-  std::int64_t rows;
-  const float* bias;  ///< one per row, or null
+  const T* weights;  ///< of all groups, rows x patches.depth() each, in that order
+  std::int64_t groups;
+  std::int64_t rows;  ///< of a group
+  const float* bias;  ///< one per row of every group, or null
   Layout layout;      ///< of out: positions innermost, or rows innermost
   Tensor& out;
   CastProbe* probe;
@@ -79,11 +82,12 @@ template <class T>
 void EmulatedBackend::run(const PatchProduct<T>& product) {
   const Patches& patches = product.patches;
   Tensor& output = product.out;
-  const std::int64_t positions = patches.positions(), depth = patches.depth(), rows = product.rows;
+  const std::int64_t positions = patches.positions(), depth = patches.depth();
+  const std::int64_t rows = product.rows, groups = product.groups, all_rows = groups * rows;
   if (positions == 0 || rows == 0) return;
-  const int threads = useful_threads(rows * depth * positions, workers_.threads());
+  const int threads = useful_threads(all_rows * depth * positions, workers_.threads());
   const std::int64_t block = block_of(positions, depth, threads);
-  const std::int64_t blocks = (positions + block - 1) / block;
+  const std::int64_t blocks_of_group = (positions + block - 1) / block, blocks = groups * blocks_of_group;
   // Enough blocks: each thread takes some. Too few: all threads work on one after the other.
   const bool share_blocks = blocks >= threads;
   const int teams = share_blocks ? threads : 1;
@@ -91,61 +95,69 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
   const Tensor patch_scratch = empty(Shape{teams, depth, block}, DTypeOf<T>::value);
   const Tensor accumulator_scratch = empty(Shape{teams, rows, block}, DType::f32);
   const bool planar = product.layout == Layout::nchw;
-  const bool rounds = planar && output.dtype() != DType::f32;
+  // Do results of a block lie apart in out?
+  const bool scattered = planar || groups > 1;
+  const bool rounds = scattered && output.dtype() != DType::f32;
   const Tensor rounded_scratch =
       rounds ? empty(Shape{teams, rows, block}, output.dtype()) : accumulator_scratch;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, product.source, product.layout);
   const T* const planes = unrolled.host<T>().data();
   ProbedRounding round(product.probe);
 
-  const auto run_block = [&](std::int64_t team, std::int64_t begin, std::int64_t end) {
-    const std::int64_t width = end - begin;
+  const auto run_block = [&](std::int64_t team, std::int64_t group, std::int64_t begin, std::int64_t end) {
+    const std::int64_t width = end - begin, channels = patches.group_channels();
+    const T* const weights = product.weights + group * rows * depth;
+    const float* const bias = product.bias == nullptr ? nullptr : product.bias + group * rows;
     T* const columns = patch_scratch.host<T>().data() + team * depth * block;
     float* const acc = accumulator_scratch.host<float>().data() + team * rows * block;
     const auto gather = [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t channel = first; channel < last; ++channel) {
         if (product.order == ChainOrder::channel_row_column)
-          patches.write(planes, product.layout, channel, begin, end,
+          patches.write(planes, product.layout, group * channels + channel, begin, end,
                         columns + channel * patches.taps() * width, width);
         else
-          patches.write(planes, product.layout, channel, begin, end, columns + channel * width,
-                        patches.channels() * width);
+          patches.write(planes, product.layout, group * channels + channel, begin, end,
+                        columns + channel * width, channels * width);
       }
     };
     if (team_size == 1)
-      gather(0, patches.channels());
+      gather(0, channels);
     else
-      workers_.for_each_chunk(patches.channels(), 8, gather);
+      workers_.for_each_chunk(channels, 8, gather);
 
     if (planar) {
-      accumulate(product.row, {rows, width, depth}, MatrixView<T>{product.weights, depth, false},
+      accumulate(product.row, {rows, width, depth}, MatrixView<T>{weights, depth, false},
                  MatrixView<T>{columns, width, false}, nullptr, acc, width, team_size);
-      for (std::int64_t row = 0; row < rows && product.bias != nullptr; ++row)
-        add_to(acc + row * width, product.bias[row], width);
+      for (std::int64_t row = 0; row < rows && bias != nullptr; ++row)
+        add_to(acc + row * width, bias[row], width);
     } else {
       accumulate(product.row, {width, rows, depth}, MatrixView<T>{columns, width, true},
-                 MatrixView<T>{product.weights, depth, true}, nullptr, acc, rows, team_size);
-      for (std::int64_t at = 0; at < width && product.bias != nullptr; ++at)
-        add_to(acc + at * rows, product.bias, rows);
+                 MatrixView<T>{weights, depth, true}, nullptr, acc, rows, team_size);
+      for (std::int64_t at = 0; at < width && bias != nullptr; ++at) add_to(acc + at * rows, bias, rows);
     }
     with_element_type(output.dtype(), [&](auto tag) {
       using Out = decltype(tag);
       Out* const out = output.host<Out>().data();
-      if (!planar) return round(acc, rows * width, out + begin * rows);
-      // Planar outputs are runs of positions, one for each row and image.
+      if (!scattered) return round(acc, rows * width, out + begin * rows);
       Out* const rounded = rounded_scratch.host<Out>().data() + team * rows * block;
       round(acc, rows * width, rounded);
-      for (std::int64_t row = 0; row < rows; ++row)
+      // With channels innermost they are runs of a group's rows, one for each position.
+      for (std::int64_t at = 0; at < width && !planar; ++at)
+        copy_run(rounded + at * rows, rows, out + (begin + at) * all_rows + group * rows);
+      // Planar outputs are runs of positions, one for each row and image.
+      for (std::int64_t row = 0; row < rows && planar; ++row)
         for_each_image(begin, end, patches.plane(),
                        [&](std::int64_t image, std::int64_t place, std::int64_t at, std::int64_t count) {
                          copy_run(rounded + row * width + at, count,
-                                  out + (image * rows + row) * patches.plane() + place);
+                                  out + (image * all_rows + group * rows + row) * patches.plane() + place);
                        });
     });
   };
   workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
-    for (std::int64_t i = team; i < blocks; i += teams)
-      run_block(team, i * block, std::min(positions, (i + 1) * block));
+    for (std::int64_t i = team; i < blocks; i += teams) {
+      const std::int64_t begin = i % blocks_of_group * block;
+      run_block(team, i / blocks_of_group, begin, std::min(positions, begin + block));
+    }
   });
 }
 
@@ -154,9 +166,9 @@ void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Ten
                               const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe) {
   const bool nchw = layout == Layout::nchw;
   Tensor filters = weight;
-  if (!nchw) {  // (K, R, S, C)
-    filters =
-        empty(Shape{plan.outputs, plan.vertical.taps, plan.horizontal.taps, plan.inputs}, weight.dtype());
+  if (!nchw) {  // (K, R, S, C of a group)
+    filters = empty(Shape{plan.outputs, plan.vertical.taps, plan.horizontal.taps, plan.group_inputs()},
+                    weight.dtype());
     permute(weight, std::array{0, 2, 3, 1}, filters);
   }
   const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
@@ -166,7 +178,8 @@ void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Ten
                       .source = x,
                       .order = nchw ? ChainOrder::channel_row_column : ChainOrder::row_column_channel,
                       .weights = filters.host<T>().data(),
-                      .rows = plan.outputs,
+                      .groups = plan.groups,
+                      .rows = plan.group_outputs(),
                       .bias = bias == nullptr ? nullptr : wide_bias.host<float>().data(),
                       .layout = layout,
                       .out = out,
@@ -175,18 +188,22 @@ void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Ten
 
 template <class T>
 void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
-                                     Layout layout, Tensor& out, CastProbe* probe) {
-  Tensor filters =
-      empty(Shape{plan.inputs, plan.outputs, plan.vertical.taps, plan.horizontal.taps}, weight.dtype());
-  permute(weight, std::array{1, 0, 2, 3}, filters);
+                                     const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe) {
+  // The filters of each group: (C of a group, K of a group, R, S).
+  const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps;
+  Tensor filters = empty(Shape{plan.groups, plan.group_inputs(), plan.group_outputs(), taps}, weight.dtype());
+  permute(weight.reshaped({plan.groups, plan.group_outputs(), plan.group_inputs(), taps}),
+          std::array{0, 2, 1, 3}, filters);
+  const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
   const Patches patches(plan, Gather::outputs);
   run(PatchProduct<T>{.row = row_for<T>("conv2d_input_gradient"),
                       .patches = patches,
                       .source = gradient,
                       .order = ChainOrder::channel_row_column,
                       .weights = filters.host<T>().data(),
-                      .rows = plan.inputs,
-                      .bias = nullptr,
+                      .groups = plan.groups,
+                      .rows = plan.group_inputs(),
+                      .bias = bias == nullptr ? nullptr : wide_bias.host<float>().data(),
                       .layout = layout,
                       .out = out,
                       .probe = probe});
@@ -194,34 +211,38 @@ void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradi
 
 namespace {
 
-/// The part of dW that one task accumulates: filters [row, row + rows) and input channels [channel, channel +
-/// channels).
+/// The part of dW that one task accumulates: filters [row, row + rows), which are of one group, and its input
+/// channels [channel, channel + channels), counted from `first_channel` of all.
 struct WeightPart {
-  std::int64_t row, rows, channel, channels;
+  std::int64_t row, rows, channel, channels, first_channel;
 };
 
-/// dW cut into about `parts` parts, along the input channels (each then gathers its own patches) as far as
-/// they go.
+/// dW cut into about `parts` parts for each group, along the input channels (each then gathers its own
+/// patches) as far as they go.
 class WeightParts {
  public:
-  WeightParts(std::int64_t rows, std::int64_t channels, std::int64_t parts)
-      : rows_(rows),
+  /// rows, channels: of a group.
+  WeightParts(std::int64_t groups, std::int64_t rows, std::int64_t channels, std::int64_t parts)
+      : groups_(groups),
+        rows_(rows),
         channels_(channels),
         channel_parts_(std::min(channels, parts)),
         row_parts_(std::min(rows, (parts + channel_parts_ - 1) / channel_parts_)) {}
 
-  std::int64_t count() const { return channel_parts_ * row_parts_; }
+  std::int64_t of_group() const { return channel_parts_ * row_parts_; }
+  std::int64_t count() const { return groups_ * of_group(); }
   WeightPart operator[](std::int64_t i) const {
-    const std::int64_t r = i / channel_parts_, c = i % channel_parts_;
+    const std::int64_t group = i / of_group(), r = i % of_group() / channel_parts_, c = i % channel_parts_;
     const std::int64_t row = rows_ * r / row_parts_, channel = channels_ * c / channel_parts_;
-    return {row, rows_ * (r + 1) / row_parts_ - row, channel, channels_ * (c + 1) / channel_parts_ - channel};
+    return {group * rows_ + row, rows_ * (r + 1) / row_parts_ - row, channel,
+            channels_ * (c + 1) / channel_parts_ - channel, group * channels_};
   }
   /// No part has more.
   std::int64_t most_rows() const { return (rows_ + row_parts_ - 1) / row_parts_; }
   std::int64_t most_channels() const { return (channels_ + channel_parts_ - 1) / channel_parts_; }
 
  private:
-  std::int64_t rows_, channels_, channel_parts_, row_parts_;
+  std::int64_t groups_, rows_, channels_, channel_parts_, row_parts_;
 };
 
 }  // namespace
@@ -238,7 +259,11 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
     fill(accumulators, 0.0);
     return store(accumulators, out, probe);
   }
-  const WeightParts parts(rows, plan.inputs, useful_threads(rows * depth * positions, workers_.threads()));
+  const std::int64_t threads = useful_threads(rows * depth * positions, workers_.threads());
+  const WeightParts parts(plan.groups, plan.group_outputs(), plan.group_inputs(),
+                          (threads + plan.groups - 1) / plan.groups);
+  // Parts that are worked on at a time: all of a single group.
+  const std::int64_t teams = std::max(parts.of_group(), std::min(parts.count(), threads));
   const std::int64_t taps = patches.taps();
   // A block ends where a fused block of the tensor core ends, so that the chain is the one over all
   // positions.
@@ -247,22 +272,21 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   const std::int64_t block = round_up(std::min(fitting, positions), row.block_size * position_step);
   const bool planar = layout == Layout::nchw;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, x, layout);
-  const Tensor patch_scratch =
-      empty(Shape{parts.count(), parts.most_channels() * taps, block}, DTypeOf<T>::value);
+  const Tensor patch_scratch = empty(Shape{teams, parts.most_channels() * taps, block}, DTypeOf<T>::value);
   const Tensor gradient_scratch =
-      planar ? empty(Shape{parts.count(), parts.most_rows(), block}, DTypeOf<T>::value) : Tensor();
+      planar ? empty(Shape{teams, parts.most_rows(), block}, DTypeOf<T>::value) : Tensor();
   const T* const dy = gradient.host<T>().data();
 
-  const auto run_block = [&](std::int64_t index, const WeightPart& part, std::int64_t begin,
+  const auto run_block = [&](std::int64_t team, const WeightPart& part, std::int64_t begin,
                              std::int64_t end) {
     const std::int64_t width = end - begin;
-    T* const columns = patch_scratch.host<T>().data() + index * parts.most_channels() * taps * block;
+    T* const columns = patch_scratch.host<T>().data() + team * parts.most_channels() * taps * block;
     for (std::int64_t i = 0; i < part.channels; ++i)
-      patches.write(unrolled.host<T>().data(), layout, part.channel + i, begin, end,
+      patches.write(unrolled.host<T>().data(), layout, part.first_channel + part.channel + i, begin, end,
                     columns + i * taps * width, width);
     MatrixView<T> dy_block{dy + begin * rows + part.row, rows, true};
     if (planar) {
-      T* const runs = gradient_scratch.host<T>().data() + index * parts.most_rows() * block;
+      T* const runs = gradient_scratch.host<T>().data() + team * parts.most_rows() * block;
       for (std::int64_t filter = 0; filter < part.rows; ++filter)
         for_each_image(begin, end, patches.plane(),
                        [&](std::int64_t image, std::int64_t place, std::int64_t at, std::int64_t count) {
@@ -275,9 +299,10 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
     accumulate(row, {part.rows, part.channels * taps, width}, dy_block, MatrixView<T>{columns, width, true},
                begin == 0 ? nullptr : acc, acc, depth, 1);
   };
-  workers_.for_each_chunk(parts.count(), 1, [&](std::int64_t index, std::int64_t) {
-    for (std::int64_t begin = 0; begin < positions; begin += block)
-      run_block(index, parts[index], begin, std::min(positions, begin + block));
+  workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
+    for (std::int64_t i = team; i < parts.count(); i += teams)
+      for (std::int64_t begin = 0; begin < positions; begin += block)
+        run_block(team, parts[i], begin, std::min(positions, begin + block));
   });
   store(accumulators, out, probe);
 }
@@ -292,11 +317,12 @@ void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2d
 }
 
 void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+                                            const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
+                                            CastProbe* probe) {
   const FloatingPointScope scope;
-  const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, out);
+  const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, bias, out);
   with_element_type(gradient.dtype(), [&](auto tag) {
-    input_gradient<decltype(tag)>(plan, gradient, weight, geometry.layout, out, probe);
+    input_gradient<decltype(tag)>(plan, gradient, weight, bias, geometry.layout, out, probe);
   });
 }
 

@@ -1,6 +1,6 @@
-// Patches: the operand of an implicit product, written out. The matrix has one row for every channel and tap
-// (r, s), with the element that the tap reads at every position, or +0 where it reads padding or a stride
-// hole.
+// Patches: the operand of an implicit product, written out. The matrix has one row for every channel of a
+// group and tap (r, s), with the element that the tap reads at every position, or +0 where it reads padding
+// or a stride hole.
 //
 // Forward the positions are windows and the elements places of x; for the input gradient the positions are
 // places of x and the elements windows of dY. Either way the planes of the source are unrolled first: padding
@@ -61,11 +61,12 @@ class Patches {
       : vertical_(plan.vertical, gather),
         horizontal_(plan.horizontal, gather),
         images_(plan.images),
-        channels_(gather == Gather::inputs ? plan.inputs : plan.outputs) {}
+        channels_(gather == Gather::inputs ? plan.inputs : plan.outputs),
+        group_channels_(gather == Gather::inputs ? plan.group_inputs() : plan.group_outputs()) {}
 
-  std::int64_t channels() const { return channels_; }
+  std::int64_t group_channels() const { return group_channels_; }
   std::int64_t taps() const { return vertical_.taps * horizontal_.taps; }
-  std::int64_t depth() const { return channels_ * taps(); }  ///< rows of the matrix
+  std::int64_t depth() const { return group_channels_ * taps(); }  ///< rows of a group's matrix
   /// Positions of one image.
   std::int64_t plane() const { return vertical_.positions * horizontal_.positions; }
   std::int64_t positions() const { return images_ * plane(); }  ///< columns of the matrix
@@ -168,7 +169,7 @@ class Patches {
   }
 
   UnrolledAxis vertical_, horizontal_;
-  std::int64_t images_, channels_;
+  std::int64_t images_, channels_, group_channels_;
 };
 
 }  // namespace fp16lab::engine

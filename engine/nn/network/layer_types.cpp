@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -148,28 +149,69 @@ BuiltLayer build_mlp(const LayerPlace& place) {
                                                                     .seed = place.network.seed})};
 }
 
+/// What both convolutions have.
+struct Filters {
+  Pair kernel;
+  Conv2dGeometry geometry;
+  RowInitialization init;
+
+  explicit Filters(const LayerPlace& place)
+      : kernel(place.arguments.pair("kernel_size")),
+        geometry{.stride = place.arguments.pair("stride"),
+                 .padding = place.arguments.pair("padding"),
+                 .dilation = place.arguments.pair("dilation"),
+                 .layout = place.network.layout,
+                 .groups = place.arguments.integer("groups")},
+        init(init_of(place)) {
+    require(init.deviation == 0, "init: expected a name; deviations are for linear, embedding and attention");
+  }
+};
+
 BuiltLayer build_conv2d(const LayerPlace& place) {
-  const Layout layout = place.network.layout;
-  const Image input(place.inputs[0], layout);
-  const LayerArguments& arguments = place.arguments;
-  const Pair kernel = arguments.pair("kernel_size"), stride = arguments.pair("stride"),
-             padding = arguments.pair("padding"), dilation = arguments.pair("dilation");
-  const RowInitialization init = init_of(place);
-  require(init.deviation == 0, "init: expected a name; deviations are for linear, embedding and attention");
-  const Image output(arguments.integer("out_channels"),
-                     window_extent(input.height, kernel[0], stride[0], padding[0], dilation[0]),
-                     window_extent(input.width, kernel[1], stride[1], padding[1], dilation[1]));
-  return {.output = output.signal(layout),
-          .module = std::make_unique<Conv2d>(
+  const Image input(place.inputs[0], place.network.layout);
+  const Filters filters(place);
+  const Conv2dGeometry& geometry = filters.geometry;
+  const auto extent = [&](std::int64_t size, std::size_t axis) {
+    return window_extent(size, filters.kernel[axis], geometry.stride[axis], geometry.padding[axis],
+                         geometry.dilation[axis]);
+  };
+  const Image output(place.arguments.integer("out_channels"), extent(input.height, 0),
+                     extent(input.width, 1));
+  return {.output = output.signal(geometry.layout),
+          .module = std::make_unique<Conv2d>(place.backend, place.path,
+                                             Conv2dOptions{.inputs = input.channels,
+                                                           .outputs = output.channels,
+                                                           .kernel = filters.kernel,
+                                                           .geometry = geometry,
+                                                           .bias = place.arguments.boolean("bias"),
+                                                           .initialization = filters.init.rule,
+                                                           .seed = place.network.seed})};
+}
+
+BuiltLayer build_conv_transpose2d(const LayerPlace& place) {
+  const Image input(place.inputs[0], place.network.layout);
+  const Filters filters(place);
+  const Conv2dGeometry& geometry = filters.geometry;
+  const Pair more = place.arguments.pair("output_padding");
+  const auto extent = [&](std::int64_t size, std::size_t axis) {
+    const std::int64_t result = (size - 1) * geometry.stride[axis] - 2 * geometry.padding[axis] +
+                                geometry.dilation[axis] * (filters.kernel[axis] - 1) + more[axis] + 1;
+    require(result >= 1, fmt::format("the output would have an extent of {}", result));
+    return result;
+  };
+  const Image output(place.arguments.integer("out_channels"), extent(input.height, 0),
+                     extent(input.width, 1));
+  return {.output = output.signal(geometry.layout),
+          .module = std::make_unique<ConvTranspose2d>(
               place.backend, place.path,
-              Conv2dOptions{
-                  .inputs = input.channels,
-                  .outputs = output.channels,
-                  .kernel = kernel,
-                  .geometry = {.stride = stride, .padding = padding, .dilation = dilation, .layout = layout},
-                  .bias = arguments.boolean("bias"),
-                  .initialization = init.rule,
-                  .seed = place.network.seed})};
+              ConvTranspose2dOptions{.inputs = input.channels,
+                                     .outputs = output.channels,
+                                     .kernel = filters.kernel,
+                                     .geometry = geometry,
+                                     .output_padding = more,
+                                     .bias = place.arguments.boolean("bias"),
+                                     .initialization = filters.init.rule,
+                                     .seed = place.network.seed})};
 }
 
 BuiltLayer build_batch_norm(const LayerPlace& place) {
@@ -194,6 +236,26 @@ BuiltLayer build_layer_norm(const LayerPlace& place) {
   return {.output = input,
           .module = std::make_unique<LayerNorm>(place.backend, place.path, input.extents.back(),
                                                 place.arguments.real("eps"))};
+}
+
+BuiltLayer build_rms_norm(const LayerPlace& place) {
+  const Signal& input = place.inputs[0];
+  require_numbers(input);
+  require(!input.extents.empty(), "takes (N, ..., features)");
+  return {.output = input,
+          .module = std::make_unique<RmsNorm>(place.backend, place.path, input.extents.back(),
+                                              place.arguments.real("eps"))};
+}
+
+BuiltLayer build_group_norm(const LayerPlace& place) {
+  const Image input(place.inputs[0], place.network.layout);
+  return {
+      .output = place.inputs[0],
+      .module = std::make_unique<GroupNorm>(place.backend, place.path,
+                                            GroupNormOptions{.groups = place.arguments.integer("num_groups"),
+                                                             .channels = input.channels,
+                                                             .epsilon = place.arguments.real("eps"),
+                                                             .layout = place.network.layout})};
 }
 
 BuiltLayer build_embedding(const LayerPlace& place) {
@@ -413,6 +475,24 @@ std::vector<LayerArgument> pool_arguments() {
           {.name = "stride", .kind = Kind::counts, .help = "without it kernel_size", .optional = true},
           {.name = "padding", .kind = Kind::sizes, .standard = 0, .help = "at most half of the kernel"}};
 }
+/// Of both convolutions, and `more`.
+std::vector<LayerArgument> filter_arguments(std::vector<LayerArgument> more) {
+  const LayerValue zero = std::int64_t{0}, one = std::int64_t{1};
+  std::vector<LayerArgument> all{
+      {.name = "out_channels", .kind = Kind::count, .help = "filters"},
+      {.name = "kernel_size", .kind = Kind::counts, .help = "rows and columns"},
+      {.name = "stride", .kind = Kind::counts, .standard = one, .help = "vertical and horizontal"},
+      {.name = "padding", .kind = Kind::sizes, .standard = zero, .help = "of zeros, on each side"},
+      {.name = "dilation", .kind = Kind::counts, .standard = one, .help = "between the taps"},
+      {.name = "groups",
+       .kind = Kind::count,
+       .standard = one,
+       .help = "parts of the channels that do not see each other; as many as channels: depthwise"},
+      {.name = "bias", .kind = Kind::boolean, .standard = true, .help = "has b"},
+      init_argument()};
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  return all;
+}
 std::vector<LayerArgument> batch_norm_arguments() {
   return {{.name = "eps", .kind = Kind::real, .standard = 1e-5, .help = "added to the variance"},
           {.name = "momentum", .kind = Kind::real, .standard = 0.1, .help = "of the running statistics"}};
@@ -454,17 +534,13 @@ std::vector<LayerType> make_types() {
         init_argument()},
        false,
        build_mlp},
-      {"conv2d",
-       "cross-correlation with learned filters",
-       {{.name = "out_channels", .kind = Kind::count, .help = "filters"},
-        {.name = "kernel_size", .kind = Kind::counts, .help = "rows and columns"},
-        {.name = "stride", .kind = Kind::counts, .standard = one, .help = "vertical and horizontal"},
-        {.name = "padding", .kind = Kind::sizes, .standard = zero, .help = "of zeros, on each side"},
-        {.name = "dilation", .kind = Kind::counts, .standard = one, .help = "between the taps"},
-        {.name = "bias", .kind = Kind::boolean, .standard = true, .help = "has b"},
-        init_argument()},
-       false,
-       build_conv2d},
+      {"conv2d", "cross-correlation with learned filters", filter_arguments({}), false, build_conv2d},
+      {"conv_transpose2d", "its transpose: from small images to large ones",
+       filter_arguments({{.name = "output_padding",
+                          .kind = Kind::sizes,
+                          .standard = zero,
+                          .help = "rows and columns added to the output, less than the stride"}}),
+       false, build_conv_transpose2d},
       {"batch_norm1d", "(N, features) normalised over the batch", batch_norm_arguments(), false,
        build_batch_norm},
       {"batch_norm2d", "images normalised per channel over the batch", batch_norm_arguments(), false,
@@ -474,6 +550,17 @@ std::vector<LayerType> make_types() {
        {{.name = "eps", .kind = Kind::real, .standard = 1e-5, .help = "added to the variance"}},
        false,
        build_layer_norm},
+      {"rms_norm",
+       "divided by the root of the mean of squares over the last axis",
+       {{.name = "eps", .kind = Kind::real, .standard = 0x1p-23, .help = "added to the mean"}},
+       false,
+       build_rms_norm},
+      {"group_norm",
+       "images normalised over groups of channels",
+       {{.name = "num_groups", .kind = Kind::count, .help = "divides the channels"},
+        {.name = "eps", .kind = Kind::real, .standard = 1e-5, .help = "added to the variance"}},
+       false,
+       build_group_norm},
       {"max_pool2d", "the maximum of each window", pool_arguments(), false, build_max_pool},
       {"avg_pool2d", "the mean of each window, padding counted", pool_arguments(), false, build_average_pool},
       {"adaptive_avg_pool2d",

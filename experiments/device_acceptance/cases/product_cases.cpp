@@ -145,8 +145,8 @@ struct Convolution {
   }
   Shape x() const { return shape(channels, height, width); }
   Shape y() const { return shape(filters, out_extent(0), out_extent(1)); }
-  Shape weight() const { return {filters, channels, rows, columns}; }
-  std::int64_t multiply_adds() const { return y().element_count() * channels * rows * columns; }
+  Shape weight() const { return {filters, channels / geometry.groups, rows, columns}; }
+  std::int64_t multiply_adds() const { return y().element_count() * weight().element_count() / filters; }
 };
 
 std::vector<Convolution> convolutions(CaseContext& c, Layout layout) {
@@ -161,12 +161,22 @@ std::vector<Convolution> convolutions(CaseContext& c, Layout layout) {
            16,
            3,
            3,
-           {.stride = {2, 3}, .padding = {2, 0}, .dilation = {1, 2}, .layout = layout}}};
+           {.stride = {2, 3}, .padding = {2, 0}, .dilation = {1, 2}, .layout = layout}},
+          {images,
+           c.extent(32, 8),
+           9,
+           8,
+           c.extent(64, 16),
+           3,
+           3,
+           {.padding = {1, 2}, .dilation = {1, 2}, .layout = layout, .groups = c.extent(4, 2)}}};
 }
 
 /// Every stride, padding and dilation on odd sizes; 1 x 1; the kernel as large as the image; more padding
 /// than kernel; several blocks of positions that end inside images; a stride that skips places altogether;
-/// channels and planes that make whole 16-byte runs; more rows of taps than a word has bits.
+/// channels and planes that make whole 16-byte runs; more rows of taps than a word has bits. Groups: of odd
+/// numbers of channels, with all else at once; depthwise, with one filter a channel and with two; whole runs
+/// a group; pointwise, also with a stride; too many taps for bits; several tiles a group; many groups.
 std::vector<Convolution> odd_convolutions(Layout layout) {
   std::vector<Convolution> all{
       {1, 1, 1, 1, 1, 1, 1, {}},
@@ -189,6 +199,16 @@ std::vector<Convolution> odd_convolutions(Layout layout) {
       {1, 16, 4, 6, 8, 1, 1, {}},
       {2, 8, 5, 5, 8, 1, 1, {.stride = {2, 2}, .padding = {1, 0}}},
       {1, 2, 34, 4, 2, 33, 2, {.stride = {1, 2}, .padding = {1, 0}}},
+      {2, 6, 7, 9, 9, 2, 3, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 3}, .groups = 3}},
+      {2, 5, 6, 7, 5, 3, 3, {.padding = {1, 1}, .groups = 5}},
+      {1, 3, 8, 7, 6, 3, 2, {.stride = {2, 3}, .padding = {1, 0}, .groups = 3}},
+      {2, 16, 6, 4, 32, 3, 3, {.padding = {1, 1}, .groups = 2}},
+      {1, 16, 4, 6, 16, 1, 1, {.groups = 2}},
+      {2, 6, 5, 5, 4, 1, 1, {.stride = {2, 2}, .padding = {1, 0}, .groups = 2}},
+      {1, 4, 34, 4, 2, 33, 2, {.stride = {1, 2}, .padding = {1, 0}, .groups = 2}},
+      {1, 2, 13, 11, 140, 2, 2, {.dilation = {2, 1}, .groups = 2}},
+      {1, 20, 3, 2, 20, 2, 1, {.groups = 20}},
+      {0, 2, 4, 4, 4, 3, 3, {.groups = 2}},
       {0, 2, 4, 4, 3, 3, 3, {}},
       {2, 0, 4, 4, 3, 3, 3, {}}};
   for (Convolution& one : all) one.geometry.layout = layout;
@@ -196,12 +216,14 @@ std::vector<Convolution> odd_convolutions(Layout layout) {
 }
 
 /// Large enough to be worth sharing among threads: by positions; with few positions and many channels, the
-/// inside of each product; by the filters of a single channel.
+/// inside of each product; by groups; by the filters of a single channel.
 std::vector<Convolution> large_convolutions(DType dtype, Layout layout, bool weight_gradient) {
   const Conv2dGeometry geometry{.padding = {1, 1}, .layout = layout};
   std::vector<Convolution> all;
   if (dtype == (layout == Layout::nchw ? DType::f16 : DType::f32))
-    all = {{3, 5, 23, 21, 30, 3, 3, geometry}, {1, 160, 5, 6, 40, 3, 3, geometry}};
+    all = {{3, 5, 23, 21, 30, 3, 3, geometry},
+           {1, 160, 5, 6, 40, 3, 3, geometry},
+           {3, 16, 23, 21, 24, 3, 3, {.padding = {1, 1}, .layout = layout, .groups = 4}}};
   if (weight_gradient && (dtype == DType::f16) == (layout == Layout::nhwc))
     all.push_back({40, 1, 29, 27, 7, 3, 3, geometry});
   return all;
@@ -221,9 +243,11 @@ void for_each_convolution(CaseContext& c, DType dtype, Layout layout, bool weigh
   for (const Convolution& one : odd_convolutions(layout)) {
     // The paths of 16-bit operands differ in their conversions only: the short cases are enough.
     if (dtype == DType::bf16 && one.multiply_adds() > 10000) continue;
-    for (const Data data : {Data::sprinkled, Data::wide, Data::special, Data::ordinary})
+    for (const Data data : {Data::sprinkled, Data::wide, Data::special, Data::ordinary}) {
+      if (one.geometry.groups > 1 && (data == Data::special || data == Data::ordinary)) continue;
       if (one.multiply_adds() <= 50000 || data == Data::sprinkled || data == Data::wide)
         each_output(one, data);
+    }
   }
   for (const Convolution& one : large_convolutions(dtype, layout, weight_gradient))
     body(one, dtype == DType::f32 ? Data::ordinary : Data::wide, DType::f32);
@@ -264,9 +288,13 @@ void add_convolution_cases(std::vector<VerbCase>& cases, DType dtype) {
     });
     add("conv2d_input_gradient", [=](CaseContext& c, const Convolution& one, Data data, DType out_type) {
       const Tensor y = c.random(one.y(), dtype, data), weight = c.random(one.weight(), dtype, data);
+      // Sometimes none, as in backward passes.
+      const bool narrow = data == Data::special;
+      const Tensor bias = c.random({one.channels}, narrow ? dtype : DType::f32, data);
+      const Tensor* const added = narrow || data == Data::sprinkled ? &bias : nullptr;
       Tensor out = c.output(one.x(), out_type);
       CastProbe probe;
-      c.backend().conv2d_input_gradient(y, weight, one.geometry, out, &probe);
+      c.backend().conv2d_input_gradient(y, weight, one.geometry, added, out, &probe);
       keep(c, one, out, probe);
     });
     add("conv2d_weight_gradient", [=](CaseContext& c, const Convolution& one, Data data, DType out_type) {

@@ -121,7 +121,7 @@ void run_convolution(CaseContext& c, const TiledConvolution& one) {
     if (one.pass == ConvolutionPass::forward)
       c.backend().conv2d(first, second, geometry, nullptr, out, probe);
     else if (one.pass == ConvolutionPass::input_gradient)
-      c.backend().conv2d_input_gradient(first, second, geometry, out, probe);
+      c.backend().conv2d_input_gradient(first, second, geometry, nullptr, out, probe);
     else
       c.backend().conv2d_weight_gradient(first, second, geometry, out, probe);
     c.keep(fmt::format("-> {}", name_of(out_type)), out);

@@ -26,6 +26,7 @@ const std::vector<OpCall>& calls() {
       {Op::conv2d, image, image, CALL(ops::conv2d(x, y, {}, {}))},
       {Op::conv2d_input_gradient, pixel, image, CALL(ops::conv2d_input_gradient(x, y, {1, 1, 2, 2}, {}))},
       {Op::conv2d_weight_gradient, image, pixel, CALL(ops::conv2d_weight_gradient(x, y, {1, 1, 2, 2}, {}))},
+      {Op::conv_transpose2d, image, image, CALL(ops::conv_transpose2d(x, y, {}, {}))},
       {Op::max_pool2d, image, {}, CALL(ops::max_pool2d(x, {}))},
       {Op::average_pool2d, image, {}, CALL(ops::average_pool2d(x, {}))},
       {Op::add, square, square, CALL(ops::add(x, y))},
@@ -68,6 +69,8 @@ const std::vector<OpCall>& calls() {
       {Op::log_softmax, square, {}, CALL(ops::log_softmax(x, 1))},
       // A norm looks at x only, whatever its parameters are.
       {Op::layer_norm, square, {}, CALL(ops::layer_norm(x, two(x), two(x), 1e-5f))},
+      {Op::rms_norm, square, {}, CALL(ops::rms_norm(x, two(x), 1e-5f))},
+      {Op::group_norm, square, {}, CALL(ops::group_norm(x, 1, two(x), two(x), 1e-5f))},
       {Op::batch_norm, square, {}, CALL(ops::batch_norm(x, two(x), two(x), 1e-5f).y)},
       {Op::softmax_cross_entropy, square, square, CALL(ops::softmax_cross_entropy(x, y))},
       {Op::mse_loss, square, square, CALL(ops::mse_loss(x, y))},
@@ -101,9 +104,9 @@ struct Row {
 // Typed from the frameworks' sources, read op by op, not from engine/amp/levels/op_lists.cpp:
 //   torch      aten/src/ATen/autocast_mode.h, .cpp (CUDA lists)
 //   paddle     python/paddle/amp/amp_lists.py: FP16_WHITE_LIST, FP16_BLACK_LIST, EXTRA_BLACK_LIST; the
-//              decision itself in paddle/fluid/eager/amp_utils.h. conv2d_transpose, pool2d, log1p and
-//              bce_loss are in none of them; mse_loss and l1_loss end in reduce_mean, which is black at O1.
-//              Linear is matmul_v2 and elementwise_add.
+//              decision itself in paddle/fluid/eager/amp_utils.h. conv2d_transpose, pool2d, log1p,
+//              rms_norm and bce_loss are in none of them; mse_loss and l1_loss end in reduce_mean, which is
+//              black at O1. Linear is matmul_v2 and elementwise_add.
 //   mindspore  mindspore/train/amp.py: AMP_WHITE_LIST (with casts around each cell), AMP_BLACK_LIST
 //              (_OutputTo16)
 //   apex       apex/amp/lists/*.py (commit cb65b8ed^); O2 and O3 patch no functions
@@ -137,6 +140,11 @@ constexpr std::array rows = {
         "W"
         "BFM"
         "FMM"
+        "WMM"},
+    Row{Op::conv_transpose2d,
+        "W"
+        "BFM"
+        "wMM"
         "WMM"},
     Row{Op::max_pool2d,
         "F"
@@ -342,6 +350,16 @@ constexpr std::array rows = {
         "B"
         "BBF"
         "FbF"
+        "BFF"},
+    Row{Op::rms_norm,
+        "B"
+        "BFF"
+        "FFF"
+        "FFF"},
+    Row{Op::group_norm,
+        "B"
+        "BBF"
+        "FFF"
         "BFF"},
     Row{Op::batch_norm,
         "F"

@@ -24,7 +24,7 @@ struct ConvolutionCase {
   Conv2dGeometry geometry;
 
   Shape x() const { return activation(geometry.layout, n, c, h, w); }
-  Shape weight() const { return {k, c, r, s}; }
+  Shape weight() const { return {k, c / geometry.groups, r, s}; }
   Shape y() const {
     return activation(geometry.layout, n, k,
                       extent_after(h, r, geometry.stride[0], geometry.padding[0], geometry.dilation[0]),
@@ -39,11 +39,12 @@ template <class Visit>
 void for_each_product(const ConvolutionCase& conv, const Visit& visit) {
   const Conv2dGeometry& geometry = conv.geometry;
   const Plane x(conv.x(), geometry.layout), y(conv.y(), geometry.layout);
+  const std::int64_t channels = x.c / geometry.groups, filters = y.c / geometry.groups;
   for (std::int64_t n = 0; n < y.n; ++n)
     for (std::int64_t k = 0; k < y.c; ++k)
       for (std::int64_t p = 0; p < y.h; ++p)
         for (std::int64_t q = 0; q < y.w; ++q)
-          for (std::int64_t c = 0; c < x.c; ++c)
+          for (std::int64_t c = 0; c < channels; ++c)
             for (std::int64_t r = 0; r < conv.r; ++r)
               for (std::int64_t s = 0; s < conv.s; ++s) {
                 const std::int64_t ih =
@@ -51,8 +52,8 @@ void for_each_product(const ConvolutionCase& conv, const Visit& visit) {
                 const std::int64_t iw =
                     q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
                 if (ih < 0 || ih >= x.h || iw < 0 || iw >= x.w) continue;
-                visit(x.at(n, c, ih, iw),
-                      static_cast<std::size_t>(((k * conv.c + c) * conv.r + r) * conv.s + s),
+                visit(x.at(n, k / filters * channels + c, ih, iw),
+                      static_cast<std::size_t>(((k * channels + c) * conv.r + r) * conv.s + s),
                       y.at(n, k, p, q), static_cast<std::size_t>(k));
               }
 }
@@ -81,6 +82,11 @@ std::vector<ConvolutionCase> convolution_cases() {
     add("stride_leaves_a_rest", {1, 1, 6, 5, 2, 3, 2}, {.stride = {2, 2}, .padding = {1, 0}});
     add("dilated", {1, 2, 5, 6, 2, 2, 3}, {.dilation = {3, 2}});
     add("everything", {2, 2, 6, 5, 2, 2, 3}, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {2, 3}});
+    add("groups", {1, 4, 4, 3, 6, 2, 2}, {.padding = {1, 0}, .groups = 2});
+    add("depthwise", {2, 3, 4, 5, 3, 3, 2}, {.padding = {1, 1}, .groups = 3});
+    add("dilated_groups", {1, 4, 6, 5, 2, 2, 3},
+        {.stride = {2, 1}, .padding = {1, 2}, .dilation = {2, 3}, .groups = 2});
+    add("pointwise_groups", {2, 4, 2, 2, 4, 1, 1}, {.groups = 2});
     add("one_channel_one_filter", {1, 1, 3, 3, 1, 3, 3}, {.padding = {1, 1}});
   }
   return cases;
@@ -193,6 +199,9 @@ TEST(ConvolutionErrors, NameTheOpAndTheShapes) {
   expect_rejected([&] { ops::conv2d(v[0], v[2], {}, {.stride = {0, 1}}); }, {"stride (0, 1)", "at least 1"});
   expect_rejected([&] { ops::conv2d(v[0], v[2], {}, {.padding = {0, -1}}); }, {"padding (0, -1)"});
   expect_rejected([&] { ops::conv2d(v[0], v[2], {}, {.dilation = {1, 0}}); }, {"dilation (1, 0)"});
+  expect_rejected([&] { ops::conv2d(v[0], v[2], {}, {.groups = 0}); }, {"conv2d: 0 groups", "at least 1"});
+  expect_rejected([&] { ops::conv2d(v[0], v[2], {}, {.groups = 3}); },
+                  {"conv2d: ", "(K, C / groups, R, S)", "(2, 3, 4, 4)", "(2, 3, 3, 3)", "3 groups"});
   expect_rejected([&] { ops::conv2d(v[0], ops::cast(v[2], DType::f16), {}, plain); },
                   {"conv2d", "differ in dtype"});
   expect_rejected(

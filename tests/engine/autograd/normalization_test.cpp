@@ -97,6 +97,33 @@ TEST_F(NormalizationTest, NchwAndNhwcHaveTheSameStatistics) {
   EXPECT_EQ(values(a.y), values(ops::permute(b.y, std::array{0, 3, 1, 2})));
 }
 
+TEST_F(NormalizationTest, GroupNormHasTheSameBitsInBothLayouts) {
+  const HostTensor x = with_signs({3, 4, 2, 5}, 1, 2.0f);
+  const Variable nchw = constant(x.shape, x.values), weight = constant({4}, {1, 2, -1, 0.5f}),
+                 bias = constant({4}, {0, 1, 2, 3});
+  const Variable nhwc = ops::permute(nchw, std::array{0, 2, 3, 1});
+  const Variable a = ops::group_norm(nchw, 2, weight, bias, 1e-5f, Layout::nchw);
+  const Variable b = ops::group_norm(nhwc, 2, weight, bias, 1e-5f, Layout::nhwc);
+  EXPECT_EQ(bytes_of(*backend, a.tensor()),
+            bytes_of(*backend, ops::permute(b, std::array{0, 3, 1, 2}).tensor()));
+}
+
+TEST_F(NormalizationTest, OneGroupOfRowsIsLayerNorm) {
+  const HostTensor x = with_signs({3, 5}, 1, 2.0f);
+  const Variable input = constant(x.shape, x.values), weight = constant({5}, {1, 2, -1, 0.5f, 3}),
+                 bias = constant({5}, {0, 1, 2, 3, 4});
+  EXPECT_EQ(values(ops::group_norm(input, 1, weight, bias, 1e-5f)),
+            values(ops::layer_norm(input, weight, bias, 1e-5f)));
+}
+
+TEST_F(NormalizationTest, RmsNormTakesNoMeanAway) {
+  // Mean square 4, epsilon 0: everything is exact.
+  const Variable x = constant({2, 4}, {2, 2, 2, 2, 4, 0, 0, 0});
+  EXPECT_EQ(values(ops::rms_norm(x, {}, 0.0f)), (std::vector<float>{1, 1, 1, 1, 2, 0, 0, 0}));
+  EXPECT_EQ(values(ops::rms_norm(x, constant({4}, {1, -2, 3, 0.5f}), 0.0f)),
+            (std::vector<float>{1, -2, 3, 0.5f, 2, 0, 0, 0}));
+}
+
 TEST_F(NormalizationTest, InferenceWithTheBatchsStatisticsIsTraining) {
   const HostTensor x = with_signs({3, 2, 2, 2}, 1, 2.0f);
   const Variable input = constant(x.shape, x.values);
@@ -118,6 +145,8 @@ TEST_F(NormalizationTest, UnderAutocastSoftmaxAndLayerNormAreFp32AndBatchNormFol
   EXPECT_EQ(ops::log_softmax(x, 1).dtype(), DType::f32);
   EXPECT_EQ(ops::layer_norm(x, weight, bias, 1e-5f).dtype(), DType::f32);
   EXPECT_EQ(ops::layer_norm(x, {}, {}, 1e-5f).dtype(), DType::f32);
+  EXPECT_EQ(ops::rms_norm(x, weight, 1e-5f).dtype(), DType::f32);
+  EXPECT_EQ(ops::group_norm(x, 2, weight, bias, 1e-5f).dtype(), DType::f32);
   const ops::BatchNormResult result = ops::batch_norm(x, weight, bias, 1e-5f);
   EXPECT_EQ(result.y.dtype(), DType::f16);
   EXPECT_EQ(result.mean.dtype(), DType::f32);
@@ -146,6 +175,8 @@ TEST_F(NormalizationTest, SixteenBitInputsComputeInFp32AndRoundOnce) {
   };
   compare("log_softmax", [](const Variable& v) { return ops::log_softmax(v, 1); });
   compare("layer_norm", [](const Variable& v) { return ops::layer_norm(v, {}, {}, 1e-5f); });
+  compare("rms_norm", [](const Variable& v) { return ops::rms_norm(v, {}, 1e-5f); });
+  compare("group_norm", [](const Variable& v) { return ops::group_norm(v, 2, {}, {}, 1e-5f); });
   compare("batch_norm", [](const Variable& v) { return ops::batch_norm(v, {}, {}, 1e-5f).y; });
   // softmax's derivative uses its result, which the FP32 part keeps unrounded: the same rule.
   compare("softmax", [](const Variable& v) { return ops::softmax(v, 1); });
@@ -157,6 +188,8 @@ TEST_F(NormalizationTest, LargeSixteenBitInputsDoNotOverflowInside) {
   EXPECT_EQ(values(ops::batch_norm(x, {}, {}, 1e-5f).y), (std::vector<float>{1, -1, 1, -1}));
   const Variable row = ops::reshape(x, {1, 4});
   EXPECT_EQ(values(ops::layer_norm(row, {}, {}, 1e-5f)), (std::vector<float>{1, -1, 1, -1}));
+  EXPECT_EQ(values(ops::rms_norm(row, {}, 1e-5f)), (std::vector<float>{1, -1, 1, -1}));
+  EXPECT_EQ(values(ops::group_norm(row, 2, {}, {}, 1e-5f)), (std::vector<float>{1, -1, 1, -1}));
 }
 
 // ---- observation --------------------------------------------------------------------------------------
@@ -190,6 +223,12 @@ TEST_F(NormalizationTest, NormsShowTheirGradientsWhereTheyAreRounded) {
   };
   for (const bool half : {false, true}) {
     run(half ? "ln_half" : "ln", half, [](const V& x) { return ops::layer_norm(x[0], x[1], x[2], 1e-5f); });
+    run(half ? "gn_half" : "gn", half,
+        [](const V& x) { return ops::group_norm(x[0], 1, x[1], x[2], 1e-5f); });
+    // RMS norm has no bias: one more op gives it what the others have.
+    run(half ? "rms_half" : "rms", half, [](const V& x) {
+      return ops::add(ops::rms_norm(x[0], x[1], 1e-5f), ops::watch(x[2], SlotLabel::bias));
+    });
     run(half ? "bn_half" : "bn", half, [](const V& x) { return ops::batch_norm(x[0], x[1], x[2], 1e-5f).y; });
   }
 }
@@ -280,6 +319,15 @@ TEST_F(NormalizationTest, ErrorsNameTheOpAndTheShapes) {
   expect_rejected([&] { ops::layer_norm(x, two, three, 1e-5f); }, {"layer_norm: ", "f32 (2)", "(2, 3)"});
   expect_rejected([&] { ops::layer_norm(x, three, {}, 1e-5f); }, {"layer_norm: ", "both or neither"});
   expect_rejected([&] { ops::layer_norm(x, three, three, -1.0f); }, {"layer_norm: epsilon -1"});
+  expect_rejected([&] { ops::rms_norm(x, two, 1e-5f); }, {"rms_norm: ", "f32 (2)", "(3) is needed"});
+  expect_rejected([&] { ops::rms_norm(x, three, -1.0f); }, {"rms_norm: epsilon -1"});
+  expect_rejected([&] { ops::rms_norm(constant({}, {1}), {}, 0.0f); }, {"rms_norm: ", "no last axis"});
+  expect_rejected([&] { ops::group_norm(x, 2, three, three, 1e-5f); },
+                  {"group_norm: 2 groups of the 3 channels of f32 (2, 3)", "must divide"});
+  expect_rejected([&] { ops::group_norm(x, 0, three, three, 1e-5f); }, {"group_norm: 0 groups"});
+  expect_rejected([&] { ops::group_norm(x, 3, two, two, 1e-5f); }, {"group_norm: ", "(3) is needed"});
+  expect_rejected([&] { ops::group_norm(x, 3, three, {}, 1e-5f); }, {"group_norm: ", "both or neither"});
+  expect_rejected([&] { ops::group_norm(two, 1, {}, {}, 1e-5f); }, {"group_norm: ", "(N, C, ...)"});
   expect_rejected([&] { ops::batch_norm(cube, three, three, 1e-5f); }, {"batch_norm: ", "(1, 2, 3)"});
   expect_rejected([&] { ops::batch_norm(x, two, two, 1e-5f); }, {"batch_norm: ", "f32 (2)", "(3) is needed"});
   expect_rejected([&] { ops::batch_norm(row, {}, {}, 1e-5f); },

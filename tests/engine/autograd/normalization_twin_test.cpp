@@ -45,6 +45,18 @@ Groups per_channel(const Shape& shape, int axis) {
   return groups;
 }
 
+/// One group an image and part of the channels on `axis`.
+Groups per_part(const Shape& shape, int axis, std::size_t parts) {
+  std::size_t inner = 1;
+  for (int i = axis + 1; i < shape.rank(); ++i) inner *= static_cast<std::size_t>(shape[i]);
+  const auto channels = static_cast<std::size_t>(shape[axis]), images = static_cast<std::size_t>(shape[0]);
+  Groups groups(images * parts);
+  const std::size_t image = count_of(shape) / images;
+  for (std::size_t i = 0; i < count_of(shape); ++i)
+    groups[i / image * parts + i / inner % channels / (channels / parts)].push_back(i);
+  return groups;
+}
+
 Doubles softmax_twin(const Doubles& x, const Groups& groups, bool logarithm) {
   Doubles y(x.size());
   for (const auto& group : groups) {
@@ -83,6 +95,19 @@ Doubles norm_twin(const In& in, const Groups& groups, const Parameter& parameter
   return y;
 }
 
+/// Over rows of `features`.
+Doubles rms_twin(const In& in, std::size_t features) {
+  Doubles y(in[0].size());
+  for (std::size_t row = 0; row < y.size(); row += features) {
+    double squares = 0;
+    for (std::size_t i = row; i < row + features; ++i) squares += in[0][i] * in[0][i];
+    const double root = std::sqrt(squares / static_cast<double>(features) + epsilon);
+    for (std::size_t i = row; i < row + features; ++i)
+      y[i] = in[0][i] / root * (in.size() > 1 ? in[1][i - row] : 1.0);
+  }
+  return y;
+}
+
 int channel_axis(const Shape& shape, Layout layout) {
   return shape.rank() == 4 && layout == Layout::nchw ? 1 : shape.rank() - 1;
 }
@@ -102,7 +127,8 @@ int channel_axis(const Shape& shape, Layout layout) {
 /// |h| < 1.5: mean(h xhat) has 70 u, times xhat 140 u, and 36 u * 1.5 + 6 roundings of numbers <= 6 and 10 u
 /// of r: (140 + 54 + 36 + 60) * 2/3 -> 256. dweight: at most 12 terms of |g| 36 u, with |xhat| near 1: 12 *
 /// 36 + 4 * 12 -> 512. A second derivative sums over the at most 12 elements of a group, both parameters:
-/// products of three factors with errors as above -> 12 * 512 = 6144.
+/// products of three factors with errors as above -> 12 * 512 = 6144. Parts of group norm have at most 12
+/// elements, rows of RMS norm 5, and no mean to lose bits to: the same bounds.
 std::vector<TwinCase> cases() {
   std::vector<TwinCase> list;
   struct SoftmaxShape {
@@ -148,6 +174,44 @@ std::vector<TwinCase> cases() {
                         return norm_twin(in, groups, [features](std::size_t i) { return i % features; });
                       },
                       inputs(shape, shape[-1]), norm});
+    }
+    for (const Shape& shape : {Shape{2, 5}, Shape{2, 2, 4}, Shape{5}}) {
+      const auto features = static_cast<std::size_t>(shape[-1]);
+      std::vector<HostTensor> own = inputs(shape, shape[-1]);
+      if (affine) own.pop_back();  // no bias
+      list.push_back({"rms_norm_rank" + std::to_string(shape.rank()) + tag,
+                      [affine](Tape&, const V& x) {
+                        return ops::rms_norm(x[0], affine ? x[1] : Variable(), static_cast<float>(epsilon));
+                      },
+                      [features](const In& in) { return rms_twin(in, features); }, own, norm});
+    }
+    struct PartShape {
+      std::string name;
+      Shape shape;
+      std::int64_t parts;
+      Layout layout;
+    };
+    for (const PartShape& at :
+         {PartShape{"nchw", {2, 4, 2, 3}, 2, Layout::nchw}, PartShape{"nhwc", {2, 3, 2, 4}, 2, Layout::nhwc},
+          PartShape{"rows", {2, 6}, 2, Layout::nchw}, PartShape{"lines", {2, 4, 3}, 2, Layout::nchw},
+          PartShape{"one_part", {2, 3, 2, 2}, 1, Layout::nchw},
+          PartShape{"instances", {2, 2, 3, 2}, 2, Layout::nchw}}) {
+      const int axis = at.layout == Layout::nchw ? 1 : at.shape.rank() - 1;
+      const Groups groups = per_part(at.shape, axis, static_cast<std::size_t>(at.parts));
+      std::vector<std::size_t> channel(count_of(at.shape));
+      const Groups channels = per_channel(at.shape, axis);
+      for (std::size_t c = 0; c < channels.size(); ++c)
+        for (const std::size_t i : channels[c]) channel[i] = c;
+      list.push_back({"group_norm_" + at.name + tag,
+                      [affine, at](Tape&, const V& x) {
+                        return ops::group_norm(x[0], at.parts, affine ? x[1] : Variable(),
+                                               affine ? x[2] : Variable(), static_cast<float>(epsilon),
+                                               at.layout);
+                      },
+                      [groups, channel](const In& in) {
+                        return norm_twin(in, groups, [&](std::size_t i) { return channel[i]; });
+                      },
+                      inputs(at.shape, at.shape[axis]), norm});
     }
     struct BatchShape {
       std::string name;

@@ -87,16 +87,20 @@ TEST(ValueWatcher, WhatIsOfferedRoundsToWhatIsRecorded) {
   y = ops::exp(ops::scale(y, 0.05f));
   y = ops::divide(ops::subtract(ops::tanh(y), b), ops::add(y, b));
   const Variable convolved = ops::conv2d(images, filters, filter_bias, {.stride = {1, 2}, .padding = {1, 0}});
+  const Variable spread_filters = input({3, 2, 2, 3}), spread_bias = input({2});
+  const Variable spread = ops::conv_transpose2d(images, spread_filters, spread_bias, {.stride = {2, 1}});
   const Variable batched = ops::matmul(left, right);
   const std::vector<Variable> outputs = {ops::sum(y), ops::sum(ops::multiply(convolved, convolved)),
+                                         ops::sum(ops::multiply(spread, spread)),
                                          ops::sum(ops::multiply(batched, batched))};
-  const std::vector<Variable> inputs = {x, w, b, images, filters, filter_bias, left, right};
+  const std::vector<Variable> inputs = {x,           w,    b,    images, filters, filter_bias, spread_filters,
+                                        spread_bias, left, right};
   tape.gradients(outputs, {}, inputs);
 
   for (const char* const name :
        {"linear", "multiply", "scale", "divide_constant", "exp", "tanh", "subtract", "divide", "add",
-        "conv2d", "matmul", "sum", "backward matmul", "backward sum", "backward multiply",
-        "backward conv2d_input_gradient", "backward conv2d_weight_gradient"})
+        "conv2d", "conv_transpose2d", "matmul", "sum", "backward matmul", "backward sum", "backward multiply",
+        "backward conv2d_input_gradient", "backward conv2d_weight_gradient", "backward conv2d"})
     EXPECT_GE(checker.offered[name], 1) << name;
   // The others move values, or say of a cast what it cast.
   for (const auto& [name, count] : checker.silent) {

@@ -109,7 +109,7 @@ TEST(SumsInF16, ConvolutionsFollowTheRow) {
     Tensor y = backend->empty(tdy.shape(), DType::f32), dx = backend->empty(tx.shape(), DType::f32),
            dw = backend->empty(tw.shape(), DType::f32);
     backend->conv2d(tx, tw, geometry, nullptr, y, nullptr);
-    backend->conv2d_input_gradient(tdy, tw, geometry, dx, nullptr);
+    backend->conv2d_input_gradient(tdy, tw, geometry, nullptr, dx);
     backend->conv2d_weight_gradient(tx, tdy, geometry, dw, nullptr);
     const std::vector<float> got_y = downloaded<float>(*backend, y), got_dx = downloaded<float>(*backend, dx);
     for (const auto& [image, h, w] : {std::array<std::int64_t, 3>{0, 0, 0}, {3, 7, 29}, {13, 29, 11}}) {

@@ -200,7 +200,7 @@ TEST(Bf16Products, OldTensorCoresSayThatTheyHaveNone) {
       ": tensor-core model 'turing' has no bf16 operands with f32 accumulators; it has f16 with f32, f16 "
       "with f16";
   EXPECT_EQ(message_of([&] { backend->conv2d(x, weight, {}, nullptr, out); }), "conv2d" + rest);
-  EXPECT_EQ(message_of([&] { backend->conv2d_input_gradient(out, weight, {}, dx); }),
+  EXPECT_EQ(message_of([&] { backend->conv2d_input_gradient(out, weight, {}, nullptr, dx); }),
             "conv2d_input_gradient" + rest);
   EXPECT_EQ(message_of([&] { backend->conv2d_weight_gradient(x, out, {}, dx); }),
             "conv2d_weight_gradient" + rest);

@@ -17,7 +17,7 @@ TEST_P(BackendConformance, PaddingIsAnOperandSoInfiniteWeightsMakeItNaN) {
     expect_same_bits(values_of<float>(out), {nan, inf}, "forward");
     // Backward, place w reads window w + 1 - s through tap s: the left tap reads a window beyond the right
     // edge from place 1.
-    backend().conv2d_input_gradient(x, weight, {.padding = {0, 1}, .layout = layout}, out);
+    backend().conv2d_input_gradient(x, weight, {.padding = {0, 1}, .layout = layout}, nullptr, out);
     expect_same_bits(values_of<float>(out), {inf, nan}, "input gradient");
   }
 }
@@ -35,8 +35,63 @@ TEST_P(BackendConformance, LongWeightGradientChainsHaveNoSeams) {
   expect_same_bits(values_of<float>(out), {1.0f}, "f32");
 }
 
+TEST_P(BackendConformance, GroupsAreConvolutionsOfTheirChannels) {
+  // Each group's channels cut out, convolved on their own, and put back in their place: the same bits.
+  constexpr std::int64_t groups = 3, group_inputs = 2, group_outputs = 4;
+  const auto random = [&](const Shape& shape, std::uint64_t seed) {
+    return tensor(shape, random_halves(shape.element_count(), Kind::cancelling, seed));
+  };
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const Conv2dGeometry alone{.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .layout = layout};
+    Conv2dGeometry together = alone;
+    together.groups = groups;
+    const int axis = layout == Layout::nchw ? 1 : 3;
+    const auto image = [&](std::int64_t channels, std::int64_t height, std::int64_t width) {
+      return layout == Layout::nchw ? Shape{2, channels, height, width} : Shape{2, height, width, channels};
+    };
+    const Tensor x = random(image(groups * group_inputs, 7, 6), 1),
+                 weight = random({groups * group_outputs, group_inputs, 3, 2}, 2),
+                 dy = random(image(groups * group_outputs, 4, 8), 3),
+                 bias = random({groups * group_outputs}, 4), back_bias = random({groups * group_inputs}, 5);
+    Tensor y = output(dy.shape(), DType::f32), dx = output(x.shape(), DType::f32),
+           dw = output(weight.shape(), DType::f32);
+    backend().conv2d(x, weight, together, &bias, y);
+    backend().conv2d_input_gradient(dy, weight, together, &back_bias, dx);
+    backend().conv2d_weight_gradient(x, dy, together, dw);
+    Tensor y_alone = output(y.shape(), DType::f32), dx_alone = output(x.shape(), DType::f32),
+           dw_alone = output(weight.shape(), DType::f32);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const auto part = [&](const Tensor& whole, int along, std::int64_t channels) {
+        Shape shape = whole.shape();
+        std::vector<std::int64_t> extents;
+        for (int i = 0; i < shape.rank(); ++i) extents.push_back(i == along ? channels : shape[i]);
+        Tensor out = output(Shape(extents), whole.dtype());
+        if (whole.dtype() == DType::f16) backend().slice(whole, along, group * channels, out);
+        return out;
+      };
+      const Tensor x_part = part(x, axis, group_inputs), dy_part = part(dy, axis, group_outputs),
+                   weight_part = part(weight, 0, group_outputs), bias_part = part(bias, 0, group_outputs),
+                   back_part = part(back_bias, 0, group_inputs);
+      Tensor y_part = part(y, axis, group_outputs), dx_part = part(dx, axis, group_inputs),
+             dw_part = part(dw, 0, group_outputs);
+      backend().conv2d(x_part, weight_part, alone, &bias_part, y_part);
+      backend().conv2d_input_gradient(dy_part, weight_part, alone, &back_part, dx_part);
+      backend().conv2d_weight_gradient(x_part, dy_part, alone, dw_part);
+      backend().insert(y_part, axis, group * group_outputs, y_alone);
+      backend().insert(dx_part, axis, group * group_inputs, dx_alone);
+      backend().insert(dw_part, 0, group * group_outputs, dw_alone);
+    }
+    const std::string name = layout == Layout::nchw ? "NCHW, " : "NHWC, ";
+    expect_same_bits(values_of<float>(y), values_of<float>(y_alone), name + "forward");
+    expect_same_bits(values_of<float>(dx), values_of<float>(dx_alone), name + "input gradient");
+    expect_same_bits(values_of<float>(dw), values_of<float>(dw_alone), name + "weight gradient");
+  }
+}
+
 TEST_P(BackendConformance, ScratchIsPooled) {
   const Conv2dGeometry geometry{.stride = {2, 1}, .padding = {1, 1}, .layout = Layout::nhwc};
+  Conv2dGeometry grouped = geometry;
+  grouped.groups = 2;
   const auto random = [&](const Shape& shape, std::uint64_t seed) {
     return tensor(shape, random_halves(shape.element_count(), Kind::ordinary, seed));
   };
@@ -44,10 +99,16 @@ TEST_P(BackendConformance, ScratchIsPooled) {
                weight = random({6, 5, 3, 3}, 51);
   Tensor y = output(dy.shape(), DType::f16), dx = output(x.shape(), DType::f16),
          dw = output(weight.shape(), DType::f16), index = output(x.shape(), DType::i32);
+  const Tensor even_x = random({8, 23, 21, 4}, 54), two_channels = random({6, 2, 3, 3}, 55),
+               bias = random({4}, 56);
+  Tensor even_dx = output(even_x.shape(), DType::f16), even_dw = output(two_channels.shape(), DType::f16);
   const auto run = [&] {
     backend().conv2d(x, weight, geometry, nullptr, y);
-    backend().conv2d_input_gradient(dy, weight, geometry, dx);
+    backend().conv2d_input_gradient(dy, weight, geometry, nullptr, dx);
     backend().conv2d_weight_gradient(x, dy, geometry, dw);
+    backend().conv2d(even_x, two_channels, grouped, nullptr, y);
+    backend().conv2d_input_gradient(dy, two_channels, grouped, &bias, even_dx);
+    backend().conv2d_weight_gradient(even_x, dy, grouped, even_dw);
     const Pool2dGeometry pool{.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}, .layout = Layout::nhwc};
     backend().max_pool2d(x, pool, dx, index);
     backend().pool_place(x, index, Layout::nhwc, dx);
@@ -159,11 +220,11 @@ TEST_P(BackendConformance, ConvolutionErrorsNameVerbShapesAndReason) {
       "conv2d: x and out overlap in memory: x is f32 (1, 1, 4, 4), out is f32 (1, 1, 4, 4)");
 
   Tensor dx = zeros({2, 3, 8, 9}), dw = zeros({4, 3, 3, 5});
-  EXPECT_NO_THROW(backend().conv2d_input_gradient(out, weight, {}, dx));
+  EXPECT_NO_THROW(backend().conv2d_input_gradient(out, weight, {}, nullptr, dx));
   EXPECT_NO_THROW(backend().conv2d_weight_gradient(x, out, {}, dw));
   expect_error(
       [&] {
-        backend().conv2d_input_gradient(zeros({2, 4, 6, 6}), weight, {}, dx);
+        backend().conv2d_input_gradient(zeros({2, 4, 6, 6}), weight, {}, nullptr, dx);
       },
       "conv2d_input_gradient: gradient is f32 (2, 4, 6, 6); in NCHW it must be (2, 4, 6, 5), as out, weight "
       "and geometry say");
@@ -173,6 +234,38 @@ TEST_P(BackendConformance, ConvolutionErrorsNameVerbShapesAndReason) {
       },
       "conv2d_weight_gradient: gradient is f32 (2, 5, 6, 5); in NCHW it must be (2, 4, 6, 5), as x, out and "
       "geometry say");
+  const Tensor long_bias = zeros({4});
+  expect_error([&] { backend().conv2d_input_gradient(out, weight, {}, &long_bias, dx); },
+               "conv2d_input_gradient: bias is f32 (4); it must have 3 elements, one per output channel");
+}
+
+TEST_P(BackendConformance, GroupErrorsNameTheChannels) {
+  const auto expect_error = [&](const Shape& channels_and_filters, std::int64_t groups,
+                                const std::string& what) {
+    const Tensor x = output({1, channels_and_filters[0], 3, 3}, DType::f32),
+                 weight = output({channels_and_filters[2], channels_and_filters[1], 3, 3}, DType::f32);
+    Tensor out = output({1, channels_and_filters[2], 1, 1}, DType::f32);
+    try {
+      backend().conv2d(x, weight, {.groups = groups}, nullptr, out);
+      FAIL() << "accepted: " << what;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_EQ(error.what(), what);
+    }
+  };
+  expect_error({4, 4, 4}, 0, "conv2d: the number of groups is 0; it must be at least 1");
+  expect_error({4, 1, 6}, 4,
+               "conv2d: x is f32 (1, 4, 3, 3) in NCHW, weight is f32 (6, 1, 3, 3): 4 groups do not divide 4 "
+               "input and 6 output channels");
+  expect_error({6, 1, 4}, 4,
+               "conv2d: x is f32 (1, 6, 3, 3) in NCHW, weight is f32 (4, 1, 3, 3): 4 groups do not divide 6 "
+               "input and 4 output channels");
+  expect_error({6, 6, 4}, 2,
+               "conv2d: x is f32 (1, 6, 3, 3) in NCHW, weight is f32 (4, 6, 3, 3): 6 channels in 2 groups "
+               "need filters of 3, not of 6");
+  Tensor dx = output({1, 4, 3, 3}, DType::f32), dw = output({4, 4, 3, 3}, DType::f32);
+  const Tensor y = output({1, 4, 1, 1}, DType::f32);
+  EXPECT_THROW(backend().conv2d_input_gradient(y, dw, {.groups = 2}, nullptr, dx), std::invalid_argument);
+  EXPECT_THROW(backend().conv2d_weight_gradient(dx, y, {.groups = 2}, dw), std::invalid_argument);
 }
 
 }  // namespace

@@ -44,6 +44,16 @@ struct Frame {
   }
 };
 
+/// t = t + bias of the channel, one rounding; no bias: t stays.
+void add_bias(const Tensor* bias, const Frame& frame, std::vector<float>& t) {
+  if (bias == nullptr) return;
+  const std::vector<float> added = floats_of(*bias);
+  frame.for_each([&](std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+    float& value = t[frame.at(n, c, h, w)];
+    value = canonical(value + added[static_cast<std::size_t>(c)]);
+  });
+}
+
 /// Index of each axis at row-major position `at`.
 std::vector<std::int64_t> indices_of(const Shape& shape, std::int64_t at) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(shape.rank()));
@@ -135,7 +145,7 @@ class TwinBackend final : public TwinOptimizers {
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override {
     const Frame in(x.shape(), geometry.layout), y(out.shape(), geometry.layout);
-    const std::int64_t rows = weight.shape()[2], columns = weight.shape()[3];
+    const std::int64_t channels = weight.shape()[1], rows = weight.shape()[2], columns = weight.shape()[3];
     std::vector<float> t(y.count());
     with_type(x.dtype(), [&](auto tag) {
       using T = decltype(tag);
@@ -143,34 +153,29 @@ class TwinBackend final : public TwinOptimizers {
       y.for_each([&](std::int64_t n, std::int64_t k, std::int64_t p, std::int64_t q) {
         std::vector<T> a, b;
         const auto take = [&](std::int64_t c, std::int64_t r, std::int64_t s) {
+          const std::int64_t channel = k / (y.channels / geometry.groups) * channels + c;
           a.push_back(
-              in.element(inputs, n, c, input_place(geometry, 0, p, r), input_place(geometry, 1, q, s)));
+              in.element(inputs, n, channel, input_place(geometry, 0, p, r), input_place(geometry, 1, q, s)));
           b.push_back(filters[tap(weight, k, c, r, s)]);
         };
         if (geometry.layout == Layout::nchw) {
-          for (std::int64_t c = 0; c < in.channels; ++c)
+          for (std::int64_t c = 0; c < channels; ++c)
             for (std::int64_t r = 0; r < rows; ++r)
               for (std::int64_t s = 0; s < columns; ++s) take(c, r, s);
         } else {
           for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t s = 0; s < columns; ++s)
-              for (std::int64_t c = 0; c < in.channels; ++c) take(c, r, s);
+              for (std::int64_t c = 0; c < channels; ++c) take(c, r, s);
         }
         t[y.at(n, k, p, q)] = accumulate(model_, a, b);
       });
     });
-    if (bias != nullptr) {
-      const std::vector<float> added = floats_of(*bias);
-      y.for_each([&](std::int64_t n, std::int64_t k, std::int64_t p, std::int64_t q) {
-        float& value = t[y.at(n, k, p, q)];
-        value = canonical(value + added[static_cast<std::size_t>(k)]);
-      });
-    }
+    add_bias(bias, y, t);
     store_rounded(t, out, probe);
   }
 
   void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             Tensor& out, CastProbe* probe) override {
+                             const Tensor* bias, Tensor& out, CastProbe* probe) override {
     const Frame y(gradient.shape(), geometry.layout), x(out.shape(), geometry.layout);
     /// The output along an axis whose tap touches the place; -1 if none does.
     const auto output_of = [&](std::size_t axis, std::int64_t place, std::int64_t tap_of_axis) {
@@ -184,15 +189,18 @@ class TwinBackend final : public TwinOptimizers {
       const std::vector<T> gradients = values_of<T>(gradient), filters = values_of<T>(weight);
       x.for_each([&](std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
         std::vector<T> a, b;
-        for (std::int64_t k = 0; k < y.channels; ++k)
+        const std::int64_t channels = weight.shape()[1], filters_of_group = y.channels / geometry.groups;
+        const std::int64_t first = c / channels * filters_of_group;
+        for (std::int64_t k = first; k < first + filters_of_group; ++k)
           for (std::int64_t r = 0; r < weight.shape()[2]; ++r)
             for (std::int64_t s = 0; s < weight.shape()[3]; ++s) {
               a.push_back(y.element(gradients, n, k, output_of(0, h, r), output_of(1, w, s)));
-              b.push_back(filters[tap(weight, k, c, r, s)]);
+              b.push_back(filters[tap(weight, k, c % channels, r, s)]);
             }
         t[x.at(n, c, h, w)] = accumulate(model_, a, b);
       });
     });
+    add_bias(bias, x, t);
     store_rounded(t, out, probe);
   }
 
@@ -206,11 +214,12 @@ class TwinBackend final : public TwinOptimizers {
       const std::vector<T> inputs = values_of<T>(x), gradients = values_of<T>(gradient);
       taps.for_each([&](std::int64_t k, std::int64_t c, std::int64_t r, std::int64_t s) {
         std::vector<T> a, b;
+        const std::int64_t channel = k / (y.channels / geometry.groups) * taps.channels + c;
         for (std::int64_t n = 0; n < y.images; ++n)
           for (std::int64_t p = 0; p < y.height; ++p)
             for (std::int64_t q = 0; q < y.width; ++q) {
-              a.push_back(
-                  in.element(inputs, n, c, input_place(geometry, 0, p, r), input_place(geometry, 1, q, s)));
+              a.push_back(in.element(inputs, n, channel, input_place(geometry, 0, p, r),
+                                     input_place(geometry, 1, q, s)));
               b.push_back(gradients[y.at(n, k, p, q)]);
             }
         t[taps.at(k, c, r, s)] = accumulate(model_, a, b);

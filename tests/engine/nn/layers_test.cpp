@@ -1,5 +1,5 @@
-// Layers with weights against their twins: Linear over leading axes, Conv2d, Embedding; and Dropout
-// against its definition.
+// Layers with weights against their twins: Linear over leading axes, Conv2d, ConvTranspose2d, Embedding; and
+// Dropout against its definition.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -96,12 +96,13 @@ struct ConvCase {
   bool bias;
 };
 
-/// x (2, 2, 4, 5) or (2, 4, 5, 2), weight (3, 2, 3, 2), by seven loops.
+/// x (2, 2, 4, 5) or (2, 4, 5, 2), weight (3, 2, 3, 2), or (4, 1, 3, 2) in two groups, by seven loops.
 Twin conv_twin(const ConvCase& c) {
   return [c](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>& x) {
     const Conv2dGeometry& g = c.geometry;
     const bool nhwc = g.layout == Layout::nhwc;
-    const std::int64_t channels = 2, height = 4, width = 5, outputs = 3, rows = 3, columns = 2;
+    const std::int64_t channels = 2, height = 4, width = 5, outputs = g.groups == 1 ? 3 : 4, rows = 3,
+                       columns = 2, own = channels / g.groups;
     const std::int64_t p_count =
         (height + 2 * g.padding[0] - g.dilation[0] * (rows - 1) - 1) / g.stride[0] + 1;
     const std::int64_t q_count =
@@ -118,13 +119,14 @@ Twin conv_twin(const ConvCase& c) {
         for (std::int64_t p = 0; p < p_count; ++p) {
           for (std::int64_t q = 0; q < q_count; ++q) {
             Real sum = c.bias ? w.at("conv.bias")[static_cast<std::size_t>(k)] : graph.leaf(0.0);
-            for (std::int64_t ch = 0; ch < channels; ++ch) {
+            for (std::int64_t c_own = 0; c_own < own; ++c_own) {
+              const std::int64_t ch = k / (outputs / g.groups) * own + c_own;
               for (std::int64_t r = 0; r < rows; ++r) {
                 for (std::int64_t s = 0; s < columns; ++s) {
                   const std::int64_t row = p * g.stride[0] + r * g.dilation[0] - g.padding[0];
                   const std::int64_t column = q * g.stride[1] + s * g.dilation[1] - g.padding[1];
                   if (row < 0 || row >= height || column < 0 || column >= width) continue;
-                  const std::int64_t tap = ((k * channels + ch) * rows + r) * columns + s;
+                  const std::int64_t tap = ((k * own + c_own) * rows + r) * columns + s;
                   sum = sum + at(n, ch, row, column) * w.at("conv.weight")[static_cast<std::size_t>(tap)];
                 }
               }
@@ -145,17 +147,82 @@ TEST(Conv2d, MatchesSevenLoopsInBothLayouts) {
   for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
     for (const ConvCase& c : {ConvCase{{.layout = layout}, true},
                               ConvCase{{.stride = {2, 1}, .padding = {1, 1}, .layout = layout}, true},
-                              ConvCase{{.padding = {2, 0}, .dilation = {2, 3}, .layout = layout}, false}}) {
-      nn::Conv2d layer(
-          *backend, "conv",
-          {.inputs = 2, .outputs = 3, .kernel = {3, 2}, .geometry = c.geometry, .bias = c.bias, .seed = 1});
-      EXPECT_EQ(described_parameters(layer), (c.bias ? Strings{"conv.weight (3, 2, 3, 2)", "conv.bias (3)"}
-                                                     : Strings{"conv.weight (3, 2, 3, 2)"}));
+                              ConvCase{{.padding = {2, 0}, .dilation = {2, 3}, .layout = layout}, false},
+                              ConvCase{{.padding = {1, 1}, .layout = layout, .groups = 2}, true}}) {
+      const bool grouped = c.geometry.groups > 1;
+      nn::Conv2d layer(*backend, "conv",
+                       {.inputs = 2,
+                        .outputs = grouped ? 4 : 3,
+                        .kernel = {3, 2},
+                        .geometry = c.geometry,
+                        .bias = c.bias,
+                        .seed = 1});
+      Strings expected{grouped ? "conv.weight (4, 1, 3, 2)" : "conv.weight (3, 2, 3, 2)"};
+      if (c.bias) expected.push_back(grouped ? "conv.bias (4)" : "conv.bias (3)");
+      EXPECT_EQ(described_parameters(layer), expected);
       randomise(*backend, layer, 1.0f);
       const Shape shape = layout == Layout::nchw ? Shape{2, 2, 4, 5} : Shape{2, 4, 5, 2};
       const Tensor x = tensor_of(*backend, shape, uniform_values(80, 7, 1.0f));
       expect_module_matches_twin(*backend, layer, x, conv_twin(c));
     }
+  }
+}
+
+/// x (2, 4, 2, 3) or (2, 2, 3, 4), weight (4, 3, 3, 2) in two groups: each input spreads over its window.
+Twin transposed_twin(const Conv2dGeometry& g, std::array<std::int64_t, 2> output_padding) {
+  return [g, output_padding](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& x) {
+    const bool nhwc = g.layout == Layout::nhwc;
+    const std::int64_t inputs = 4, height = 2, width = 3, outputs = 6, rows = 3, columns = 2, own = 3;
+    const std::int64_t p_count = (height - 1) * g.stride[0] - 2 * g.padding[0] + g.dilation[0] * (rows - 1) +
+                                 output_padding[0] + 1,
+                       q_count = (width - 1) * g.stride[1] - 2 * g.padding[1] +
+                                 g.dilation[1] * (columns - 1) + output_padding[1] + 1;
+    const auto index = [nhwc](std::int64_t n, std::int64_t c, std::int64_t row, std::int64_t column,
+                              std::int64_t channels, std::int64_t down, std::int64_t across) {
+      return static_cast<std::size_t>(nhwc ? ((n * down + row) * across + column) * channels + c
+                                           : ((n * channels + c) * down + row) * across + column);
+    };
+    std::vector<Real> y(static_cast<std::size_t>(2 * outputs * p_count * q_count));
+    for (std::int64_t n = 0; n < 2; ++n)
+      for (std::int64_t k = 0; k < outputs; ++k)
+        for (std::int64_t p = 0; p < p_count; ++p)
+          for (std::int64_t q = 0; q < q_count; ++q)
+            y[index(n, k, p, q, outputs, p_count, q_count)] = w.at("up.bias")[static_cast<std::size_t>(k)];
+    for (std::int64_t n = 0; n < 2; ++n)
+      for (std::int64_t c = 0; c < inputs; ++c)
+        for (std::int64_t h = 0; h < height; ++h)
+          for (std::int64_t v = 0; v < width; ++v)
+            for (std::int64_t k = 0; k < own; ++k)
+              for (std::int64_t r = 0; r < rows; ++r)
+                for (std::int64_t s = 0; s < columns; ++s) {
+                  const std::int64_t p = h * g.stride[0] - g.padding[0] + r * g.dilation[0],
+                                     q = v * g.stride[1] - g.padding[1] + s * g.dilation[1];
+                  if (p < 0 || p >= p_count || q < 0 || q >= q_count) continue;
+                  Real& sum = y[index(n, c / 2 * own + k, p, q, outputs, p_count, q_count)];
+                  const auto tap = static_cast<std::size_t>(((c * own + k) * rows + r) * columns + s);
+                  sum = sum + x[index(n, c, h, v, inputs, height, width)] * w.at("up.weight")[tap];
+                }
+    return y;
+  };
+}
+
+TEST(ConvTranspose2d, MatchesSevenLoopsInBothLayouts) {
+  const auto backend = hopper_backend();
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const Conv2dGeometry geometry{
+        .stride = {2, 3}, .padding = {1, 0}, .dilation = {1, 2}, .layout = layout, .groups = 2};
+    nn::ConvTranspose2d layer(*backend, "up",
+                              {.inputs = 4,
+                               .outputs = 6,
+                               .kernel = {3, 2},
+                               .geometry = geometry,
+                               .output_padding = {1, 2},
+                               .seed = 1});
+    EXPECT_EQ(described_parameters(layer), (Strings{"up.weight (4, 3, 3, 2)", "up.bias (6)"}));
+    randomise(*backend, layer, 1.0f);
+    const Shape shape = layout == Layout::nchw ? Shape{2, 4, 2, 3} : Shape{2, 2, 3, 4};
+    const Tensor x = tensor_of(*backend, shape, uniform_values(48, 7, 1.0f));
+    expect_module_matches_twin(*backend, layer, x, transposed_twin(geometry, {1, 2}));
   }
 }
 
@@ -290,6 +357,16 @@ TEST(Layers, ImpossibleOptionsAreNamed) {
   EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 0, .outputs = 1}), std::invalid_argument);
   EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 1, .outputs = 1, .kernel = {0, 3}}),
                std::invalid_argument);
+  EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 4, .outputs = 6, .geometry = {.groups = 4}}),
+               std::invalid_argument);
+  EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 4, .outputs = 6, .geometry = {.groups = 0}}),
+               std::invalid_argument);
+  EXPECT_THROW(nn::ConvTranspose2d(*backend, "c", {.inputs = 6, .outputs = 4, .geometry = {.groups = 4}}),
+               std::invalid_argument);
+  EXPECT_THROW(nn::ConvTranspose2d(*backend, "c", {.inputs = 0, .outputs = 4}), std::invalid_argument);
+  EXPECT_THROW(nn::RmsNorm(*backend, "n", 0), std::invalid_argument);
+  EXPECT_THROW(nn::GroupNorm(*backend, "n", {.groups = 3, .channels = 4}), std::invalid_argument);
+  EXPECT_THROW(nn::GroupNorm(*backend, "n", {.groups = 0, .channels = 4}), std::invalid_argument);
   EXPECT_THROW(nn::LayerNorm(*backend, "n", 0), std::invalid_argument);
   EXPECT_THROW(nn::BatchNorm(*backend, "n", {.features = 0}), std::invalid_argument);
   EXPECT_THROW(nn::Embedding(*backend, "e", {.symbols = 0, .features = 4}), std::invalid_argument);

@@ -212,6 +212,44 @@ TEST(Network, TwoBranchesMeet) {
   EXPECT_EQ(y, values_of(*backend, expected.tensor()));
 }
 
+/// Depthwise and strided on the way down, transposed on the way up: what the layers' classes say of themselves.
+TEST(Network, ImagesGoDownAndUp) {
+  const auto backend = hopper_backend();
+  LayerRow depthwise = convolution("depthwise", 4, 3, 1);
+  depthwise.arguments.emplace_back("groups", whole(4));
+  depthwise.arguments.emplace_back("stride", integers({2, 2}));
+  const LayerRow up{.type = "conv_transpose2d",
+                    .name = "up",
+                    .arguments = {{"out_channels", whole(2)},
+                                  {"kernel_size", whole(3)},
+                                  {"stride", whole(2)},
+                                  {"padding", whole(1)},
+                                  {"output_padding", whole(1)}}};
+  const NetworkRows rows{
+      {.rows = {convolution("c1", 4, 1),
+                depthwise,
+                {.type = "group_norm", .name = "gn", .arguments = {{"num_groups", whole(2)}}},
+                up,
+                {.type = "rms_norm", .name = "rms"}}}};
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const bool first = layout == Layout::nchw;
+    const Signal input{.extents =
+                           first ? std::vector<std::int64_t>{3, 8, 8} : std::vector<std::int64_t>{8, 8, 3}};
+    Network network(*backend, rows, {.input = input, .layout = layout, .seed = 1});
+    EXPECT_EQ(described_parameters(network),
+              (Strings{"c1.weight (4, 3, 1, 1)", "c1.bias (4)", "depthwise.weight (4, 1, 3, 3)",
+                       "depthwise.bias (4)", "gn.weight (4)", "gn.bias (4)", "up.weight (4, 2, 3, 3)",
+                       "up.bias (2)", first ? "rms.weight (8)" : "rms.weight (2)"}));
+    EXPECT_EQ(network.layers()[1].output.extents,
+              (first ? std::vector<std::int64_t>{4, 4, 4} : std::vector<std::int64_t>{4, 4, 4}));
+    EXPECT_EQ(network.output().extents,
+              (first ? std::vector<std::int64_t>{2, 8, 8} : std::vector<std::int64_t>{8, 8, 2}));
+    const Shape images = first ? Shape{2, 3, 8, 8} : Shape{2, 8, 8, 3};
+    EXPECT_EQ(output_of(*backend, network, images).size(), 2u * 2 * 8 * 8)
+        << "what it computes has the shape that it says";
+  }
+}
+
 TEST(Network, FrozenRowsGetNoGradient) {
   const auto backend = hopper_backend();
   LayerRow first = linear("fc1", 4);

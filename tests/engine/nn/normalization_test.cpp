@@ -1,4 +1,4 @@
-// LayerNorm and BatchNorm against their twins, and BatchNorm's running statistics.
+// The norms against their twins, and BatchNorm's running statistics.
 #include <cmath>
 #include <cstddef>
 #include <stdexcept>
@@ -35,6 +35,67 @@ TEST(LayerNorm, MatchesItsTwin) {
         }
         return y;
       });
+}
+
+TEST(RmsNorm, MatchesItsTwin) {
+  const auto backend = hopper_backend();
+  nn::RmsNorm layer(*backend, "rms", 5, 1e-3f);
+  EXPECT_EQ(described_parameters(layer), Strings{"rms.weight (5)"});
+  EXPECT_EQ(values_of(*backend, layer.parameters()[0]->value), std::vector<float>(5, 1.0f));
+  randomise(*backend, layer, 1.0f);
+  const Tensor x = tensor_of(*backend, {2, 2, 5}, uniform_values(20, 11, 1.0f));
+  expect_module_matches_twin(*backend, layer, x,
+                             [](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& in) {
+                               std::vector<Real> y;
+                               for (std::size_t row = 0; row < 4; ++row) {
+                                 const std::span<const Real> values = std::span(in).subspan(row * 5, 5);
+                                 Real squares = values[0] * values[0];
+                                 for (std::size_t i = 1; i < 5; ++i)
+                                   squares = squares + values[i] * values[i];
+                                 const Real root = sqrt(squares / 5.0 + static_cast<double>(1e-3f));
+                                 for (std::size_t i = 0; i < 5; ++i)
+                                   y.push_back(values[i] / root * w.at("rms.weight")[i]);
+                               }
+                               return y;
+                             });
+}
+
+TEST(GroupNorm, MatchesItsTwinInBothLayouts) {
+  const auto backend = hopper_backend();
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const bool nchw = layout == Layout::nchw;
+    nn::GroupNorm layer(*backend, "gn", {.groups = 2, .channels = 4, .epsilon = 1e-3f, .layout = layout});
+    EXPECT_EQ(described_parameters(layer), (Strings{"gn.weight (4)", "gn.bias (4)"}));
+    EXPECT_EQ(values_of(*backend, layer.parameters()[0]->value), std::vector<float>(4, 1.0f));
+    EXPECT_EQ(values_of(*backend, layer.parameters()[1]->value), std::vector<float>(4, 0.0f));
+    randomise(*backend, layer, 1.0f);
+    const Tensor x =
+        tensor_of(*backend, nchw ? Shape{2, 4, 1, 3} : Shape{2, 1, 3, 4}, uniform_values(24, 13, 1.0f));
+    expect_module_matches_twin(
+        *backend, layer, x, [&](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& in) {
+          std::vector<Real> y(in.size());
+          for (std::size_t n = 0; n < 2; ++n)
+            for (std::size_t group = 0; group < 2; ++group) {
+              std::vector<std::size_t> own, channels;
+              for (std::size_t c = 2 * group; c < 2 * group + 2; ++c)
+                for (std::size_t place = 0; place < 3; ++place) {
+                  own.push_back(nchw ? (n * 4 + c) * 3 + place : (n * 3 + place) * 4 + c);
+                  channels.push_back(c);
+                }
+              Real sum = in[own[0]];
+              for (std::size_t i = 1; i < 6; ++i) sum = sum + in[own[i]];
+              const Real mean = sum / 6.0;
+              Real squares = (in[own[0]] - mean) * (in[own[0]] - mean);
+              for (std::size_t i = 1; i < 6; ++i)
+                squares = squares + (in[own[i]] - mean) * (in[own[i]] - mean);
+              const Real deviation = sqrt(squares / 6.0 + static_cast<double>(1e-3f));
+              for (std::size_t i = 0; i < 6; ++i)
+                y[own[i]] = (in[own[i]] - mean) / deviation * w.at("gn.weight")[channels[i]] +
+                            w.at("gn.bias")[channels[i]];
+            }
+          return y;
+        });
+  }
 }
 
 /// Which elements of x belong to each channel: (N, C), NCHW or NHWC with N = 3, C = 2, spatial extents 1 x 2.

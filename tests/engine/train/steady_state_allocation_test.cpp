@@ -180,7 +180,8 @@ Counts count_lenet5(const Case& what, Layout layout) {
                       });
 }
 
-/// Both norms behind a convolution with padding and a stride, average pooling.
+/// All norms, behind a convolution with padding and a stride, a transposed one in two groups that undoes the
+/// stride, and a depthwise one; average pooling.
 class NormedNetwork final : public nn::Module {
  public:
   NormedNetwork(Backend& backend, Layout layout)
@@ -192,15 +193,31 @@ class NormedNetwork final : public nn::Module {
                               .geometry = {.stride = {2, 2}, .padding = {1, 1}, .layout = layout}}))),
         batch_norm_(&add_child(std::make_unique<nn::BatchNorm>(
             backend, "bn", nn::BatchNormOptions{.features = 6, .layout = layout}))),
+        up_(&add_child(std::make_unique<nn::ConvTranspose2d>(
+            backend, "up",
+            nn::ConvTranspose2dOptions{.inputs = 6,
+                                       .outputs = 6,
+                                       .kernel = {2, 2},
+                                       .geometry = {.stride = {2, 2}, .layout = layout, .groups = 2}}))),
+        group_norm_(&add_child(std::make_unique<nn::GroupNorm>(
+            backend, "gn", nn::GroupNormOptions{.groups = 2, .channels = 6, .layout = layout}))),
+        depthwise_(&add_child(std::make_unique<nn::Conv2d>(
+            backend, "depthwise",
+            nn::Conv2dOptions{
+                .inputs = 6,
+                .outputs = 6,
+                .geometry = {.stride = {2, 2}, .padding = {1, 1}, .layout = layout, .groups = 6}}))),
         layer_norm_(&add_child(std::make_unique<nn::LayerNorm>(backend, "ln", features))),
+        rms_norm_(&add_child(std::make_unique<nn::RmsNorm>(backend, "rms", features))),
         head_(&add_child(std::make_unique<nn::Linear>(
             backend, "head", nn::LinearOptions{.inputs = features, .outputs = 10}))) {}
 
   Variable forward(Tape& tape, const Variable& x) override {
     Variable y = ops::relu(batch_norm_->forward(tape, conv_->forward(tape, x)));
-    y = ops::average_pool2d(y, {.layout = layout_});
+    y = ops::relu(group_norm_->forward(tape, up_->forward(tape, y)));
+    y = ops::average_pool2d(depthwise_->forward(tape, y), {.layout = layout_});
     y = ops::reshape(y, {x.shape()[0], features});
-    return head_->forward(tape, layer_norm_->forward(tape, y));
+    return head_->forward(tape, rms_norm_->forward(tape, layer_norm_->forward(tape, y)));
   }
 
  private:
@@ -209,7 +226,11 @@ class NormedNetwork final : public nn::Module {
   Layout layout_;
   nn::Conv2d* conv_;
   nn::BatchNorm* batch_norm_;
+  nn::ConvTranspose2d* up_;
+  nn::GroupNorm* group_norm_;
+  nn::Conv2d* depthwise_;
   nn::LayerNorm* layer_norm_;
+  nn::RmsNorm* rms_norm_;
   nn::Linear* head_;
 };
 

@@ -27,10 +27,10 @@ namespace {
 
 // ---- filters ----
 
-/// Filters as the rows of an operand: element (row, k) with k = outer * inner + i is the weight row *
-/// row_step + outer * outer_step + i * inner_step.
+/// Filters as the rows of an operand, group by group: element (row, k) of a group with k = outer * inner + i
+/// is the weight row * row_step + outer * outer_step + i * inner_step from the group's first one on.
 struct FilterOrder {
-  std::int64_t rows, outer, inner;
+  std::int64_t groups, rows, outer, inner;
   std::int64_t row_step, outer_step, inner_step;
 
   std::int64_t depth() const { return outer * inner; }
@@ -43,28 +43,32 @@ struct FilterOrder {
 
 template <class Word>
 __global__ void arrange(const Word* weight, FilterOrder order, std::int64_t leading_dimension,
-                        Divisor by_depth, Divisor by_inner, Word* out) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, count = order.rows * by_depth.value();
+                        Divisor by_rows, Divisor by_depth, Divisor by_inner, Word* out) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x,
+                     group_weights = order.rows * by_depth.value(), count = order.groups * group_weights;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
     std::int64_t row = i;
     const std::int64_t k = by_depth.take(row);
     std::int64_t outer = k;
     const std::int64_t inner = by_inner.take(outer);
-    out[row * leading_dimension + k] =
-        weight[row * order.row_step + outer * order.outer_step + inner * order.inner_step];
+    Word* const to = out + row * leading_dimension + k;
+    std::int64_t group = row;
+    row = by_rows.take(group);
+    *to = weight[group * group_weights + row * order.row_step + outer * order.outer_step +
+                 inner * order.inner_step];
   }
 }
 
 /// An operand's rows of filters, each at a multiple of 16 bytes, and what keeps them in memory.
 struct Filters {
   Tensor memory;
-  std::int64_t rows, depth, leading_dimension;
+  std::int64_t rows, depth, leading_dimension;  ///< rows of a group
 
   template <class T>
   MatrixSource<T, tile::Runs::along_k, RowStart::aligned> source() const {
     return {.data = elements<const T>(memory),
             .leading_dimension = leading_dimension,
-            .batch_stride = 0,
+            .batch_stride = rows * leading_dimension,
             .outer_extent = static_cast<std::int32_t>(rows),
             .k_extent = static_cast<std::int32_t>(depth),
             .aligned = true};
@@ -78,23 +82,24 @@ Filters arranged(Backend& backend, Runtime& runtime, const Tensor& weight, const
   if (depth == 0 || (order.in_place() && depth % run == 0 && at_16_bytes(weight)))
     return {weight, order.rows, depth, depth};
   const std::int64_t leading_dimension = (depth + run - 1) / run * run;
-  const Tensor out = backend.empty({order.rows, leading_dimension}, weight.dtype());
-  const LaunchShape shape{.x = blocks_for(order.rows * depth, 256), .threads = 256};
+  const std::int64_t rows = order.groups * order.rows;
+  const Tensor out = backend.empty({rows, leading_dimension}, weight.dtype());
+  const LaunchShape shape{.x = blocks_for(rows * depth, 256), .threads = 256};
   launch(runtime, "conv2d, filters", &arrange<T>, shape, elements<const T>(weight), order, leading_dimension,
-         Divisor(depth), Divisor(order.inner), elements<T>(out));
+         Divisor(order.rows), Divisor(depth), Divisor(order.inner), elements<T>(out));
   return {out, order.rows, depth, leading_dimension};
 }
 
 // ---- products ----
 
-/// out(row, position) = sum over k of filters(row, k) * patch(position, k), + bias(row).
+/// For each group: out(row, position) = sum over k of filters(row, k) * patch(position, k), + bias(row).
 struct PatchProduct {
   const char* name;
   const Tensor& source;
   PatchMap map;
   FilterOrder order;
   const Tensor& weight;
-  const Tensor* bias;  ///< one per row, or null
+  const Tensor* bias;  ///< one per row of every group, or null
   Tensor& out;
   ProbeCounts* probe;
 
@@ -107,6 +112,7 @@ struct PatchProduct {
             .out = epilogue_tensor(&out),
             .bias = epilogue_tensor(bias),
             .bias_axis = bias == nullptr ? BiasAxis::none : axis,
+            .bias_step = static_cast<std::int32_t>(order.rows),
             .addend = {},
             .probe = probe};
   }
@@ -116,25 +122,28 @@ struct PatchProduct {
 template <class T>
 void launch_planes(Backend& backend, Runtime& runtime, const PatchProduct& product, Layout layout,
                    std::int64_t plane) {
-  const std::int64_t rows = product.order.rows, positions = product.map.positions();
+  const std::int64_t groups = product.order.groups, rows = product.order.rows,
+                     positions = product.map.positions();
   const bool nchw = layout == Layout::nchw;
   const ActivationPlacement placement{.channel_step = nchw ? plane : 1,
-                                      .place_step = nchw ? 1 : rows,
-                                      .image_step = rows * plane,
+                                      .place_step = nchw ? 1 : groups * rows,
+                                      .image_step = groups * rows * plane,
+                                      .group_step = rows * (nchw ? plane : 1),
                                       .by_plane = Divisor(plane),
                                       .aligned = nchw && plane % 8 == 0 && at_16_bytes(product.out)};
   const Filters filters = arranged<T>(backend, runtime, product.weight, product.order);
-  launch_gathered<T>(runtime, product.name, {.m = rows, .n = positions}, filters.depth, filters.source<T>(),
-                     PositionRuns<T>(elements<const T>(product.source), product.map),
+  launch_gathered<T>(runtime, product.name, {.m = rows, .n = positions, .batch = groups}, filters.depth,
+                     filters.source<T>(), PositionRuns<T>(elements<const T>(product.source), product.map),
                      product.epilogue(placement, rows, positions, BiasAxis::per_row));
 }
 
-/// From and to channels innermost.
+/// From and to channels innermost, of which each group has `channels`.
 template <class T>
 void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& product, std::int64_t channels) {
-  const std::int64_t rows = product.order.rows, positions = product.map.positions();
-  const RowMajorPlacement placement{.row_stride = rows,
-                                    .batch_stride = 0,
+  const std::int64_t groups = product.order.groups, rows = product.order.rows,
+                     positions = product.map.positions();
+  const RowMajorPlacement placement{.row_stride = groups * rows,
+                                    .batch_stride = rows,
                                     .n_extent = static_cast<std::int32_t>(rows),
                                     .aligned = rows % 8 == 0 && at_16_bytes(product.out)};
   const ChannelRuns<T, PatchRole::depth_is_k> patches{
@@ -142,8 +151,9 @@ void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& pro
       .map = product.map,
       .aligned = channels % Run<T>::size == 0 && at_16_bytes(product.source)};
   const Filters filters = arranged<T>(backend, runtime, product.weight, product.order);
-  launch_gathered<T>(runtime, product.name, {.m = positions, .n = rows}, filters.depth, patches,
-                     filters.source<T>(), product.epilogue(placement, positions, rows, BiasAxis::per_column));
+  launch_gathered<T>(runtime, product.name, {.m = positions, .n = rows, .batch = groups}, filters.depth,
+                     patches, filters.source<T>(),
+                     product.epilogue(placement, positions, rows, BiasAxis::per_column));
 }
 
 }  // namespace
@@ -153,14 +163,15 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
   const Conv2dPlan plan = convolution_plan("conv2d", checks::conv2d(x, weight, geometry, bias, out));
   if (out.element_count() == 0) return;
   const bool nchw = geometry.layout == Layout::nchw;
-  const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps, depth = plan.inputs * taps;
+  const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps, depth = plan.group_inputs() * taps;
   const PatchProduct product{.name = "conv2d",
                              .source = x,
                              .map = {plan, PatchSource::inputs, geometry.layout,
                                      nchw ? DepthOrder::channel_row_column : DepthOrder::row_column_channel},
-                             .order = {.rows = plan.outputs,
+                             .order = {.groups = plan.groups,
+                                       .rows = plan.group_outputs(),
                                        .outer = nchw ? 1 : taps,
-                                       .inner = nchw ? depth : plan.inputs,
+                                       .inner = nchw ? depth : plan.group_inputs(),
                                        .row_step = depth,
                                        .outer_step = 1,
                                        .inner_step = nchw ? 1 : taps},
@@ -174,14 +185,15 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
       launch_planes<T>(*this, runtime_, product, geometry.layout,
                        plan.vertical.output * plan.horizontal.output);
     else
-      launch_channels<T>(*this, runtime_, product, plan.inputs);
+      launch_channels<T>(*this, runtime_, product, plan.group_inputs());
   });
 }
 
 void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                        const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
-  const Conv2dPlan plan = convolution_plan("conv2d_input_gradient",
-                                           checks::conv2d_input_gradient(gradient, weight, geometry, out));
+                                        const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
+                                        CastProbe* probe) {
+  const Conv2dPlan plan = convolution_plan(
+      "conv2d_input_gradient", checks::conv2d_input_gradient(gradient, weight, geometry, bias, out));
   if (out.element_count() == 0) return;
   const WindowAxis &v = plan.vertical, &h = plan.horizontal;
   const std::int64_t taps = v.taps * h.taps;
@@ -197,20 +209,21 @@ void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& we
       .source = dy,
       .map = {plan, PatchSource::outputs, from_channels ? Layout::nhwc : Layout::nchw,
               from_channels ? DepthOrder::row_column_channel : DepthOrder::channel_row_column},
-      .order = {.rows = plan.inputs,
-                .outer = plan.outputs,
+      .order = {.groups = plan.groups,
+                .rows = plan.group_inputs(),
+                .outer = plan.group_outputs(),
                 .inner = taps,
                 .row_step = taps,
-                .outer_step = plan.inputs * taps,
+                .outer_step = plan.group_inputs() * taps,
                 .inner_step = 1},
       .weight = weight,
-      .bias = nullptr,
+      .bias = bias,
       .out = out,
       .probe = counts_of(probe, out.element_count())};
   with_element_type(gradient.dtype(), [&](auto tag) {
     using T = decltype(tag);
     if (from_channels)
-      launch_channels<T>(*this, runtime_, product, plan.outputs);
+      launch_channels<T>(*this, runtime_, product, plan.group_outputs());
     else
       launch_planes<T>(*this, runtime_, product, geometry.layout, v.input * h.input);
   });

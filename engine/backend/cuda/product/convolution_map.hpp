@@ -3,8 +3,9 @@
 //
 // Forward and for the weight gradient a position is a window (n, p, q) of y and the element one of x; for the
 // input gradient a position is a place (n, h, w) of x and the element one of dY. The depth index walks
-// channels and taps in the order of the chain. Both sides are taken apart once, with all the divisions there
-// are, and meet in additions and comparisons:
+// channels and taps in the order of the chain. Elements are those of the first group of channels; the others'
+// lie group_step() further on. Both sides are taken apart once, with all the divisions there are, and meet in
+// additions and comparisons:
 //   * x: tap t of window o reads place (o * stride - padding) + (t * dilation);
 //   * dY: place i is read through tap t by window (i + padding - t * dilation) / stride, if that is whole.
 //     With i + padding = a * stride + b and t * dilation = c * stride + d it is whole exactly if b = d, and
@@ -64,19 +65,21 @@ class PatchMap {
     const bool inputs = source == PatchSource::inputs;
     const std::int64_t height = vertical_.extent, width = horizontal_.extent;
     const std::int64_t channels = inputs ? plan.inputs : plan.outputs;
+    const std::int64_t group_channels = inputs ? plan.group_inputs() : plan.group_outputs();
     column_step_ = layout == Layout::nchw ? 1 : channels;
     row_step_ = width * column_step_;
     channel_step_ = layout == Layout::nchw ? height * width : 1;
     image_step_ = height * width * channels;
+    group_step_ = group_channels * channel_step_;
     const std::int64_t rows = inputs ? plan.vertical.output : plan.vertical.input;
     const std::int64_t columns = inputs ? plan.horizontal.output : plan.horizontal.input;
     positions_ = plan.images * rows * columns;
-    depth_ = channels * plan.vertical.taps * plan.horizontal.taps;
+    depth_ = group_channels * plan.vertical.taps * plan.horizontal.taps;
     by_row_ = Divisor(at_least_one(rows));
     by_column_ = Divisor(at_least_one(columns));
     by_tap_row_ = Divisor(plan.vertical.taps);
     by_tap_column_ = Divisor(plan.horizontal.taps);
-    by_channel_ = Divisor(at_least_one(channels));
+    by_channel_ = Divisor(at_least_one(group_channels));
   }
 
   /// Do the coordinates of `plan` fit in 32 bits?
@@ -92,6 +95,8 @@ class PatchMap {
   FP16LAB_HD std::int64_t positions() const { return positions_; }
   FP16LAB_HD std::int64_t depth() const { return depth_; }
   FP16LAB_HD std::int64_t image_step() const { return image_step_; }
+  /// From an element to the same one of the next group.
+  FP16LAB_HD std::int64_t group_step() const { return group_step_; }
 
   /// Position `i`; at and behind positions() one that reads +0 everywhere.
   FP16LAB_HD PatchPosition position(std::int64_t i) const {
@@ -205,7 +210,7 @@ class PatchMap {
 
   Axis vertical_, horizontal_;
   DepthOrder order_ = DepthOrder::channel_row_column;
-  std::int64_t column_step_ = 0, row_step_ = 0, channel_step_ = 0, image_step_ = 0;
+  std::int64_t column_step_ = 0, row_step_ = 0, channel_step_ = 0, image_step_ = 0, group_step_ = 0;
   std::int64_t positions_ = 0, depth_ = 0;
   Divisor by_row_{1}, by_column_{1};                          // positions
   Divisor by_tap_row_{1}, by_tap_column_{1}, by_channel_{1};  // depth indices

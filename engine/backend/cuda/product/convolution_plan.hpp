@@ -41,8 +41,8 @@ inline Conv2dPlan convolution_plan(const char* verb, const Conv2dPlan& plan) {
   const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps;
   refuse("windows", plan.images * plan.vertical.output * plan.horizontal.output, tile::extent_limit);
   refuse("places", plan.images * plan.vertical.input * plan.horizontal.input, tile::extent_limit);
-  refuse("weights of a filter", plan.inputs * taps, tile::extent_limit);
-  refuse("weights of an input channel", plan.outputs * taps, tile::extent_limit);
+  refuse("weights of a filter", plan.group_inputs() * taps, tile::extent_limit);
+  refuse("weights of an input channel", plan.group_outputs() * taps, tile::extent_limit);
   return flattened(plan);
 }
 

@@ -4,7 +4,7 @@
 // along positions where channels are planes (NCHW), and along depth indices where they are innermost (NHWC):
 // a run of the first kind is 8 places of a row that one tap reads, one of the second 8 channels of a place.
 // Either index may be the product's k; the other one is the operand's outer index, and what it takes to find
-// elements is worked out once a tile, in the cursor.
+// elements is worked out once a tile, in the cursor. Groups of channels are the products of a batch.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,13 @@ __device__ __forceinline__ void gather_run(const T* data, const Elements& at, vo
   store_run(shared, run);
 }
 
+/// A position or depth index, moved to the elements of a group.
+template <class Index>
+__device__ __forceinline__ Index of_group(const functions::PatchMap& map, std::int64_t group, Index index) {
+  index.offset += group * map.group_step();
+  return index;
+}
+
 /// Runs along positions; depth indices are k.
 template <class T>
 struct PositionRuns {
@@ -46,16 +53,17 @@ struct PositionRuns {
         near(patches.has_tap_bits() && patches.image_step() < (std::int64_t{1} << 30) / (size + 1)) {}
 
   struct Cursor {
-    const T* first;             ///< what the first position's offset points to
+    const T* first;             ///< what the first position's offset points to; not near: the group's data
     std::int32_t offset[size];  ///< of the others from there
     std::uint32_t taps[size];   ///< that read an element
     std::uint32_t together;     ///< that read elements of all positions, neighbours in memory
     std::int32_t number;        ///< of the first position
   };
 
-  __device__ __forceinline__ Cursor cursor(std::int64_t /*batch*/, int outer) const {
+  __device__ __forceinline__ Cursor cursor(std::int64_t batch, int outer) const {
     Cursor cursor{};
     cursor.number = outer;
+    cursor.first = data + batch * map.group_step();
     if (!near) return cursor;
     std::int64_t first = 0;
     cursor.together = 0x7fffffffu;
@@ -68,13 +76,13 @@ struct PositionRuns {
       if (cursor.offset[i] != i) cursor.together = 0;
       cursor.together &= cursor.taps[i];
     }
-    cursor.first = data + first;
+    cursor.first += first;
     return cursor;
   }
 
   __device__ __forceinline__ void copy_run(const Cursor& cursor, int k, void* shared) const {
     const functions::PatchDepth depth = map.depth_index(k);
-    if (!near) return copy_far(cursor.number, depth, shared);
+    if (!near) return copy_far(cursor, depth, shared);
     const T* const from = cursor.first + depth.offset;
     if ((cursor.together & depth.taps) == depth.taps &&
         reinterpret_cast<std::uintptr_t>(from) % tile::run_bytes == 0)
@@ -88,13 +96,13 @@ struct PositionRuns {
 
  private:
   /// Kernels of more than 31 rows and columns, images of more than 2^26 elements.
-  __device__ __forceinline__ void copy_far(int number, const functions::PatchDepth& depth,
+  __device__ __forceinline__ void copy_far(const Cursor& cursor, const functions::PatchDepth& depth,
                                            void* shared) const {
     T* const run = static_cast<T*>(shared);
 #pragma unroll 1
     for (int i = 0; i < size; ++i) {
-      const std::int64_t element = map.element(map.position(number + i), depth);
-      run[i] = element < 0 ? T{} : data[element];
+      const std::int64_t element = map.element(map.position(cursor.number + i), depth);
+      run[i] = element < 0 ? T{} : cursor.first[element];
     }
   }
 };
@@ -109,8 +117,8 @@ struct PositionChains {
   const T* data;
   functions::PatchMap map;
 
-  __device__ __forceinline__ Cursor cursor(std::int64_t /*batch*/, int outer) const {
-    return map.depth_index(outer);
+  __device__ __forceinline__ Cursor cursor(std::int64_t batch, int outer) const {
+    return of_group(map, batch, map.depth_index(outer));
   }
 
   __device__ __forceinline__ void copy_run(const Cursor& depth, int k, void* shared) const {
@@ -138,13 +146,13 @@ struct PlaneChains {
   std::int64_t plane;       ///< elements of a channel of an image
   std::int64_t image_step;  ///< elements of an image
   functions::Divisor by_plane;
-  std::int32_t channels, positions;
+  std::int32_t channels, positions;  ///< channels of a group
 
   struct Cursor {
     std::int64_t channel;  ///< its first element; -1 behind the last channel
   };
-  __device__ __forceinline__ Cursor cursor(std::int64_t /*batch*/, int outer) const {
-    return {outer < channels ? outer * plane : -1};
+  __device__ __forceinline__ Cursor cursor(std::int64_t batch, int outer) const {
+    return {outer < channels ? (batch * channels + outer) * plane : -1};
   }
 
   __device__ __forceinline__ void copy_run(const Cursor& cursor, int k, void* shared) const {
@@ -190,11 +198,11 @@ struct ChannelRuns {
   };
   using Cursor = std::conditional_t<role == PatchRole::depth_is_k, functions::PatchPosition, AtDepth>;
 
-  __device__ __forceinline__ Cursor cursor(std::int64_t /*batch*/, int outer) const {
+  __device__ __forceinline__ Cursor cursor(std::int64_t batch, int outer) const {
     if constexpr (role == PatchRole::depth_is_k) {
-      return map.position(outer);
+      return of_group(map, batch, map.position(outer));
     } else {
-      return {map.depth_index(outer), outer};
+      return {of_group(map, batch, map.depth_index(outer)), outer};
     }
   }
   __device__ __forceinline__ void copy_run(const Cursor& cursor, int k, void* shared) const {
@@ -227,16 +235,16 @@ struct ChannelRuns {
 
 // ---- outputs ----
 
-/// Output (m, n) is channel m of position n: in planes (NCHW), or with channels innermost.
+/// Output (m, n) is channel m of a group at position n: in planes (NCHW), or with channels innermost.
 struct ActivationPlacement {
-  std::int64_t channel_step, place_step, image_step;
+  std::int64_t channel_step, place_step, image_step, group_step;
   functions::Divisor by_plane;
   bool aligned;  ///< in planes, out at a multiple of 16 bytes and the plane's size one of 8 places
 
-  __device__ __forceinline__ std::int64_t offset(std::int64_t /*batch*/, int m, int n) const {
+  __device__ __forceinline__ std::int64_t offset(std::int64_t batch, int m, int n) const {
     std::int64_t image = n;
     const std::int64_t place = by_plane.take(image);
-    return image * image_step + m * channel_step + place * place_step;
+    return batch * group_step + image * image_step + m * channel_step + place * place_step;
   }
   /// Planes end at multiples of 8 positions, and so do all of them.
   __device__ __forceinline__ bool together(std::int64_t /*batch*/, int /*m*/, int /*n*/) const {
@@ -244,16 +252,16 @@ struct ActivationPlacement {
   }
 };
 
-/// Output (m, n) is the weight (m, c, r, s) with n = (r, s, c), in memory (K, C, R, S).
+/// Output (m, n) is the weight (m, c, r, s) of a group with n = (r, s, c), in memory (K, C, R, S).
 struct WeightPlacement {
-  std::int64_t channels, taps;
+  std::int64_t channels, taps, group_step;
   functions::Divisor by_channel;
   bool aligned;  ///< a single tap, out at a multiple of 16 bytes and channels a multiple of 8
 
-  __device__ __forceinline__ std::int64_t offset(std::int64_t /*batch*/, int m, int n) const {
+  __device__ __forceinline__ std::int64_t offset(std::int64_t batch, int m, int n) const {
     std::int64_t tap = n;
     const std::int64_t channel = by_channel.take(tap);
-    return (m * channels + channel) * taps + tap;
+    return batch * group_step + (m * channels + channel) * taps + tap;
   }
   __device__ __forceinline__ bool together(std::int64_t /*batch*/, int /*m*/, int /*n*/) const {
     return aligned;

@@ -22,6 +22,7 @@ using functions::PatchSource;
 
 namespace {
 
+/// Rows and columns: of a group's dW.
 struct WeightProduct {
   const Conv2dPlan& plan;
   const Tensor& x;
@@ -29,11 +30,12 @@ struct WeightProduct {
   Tensor& out;
   ProbeCounts* probe;
 
-  std::int64_t rows() const { return plan.outputs; }
+  std::int64_t rows() const { return plan.group_outputs(); }
   std::int64_t taps() const { return plan.vertical.taps * plan.horizontal.taps; }
-  std::int64_t columns() const { return plan.inputs * taps(); }
+  std::int64_t columns() const { return plan.group_inputs() * taps(); }
   std::int64_t windows() const { return plan.vertical.output * plan.horizontal.output; }
   std::int64_t positions() const { return plan.images * windows(); }
+  tile::Outputs outputs() const { return {.m = rows(), .n = columns(), .batch = plan.groups}; }
 
   template <class Placement>
   Epilogue<Placement> epilogue(const Placement& placement) const {
@@ -55,7 +57,7 @@ void launch_planes(Runtime& runtime, const WeightProduct& product) {
   const std::int64_t plane = product.windows();
   const PlaneChains<T> gradient{.data = elements<const T>(product.gradient),
                                 .plane = plane,
-                                .image_step = product.rows() * plane,
+                                .image_step = product.plan.outputs * plane,
                                 .by_plane = functions::Divisor(plane),
                                 .channels = static_cast<std::int32_t>(product.rows()),
                                 .positions = static_cast<std::int32_t>(product.positions())};
@@ -63,35 +65,37 @@ void launch_planes(Runtime& runtime, const WeightProduct& product) {
       .data = elements<const T>(product.x),
       .map = {product.plan, PatchSource::inputs, Layout::nchw, DepthOrder::channel_row_column}};
   const RowMajorPlacement placement{.row_stride = product.columns(),
-                                    .batch_stride = 0,
+                                    .batch_stride = product.rows() * product.columns(),
                                     .n_extent = static_cast<std::int32_t>(product.columns()),
                                     .aligned = product.columns() % 8 == 0 && at_16_bytes(product.out)};
-  launch_gathered<T>(runtime, verb, {.m = product.rows(), .n = product.columns()}, product.positions(),
-                     gradient, patches, product.epilogue(placement));
+  launch_gathered<T>(runtime, verb, product.outputs(), product.positions(), gradient, patches,
+                     product.epilogue(placement));
 }
 
 template <class T>
 void launch_channels(Runtime& runtime, const WeightProduct& product) {
   const Conv2dPlan& plan = product.plan;
+  const std::int64_t channels = plan.group_inputs();
   constexpr int size = Run<T>::size;
   const MatrixSource<T, tile::Runs::along_outer> gradient{
       .data = elements<T>(product.gradient),
-      .leading_dimension = product.rows(),
-      .batch_stride = 0,
+      .leading_dimension = plan.outputs,
+      .batch_stride = product.rows(),
       .outer_extent = static_cast<std::int32_t>(product.rows()),
       .k_extent = static_cast<std::int32_t>(product.positions()),
       .aligned = at_16_bytes(product.gradient) && product.rows() % size == 0};
   const ChannelRuns<T, PatchRole::position_is_k> patches{
       .data = elements<const T>(product.x),
       .map = {plan, PatchSource::inputs, Layout::nhwc, DepthOrder::row_column_channel},
-      .aligned = at_16_bytes(product.x) && plan.inputs % size == 0};
+      .aligned = at_16_bytes(product.x) && channels % size == 0};
   const WeightPlacement placement{
-      .channels = plan.inputs,
+      .channels = channels,
       .taps = product.taps(),
-      .by_channel = functions::Divisor(plan.inputs),
-      .aligned = product.taps() == 1 && at_16_bytes(product.out) && plan.inputs % 8 == 0};
-  launch_gathered<T>(runtime, verb, {.m = product.rows(), .n = product.columns()}, product.positions(),
-                     gradient, patches, product.epilogue(placement));
+      .group_step = product.rows() * product.columns(),
+      .by_channel = functions::Divisor(channels),
+      .aligned = product.taps() == 1 && at_16_bytes(product.out) && channels % 8 == 0};
+  launch_gathered<T>(runtime, verb, product.outputs(), product.positions(), gradient, patches,
+                     product.epilogue(placement));
 }
 
 }  // namespace

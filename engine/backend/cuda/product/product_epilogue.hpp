@@ -54,6 +54,7 @@ struct Epilogue {
   EpilogueTensor out;
   EpilogueTensor bias;  ///< of the extent of its axis
   BiasAxis bias_axis = BiasAxis::none;
+  std::int32_t bias_step = 0;    ///< from the bias of one product of the batch to that of the next
   EpilogueTensor addend;         ///< data may be null: none
   ProbeCounts* probe = nullptr;  ///< counts t before and the stored value after rounding
 };
@@ -108,9 +109,10 @@ __device__ __forceinline__ void finish_eight(const Epilogue<Placement>& e, Block
   for (int j = 0; j < 8; ++j) t[j] = canonicalize(t[j]);
   if (e.bias_axis != BiasAxis::none) {
     const bool per_column = e.bias_axis == BiasAxis::per_column;
+    const std::int64_t first = batch * e.bias_step;
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      if (j < count) t[j] = add(t[j], loaded_from<Half>(e.bias, per_column ? n + j : m));
+      if (j < count) t[j] = add(t[j], loaded_from<Half>(e.bias, first + (per_column ? n + j : m)));
   }
   if (e.placement.together(batch, m, n)) {
     const std::int64_t first = e.placement.offset(batch, m, n);

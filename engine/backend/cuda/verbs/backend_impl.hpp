@@ -98,7 +98,7 @@ class CudaBackend final : public Backend {
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override;
   void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             Tensor& out, CastProbe* probe) override;
+                             const Tensor* bias, Tensor& out, CastProbe* probe) override;
   void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
                               Tensor& out, CastProbe* probe) override;
 

@@ -178,6 +178,39 @@ TEST(ConvolutionMap, WalksAlongDepthMeetTheSameElements) {
   });
 }
 
+TEST(ConvolutionMap, AGroupReadsItsChannelsAStepFurtherOn) {
+  constexpr std::int64_t groups = 3;
+  for_each_plan([](Conv2dPlan plan, Layout layout, DepthOrder order) {
+    plan.inputs *= groups;
+    plan.outputs *= groups;
+    plan.groups = groups;
+    for (const PatchSource source : {PatchSource::inputs, PatchSource::outputs}) {
+      const bool x = source == PatchSource::inputs;
+      const PatchMap map(plan, source, layout, order);
+      const std::int64_t channels = x ? inputs : outputs, rows = plan.vertical.taps,
+                         columns = plan.horizontal.taps;
+      ASSERT_EQ(map.depth(), channels * rows * columns);
+      // One group's channels read what a map of all channels reads there.
+      Conv2dPlan whole = plan;
+      whole.groups = 1;
+      const PatchMap all(whole, source, layout, order);
+      for_each_depth(
+          plan, channels, order, [&](std::int64_t k, std::int64_t c, std::int64_t r, std::int64_t s) {
+            for (std::int64_t group = 0; group < groups; ++group)
+              for (std::int64_t position = 0; position < map.positions(); position += 3) {
+                const std::int64_t channel = group * channels + c;
+                const std::int64_t deep = order == DepthOrder::channel_row_column
+                                              ? (channel * rows + r) * columns + s
+                                              : (r * columns + s) * groups * channels + channel;
+                const std::int64_t expected = element(all, position, deep), found = element(map, position, k);
+                ASSERT_EQ(found < 0 ? -1 : found + group * map.group_step(), expected)
+                    << describe(plan.vertical) << "; " << describe(plan.horizontal) << "; group " << group;
+              }
+          });
+    }
+  });
+}
+
 TEST(ConvolutionMap, ManyTapsHaveNoBitsAndTheSameElements) {
   const WindowAxis tall{40, 6, 35, 1, 0, 1}, flat{5, 3, 3, 1, 0, 1};
   const Conv2dPlan plan{images, inputs, outputs, tall, flat};

@@ -18,13 +18,14 @@ namespace {
 
 struct Shapes {
   std::int64_t images, channels, height, width, filters;  ///< 3 x 3, padding 1
+  std::int64_t groups = 1;
 
   Shape image(std::int64_t depth, Layout layout) const {
     return layout == Layout::nchw ? Shape{images, depth, height, width} : Shape{images, height, width, depth};
   }
   Shape x(Layout layout) const { return image(channels, layout); }
   Shape y(Layout layout) const { return image(filters, layout); }
-  Shape weight() const { return {filters, channels, 3, 3}; }
+  Shape weight() const { return {filters, channels / groups, 3, 3}; }
 };
 
 template <class T>
@@ -35,15 +36,16 @@ Tensor random_tensor(Backend& backend, const Shape& shape, std::uint64_t seed) {
 /// y, dX and dW, one after the other.
 template <class T>
 std::vector<float> products(Backend& backend, const Shapes& shapes, Layout layout) {
-  const Conv2dGeometry geometry{.padding = {1, 1}, .layout = layout};
+  const Conv2dGeometry geometry{.padding = {1, 1}, .layout = layout, .groups = shapes.groups};
   const Tensor x = random_tensor<T>(backend, shapes.x(layout), 1),
                dy = random_tensor<T>(backend, shapes.y(layout), 2),
                weight = random_tensor<T>(backend, shapes.weight(), 3),
-               bias = random_tensor<T>(backend, {shapes.filters}, 4);
+               bias = random_tensor<T>(backend, {shapes.filters}, 4),
+               back_bias = random_tensor<T>(backend, {shapes.channels}, 5);
   Tensor y = backend.empty(shapes.y(layout), DType::f32), dx = backend.empty(shapes.x(layout), DType::f32),
          dw = backend.empty(shapes.weight(), DType::f32);
   backend.conv2d(x, weight, geometry, &bias, y);
-  backend.conv2d_input_gradient(dy, weight, geometry, dx);
+  backend.conv2d_input_gradient(dy, weight, geometry, &back_bias, dx);
   backend.conv2d_weight_gradient(x, dy, geometry, dw);
   std::vector<float> all = downloaded<float>(backend, y);
   for (const Tensor& gradient : {dx, dw}) {
@@ -88,13 +90,15 @@ TEST(CudaConvolution, TheLargeTileCannotBeLaunchedByARuleThatForgetsStaticShared
 }
 
 // The host machine says that it has 4 multiprocessors: 8 tiles of 128 x 64 are enough for the large size.
-// More than 128 filters by 5 x 64 positions for y, as many channels for dX, and 22 * 9 columns for dW.
+// More than 128 filters by 5 x 64 positions for y, as many channels for dX, and 22 * 9 columns for dW. The
+// same in two groups.
 INSTANTIATE_TEST_SUITE_P(All, CudaConvolutionTiles,
                          testing::Values(Shapes{2, 1, 12, 12, 130}, Shapes{2, 130, 12, 12, 1},
-                                         Shapes{1, 22, 6, 5, 130}),
+                                         Shapes{1, 22, 6, 5, 130}, Shapes{1, 4, 12, 12, 260, 2},
+                                         Shapes{1, 260, 12, 12, 2, 2}, Shapes{1, 28, 6, 5, 260, 2}),
                          [](const auto& shapes) {
-                           return fmt::format("channels{}filters{}", shapes.param.channels,
-                                              shapes.param.filters);
+                           return fmt::format("channels{}filters{}groups{}", shapes.param.channels,
+                                              shapes.param.filters, shapes.param.groups);
                          });
 
 }  // namespace

@@ -1,0 +1,207 @@
+// Transposed convolution: against naive loops that scatter, as the adjoint of a convolution, and against
+// finite differences of first and second order. As in convolution_test.cpp it is a polynomial of short
+// numbers, so that FP32 makes no rounding and every comparison is exact, unless said otherwise.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "engine/amp/levels/autocast.hpp"
+#include "tests/engine/autograd/planes.hpp"
+
+namespace fp16lab::engine::test {
+namespace {
+
+using V = std::vector<Variable>;
+
+struct TransposedCase {
+  std::string name;
+  std::int64_t n, inputs, h, w, outputs, r, s;
+  Conv2dGeometry geometry;
+  std::array<std::int64_t, 2> output_padding{0, 0};
+
+  Shape x() const { return activation(geometry.layout, n, inputs, h, w); }
+  Shape weight() const { return {inputs, outputs / geometry.groups, r, s}; }
+  Shape y() const { return activation(geometry.layout, n, outputs, extent(0), extent(1)); }
+  /// As torch documents ConvTranspose2d.
+  std::int64_t extent(std::size_t axis) const {
+    return ((axis == 0 ? h : w) - 1) * geometry.stride[axis] - 2 * geometry.padding[axis] +
+           geometry.dilation[axis] * ((axis == 0 ? r : s) - 1) + output_padding[axis] + 1;
+  }
+};
+
+void PrintTo(const TransposedCase& conv, std::ostream* out) { *out << conv.name; }
+
+/// Visits every product x[i] * w[j] that goes into y[o]: each input spreads over the places of its window.
+template <class Visit>
+void for_each_product(const TransposedCase& conv, const Visit& visit) {
+  const Conv2dGeometry& geometry = conv.geometry;
+  const Plane x(conv.x(), geometry.layout), y(conv.y(), geometry.layout);
+  const std::int64_t inputs = x.c / geometry.groups, outputs = y.c / geometry.groups;
+  for (std::int64_t n = 0; n < x.n; ++n)
+    for (std::int64_t c = 0; c < x.c; ++c)
+      for (std::int64_t h = 0; h < x.h; ++h)
+        for (std::int64_t w = 0; w < x.w; ++w)
+          for (std::int64_t k = 0; k < outputs; ++k)
+            for (std::int64_t r = 0; r < conv.r; ++r)
+              for (std::int64_t s = 0; s < conv.s; ++s) {
+                const std::int64_t p = h * geometry.stride[0] - geometry.padding[0] +
+                                       r * geometry.dilation[0],
+                                   q = w * geometry.stride[1] - geometry.padding[1] +
+                                       s * geometry.dilation[1];
+                if (p < 0 || p >= y.h || q < 0 || q >= y.w) continue;
+                visit(x.at(n, c, h, w),
+                      static_cast<std::size_t>(((c * outputs + k) * conv.r + r) * conv.s + s),
+                      y.at(n, c / inputs * outputs + k, p, q));
+              }
+}
+
+/// As small as the cases of convolution_test.cpp, whose bounds on bits hold here too: the same sums of
+/// products of the same numbers, with x and y exchanged.
+std::vector<TransposedCase> transposed_cases() {
+  std::vector<TransposedCase> cases;
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const auto add = [&](const std::string& name, std::array<std::int64_t, 7> e, Conv2dGeometry geometry,
+                         std::array<std::int64_t, 2> output_padding = {0, 0}) {
+      geometry.layout = layout;
+      cases.push_back({name + (layout == Layout::nchw ? "_nchw" : "_nhwc"), e[0], e[1], e[2], e[3], e[4],
+                       e[5], e[6], geometry, output_padding});
+    };
+    add("plain", {2, 2, 3, 2, 3, 2, 2}, {});
+    add("pointwise", {2, 3, 2, 2, 2, 1, 1}, {});
+    add("one_place", {2, 2, 1, 1, 2, 3, 2}, {});
+    add("padded", {1, 2, 4, 3, 3, 3, 2}, {.padding = {1, 1}});
+    add("doubles_the_image", {1, 2, 3, 2, 2, 4, 4}, {.stride = {2, 2}, .padding = {1, 1}});
+    add("strided_with_holes", {2, 1, 2, 3, 2, 1, 2}, {.stride = {3, 3}}, {2, 1});
+    add("output_padding", {1, 2, 3, 3, 2, 3, 3}, {.stride = {2, 3}, .padding = {1, 1}}, {1, 2});
+    add("dilated", {1, 2, 3, 2, 2, 2, 3}, {.dilation = {3, 2}});
+    add("groups", {2, 4, 3, 2, 6, 2, 2}, {.stride = {2, 1}, .groups = 2}, {1, 0});
+    add("depthwise", {2, 3, 2, 3, 3, 3, 2}, {.stride = {1, 2}, .padding = {1, 0}, .groups = 3});
+    add("everything", {2, 4, 3, 2, 2, 2, 3},
+        {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 3}, .groups = 2}, {1, 1});
+  }
+  return cases;
+}
+
+class TransposedConvolution : public testing::TestWithParam<TransposedCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, TransposedConvolution, testing::ValuesIn(transposed_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(TransposedConvolution, EqualsTheNaiveLoops) {
+  const TransposedCase& conv = GetParam();
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
+                   b = short_numbers({conv.outputs}, 3);
+  std::vector<float> expected(count_of(conv.y()), 0.0f);
+  for_each_product(
+      conv, [&](std::size_t i, std::size_t j, std::size_t o) { expected[o] += x.values[i] * w.values[j]; });
+  const V inputs = inputs_on(tape, {x, w, b});
+  const Variable y = ops::conv_transpose2d(inputs[0], inputs[1], {}, conv.geometry, conv.output_padding);
+  EXPECT_EQ(y.shape(), conv.y());
+  EXPECT_EQ(values_of(*backend, y.tensor()), expected);
+  const Plane plane(conv.y(), conv.geometry.layout);
+  for (std::int64_t n = 0; n < plane.n; ++n)
+    for (std::int64_t k = 0; k < plane.c; ++k)
+      for (std::int64_t p = 0; p < plane.h; ++p)
+        for (std::int64_t q = 0; q < plane.w; ++q)
+          expected[plane.at(n, k, p, q)] += b.values[static_cast<std::size_t>(k)];
+  EXPECT_EQ(values_of(*backend, ops::conv_transpose2d(inputs[0], inputs[1], inputs[2], conv.geometry,
+                                                      conv.output_padding)
+                                    .tensor()),
+            expected);
+}
+
+TEST_P(TransposedConvolution, GradientsEqualFiniteDifferences) {
+  const TransposedCase& conv = GetParam();
+  const auto backend = hopper_backend();
+  const Function with_bias = [&](Tape&, const V& x) {
+    return ops::conv_transpose2d(x[0], x[1], x[2], conv.geometry, conv.output_padding);
+  };
+  const Function without = [&](Tape&, const V& x) {
+    return ops::conv_transpose2d(x[0], x[1], {}, conv.geometry, conv.output_padding);
+  };
+  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
+                   b = short_numbers({conv.outputs}, 3);
+  const DifferenceBounds exact{.magnitude = 0};
+  expect_gradients(*backend, with_bias, {x, w, b}, exact);
+  expect_gradients(*backend, without, {x, w}, exact);
+  expect_gradients(*backend, gradient_function(with_bias), {x, w, b}, exact);
+}
+
+/// <conv_transpose(x, w), y> = <x, conv(y, w)>: the windows of the convolution of y are the places of x.
+TEST_P(TransposedConvolution, IsTheAdjointOfTheConvolution) {
+  const TransposedCase& conv = GetParam();
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
+                   y = short_numbers(conv.y(), 3);
+  const V v = inputs_on(tape, {x, w, y});
+  const auto inner = [&](const Variable& a, const HostTensor& b) {
+    const std::vector<float> values = values_of(*backend, a.tensor());
+    EXPECT_EQ(values.size(), b.values.size());
+    double sum = 0;  // of products with at most 20 bits behind the point: exact
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sum += static_cast<double>(values[i]) * static_cast<double>(b.values[i]);
+    return sum;
+  };
+  EXPECT_EQ(inner(ops::conv_transpose2d(v[0], v[1], {}, conv.geometry, conv.output_padding), y),
+            inner(ops::conv2d(v[2], v[1], {}, conv.geometry), x));
+}
+
+TEST(TransposedConvolutionErrors, NameTheOpAndTheShapes) {
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  const V v =
+      inputs_on(tape, {short_numbers({2, 4, 3, 3}, 1), short_numbers({4, 3, 2, 2}, 2),
+                       short_numbers({3, 4, 2, 2}, 3), short_numbers({4}, 4), short_numbers({2, 4}, 5)});
+  const auto rejected = [&](const Variable& x, const Variable& w, const Variable& b,
+                            const Conv2dGeometry& geometry, std::array<std::int64_t, 2> output_padding,
+                            const std::vector<std::string>& words) {
+    expect_rejected([&] { ops::conv_transpose2d(x, w, b, geometry, output_padding); }, words);
+  };
+  const std::string op = "conv_transpose2d: ";
+  rejected(v[0], v[2], {}, {}, {0, 0}, {op, "(2, 4, 3, 3)", "(3, 4, 2, 2)", "(C_in, C_out / groups, R, S)"});
+  rejected(v[4], v[1], {}, {}, {0, 0}, {op, "(2, 4)"});
+  rejected(v[0], v[1], {}, {.groups = 3}, {0, 0}, {op, "(4, 3, 2, 2)", "3 groups"});
+  rejected(v[0], v[1], {}, {.groups = 0}, {0, 0}, {op, "0 groups", "at least 1"});
+  rejected(v[0], v[1], v[3], {}, {0, 0}, {op, "bias f32 (4)", "(4, 3, 2, 2)"});
+  rejected(v[0], v[1], v[3], {.groups = 2}, {0, 0}, {op, "bias f32 (4)"});
+  rejected(v[0], v[1], {}, {}, {1, 0}, {op, "output padding (1, 0)", "below the stride (1, 1)"});
+  rejected(v[0], v[1], {}, {.stride = {2, 2}}, {0, -1}, {op, "output padding (0, -1)"});
+  rejected(v[0], v[1], {}, {.padding = {2, 2}}, {0, 0}, {op, "nothing is left", "(2, 4, 3, 3)"});
+  rejected(v[0], v[1], {}, {.stride = {0, 1}}, {0, 0}, {op, "stride (0, 1)"});
+  rejected(v[0], v[1], {}, {.layout = Layout::nhwc}, {0, 0}, {op, "(N, H, W, C)"});
+}
+
+TEST(TransposedConvolutionUnderAutocast, ComputesInSixteenBitsAndShowsItsGradients) {
+  const auto backend = hopper_backend();
+  Tape tape(*backend);
+  amp::Autocast autocast{tape, {.level = amp::Level::O1}};
+  Parameter weight{"up.weight", tensor_of(*backend, {1, 2, 2, 2}, short_numbers({1, 2, 2, 2}, 2).values)};
+  Parameter bias{"up.bias", tensor_of(*backend, {2}, {1, -1})};
+  const Variable x = tape.input(tensor_of(*backend, {2, 1, 3, 3}, short_numbers({2, 1, 3, 3}, 1).values));
+  Variable y;
+  {
+    const CastPolicyGuard guard(tape, &autocast);
+    const ScopeGuard scope(tape, "up");
+    y = ops::conv_transpose2d(ops::scale(x, 1.0f), tape.parameter(weight), tape.parameter(bias),
+                              {.stride = {2, 2}});
+  }
+  EXPECT_EQ(y.dtype(), DType::f16);
+  EXPECT_EQ(y.shape(), (Shape{2, 2, 6, 6}));
+  SeenGradients seen;
+  tape.set_observer(&seen);
+  const Tensor seed = halves_of(*backend, y.shape(), std::vector<float>(count_of(y.shape()), 1));
+  tape.gradients(std::vector{y}, std::vector{seed}, std::vector{x, tape.parameter(weight)});
+  EXPECT_EQ(seen.rows.at("up.input").dtype, DType::f16);
+  EXPECT_EQ(seen.rows.at("up.input").kind, GradientKind::activation);
+  EXPECT_EQ(seen.rows.at("up.weight").dtype, DType::f16);
+  EXPECT_EQ(seen.rows.at("up.weight").kind, GradientKind::weight);
+  for (const auto& [name, row] : seen.rows) EXPECT_EQ(row.times, 1) << name;
+}
+
+}  // namespace
+}  // namespace fp16lab::engine::test
