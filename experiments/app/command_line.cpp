@@ -75,7 +75,7 @@ class Program {
     app_.allow_extras();
     app_.formatter(std::make_shared<Formatter>());
     for (const Command& command :
-         {train_command(), sweep_command(), hist_command(), replay_command(), compare_command(),
+         {train_command(), sweep_command(), model_command(), hist_command(), replay_command(), compare_command(),
           report_command(), inspect_command(), softfloat_command(), mma_command(), policy_command(),
           list_command(), devices_command()})
       add(command);

@@ -11,6 +11,7 @@ namespace fp16lab::experiments {
 
 Command train_command();
 Command sweep_command();
+Command model_command();
 Command hist_command();
 Command replay_command();
 Command compare_command();

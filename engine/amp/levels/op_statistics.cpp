@@ -9,7 +9,6 @@ namespace fp16lab::engine::amp {
 
 namespace {
 
-constexpr std::int64_t channel_multiple = 8;
 constexpr std::int64_t first_channels = 4;  ///< of the network's input
 
 std::string_view format_name(DType dtype) { return dtype == DType::bf16 ? "BF16" : "FP16"; }

@@ -30,7 +30,8 @@ std::int64_t element_count(const Module& module) {
 
 }  // namespace
 
-Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions& options) {
+Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions& options)
+    : input_(options.input) {
   const std::vector<PlacedRow> all = placed(rows);
   for (const PlacedRow& row : all) {
     std::vector<Signal> inputs;
@@ -83,6 +84,7 @@ Variable Network::forward(Tape& tape, const Variable& x) {
       const ScopeGuard scope(tape, step.scope);
       values_.push_back(step.function(tape, inputs_));
     }
+    if (seen_) seen_(values_.size() - 1);
   }
   return values_.back();
 }

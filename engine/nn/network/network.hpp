@@ -1,7 +1,10 @@
 // Network: a module made of rows.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/nn/module.hpp"
@@ -28,6 +31,9 @@ class Network final : public Module {
   Variable forward(Tape& tape, const Variable& x) override;
 
   std::span<const NetworkLayer> layers() const { return layers_; }
+  const Signal& input() const { return input_; }
+  /// `seen` is called behind each layer of a forward pass, with its position in layers().
+  void watch(std::function<void(std::size_t)> seen) { seen_ = std::move(seen); }
   const Signal& output() const { return layers_.back().output; }
 
  private:
@@ -38,8 +44,10 @@ class Network final : public Module {
     std::vector<int> inputs;  ///< earlier steps; network_input
   };
 
+  Signal input_;
   std::vector<NetworkLayer> layers_;
   std::vector<Step> steps_;
+  std::function<void(std::size_t)> seen_;
   std::vector<Variable> values_, inputs_;  ///< of a forward pass; kept for their capacity
 };
 

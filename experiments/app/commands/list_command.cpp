@@ -352,7 +352,7 @@ Command listing(const std::string& name, const std::string& description,
 
 Command list_command() {
   return listing("list",
-                 "Workloads, data sets, policies, AMP dialects, formats, tensor cores, configuration keys",
+                 "Layers, configurations, data sets, policies, AMP dialects, formats, tensor cores, configuration keys",
                  run_list);
 }
 

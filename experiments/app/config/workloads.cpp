@@ -121,23 +121,6 @@ std::array<NetworkRows, 2> two_blocks(const RunConfig& config, std::array<std::s
   return {NetworkRows{blocks[0]}, NetworkRows{blocks[1]}};
 }
 
-std::unique_ptr<Module> make_network_pair(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  const auto [first, second] = two_blocks(config, {"model0", "model1"});
-  auto model0 = make_network_of(backend, config, shape, first);
-  return std::make_unique<engine::nn::ModelPair>(std::move(model0),
-                                                 make_network_of(backend, config, shape, second));
-}
-
-std::unique_ptr<Module> make_network_gan(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  const auto [generator, discriminator] = two_blocks(config, {"generator", "discriminator"});
-  const Signal image = image_of(config, shape);
-  auto makes = make_rows(backend, config, generator, {.extents = {config.model.noise}}, image.elements());
-  require_output(*makes, image, fmt::format("the images of {}", config.data.name));
-  auto judges = make_rows(backend, config, discriminator, image, 1);
-  require_output(*judges, {.extents = {1}}, "the logit of \"real\"");
-  return std::make_unique<engine::nn::Gan>(std::move(makes), std::move(judges), config.model.noise);
-}
-
 }  // namespace
 
 void check_task(const RunConfig& config, std::string_view where) {
@@ -184,10 +167,33 @@ LearningTask task_of(const RunConfig& config) {
   return task;
 }
 
+std::vector<std::unique_ptr<Network>> make_networks(Backend& backend, const RunConfig& config,
+                                                    const DataShape& shape) {
+  std::vector<std::unique_ptr<Network>> networks;
+  if (config.train.method == "two_models") {
+    for (const NetworkRows& rows : two_blocks(config, {"model0", "model1"}))
+      networks.push_back(make_network_of(backend, config, shape, rows));
+  } else if (config.train.method == "gan") {
+    const auto [generator, discriminator] = two_blocks(config, {"generator", "discriminator"});
+    const Signal image = image_of(config, shape);
+    networks.push_back(
+        make_rows(backend, config, generator, {.extents = {config.model.noise}}, image.elements()));
+    require_output(*networks.back(), image, fmt::format("the images of {}", config.data.name));
+    networks.push_back(make_rows(backend, config, discriminator, image, 1));
+    require_output(*networks.back(), {.extents = {1}}, "the logit of \"real\"");
+  } else {
+    networks.push_back(make_network_of(backend, config, shape, config.model.rows));
+  }
+  return networks;
+}
+
 std::unique_ptr<Module> make_model(Backend& backend, const RunConfig& config, const DataShape& shape) {
-  if (config.train.method == "two_models") return make_network_pair(backend, config, shape);
-  if (config.train.method == "gan") return make_network_gan(backend, config, shape);
-  return make_network_of(backend, config, shape, config.model.rows);
+  std::vector<std::unique_ptr<Network>> networks = make_networks(backend, config, shape);
+  if (networks.size() == 1) return std::move(networks.front());
+  if (config.train.method == "two_models")
+    return std::make_unique<engine::nn::ModelPair>(std::move(networks[0]), std::move(networks[1]));
+  return std::make_unique<engine::nn::Gan>(std::move(networks[0]), std::move(networks[1]),
+                                           config.model.noise);
 }
 
 std::unique_ptr<TrainingMethod> make_method(const RunConfig& config) {

@@ -11,6 +11,7 @@
 #include "engine/data/dataset.hpp"
 #include "engine/data/loader.hpp"
 #include "engine/nn/module.hpp"
+#include "engine/nn/network/network.hpp"
 #include "engine/train/trainer.hpp"
 #include "experiments/app/config/config.hpp"
 #include "reports/data/quantity.hpp"
@@ -43,6 +44,10 @@ void check_task(const RunConfig& config, std::string_view where);
 /// two. CommandError(usage) or std::invalid_argument for rows that fit neither each other nor the data.
 std::unique_ptr<engine::nn::Module> make_model(engine::Backend& backend, const RunConfig& config,
                                                const DataShape& shape);
+/// The networks that make_model is made of: one, or the two of a method that trains two, in their order.
+std::vector<std::unique_ptr<engine::nn::Network>> make_networks(engine::Backend& backend,
+                                                                const RunConfig& config,
+                                                                const DataShape& shape);
 /// train.method; null: Supervised.
 std::unique_ptr<engine::TrainingMethod> make_method(const RunConfig& config);
 

@@ -110,7 +110,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   return run;
 }
 
-double multiply_adds_of_step(const RunPlan& plan, const RunData& data) {
+StepCosts costs_of_step(const RunPlan& plan, const RunData& data) {
   engine::CountingBackend backend;
   const RunBatches batches = make_batches(plan.config, data);
   engine::Workload workload;
@@ -121,11 +121,29 @@ double multiply_adds_of_step(const RunPlan& plan, const RunData& data) {
   engine::TrainingPlan one = plan;
   one.train.steps = 1;
   one.train.graph = false;
-  one.scaler = {.policy = "none"};  // scaling multiplies no matrices
+  one.scaler = {.policy = "none"};
   one.policy = engine::amp::make_scale_policy(one.scaler);
   engine::TrainObserver nobody;
-  engine::Trainer(backend, workload, one, nobody).run();
-  return backend.multiply_adds();
+  engine::Trainer trainer(backend, workload, one, nobody);
+  trainer.run();
+
+  StepCosts costs{.multiply_adds = backend.multiply_adds(),
+                  .peak_bytes = backend.memory_statistics().peak_bytes_in_use};
+  std::size_t kept = 0;  // parameters and buffers among the state
+  for (const engine::Parameter* parameter : workload.model->parameters()) {
+    const auto elements = static_cast<std::size_t>(parameter->value.element_count());
+    kept += parameter->value.byte_count();
+    costs.parameter_bytes += parameter->value.byte_count();
+    if (parameter->dtypes.model != parameter->value.dtype())
+      costs.parameter_bytes += elements * size_of(parameter->dtypes.model);
+    costs.gradient_bytes += elements * size_of(parameter->dtypes.gradient);
+  }
+  for (const engine::nn::Buffer* buffer : workload.model->buffers()) kept += buffer->value.byte_count();
+  std::size_t state = 0;
+  for (const engine::optim::NamedTensor& tensor : trainer.training_state().tensors)
+    state += tensor.tensor.byte_count();
+  costs.optimizer_bytes = state > kept ? state - kept : 0;
+  return costs;
 }
 
 RunLength RunChecker::check(const RunConfig& config) {
@@ -142,8 +160,8 @@ RunLength RunChecker::check(const RunConfig& config) {
     }
   }
   return {.steps = run_->plan.train.steps,
-          .multiply_adds =
-              static_cast<double>(run_->plan.train.steps) * multiply_adds_of_step(run_->plan, *run_->data)};
+          .multiply_adds = static_cast<double>(run_->plan.train.steps) *
+                           costs_of_step(run_->plan, *run_->data).multiply_adds};
 }
 
 }  // namespace fp16lab::experiments

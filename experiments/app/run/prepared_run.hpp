@@ -35,9 +35,17 @@ struct RunLength {
   double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
 };
 
-/// Multiply-adds of one optimizer step, counted from the products that a step asks for
-/// (engine/backend/counting). std::invalid_argument as prepare_run.
-double multiply_adds_of_step(const RunPlan& plan, const RunData& data);
+/// What one optimizer step takes, counted on a back end that computes nothing (engine/backend/counting).
+/// Loss scaling takes nothing to speak of and is left out.
+struct StepCosts {
+  double multiply_adds = 0;         ///< of matrix products, forward and backward
+  std::size_t parameter_bytes = 0;  ///< with the copies that a level keeps in 16 bits
+  std::size_t gradient_bytes = 0;
+  std::size_t optimizer_bytes = 0;  ///< momenta and the like
+  std::size_t peak_bytes = 0;       ///< of all that and activations, in blocks of the pool
+};
+/// std::invalid_argument as prepare_run.
+StepCosts costs_of_step(const RunPlan& plan, const RunData& data);
 
 /// Checks configurations without running them, as prepare_run does. Those that follow each other and differ
 /// only in what neither the data nor the network depends on share both.

@@ -1,0 +1,227 @@
+// fp16lab model: a network as a table, before anything is trained.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/amp/levels/level.hpp"
+#include "engine/amp/levels/op_statistics.hpp"
+#include "engine/autograd/tape.hpp"
+#include "engine/backend/counting/counting_backend.hpp"
+#include "experiments/app/commands.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/run_data.hpp"
+#include "numerics/text/text.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using engine::CountedProduct;
+using engine::CountingBackend;
+using engine::nn::Network;
+using engine::nn::NetworkLayer;
+using Json = nlohmann::ordered_json;
+
+struct LayerCosts {
+  const NetworkLayer* layer;
+  std::vector<CountedProduct> products;  ///< of a forward pass over one batch
+};
+
+/// A forward pass that computes nothing, layer by layer.
+std::vector<LayerCosts> forward_costs(CountingBackend& backend, Network& network, std::int64_t batch) {
+  std::vector<LayerCosts> all;
+  backend.clear_products();
+  network.watch([&](std::size_t position) {
+    all.push_back({&network.layers()[position], backend.products()});
+    backend.clear_products();
+  });
+  const engine::nn::Signal& input = network.input();
+  std::vector<std::int64_t> extents{batch * input.rows};
+  extents.insert(extents.end(), input.extents.begin(), input.extents.end());
+  engine::Tape tape(backend);
+  tape.set_context({.training = true, .step = backend.make_step_state({})});
+  const DType dtype = input.vocabulary > 0 ? DType::i32 : DType::f32;
+  network.forward(tape, tape.constant(backend.empty(engine::Shape(extents), dtype)));
+  return all;
+}
+
+/// Does the shape fill tensor cores with 16-bit operands?
+bool fills(const CountedProduct& product) {
+  return product.n % engine::amp::channel_multiple == 0 && product.k % engine::amp::channel_multiple == 0 &&
+         product.m % engine::amp::channel_multiple == 0;
+}
+
+Json product_json(const CountedProduct& product) {
+  return {{"verb", product.verb}, {"batch", product.batch}, {"m", product.m},
+          {"n", product.n},       {"k", product.k},         {"fills_tensor_cores", fills(product)}};
+}
+
+Json layer_json(const LayerCosts& costs) {
+  double multiply_adds = 0;
+  Json products = Json::array();
+  for (const CountedProduct& product : costs.products) {
+    multiply_adds += product.multiply_adds();
+    products.push_back(product_json(product));
+  }
+  return {{"layer", costs.layer->path},
+          {"type", costs.layer->type},
+          {"output", costs.layer->output.to_string()},
+          {"parameters", costs.layer->parameters},
+          {"multiply_adds", multiply_adds},
+          {"products", std::move(products)}};
+}
+
+/// The levels that the configuration's dialect has; nothing for one that this network cannot have.
+Json levels_json(const RunConfig& config, const RunData& data) {
+  Json levels = Json::array();
+  for (const engine::Level level : engine::amp::levels_of(config.amp.dialect)) {
+    RunConfig at = config;
+    at.amp.level = level;
+    at.scaler.policy = "none";
+    at.scaler.parameters.clear();
+    try {
+      const StepCosts costs = costs_of_step(resolve_run(at), data);
+      levels.push_back({{"level", engine::amp::name_of(level)},
+                        {"parameter_bytes", costs.parameter_bytes},
+                        {"gradient_bytes", costs.gradient_bytes},
+                        {"optimizer_bytes", costs.optimizer_bytes},
+                        {"peak_bytes", costs.peak_bytes},
+                        {"multiply_adds", costs.multiply_adds}});
+    } catch (const std::exception& error) {
+      levels.push_back({{"level", engine::amp::name_of(level)}, {"refused", error.what()}});
+    }
+  }
+  return levels;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value < 1e4) return fmt::format("{} B", bytes);
+  if (value < 1e7) return fmt::format("{:.1f} kB", value * 1e-3);
+  if (value < 1e10) return fmt::format("{:.1f} MB", value * 1e-6);
+  return fmt::format("{:.1f} GB", value * 1e-9);
+}
+
+std::string count_text(double count) {
+  if (count < 1e5) return fmt::format("{:.0f}", count);
+  if (count < 1e8) return fmt::format("{:.2f} M", count * 1e-6);
+  return fmt::format("{:.2f} G", count * 1e-9);
+}
+
+/// "640 x 10 x 84": m x n x k; a star where it does not fill tensor cores.
+std::string products_text(const Json& products) {
+  std::string text;
+  for (const Json& product : products) {
+    const std::int64_t batch = product.at("batch").get<std::int64_t>();
+    text += fmt::format("{}{}{} x {} x {}{}", text.empty() ? "" : ", ",
+                        batch == 1 ? "" : fmt::format("{} of ", batch), product.at("m").get<std::int64_t>(),
+                        product.at("n").get<std::int64_t>(), product.at("k").get<std::int64_t>(),
+                        product.at("fills_tensor_cores").get<bool>() ? "" : "*");
+  }
+  return text;
+}
+
+void print_table(const Json& json, std::int64_t batch) {
+  std::size_t name = 5, type = 4, shape = 6;
+  for (const Json& row : json.at("layers")) {
+    name = std::max(name, row.at("layer").get_ref<const std::string&>().size());
+    type = std::max(type, row.at("type").get_ref<const std::string&>().size());
+    shape = std::max(shape, row.at("output").get_ref<const std::string&>().size());
+  }
+  fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>10}  {:>9}  products m x n x k, batch {}\n", "layer", name, "type",
+             type, "output", shape, "parameters", "MACs", batch);
+  for (const Json& row : json.at("layers"))
+    fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>10}  {:>9}  {}\n", row.at("layer").get<std::string>(), name,
+               row.at("type").get<std::string>(), type, row.at("output").get<std::string>(), shape,
+               row.at("parameters").get<std::int64_t>(), count_text(row.at("multiply_adds").get<double>()),
+               products_text(row.at("products")));
+  fmt::print(
+      "{}, {} multiply-adds forward; *: an extent is no multiple of {}, so 16-bit products of this\n"
+      "shape do not fill tensor cores\n\n",
+      counted(json.at("parameters").get<std::size_t>(), "parameter"),
+      count_text(json.at("multiply_adds").get<double>()), engine::amp::channel_multiple);
+  fmt::print("{:<6} {:>12} {:>12} {:>12} {:>12}  {}\n", "level", "parameters", "gradients", "optimizer",
+             "peak", "MACs of a step");
+  for (const Json& level : json.at("levels"))
+    if (level.contains("refused"))
+      fmt::print("{:<6} {}\n", level.at("level").get<std::string>(), level.at("refused").get<std::string>());
+    else
+      fmt::print("{:<6} {:>12} {:>12} {:>12} {:>12}  {}\n", level.at("level").get<std::string>(),
+                 bytes_text(level.at("parameter_bytes").get<std::uint64_t>()),
+                 bytes_text(level.at("gradient_bytes").get<std::uint64_t>()),
+                 bytes_text(level.at("optimizer_bytes").get<std::uint64_t>()),
+                 bytes_text(level.at("peak_bytes").get<std::uint64_t>()),
+                 count_text(level.at("multiply_adds").get<double>()));
+}
+
+struct ModelCommand {
+  CommonOptions common;
+  std::string file;
+  bool json = false;
+};
+
+ExitCode run_model(ModelCommand& command) {
+  if (!command.file.empty()) command.common.config = config_called(command.file);
+  if (command.common.config.empty())
+    throw CommandError(ExitCode::usage, "model: expected a configuration: fp16lab model FILE.toml");
+  const RunPlan plan = resolve_run(command.common);
+  const RunConfig& config = plan.config;
+  const std::unique_ptr<const RunData> data = load_data(config);
+  const std::int64_t batch = batch_size_of(config);
+  Json json{{"name", config.model.name}, {"data", config.data.name}, {"batch_size", batch}};
+  try {
+    CountingBackend backend;
+    Json layers = Json::array();
+    std::int64_t parameters = 0;
+    double multiply_adds = 0;
+    for (const std::unique_ptr<Network>& network : make_networks(backend, config, data->shape()))
+      for (const LayerCosts& costs : forward_costs(backend, *network, batch)) {
+        layers.push_back(layer_json(costs));
+        parameters += costs.layer->parameters;
+        multiply_adds += layers.back().at("multiply_adds").get<double>();
+      }
+    json["parameters"] = parameters;
+    json["multiply_adds"] = multiply_adds;
+    json["layers"] = std::move(layers);
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  }
+  json["levels"] = levels_json(config, *data);
+  if (command.json)
+    fmt::print("{}\n", json.dump(2));
+  else
+    print_table(json, batch);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command model_command() {
+  return {.name = "model",
+          .description =
+              "A network as a table: shapes, parameters, multiply-adds, the products of each layer and "
+              "whether they "
+              "fill tensor cores,\nand what a step takes at each AMP level. Counted from what a step asks "
+              "for; nothing "
+              "is computed, so any size is a moment.",
+          .examples =
+              "  fp16lab model lenet5\n"
+              "  fp16lab model net.toml --set train.batch_size=256 --set amp.dialect=paddle --json",
+          .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
+                   .set = "Override a configuration key; repeatable"},
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<ModelCommand>();
+            options.add("FILE", command->file, "The configuration, as --config").type("FILE");
+            options.flag("--json", command->json, "One JSON document");
+            return [command](const CommonOptions& common) {
+              command->common = common;
+              return run_model(*command);
+            };
+          }};
+}
+
+}  // namespace fp16lab::experiments
