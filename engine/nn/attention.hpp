@@ -22,9 +22,9 @@ struct AttentionOptions {
   std::uint64_t seed = 0;
 };
 
-/// Vaswani et al. 2017, with the mask of GPT if causal. Children "<path>.qkv" (3 E, E),
-/// its rows q, k, v and within each of them head by head, and "<path>.out" (E, E). softmax(Q K^T / sqrt(E /
-/// heads) + mask) V per head, the mask 0 or -infinity where there is one. Under O1 scores are f16, the softmax FP32, its result
+/// Vaswani et al. 2017, with the mask of GPT if causal. Children "<path>.qkv" (3 E, E), its rows q, k, v and
+/// within each of them head by head, and "<path>.out" (E, E). softmax(Q K^T / sqrt(E / heads) + mask) V per
+/// head, the mask 0 or -infinity where there is one. Under O1 scores are f16, the softmax FP32, its result
 /// f16 again as an operand of the second product.
 ///
 /// Observed gradients: those of qkv and out, "<path>.scores.input" (of the scaled and masked scores, where

@@ -35,7 +35,8 @@ Variable cross_entropy(const LossOptions& loss, const Variable& logits, const Te
   Tape& tape = logits.tape();
   const ScopeGuard scope(tape, "loss");
   return ops::softmax_cross_entropy(
-      logits, tape.constant(probabilities(tape.backend(), targets, logits.shape()[-1], loss.label_smoothing)));
+      logits,
+      tape.constant(probabilities(tape.backend(), targets, logits.shape()[-1], loss.label_smoothing)));
 }
 
 }  // namespace

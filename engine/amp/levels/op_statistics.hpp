@@ -14,8 +14,8 @@
 
 namespace fp16lab::engine::amp {
 
-/// What m, n and k of a 16-bit product have to be multiples of to fill tensor cores (NVIDIA, "Train With Mixed
-/// Precision"; on an A100 the guides quote 16).
+/// What m, n and k of a 16-bit product have to be multiples of to fill tensor cores (NVIDIA, "Train With
+/// Mixed Precision"; on an A100 the guides quote 16).
 inline constexpr std::int64_t channel_multiple = 8;
 
 /// Calls of one op in one layer, forward passes only (backward passes run in the recorded dtypes).

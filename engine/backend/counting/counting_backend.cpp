@@ -7,8 +7,8 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// Addresses without memory behind them, but for small blocks: scalar programs are given those of numbers that
-/// belong to a step.
+/// Addresses without memory behind them, but for small blocks: scalar programs are given those of numbers
+/// that belong to a step.
 class NoMemory final : public MemoryResource {
  public:
   std::byte* allocate(std::size_t bytes) noexcept override {

@@ -50,7 +50,8 @@ BuiltLayer build_unflatten(const LayerPlace& place);
 BuiltLayer build_softmax(const LayerPlace& place);
 BuiltLayer build_identity(const LayerPlace& place);
 BuiltLayer build_concat(const LayerPlace& place);
-/// A function of one input, and of several: all shapes equal, or the later ones the trailing part of the first.
+/// A function of one input, and of several: all shapes equal, or the later ones the trailing part of the
+/// first.
 BuiltLayer elementwise(const LayerPlace& place, Variable (*function)(const Variable&));
 BuiltLayer joined(const LayerPlace& place, Variable (*function)(const Variable&, const Variable&));
 

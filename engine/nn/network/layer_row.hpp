@@ -51,8 +51,8 @@ struct PlacedRow {
 };
 inline constexpr int network_input = -1;
 
-/// The row's own name, or that of a row without one: its type and a number, "relu2" for the second such row of
-/// its block, or of all rows outside blocks.
+/// The row's own name, or that of a row without one: its type and a number, "relu2" for the second such row
+/// of its block, or of all rows outside blocks.
 std::string name_of_row(const NetworkRows& network, const LayerBlock& block, const LayerRow& row);
 
 /// Blocks unrolled, names made unique and inputs found. std::invalid_argument "WHERE: ..." for a name that is

@@ -24,8 +24,8 @@ struct NetworkLayer {
 /// on, as the layers' own classes say, and have PyTorch's shapes.
 class Network final : public Module {
  public:
-  /// std::invalid_argument "WHERE: layer 'PATH' (TYPE): WHAT" for rows that do not fit together: placed(), and
-  /// a layer that cannot take the shapes of its inputs, whose names and shapes the message gives.
+  /// std::invalid_argument "WHERE: layer 'PATH' (TYPE): WHAT" for rows that do not fit together: placed(),
+  /// and a layer that cannot take the shapes of its inputs, whose names and shapes the message gives.
   Network(Backend& backend, const NetworkRows& rows, const NetworkOptions& options);
 
   Variable forward(Tape& tape, const Variable& x) override;

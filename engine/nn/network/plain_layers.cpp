@@ -93,7 +93,7 @@ BuiltLayer elementwise(const LayerPlace& place, Variable (*function)(const Varia
           }};
 }
 
-// pooling -----------------------------------------------------------------------------------------------------
+// pooling ---------------------------------------------------------------------------------------------------
 
 BuiltLayer build_max_pool(const LayerPlace& place) { return pooled(place, pool_of(place), ops::max_pool2d); }
 BuiltLayer build_average_pool(const LayerPlace& place) {
@@ -111,7 +111,7 @@ BuiltLayer build_adaptive_pool(const LayerPlace& place) {
                 ops::average_pool2d);
 }
 
-// shapes and joins --------------------------------------------------------------------------------------------
+// shapes and joins ------------------------------------------------------------------------------------------
 
 BuiltLayer build_flatten(const LayerPlace& place) {
   const Signal& input = place.inputs[0];
