@@ -16,7 +16,6 @@
 
 namespace fp16lab::engine {
 
-/// How the trainer measures a supervised loss; methods may ignore it.
 using nn::LossKind;
 
 /// The parameters of one optimizer, which has this group's position as its slot in StepState.

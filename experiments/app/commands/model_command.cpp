@@ -12,7 +12,7 @@
 #include "engine/backend/counting/counting_backend.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/learning_task.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_data.hpp"
 #include "numerics/text/text.hpp"

@@ -6,7 +6,7 @@
 
 #include "engine/train/workload.hpp"
 #include "experiments/app/config/config.hpp"
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/learning_task.hpp"
 
 namespace fp16lab::experiments {
 

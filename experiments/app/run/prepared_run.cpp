@@ -47,6 +47,16 @@ void check_optimizer(const RunPlan& plan, const PreparedRun& run) {
   engine::optim::make_optimizer(*run.backend, {}, plan.optimizer, plan.train.steps);
 }
 
+/// Does `work`; CommandError(usage) for what it finds wrong with the configuration.
+template <typename Work>
+void by_usage(const Work& work) {
+  try {
+    work();
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  }
+}
+
 /// How the data and the network that `run` has are to be trained. std::invalid_argument where they cannot be.
 void complete(RunPlan plan, PreparedRun& run) {
   plan.train.steps = steps_of(plan.config, *run.data);
@@ -57,13 +67,15 @@ void complete(RunPlan plan, PreparedRun& run) {
   run.plan = std::move(plan);
 }
 
-/// What data, batches and network are made from.
+/// What data, batches, network and method are made from.
 RunConfig made_from(const RunConfig& config) {
   RunConfig made;
   made.model = config.model;
   made.data = config.data;
   made.backend = config.backend;
   made.train.batch_size = config.train.batch_size;
+  made.train.method = config.train.method;
+  made.train.penalty = config.train.penalty;
   return made;
 }
 
@@ -90,7 +102,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   chosen.backend = nullptr;
   run->chosen = std::move(chosen);
   run->data = load_data(config);
-  try {
+  by_usage([&] {
     run->workload.model = make_model(*run->backend, config, run->data->shape());
     engine::nn::perturb_parameters(*run->backend, *run->workload.model, config.train.perturb_ulps,
                                    config.train.seed);
@@ -104,9 +116,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
       run->workload.bytes_per_character = evaluated_bytes_per_character(*run->data, *run->batches.evaluation);
 
     complete(std::move(plan), *run);
-  } catch (const std::invalid_argument& error) {
-    throw CommandError(ExitCode::usage, error.what());
-  }
+  });
   return run;
 }
 
@@ -153,15 +163,12 @@ RunLength RunChecker::check(const RunConfig& config) {
     run_ = prepare_run(resolve_run(config), 1);
     kept_ = made;
   } else {
-    try {
-      complete(resolve_run(config), *run_);
-    } catch (const std::invalid_argument& error) {
-      throw CommandError(ExitCode::usage, error.what());
-    }
+    by_usage([&] { complete(resolve_run(config), *run_); });
   }
-  return {.steps = run_->plan.train.steps,
-          .multiply_adds = static_cast<double>(run_->plan.train.steps) *
-                           costs_of_step(run_->plan, *run_->data).multiply_adds};
+  RunLength length{.steps = run_->plan.train.steps};
+  by_usage([&] { length.multiply_adds = costs_of_step(run_->plan, *run_->data).multiply_adds; });
+  length.multiply_adds *= static_cast<double>(length.steps);
+  return length;
 }
 
 }  // namespace fp16lab::experiments

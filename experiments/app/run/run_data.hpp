@@ -9,7 +9,7 @@
 #include "engine/data/batch_source.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/data/text.hpp"
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/learning_task.hpp"
 
 namespace fp16lab::experiments {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/learning_task.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "tests/experiments/app/usage_error.hpp"
@@ -323,6 +323,20 @@ TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
   EXPECT_EQ(length().steps, full.steps);
   EXPECT_EQ(length().multiply_adds * 8 * 8 * 8, full.multiply_adds) << "two widths and the batch";
   EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << "widths stay as they were written";
+}
+
+TEST(Config, RunsOfOneNetworkAndTwoMethodsAreCheckedEachByItsOwn) {
+  const auto small = [](const std::string& method) {
+    RunConfig config = regression();
+    config.train.method = method;
+    return config;
+  };
+  RunChecker checker;  // a sweep's: it keeps what the next run shares
+  const double supervised = checker.check(small("supervised")).multiply_adds;
+  const double penalty = checker.check(small("gradient_penalty")).multiply_adds;
+  EXPECT_GT(penalty, supervised) << "the gradient's gradient";
+  EXPECT_EQ(penalty, RunChecker().check(small("gradient_penalty")).multiply_adds);
+  EXPECT_EQ(checker.check(small("supervised")).multiply_adds, supervised);
 }
 
 TEST(Config, ScaleDownMustDivideExactlyAndNamesWhatItDoesNot) {

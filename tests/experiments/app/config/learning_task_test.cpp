@@ -1,4 +1,4 @@
-// Every workload through the real binary, scaled down: it runs at every level, learns, and says how well.
+// Every shipped task through the real binary, scaled down: it runs at every level, learns, and says how well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 const std::string configs = FP16LAB_SOURCE_DIR "/experiments/configs/";
 
-class Workloads : public SmallRuns {
+class LearningTasks : public SmallRuns {
  protected:
   /// 3200 characters, 26 different ones, with structure to learn.
   std::string text_file() {
@@ -62,7 +62,7 @@ class Workloads : public SmallRuns {
   }
 };
 
-TEST_F(Workloads, EveryOneLearnsInFp32AndInFp16WithDynamicScaling) {
+TEST_F(LearningTasks, EveryOneLearnsInFp32AndInFp16WithDynamicScaling) {
   for (const std::string name :
        {"classifier", "autoencoder", "lenet5", "charlm_lstm", "charlm_transformer"}) {
     double final_loss[2] = {};
@@ -81,7 +81,7 @@ TEST_F(Workloads, EveryOneLearnsInFp32AndInFp16WithDynamicScaling) {
   }
 }
 
-TEST_F(Workloads, TheSameBitsForAnyNumberOfThreads) {
+TEST_F(LearningTasks, TheSameBitsForAnyNumberOfThreads) {
   for (const std::string name : {"lenet5", "charlm_lstm", "charlm_transformer"}) {
     const std::vector<std::string> settings{"amp.level=O1", "train.steps=10"};
     ASSERT_EQ(small(name, name + "1", settings, 1).exit_code, 0);
@@ -139,7 +139,7 @@ TEST_F(Synthetic, TheSameBitsForAnyNumberOfThreadsAndOtherBitsForAnotherSeed) {
   }
 }
 
-TEST_F(Workloads, TextIsJudgedInBitsPerCharacterAndImagesByAccuracy) {
+TEST_F(LearningTasks, TextIsJudgedInBitsPerCharacterAndImagesByAccuracy) {
   const auto text = small("charlm_lstm", "text");
   ASSERT_EQ(text.exit_code, 0) << text.err;
   const auto bits = column("text/evaluations.csv", "bits_per_character");
@@ -161,7 +161,7 @@ TEST_F(Workloads, TextIsJudgedInBitsPerCharacterAndImagesByAccuracy) {
 
 /// README's recipe with a text of the user's own: the shipped configuration and a file of 100 kB, nothing
 /// else.
-TEST_F(Workloads, AShippedConfigurationTakesASmallTextOfOnesOwn) {
+TEST_F(LearningTasks, AShippedConfigurationTakesASmallTextOfOnesOwn) {
   std::string text;
   while (text.size() < 100'000) text += read(std::filesystem::path(text_file()).filename().string());
   testing_support::write_bytes(path("own.txt"), text.substr(0, 100'000));
@@ -194,7 +194,7 @@ TEST_F(Workloads, AShippedConfigurationTakesASmallTextOfOnesOwn) {
   }
 }
 
-TEST_F(Workloads, BitsPerCharacterCountCharactersNotBytes) {
+TEST_F(LearningTasks, BitsPerCharacterCountCharactersNotBytes) {
   // The same words in ASCII and with three bytes for every letter.
   std::string chinese;
   for (int i = 0; i < 40000; ++i) {
@@ -217,7 +217,7 @@ TEST_F(Workloads, BitsPerCharacterCountCharactersNotBytes) {
   EXPECT_THAT(fp16lab(loud).err, HasSubstr("40000 characters in 120000 bytes of UTF-8"));
 }
 
-TEST_F(Workloads, TheManifestNamesTheTextAndItsVocabulary) {
+TEST_F(LearningTasks, TheManifestNamesTheTextAndItsVocabulary) {
   ASSERT_EQ(small("charlm_lstm", "run", {"train.steps=1"}).exit_code, 0);
   const json data = json::parse(read("run/manifest.json")).at("data");
   ASSERT_EQ(data.size(), 2u);
@@ -226,7 +226,7 @@ TEST_F(Workloads, TheManifestNamesTheTextAndItsVocabulary) {
   EXPECT_EQ(data.at(1).at("sha256").get<std::string>().size(), 64u);
 }
 
-TEST_F(Workloads, LeNetTakesBothLayouts) {
+TEST_F(LearningTasks, LeNetTakesBothLayouts) {
   const std::vector<std::string> settings{"train.steps=10", "train.evaluate_every=0"};
   ASSERT_EQ(small("lenet5", "nchw", settings).exit_code, 0);
   ASSERT_EQ(small("lenet5", "nhwc", {settings[0], settings[1], "model.layout=nhwc"}).exit_code, 0);
@@ -235,7 +235,7 @@ TEST_F(Workloads, LeNetTakesBothLayouts) {
   EXPECT_NE(column("nchw/steps.csv", "state_hash"), column("nhwc/steps.csv", "state_hash"));
 }
 
-TEST_F(Workloads, TextThatDoesNotFitIsOneClearError) {
+TEST_F(LearningTasks, TextThatDoesNotFitIsOneClearError) {
   const auto fails = [&](const std::vector<std::string>& more, int exit_code, const std::string& part) {
     expect_one_line_error(small("charlm_lstm", "run", more), exit_code, part);
     EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is left behind";
@@ -252,7 +252,7 @@ TEST_F(Workloads, TextThatDoesNotFitIsOneClearError) {
   fails({"data.path=" + path("empty.txt")}, 1, "is empty");
 }
 
-TEST_F(Workloads, ASweepComparesBitsPerCharacter) {
+TEST_F(LearningTasks, ASweepComparesBitsPerCharacter) {
   testing_support::write_bytes(
       path("base.toml"),
       "[model]\nname = \"tiny\"\ncontext = 16\nlayer = [{ type = \"embedding\", embedding_dim = 16 }, "

@@ -1,4 +1,4 @@
-#include "experiments/app/config/workloads.hpp"
+#include "experiments/app/config/learning_task.hpp"
 
 #include <fmt/format.h>
 
