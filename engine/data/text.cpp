@@ -8,6 +8,7 @@
 #include <limits>
 #include <stdexcept>
 #include <system_error>
+#include <unordered_map>
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
@@ -51,7 +52,7 @@ std::filesystem::path file_in(const std::filesystem::path& path, std::string_vie
                                        location.file.string(), location.chosen_by, remedy));
 }
 
-std::int64_t checked_window_count(std::span<const std::uint8_t> symbols, const TextLoaderOptions& options) {
+std::int64_t checked_window_count(std::span<const std::int32_t> symbols, const TextLoaderOptions& options) {
   if (options.context < 1)
     throw std::invalid_argument(
         fmt::format("a window of {} symbols: expected 1 or more to predict", options.context));
@@ -59,54 +60,112 @@ std::int64_t checked_window_count(std::span<const std::uint8_t> symbols, const T
   const std::int64_t windows = window_count(size, options.context);
   if (windows == 0)
     throw std::invalid_argument(
-        fmt::format("a text of {} bytes is too short for one window of {} + 1", size, options.context));
+        fmt::format("a text of {} symbols is too short for one window of {} + 1", size, options.context));
   if (windows > std::numeric_limits<std::uint32_t>::max())
     throw std::invalid_argument(fmt::format("a text of {} windows: expected fewer than 2^32", windows));
   if (options.batch_size < 1 || options.batch_size > windows)
-    throw std::invalid_argument(
-        fmt::format("a batch size of {} does not fit a text of {} bytes, {} windows of {}: expected 1 to {}",
-                    options.batch_size, size, windows, options.context, windows));
+    throw std::invalid_argument(fmt::format(
+        "a batch size of {} does not fit a text of {} symbols, {} windows of {}: expected 1 to {}",
+        options.batch_size, size, windows, options.context, windows));
   return windows;
 }
 
-}  // namespace
-
-std::span<const std::uint8_t> Text::training() const {
-  return std::span(symbols).first(symbols.size() * 9 / 10);
-}
-std::span<const std::uint8_t> Text::test() const { return std::span(symbols).subspan(training().size()); }
-
-Text make_text(std::string_view bytes) {
-  if (bytes.empty()) throw std::invalid_argument("a text without bytes");
-  std::array<bool, 256> present{};
-  for (const char c : bytes) present[static_cast<unsigned char>(c)] = true;
-  Text text;
-  text.characters = utf8_length(bytes);
-  std::array<std::uint8_t, 256> symbol_of{};
-  for (std::size_t byte = 0; byte < present.size(); ++byte) {
-    if (!present[byte]) continue;
-    symbol_of[byte] = static_cast<std::uint8_t>(text.vocabulary.size());
-    text.vocabulary.push_back(static_cast<std::uint8_t>(byte));
+void take_bytes(std::string_view bytes, Text& text) {
+  std::array<std::int32_t, 256> symbol_of{};
+  for (const char c : bytes) symbol_of[static_cast<unsigned char>(c)] = 1;
+  for (std::size_t byte = 0; byte < symbol_of.size(); ++byte) {
+    if (symbol_of[byte] == 0) continue;
+    symbol_of[byte] = static_cast<std::int32_t>(text.vocabulary.size());
+    text.vocabulary.emplace_back(1, static_cast<char>(byte));
   }
   text.symbols.resize(bytes.size());
   std::transform(bytes.begin(), bytes.end(), text.symbols.begin(),
                  [&](char c) { return symbol_of[static_cast<unsigned char>(c)]; });
+}
+
+void take_words(std::string_view bytes, Text& text) {
+  std::unordered_map<std::string_view, std::int32_t> symbol_of;
+  std::vector<std::string_view> words;
+  for (std::string_view rest = bytes; !rest.empty();) {
+    const std::string_view word = first_word(rest);
+    rest.remove_prefix(word.size());
+    const auto [place, is_new] = symbol_of.try_emplace(word, static_cast<std::int32_t>(words.size()));
+    if (is_new) words.push_back(word);
+    text.symbols.push_back(place->second);  // by first appearance, until all are known
+  }
+  std::sort(words.begin(), words.end());
+  std::vector<std::int32_t> ordered(words.size());
+  for (std::size_t i = 0; i < words.size(); ++i)
+    ordered[static_cast<std::size_t>(symbol_of.at(words[i]))] = static_cast<std::int32_t>(i);
+  for (std::int32_t& symbol : text.symbols) symbol = ordered[static_cast<std::size_t>(symbol)];
+  text.vocabulary.assign(words.begin(), words.end());
+}
+
+enum class Mark { space, letter, digit, other };
+Mark mark_of(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (byte == ' ' || (byte >= '\t' && byte <= '\r')) return Mark::space;
+  if (byte >= '0' && byte <= '9') return Mark::digit;
+  const unsigned char lower = byte | 0x20;
+  return (lower >= 'a' && lower <= 'z') || byte == '\'' || byte > 127 ? Mark::letter : Mark::other;
+}
+
+}  // namespace
+
+std::string_view name_of(Tokens tokens) { return tokens == Tokens::bytes ? "bytes" : "words"; }
+std::span<const Tokens> all_tokens() {
+  static constexpr std::array every{Tokens::bytes, Tokens::words};
+  return every;
+}
+
+std::string_view first_word(std::string_view text) {
+  std::size_t begin = 0;
+  while (begin < text.size() && mark_of(text[begin]) == Mark::space) ++begin;
+  if (begin == text.size()) return text;
+  const bool joins = begin > 0 && text[begin - 1] == ' ';  // the last space belongs to what follows
+  const std::size_t spaces = joins ? begin - 1 : begin;
+  if (spaces > 0) return text.substr(0, spaces);
+  const Mark mark = mark_of(text[begin]);
+  std::size_t end = begin;
+  while (end < text.size() && mark_of(text[end]) == mark) ++end;
+  return text.substr(0, end);
+}
+
+std::span<const std::int32_t> Text::training() const {
+  return std::span(symbols).first(symbols.size() * 9 / 10);
+}
+std::span<const std::int32_t> Text::test() const { return std::span(symbols).subspan(training().size()); }
+
+Text make_text(std::string_view bytes, Tokens tokens) {
+  if (bytes.empty()) throw std::invalid_argument("a text without bytes");
+  Text text;
+  text.characters = utf8_length(bytes);
+  if (tokens == Tokens::bytes)
+    take_bytes(bytes, text);
+  else
+    take_words(bytes, text);
+  if (text.symbols.size() > std::numeric_limits<std::int32_t>::max())
+    throw std::invalid_argument(
+        fmt::format("a text of {} tokens: expected fewer than 2^31", text.symbols.size()));
   return text;
 }
 
-double bytes_per_character(const Text& text, std::span<const std::uint8_t> symbols) {
-  const auto begins = [&text](std::uint8_t symbol) {
-    return begins_utf8_character(text.vocabulary.at(symbol));
-  };
-  const auto characters = std::count_if(symbols.begin(), symbols.end(), begins);
-  if (!text.characters || characters == 0) return 1;
-  return static_cast<double>(symbols.size()) / static_cast<double>(characters);
+double symbols_per_character(const Text& text, std::span<const std::int32_t> symbols) {
+  std::size_t bytes = 0, characters = 0;
+  for (const std::int32_t symbol : symbols) {
+    const std::string& token = text.vocabulary.at(static_cast<std::size_t>(symbol));
+    bytes += token.size();
+    characters += static_cast<std::size_t>(std::count_if(token.begin(), token.end(), [](char c) {
+      return begins_utf8_character(static_cast<unsigned char>(c));
+    }));
+  }
+  if (!text.characters) characters = bytes;
+  return characters == 0 ? 1 : static_cast<double>(symbols.size()) / static_cast<double>(characters);
 }
 
-std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols) {
+std::string bytes_of(const Text& text, std::span<const std::int32_t> symbols) {
   std::string bytes;
-  bytes.reserve(symbols.size());
-  for (const std::uint8_t symbol : symbols) bytes += static_cast<char>(text.vocabulary.at(symbol));
+  for (const std::int32_t symbol : symbols) bytes += text.vocabulary.at(static_cast<std::size_t>(symbol));
   return bytes;
 }
 
@@ -138,16 +197,21 @@ TextLocation find_text(std::string_view name, const std::filesystem::path& path)
   return location;
 }
 
-Text load_text(const TextLocation& location) {
+Text load_text(const TextLocation& location, Tokens tokens) {
   const std::string bytes = read_file(location.file);
   if (bytes.empty())
     throw std::runtime_error(fmt::format("{} (chosen by {}) is empty: expected a text",
                                          location.file.string(), location.chosen_by));
-  Text text = make_text(bytes);
-  const std::string mapping(text.vocabulary.begin(), text.vocabulary.end());
+  Text text = make_text(bytes, tokens);
+  std::string vocabulary;
+  for (const std::string& token : text.vocabulary) {
+    vocabulary += token;
+    if (tokens == Tokens::words) vocabulary += '\0';
+  }
   text.files = {{location.file, sha256_of(bytes)},
-                {fmt::format("{}: vocabulary of {} bytes", location.file.string(), mapping.size()),
-                 sha256_of(mapping)}};
+                {fmt::format("{}: vocabulary of {} {}", location.file.string(), text.vocabulary.size(),
+                             name_of(tokens)),
+                 sha256_of(vocabulary)}};
   return text;
 }
 
@@ -155,7 +219,7 @@ std::int64_t window_count(std::int64_t symbols, std::int64_t context) {
   return std::max<std::int64_t>(0, (symbols - 1) / context);
 }
 
-TextLoader::TextLoader(std::span<const std::uint8_t> symbols, const TextLoaderOptions& options)
+TextLoader::TextLoader(std::span<const std::int32_t> symbols, const TextLoaderOptions& options)
     : symbols_(symbols),
       options_(options),
       order_(checked_window_count(symbols, options), options.shuffle, options.seed),

@@ -1,4 +1,4 @@
-// Text for language models over bytes: a file, its vocabulary, and windows of it as batches.
+// Text for language models over bytes or words: a file, its vocabulary, and windows of it as batches.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,40 @@
 
 namespace fp16lab::engine::data {
 
-/// A text as symbols, one a byte: symbol i stands for the byte `vocabulary[i]`. The vocabulary is the
-/// distinct bytes of the whole file in ascending order, so nothing in the test set is unknown.
+/// What a symbol of a text stands for.
+enum class Tokens {
+  bytes,  ///< one byte
+  words,  ///< a word with the space before it, digits, marks, or a run of spaces: see first_word
+};
+std::string_view name_of(Tokens tokens);
+std::span<const Tokens> all_tokens();
+
+/// A text in pieces that follow each other and leave nothing out, in the manner of GPT-2 (Radford et al. 2019,
+/// section 2.2) before its byte pairs: a run of letters, of digits, or of other marks, each with one space
+/// before it if there is one; what is left of white space is a piece of its own. Letters are those of ASCII,
+/// the apostrophe, and every byte above 127, so that words of UTF-8 stay whole. Returns the piece that `text` begins with; nothing of an empty text.
+std::string_view first_word(std::string_view text);
+
+/// A text as symbols: symbol i stands for the bytes `vocabulary[i]`. The vocabulary is the distinct tokens of
+/// the whole file in ascending order of their bytes, so nothing in the test set is unknown.
 struct Text {
-  std::vector<std::uint8_t> vocabulary;
-  std::vector<std::uint8_t> symbols;
+  std::vector<std::string> vocabulary;
+  std::vector<std::int32_t> symbols;
   std::optional<std::size_t> characters{};  ///< of UTF-8; nothing if the bytes are no UTF-8
   std::vector<SourceFile> files;            ///< the file, and the vocabulary as if it were one
 
   /// First 90 %: floor(9 n / 10) symbols; and the rest.
-  std::span<const std::uint8_t> training() const;
-  std::span<const std::uint8_t> test() const;
+  std::span<const std::int32_t> training() const;
+  std::span<const std::int32_t> test() const;
 };
 
-/// The text whose bytes are `bytes`; no files. std::invalid_argument if there are none.
-Text make_text(std::string_view bytes);
-/// Bytes of `symbols`, a part of `text`, divided by the characters that begin in it: 1 for ASCII, 3 for
-/// Chinese; 1 too for what is no UTF-8, where every byte counts as a character. 1 for none.
-double bytes_per_character(const Text& text, std::span<const std::uint8_t> symbols);
+/// The text whose bytes are `bytes`; no files. std::invalid_argument if there are none, or 2^31 tokens.
+Text make_text(std::string_view bytes, Tokens tokens = Tokens::bytes);
+/// How many of `symbols`, a part of `text`, stand for one character that begins in it. Of bytes: 1 for ASCII,
+/// 3 for Chinese; 1 too for what is no UTF-8, where every byte counts as a character. 1 for none.
+double symbols_per_character(const Text& text, std::span<const std::int32_t> symbols);
 /// The bytes that `symbols` stand for. std::out_of_range for a symbol that `text` does not have.
-std::string bytes_of(const Text& text, std::span<const std::uint8_t> symbols);
+std::string bytes_of(const Text& text, std::span<const std::int32_t> symbols);
 
 /// Where a text lies, and who said so.
 struct TextLocation {
@@ -54,7 +68,7 @@ std::filesystem::path exported_text(std::string_view name);
 TextLocation find_text(std::string_view name, const std::filesystem::path& path);
 
 /// std::runtime_error if the file cannot be read or is empty.
-Text load_text(const TextLocation& location);
+Text load_text(const TextLocation& location, Tokens tokens = Tokens::bytes);
 
 struct TextLoaderOptions {
   std::int64_t batch_size = 1;  ///< windows
@@ -71,7 +85,7 @@ struct TextLoaderOptions {
 class TextLoader final : public BatchSource {
  public:
   /// std::invalid_argument unless context >= 1 and 1 <= batch_size <= number of windows.
-  TextLoader(std::span<const std::uint8_t> symbols, const TextLoaderOptions& options);
+  TextLoader(std::span<const std::int32_t> symbols, const TextLoaderOptions& options);
 
   std::uint64_t batches_per_epoch() const override;
   std::int64_t rows_per_batch() const override { return options_.batch_size * options_.context; }
@@ -81,7 +95,7 @@ class TextLoader final : public BatchSource {
   std::span<const std::uint32_t> windows(std::uint64_t global_micro_batch_index);
 
  private:
-  std::span<const std::uint8_t> symbols_;
+  std::span<const std::int32_t> symbols_;
   TextLoaderOptions options_;
   EpochOrder order_;
   std::vector<std::int32_t> inputs_, targets_;  ///< host memory of one batch

@@ -24,7 +24,7 @@ namespace {
 void check(const Workload& workload) {
   if (workload.model == nullptr) refuse("Trainer: the workload has no model");
   if (workload.training == nullptr) refuse("Trainer: the workload has no training loader");
-  if ((workload.accuracy || workload.bytes_per_character > 0) &&
+  if ((workload.accuracy || workload.symbols_per_character > 0) &&
       workload.loss.kind != LossKind::cross_entropy)
     refuse("Trainer: accuracy and bits per character need the cross_entropy loss");
 }

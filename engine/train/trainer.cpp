@@ -250,8 +250,8 @@ EvaluationRow Trainer::evaluate() {
   row.split = loader.split();
   row.loss = loss_sum / static_cast<double>(loader.batches_per_epoch());
   if (workload_->accuracy) row.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
-  if (workload_->bytes_per_character > 0)
-    row.bits_per_character = row.loss / std::numbers::ln2 * workload_->bytes_per_character;
+  if (workload_->symbols_per_character > 0)
+    row.bits_per_character = row.loss / std::numbers::ln2 * workload_->symbols_per_character;
   observer_->on_evaluation(row);
   return row;
 }

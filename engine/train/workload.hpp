@@ -20,9 +20,9 @@ struct Workload {
   nn::LossOptions loss = {};
   std::unique_ptr<TrainingMethod> method = {};  ///< null: Supervised
   bool accuracy = false;  ///< count argmax == target in evaluations (cross_entropy only)
-  /// Bytes of a character of what is evaluated, where symbols are bytes of text: evaluations then report bits
-  /// per character, loss / ln 2 times this (cross_entropy only). 0: no text.
-  double bytes_per_character = 0;
+  /// Symbols of a character of what is evaluated, where it is text: evaluations then report bits per
+  /// character, loss / ln 2 times this (cross_entropy only). 0: no text.
+  double symbols_per_character = 0;
 };
 
 enum class AccumulateMode {

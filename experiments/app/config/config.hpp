@@ -17,6 +17,7 @@
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
+#include "engine/data/text.hpp"
 #include "engine/nn/initialization.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/network/layer_row.hpp"
@@ -50,6 +51,7 @@ struct DataConfig {
   std::int64_t subset = 0;
   std::int64_t test_subset = 0;
   bool test_subset_is_set = false;  ///< by apply_setting: then fewer will not do; no key of its own
+  engine::data::Tokens tokens = engine::data::Tokens::bytes;
   std::string normalise = "unit";
   std::int64_t batches = 10;
   std::int64_t inputs = 1;

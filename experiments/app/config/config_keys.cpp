@@ -151,11 +151,13 @@ std::vector<ConfigKey> make_keys() {
 
       FP16LAB_KEY(data.name, "the data set", dataset_names()),
       FP16LAB_KEY(data.path, "its folder, or a text file; empty: $FP16LAB_DATA, then the system's"),
-      FP16LAB_KEY(data.subset, "first n training images, or bytes of text; 0: all", counts),
-      FP16LAB_KEY(
-          data.test_subset,
-          "first n test images, or bytes of text (or all, where a file asks for more than there are); 0: all",
-          counts),
+      FP16LAB_KEY(data.subset, "first n training images, or symbols of text; 0: all", counts),
+      FP16LAB_KEY(data.test_subset,
+                  "first n test images, or symbols of text (or all, where a file asks for more than there "
+                  "are); 0: all",
+                  counts),
+      FP16LAB_KEY(data.tokens, "of text: what a symbol is; words: with the space before them, or marks",
+                  named(engine::data::all_tokens())),
       FP16LAB_KEY(data.normalise,
                   "of images; unit: p/255; standard: mean 0 and deviation 1 over the training set",
                   Choices{"unit", "standard"}),

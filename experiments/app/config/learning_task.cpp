@@ -143,6 +143,9 @@ void check_task(const RunConfig& config, std::string_view where) {
     refuse("labels are classes; expected cross_entropy, or data.targets = \"inputs\"");
   if (!images && (config.data.targets == "inputs" || config.data.padding != 0))
     refuse("data.targets = \"inputs\" and data.padding are of images");
+  if (kind != DataKind::text && config.data.tokens != engine::data::Tokens::bytes)
+    refuse_config(where, fmt::format("data.tokens = \"{}\": {} is no text; expected \"bytes\"",
+                                     name_of(config.data.tokens), config.data.name));
   if (!images && (config.train.method == "two_models" || config.train.method == "gan"))
     refuse_config(where,
                   fmt::format("train.method = \"{}\": expected a data.name of images", config.train.method));

@@ -113,7 +113,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
     run->workload.loss = task.loss;
     run->workload.accuracy = task.metric == reports::Quantity::accuracy;
     if (task.metric == reports::Quantity::bits_per_character)
-      run->workload.bytes_per_character = evaluated_bytes_per_character(*run->data, *run->batches.evaluation);
+      run->workload.symbols_per_character = evaluated_symbols_per_character(*run->data, *run->batches.evaluation);
 
     complete(std::move(plan), *run);
   });
@@ -131,6 +131,7 @@ StepCosts costs_of_step(const RunPlan& plan, const RunData& data) {
   engine::TrainingPlan one = plan;
   one.train.steps = 1;
   one.train.graph = false;
+  one.optimizer.schedule = {};  // a rate takes nothing
   one.scaler = {.policy = "none"};
   one.policy = engine::amp::make_scale_policy(one.scaler);
   engine::TrainObserver nobody;

@@ -14,47 +14,50 @@ namespace {
 using engine::data::DataKind;
 
 /// The whole of `symbols`, or the first `subset` of them if that is not 0.
-std::span<const std::uint8_t> first_of(std::span<const std::uint8_t> symbols, std::int64_t subset,
-                                       std::string_view key) {
+std::span<const std::int32_t> first_of(std::span<const std::int32_t> symbols, std::int64_t subset,
+                                       std::string_view key, std::string_view tokens) {
   const auto size = static_cast<std::int64_t>(symbols.size());
   if (subset > size)
     throw std::invalid_argument(
-        fmt::format("{} = {}: expected at most {}, the bytes that there are", key, subset, size));
+        fmt::format("{} = {}: expected at most {}, the {} that there are", key, subset, size, tokens));
   return subset == 0 ? symbols : symbols.first(static_cast<std::size_t>(subset));
 }
 
 void load_text(const RunConfig& config, RunData& data) {
   const engine::data::TextLocation location = engine::data::find_text(config.data.name, config.data.path);
-  data.text = engine::data::load_text(location);
-  data.training_text = first_of(data.text.training(), config.data.subset, "data.subset");
-  const auto test_bytes = static_cast<std::int64_t>(data.text.test().size());
-  const bool fits = config.data.test_subset <= test_bytes;
+  const std::string_view tokens = name_of(config.data.tokens);
+  data.text = engine::data::load_text(location, config.data.tokens);
+  data.training_text = first_of(data.text.training(), config.data.subset, "data.subset", tokens);
+  const auto test_size = static_cast<std::int64_t>(data.text.test().size());
+  const bool fits = config.data.test_subset <= test_size;
   data.test_text =
       first_of(data.text.test(), fits || config.data.test_subset_is_set ? config.data.test_subset : 0,
-               "data.test_subset");
+               "data.test_subset", tokens);
   data.files = data.text.files;
   data.found = fmt::format("data: {} from {} (chosen by {})", config.data.name, location.file.string(),
                            location.chosen_by);
-  const std::size_t bytes = data.text.symbols.size();
-  if (!data.text.characters)
-    data.found += fmt::format(": {} bytes that are no UTF-8, a byte counts as a character", bytes);
-  else if (*data.text.characters != bytes)
+  const std::size_t size = data.text.symbols.size();
+  if (config.data.tokens == engine::data::Tokens::words)
+    data.found += fmt::format(": {} words and marks, {} different ones", size, data.text.vocabulary.size());
+  else if (!data.text.characters)
+    data.found += fmt::format(": {} bytes that are no UTF-8, a byte counts as a character", size);
+  else if (*data.text.characters != size)
     data.found += fmt::format(
         ": {} characters in {} bytes of UTF-8; a step predicts bytes, bits per "
         "character count characters",
-        *data.text.characters, bytes);
+        *data.text.characters, size);
   if (!fits)
     data.found += fmt::format(
-        "\nnote: data.test_subset = {}, but the last tenth of this text is {} bytes: the test "
+        "\nnote: data.test_subset = {}, but the last tenth of this text is {} {}: the test "
         "takes all of them",
-        config.data.test_subset, test_bytes);
+        config.data.test_subset, test_size, tokens);
   // A short file fails here, whatever becomes of its batches.
   for (const auto& [name, symbols] : {std::pair{"training", data.training_text}, {"test", data.test_text}})
     if (engine::data::window_count(static_cast<std::int64_t>(symbols.size()), config.model.context) == 0)
-      throw std::invalid_argument(fmt::format(
-          "{}: a {} text of {} bytes (of {} in the file) is too short for one window of "
-          "model.context + 1 = {}",
-          location.file.string(), name, symbols.size(), data.text.symbols.size(), config.model.context + 1));
+      throw std::invalid_argument(
+          fmt::format("{}: a {} text of {} {} (of {} in the file) is too short for one window of "
+                      "model.context + 1 = {}",
+                      location.file.string(), name, symbols.size(), tokens, size, config.model.context + 1));
 }
 
 void describe_synthetic(const RunConfig& config, RunData& data) {
@@ -213,11 +216,11 @@ RunBatches make_batches(const RunConfig& config, const RunData& data) {
   throw std::logic_error("unknown kind of data");
 }
 
-double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation) {
+double evaluated_symbols_per_character(const RunData& data, const engine::data::BatchSource& evaluation) {
   // Windows follow each other, and every symbol but the very first is predicted once.
   const auto predicted = static_cast<std::size_t>(evaluation.batches_per_epoch()) *
                          static_cast<std::size_t>(evaluation.rows_per_batch());
-  return engine::data::bytes_per_character(data.text, data.test_text.subspan(1, predicted));
+  return engine::data::symbols_per_character(data.text, data.test_text.subspan(1, predicted));
 }
 
 std::uint64_t steps_of(const RunConfig& config, const RunData& data) {

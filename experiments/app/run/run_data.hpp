@@ -20,11 +20,11 @@ struct RunData {
   std::string found;  ///< for stderr: which data was taken and why, and less than was asked for
   engine::data::Dataset training_images, test_images;
   engine::data::Text text;
-  std::span<const std::uint8_t> training_text, test_text;  ///< with data.subset and data.test_subset
+  std::span<const std::int32_t> training_text, test_text;  ///< with data.subset and data.test_subset
   std::vector<engine::data::SourceFile> files;
 
   DataShape shape() const;
-  /// Images, windows of model.context bytes of text, or synthetic examples, to train with.
+  /// Images, windows of model.context symbols of text, or synthetic examples, to train with.
   std::int64_t training_examples(const RunConfig& config) const;
 };
 
@@ -45,8 +45,8 @@ struct RunBatches {
 /// not fit.
 RunBatches make_batches(const RunConfig& config, const RunData& data);
 
-/// Bytes of a character, over the bytes that `evaluation`, made from this text, predicts.
-double evaluated_bytes_per_character(const RunData& data, const engine::data::BatchSource& evaluation);
+/// Symbols of a character, over those that `evaluation`, made from this text, predicts.
+double evaluated_symbols_per_character(const RunData& data, const engine::data::BatchSource& evaluation);
 
 /// How long a run will be, as the trainer counts steps. CommandError(usage) if train.epochs gives less than
 /// one.

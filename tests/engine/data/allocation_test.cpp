@@ -65,7 +65,7 @@ TEST(DataAllocation, AWarmLoaderAllocatesNothing) {
 }
 
 TEST(DataAllocation, AWarmTextLoaderAllocatesNothing) {
-  const std::vector<std::uint8_t> symbols(1000);
+  const std::vector<std::int32_t> symbols(1000);
   TextLoader loader(symbols, {.batch_size = 4, .context = 16, .seed = 1});
   EXPECT_EQ(allocations_of(loader), 0u);
 }

@@ -33,7 +33,7 @@ std::string alphabet(std::size_t size) {
 
 TEST(Vocabulary, IsTheDistinctBytesInAscendingOrder) {
   const Text text = make_text("banana\n");
-  EXPECT_THAT(text.vocabulary, ElementsAre('\n', 'a', 'b', 'n'));
+  EXPECT_THAT(text.vocabulary, ElementsAre("\n", "a", "b", "n"));
   EXPECT_THAT(text.symbols, ElementsAre(2, 1, 3, 1, 3, 1, 0));
   EXPECT_THROW(make_text(""), std::invalid_argument);
 }
@@ -46,14 +46,14 @@ TEST(Vocabulary, AllBytesMakeTheRoundTrip) {
   EXPECT_EQ(bytes_of(all, all.symbols), bytes);
   const Text few = make_text("zebra");
   EXPECT_EQ(bytes_of(few, few.symbols), "zebra");
-  const std::vector<std::uint8_t> unknown{5};
+  const std::vector<std::int32_t> unknown{5};
   EXPECT_THROW(bytes_of(few, unknown), std::out_of_range);
 }
 
 TEST(Vocabulary, CharactersAreThoseOfUtf8) {
   const auto ratio = [](const std::string& bytes) {
     const Text text = make_text(bytes);
-    return bytes_per_character(text, text.symbols);
+    return symbols_per_character(text, text.symbols);
   };
   EXPECT_EQ(ratio("banana\n"), 1);
   EXPECT_EQ(make_text("banana\n").characters, 7u);
@@ -70,9 +70,44 @@ TEST(Vocabulary, CharactersAreThoseOfUtf8) {
   const Text text = make_text(
       "\xe4\xb8\xad"
       "ab");
-  EXPECT_EQ(bytes_per_character(text, std::span(text.symbols).subspan(1)), 2);
-  EXPECT_EQ(bytes_per_character(text, std::span(text.symbols).subspan(1, 2)), 1) << "none begins in it";
-  EXPECT_EQ(bytes_per_character(text, {}), 1);
+  EXPECT_EQ(symbols_per_character(text, std::span(text.symbols).subspan(1)), 2);
+  EXPECT_EQ(symbols_per_character(text, std::span(text.symbols).subspan(1, 2)), 1) << "none begins in it";
+  EXPECT_EQ(symbols_per_character(text, {}), 1);
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    words.emplace_back(first_word(text));
+    text.remove_prefix(words.back().size());
+  }
+  return words;
+}
+
+TEST(Words, CarryTheSpaceBeforeThemAndLeaveNothingOut) {
+  EXPECT_THAT(
+      words_of("In the year 1611, God's  word:\n\n It is"),
+      ElementsAre("In", " the", " year", " 1611", ",", " God's", " ", " word", ":", "\n\n", " It", " is"));
+  EXPECT_THAT(words_of("a1b2"), ElementsAre("a", "1", "b", "2"));
+  EXPECT_THAT(words_of("\t x  "), ElementsAre("\t", " x", "  "));
+  EXPECT_THAT(words_of("x\ty"), ElementsAre("x", "\t", "y")) << "only a space joins";
+  EXPECT_THAT(words_of("(\"caf\xc3\xa9\")"), ElementsAre("(\"", "caf\xc3\xa9", "\")"));
+  EXPECT_THAT(words_of("   "), ElementsAre("   "));
+  EXPECT_EQ(first_word(""), "");
+}
+
+TEST(Words, AreNumberedInTheOrderOfTheirBytesAndGiveBackTheText) {
+  const std::string bytes = "the cat, the dog, the caf\xc3\xa9\n";
+  const Text text = make_text(bytes, Tokens::words);
+  EXPECT_THAT(text.vocabulary, ElementsAre("\n", " caf\xc3\xa9", " cat", " dog", " the", ",", "the"));
+  EXPECT_THAT(text.symbols, ElementsAre(6, 2, 5, 4, 3, 5, 4, 1, 0));
+  EXPECT_EQ(bytes_of(text, text.symbols), bytes);
+  EXPECT_EQ(text.characters, 27u);
+  EXPECT_EQ(symbols_per_character(text, text.symbols), 9.0 / 27);
+  EXPECT_EQ(symbols_per_character(text, std::span(text.symbols).first(2)), 2.0 / 7) << "\"the cat\"";
+  EXPECT_EQ(symbols_per_character(make_text("caf\xe9 s", Tokens::words), std::vector<std::int32_t>{1}),
+            1.0 / 4)
+      << "no UTF-8: bytes";
 }
 
 TEST(TextSplit, TheFirstNineTenthsTrainAndTheRestTests) {
@@ -86,8 +121,8 @@ TEST(TextSplit, TheFirstNineTenthsTrainAndTheRestTests) {
 
 TEST(TextWindows, EverySymbolButTheFirstIsPredictedOnceAnEpoch) {
   // 41 symbols, windows of 4: ten of them, the last target is symbol 40.
-  std::vector<std::uint8_t> symbols(41);
-  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::uint8_t>(i);
+  std::vector<std::int32_t> symbols(41);
+  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::int32_t>(i);
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
   TextLoader loader(symbols, {.batch_size = 2, .context = 4, .shuffle = true, .seed = 7});
   ASSERT_EQ(loader.window_count(), 10);
@@ -119,7 +154,7 @@ TEST(TextWindows, EverySymbolButTheFirstIsPredictedOnceAnEpoch) {
 }
 
 TEST(TextWindows, WhatFillsNoWindowOrNoBatchIsLeftOut) {
-  const std::vector<std::uint8_t> symbols(44);
+  const std::vector<std::int32_t> symbols(44);
   EXPECT_EQ(window_count(44, 4), 10);
   EXPECT_EQ(window_count(41, 4), 10);
   EXPECT_EQ(window_count(40, 4), 9) << "the last window would lack its last target";
@@ -130,8 +165,8 @@ TEST(TextWindows, WhatFillsNoWindowOrNoBatchIsLeftOut) {
 }
 
 TEST(TextWindows, ABatchIsAPureFunctionOfSeedAndIndex) {
-  std::vector<std::uint8_t> symbols(200);
-  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::uint8_t>(i);
+  std::vector<std::int32_t> symbols(200);
+  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::int32_t>(i);
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
   const auto inputs_of = [&](TextLoader& loader, std::uint64_t index) {
     const Batch batch = loader.batch(*backend, index);
@@ -154,11 +189,11 @@ TEST(TextWindows, ABatchIsAPureFunctionOfSeedAndIndex) {
 }
 
 TEST(TextWindows, ImpossibleSizesAreNamed) {
-  const std::vector<std::uint8_t> symbols(20);
+  const std::vector<std::int32_t> symbols(20);
   const auto error = [&](std::int64_t batch_size, std::int64_t context) {
     return message_of([&] { TextLoader(symbols, {.batch_size = batch_size, .context = context}); });
   };
-  EXPECT_THAT(error(1, 20), AllOf(HasSubstr("20 bytes"), HasSubstr("too short for one window of 20 + 1")));
+  EXPECT_THAT(error(1, 20), AllOf(HasSubstr("20 symbols"), HasSubstr("too short for one window of 20 + 1")));
   EXPECT_THAT(error(1, 0), HasSubstr("a window of 0 symbols"));
   EXPECT_THAT(error(0, 4), HasSubstr("expected 1 to 4"));
   EXPECT_THAT(error(5, 4), AllOf(HasSubstr("batch size of 5"), HasSubstr("4 windows of 4")));
@@ -192,7 +227,8 @@ TEST_F(TextFiles, AreReadWithTheirFingerprints) {
   ASSERT_EQ(text.files.size(), 2u);
   EXPECT_EQ(text.files[0].path, path);
   EXPECT_EQ(text.files[0].sha256, sha256_of(bytes));
-  const std::string mapping(text.vocabulary.begin(), text.vocabulary.end());
+  std::string mapping;
+  for (const std::string& token : text.vocabulary) mapping += token;
   EXPECT_EQ(text.files[1].sha256, sha256_of(mapping));
   EXPECT_THAT(text.files[1].path.string(), HasSubstr(std::to_string(mapping.size()) + " bytes"));
 }
@@ -238,6 +274,10 @@ TEST_F(TextFiles, WhatCannotBeIsOneClearError) {
 TEST_F(TextFiles, TheExportedBibleIsTheOneThatTheConfigurationsWereTunedOn) {
   const Text text = load_text(find_text("bible-kjv", {}));
   EXPECT_EQ(text.symbols.size(), 4404412u);
+  const Text words = load_text(find_text("bible-kjv", {}), Tokens::words);
+  EXPECT_GT(words.vocabulary.size(), 12000u);
+  EXPECT_EQ(bytes_of(words, words.symbols), bytes_of(text, text.symbols));
+  EXPECT_NE(words.files[1].sha256, text.files[1].sha256);
   EXPECT_EQ(text.vocabulary.size(), 73u);
   EXPECT_THAT(bytes_of(text, std::span(text.symbols).first(60)),
               "Ge1:1 In the beginning God created the heaven and the earth.");

@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
-#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/config/learning_task.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "tests/experiments/app/usage_error.hpp"
@@ -396,10 +396,11 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
               IsSupersetOf({"classifier", "autoencoder", "lenet5", "charlm_lstm", "charlm_transformer",
                             "paddle_linear9", "paddle_mlp3", "mindspore_lenet5", "mindspore_manual_dense",
                             "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
-                            "recipe_gradient_penalty", "recipe_two_models", "recipe_gan"}));
-  EXPECT_EQ(swept,
-            (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
-                                   "policy_league", "scaling_candidates", "scaling_matters", "tutorials"}));
+                            "recipe_gradient_penalty", "recipe_two_models", "recipe_gan", "resnet20",
+                            "conv_autoencoder", "deep_narrow", "gpt_words"}));
+  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
+                                          "policy_league", "scaling_candidates", "scaling_matters",
+                                          "tutorials", "underflow"}));
 }
 
 }  // namespace

@@ -194,6 +194,21 @@ TEST_F(LearningTasks, AShippedConfigurationTakesASmallTextOfOnesOwn) {
   }
 }
 
+TEST_F(LearningTasks, OfWordsPredictsWordsAndStillCountsBitsOfCharacters) {
+  const auto result =
+      small("charlm_transformer", "words", {"data.tokens=words", "amp.level=O1", "train.batch_size=4"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const double loss = number_in("words/evaluations.csv", "loss", 1);
+  EXPECT_LT(loss, 0.8 * number_in("words/steps.csv", "loss", 0));
+  const auto manifest = json::parse(read("words/manifest.json"));
+  EXPECT_THAT(manifest.at("data").at(1).at("path").get<std::string>(), HasSubstr(" words"));
+  // A word of this text has four or five characters with the space before it.
+  const double symbols =
+      number_in("words/evaluations.csv", "bits_per_character", 1) / (loss / std::numbers::ln2);
+  EXPECT_GT(symbols, 1 / 5.5);
+  EXPECT_LT(symbols, 1 / 3.5);
+}
+
 TEST_F(LearningTasks, BitsPerCharacterCountCharactersNotBytes) {
   // The same words in ASCII and with three bytes for every letter.
   std::string chinese;
@@ -247,7 +262,8 @@ TEST_F(LearningTasks, TextThatDoesNotFitIsOneClearError) {
   fails({"train.batch_size=180"}, 2, "179 windows of 16: expected 1 to 179");
   fails({"data.subset=2881"}, 2, "data.subset = 2881: expected at most 2880");
   fails({"data.test_subset=321"}, 2, "data.test_subset = 321: expected at most 320");
-  fails({"data.name=fashion-mnist", "data.path=" + image_folder()}, 2, "layer 'embedding' (embedding): takes symbols, not numbers");
+  fails({"data.name=fashion-mnist", "data.path=" + image_folder()}, 2,
+        "layer 'embedding' (embedding): takes symbols, not numbers");
   testing_support::write_bytes(path("empty.txt"), "");
   fails({"data.path=" + path("empty.txt")}, 1, "is empty");
 }
