@@ -111,6 +111,7 @@ void Iteration::begin(std::uint64_t number, bool names_overflows) {
     optimizer->begin_iteration(step_);
     optimizer->clear_gradients();
   }
+  forward_bytes_ = 0;
 }
 
 void Iteration::end() {
@@ -226,6 +227,7 @@ data::Batch Iteration::begin_micro_batch(std::int64_t micro_batch) {
   data::Batch batch = loaded_number_ == number_ ? loaded_.at(static_cast<std::size_t>(micro_batch))
                                                 : take_batch(number_, micro_batch);
   if (dumping()) dump_->add_batch(*backend_, batch);
+  if (micro_batch == 0) begun_with_ = backend_->memory_statistics().bytes_in_use - batch.inputs.byte_count();
   tape_.set_context({.training = true,
                      .seed = options_.seed,
                      .micro_batch = static_cast<std::uint32_t>(micro_batch),
@@ -287,6 +289,9 @@ void Iteration::record_loss(const Variable& loss) {
 
 void Iteration::backward(const Variable& loss, BackwardOptions options, int which) {
   if (trial_) return try_backward(loss, options);
+  if (const std::size_t in_use = backend_->memory_statistics().bytes_in_use;
+      forward_bytes_ == 0 && in_use > begun_with_)
+    forward_bytes_ = in_use - begun_with_;
   const Tensor seed = scaler_->seed(which, loss.dtype());
   if (loss.dtype() != DType::f32) note_loss_overflow(loss.tensor(), seed);
   tape_.backward(loss, seed, options);

@@ -120,6 +120,8 @@ class Iteration {
   /// Where the back end runs behind the host: prepares the data of the next iteration while the device is
   /// still at work on the last one.
   void fetch_ahead();
+  /// Bytes of the last iteration's inputs, and of what it had made when its first backward pass began.
+  std::size_t forward_bytes() const { return forward_bytes_; }
   /// Mean of the recorded losses of the last iteration.
   double mean_loss();
   /// Names of the group's parameters whose gradients of the last iteration hold an Inf or NaN.
@@ -195,6 +197,8 @@ class Iteration {
   Tensor norms_;     ///< f64, by optimizer: of their unscaled gradients, where there are several
   std::uint64_t number_ = 0;
   bool loss_recorded_ = false;
+  std::size_t begun_with_ = 0;     ///< bytes in use before its first inputs
+  std::size_t forward_bytes_ = 0;  ///< 0 until its first backward pass
   bool names_overflows_ = false;
   /// Names found before clipping by value hid what they name; where the back end runs behind the host, the
   /// counts to find them in.

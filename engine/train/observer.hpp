@@ -32,6 +32,8 @@ class TrainObserver {
   virtual bool wants_gradients(std::uint64_t /*step*/) { return false; }
   virtual void on_gradient(const HistogramRow& /*row*/) {}
   virtual void on_step(const StepRow& /*row*/) {}
+  /// Once, behind the second step (or the only one), before on_step.
+  virtual void on_memory(const RunMemory& /*memory*/) {}
   virtual void on_evaluation(const EvaluationRow& /*row*/) {}
   /// Should overflows be told with the names of what overflowed? Finding them costs time, in steps with one
   /// only.

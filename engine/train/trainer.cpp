@@ -127,7 +127,11 @@ StepRow Trainer::train_step() {
     observer_->on_op_statistics(iteration_, op_statistics_);
     op_statistics_.clear();
   }
+  row.epoch = static_cast<double>(iteration_) * static_cast<double>(options_.accumulate) /
+              static_cast<double>(workload_->training->batches_per_epoch());
   row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (const std::uint64_t told = std::min<std::uint64_t>(2, options_.steps); iteration_ == told)
+    observer_->on_memory(memory());
   observer_->on_step(row);
   return row;
 }
@@ -223,6 +227,22 @@ std::uint64_t Trainer::state_hash() {
   const std::uint64_t hash = backend_->digest(digests_);
   digests_.clear();  // no share of any memory is kept
   return hash;
+}
+
+RunMemory Trainer::memory() {
+  RunMemory memory{.activations = parts_.forward_bytes(),
+                   .peak = backend_->memory_statistics().peak_bytes_in_use};
+  for (const Parameter* parameter : parameters_) {
+    const auto elements = static_cast<std::size_t>(parameter->value.element_count());
+    const bool has_master = parameter->dtypes.model != parameter->value.dtype();
+    memory.parameters += elements * size_of(parameter->dtypes.model);
+    if (has_master) memory.masters += parameter->value.byte_count();
+    if (!parameter->frozen) memory.gradients += elements * size_of(parameter->dtypes.gradient);
+  }
+  for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
+    for (const optim::NamedTensor& state : parts_.optimizer(group).state())
+      memory.optimizer += state.tensor.byte_count();
+  return memory;
 }
 
 EvaluationRow Trainer::evaluate() {

@@ -99,6 +99,8 @@ class Trainer {
   EvaluationRow evaluate();
 
   std::uint64_t iteration() const { return iteration_; }
+  /// Of the last step, and the peak so far.
+  RunMemory memory();
   /// Digest of weights, optimizer state, StepState and the states of losses: equal runs have equal hashes.
   std::uint64_t state_hash();
   std::vector<Parameter*> parameters() const { return parameters_; }

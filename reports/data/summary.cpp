@@ -99,7 +99,7 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   SummaryRow row;
   row.label = configuration.label;
   row.runs = static_cast<int>(configuration.runs.size());
-  double seconds = 0;
+  std::vector<double> seconds;
   Digest bits;
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
@@ -110,10 +110,9 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
       row.seeds.push_back(run.seed);
       bits.add(run, row.final_values.back());
     }
-    for (const StepRow& step : run.folder.steps) {
-      row.skipped += step.skipped ? 1 : 0;
-      seconds += step.seconds;
-    }
+    for (const StepRow& step : run.folder.steps) row.skipped += step.skipped ? 1 : 0;
+    if (const std::optional<double> median = median_seconds(run.folder.steps)) seconds.push_back(*median);
+    if (!row.memory) row.memory = run.folder.manifest.memory;
     row.steps += run.folder.steps.size();
     if (const std::optional<CastCounts> casts = recorded_casts(run)) {
       row.casts = row.casts.value_or(CastCounts{});
@@ -121,7 +120,11 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
     }
   }
   row.bits = bits.value();
-  if (row.steps > 0) row.seconds_per_step = seconds / static_cast<double>(row.steps);
+  if (!seconds.empty()) {
+    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    row.seconds_per_step = *middle;
+  }
   if (const Run& first = set.runs[configuration.runs.front()]; !first.folder.steps.empty())
     row.last_scale = first.folder.steps.back().loss_scale;
   return row;

@@ -49,7 +49,8 @@ struct SummaryRow {
   std::optional<CastCounts> casts;
   std::uint64_t steps = 0, skipped = 0;  ///< over all runs
   double last_scale = 1;                 ///< of the first run
-  double seconds_per_step = 0;           ///< mean over all runs
+  double seconds_per_step = 0;           ///< median of the runs' medians
+  std::optional<RunMemory> memory;       ///< of the first run that recorded it: shapes make it, not seeds
 
   /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two says
   /// equal or better; nothing where that cannot be told, and where there is no twin to judge by.

@@ -65,7 +65,8 @@ Cells cells_of(const WorkloadSummary& summary, const SummaryRow& row, bool fp32,
               row.casts ? underflow_text(row) : "-",
               fmt::format("{}", row.skipped),
               fp32 ? "-" : scale_text(row.last_scale),
-              fmt::format("{:.3g}", row.seconds_per_step)};
+              fmt::format("{:.3g}", 1e3 * row.seconds_per_step),
+              row.memory ? fmt::format("{:.3g}", static_cast<double>(row.memory->peak) / (1 << 20)) : "-"};
   if (twins) {
     const std::optional<bool> noise = row.worse_than_noise();
     cells.emplace_back(noise ? *noise ? "worse" : "not worse" : row.against_twin ? "cannot tell" : "-");
@@ -85,8 +86,8 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
     const bool twins = workload.twin() != nullptr;
     any_twin |= twins;
     std::vector<Cells> rows{{"configuration", "seeds", summary.metric.name, "vs FP32",
-                             "95 % of pairs, unadjusted", "underflow", "skipped", "last scale", "s/step",
-                             "verdict"}};
+                             "95 % of pairs, unadjusted", "underflow", "skipped", "last scale", "ms/step",
+                             "peak MiB", "verdict"}};
     if (twins) rows.front().insert(rows.front().end() - 1, "FP32's noise");
     for (std::size_t i = 0; i < summary.rows.size(); ++i)
       rows.push_back(cells_of(summary, summary.rows[i],
@@ -105,6 +106,7 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
         "  the only pair. Verdicts take all pairs together (Benjamini-Hochberg, 5 %); what could be seen and "
         "how many seeds\n"
         "  would tell (both with a power of 80 %) do not\n"
+        "ms/step: the median; peak: the most bytes of tensors alive at once in the first two steps\n"
         "underflow: non-zero gradients that the run's own casts made zero, of those that they took\n";
   if (any_twin)
     text +=

@@ -1,57 +1,25 @@
 #include "reports/figures/gnuplot.hpp"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "reports/figures/drawing_program.hpp"
 
 namespace fp16lab::reports {
-namespace {
-
-constexpr int exit_not_found = 127;
-
-/// In the child, after fork: only async-signal-safe calls.
-[[noreturn]] void become_gnuplot(const char* program, const char* folder, const char* script,
-                                 const char* log) {
-  if (::chdir(folder) != 0) ::_exit(126);
-  const int descriptor = ::open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  if (descriptor < 0 || nothing < 0) ::_exit(126);
-  ::dup2(nothing, 0);
-  ::dup2(descriptor, 1);
-  ::dup2(descriptor, 2);
-  ::execlp(program, program, script, static_cast<char*>(nullptr));
-  ::_exit(exit_not_found);
-}
-
-}  // namespace
-
 std::string run_gnuplot(const std::string& program, const std::filesystem::path& script) {
-  const std::string folder = script.parent_path().empty() ? "." : script.parent_path().string();
-  const std::string name = script.filename().string();
-  const std::string log = name + ".log";
-  const pid_t child = ::fork();
-  if (child < 0) return fmt::format("cannot start {}: {}", program, std::strerror(errno));
-  if (child == 0) become_gnuplot(program.c_str(), folder.c_str(), name.c_str(), log.c_str());
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  const std::string name = script.filename().string(), log = name + ".log";
+  const std::filesystem::path folder = script.parent_path().empty() ? "." : script.parent_path();
+  switch (draw({program, name}, folder, log)) {
+    case Drawing::done:
+      return {};
+    case Drawing::not_installed:
+      return fmt::format("{} is not installed (Debian: gnuplot-nox); the figures' scripts and data are in {}",
+                         program, folder.string());
+    case Drawing::failed:
+      break;
   }
-  const std::filesystem::path log_path = std::filesystem::path(folder) / log;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-    std::filesystem::remove(log_path);
-    return {};
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == exit_not_found) {
-    std::filesystem::remove(log_path);
-    return fmt::format("{} is not installed (Debian: gnuplot-nox); the figures' scripts and data are in {}",
-                       program, folder);
-  }
-  return fmt::format("gnuplot failed on {}; its messages are in {}", script.string(), log_path.string());
+  return fmt::format("gnuplot failed on {}; its messages are in {}", script.string(),
+                     (folder / log).string());
 }
 
 void write_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,

@@ -84,9 +84,12 @@ std::string summary_html(const WorkloadMaterial& material) {
                   {"verdict", true}});
   if (twins)
     columns.push_back({"than FP32’s noise", true, "worse than it: worse against FP32 and against its twin"});
-  columns.insert(
-      columns.end(),
-      {{"underflow"}, {"skipped"}, {"last scale"}, {"s/step", false, "seconds a step, mean over all runs"}});
+  columns.insert(columns.end(),
+                 {{"underflow"},
+                  {"skipped"},
+                  {"last scale"},
+                  {"ms/step", false, "the median; on the machine that trained"},
+                  {"peak MiB", false, "most bytes of tensors alive at once in the first two steps"}});
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
@@ -117,13 +120,16 @@ std::string summary_html(const WorkloadMaterial& material) {
     }
     cells.cells.insert(cells.cells.end(), {difference, pairs, verdict_cell(summary, row)});
     if (twins) cells.cells.push_back(noise_cell(summary, row));
-    cells.cells.insert(cells.cells.end(),
-                       {{row.casts ? underflow_text(row) : "–",
-                         seen(row.casts.has_value(), row.casts.value_or(CastCounts{}).underflow_rate())},
-                        {row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
-                         static_cast<double>(row.skipped)},
-                        {fp32 ? "–" : pretty(scale_text(row.last_scale)), seen(!fp32, row.last_scale)},
-                        {fmt::format("{:.3g}", row.seconds_per_step), row.seconds_per_step}});
+    cells.cells.insert(
+        cells.cells.end(),
+        {{row.casts ? underflow_text(row) : "–",
+          seen(row.casts.has_value(), row.casts.value_or(CastCounts{}).underflow_rate())},
+         {row.skipped > 0 ? fmt::format("{} of {}", row.skipped, row.steps) : "0",
+          static_cast<double>(row.skipped)},
+         {fp32 ? "–" : pretty(scale_text(row.last_scale)), seen(!fp32, row.last_scale)},
+         {fmt::format("{:.3g}", 1e3 * row.seconds_per_step), row.seconds_per_step},
+         {row.memory ? fmt::format("{:.3g}", static_cast<double>(row.memory->peak) / (1 << 20)) : "–",
+          seen(row.memory.has_value(), static_cast<double>(row.memory.value_or(RunMemory{}).peak))}});
     rows.push_back(std::move(cells));
   }
   const std::string band =
@@ -210,6 +216,11 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
   html += summary_html(material);
   if (const Figure* figure = find_figure(figures, name, "quality-"))
     html += still_figure(*figure, folder, detail, "half");
+  if (const Figure* figure = find_figure(figures, name, "costs-"))
+    html += still_figure(*figure, folder, detail, "half");
+  const Figure* drawing = find_figure(figures, name, "network-");
+  html += network_section(set, material,
+                          drawing == nullptr ? "" : still_figure(*drawing, folder, detail, "graph"));
 
   const auto chart = [&](std::string_view kind, std::string_view prefix, std::string_view caption,
                          std::string_view split) {

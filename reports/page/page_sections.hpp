@@ -27,6 +27,10 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
                              const std::vector<Figure>& figures, const std::filesystem::path& folder,
                              bool with_charts, const PageDetail& detail);
 
+/// The layers of the workload's network, folded away, and `drawing` (HTML) below them. Empty where no manifest
+/// tells them. std::runtime_error for one that tells something else. (network_section.cpp)
+std::string network_section(const RunSet& set, const WorkloadMaterial& material, const std::string& drawing);
+
 /// What computed the runs, and command, sources, machine and data of every one. (provenance_section.cpp)
 std::string provenance_section(const RunSet& set);
 

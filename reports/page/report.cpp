@@ -157,7 +157,7 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> folder
   }
   for (const ReplayFile& replay : replays)
     for (Figure& figure : write_replay_figures(replay, figure_folder)) figures.push_back(std::move(figure));
-  tell(options, draw_figures(figures, figure_folder, options.gnuplot));
+  tell(options, draw_figures(figures, figure_folder, options.gnuplot, options.graphviz));
 
   const PageContent content{set, material, replays, figures, figure_folder};
   const std::optional<std::string> chart_js = read_chart_js(options);

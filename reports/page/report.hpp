@@ -13,6 +13,7 @@ namespace fp16lab::reports {
 struct ReportOptions {
   std::string title = "fp16lab report";
   std::string gnuplot = "gnuplot";  ///< program that draws the still figures
+  std::string graphviz = "dot";     ///< program that draws networks
   /// Chart.js 3; empty: $FP16LAB_CHARTJS, else where Debian's libjs-chart.js puts it.
   std::filesystem::path chart_js{};
   std::ostream* messages =

@@ -16,10 +16,10 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> sm
       R"("start":"2026-01-31T12:34:56Z","end":null,"state":"running","message":"","resumptions":[]})"
       "\n"},
      {"steps.csv",
-      "step,loss,loss_scale,found_inf,skipped,grad_norm,lr,underflow_rate,state_hash,seconds\n"
-      "1,2.5,65536,1,1,inf,0.1,,0123456789abcde0,0.25\n"
-      "2,2.25,32768,0,0,1.5,0.1,0.125,0123456789abcdef,0.5\n"
-      "3,nan,32768,0,0,0.5,0.1,,0000000000000001,0.75\n"},
+      "step,loss,loss_scale,found_inf,skipped,grad_norm,lr,underflow_rate,state_hash,seconds,epoch\n"
+      "1,2.5,65536,1,1,inf,0.1,,0123456789abcde0,0.25,0.5\n"
+      "2,2.25,32768,0,0,1.5,0.1,0.125,0123456789abcdef,0.5,1\n"
+      "3,nan,32768,0,0,0.5,0.1,,0000000000000001,0.75,\n"},
      {"evaluations.csv",
       "step,split,loss,accuracy,bits_per_character\n2,test,2.5,0.5,\n3,train,1e-3,,1.25\n"},
      {"histograms.jsonl",

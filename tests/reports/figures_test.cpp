@@ -117,7 +117,7 @@ std::vector<std::filesystem::path> write_policies(const std::filesystem::path& r
 TEST_F(Reports, FiguresSayWhichCurvesCoincide) {
   const std::vector<std::filesystem::path> folders =
       write_policies(folder / "runs", {"torch", "flax", "jmp"}, {{8, 4}, {8, 4}, {2, 4, 8}});
-  write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"});
+  write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
   const std::string scale = read_file(folder / "out/figures/loss-scale-net.gp");
   EXPECT_THAT(scale, HasSubstr("Coincide: FP16 flax = FP16 torch."));
   EXPECT_THAT(scale, AllOf(HasSubstr("title \"FP16 flax = 1 other\""), HasSubstr("title \"FP16 jmp\""),
@@ -129,18 +129,18 @@ TEST_F(Reports, TheHeatMapShowsEveryConfigurationOrSaysWhichOnesItLeavesOut) {
   std::vector<std::string> policies;
   for (int i = 1; i <= 15; ++i) policies.push_back("p" + std::to_string(100 + i));
   std::vector<std::filesystem::path> folders = write_policies(folder / "runs", policies, {{8}});
-  write_report(std::span(folders).first(5), folder / "few", {.gnuplot = "no-such-gnuplot"});
+  write_report(std::span(folders).first(5), folder / "few", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
   const std::string few = read_file(folder / "few/figures/underflow-over-steps-net.gp");
   for (std::size_t i = 0; i < 5; ++i) EXPECT_THAT(few, HasSubstr("{/:Bold FP16 " + policies[i] + "}"));
   EXPECT_THAT(few, Not(HasSubstr("Left out")));
-  write_report(folders, folder / "many", {.gnuplot = "no-such-gnuplot"});
+  write_report(folders, folder / "many", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
   const std::string many = read_file(folder / "many/figures/underflow-over-steps-net.gp");
   EXPECT_THAT(many, HasSubstr("Left out for room: FP16 p113, FP16 p114, FP16 p115."));
 }
 
 TEST_F(Reports, TimeIsAgainstFp32WhichIsInTheTable) {
   const std::string html = read_file(
-      write_report(write_synthetic_grid(folder / "runs"), folder / "out", {.gnuplot = "no-such-gnuplot"}));
+      write_report(write_synthetic_grid(folder / "runs"), folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   const std::string overview = html.substr(html.find("<section id=\"overview\">"));
   // 0.03 seconds a step in FP32, 0.11 otherwise, in both workloads.
   EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32<"), HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));

@@ -9,6 +9,7 @@
 #include "analysis/range_report.hpp"
 #include "reports/data/run_gradients.hpp"
 #include "reports/figures/gnuplot.hpp"
+#include "reports/figures/network_figure.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/page_detail.hpp"
 #include "reports/page/report.hpp"
@@ -30,6 +31,7 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   ReportOptions options;
   options.chart_js = chart_js;
   options.gnuplot = "no-such-gnuplot";
+  options.graphviz = "no-such-dot";
   options.messages = &messages;
   options.title = "Title <with> & \"signs\" @DATA@";
   const std::filesystem::path path = write_report(folders, folder / "out", options);
@@ -95,13 +97,33 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
 
   // Without gnuplot the scripts and data are there all the same, and nothing half drawn.
   for (const char* stem :
-       {"loss-", "quality-", "loss-scale-", "underflow-against-scale-", "underflow-over-steps-"})
+       {"loss-", "quality-", "costs-", "loss-scale-", "underflow-against-scale-", "underflow-over-steps-"})
     for (const char* ending : {".gp", ".dat"})
       EXPECT_TRUE(std::filesystem::exists(folder / "out" / "figures" /
                                           (std::string(stem) + "autoencoder-on-fashion-mnist" + ending)))
           << stem << ending;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures"))
-    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat"));
+    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat", ".dot"));
+}
+
+TEST_F(Reports, TheNetworkIsATableAndAGraph) {
+  const std::filesystem::path run = write_synthetic_run(folder / "runs", {});
+  const std::string html = read_file(
+      write_report({{run}}, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  EXPECT_THAT(html,
+              HasSubstr("The network: 3 layers, 1010 parameters, 1.28 M multiply-adds for a batch of 128"));
+  EXPECT_THAT(html, HasSubstr("128 × 10 × 100*"));
+  const std::string dot = read_file(folder / "out/figures/network-autoencoder-on-fashion-mnist.dot");
+  EXPECT_THAT(dot,
+              AllOf(HasSubstr("subgraph \"cluster_block\""), HasSubstr("\"input\" -> \"block.fc\""),
+                    HasSubstr("fc\\nlinear\\nrelu\\n(N, 10)"), HasSubstr("\"block.fc\" -> \"block.sum\"")));
+  EXPECT_EQ(dot.find("block.relu1\" ["), std::string::npos) << "it stands below fc";
+  EXPECT_THAT(run_graphviz(folder / "out/figures/x.dot", folder / "out/figures/x.svg", "no-such-dot"),
+              HasSubstr("Debian: graphviz"));
+  EXPECT_THAT(run_graphviz(folder / "out/figures/x.dot", folder / "out/figures/x.svg", "false"),
+              AllOf(HasSubstr("graphviz cannot draw"), HasSubstr("x.log")));
+  EXPECT_THAT(draw_network("{}", folder / "x"), HasSubstr("expected an ending"));
+  EXPECT_THROW(network_dot("{\"layers\": 3}"), std::runtime_error);
 }
 
 TEST_F(Reports, EvaluationsAreDrawnWhereTheyMakeACurve) {
@@ -110,6 +132,7 @@ TEST_F(Reports, EvaluationsAreDrawnWhereTheyMakeACurve) {
   ReportOptions options;
   options.chart_js = chart_js;
   options.gnuplot = "no-such-gnuplot";
+  options.graphviz = "no-such-dot";
   for (const std::uint64_t every : {80, 10}) {  // once, at the end; eight times
     std::vector<std::filesystem::path> folders;
     const std::filesystem::path place = folder / std::to_string(every);
@@ -141,7 +164,7 @@ TEST_F(Reports, WithoutChartJsThePageIsStillComplete) {
     GTEST_SKIP() << "gnuplot is not installed: still figures were not looked at";
   EXPECT_THAT(html, HasSubstr("src=\"data:image/svg+xml;base64,"));
   for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures")) {
-    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat", ".svg", ".png"));
+    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat", ".dot", ".svg", ".png"));
     EXPECT_GT(std::filesystem::file_size(entry.path()), 100u) << entry.path();
   }
 }
@@ -150,7 +173,8 @@ TEST_F(Reports, HostileNamesStayText) {
   SyntheticRun run{.steps = 20};
   run.extra_config = "\n[note]\ntext = \"</script><b>@PROVENANCE@\"\n";
   const std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  const std::string html = read_file(
+      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   EXPECT_THAT(html, Not(HasSubstr("</script><b>")));
   EXPECT_THAT(html, HasSubstr("&lt;/script&gt;&lt;b&gt;"));
 }
@@ -160,7 +184,8 @@ TEST_F(Reports, EnvironmentNamesTheChartLibrary) {
   const std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
   std::ofstream(folder / "mine.js") << "/* my charts */";
   ASSERT_EQ(::setenv("FP16LAB_CHARTJS", (folder / "mine.js").c_str(), 1), 0);
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  const std::string html = read_file(
+      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   ::unsetenv("FP16LAB_CHARTJS");
   EXPECT_THAT(html, HasSubstr("<script>/* my charts */</script>"));
 }
@@ -210,6 +235,7 @@ TEST_F(Reports, FullGrid) {
   const std::vector<std::filesystem::path> folders = write_synthetic_grid(folder);
   ReportOptions options;
   if (keep == nullptr) options.gnuplot = "no-such-gnuplot";
+  if (keep == nullptr) options.graphviz = "no-such-dot";
   const std::string html = read_file(write_report(folders, keep != nullptr ? keep : folder / "out", options));
   const Json data = embedded_data(html);
   EXPECT_EQ(data.at("workloads").size(), 2u);

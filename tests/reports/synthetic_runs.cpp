@@ -81,6 +81,20 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   manifest.flags = "-O3 -ffp-contract=off";
   manifest.gemm_target = "AVX3";
   manifest.data = {{"/data/train-images-idx3-ubyte.gz", std::string(64, 'a')}};
+  manifest.model =
+      R"j({"name":"m","batch_size":128,"parameters":1010,"multiply_adds":1.28e6,"layers":[)j"
+      R"j({"layer":"block.fc","type":"linear","inputs":["input"],"output":"(N, 10)","parameters":1010,)j"
+      R"j("multiply_adds":1.28e6,"products":[{"batch":1,"m":128,"n":10,"k":100,"fills_tensor_cores":false}]},)j"
+      R"j({"layer":"block.relu1","type":"relu","inputs":["block.fc"],"output":"(N, 10)","parameters":0,)j"
+      R"j("multiply_adds":0,"products":[]},{"layer":"block.sum","type":"add",)j"
+      R"j("inputs":["block.relu1","input"],"output":"(N, 10)","parameters":0,"multiply_adds":0,"products":[]}]})j";
+  const std::uint64_t mega = 1 << 20;
+  manifest.memory = RunMemory{.parameters = low_precision ? mega : 2 * mega,
+                              .masters = low_precision ? 2 * mega : 0,
+                              .gradients = low_precision ? mega : 2 * mega,
+                              .optimizer = 4 * mega,
+                              .activations = low_precision ? 5 * mega : 10 * mega,
+                              .peak = low_precision ? 12 * mega : 17 * mega};
   RunWriter writer(folder, manifest);
 
   const std::uint64_t state = stream_id(run.bits.empty() ? fmt::format("{} {} {} {}", run.level, run.policy,

@@ -35,9 +35,12 @@ Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions
   const std::vector<PlacedRow> all = placed(rows);
   for (const PlacedRow& row : all) {
     std::vector<Signal> inputs;
-    for (const int input : row.inputs)
-      inputs.push_back(input == network_input ? options.input
-                                              : layers_[static_cast<std::size_t>(input)].output);
+    std::vector<std::string> names;
+    for (const int input : row.inputs) {
+      const NetworkLayer* from = input == network_input ? nullptr : &layers_[static_cast<std::size_t>(input)];
+      inputs.push_back(from == nullptr ? options.input : from->output);
+      names.push_back(from == nullptr ? "input" : from->path);
+    }
     try {
       const LayerType& type = layer_type(row.row->type);
       const LayerArguments arguments(type.name, type.arguments, *row.row);
@@ -49,6 +52,7 @@ Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions
       BuiltLayer built = type.build({backend, row.path, row.prefix, named, arguments, inputs, options});
       layers_.push_back({.path = row.path,
                          .type = type.name,
+                         .inputs = std::move(names),
                          .output = std::move(built.output),
                          .parameters = built.module == nullptr ? 0 : element_count(*built.module)});
       if (row.row->frozen) {

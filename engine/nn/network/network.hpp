@@ -16,6 +16,7 @@ namespace fp16lab::engine::nn {
 struct NetworkLayer {
   std::string path;
   std::string_view type;
+  std::vector<std::string> inputs;  ///< paths; "input": the network's own
   Signal output;
   std::int64_t parameters = 0;  ///< elements
 };

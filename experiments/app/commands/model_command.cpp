@@ -8,72 +8,18 @@
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/levels/op_statistics.hpp"
-#include "engine/autograd/tape.hpp"
-#include "engine/backend/counting/counting_backend.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/config/learning_task.hpp"
+#include "experiments/app/run/network_table.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_data.hpp"
 #include "numerics/text/text.hpp"
+#include "reports/figures/network_figure.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-using engine::CountedProduct;
-using engine::CountingBackend;
-using engine::nn::Network;
-using engine::nn::NetworkLayer;
 using Json = nlohmann::ordered_json;
-
-struct LayerCosts {
-  const NetworkLayer* layer;
-  std::vector<CountedProduct> products;  ///< of a forward pass over one batch
-};
-
-/// A forward pass that computes nothing, layer by layer.
-std::vector<LayerCosts> forward_costs(CountingBackend& backend, Network& network, std::int64_t batch) {
-  std::vector<LayerCosts> all;
-  backend.clear_products();
-  network.watch([&](std::size_t position) {
-    all.push_back({&network.layers()[position], backend.products()});
-    backend.clear_products();
-  });
-  const engine::nn::Signal& input = network.input();
-  std::vector<std::int64_t> extents{batch * input.rows};
-  extents.insert(extents.end(), input.extents.begin(), input.extents.end());
-  engine::Tape tape(backend);
-  tape.set_context({.training = true, .step = backend.make_step_state({})});
-  const DType dtype = input.vocabulary > 0 ? DType::i32 : DType::f32;
-  network.forward(tape, tape.constant(backend.empty(engine::Shape(extents), dtype)));
-  return all;
-}
-
-/// Does the shape fill tensor cores with 16-bit operands?
-bool fills(const CountedProduct& product) {
-  return product.n % engine::amp::channel_multiple == 0 && product.k % engine::amp::channel_multiple == 0 &&
-         product.m % engine::amp::channel_multiple == 0;
-}
-
-Json product_json(const CountedProduct& product) {
-  return {{"verb", product.verb}, {"batch", product.batch}, {"m", product.m},
-          {"n", product.n},       {"k", product.k},         {"fills_tensor_cores", fills(product)}};
-}
-
-Json layer_json(const LayerCosts& costs) {
-  double multiply_adds = 0;
-  Json products = Json::array();
-  for (const CountedProduct& product : costs.products) {
-    multiply_adds += product.multiply_adds();
-    products.push_back(product_json(product));
-  }
-  return {{"layer", costs.layer->path},
-          {"type", costs.layer->type},
-          {"output", costs.layer->output.to_string()},
-          {"parameters", costs.layer->parameters},
-          {"multiply_adds", multiply_adds},
-          {"products", std::move(products)}};
-}
 
 /// The levels that the configuration's dialect has; nothing for one that this network cannot have.
 Json levels_json(const RunConfig& config, const RunData& data) {
@@ -86,10 +32,12 @@ Json levels_json(const RunConfig& config, const RunData& data) {
     try {
       const StepCosts costs = costs_of_step(resolve_run(at), data);
       levels.push_back({{"level", engine::amp::name_of(level)},
-                        {"parameter_bytes", costs.parameter_bytes},
-                        {"gradient_bytes", costs.gradient_bytes},
-                        {"optimizer_bytes", costs.optimizer_bytes},
-                        {"peak_bytes", costs.peak_bytes},
+                        {"parameter_bytes", costs.memory.parameters},
+                        {"master_bytes", costs.memory.masters},
+                        {"gradient_bytes", costs.memory.gradients},
+                        {"optimizer_bytes", costs.memory.optimizer},
+                        {"activation_bytes", costs.memory.activations},
+                        {"peak_bytes", costs.memory.peak},
                         {"multiply_adds", costs.multiply_adds}});
     } catch (const std::exception& error) {
       levels.push_back({{"level", engine::amp::name_of(level)}, {"refused", error.what()}});
@@ -125,7 +73,7 @@ std::string products_text(const Json& products) {
   return text;
 }
 
-void print_table(const Json& json, std::int64_t batch) {
+void print_table(const Json& json) {
   std::size_t name = 5, type = 4, shape = 6;
   for (const Json& row : json.at("layers")) {
     name = std::max(name, row.at("layer").get_ref<const std::string&>().size());
@@ -133,7 +81,7 @@ void print_table(const Json& json, std::int64_t batch) {
     shape = std::max(shape, row.at("output").get_ref<const std::string&>().size());
   }
   fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>10}  {:>9}  products m x n x k, batch {}\n", "layer", name, "type",
-             type, "output", shape, "parameters", "MACs", batch);
+             type, "output", shape, "parameters", "MACs", json.at("batch_size").get<std::int64_t>());
   for (const Json& row : json.at("layers"))
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>10}  {:>9}  {}\n", row.at("layer").get<std::string>(), name,
                row.at("type").get<std::string>(), type, row.at("output").get<std::string>(), shape,
@@ -144,24 +92,25 @@ void print_table(const Json& json, std::int64_t batch) {
       "shape do not fill tensor cores\n\n",
       counted(json.at("parameters").get<std::size_t>(), "parameter"),
       count_text(json.at("multiply_adds").get<double>()), engine::amp::channel_multiple);
-  fmt::print("{:<6} {:>12} {:>12} {:>12} {:>12}  {}\n", "level", "parameters", "gradients", "optimizer",
-             "peak", "MACs of a step");
-  for (const Json& level : json.at("levels"))
-    if (level.contains("refused"))
+  fmt::print("{:<6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "level", "parameters", "masters",
+             "gradients", "optimizer", "activations", "peak", "MACs of a step");
+  for (const Json& level : json.at("levels")) {
+    if (level.contains("refused")) {
       fmt::print("{:<6} {}\n", level.at("level").get<std::string>(), level.at("refused").get<std::string>());
-    else
-      fmt::print("{:<6} {:>12} {:>12} {:>12} {:>12}  {}\n", level.at("level").get<std::string>(),
-                 bytes_text(level.at("parameter_bytes").get<std::uint64_t>()),
-                 bytes_text(level.at("gradient_bytes").get<std::uint64_t>()),
-                 bytes_text(level.at("optimizer_bytes").get<std::uint64_t>()),
-                 bytes_text(level.at("peak_bytes").get<std::uint64_t>()),
-                 count_text(level.at("multiply_adds").get<double>()));
+      continue;
+    }
+    fmt::print("{:<6}", level.at("level").get<std::string>());
+    for (const std::string_view part : {"parameter", "master", "gradient", "optimizer", "activation", "peak"})
+      fmt::print(" {:>11}", bytes_text(level.at(fmt::format("{}_bytes", part)).get<std::uint64_t>()));
+    fmt::print("  {}\n", count_text(level.at("multiply_adds").get<double>()));
+  }
 }
 
 struct ModelCommand {
   CommonOptions common;
   std::string file;
   bool json = false;
+  std::string drawing;
 };
 
 ExitCode run_model(ModelCommand& command) {
@@ -171,57 +120,50 @@ ExitCode run_model(ModelCommand& command) {
   const RunPlan plan = resolve_run(command.common);
   const RunConfig& config = plan.config;
   const std::unique_ptr<const RunData> data = load_data(config);
-  const std::int64_t batch = batch_size_of(config);
-  Json json{{"name", config.model.name}, {"data", config.data.name}, {"batch_size", batch}};
-  try {
-    CountingBackend backend;
-    Json layers = Json::array();
-    std::int64_t parameters = 0;
-    double multiply_adds = 0;
-    for (const std::unique_ptr<Network>& network : make_networks(backend, config, data->shape()))
-      for (const LayerCosts& costs : forward_costs(backend, *network, batch)) {
-        layers.push_back(layer_json(costs));
-        parameters += costs.layer->parameters;
-        multiply_adds += layers.back().at("multiply_adds").get<double>();
-      }
-    json["parameters"] = parameters;
-    json["multiply_adds"] = multiply_adds;
-    json["layers"] = std::move(layers);
-  } catch (const std::invalid_argument& error) {
-    throw CommandError(ExitCode::usage, error.what());
+  Json json = network_table(config, *data);
+  if (!command.drawing.empty()) {
+    if (const std::string problem = reports::draw_network(json.dump(), command.drawing); !problem.empty())
+      throw CommandError(ExitCode::run_failed, "model: --draw: " + problem);
   }
   json["levels"] = levels_json(config, *data);
   if (command.json)
     fmt::print("{}\n", json.dump(2));
   else
-    print_table(json, batch);
+    print_table(json);
   return ExitCode::ok;
 }
 
 }  // namespace
 
 Command model_command() {
-  return {.name = "model",
-          .description =
-              "A network as a table: shapes, parameters, multiply-adds, the products of each layer and "
-              "whether they "
-              "fill tensor cores,\nand what a step takes at each AMP level. Counted from what a step asks "
-              "for; nothing "
-              "is computed, so any size is a moment.",
-          .examples =
-              "  fp16lab model lenet5\n"
-              "  fp16lab model net.toml --set train.batch_size=256 --set amp.dialect=paddle --json",
-          .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
-                   .set = "Override a configuration key; repeatable"},
-          .declare = [](Options& options) -> Command::Run {
-            auto command = std::make_shared<ModelCommand>();
-            options.add("FILE", command->file, "The configuration, as --config").type("FILE");
-            options.flag("--json", command->json, "One JSON document");
-            return [command](const CommonOptions& common) {
-              command->common = common;
-              return run_model(*command);
-            };
-          }};
+  return {
+      .name = "model",
+      .description =
+          "A network as a table: shapes, parameters, multiply-adds, the products of each layer and "
+          "whether they "
+          "fill tensor cores,\nand what a step takes at each AMP level. Counted from what a step asks "
+          "for; nothing "
+          "is computed, so any size is a moment.",
+      .examples =
+          "  fp16lab model lenet5\n"
+          "  fp16lab model net.toml --set train.batch_size=256 --set amp.dialect=paddle --json\n"
+          "  fp16lab model resnet20 --draw resnet20.svg",
+      .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
+               .set = "Override a configuration key; repeatable"},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<ModelCommand>();
+        options.add("FILE", command->file, "The configuration, as --config").type("FILE");
+        options.flag("--json", command->json, "One JSON document");
+        options
+            .add(
+                "--draw", command->drawing,
+                "Also draw it: FILE.dot, or what graphviz makes of that by FILE's ending, such as .svg, .png")
+            .type("FILE");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_model(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

@@ -17,6 +17,7 @@
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/live_mode.hpp"
+#include "experiments/app/run/network_table.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_notes.hpp"
 #include "experiments/app/run/run_recorder.hpp"
@@ -85,6 +86,7 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.gemm_target = run.chosen.gpu ? run.chosen.record.device : gemm_target_name();
   for (const engine::data::SourceFile& file : run.data->files)
     manifest.data.push_back({file.path.string(), file.sha256});
+  manifest.model = network_table(config, *run.data).dump();
   return manifest;
 }
 

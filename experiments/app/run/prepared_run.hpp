@@ -35,14 +35,11 @@ struct RunLength {
   double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
 };
 
-/// What one optimizer step takes, counted on a back end that computes nothing (engine/backend/counting).
+/// What an optimizer step takes, counted on a back end that computes nothing (engine/backend/counting).
 /// Loss scaling takes nothing to speak of and is left out.
 struct StepCosts {
-  double multiply_adds = 0;         ///< of matrix products, forward and backward
-  std::size_t parameter_bytes = 0;  ///< with the copies that a level keeps in 16 bits
-  std::size_t gradient_bytes = 0;
-  std::size_t optimizer_bytes = 0;  ///< momenta and the like
-  std::size_t peak_bytes = 0;       ///< of all that and activations, in blocks of the pool
+  double multiply_adds = 0;  ///< of matrix products, forward and backward
+  RunMemory memory;
 };
 /// std::invalid_argument as prepare_run.
 StepCosts costs_of_step(const RunPlan& plan, const RunData& data);

@@ -77,6 +77,7 @@ class RunRecorder final : public engine::TrainObserver {
   bool wants_gradients(std::uint64_t step) override;
   void on_gradient(const HistogramRow& row) override;
   void on_step(const StepRow& row) override;
+  void on_memory(const RunMemory& memory) override { writer_->set_memory(memory); }
   void on_evaluation(const EvaluationRow& row) override;
   bool wants_overflows() override { return true; }
   bool wants_culprits() override { return options_.explain_overflow; }

@@ -23,7 +23,8 @@ constexpr const char* csv_head =
     "upper,p_equal,"
     "p_differs,word,margin,detectable,seeds_needed,pairs,diverged,dropped,twin_word,twin_difference,worse_"
     "than_noise,"
-    "underflow_rate,steps,skipped,last_scale,seconds_per_step,missing\n";
+    "underflow_rate,steps,skipped,last_scale,seconds_per_step,missing,"
+    "parameter_bytes,master_bytes,gradient_bytes,optimizer_bytes,activation_bytes,peak_bytes\n";
 
 std::string judgement_csv(const Judgement& judgement) {
   const auto ends = [](const std::optional<analysis::Interval>& interval) {
@@ -37,6 +38,19 @@ std::string judgement_csv(const Judgement& judgement) {
                      judgement.pairs, judgement.diverged, judgement.dropped);
 }
 constexpr const char* no_judgement_csv = ",,,,,,,,,,,,,";
+
+std::string memory_csv(const std::optional<RunMemory>& memory) {
+  if (!memory) return ",,,,,";
+  return fmt::format("{},{},{},{},{},{}", memory->parameters, memory->masters, memory->gradients,
+                     memory->optimizer, memory->activations, memory->peak);
+}
+
+Json memory_json(const std::optional<RunMemory>& memory) {
+  if (!memory) return {};
+  return {{"parameter_bytes", memory->parameters},   {"master_bytes", memory->masters},
+          {"gradient_bytes", memory->gradients},     {"optimizer_bytes", memory->optimizer},
+          {"activation_bytes", memory->activations}, {"peak_bytes", memory->peak}};
+}
 
 Json judgement_json(const Judgement& judgement) {
   const auto ends = [](const std::optional<analysis::Interval>& interval) {
@@ -66,7 +80,7 @@ std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
       const std::optional<bool> noise = row.worse_than_noise();
       // Names hold commas where configurations had to be told apart, so they are quoted.
       text +=
-          fmt::format("\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name,
+          fmt::format("\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name,
                       row.label, row.runs, summary.metric.name, quality.mean, quality.minimum,
                       quality.maximum, summary.metric.unit(),
                       row.against_reference ? judgement_csv(*row.against_reference) : no_judgement_csv,
@@ -76,7 +90,7 @@ std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
                       : *noise ? "true"
                                : "false",
                       row.casts ? fmt::format("{}", row.casts->underflow_rate()) : "", row.steps, row.skipped,
-                      row.last_scale, row.seconds_per_step, row.missing.size());
+                      row.last_scale, row.seconds_per_step, row.missing.size(), memory_csv(row.memory));
     }
   }
   return text;
@@ -100,6 +114,7 @@ std::string summary_json(const std::vector<WorkloadSummary>& summaries) {
       entry["skipped"] = row.skipped;
       entry["last_scale"] = json_number(row.last_scale);
       entry["seconds_per_step"] = json_number(row.seconds_per_step);
+      entry["memory"] = memory_json(row.memory);
       entry["missing"] = row.missing;
       rows.push_back(std::move(entry));
     }

@@ -75,10 +75,10 @@ std::string csv_header(std::span<const std::string_view> columns) {
 }
 
 std::string to_csv(const StepRow& row) {
-  return fmt::format("{},{},{},{},{},{},{},{},{:016x},{}", row.step, csv_number(row.loss),
+  return fmt::format("{},{},{},{},{},{},{},{},{:016x},{},{}", row.step, csv_number(row.loss),
                      csv_number(row.loss_scale), row.found_inf ? 1 : 0, row.skipped ? 1 : 0,
                      csv_number(row.grad_norm), csv_number(row.lr), optional_number(row.underflow_rate),
-                     row.state_hash, csv_number(row.seconds));
+                     row.state_hash, csv_number(row.seconds), optional_number(row.epoch));
 }
 
 std::string to_csv(const EvaluationRow& row) {
@@ -101,6 +101,7 @@ StepRow parse_step_row(std::string_view line, std::span<const std::string_view> 
   row.underflow_rate = parse_optional(f[7], step_columns[7]);
   row.state_hash = parse_hash(f[8], step_columns[8]);
   row.seconds = parse_double(f[9], step_columns[9]);
+  if (f.size() > oldest_step_columns) row.epoch = parse_optional(f[10], step_columns[10]);
   return row;
 }
 

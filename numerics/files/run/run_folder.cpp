@@ -32,6 +32,7 @@ Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest,
   manifest.state = ExitState::running;
   manifest.rows = kept;
   manifest.end.reset();
+  manifest.seconds_per_step.reset();
   if (manifest.start.empty()) manifest.start = utc_now();
   write_file_atomically(folder / run_file::manifest, to_json(manifest));
   write_file_atomically(folder / run_file::config, manifest.config);
@@ -71,6 +72,11 @@ std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const st
 
 RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest)
     : RunWriter(make_run_folder(std::move(folder)), std::move(manifest), RunCut{}) {}
+
+void RunWriter::set_memory(const RunMemory& memory) {
+  manifest_.memory = memory;
+  write_file_atomically(folder_ / run_file::manifest, to_json(manifest_));
+}
 
 RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunCut& keep)
     : folder_(std::move(folder)),
@@ -129,7 +135,19 @@ void RunWriter::finish(ExitState state, std::string message) {
   manifest_.state = state;
   manifest_.message = std::move(message);
   manifest_.end = utc_now();
+  std::vector<std::string> notes;
+  manifest_.seconds_per_step = median_seconds(read_rows<StepRow>(folder_ / run_file::steps, step_columns,
+                                                                 oldest_step_columns, parse_step_row, notes));
   write_file_atomically(folder_ / run_file::manifest, to_json(manifest_));
+}
+
+std::optional<double> median_seconds(std::span<const StepRow> steps) {
+  if (steps.empty()) return std::nullopt;
+  std::vector<double> seconds;
+  for (const StepRow& step : steps) seconds.push_back(step.seconds);
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
 }
 
 bool is_run_folder(const std::filesystem::path& folder) {
@@ -228,7 +246,7 @@ RunFolder read_run_folder(const std::filesystem::path& folder) {
     return run.manifest.state != ExitState::running || std::filesystem::exists(folder / name);
   };
   if (begun(run_file::steps))
-    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, step_columns.size(),
+    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, oldest_step_columns,
                                    parse_step_row, run.notes);
   if (begun(run_file::evaluations))
     run.evaluations =

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,9 +39,13 @@ class RunWriter {
   void append(const OverflowRow& row);
   void append(const CulpritRow& row);  ///< the file begins with its first row
 
+  /// Replaces the manifest by one that has it.
+  void set_memory(const RunMemory& memory);
+
   /// Waits until the disk has every row.
   void sync();
-  /// Syncs the line files, then replaces the manifest by one with this state, the message and the end time.
+  /// Syncs the line files, then replaces the manifest by one with this state, the message, the end time and
+  /// the median of the steps' seconds.
   void finish(ExitState state, std::string message = {});
 
   /// Written so far, those of the run that is continued included.
@@ -79,6 +84,9 @@ struct RunFolder {
   /// To its end, and nothing is lost of what tells how it ended.
   bool finished() const { return manifest.state == ExitState::finished && whole; }
 };
+
+/// Of a step's seconds; the greater of two in the middle. Nothing without steps.
+std::optional<double> median_seconds(std::span<const StepRow> steps);
 
 /// Is there a run (a manifest) in this folder?
 bool is_run_folder(const std::filesystem::path& folder);

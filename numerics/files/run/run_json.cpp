@@ -48,6 +48,36 @@ RunRows rows_of(const Json& json) {
   return rows;
 }
 
+struct MemoryField {
+  std::string_view name;
+  std::uint64_t RunMemory::*bytes;
+};
+constexpr std::array<MemoryField, 6> memory_fields{{{"parameters", &RunMemory::parameters},
+                                                    {"masters", &RunMemory::masters},
+                                                    {"gradients", &RunMemory::gradients},
+                                                    {"optimizer", &RunMemory::optimizer},
+                                                    {"activations", &RunMemory::activations},
+                                                    {"peak", &RunMemory::peak}}};
+
+Json memory_json(const std::optional<RunMemory>& memory) {
+  if (!memory) return nullptr;
+  Json json = Json::object();
+  for (const MemoryField& field : memory_fields) json[std::string(field.name)] = *memory.*field.bytes;
+  return json;
+}
+
+RunMemory memory_of(const Json& json) {
+  if (!json.is_object()) wrong_type("memory", "an object or null", json);
+  RunMemory memory;
+  for (const MemoryField& field : memory_fields) memory.*field.bytes = get_count(json, field.name);
+  return memory;
+}
+
+/// Is the member there, and not null?
+bool has(const Json& json, std::string_view name) {
+  return json.contains(name) && !json.at(std::string(name)).is_null();
+}
+
 }  // namespace
 
 std::string to_json(const RunRows& rows) { return dump(rows_json(rows), -1); }
@@ -62,28 +92,32 @@ std::string to_json(const Manifest& manifest) {
   for (const Resumption& resumption : manifest.resumptions)
     resumptions.push_back(
         {{"step", resumption.step}, {"time", resumption.time}, {"git_hash", resumption.git_hash}});
-  const Json json = {{"schema", run_schema_name},
-                     {"schema_version", run_schema_version},
-                     {"name", manifest.name},
-                     {"state", name_of(manifest.state)},
-                     {"message", manifest.message},
-                     {"start", manifest.start},
-                     {"end", optional_string(manifest.end)},
-                     {"resumptions", std::move(resumptions)},
-                     {"rows", rows_json(manifest.rows)},
-                     {"argv", manifest.argv},
-                     {"seeds", std::move(seeds)},
-                     {"git_hash", manifest.git_hash},
-                     {"cpu", manifest.cpu},
-                     {"threads", manifest.threads},
-                     {"compiler", manifest.compiler},
-                     {"flags", manifest.flags},
-                     {"gemm_target", manifest.gemm_target},
-                     {"gpu", optional_string(manifest.gpu)},
-                     {"driver", optional_string(manifest.driver)},
-                     {"backend", backend_json(manifest.backend)},
-                     {"data", std::move(data)},
-                     {"config", manifest.config}};
+  const Json json = {
+      {"schema", run_schema_name},
+      {"schema_version", run_schema_version},
+      {"name", manifest.name},
+      {"state", name_of(manifest.state)},
+      {"message", manifest.message},
+      {"start", manifest.start},
+      {"end", optional_string(manifest.end)},
+      {"resumptions", std::move(resumptions)},
+      {"rows", rows_json(manifest.rows)},
+      {"argv", manifest.argv},
+      {"seeds", std::move(seeds)},
+      {"git_hash", manifest.git_hash},
+      {"cpu", manifest.cpu},
+      {"threads", manifest.threads},
+      {"compiler", manifest.compiler},
+      {"flags", manifest.flags},
+      {"gemm_target", manifest.gemm_target},
+      {"gpu", optional_string(manifest.gpu)},
+      {"driver", optional_string(manifest.driver)},
+      {"backend", backend_json(manifest.backend)},
+      {"data", std::move(data)},
+      {"memory", memory_json(manifest.memory)},
+      {"seconds_per_step", manifest.seconds_per_step ? json_number(*manifest.seconds_per_step) : Json()},
+      {"model", manifest.model.empty() ? Json() : parse(manifest.model)},
+      {"config", manifest.config}};
   return dump(json, 2) + "\n";
 }
 
@@ -118,15 +152,20 @@ Manifest parse_manifest(std::string_view text) {
   manifest.gemm_target = get_string(json, "gemm_target");
   manifest.gpu = get_optional(json, "gpu");
   manifest.driver = get_optional(json, "driver");
-  if (json.contains("backend") && !json.at("backend").is_null())
-    manifest.backend = backend_of(member(json, "backend"));
+  if (has(json, "backend")) manifest.backend = backend_of(member(json, "backend"));
   for (const Json& file : get_array(json, "data"))
     manifest.data.push_back({get_string(file, "path"), get_string(file, "sha256")});
   if (json.contains("resumptions"))
     for (const Json& resumption : get_array(json, "resumptions"))
       manifest.resumptions.push_back({get_count(resumption, "step"), get_string(resumption, "time"),
                                       get_string(resumption, "git_hash")});
-  if (json.contains("rows") && !json.at("rows").is_null()) manifest.rows = rows_of(member(json, "rows"));
+  if (has(json, "rows")) manifest.rows = rows_of(member(json, "rows"));
+  if (has(json, "memory")) manifest.memory = memory_of(member(json, "memory"));
+  if (has(json, "seconds_per_step")) manifest.seconds_per_step = get_number(json, "seconds_per_step");
+  if (has(json, "model")) {
+    if (!json.at("model").is_object()) wrong_type("model", "an object or null", json.at("model"));
+    manifest.model = dump(json.at("model"), -1);
+  }
   manifest.config = get_string(json, "config");
   return manifest;
 }

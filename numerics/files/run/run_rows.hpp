@@ -31,6 +31,7 @@ struct StepRow {
   std::optional<double> underflow_rate{};
   std::uint64_t state_hash = 0;  ///< of weights, optimizer state and StepState; 16 hex digits in the file
   double seconds = 0;
+  std::optional<double> epoch{};  ///< passes over the training data so far; older folders have none
   bool operator==(const StepRow&) const = default;
 };
 
@@ -41,6 +42,21 @@ struct EvaluationRow {
   std::optional<double> accuracy{};            ///< of classifiers
   std::optional<double> bits_per_character{};  ///< of language models: loss / ln 2 * bytes of a character
   bool operator==(const EvaluationRow&) const = default;
+};
+
+/// Bytes of tensors in the first two steps of a run; of the manifest. All but `activations` and `peak`, which
+/// the pool counts in whole blocks, follow from shapes and dtypes.
+struct RunMemory {
+  std::uint64_t parameters = 0;  ///< as the network computes with them
+  std::uint64_t masters = 0;     ///< FP32 weights behind 16-bit ones
+  std::uint64_t gradients = 0;   ///< of parameters that are trained, all of them at once
+  std::uint64_t optimizer = 0;   ///< momenta and the like
+  /// The second step's inputs, and what it had made when its first backward pass began: what the forward pass
+  /// keeps for the backward pass, with casts of inputs and weights.
+  std::uint64_t activations = 0;
+  std::uint64_t peak = 0;  ///< most bytes alive at once, scratch included; less than the sum where gradients
+                           ///< come into being while activations are given back
+  bool operator==(const RunMemory&) const = default;
 };
 
 /// A line of histograms.jsonl: the values of one gradient tensor in one step, summed over its micro-batches,

@@ -67,9 +67,11 @@ inline constexpr std::string_view replay_traces = "replay_traces.csv";
 /// in NAME.
 inline constexpr std::string_view sweep_plan = "plan";
 
-inline constexpr std::array<std::string_view, 10> step_columns{
-    "step",      "loss", "loss_scale",     "found_inf",  "skipped",
-    "grad_norm", "lr",   "underflow_rate", "state_hash", "seconds"};
+inline constexpr std::array<std::string_view, 11> step_columns{
+    "step",           "loss",       "loss_scale", "found_inf", "skipped", "grad_norm", "lr",
+    "underflow_rate", "state_hash", "seconds",    "epoch"};
+/// How many of them the oldest folders have.
+inline constexpr std::size_t oldest_step_columns = 10;
 inline constexpr std::array<std::string_view, 5> evaluation_columns{"step", "split", "loss", "accuracy",
                                                                     "bits_per_character"};
 /// How many of them a folder of schema version 1 has.
@@ -148,6 +150,10 @@ struct Manifest {
   std::string message{};                  ///< why it failed or diverged; usually empty
   std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
   std::optional<RunRows> rows{};          ///< written before this manifest was; absent in older folders
+  /// The network, as `fp16lab model --json` tells it, without levels: JSON. Empty in older folders.
+  std::string model{};
+  std::optional<RunMemory> memory{};         ///< from the second step on; absent in older folders
+  std::optional<double> seconds_per_step{};  ///< the median, once the run has ended
 
   bool operator==(const Manifest&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,11 @@ class SmallRuns : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string read(const std::string& name) const { return testing_support::slurp(folder_ / name); }
+
+  /// steps.csv without the seconds.
+  std::string steps(const std::string& run) const {
+    return std::regex_replace(read(run + "/steps.csv"), std::regex(",[^,\n]*(,[^,\n]*\n)"), "$1");
+  }
 
   /// Column `name` of a CSV file, top to bottom.
   std::vector<std::string> column(const std::string& file, const std::string& name) const {

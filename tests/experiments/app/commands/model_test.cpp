@@ -60,9 +60,41 @@ TEST_F(ModelCommandLine, LevelsTakeWhatTheyKeep) {
   EXPECT_EQ(o0.at("parameter_bytes"), 4 * count);
   EXPECT_EQ(o0.at("gradient_bytes"), 4 * count);
   EXPECT_EQ(o0.at("optimizer_bytes"), 8 * count) << "two moments";
-  EXPECT_EQ(o2.at("parameter_bytes"), 6 * count) << "masters and copies";
+  EXPECT_EQ(o2.at("parameter_bytes"), 2 * count);
+  EXPECT_EQ(o2.at("master_bytes"), 4 * count);
   EXPECT_EQ(o2.at("gradient_bytes"), 2 * count);
   EXPECT_GT(o0.at("peak_bytes"), 16 * count);
+}
+
+TEST_F(ModelCommandLine, CountsWhatARunMeasures) {
+  const std::vector<std::string> settings{"amp.dialect=paddle", "optimizer.name=adam", "train.steps=3"};
+  for (const std::string level : {"O0", "O1", "O2"}) {
+    std::vector<std::string> shared{"lenet5", "--set", "amp.level=" + level};
+    for (const std::string& setting : settings) shared.insert(shared.end(), {"--set", setting});
+    const json counted = row(described(shared).at("levels"), "level", level);
+    shared.insert(shared.begin(), {"train", "--quiet", "--force", "-o", path("run"), "-c"});
+    shared.insert(shared.end(), {"--set", "data.path=" + path("data")});
+    const auto result = fp16lab(shared);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json manifest = json::parse(read("run/manifest.json")), &memory = manifest.at("memory");
+    for (const std::string part : {"parameter", "gradient"})
+      EXPECT_EQ(memory.at(part + "s"), counted.at(part + "_bytes")) << level << ' ' << part;
+    EXPECT_EQ(memory.at("masters"), counted.at("master_bytes"));
+    EXPECT_EQ(memory.at("optimizer"), counted.at("optimizer_bytes"));
+    EXPECT_EQ(memory.at("activations"), counted.at("activation_bytes")) << level;
+    EXPECT_GE(memory.at("peak"), counted.at("peak_bytes")) << "scratch of the products";
+    EXPECT_GT(manifest.at("seconds_per_step"), 0);
+    EXPECT_EQ(manifest.at("model").at("layers").size(), 12u);
+    EXPECT_EQ(column("run/steps.csv", "epoch").at(1), "0.16666666666666666") << "12 batches of 32 of 400 images";
+  }
+}
+
+TEST_F(ModelCommandLine, IsDrawn) {
+  described({"lenet5", "--draw", path("net.dot")});
+  EXPECT_THAT(read("net.dot"), HasSubstr("\"conv1\" -> \"conv2\""));
+  expect_one_line_error(
+      fp16lab({"model", "lenet5", "--draw", path("net"), "--set", "data.path=" + path("data")}), 1,
+      "model: --draw: ");
 }
 
 TEST_F(ModelCommandLine, AnySizeIsAMoment) {

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <numbers>
-#include <regex>
 #include <thread>
 
 #include "tests/experiments/app/small_runs.hpp"
@@ -51,10 +50,6 @@ class Recipes : public SmallRuns, public testing::WithParamInterface<std::string
   testing_support::Finished run(const std::string& out, const std::vector<std::string>& settings,
                                 int threads = 2) {
     return fp16lab(arguments(out, settings, threads));
-  }
-  /// steps.csv without its last column, the seconds.
-  std::string steps(const std::string& out) const {
-    return std::regex_replace(read(out + "/steps.csv"), std::regex(",[^,\n]*\n"), "\n");
   }
 };
 

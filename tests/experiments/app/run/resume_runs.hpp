@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -85,10 +84,6 @@ class Resume : public SmallRuns {
   }
   json manifest(const std::string& run) const { return json::parse(read(run + "/manifest.json")); }
 
-  /// steps.csv without its last column, the seconds.
-  std::string steps(const std::string& run) const {
-    return std::regex_replace(read(run + "/steps.csv"), std::regex(",[^,\n]*\n"), "\n");
-  }
   void expect_same_files(const std::string& expected, const std::string& actual) const {
     EXPECT_EQ(steps(actual), steps(expected));
     EXPECT_EQ(read(actual + "/evaluations.csv"), read(expected + "/evaluations.csv"));

@@ -53,9 +53,9 @@ TEST_F(DamagedRun, ControlCharactersAreShownNotWritten) {
 
 TEST_F(DamagedRun, TheStepToCutAtNamesItsFile) {
   write_raw("steps.csv",
-            "step,loss,loss_scale,found_inf,skipped,grad_norm,lr,underflow_rate,state_hash,seconds\n"
-            "1,2.5,65536,1,1,inf,0.1,,0123456789abcde0,0.25\n"
-            "2,x,32768,0,0,1.5,0.1,0.125,0123456789abcdef,0.5\n");
+            "step,loss,loss_scale,found_inf,skipped,grad_norm,lr,underflow_rate,state_hash,seconds,epoch\n"
+            "1,2.5,65536,1,1,inf,0.1,,0123456789abcde0,0.25,0.5\n"
+            "2,x,32768,0,0,1.5,0.1,0.125,0123456789abcdef,0.5,1\n");
   EXPECT_THAT(message_of([&] { find_cut(folder, 2, 0x0123456789abcdef); }),
               ::testing::StartsWith(path("steps.csv") + ":3: column loss: "));
 }

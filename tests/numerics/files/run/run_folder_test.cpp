@@ -46,6 +46,9 @@ Manifest some_manifest() {
                       .runtime = "13.0",
                       .gemm = "auto"};
   manifest.data = {{"/data/a", std::string(64, 'a')}};
+  manifest.model = R"({"name":"mlp","layers":[]})";
+  manifest.memory = RunMemory{
+      .parameters = 1, .masters = 2, .gradients = 3, .optimizer = 4, .activations = 5, .peak = 1ull << 40};
   return manifest;
 }
 
@@ -70,7 +73,8 @@ TEST_F(RunFolderTest, RunRoundTripKeepsEveryBit) {
                        .lr = 1e300,
                        .underflow_rate = 0.25,
                        .state_hash = 1,
-                       .seconds = 2};
+                       .seconds = 2,
+                       .epoch = 0.125};
   const EvaluationRow evaluation{.step = 2,
                                  .split = "test",
                                  .loss = 0.1 + 0.2,
@@ -112,6 +116,7 @@ TEST_F(RunFolderTest, RunRoundTripKeepsEveryBit) {
   expected.start = run.manifest.start;
   expected.end = run.manifest.end;
   expected.rows = RunRows{.steps = 2, .evaluations = 2, .histograms = 1};
+  expected.seconds_per_step = 2;  // the greater of two
   EXPECT_EQ(run.manifest, expected);
   EXPECT_EQ(run.manifest.start.size(), 20u);
   EXPECT_TRUE(run.manifest.end.has_value());
@@ -138,7 +143,7 @@ TEST_F(RunFolderTest, NotANumberIsWrittenAndReadInBothForms) {
   histogram.loss_scale = nan;
   writer.append(histogram);
   EXPECT_THAT(read_file(folder / "run" / run_file::steps),
-              HasSubstr("\n1,nan,1,0,0,nan,0,nan,0000000000000000,0\n"));
+              HasSubstr("\n1,nan,1,0,0,nan,0,nan,0000000000000000,0,\n"));
   EXPECT_THAT(read_file(folder / "run" / run_file::histograms), HasSubstr("\"loss_scale\":\"NaN\""));
   const RunFolder run = read_run_folder(folder / "run");
   EXPECT_TRUE(std::isnan(run.steps.at(0).loss));

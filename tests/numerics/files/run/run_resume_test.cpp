@@ -262,7 +262,7 @@ TEST_F(RunResume, GapsAndForeignLinesAreErrorsWithTheirPlace) {
   const std::string all = read_file(folder / run_file::steps);
   const std::string header = all.substr(0, all.find('\n') + 1);
   std::ofstream(folder / run_file::steps, std::ios::binary)
-      << header << "1,0,1,0,0,0,0,,0000000000000065,0\n3,0,1,0,0,0,0,,0000000000000067,0\n";
+      << header << "1,0,1,0,0,0,0,,0000000000000065,0,\n3,0,1,0,0,0,0,,0000000000000067,0,\n";
   EXPECT_THAT(message_of([&] { find_cut(folder, 3, 0x67); }), HasSubstr("step 3 follows step 1"));
   std::ofstream(folder / run_file::steps, std::ios::binary) << header << "one,0\n";
   EXPECT_THAT(message_of([&] { find_cut(folder, 3, 0x67); }), HasSubstr("steps.csv:2: expected STEP,..."));

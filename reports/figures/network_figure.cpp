@@ -1,0 +1,179 @@
+#include "reports/figures/network_figure.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include "numerics/files/disk/atomic_file.hpp"
+#include "reports/figures/drawing_program.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/figures.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// What is drawn as one box: a layer, and those that only pass its output on.
+struct Node {
+  std::string path, label;
+  bool has_products = false;
+};
+
+std::string dot_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+/// Of "layer1.0.conv1": "layer1", "layer1.0".
+std::vector<std::string> blocks_of(const std::string& path) {
+  std::vector<std::string> blocks;
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1))
+    blocks.push_back(path.substr(0, dot));
+  return blocks;
+}
+
+/// The boxes of a network, and the arrows between them by the paths of their first layers.
+class Graph {
+ public:
+  explicit Graph(const Json& layers) {
+    std::map<std::string, int> readers;
+    for (const Json& layer : layers)
+      for (const Json& input : layer.at("inputs")) ++readers[input.get<std::string>()];
+    for (const Json& layer : layers) add(layer, readers);
+  }
+
+  std::string text() const {
+    std::map<std::string, int> sizes;
+    for (const Node& node : nodes_)
+      for (const std::string& block : blocks_of(node.path)) ++sizes[block];
+    std::string text;
+    for (const std::string& input : inputs_)
+      text += fmt::format("  {} [shape=plaintext, style=\"\"];\n", dot_string(input));
+    for (const Node& node : nodes_) {
+      std::string boxes, ends;
+      std::size_t drawn = 0;  // bytes of the path that the boxes around it say
+      for (const std::string& block : blocks_of(node.path)) {
+        if (sizes[block] < 2) continue;
+        boxes += fmt::format("subgraph {} {{ label={}; ", dot_string("cluster_" + block),
+                             dot_string(block.substr(drawn)));
+        ends += " }";
+        drawn = block.size() + 1;
+      }
+      text += fmt::format("  {}{} [label={}, fillcolor=\"{}\"];{}\n", boxes, dot_string(node.path),
+                          dot_string(node.path.substr(drawn) + "\\n" + node.label),
+                          node.has_products ? "#CFE2F3" : "#FFFFFF", ends);
+    }
+    for (const auto& [from, to] : arrows_)
+      text += fmt::format("  {} -> {};\n", dot_string(from), dot_string(to));
+    return text;
+  }
+
+ private:
+  void add(const Json& layer, const std::map<std::string, int>& readers) {
+    const std::string path = layer.at("layer"), type = layer.at("type"), output = layer.at("output");
+    const Json& from = layer.at("inputs");
+    const bool plain = layer.at("parameters") == 0 && layer.at("products").empty();
+    if (plain && from.size() == 1) {
+      const std::string source = from.at(0);
+      const auto box = box_of_.find(source);
+      if (box != box_of_.end() && readers.at(source) == 1 && blocks_of(source) == blocks_of(path)) {
+        Node& node = nodes_[box->second];
+        if (node.label.ends_with(output)) node.label.resize(node.label.size() - output.size() - 2);
+        node.label += fmt::format("\\n{}\\n{}", type, output);
+        box_of_.emplace(path, box->second);
+        return;
+      }
+    }
+    for (const Json& input : from) {
+      const std::string source = input;
+      const auto box = box_of_.find(source);
+      if (box == box_of_.end()) inputs_.insert(source);
+      arrows_.emplace_back(box == box_of_.end() ? source : nodes_[box->second].path, path);
+    }
+    box_of_.emplace(path, nodes_.size());
+    nodes_.push_back({path, type + "\\n" + output, !layer.at("products").empty()});
+  }
+
+  std::vector<Node> nodes_;
+  std::map<std::string, std::size_t> box_of_;  ///< by path
+  std::vector<std::pair<std::string, std::string>> arrows_;
+  std::set<std::string> inputs_;
+};
+
+}  // namespace
+
+std::string network_dot(std::string_view model) {
+  try {
+    const Json json = Json::parse(model);
+    return fmt::format(
+        "digraph {} {{\n  graph [fontname=\"DejaVu Sans\", fontsize=11, ranksep=0.25, nodesep=0.3, "
+        "style=rounded, color=\"#999999\", fontcolor=\"#555555\"];\n"
+        "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"DejaVu Sans\", "
+        "fontsize=10, "
+        "margin=\"0.12,0.05\", height=0.3];\n  edge [arrowsize=0.6, color=\"#555555\"];\n{}}}\n",
+        dot_string(json.at("name").get<std::string>()), Graph(json.at("layers")).text());
+  } catch (const nlohmann::json::exception& error) {
+    throw std::runtime_error(fmt::format("this is no network's table: {}", error.what()));
+  }
+}
+
+std::string run_graphviz(const std::filesystem::path& source, const std::filesystem::path& file,
+                         const std::string& program) {
+  const std::filesystem::path folder = source.parent_path();
+  const std::string ending = file.extension().string(), made = file.stem().string() + ".tmp" + ending;
+  const std::string log = file.stem().string() + ".log";
+  switch (draw({program, "-T" + ending.substr(1), "-o", "./" + made, "./" + source.filename().string()}, folder,
+               log)) {
+    case Drawing::not_installed:
+      return "graphviz is not installed (Debian: graphviz), which draws networks; a .dot file needs none";
+    case Drawing::failed:
+      return fmt::format("graphviz cannot draw {}; its messages are in {}", file.string(),
+                         (folder / log).string());
+    case Drawing::done:
+      break;
+  }
+  std::filesystem::rename(folder / made, file);
+  return {};
+}
+
+std::string draw_network(std::string_view model, const std::filesystem::path& file) {
+  const std::string ending = file.extension().string();
+  if (ending.size() < 2)
+    return fmt::format("{}: expected an ending such as .svg, .png or .dot", file.string());
+  const std::string dot = network_dot(model);
+  if (ending == ".dot") {
+    write_file_atomically(file, dot);
+    return {};
+  }
+  const std::filesystem::path source = file.parent_path() / (file.stem().string() + ".tmp.dot");
+  write_file_atomically(source, dot);
+  std::string problem = run_graphviz(source, file);
+  std::filesystem::remove(source);
+  return problem;
+}
+
+std::vector<Figure> write_network_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
+  for (const Configuration& configuration : input.workload.configurations)
+    for (const std::size_t run : configuration.runs) {
+      const std::string& model = input.set.runs[run].folder.manifest.model;
+      if (model.empty()) continue;
+      const std::string stem = "network-" + slug(input.workload.name);
+      write_file_atomically(folder / (stem + ".dot"), network_dot(model));
+      return {{.stem = stem,
+               .workload = input.workload.name,
+               .title = "The network of " + input.workload.name,
+               .is_graph = true}};
+    }
+  return {};
+}
+
+}  // namespace fp16lab::reports

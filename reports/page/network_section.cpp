@@ -1,0 +1,92 @@
+// The network of a workload: its layers as a table, and the drawing.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "reports/page/html.hpp"
+#include "reports/page/html_table.hpp"
+#include "reports/page/page_sections.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string count_text(double count) {
+  if (count < 1e5) return fmt::format("{:.0f}", count);
+  return count < 1e8 ? fmt::format("{:.2f} M", count * 1e-6) : fmt::format("{:.2f} G", count * 1e-9);
+}
+
+/// "640 × 10 × 84"; with a star where 16 bits do not fill tensor cores.
+std::string products_text(const Json& products, bool& any_unfilled) {
+  std::string text;
+  for (const Json& product : products) {
+    const auto extent = [&](const char* name) { return product.at(name).get<std::int64_t>(); };
+    const bool fills = product.at("fills_tensor_cores").get<bool>();
+    any_unfilled |= !fills;
+    text += fmt::format("{}{}{} × {} × {}{}", text.empty() ? "" : ", ",
+                        extent("batch") == 1 ? "" : fmt::format("{} of ", extent("batch")), extent("m"),
+                        extent("n"), extent("k"), fills ? "" : "*");
+  }
+  return text.empty() ? "–" : text;
+}
+
+const std::string* model_of(const RunSet& set, const Workload& workload) {
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t run : configuration.runs)
+      if (const std::string& model = set.runs[run].folder.manifest.model; !model.empty()) return &model;
+  return nullptr;
+}
+
+std::string table_html(const Json& model, bool& any_unfilled) {
+  const std::vector<TableColumn> columns{{"layer", true},
+                                         {"type", true},
+                                         {"input", true},
+                                         {"output", true},
+                                         {"parameters"},
+                                         {"multiply-adds", false, "of a forward pass over one batch"},
+                                         {"products m × n × k", true}};
+  std::vector<TableRow> rows;
+  for (const Json& layer : model.at("layers")) {
+    std::string inputs;
+    for (const Json& input : layer.at("inputs"))
+      inputs += (inputs.empty() ? "" : ", ") + input.get<std::string>();
+    const double parameters = layer.at("parameters"), multiply_adds = layer.at("multiply_adds");
+    rows.push_back({{{html_escape(layer.at("layer").get<std::string>())},
+                     {html_escape(layer.at("type").get<std::string>())},
+                     {html_escape(inputs)},
+                     {html_escape(layer.at("output").get<std::string>())},
+                     {fmt::format("{:.0f}", parameters), parameters},
+                     {count_text(multiply_adds), multiply_adds},
+                     {products_text(layer.at("products"), any_unfilled)}}});
+  }
+  return html_table(columns, rows);
+}
+
+}  // namespace
+
+std::string network_section(const RunSet& set, const WorkloadMaterial& material, const std::string& drawing) {
+  const std::string* text = model_of(set, *material.workload);
+  if (text == nullptr) return {};
+  try {
+    const Json model = Json::parse(*text);
+    bool any_unfilled = false;
+    std::string html = table_html(model, any_unfilled);
+    if (any_unfilled)
+      html +=
+          "<p class=\"soft\">*: an extent is no multiple of 8, so 16-bit products of this shape do not fill "
+          "tensor "
+          "cores.</p>\n";
+    return fmt::format(
+        "<details><summary>The network: {} layers, {} parameters, {} multiply-adds for a batch of "
+        "{}</summary>\n{}{}"
+        "</details>\n",
+        model.at("layers").size(), count_text(model.at("parameters")), count_text(model.at("multiply_adds")),
+        model.at("batch_size").get<std::int64_t>(), html, drawing);
+  } catch (const Json::exception& error) {
+    throw std::runtime_error(fmt::format("the manifest's 'model' is no network's table: {}", error.what()));
+  }
+}
+
+}  // namespace fp16lab::reports
