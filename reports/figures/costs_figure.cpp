@@ -84,7 +84,7 @@ std::vector<Figure> write_costs_figure(const WorkloadFigures& input, const std::
       "everywhere would "
       "take.",
       width);
-  const int above = 74 + title.extra_height, under = 62 + note.height();
+  const int above = 100 + title.extra_height, under = 62 + note.height();
   const int height = above + under + 30 + 24 * static_cast<int>(rows.size());
   const auto place = [width](int x) { return static_cast<double>(x) / width; };
   std::string body = title.commands(height) + note.commands(height);
@@ -101,12 +101,12 @@ std::vector<Figure> write_costs_figure(const WorkloadFigures& input, const std::
   body += fmt::format(
       "  set lmargin at screen {:.4f}\n  set rmargin at screen {:.4f}\n  set ytics noenhanced ({})\n"
       "  set xlabel \"times FP32's seconds a step\"\n  set xrange [0:{}]\n  set key off\n{}  plot {}\n",
-      place(names), place(names + 330), tics, slowest * 1.45, labels, bars(0, "#666666", ""));
+      place(names), place(names + 330), tics, slowest * 1.65, labels, bars(0, "#666666", ""));
   body += fmt::format(
       "  unset label\n  unset title\n  set lmargin at screen {:.4f}\n  set rmargin at screen {:.4f}\n"
-      "  set format y \"\"\n  set xlabel \"MiB\"\n  set xrange [0:{}]\n"
-      "  set key outside top center horizontal samplen 1 width -1\n  plot ",
-      place(names + 370), place(width - 20), largest * 1.06);
+      "  unset ytics\n  set xlabel \"MiB\"\n  set xrange [0:{}]\n"
+      "  set key at screen 0.985, screen {:.4f} right top horizontal maxrows 1 samplen 1\n  plot ",
+      place(names + 370), place(width - 20), largest * 1.06, 1 - static_cast<double>(above - 58) / height);
   for (std::size_t part = 0; part < memory_parts.size(); ++part)
     body += bars(part + 1, layer_color(part), memory_parts[part].title) + ", \\\n    ";
   body += fmt::format(
