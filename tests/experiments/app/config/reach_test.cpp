@@ -1,0 +1,166 @@
+// Every layer, loss, optimizer and schedule is reached from TOML, and trains at O0, O1 and O2.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "engine/nn/network/layer_types.hpp"
+#include "engine/optim/schedule.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "tests/support/idx_files.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+const std::string images = R"(
+[model]
+loss = "cross_entropy"
+layer = [
+  { name = "stem", type = "conv2d", out_channels = 8, kernel_size = 3, stride = 2, padding = 1, bias = false },
+  { type = "batch_norm2d" },
+  { type = "relu" },
+  { type = "max_pool2d", kernel_size = 2 },
+  { name = "block{}", repeat = 2, layer = [
+    { name = "depthwise", type = "conv2d", out_channels = 8, kernel_size = 3, padding = 2, dilation = 2, groups = 8 },
+    { type = "group_norm", num_groups = 2 },
+    { name = "wide", type = "conv2d", out_channels = 8, kernel_size = 1 },
+    { type = "gelu" },
+    { type = "add", input = ["gelu1", "input"] },
+  ] },
+  { type = "avg_pool2d", kernel_size = 2 },
+  { name = "up", type = "conv_transpose2d", out_channels = 4, kernel_size = 2, stride = 2 },
+  { type = "tanh" },
+  { type = "adaptive_avg_pool2d", output_size = 2 },
+  { type = "flatten" },
+  { type = "unflatten", unflattened_size = [2, 8] },
+  { type = "layer_norm" },
+  { type = "flatten" },
+  { type = "dropout", p = 0.25 },
+  { name = "out", type = "linear" },
+]
+[data]
+name = "random-images"
+)";
+
+const std::string words = R"(
+[model]
+loss = "cross_entropy"
+context = 8
+layer = [
+  { name = "tokens", type = "embedding", embedding_dim = 8 },
+  { name = "places", type = "position_embedding", embedding_dim = 8, input = "input" },
+  { name = "sum", type = "add", input = ["tokens", "places"] },
+  { name = "attn", type = "multihead_attention", num_heads = 2, causal = true },
+  { type = "rms_norm" },
+  { name = "lstm", type = "lstm", hidden_size = 8, num_layers = 2 },
+  { type = "flatten", start_dim = 0, end_dim = 1 },
+  { name = "head", type = "linear" },
+]
+[data]
+name = "text"
+tokens = "words"
+)";
+
+const std::string numbers = R"(
+[model]
+loss = "mse"
+layer = [
+  { name = "left", type = "linear", out_features = 8 },
+  { type = "batch_norm1d" },
+  { type = "sigmoid" },
+  { name = "right", type = "linear", out_features = 8, input = "input" },
+  { type = "softmax" },
+  { name = "gated", type = "multiply", input = ["sigmoid1", "softmax1"] },
+  { name = "joined", type = "concat", input = ["gated", "right"] },
+  { name = "same", type = "identity" },
+  { name = "out", type = "mlp", widths = [8, 4] },
+]
+[data]
+name = "uniform"
+inputs = 6
+outputs = 4
+)";
+
+class Reach : public testing::Test {
+ protected:
+  /// Two steps of `toml` with these settings at every level: the loss is a number, and the state has moved.
+  void expect_trains(const std::string& toml, const std::vector<std::string>& settings,
+                     const std::vector<std::string>& levels = {"O0", "O1", "O2"}) {
+    for (const std::string& level : levels) {
+      RunConfig config = parse_config(toml, "reach");
+      for (const std::string setting :
+           {"train.batch_size=8", "train.steps=2", "amp.dialect=paddle", "data.batches=2"})
+        apply_setting(config, setting, "reach");
+      apply_setting(config, "amp.level=" + level, "reach");
+      for (const std::string& setting : settings) apply_setting(config, setting, "reach");
+      const auto run = prepare_run(resolve_run(config, "reach"), 1);
+      engine::TrainObserver nobody;
+      engine::Trainer trainer(*run->backend, run->workload, run->plan, nobody);
+      const std::uint64_t before = trainer.state_hash();
+      const engine::RunResult result = trainer.run();
+      const std::string what = level + " " + testing::PrintToString(settings);
+      EXPECT_EQ(result.end, engine::RunResult::End::finished) << what;
+      EXPECT_TRUE(std::isfinite(result.final_train_loss)) << what;
+      EXPECT_EQ(result.skipped_steps, 0u) << what;
+      EXPECT_NE(result.state_hash, before) << what;
+    }
+  }
+
+  std::string text_file() {
+    const std::filesystem::path file = temporary_.path() / "words.txt";
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "the quick brown fox jumps over the lazy dog, and then it sleeps. ";
+    testing_support::write_bytes(file, text);
+    return "data.path=" + file.string();
+  }
+
+ private:
+  testing_support::TemporaryFolder temporary_;
+};
+
+TEST_F(Reach, EveryLayer) {
+  std::set<std::string> used, known;
+  for (const std::string& toml : {images, words, numbers})
+    for (const engine::nn::LayerBlock& block : parse_config(toml, "reach").model.rows)
+      for (const engine::nn::LayerRow& row : block.rows) used.insert(row.type);
+  for (const engine::nn::LayerType& type : engine::nn::layer_types()) known.emplace(type.name);
+  EXPECT_EQ(used, known) << "a layer type that no network here has";
+  expect_trains(images, {});
+  expect_trains(images, {"model.layout=nhwc"});
+  expect_trains(words, {text_file()});
+  expect_trains(numbers, {});
+}
+
+TEST_F(Reach, EveryLoss) {
+  for (const engine::LossKind loss : engine::nn::all_losses()) {
+    const std::string setting = "model.loss=" + std::string(name_of(loss));
+    if (loss == engine::LossKind::cross_entropy)
+      for (const std::string more : {"model.label_smoothing=0.1", "model.one_hot=true"})
+        expect_trains(images, {setting, more});
+    else
+      expect_trains(numbers, {setting});
+  }
+}
+
+TEST_F(Reach, EveryOptimizer) {
+  for (const std::string_view name : engine::optim::optimizer_names()) {
+    const std::string setting = "optimizer.name=" + std::string(name);
+    expect_trains(numbers, {setting});
+    expect_trains(numbers, {setting, "amp.master_weights=false", "optimizer.kahan=true"}, {"O2"});
+    expect_trains(numbers, {setting, "amp.master_weights=false", "amp.rounding=stochastic"}, {"O2"});
+  }
+  expect_trains(numbers, {"optimizer.nesterov=true", "optimizer.momentum=0.9"});
+  expect_trains(numbers, {"optimizer.dampening=0.5", "optimizer.momentum=0.9"});
+  expect_trains(numbers, {"optimizer.name=rmsprop", "optimizer.centered=true", "optimizer.momentum=0.5"});
+}
+
+TEST_F(Reach, EverySchedule) {
+  for (const std::string_view name : engine::optim::schedule_names())
+    expect_trains(numbers, {"schedule.name=" + std::string(name), "schedule.step_interval=1"});
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
