@@ -216,7 +216,7 @@ std::vector<LayerType> make_types() {
        {{.name = "unflattened_size", .kind = Kind::list, .help = "the extents"}},
        false,
        build_unflatten},
-      {"identity", "x, whose gradient is observed under the row's name", {}, false, build_identity},
+      {"identity", "x; under a name, its gradient is observed", {}, false, build_identity},
       {"add",
        "the sum of its inputs; later ones may be (T, features) beside (N, T, features)",
        {},

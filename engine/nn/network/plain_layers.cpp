@@ -160,10 +160,12 @@ BuiltLayer build_softmax(const LayerPlace& place) {
 }
 
 BuiltLayer build_identity(const LayerPlace& place) {
-  require(place.named, "needs a name, under which the gradient of its input is observed");
-  return {.output = place.inputs[0], .module = nullptr, .computes = false, .forward = [](Tape&, Values x) {
-            return ops::watch(x[0], SlotLabel::input);
-          }};
+  // Under a name, the gradient of its input is observed.
+  const bool watched = place.named;
+  return {
+      .output = place.inputs[0], .module = nullptr, .computes = false, .forward = [watched](Tape&, Values x) {
+        return watched ? ops::watch(x[0], SlotLabel::input) : x[0];
+      }};
 }
 
 /// All shapes equal, or the later ones the trailing part of the first.

@@ -75,7 +75,7 @@ layer = [
   { type = "softmax" },
   { name = "gated", type = "multiply", input = ["sigmoid1", "softmax1"] },
   { name = "joined", type = "concat", input = ["gated", "right"] },
-  { name = "same", type = "identity" },
+  { type = "identity" },
   { name = "out", type = "mlp", widths = [8, 4] },
 ]
 [data]
