@@ -75,7 +75,10 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
   const std::vector<Parameter*> parameters = workload.model->parameters();
   amp::check_patterns(autocast_.plan(), network_names(*workload.model));
   amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
-  for (const OptimizerGroup& group : groups_) {
+  for (OptimizerGroup& group : groups_) {
+    std::erase_if(group.parameters, [](const Parameter* parameter) { return parameter->frozen; });
+    if (group.parameters.empty())
+      refuse(fmt::format("Trainer: optimizer {} has nothing to train, all parameters are frozen", group.name));
     optimizers_.push_back(optim::make_optimizer(backend, group.parameters, plan.optimizer, plan.train.steps,
                                                 static_cast<int>(optimizers_.size())));
   }

@@ -150,7 +150,7 @@ void Options::add_sweeping(SweepOptions& options) {
 
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use) {
   if (!use.config.empty())
-    app.add_option("-c,--config", arguments.options.config, use.config)
+    app.add_option(use.bare_config ? "-c,--config,FILE" : "-c,--config", arguments.options.config, use.config)
         ->type_name("FILE")
         ->check(something("a file"));
   if (!use.set.empty())

@@ -64,6 +64,7 @@ class Options {
 /// --threads and --quiet change no result, so every program takes them.
 struct CommonUse {
   std::string config = {};
+  bool bare_config = false;  ///< may the file also stand without --config?
   std::string set = {};
   std::string set_type = "KEY=VALUE";
   std::string out = {};

@@ -167,8 +167,13 @@ const LevelRules& level_rules(Dialect dialect, Level level) {
     if (rules.level == meant) return rules;
   std::string known;
   for (const Level one : levels_of(dialect)) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
+  std::string others;
+  for (const Dialect other : all_dialects())
+    for (const Level one : levels_of(other))
+      if (one == level) others += (others.empty() ? "" : ", ") + std::string(name_of(other));
   throw std::invalid_argument("amp.level = \"" + std::string(name_of(level)) + "\": amp.dialect = \"" +
-                              std::string(name_of(dialect)) + "\" has " + known);
+                              std::string(name_of(dialect)) + "\" has " + known +
+                              (others.empty() ? "" : "; that level is of " + others));
 }
 
 }  // namespace fp16lab::engine::amp

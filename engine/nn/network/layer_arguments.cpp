@@ -114,8 +114,9 @@ LayerArguments::LayerArguments(std::string_view type, std::span<const LayerArgum
     if (argument == known.end()) {
       std::vector<std::string_view> names;
       for (const LayerArgument& one : known) names.push_back(one.name);
-      throw std::invalid_argument(fmt::format("{} has no argument '{}': {}", type, name,
-                                              names.empty() ? "it has none" : known_are(name, names)));
+      throw std::invalid_argument(
+          fmt::format("{} has no argument '{}': {}; every row may have name, input, to_float and frozen",
+                      type, name, names.empty() ? "it has none" : known_are(name, names)));
     }
     if (!fits(*argument, value))
       throw std::invalid_argument(

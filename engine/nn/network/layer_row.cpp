@@ -30,11 +30,13 @@ class Placing {
   void add(const LayerBlock& block) {
     if (block.repeat < 1) refuse(block.where, "block '" + block.name + "': repeat must be 1 or more");
     if (block.rows.empty()) refuse(block.where, "block '" + block.name + "' has no rows");
+    if (!block.input.empty()) last_ = find(block.where, block.input, "", network_input);
     for (std::int64_t i = 0; i < block.repeat; ++i) {
-      const std::string prefix = block.name.empty() ? "" : numbered(block, block.first + i) + ".";
+      const std::string path = block.name.empty() ? "" : numbered(block, block.first + i);
       const int given = last_;
       for (const LayerRow& row : block.rows)
-        add(row, block, prefix, block.name.empty() ? network_input : given);
+        add(row, block, path.empty() ? "" : path + ".", path.empty() ? network_input : given);
+      if (!path.empty() && places_.emplace(path, last_).second) names_.push_back(path);
     }
   }
 
@@ -59,7 +61,7 @@ class Placing {
       refuse(row.where, "layer name '" + row.name + "': expected words with dots between them, not 'input'");
     if (places_.contains(path)) refuse(row.where, "layer '" + path + "' is there twice");
     PlacedRow placed{.path = path, .prefix = prefix, .inputs = {}, .row = &row};
-    for (const std::string& name : row.inputs) placed.inputs.push_back(find(row, name, prefix, given));
+    for (const std::string& name : row.inputs) placed.inputs.push_back(find(row.where, name, prefix, given));
     if (row.inputs.empty()) placed.inputs.push_back(last_);
     last_ = static_cast<int>(rows_.size());
     places_.emplace(path, last_);
@@ -68,13 +70,13 @@ class Placing {
   }
 
   /// A name of the same block first.
-  int find(const LayerRow& row, const std::string& name, const std::string& prefix, int given) const {
+  int find(const std::string& where, const std::string& name, const std::string& prefix, int given) const {
     if (name == "input") return given;
     for (const std::string& path : {prefix + name, name})
       if (const auto place = places_.find(path); place != places_.end()) return place->second;
     const std::vector<std::string_view> known(names_.begin(), names_.end());
-    refuse(row.where, "input '" + name + "': expected \"input\" or the name of an earlier row" +
-                          did_you_mean(name, known));
+    refuse(where, "input '" + name + "': expected \"input\", or the name of an earlier row or block" +
+                      did_you_mean(name, known));
   }
 
   const NetworkRows& network_;
@@ -96,7 +98,8 @@ bool LayerRow::operator==(const LayerRow& other) const {
 }
 
 bool LayerBlock::operator==(const LayerBlock& other) const {
-  return name == other.name && repeat == other.repeat && first == other.first && rows == other.rows;
+  return name == other.name && input == other.input && repeat == other.repeat && first == other.first &&
+         rows == other.rows;
 }
 
 std::string name_of_row(const NetworkRows& network, const LayerBlock& block, const LayerRow& row) {

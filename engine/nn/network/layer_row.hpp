@@ -16,7 +16,8 @@ using LayerValue = std::variant<bool, std::int64_t, double, std::string, std::ve
 struct LayerRow {
   std::string type;       ///< "conv2d"
   std::string name = {};  ///< dots allowed; empty: its type and how many of that type came before, "relu1"
-  /// Names of earlier rows; "input" is what the network, or the block, was given. Empty: the row before.
+  /// Names of earlier rows or blocks; "input" is what the network, or the block, was given. Empty: the row
+  /// before.
   std::vector<std::string> inputs = {};
   std::vector<std::pair<std::string, LayerValue>> arguments = {};
   std::string to_float = {};  ///< "f32", "f16" or "bf16": as "PATH=f32" in amp::AmpOptions::to_float
@@ -29,9 +30,11 @@ struct LayerRow {
 
 /// Rows under a common name, one after the other `repeat` times. A row's path is "NAME.ROW", where "{}" in
 /// NAME becomes first, first + 1, ...; a name without it gets ".0", ".1", ... where the block is repeated, as
-/// in torch.nn.Sequential. Rows that stand alone are a block without a name.
+/// in torch.nn.Sequential. A block's path, "h0", stands for the output of its last row. Rows that stand alone
+/// are a block without a name.
 struct LayerBlock {
   std::string name = {};
+  std::string input = {};  ///< what it is given, as a row's; empty: the output of the row before
   std::int64_t repeat = 1;
   std::int64_t first = 0;
   std::vector<LayerRow> rows = {};

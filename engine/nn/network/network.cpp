@@ -63,8 +63,10 @@ Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions
       Step step{.function = std::move(built.forward), .scope = {}, .inputs = row.inputs};
       if (built.module != nullptr)
         step.module = &add_child(std::move(built.module));
+      else if (built.computes)
+        step.scope = add_scope(row.path);
       else if (named)
-        step.scope = built.computes ? add_scope(row.path) : row.path;
+        step.scope = row.path;
       steps_.push_back(std::move(step));
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(fmt::format("{}{}layer '{}' ({}): {}; {}", row.row->where,

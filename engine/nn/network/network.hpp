@@ -41,7 +41,7 @@ class Network final : public Module {
   struct Step {
     Module* module = nullptr;
     std::function<Variable(Tape&, std::span<const Variable>)> function;
-    std::string scope;        ///< of a function; empty: none of its own
+    std::string scope;        ///< of a function; empty: of one without a name that computes nothing
     std::vector<int> inputs;  ///< earlier steps; network_input
   };
 

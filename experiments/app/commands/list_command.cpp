@@ -17,12 +17,13 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/inspect_report.hpp"
 #include "experiments/app/commands/policy_list.hpp"
-#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/config/config.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -218,15 +219,28 @@ void print_dialects(const Json& dialects) {
 
 /// [[model.layer]] rows: a line a type, a line an argument.
 void print_layers() {
-  fmt::print("  Rows of [[model.layer]]; every row may have name, input, to_float and frozen as well.\n");
+  fmt::print(
+      "  Rows of [[model.layer]]. Every row may have name, input (an earlier row or block, or a list of "
+      "them; \"input\": the\n"
+      "  network's, or the block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer "
+      "(its rows),\n"
+      "  repeat (copies one after the other; {{}} in its name is their number, from first = 0), and "
+      "input.\n");
   for (const engine::nn::LayerType& type : engine::nn::layer_types()) {
     fmt::print("  {:<20} {}{}\n", type.name, type.help, type.many_inputs ? " (two inputs or more)" : "");
     for (const engine::nn::LayerArgument& argument : type.arguments)
       fmt::print("      {:<16} {}{}\n", argument.name, argument.help,
-                 argument.standard     ? fmt::format(" (default {})", engine::nn::text_of(*argument.standard))
+                 argument.standard   ? fmt::format(" (default {})", engine::nn::text_of(*argument.standard))
                  : argument.optional ? ""
                                      : " (required)");
   }
+}
+
+/// Two lines a key: value by default and what it may be, then what it means.
+void print_keys(const Json& keys) {
+  for (const Json& key : keys)
+    fmt::print("  {} = {}  ({})\n      {}\n", text_of(key.at("name")), text_of(key.at("default")),
+               text_of(key.at("expected")), text_of(key.at("doc")));
 }
 
 /// One aligned table a section; the last column is not padded.
@@ -251,6 +265,10 @@ void print_tables(const Json& json) {
       print_dialects(rows);
       continue;
     }
+    if (section == "config_keys") {
+      print_keys(rows);
+      continue;
+    }
     std::vector<std::vector<std::string>> table(1);
     for (const auto& [column, value] : rows.front().items()) table.front().push_back(column);
     for (const Json& row : rows) {
@@ -269,8 +287,17 @@ void print_tables(const Json& json) {
   }
 }
 
-ExitCode run_list(const CommonOptions&, bool as_json) {
-  const Json json = everything();
+ExitCode run_list(const std::vector<std::string>& sections, bool as_json) {
+  const Json all = everything();
+  Json json;
+  std::vector<std::string_view> known;
+  for (const auto& [section, rows] : all.items()) known.push_back(section);
+  for (const std::string& section : sections) {
+    if (!all.contains(section))
+      throw CommandError(ExitCode::usage, fmt::format("list: '{}': {}", section, known_are(section, known)));
+    json[section] = all.at(section);
+  }
+  if (sections.empty()) json = all;
   if (as_json)
     fmt::print("{}\n", json.dump(2));
   else
@@ -335,29 +362,38 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
   return ExitCode::ok;
 }
 
-/// A command that takes --json and nothing else.
-Command listing(const std::string& name, const std::string& description,
-                ExitCode (*list)(const CommonOptions& common, bool as_json)) {
-  return {.name = name,
-          .description = description,
-          .examples = "  fp16lab " + name + "\n  fp16lab " + name + " --json",
-          .declare = [list](Options& options) -> Command::Run {
-            auto as_json = std::make_shared<bool>(false);
-            options.flag("--json", *as_json, "JSON instead of tables");
-            return [list, as_json](const CommonOptions& common) { return list(common, *as_json); };
-          }};
-}
-
 }  // namespace
 
 Command list_command() {
-  return listing("list",
-                 "Layers, configurations, data sets, policies, AMP dialects, formats, tensor cores, configuration keys",
-                 run_list);
+  struct ListCommand {
+    std::vector<std::string> sections;
+    bool json = false;
+  };
+  return {
+      .name = "list",
+      .description =
+          "Layers, configurations, data sets, policies, AMP dialects, formats, tensor cores, configuration "
+          "keys",
+      .examples = "  fp16lab list layers datasets\n  fp16lab list --json",
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<ListCommand>();
+        options.add(
+            "SECTION", command->sections,
+            "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys; none: all");
+        options.flag("--json", command->json, "JSON instead of tables");
+        return [command](const CommonOptions&) { return run_list(command->sections, command->json); };
+      }};
 }
 
 Command devices_command() {
-  return listing("devices", "Back ends and processors that are here", run_devices);
+  return {.name = "devices",
+          .description = "Back ends and processors that are here",
+          .examples = "  fp16lab devices\n  fp16lab devices --json",
+          .declare = [](Options& options) -> Command::Run {
+            auto as_json = std::make_shared<bool>(false);
+            options.flag("--json", *as_json, "JSON instead of tables");
+            return [as_json](const CommonOptions& common) { return run_devices(common, *as_json); };
+          }};
 }
 
 }  // namespace fp16lab::experiments

@@ -108,13 +108,11 @@ void print_table(const Json& json) {
 
 struct ModelCommand {
   CommonOptions common;
-  std::string file;
   bool json = false;
   std::string drawing;
 };
 
 ExitCode run_model(ModelCommand& command) {
-  if (!command.file.empty()) command.common.config = config_called(command.file);
   if (command.common.config.empty())
     throw CommandError(ExitCode::usage, "model: expected a configuration: fp16lab model FILE.toml");
   const RunPlan plan = resolve_run(command.common);
@@ -149,10 +147,10 @@ Command model_command() {
           "  fp16lab model net.toml --set train.batch_size=256 --set amp.dialect=paddle --json\n"
           "  fp16lab model resnet20 --draw resnet20.svg",
       .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
+               .bare_config = true,
                .set = "Override a configuration key; repeatable"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<ModelCommand>();
-        options.add("FILE", command->file, "The configuration, as --config").type("FILE");
         options.flag("--json", command->json, "One JSON document");
         options
             .add(

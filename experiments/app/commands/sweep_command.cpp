@@ -79,6 +79,7 @@ Command sweep_command() {
               "  fp16lab sweep -c demo -o results/demo --report\n"
               "  fp16lab sweep -c full -o results/full --dry-run",
           .uses = {.config = "Sweep file in TOML",
+                   .bare_config = true,
                    .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
                    .out = "Folder of the runs (default: results/SWEEP)",
                    .seed = "The one seed of all runs, in the place of the file's",

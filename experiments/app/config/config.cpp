@@ -156,7 +156,10 @@ toml::table parse_toml(std::string_view text, std::string_view source) {
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
-    refuse_config(fmt::format("{}:{}", source, error.source().begin.line), std::string(error.description()));
+    std::string what(error.description());
+    if (what.find("inline table") != std::string::npos)
+      what += "; what stands in braces stands on one line, a [[table]] has room for more";
+    refuse_config(fmt::format("{}:{}", source, error.source().begin.line), what);
   }
 }
 

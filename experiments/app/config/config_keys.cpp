@@ -133,8 +133,7 @@ ConfigKey key(std::string name, Get get, std::string doc, const Named<Value>& na
 
 std::vector<ConfigKey> make_keys() {
   return {
-      FP16LAB_KEY(model.name,
-                  "the network's name: of [[model.layer]] rows, or a shipped network without any"),
+      FP16LAB_KEY(model.name, "what tables and figures call the network"),
       FP16LAB_KEY(model.loss, "what the rows are trained to make small", named(engine::nn::all_losses())),
       FP16LAB_KEY(model.label_smoothing, "of cross_entropy: shared among all classes", below_one),
       FP16LAB_KEY(model.one_hot, "of cross_entropy: computed from the probabilities of one-hot targets"),

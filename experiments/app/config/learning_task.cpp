@@ -92,8 +92,10 @@ void require_output(const Network& network, const Signal& expected, std::string_
   const Signal& output = network.output();
   if (output.rows == expected.rows && output.elements() == expected.elements()) return;
   const engine::nn::NetworkLayer& last = network.layers().back();
-  fail(fmt::format("the network ends with {}, '{}' ({}); expected {}, {}", output.to_string(), last.path,
-                   last.type, expected.to_string(), what));
+  const bool flattens = expected.extents.size() == 1 && output.extents.size() > 1;
+  fail(fmt::format("the network ends with {}, '{}' ({}); expected {}, {}{}", output.to_string(), last.path,
+                   last.type, expected.to_string(), what,
+                   flattens ? "; is there a flatten before the linear rows?" : ""));
 }
 
 std::string targets_text(const RunConfig& config) {
@@ -127,6 +129,8 @@ void check_task(const RunConfig& config, std::string_view where) {
   try {
     engine::nn::placed(config.model.rows);
   } catch (const std::invalid_argument& error) {
+    if (const std::string_view what = error.what(); what.starts_with(where))  // with its line
+      fail(std::string(what));
     refuse_config(where, error.what());
   }
   const DataKind kind = kind_of(config);
@@ -135,6 +139,8 @@ void check_task(const RunConfig& config, std::string_view where) {
     refuse_config(where, fmt::format("model.loss = \"{}\" on {}: {}", name_of(config.model.loss),
                                      config.data.name, what));
   };
+  if (!cross_entropy && (config.model.label_smoothing != 0 || config.model.one_hot))
+    refuse("model.label_smoothing and model.one_hot are of cross_entropy");
   if (kind == DataKind::text && !cross_entropy) refuse("text has symbols; expected cross_entropy");
   if (kind == DataKind::synthetic && cross_entropy) refuse("its targets are numbers; expected another loss");
   if (images && cross_entropy && learns_inputs(config))

@@ -101,6 +101,9 @@ LayerRow read_row(const toml::node& node, std::string_view source) {
   LayerRow row{.type = {}, .where = place_of(node, source)};
   const toml::table* const table = node.as_table();
   if (table == nullptr) refuse_config(row.where, "model.layer: expected tables, such as { type = \"relu\" }");
+  if (table->contains("layer"))
+    refuse_config(row.where,
+                  "a block in a block: blocks do not nest; expected rows, or blocks one after the other");
   for (const auto& [key, value] : *table) set_value(row, key.str(), value);
   if (row.type.empty())
     refuse_config(row.where, "a row of model.layer without type: expected one, such as type = \"linear\"");
@@ -123,6 +126,8 @@ LayerBlock read_block(const toml::node& node, std::string_view source) {
   for (const auto& [key, value] : *table) {
     if (key == "name") {
       block.name = text_at(value, "name", block.where);
+    } else if (key == "input") {
+      block.input = text_at(value, "input", block.where);
     } else if (key == "repeat") {
       block.repeat = integer_at(value, "repeat", 1, block.where);
     } else if (key == "first") {
@@ -130,9 +135,9 @@ LayerBlock read_block(const toml::node& node, std::string_view source) {
     } else if (key == "layer" && value.is_array()) {
       for (const toml::node& row : *value.as_array()) block.rows.push_back(read_row(row, source));
     } else {
-      static constexpr std::array<std::string_view, 4> known{"name", "repeat", "first", "layer"};
-      refuse_config(block.where,
-                    fmt::format("'{}' in a block: {}", shown(key.str()), known_are(key.str(), known)));
+      static constexpr std::array<std::string_view, 5> known{"name", "repeat", "first", "input", "layer"};
+      refuse_config(block.where, fmt::format("'{}' in a block: {}; to_float and frozen are a row's",
+                                             shown(key.str()), known_are(key.str(), known)));
     }
   }
   if (block.name.empty())
@@ -180,7 +185,6 @@ NetworkRows read_network_rows(const toml::table& model, std::string_view source)
     if (!node->is_array())
       refuse_config(place_of(*node, source), fmt::format("model.{0}: expected tables, [[model.{0}]]", key));
     for (const toml::node& item : *node->as_array())
-
       items.emplace_back(
           &item, std::string_view(key) == "block" || (item.is_table() && item.as_table()->contains("layer")));
   }
@@ -245,6 +249,7 @@ std::string network_toml(const NetworkRows& rows) {
       text +=
           fmt::format("\n[[model.block]]\nname = {}\nrepeat = {}\n", toml_string(block.name), block.repeat);
       if (block.first != 0) text += fmt::format("first = {}\n", block.first);
+      if (!block.input.empty()) text += fmt::format("input = {}\n", toml_string(block.input));
     }
     for (const LayerRow& row : block.rows) {
       text += fmt::format("\n[[{}]]\n", block.name.empty() ? "model.layer" : "model.block.layer");
@@ -261,6 +266,7 @@ std::map<std::string, std::string> network_values(const NetworkRows& rows) {
     const std::string prefix = block.name.empty() ? "" : block.name + ".";
     if (!block.name.empty()) values["model.block." + prefix + "repeat"] = fmt::format("{}", block.repeat);
     if (block.first != 0) values["model.block." + prefix + "first"] = fmt::format("{}", block.first);
+    if (!block.input.empty()) values["model.block." + prefix + "input"] = toml_string(block.input);
     for (const LayerRow& row : block.rows) {
       const std::string name = "model.layer." + prefix + name_of_row(rows, block, row);
       for (const auto& [key, value] : values_of(row)) values[name + "." + key] = value;

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "engine/nn/models/char_model.hpp"
 #include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
@@ -17,11 +19,14 @@ using nn::LayerBlock;
 using nn::LayerRow;
 using nn::LayerValue;
 using nn::Network;
+using nn::NetworkLayer;
 using nn::NetworkOptions;
 using nn::NetworkRows;
 using nn::Signal;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing_support::message_of;
 using Strings = std::vector<std::string>;
 
@@ -212,6 +217,36 @@ TEST(Network, TwoBranchesMeet) {
   EXPECT_EQ(y, values_of(*backend, expected.tensor()));
 }
 
+TEST(Network, BlocksBranchAndStandForTheirLastRow) {
+  const NetworkRows rows{
+      {.name = "left{}", .repeat = 2, .rows = {linear("fc", 4), {.type = "relu"}}},
+      {.name = "right", .input = "input", .rows = {linear("fc", 3), {.type = "tanh"}}},
+      {.name = "again", .input = "left0", .rows = {linear("fc", 3)}},
+      {.rows = {{.type = "concat", .name = "both", .inputs = {"left1", "right", "again"}}}}};
+  const auto backend = hopper_backend();
+  Network network(*backend, rows, {.input = {.extents = {5}}, .seed = 2});
+  std::map<std::string, std::vector<std::string>> inputs;
+  for (const NetworkLayer& layer : network.layers()) inputs[layer.path] = layer.inputs;
+  EXPECT_THAT(inputs.at("right.fc"), ElementsAre("input"));
+  EXPECT_THAT(inputs.at("again.fc"), ElementsAre("left0.relu1"));
+  EXPECT_THAT(inputs.at("left1.fc"), ElementsAre("left0.relu1"));
+  EXPECT_THAT(inputs.at("both"), ElementsAre("left1.relu1", "right.tanh1", "again.fc"));
+  EXPECT_EQ(network.output(), (Signal{.extents = {10}}));
+
+  NetworkRows wrong = rows;
+  wrong[2].input = "leff0";
+  EXPECT_THAT(message_of([&] { placed(wrong); }),
+              AllOf(HasSubstr("input 'leff0': expected \"input\", or the name of an earlier row or block"),
+                    HasSubstr("did you mean 'left0'?")));
+}
+
+TEST(Network, RowsWithoutANameAreWatchedUnderTheirNumber) {
+  const auto backend = hopper_backend();
+  Network network(*backend, {{.rows = {linear("a", 4), {.type = "relu"}, linear("b", 4), {.type = "relu"}}}},
+                  {.input = {.extents = {5}}, .seed = 2});
+  EXPECT_THAT(network.scopes(), IsSupersetOf({"a", "relu1", "b", "relu2"}));
+}
+
 /// Depthwise and strided on the way down, transposed on the way up: what the layers' classes say of themselves.
 TEST(Network, ImagesGoDownAndUp) {
   const auto backend = hopper_backend();
@@ -280,6 +315,8 @@ TEST(Network, MistakesNameTheLayerAndBothShapes) {
   EXPECT_THAT(error({{.type = "linaer"}}), HasSubstr("did you mean 'linear'?"));
   EXPECT_THAT(error({{.type = "linear", .arguments = {{"outfeatures", whole(3)}}}}),
               HasSubstr("did you mean 'out_features'?"));
+  EXPECT_THAT(error({{.type = "linear", .arguments = {{"requires_grad", false}}}}),
+              HasSubstr("every row may have name, input, to_float and frozen"));
   EXPECT_THAT(error({{.type = "conv2d", .arguments = {{"out_channels", whole(3)}}}}),
               HasSubstr("conv2d needs kernel_size: an integer or a pair of them"));
   EXPECT_THAT(error({linear("a", 0)}), HasSubstr("out_features = 0: expected an integer, 1 or more"));

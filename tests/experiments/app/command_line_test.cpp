@@ -83,7 +83,8 @@ TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
   expect_one_line_error(fp16lab({"train", "--threds", "2"}), 2,
                         "unknown option '--threds'; did you mean '--threads'?");
   expect_one_line_error(fp16lab({"list", "--jsn"}), 2, "did you mean '--json'?");
-  expect_one_line_error(fp16lab({"list", "extra"}), 2, "unexpected argument 'extra'");
+  expect_one_line_error(fp16lab({"list", "extra"}), 2, "list: 'extra': known are layers");
+  EXPECT_EQ(fp16lab({"list", "layers"}).out.find("config_keys"), std::string::npos);
   expect_one_line_error(fp16lab({"train", "--seed", "x"}), 2, "--seed: 'x': expected an integer, 0 or more");
   expect_one_line_error(fp16lab({"train", "--threads", "0"}), 2,
                         "--threads: '0': expected an integer from 1 to 1024");

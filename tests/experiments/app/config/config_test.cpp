@@ -325,6 +325,37 @@ TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
   EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << "widths stay as they were written";
 }
 
+TEST(Config, MistakesInRowsSayWhatIsRight) {
+  const auto error = [](const std::string& layer, const std::string& more = "") {
+    return usage_error_of(
+        [&] { resolve_run(parse_config("[model]\nlayer = " + layer + "\n" + more, "x.toml"), "x.toml"); });
+  };
+  EXPECT_THAT(error("[{ name = \"a\", layer = [{ name = \"b\", layer = [{ type = \"relu\" }] }] }]"),
+              HasSubstr("x.toml:2: a block in a block: blocks do not nest"));
+  EXPECT_THAT(error("[{ name = \"a\", frozen = true, layer = [{ type = \"relu\" }] }]"),
+              HasSubstr("'frozen' in a block: known are name, repeat, first, input, layer; to_float and "
+                        "frozen are a row's"));
+  EXPECT_THAT(error("[{ type = \"relu\",\n  name = \"a\" }]"), HasSubstr("a [[table]] has room for more"));
+  EXPECT_EQ(
+      error(
+          "[{ type = \"flatten\" }, { type = \"relu\", input = \"c\" }, { type = \"mlp\", widths = [10] }]"),
+      "x.toml:2: input 'c': expected \"input\", or the name of an earlier row or block");
+  RunConfig huber = regression();
+  huber.model.loss = engine::LossKind::huber;
+  huber.model.label_smoothing = 0.1;
+  EXPECT_THAT(usage_error_of([&] { resolve_run(huber, "x.toml"); }), HasSubstr("are of cross_entropy"));
+  RunConfig level = regression();
+  level.amp.level = engine::Level::O2;
+  EXPECT_THAT(usage_error_of([&] { resolve_run(level, "x.toml"); }),
+              HasSubstr("has O0, O1; that level is of paddle, mindspore, apex"));
+  const RunConfig branched = parse_config(
+      "[model]\n[[model.block]]\nname = \"b\"\ninput = \"input\"\n[[model.block.layer]]\ntype = \"flatten\"\n"
+      "[[model.layer]]\ntype = \"linear\"\nname = \"out\"\n",
+      "x.toml");
+  EXPECT_EQ(branched.model.rows.front().input, "input");
+  EXPECT_EQ(parse_config(to_toml(branched), "resolved"), branched);
+}
+
 TEST(Config, RunsOfOneNetworkAndTwoMethodsAreCheckedEachByItsOwn) {
   const auto small = [](const std::string& method) {
     RunConfig config = regression();
