@@ -39,6 +39,18 @@ void for_each_element(DType type, std::span<const std::byte> elements, const Bod
   });
 }
 
+/// The number of every pattern of a format of 16 bits or fewer.
+template <class T>
+const std::vector<float>& values_of() {
+  using Bits = typename T::Bits;
+  static const std::vector<float> values = [] {
+    std::vector<float> all(std::size_t{std::numeric_limits<Bits>::max()} + 1);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = widen(T::from_bits(static_cast<Bits>(i)));
+    return all;
+  }();
+  return values;
+}
+
 }  // namespace
 
 ExampleArray::ExampleArray(DType type, std::vector<std::int64_t> shape, std::vector<std::byte> elements)
@@ -130,8 +142,13 @@ void ExampleArray::visit(std::span<const std::uint32_t> rows,
 void to_floats(DType type, std::span<const std::byte> elements, std::span<float> out) {
   if (is_file_low_precision(type)) {
     visit_dtype<is_file_low_precision>(type, [&](auto row) {
-      using Element = typename decltype(row)::Element;  // aligned: elements begin where allocations do
-      widen(std::span(reinterpret_cast<const Element*>(elements.data()), out.size()), out);
+      using Bits = typename decltype(row)::Element::Bits;
+      const std::vector<float>& values = values_of<typename decltype(row)::Element>();
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        Bits bits;
+        std::memcpy(&bits, elements.data() + i * sizeof bits, sizeof bits);
+        out[i] = values[bits];
+      }
     });
     return;
   }

@@ -67,8 +67,7 @@ class ExampleArray {
   bool big_endian_ = false;
 };
 
-/// The numbers themselves; FP64, and integers beyond 2^24, rounded to nearest. Sizes must fit, and `elements`
-/// be aligned as its type.
+/// The numbers themselves; FP64, and integers beyond 2^24, rounded to nearest. Sizes must fit.
 void to_floats(DType type, std::span<const std::byte> elements, std::span<float> out);
 /// Integers and booleans; what is above 2^63 - 1 becomes that. std::invalid_argument for other types.
 void to_integers(DType type, std::span<const std::byte> elements, std::span<std::int64_t> out);
