@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 
 #include "engine/backend/elementwise_functions.hpp"
@@ -16,102 +15,70 @@
 namespace fp16lab::engine::data {
 namespace {
 
-constexpr DatasetInfo datasets[] = {
-    {"fashion-mnist", DataKind::images,
-     "Fashion-MNIST (Zalando, 2017): 60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes",
-     "dataset-fashion-mnist", 784, 10},
-    {random_images_name, DataKind::images,
-     "1024 images of 32 x 32 normal numbers with labels 0 to 9 drawn at random, from train.seed; evaluated "
-     "on "
-     "the "
-     "training images",
-     "", 1024, 10},
-    {"bible-kjv", DataKind::text,
-     "King James Bible: 4,404,412 characters, 73 different ones; the last tenth is the test set",
-     "bible-kjv"},
-    {"text", DataKind::text, "a text file of yours: data.path; the last tenth is the test set", ""},
-    {"uniform", DataKind::synthetic,
-     "inputs and targets uniform on [0, 1), drawn from train.seed; evaluated on the training batches", ""},
-    {"normal", DataKind::synthetic,
-     "inputs and targets normal (mean 0, deviation 1), drawn from train.seed; evaluated on the training "
-     "batches",
-     ""},
-};
-
-constexpr std::string_view system_folder = "/usr/share/datasets";
-constexpr std::string_view variable = "FP16LAB_DATA";
-
-const DatasetInfo& dataset_info(std::string_view name) {
-  std::string known;
-  for (const DatasetInfo& info : datasets) {
-    if (info.kind != DataKind::images || info.name == random_images_name) continue;
-    if (info.name == name) return info;
-    known += (known.empty() ? "" : ", ") + std::string(info.name);
-  }
-  throw std::invalid_argument(fmt::format("unknown data set '{}'; of images there are: {}", name, known));
-}
-
-struct FilePair {
-  std::string_view images;
-  std::string_view labels;
-};
-FilePair file_names(Split split) {
-  return split == Split::train ? FilePair{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}
-                               : FilePair{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
-}
-
-/// The file under its plain or its compressed name; empty if there is neither.
-std::filesystem::path find_file(const std::filesystem::path& folder, std::string_view name) {
-  for (const char* ending : {"", ".gz"}) {
-    std::filesystem::path path = folder / (std::string(name) + ending);
-    if (std::filesystem::is_regular_file(path)) return path;
-  }
-  return {};
-}
-
-std::filesystem::path require_file(const DatasetInfo& info, const DatasetLocation& location,
-                                   std::string_view name) {
-  std::filesystem::path path = find_file(location.folder, name);
-  if (path.empty())
-    throw std::runtime_error(
-        fmt::format("{}: {}.gz is not in {} (chosen by {}); install the Debian package {}, or point "
-                    "data.path or ${} at a folder with "
-                    "the four IDX files",
-                    info.name, name, location.folder.string(), location.chosen_by, info.package, variable));
-  return path;
+ExampleArray bytes_in_memory(std::vector<std::int64_t> shape, std::span<const std::uint8_t> values) {
+  const auto bytes = std::as_bytes(values);
+  return {DType::u8, std::move(shape), std::vector<std::byte>(bytes.begin(), bytes.end())};
 }
 
 }  // namespace
 
+ImageSize image_size(const Dataset& dataset) {
+  if (!dataset.images) throw std::invalid_argument("these examples are no images");
+  const std::span<const std::int64_t> shape = dataset.inputs.shape();
+  if (*dataset.images == Layout::nchw) return {shape[0], shape[1], shape[2]};
+  return {shape[2], shape[0], shape[1]};
+}
+
+Dataset labelled_images(const ImageSize& size, std::int64_t classes, std::span<const std::uint8_t> pixels,
+                        std::span<const std::uint8_t> labels) {
+  return {.inputs = bytes_in_memory({size.channels, size.height, size.width}, pixels),
+          .targets = bytes_in_memory({}, labels),
+          .images = Layout::nchw,
+          .classes = classes};
+}
+
+void keep_first(Dataset& dataset, std::int64_t subset) {
+  if (subset == 0) return;
+  if (subset < 0 || subset > dataset.count())
+    throw std::invalid_argument(
+        fmt::format("a subset of {} examples cannot be taken from {}{}", subset, dataset.count(),
+                    dataset.files.empty() ? std::string() : " of " + dataset.files.front().path.string()));
+  if (dataset.rows.empty()) {
+    dataset.rows.resize(static_cast<std::size_t>(dataset.count()));
+    std::iota(dataset.rows.begin(), dataset.rows.end(), 0u);
+  }
+  dataset.rows.resize(static_cast<std::size_t>(subset));
+}
+
+void check_labels(const Dataset& dataset, const std::string& name) {
+  std::vector<std::int64_t> labels;
+  std::int64_t seen = 0;
+  dataset.targets.visit({}, [&](std::span<const std::byte> bytes) {
+    labels.resize(bytes.size() / size_of(dataset.targets.type()));
+    to_integers(dataset.targets.type(), bytes, labels);
+    for (const std::int64_t label : labels) {
+      if (label < 0 || label >= dataset.classes)
+        throw std::runtime_error(fmt::format("{}: label {} at element {}: expected 0 to {}", name, label,
+                                             seen, dataset.classes - 1));
+      ++seen;
+    }
+  });
+}
+
 Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesystem::path& labels,
                          std::int64_t classes, std::int64_t subset) {
-  IdxArray image_array = read_idx(images, 3);
-  IdxArray label_array = read_idx(labels, 1);
+  const IdxArray image_array = read_idx(images, 3);
+  const IdxArray label_array = read_idx(labels, 1);
   const std::uint32_t count = image_array.extents[0];
   if (label_array.extents[0] != count)
     throw std::runtime_error(fmt::format("{}: expected {} labels, one for each image of {}, got {}",
                                          labels.string(), count, images.string(), label_array.extents[0]));
-  const auto wrong = std::find_if(label_array.values.begin(), label_array.values.end(),
-                                  [classes](std::uint8_t label) { return label >= classes; });
-  if (wrong != label_array.values.end())
-    throw std::runtime_error(fmt::format("{}: label {} at element {}: expected 0 to {}", labels.string(),
-                                         *wrong, wrong - label_array.values.begin(), classes - 1));
-  if (subset < 0 || subset > std::int64_t{count})
-    throw std::invalid_argument(fmt::format("a subset of {} images cannot be taken from the {} of {}", subset,
-                                            count, images.string()));
-
-  Dataset dataset;
-  dataset.count = subset == 0 ? std::int64_t{count} : subset;
-  dataset.height = image_array.extents[1];
-  dataset.width = image_array.extents[2];
-  dataset.features = dataset.height * dataset.width;
-  dataset.classes = classes;
-  dataset.pixels = std::move(image_array.values);
-  dataset.pixels.resize(static_cast<std::size_t>(dataset.count * dataset.features));
-  dataset.labels = std::move(label_array.values);
-  dataset.labels.resize(static_cast<std::size_t>(dataset.count));
+  Dataset dataset = labelled_images({1, image_array.extents[1], image_array.extents[2]}, classes,
+                                    image_array.values, label_array.values);
+  check_labels(dataset, labels.string());
   for (const std::filesystem::path& path : {images, labels})
     dataset.files.push_back({path, sha256_of_file(path)});
+  keep_first(dataset, subset);
   return dataset;
 }
 
@@ -121,81 +88,34 @@ Dataset random_images(std::int64_t count, std::int64_t side, std::int64_t classe
         fmt::format("random images: {} of {} x {} pixels in {} classes: expected at least one image of one "
                     "pixel, and 1 to 256 classes",
                     count, side, side, classes));
-  Dataset dataset;
-  dataset.count = count;
-  dataset.features = side * side;
-  dataset.height = dataset.width = side;
-  dataset.classes = classes;
   const PhiloxStream images{.seed = seed, .stream = stream_id("data.images")};
   const PhiloxStream labels{.seed = seed, .stream = stream_id("data.labels")};
-  dataset.pixels.resize(static_cast<std::size_t>(count * dataset.features));
-  for (std::size_t i = 0; i < dataset.pixels.size(); ++i) {
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(count * side * side));
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
     const float x = functions::normal_from(0.0f, 32.0f, images.word(2 * i), images.word(2 * i + 1));
-    dataset.pixels[i] = static_cast<std::uint8_t>(std::clamp(std::nearbyint(128.0f + x), 0.0f, 255.0f));
+    pixels[i] = static_cast<std::uint8_t>(std::clamp(std::nearbyint(128.0f + x), 0.0f, 255.0f));
   }
-  dataset.labels.resize(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < dataset.labels.size(); ++i)
-    dataset.labels[i] =
+  std::vector<std::uint8_t> drawn(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < drawn.size(); ++i)
+    drawn[i] =
         static_cast<std::uint8_t>(std::uint64_t{labels.word(i)} * static_cast<std::uint64_t>(classes) >> 32);
-  return dataset;
+  return labelled_images({1, side, side}, classes, pixels, drawn);
 }
 
 double label_entropy(const Dataset& dataset) {
-  std::array<double, 256> counts{};
-  for (const std::uint8_t label : dataset.labels) ++counts[label];
-  const auto total = static_cast<double>(dataset.labels.size());
+  std::vector<double> counts(static_cast<std::size_t>(dataset.classes));
+  std::vector<std::int64_t> labels;
+  double total = 0;
+  dataset.targets.visit(dataset.rows, [&](std::span<const std::byte> bytes) {
+    labels.resize(bytes.size() / size_of(dataset.targets.type()));
+    to_integers(dataset.targets.type(), bytes, labels);
+    for (const std::int64_t label : labels) ++counts.at(static_cast<std::size_t>(label));
+    total += static_cast<double>(labels.size());
+  });
   double entropy = 0;
   for (const double count : counts)
     if (count > 0) entropy -= count / total * std::log(count / total);
   return entropy;
-}
-
-std::string_view name_of(DataKind kind) {
-  switch (kind) {
-    case DataKind::images:
-      return "images";
-    case DataKind::text:
-      return "text";
-    case DataKind::synthetic:
-      return "synthetic";
-  }
-  throw std::logic_error("unknown kind of data");
-}
-
-std::span<const DatasetInfo> known_datasets() { return datasets; }
-
-DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path) {
-  const DatasetInfo& info = dataset_info(name);
-  DatasetLocation location;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in fp16lab changes the environment
-  const char* const set = std::getenv(std::string(variable).c_str());
-  if (!path.empty()) {
-    location = {path, "data.path"};
-  } else if (set != nullptr && *set != '\0') {
-    location = {set, fmt::format("${}", variable)};
-    if (std::filesystem::is_directory(location.folder / info.name)) location.folder /= info.name;
-  } else {
-    location = {std::filesystem::path(system_folder) / info.name,
-                "default; data.path or $FP16LAB_DATA say otherwise"};
-  }
-  for (const Split split : {Split::train, Split::test}) {
-    require_file(info, location, file_names(split).images);
-    require_file(info, location, file_names(split).labels);
-  }
-  return location;
-}
-
-Dataset load_dataset(std::string_view name, const DatasetLocation& location, Split split,
-                     std::int64_t subset) {
-  const DatasetInfo& info = dataset_info(name);
-  const FilePair names = file_names(split);
-  const std::filesystem::path images = require_file(info, location, names.images);
-  Dataset dataset =
-      read_idx_dataset(images, require_file(info, location, names.labels), info.classes, subset);
-  if (dataset.features != info.features)
-    throw std::runtime_error(fmt::format("{}: expected {} pixels an image for {}, got {}", images.string(),
-                                         info.features, info.name, dataset.features));
-  return dataset;
 }
 
 }  // namespace fp16lab::engine::data

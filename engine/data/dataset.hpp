@@ -1,12 +1,16 @@
-// Labelled images in host memory, as the bytes of their files.
+// Data sets: examples, and what a network is to answer to each.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/backend/backend.hpp"
+#include "engine/data/example_array.hpp"
 
 namespace fp16lab::engine::data {
 
@@ -16,22 +20,40 @@ struct SourceFile {
   std::string sha256;
 };
 
-/// `count` images of `features` = height * width bytes each, row-major, with one label in [0, classes) each.
+/// Row i of `inputs` is an example, row i of `targets` belongs to it.
 struct Dataset {
-  std::int64_t count = 0;
-  std::int64_t features = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::int64_t classes = 0;
-  std::vector<std::uint8_t> pixels;  ///< count * features
-  std::vector<std::uint8_t> labels;  ///< count
-  std::vector<SourceFile> files;
+  ExampleArray inputs{};   ///< bytes p stand for p / 255, all others for themselves
+  ExampleArray targets{};  ///< without examples: there are none, and only inputs can be learnt
+  /// The order of an example's axes if it is an image, (C, H, W) or (H, W, C).
+  std::optional<Layout> images{};
+  std::int64_t vocabulary = 0;        ///< inputs are symbols in [0, vocabulary); 0: numbers
+  std::int64_t classes = 0;           ///< targets are in [0, classes), one or several an example; 0: numbers
+  std::vector<std::uint32_t> rows{};  ///< the examples that the set has, of those of the arrays; empty: all
+  std::vector<SourceFile> files{};
 
-  std::span<const std::uint8_t> image(std::int64_t index) const {
-    return std::span(pixels).subspan(static_cast<std::size_t>(index * features),
-                                     static_cast<std::size_t>(features));
+  std::int64_t count() const {
+    return rows.empty() ? inputs.count() : static_cast<std::int64_t>(rows.size());
   }
+  /// Where example `index` lies in the arrays.
+  std::uint32_t row(std::uint32_t index) const { return rows.empty() ? index : rows[index]; }
 };
+
+/// Channels, height and width of the images. std::invalid_argument for a data set of anything else.
+struct ImageSize {
+  std::int64_t channels = 0, height = 0, width = 0;
+};
+ImageSize image_size(const Dataset& dataset);
+
+/// Images of bytes in the order (C, H, W), with one label in [0, classes) each, in memory.
+Dataset labelled_images(const ImageSize& size, std::int64_t classes, std::span<const std::uint8_t> pixels,
+                        std::span<const std::uint8_t> labels);
+
+/// Keeps the first `subset` examples (0: all); std::invalid_argument if there are fewer.
+void keep_first(Dataset& dataset, std::int64_t subset);
+
+/// Throws std::runtime_error "NAME: label X at element I: expected 0 to CLASSES - 1" for targets that are not
+/// below dataset.classes.
+void check_labels(const Dataset& dataset, const std::string& name);
 
 /// Reads a pair of IDX files. std::runtime_error (see read_idx), also if the number of labels is not the
 /// number of images or a label is not below `classes`. Keeps the first `subset` images (0: all); more than
@@ -45,25 +67,24 @@ Dataset read_idx_dataset(const std::filesystem::path& images, const std::filesys
 /// "data.labels" of `seed`. No files. std::invalid_argument unless count and side are >= 1 and classes is 1
 /// to 256.
 Dataset random_images(std::int64_t count, std::int64_t side, std::int64_t classes, std::uint64_t seed);
-/// Nats: the least mean cross-entropy of an answer that is the same for every image, whatever it is.
+/// Nats: the least mean cross-entropy of an answer that is the same for every example, whatever it is.
 double label_entropy(const Dataset& dataset);
 
-enum class DataKind { images, text, synthetic };
+enum class DataKind { images, arrays, text, synthetic };
 std::string_view name_of(DataKind kind);
 
 struct DatasetInfo {
   std::string_view name;  ///< what users type: "fashion-mnist"
   DataKind kind;
   std::string_view description;
-  std::string_view package;   ///< the Debian package that installs it; empty: the user's own file, or none
-  std::int64_t features = 0;  ///< of images
-  std::int64_t classes = 0;
+  std::string_view package;  ///< the Debian package that installs it; empty: the user's own file, or none
 };
 /// The data set of images that random_images makes (1024 of 32 x 32): not found, drawn.
 inline constexpr std::string_view random_images_name = "random-images";
 
-/// All data sets: find_dataset takes those of images, find_text (engine/data/text.hpp) those of text, and
-/// SyntheticRegression (engine/data/synthetic.hpp) makes the synthetic ones.
+/// All data sets: find_dataset takes those of images, load_arrays (engine/data/arrays.hpp) arrays, find_text
+/// (engine/data/text.hpp) those of text, and SyntheticBatches (engine/data/synthetic.hpp) makes the synthetic
+/// ones.
 std::span<const DatasetInfo> known_datasets();
 
 /// Where a data set lies, and who said so.
@@ -72,11 +93,11 @@ struct DatasetLocation {
   std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or that neither is set
 };
 
-/// Looks for the four IDX files of `name` (".gz" or unpacked) in `path` if that is not empty, else in
-/// $FP16LAB_DATA (or its subfolder `name`) if that is set, else in /usr/share/datasets/fashion-mnist. The
-/// first that applies is the only one tried: a wrong explicit path is an error, not a reason to look
-/// elsewhere. std::invalid_argument for a name that is unknown, drawn or not of images; std::runtime_error
-/// naming the file that is missing and where it was looked for, and the Debian package.
+/// Looks for the files of `name` (IDX: ".gz" or unpacked) in `path` if that is not empty, else in
+/// $FP16LAB_DATA (or its subfolder `name`) if that is set, else in /usr/share/datasets/NAME. The first that
+/// applies is the only one tried: a wrong explicit path is an error, not a reason to look elsewhere.
+/// std::invalid_argument for a name that is unknown, drawn or not of images; std::runtime_error naming the
+/// file that is missing and where it was looked for, and the Debian package if there is one.
 DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path);
 
 enum class Split { train, test };

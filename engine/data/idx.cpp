@@ -13,12 +13,14 @@
 #include <string_view>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/input_file.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
 
 constexpr std::uint32_t unsigned_byte_code = 0x08;
+constexpr int most_dimensions = 8;
 /// Deflate cannot expand more than 1032:1 (RFC 1951: 258 bytes for a match of two bits), so a header that
 /// promises more than that is wrong before a byte of it is allocated.
 constexpr std::uint64_t max_deflate_ratio = 1032;
@@ -113,6 +115,17 @@ std::uint32_t big_endian(const std::uint8_t* bytes) {
 
 }  // namespace
 
+bool is_idx_file(const std::filesystem::path& path) {
+  const InputFile file(path);
+  std::array<std::byte, 3> start{};
+  if (file.size() < start.size()) return false;
+  file.read(0, start);
+  const auto is = [&](unsigned a, unsigned b) {
+    return std::to_integer<unsigned>(start[0]) == a && std::to_integer<unsigned>(start[1]) == b;
+  };
+  return is(0x1f, 0x8b) || (is(0, 0) && std::to_integer<unsigned>(start[2]) == unsigned_byte_code);
+}
+
 IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
   const std::string name = path.string();
   const std::string bytes = read_file(path);
@@ -129,12 +142,17 @@ IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
     throw std::runtime_error(
         fmt::format("{}: truncated at byte {}: the magic number needs 4 bytes", name, got));
   const std::uint32_t magic = big_endian(word.data());
+  if (const auto found = static_cast<int>(word[3]); dimensions == 0 && found >= 1 && found <= most_dimensions)
+    dimensions = found;
   const std::uint32_t expected_magic = unsigned_byte_code << 8 | static_cast<std::uint32_t>(dimensions);
   if (magic != expected_magic)
     throw std::runtime_error(
         fmt::format("{}: wrong magic number at byte 0: expected 0x{:08x} (IDX, unsigned bytes, {}), "
                     "got 0x{:08x}",
-                    name, expected_magic, counted(dimensions, "dimension"), magic));
+                    name, expected_magic,
+                    dimensions == 0 ? fmt::format("1 to {} dimensions in the last byte", most_dimensions)
+                                    : counted(dimensions, "dimension"),
+                    magic));
   IdxArray array;
   std::uint64_t size = 1;
   const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(dimensions);

@@ -3,112 +3,170 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 namespace fp16lab::engine::data {
 namespace {
 
-/// (B, 1, H, W), (B, H, W, 1) or (B, features), with the padding; checks that it fits the data.
+/// (B, C, H, W), (B, H, W, C), (B, features) or (B, ...), with the padding; checks that it fits the data.
 Shape input_shape(const Dataset& dataset, const LoaderOptions& options) {
   const std::int64_t batch = options.batch_size;
-  if (batch < 1 || batch > dataset.count)
+  if (batch < 1 || batch > dataset.count())
     throw std::invalid_argument(
-        fmt::format("a batch size of {} does not fit a data set of {} images: expected 1 to {}", batch,
-                    dataset.count, dataset.count));
-  if (!options.layout && options.padding == 0) return {batch, dataset.features};
-  if (options.padding < 0 || dataset.height < 1 || dataset.height * dataset.width != dataset.features)
-    throw std::invalid_argument(fmt::format(
-        "images of {} x {} pixels in a data set of {} features cannot be padded by {} or laid out",
-        dataset.height, dataset.width, dataset.features, options.padding));
-  const std::int64_t height = dataset.height + 2 * options.padding;
-  const std::int64_t width = dataset.width + 2 * options.padding;
-  if (!options.layout) return {batch, height * width};
-  return *options.layout == Layout::nchw ? Shape{batch, 1, height, width} : Shape{batch, height, width, 1};
+        fmt::format("a batch size of {} does not fit a data set of {} examples: expected 1 to {}", batch,
+                    dataset.count(), dataset.count()));
+  if (options.targets == Targets::labels && dataset.targets.count() == 0)
+    throw std::invalid_argument("this data set has no targets; only its inputs can be learnt");
+  if (!dataset.images) {
+    if (options.padding != 0 || options.augmentation.any())
+      throw std::invalid_argument("examples that are no images cannot be padded, flipped or cropped");
+    std::vector<std::int64_t> extents{batch};
+    const std::span<const std::int64_t> shape = dataset.inputs.shape();
+    extents.insert(extents.end(), shape.begin(), shape.end());
+    if (extents.size() == 1) extents.push_back(1);
+    return Shape(extents);
+  }
+  if (options.padding < 0 || options.augmentation.crop_padding < 0)
+    throw std::invalid_argument(fmt::format("images cannot be padded by {} or cropped with {}",
+                                            options.padding, options.augmentation.crop_padding));
+  const ImageSize image = image_size(dataset);
+  const std::int64_t height = image.height + 2 * options.padding, width = image.width + 2 * options.padding;
+  if (!options.layout) return {batch, image.channels * height * width};
+  return *options.layout == Layout::nchw ? Shape{batch, image.channels, height, width}
+                                         : Shape{batch, height, width, image.channels};
 }
 
 }  // namespace
 
-Normalisation unit_normalisation() {
-  Normalisation normalisation;
-  for (std::size_t p = 0; p < 256; ++p) normalisation.value_of[p] = static_cast<float>(p) / 255.0f;
-  return normalisation;
-}
-
-Normalisation standard_normalisation(const Dataset& training) {
-  std::uint64_t sum = 0;
-  std::uint64_t squares = 0;
-  for (const std::uint64_t p : training.pixels) {
-    sum += p;
-    squares += p * p;
-  }
-  // Variance * n^2 = n * squares - sum^2: exact in 128 bits where 64 would wrap (n is 4.7e7 for
-  // Fashion-MNIST).
-  __extension__ using Wide = unsigned __int128;
-  const Wide n = training.pixels.size();
-  const Wide scaled_variance = n * squares - Wide{sum} * sum;
-  if (scaled_variance == 0)
-    throw std::invalid_argument("standard normalisation: all pixels are equal, the standard deviation is 0");
-  Normalisation normalisation;
-  const double count = static_cast<double>(training.pixels.size());
-  normalisation.mean = static_cast<double>(sum) / count / 255.0;
-  normalisation.deviation = std::sqrt(static_cast<double>(scaled_variance)) / count / 255.0;
-  for (std::size_t p = 0; p < 256; ++p)
-    normalisation.value_of[p] =
-        static_cast<float>((static_cast<double>(p) / 255.0 - normalisation.mean) / normalisation.deviation);
-  return normalisation;
-}
-
 Loader::Loader(const Dataset& dataset, const Normalisation& normalisation, const LoaderOptions& options)
     : dataset_(&dataset),
-      normalisation_(normalisation),
+      normaliser_(dataset, normalisation),
       options_(options),
-      order_(dataset.count, options.shuffle, options.seed),
+      order_(dataset.count(), options.shuffle, options.seed),
       input_shape_(input_shape(dataset, options)) {
-  // What padding surrounds the images never changes: it is written here, once.
-  inputs_.resize(static_cast<std::size_t>(input_shape_.element_count()), normalisation_.value_of[0]);
-  if (options_.targets == Targets::labels) labels_.resize(static_cast<std::size_t>(options_.batch_size));
+  if (symbols()) {
+    symbols_.resize(static_cast<std::size_t>(input_shape_.element_count()));
+  } else {
+    inputs_.resize(static_cast<std::size_t>(input_shape_.element_count()));
+  }
+  if (dataset.images) {
+    image_ = image_size(dataset);
+    const bool other_order = image_.channels > 1 && options_.layout && *options_.layout != *dataset.images;
+    placed_ = other_order || options_.padding > 0 || options_.augmentation.any();
+    if (placed_) image_values_.resize(static_cast<std::size_t>(dataset.inputs.elements()));
+  }
+  if (options_.targets == Targets::labels) {
+    const auto size = static_cast<std::size_t>(options_.batch_size * dataset.targets.elements());
+    if (dataset.classes > 0)
+      labels_.resize(size);
+    else
+      numbers_.resize(size);
+  }
+  integers_.resize(static_cast<std::size_t>(std::max(dataset.inputs.elements(), dataset.targets.elements())));
 }
 
 std::uint64_t Loader::batches_per_epoch() const {
-  return static_cast<std::uint64_t>(dataset_->count / options_.batch_size);
+  return static_cast<std::uint64_t>(dataset_->count() / options_.batch_size);
+}
+
+std::int64_t Loader::rows_per_batch() const {
+  const bool classes = options_.targets == Targets::labels && dataset_->classes > 0;
+  return options_.batch_size * (classes ? dataset_->targets.elements() : 1);
 }
 
 std::span<const std::uint32_t> Loader::indices(std::uint64_t global_micro_batch_index) {
   return batch_of(order_, options_.batch_size, global_micro_batch_index);
 }
 
-void Loader::stage(std::span<const std::uint8_t> image, std::span<float> out) const {
-  const auto normalise = [&](std::uint8_t p) { return normalisation_.value_of[p]; };
-  if (options_.padding == 0) {
-    std::transform(image.begin(), image.end(), out.begin(), normalise);
-    return;
+void Loader::place(std::span<const float> image, const ImageChange& change, std::span<float> out) const {
+  const Layout from = *dataset_->images, to = options_.layout.value_or(from);
+  const std::int64_t height = image_.height, width = image_.width, channels = image_.channels;
+  const std::int64_t padding = options_.padding, wide = width + 2 * padding, high = height + 2 * padding;
+  const auto at = [channels](Layout layout, std::int64_t c, std::int64_t y, std::int64_t x, std::int64_t h,
+                             std::int64_t w) {
+    return static_cast<std::size_t>(layout == Layout::nchw ? (c * h + y) * w + x
+                                                           : (y * w + x) * channels + c);
+  };
+  const std::int64_t from_step = from == Layout::nchw ? 1 : channels,
+                     to_step = to == Layout::nchw ? 1 : channels;
+  // Columns of the output that lie on the image: x with 0 <= x - padding + right < width.
+  const std::int64_t begin = padding + std::clamp<std::int64_t>(-change.right, 0, width),
+                     end = padding + std::clamp<std::int64_t>(width - change.right, 0, width);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const float zero = normaliser_.zero(static_cast<std::size_t>(c));
+    for (std::int64_t y = 0; y < high; ++y) {
+      float* const row = out.data() + at(to, c, y, 0, high, wide);
+      const std::int64_t source = y - padding + change.down;
+      const bool inside = y >= padding && y < padding + height && source >= 0 && source < height;
+      const std::int64_t first = inside ? begin : wide, last = inside ? end : wide;
+      for (std::int64_t x = 0; x < first; ++x) row[x * to_step] = zero;
+      for (std::int64_t x = last; x < wide; ++x) row[x * to_step] = zero;
+      if (!inside) continue;
+      const std::int64_t column = first - padding + change.right;
+      const std::int64_t step = change.flip ? -from_step : from_step;
+      const float* pixel =
+          image.data() + at(from, c, source, change.flip ? width - 1 - column : column, height, width);
+      for (std::int64_t x = first; x < last; ++x, pixel += step) row[x * to_step] = *pixel;
+    }
   }
-  const auto padding = static_cast<std::size_t>(options_.padding);
-  const auto width = static_cast<std::size_t>(dataset_->width);
-  for (std::size_t row = 0; row < static_cast<std::size_t>(dataset_->height); ++row) {
-    const auto pixels = image.subspan(row * width, width);
-    const auto place = out.subspan((padding + row) * (width + 2 * padding) + padding, width);
-    std::transform(pixels.begin(), pixels.end(), place.begin(), normalise);
+}
+
+void Loader::stage(std::uint32_t row, std::uint64_t epoch, std::span<float> out) {
+  const std::span<const std::byte> example = dataset_->inputs.example(row, buffer_);
+  if (!placed_) return normaliser_.apply(example, out);
+  normaliser_.apply(example, image_values_);
+  const Augmentation& augmentation = options_.augmentation;
+  place(image_values_,
+        augmentation.any() ? change_of(augmentation, options_.seed, epoch, row) : ImageChange(), out);
+}
+
+Tensor Loader::inputs_of(Backend& backend, std::span<const std::uint32_t> chosen, std::uint64_t epoch) {
+  Tensor inputs = backend.empty(input_shape_, symbols() ? DType::i32 : DType::f32);
+  if (!symbols()) {
+    const std::size_t size = inputs_.size() / chosen.size();
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      stage(dataset_->row(chosen[i]), epoch, std::span(inputs_).subspan(i * size, size));
+    backend.upload(std::as_bytes(std::span(inputs_)), inputs);
+    return inputs;
   }
+  const std::size_t size = symbols_.size() / chosen.size();
+  const std::span<std::int64_t> ids = std::span(integers_).first(size);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    to_integers(dataset_->inputs.type(), dataset_->inputs.example(dataset_->row(chosen[i]), buffer_), ids);
+    std::transform(ids.begin(), ids.end(), symbols_.begin() + static_cast<std::ptrdiff_t>(i * size),
+                   [](std::int64_t id) { return static_cast<std::int32_t>(id); });
+  }
+  backend.upload(std::as_bytes(std::span(symbols_)), inputs);
+  return inputs;
+}
+
+Tensor Loader::targets_of(Backend& backend, std::span<const std::uint32_t> chosen) {
+  const ExampleArray& targets = dataset_->targets;
+  const auto size = static_cast<std::size_t>(targets.elements());
+  const bool classes = dataset_->classes > 0;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const std::span<const std::byte> target = targets.example(dataset_->row(chosen[i]), buffer_);
+    if (!classes) {
+      to_floats(targets.type(), target, std::span(numbers_).subspan(i * size, size));
+      continue;
+    }
+    to_integers(targets.type(), target, std::span(integers_).first(size));
+    std::transform(integers_.begin(), integers_.begin() + static_cast<std::ptrdiff_t>(size),
+                   labels_.begin() + static_cast<std::ptrdiff_t>(i * size),
+                   [](std::int64_t label) { return static_cast<std::int32_t>(label); });
+  }
+  const Shape shape = classes ? Shape{rows_per_batch()} : Shape{options_.batch_size, targets.elements()};
+  Tensor tensor = backend.empty(shape, classes ? DType::i32 : DType::f32);
+  backend.upload(classes ? std::as_bytes(std::span(labels_)) : std::as_bytes(std::span(numbers_)), tensor);
+  return tensor;
 }
 
 Batch Loader::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
   const std::span<const std::uint32_t> chosen = indices(global_micro_batch_index);
-  const std::size_t size = inputs_.size() / chosen.size();
-  for (std::size_t i = 0; i < chosen.size(); ++i)
-    stage(dataset_->image(chosen[i]), std::span(inputs_).subspan(i * size, size));
-
   Batch batch;
-  batch.inputs = backend.empty(input_shape_, DType::f32);
-  backend.upload(std::as_bytes(std::span(inputs_)), batch.inputs);
-  if (options_.targets == Targets::inputs) {
-    batch.targets = batch.inputs;  // shares memory: nothing writes to a batch
-  } else {
-    for (std::size_t i = 0; i < chosen.size(); ++i) labels_[i] = dataset_->labels[chosen[i]];
-    batch.targets = backend.empty(Shape{options_.batch_size}, DType::i32);
-    backend.upload(std::as_bytes(std::span(labels_)), batch.targets);
-  }
+  batch.inputs = inputs_of(backend, chosen, global_micro_batch_index / batches_per_epoch());
+  // An autoencoder's share memory: nothing writes to a batch.
+  batch.targets = options_.targets == Targets::inputs ? batch.inputs : targets_of(backend, chosen);
   return batch;
 }
 

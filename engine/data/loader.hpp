@@ -1,7 +1,6 @@
-// Batches of an image data set as tensors.
+// Batches of a data set as tensors.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -9,26 +8,16 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
+#include "engine/data/augmentation.hpp"
 #include "engine/data/batch_source.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/data/epoch_order.hpp"
+#include "engine/data/normalisation.hpp"
 
 namespace fp16lab::engine::data {
 
-/// How a byte p becomes an FP32 input: float(p) / 255, or standardised to mean 0 and deviation 1,
-/// float((p / 255 - mean) / deviation) with the inner arithmetic in FP64.
-struct Normalisation {
-  std::array<float, 256> value_of{};  ///< by pixel byte
-  double mean = 0;                    ///< of p / 255 over the training set; 0 and 1 for "unit"
-  double deviation = 1;
-};
-Normalisation unit_normalisation();
-/// Mean and population standard deviation over every pixel of `training`, from exact integer sums.
-/// std::invalid_argument if all pixels are equal.
-Normalisation standard_normalisation(const Dataset& training);
-
 enum class Targets {
-  labels,  ///< classification
+  labels,  ///< the data set's own: classes, or numbers
   inputs,  ///< an autoencoder's: the targets are the normalised inputs themselves
 };
 
@@ -37,40 +26,53 @@ struct LoaderOptions {
   Targets targets = Targets::labels;
   bool shuffle = true;
   std::uint64_t seed = 0;
-  /// Batches (B, 1, H, W) or (B, H, W, 1); without it they are flat, (B, H * W). One channel: the same bytes.
+  /// Of images: batches (B, C, H, W) or (B, H, W, C), whatever the order in the data set; without it they are
+  /// flat, (B, features), in the data set's order.
   std::optional<Layout> layout = {};
-  /// Rows and columns added on each of the four sides of an image, of the value that pixel 0 has.
+  /// Rows and columns added on each of the four sides of an image, of the value that 0 has.
   std::int64_t padding = 0;
+  Augmentation augmentation = {};   ///< of images; what a crop adds has the value of 0 as well
   std::string_view split = "test";  ///< BatchSource::split; a literal
 };
 
-/// Endless batches, epoch after epoch; an incomplete last batch of an epoch is dropped. Which images a batch
-/// holds is a pure function of (options, index), so resuming needs no state. The data set must outlive the
-/// loader. Once warm, no batch allocates memory.
+/// Endless batches, epoch after epoch; an incomplete last batch of an epoch is dropped. Which examples a
+/// batch holds, and how they are changed, is a pure function of (options, index), so resuming needs no state.
+/// Inputs are f32, or i32 (B, ...) where they are symbols; targets i32 (B * targets of an example) where they
+/// are classes, else f32 (B, numbers of a target). The data set must outlive the loader. Once warm, no batch
+/// allocates memory.
 class Loader final : public BatchSource {
  public:
-  /// std::invalid_argument unless 1 <= batch_size <= dataset.count, and for a layout or a padding of a data
-  /// set without height and width.
+  /// std::invalid_argument unless 1 <= batch_size <= dataset.count(), for a padding, or augmentation of what
+  /// are no images, for targets that the data set does not have, and for a normalisation of other channels.
   Loader(const Dataset& dataset, const Normalisation& normalisation, const LoaderOptions& options);
 
   std::uint64_t batches_per_epoch() const override;
-  std::int64_t rows_per_batch() const override { return options_.batch_size; }
+  std::int64_t rows_per_batch() const override;
   std::string_view split() const override { return options_.split; }
-  std::int64_t example_count() const { return dataset_->count; }
+  std::int64_t example_count() const { return dataset_->count(); }
+  /// std::runtime_error where a file of the data set has become shorter.
   Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override;
-  /// The images of that batch, by their position in the data set. Valid until the next call.
+  /// The examples of that batch, by their position in the data set. Valid until the next call.
   std::span<const std::uint32_t> indices(std::uint64_t global_micro_batch_index);
 
  private:
-  void stage(std::span<const std::uint8_t> image, std::span<float> out) const;
+  bool symbols() const { return dataset_->vocabulary > 0; }
+  void stage(std::uint32_t row, std::uint64_t epoch, std::span<float> out);
+  void place(std::span<const float> image, const ImageChange& change, std::span<float> out) const;
+  Tensor inputs_of(Backend& backend, std::span<const std::uint32_t> chosen, std::uint64_t epoch);
+  Tensor targets_of(Backend& backend, std::span<const std::uint32_t> chosen);
 
   const Dataset* dataset_;
-  Normalisation normalisation_;
+  Normaliser normaliser_;
   LoaderOptions options_;
   EpochOrder order_;
   Shape input_shape_;
-  std::vector<float> inputs_;  ///< host memory of one batch
-  std::vector<std::int32_t> labels_;
+  ImageSize image_;      ///< of images
+  bool placed_ = false;  ///< does an image not lie in a batch as it lies in the data set?
+  std::vector<float> inputs_, numbers_, image_values_;  ///< host memory of one batch, and of one image
+  std::vector<std::int32_t> symbols_, labels_;
+  std::vector<std::int64_t> integers_;  ///< of one example
+  std::vector<std::byte> buffer_;       ///< of one example that is read
 };
 
 }  // namespace fp16lab::engine::data

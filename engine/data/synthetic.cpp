@@ -38,24 +38,46 @@ Distribution distribution_from_name(std::string_view name) {
   throw std::invalid_argument(fmt::format("synthetic data set \"{}\": {}", name, known_are(name, known)));
 }
 
-SyntheticRegression::SyntheticRegression(const SyntheticOptions& options) : options_(options) {
+SyntheticBatches::SyntheticBatches(const SyntheticOptions& options) : options_(options) {
   constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
   require("the batch size", options.batch_size, any);
-  require("the number of inputs", options.inputs, any);
+  if (options.inputs.empty()) require("the number of inputs", 0, any);
+  for (const std::int64_t extent : options.inputs) require("the number of inputs", extent, any);
   require("the number of outputs", options.outputs, any);
+  if (options.classes != 0)
+    require("the number of classes", options.classes, std::numeric_limits<std::int32_t>::max());
   require("the number of batches an epoch", options.batches, std::numeric_limits<std::uint32_t>::max());
+  std::vector<std::int64_t> extents{options.batch_size};
+  extents.insert(extents.end(), options.inputs.begin(), options.inputs.end());
+  input_shape_ = Shape(extents);
+  if (options.classes > 0) labels_.resize(static_cast<std::size_t>(options.batch_size));
 }
 
-Batch SyntheticRegression::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
+Batch SyntheticBatches::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
+  constexpr std::string_view targets = "data.targets";
   const auto index = static_cast<std::uint32_t>(global_micro_batch_index % batches_per_epoch());
-  return {.inputs = draw(backend, "data.inputs", options_.inputs, index),
-          .targets = draw(backend, "data.targets", options_.outputs, index)};
+  Batch batch{.inputs = draw(backend, input_shape_, "data.inputs", index), .targets = {}};
+  if (options_.classes == 0) {
+    batch.targets = draw(backend, {options_.batch_size, options_.outputs}, targets, index);
+    return batch;
+  }
+  const PhiloxStream stream = stream_of(targets, index);
+  const auto classes = static_cast<std::uint64_t>(options_.classes);
+  for (std::size_t i = 0; i < labels_.size(); ++i)
+    labels_[i] = static_cast<std::int32_t>(std::uint64_t{stream.word(i)} * classes >> 32);
+  batch.targets = backend.empty({options_.batch_size}, DType::i32);
+  backend.upload(std::as_bytes(std::span(labels_)), batch.targets);
+  return batch;
 }
 
-Tensor SyntheticRegression::draw(Backend& backend, std::string_view role, std::int64_t width,
-                                 std::uint32_t index) const {
-  Tensor values = backend.empty(Shape{options_.batch_size, width}, DType::f32);
-  const PhiloxStream stream{.seed = options_.seed, .stream = stream_id(role), .iteration = index};
+PhiloxStream SyntheticBatches::stream_of(std::string_view role, std::uint32_t index) const {
+  return {.seed = options_.seed, .stream = stream_id(role), .iteration = index};
+}
+
+Tensor SyntheticBatches::draw(Backend& backend, const Shape& shape, std::string_view role,
+                              std::uint32_t index) const {
+  Tensor values = backend.empty(shape, DType::f32);
+  const PhiloxStream stream = stream_of(role, index);
   if (options_.distribution == Distribution::uniform)
     backend.fill_uniform(values, stream, 0.0f, 1.0f);
   else

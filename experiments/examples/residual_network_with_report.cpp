@@ -48,7 +48,7 @@ class Recorder final : public TrainObserver {
 int main(int argc, char** argv) {
   const std::filesystem::path folder = argc > 1 ? argv[1] : "results/residual";
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), /*threads=*/1);
-  data::SyntheticRegression numbers({.batch_size = 32, .inputs = 8, .outputs = 1, .batches = 4});
+  data::SyntheticBatches numbers({.batch_size = 32, .inputs = {8}, .outputs = 1, .batches = 4});
   Workload workload{
       .model = std::make_unique<ResidualNetwork>(*backend), .training = &numbers, .loss = LossKind::mse};
   RunWriter writer(folder, {.config = "[model]\nname = \"residual\"\n[amp]\nlevel = \"O1\"\n"});

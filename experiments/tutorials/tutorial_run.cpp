@@ -144,7 +144,7 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
       std::max<std::uint64_t>(1, prepared->workload.training->batches_per_epoch() /
                                      static_cast<std::uint64_t>(prepared->plan.train.accumulate)));
   if (prepared->data->kind == engine::data::DataKind::images)
-    run.label_entropy = engine::data::label_entropy(prepared->data->training_images);
+    run.label_entropy = engine::data::label_entropy(prepared->data->training);
 
   const engine::RunResult result = trainer.run();
   if (result.end == engine::RunResult::End::stopped) throw CommandError(ExitCode::interrupted, "interrupted");

@@ -139,7 +139,7 @@ void training() {
   Digest digest;
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 2);
   for (const char* const policy : {"torch", "lost-mass", "openseq2seq-logmax"}) {
-    data::SyntheticRegression batches({.batch_size = 16, .inputs = 12, .outputs = 3, .seed = 5});
+    data::SyntheticBatches batches({.batch_size = 16, .inputs = {12}, .outputs = 3, .seed = 5});
     Workload workload{
         .model = std::make_unique<nn::Mlp>(
             *backend, nn::MlpOptions{.widths = {12, 16, 3}, .activation = nn::Activation::gelu, .seed = 2}),

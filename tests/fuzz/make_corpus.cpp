@@ -60,6 +60,18 @@ void add_data(Seeds& seeds) {
   const std::string labels = seeds["idx/labels"];
   seeds["idx/gzip"] = from_hex("1f8b0800000000000003") + deflated_in_stored_blocks(labels) +
                       little_endian(crc32_of(labels), 4) + little_endian(labels.size(), 4);
+  const std::string x = npy("|u1", "(4, 2, 2)", "0123456789abcdef"),
+                    y = npy("<i4", "(4,)", from_hex("00000000 01000000 02000000 01000000"));
+  seeds["arrays/images"] = zip({stored("x.npy", x), deflated("y.npy", y)});
+  seeds["arrays/tokens"] =
+      zip({deflated("x.npy", npy(">i2", "(4, 2)", from_hex("0001 0002 0003 0004 0005 0006 0007 0008"))),
+           stored("y.npy", y)});
+  seeds["arrays/tensors"] = safetensors(
+      R"({"x":{"dtype":"F16","shape":[3,2],"data_offsets":[0,12]},"y":{"dtype":"U8","shape":[3,1],"data_offsets":[12,15]}})",
+      from_hex("003c 0040 0000 0080 007c 007e 00 02 01"));
+  seeds["arrays/one"] = npy("<f8", "(2, 1)", from_hex("000000000000f03f 0000000000000040"));
+  seeds["arrays/idx"] = seeds["idx/images"];
+  seeds["cifar/record"] = std::string(1, '\7') + std::string(3072, 'p');
   seeds["text/line"] = "In the beginning God created the heaven and the earth.\n";
   seeds["text/bytes"] = std::string("\0\xff\n", 3);
 }
@@ -78,7 +90,8 @@ void add_runs(Seeds& seeds) {
       R"("lost_l2":[0,0],"cosine":[0.5,1],"seconds":0.25}]})"
       "\n";
   const std::string config =
-      "[model]\nname = \"classifier\"\nlayer = [{ type = \"flatten\" }, { type = \"mlp\", widths = [16, 10] }]\n[train]\nsteps = 40\nseed = "
+      "[model]\nname = \"classifier\"\nlayer = [{ type = \"flatten\" }, { type = \"mlp\", widths = [16, 10] "
+      "}]\n[train]\nsteps = 40\nseed = "
       "1\n[optimizer]\nname = \"sgd\"\n"
       "lr = 1e-1\n[amp]\nlevel = \"O1\"\nwhite = [\"add\"]\n[scaler]\npolicy = \"torch\"\ninitial_scale = "
       "65536.0\n";

@@ -132,6 +132,7 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
       require(node.is_boolean());
       return **node.as_boolean();
     case ConfigType::integers: {
+      if (node.is_integer()) return std::vector<std::int64_t>{integer_of(node)};
       require(node.is_array());
       std::vector<std::int64_t> values;
       for (const toml::node& item : *node.as_array()) values.push_back(integer_of(item));
@@ -351,7 +352,8 @@ std::string value_text(const RunConfig& config, const ConfigKey& key) {
   if (const auto* text = std::get_if<std::string>(&value)) return toml_string(*text);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *integer);
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
-  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("{}", *list);
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
+    return list->size() == 1 ? fmt::format("{}", list->front()) : fmt::format("{}", *list);
   if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
     std::string list;
     for (const std::string& item : *texts) list += (list.empty() ? "" : ", ") + toml_string(item);

@@ -17,6 +17,7 @@
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
+#include "engine/data/arrays.hpp"
 #include "engine/data/text.hpp"
 #include "engine/nn/initialization.hpp"
 #include "engine/nn/losses.hpp"
@@ -52,12 +53,20 @@ struct DataConfig {
   std::int64_t test_subset = 0;
   bool test_subset_is_set = false;  ///< by apply_setting: then fewer will not do; no key of its own
   engine::data::Tokens tokens = engine::data::Tokens::bytes;
+  std::vector<std::string> train{"x_train", "y_train"};
+  std::vector<std::string> test{"x_test", "y_test"};
+  double test_size = 0;
+  std::uint64_t test_seed = 1;
+  engine::data::ExampleKind layout = engine::data::ExampleKind::automatic;
+  std::int64_t classes = 0;
   std::string normalise = "unit";
-  std::int64_t batches = 10;
-  std::int64_t inputs = 1;
-  std::int64_t outputs = 1;
   std::int64_t padding = 0;
+  bool flip = false;
+  std::int64_t crop_padding = 0;
   std::string targets = "auto";
+  std::int64_t batches = 10;
+  std::vector<std::int64_t> inputs{1};
+  std::int64_t outputs = 1;
   bool operator==(const DataConfig&) const = default;
 };
 

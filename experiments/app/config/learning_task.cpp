@@ -41,40 +41,9 @@ DataKind kind_of(const RunConfig& config) {
 }
 
 bool learns_inputs(const RunConfig& config) {
-  if (config.data.targets != "auto") return config.data.targets == "inputs";
-  return config.model.loss != LossKind::cross_entropy;
-}
-
-Signal image_of(const RunConfig& config, const DataShape& shape) {
-  const std::int64_t height = shape.height + 2 * config.data.padding,
-                     width = shape.width + 2 * config.data.padding;
-  if (config.model.layout == engine::Layout::nchw) return {.extents = {1, height, width}};
-  return {.extents = {height, width, 1}};
-}
-
-Signal input_of(const RunConfig& config, const DataShape& shape) {
-  switch (kind_of(config)) {
-    case DataKind::images:
-      return image_of(config, shape);
-    case DataKind::text:
-      return {.extents = {config.model.context}, .vocabulary = shape.vocabulary};
-    case DataKind::synthetic:
-      return {.extents = {synthetic_inputs(config)}};
-  }
-  throw std::logic_error("unknown kind of data");
-}
-
-/// What the loss compares the output with; rows and elements, not their arrangement, have to fit.
-Signal expected_output(const RunConfig& config, const DataShape& shape) {
-  switch (kind_of(config)) {
-    case DataKind::images:
-      return learns_inputs(config) ? image_of(config, shape) : Signal{.extents = {shape.classes}};
-    case DataKind::text:
-      return {.extents = {shape.vocabulary}, .rows = config.model.context};
-    case DataKind::synthetic:
-      return {.extents = {synthetic_outputs(config)}};
-  }
-  throw std::logic_error("unknown kind of data");
+  const DataKind kind = kind_of(config);
+  if (config.data.targets != "auto" || kind == DataKind::arrays) return config.data.targets == "inputs";
+  return kind == DataKind::images && config.model.loss != LossKind::cross_entropy;
 }
 
 std::unique_ptr<Network> make_rows(Backend& backend, const RunConfig& config, const NetworkRows& rows,
@@ -99,16 +68,16 @@ void require_output(const Network& network, const Signal& expected, std::string_
 }
 
 std::string targets_text(const RunConfig& config) {
-  return learns_inputs(config) && kind_of(config) == DataKind::images
-             ? fmt::format("the images of {}", config.data.name)
-             : fmt::format("what {} is compared with in {}", name_of(config.model.loss), config.data.name);
+  if (learns_inputs(config)) return fmt::format("the inputs of {}", config.data.name);
+  const bool classes = kind_of(config) == DataKind::arrays && config.model.loss == LossKind::cross_entropy;
+  return fmt::format("what {} is compared with in {}{}", name_of(config.model.loss), config.data.name,
+                     classes ? "; data.classes says how many classes there are" : "");
 }
 
 std::unique_ptr<Network> make_network_of(Backend& backend, const RunConfig& config, const DataShape& shape,
                                          const NetworkRows& rows) {
-  const Signal expected = expected_output(config, shape);
-  auto network = make_rows(backend, config, rows, input_of(config, shape), expected.elements());
-  require_output(*network, expected, targets_text(config));
+  auto network = make_rows(backend, config, rows, shape.input, shape.output.elements());
+  require_output(*network, shape.output, targets_text(config));
   return network;
 }
 
@@ -134,7 +103,8 @@ void check_task(const RunConfig& config, std::string_view where) {
     refuse_config(where, error.what());
   }
   const DataKind kind = kind_of(config);
-  const bool cross_entropy = config.model.loss == LossKind::cross_entropy, images = kind == DataKind::images;
+  const bool cross_entropy = config.model.loss == LossKind::cross_entropy,
+             images = kind == DataKind::images || kind == DataKind::arrays;
   const auto refuse = [&](std::string_view what) {
     refuse_config(where, fmt::format("model.loss = \"{}\" on {}: {}", name_of(config.model.loss),
                                      config.data.name, what));
@@ -142,23 +112,34 @@ void check_task(const RunConfig& config, std::string_view where) {
   if (!cross_entropy && (config.model.label_smoothing != 0 || config.model.one_hot))
     refuse("model.label_smoothing and model.one_hot are of cross_entropy");
   if (kind == DataKind::text && !cross_entropy) refuse("text has symbols; expected cross_entropy");
-  if (kind == DataKind::synthetic && cross_entropy) refuse("its targets are numbers; expected another loss");
+  if (kind == DataKind::synthetic && cross_entropy && config.data.classes == 0)
+    refuse("its targets are numbers; expected data.classes, or another loss");
+  if (kind == DataKind::synthetic && !cross_entropy && config.data.classes != 0)
+    refuse("its targets are classes; expected cross_entropy, or data.classes = 0");
   if (images && cross_entropy && learns_inputs(config))
     refuse("pixels are no classes; expected data.targets = \"labels\", or another loss");
-  if (images && !cross_entropy && !learns_inputs(config))
+  if (kind == DataKind::images && !cross_entropy && !learns_inputs(config))
     refuse("labels are classes; expected cross_entropy, or data.targets = \"inputs\"");
-  if (!images && (config.data.targets == "inputs" || config.data.padding != 0))
-    refuse("data.targets = \"inputs\" and data.padding are of images");
+  if (!images && (config.data.targets == "inputs" || config.data.padding != 0 || config.data.flip ||
+                  config.data.crop_padding != 0))
+    refuse("data.targets = \"inputs\", data.padding, data.flip and data.crop_padding are of images");
+  if (kind != DataKind::arrays && config.data.test_size != 0)
+    refuse("data.test_size is of data.name = \"arrays\"; this data set has a test set");
   if (kind != DataKind::text && config.data.tokens != engine::data::Tokens::bytes)
     refuse_config(where, fmt::format("data.tokens = \"{}\": {} is no text; expected \"bytes\"",
                                      name_of(config.data.tokens), config.data.name));
   if (!images && (config.train.method == "two_models" || config.train.method == "gan"))
     refuse_config(where,
                   fmt::format("train.method = \"{}\": expected a data.name of images", config.train.method));
+  if (kind != DataKind::synthetic) return;
+  if (config.data.inputs.empty()) refuse_config(where, "data.inputs = []: expected one number or more");
+  if (config.model.scale_down != 1 && config.data.inputs.size() > 1)
+    refuse_config(where, fmt::format("model.scale_down = {} with data.inputs of {} axes: expected one",
+                                     config.model.scale_down, config.data.inputs.size()));
   for (const auto& [key, size] : {std::pair{"train.batch_size", config.train.batch_size},
-                                  {"data.inputs", config.data.inputs},
+                                  {"data.inputs", config.data.inputs.back()},
                                   {"data.outputs", config.data.outputs}})
-    if (kind == DataKind::synthetic && size % config.model.scale_down != 0)
+    if (size % config.model.scale_down != 0)
       refuse_config(where, fmt::format("model.scale_down = {} with {} in {}: expected a divisor of it",
                                        config.model.scale_down, size, key));
 }
@@ -184,11 +165,10 @@ std::vector<std::unique_ptr<Network>> make_networks(Backend& backend, const RunC
       networks.push_back(make_network_of(backend, config, shape, rows));
   } else if (config.train.method == "gan") {
     const auto [generator, discriminator] = two_blocks(config, {"generator", "discriminator"});
-    const Signal image = image_of(config, shape);
     networks.push_back(
-        make_rows(backend, config, generator, {.extents = {config.model.noise}}, image.elements()));
-    require_output(*networks.back(), image, fmt::format("the images of {}", config.data.name));
-    networks.push_back(make_rows(backend, config, discriminator, image, 1));
+        make_rows(backend, config, generator, {.extents = {config.model.noise}}, shape.input.elements()));
+    require_output(*networks.back(), shape.input, fmt::format("the images of {}", config.data.name));
+    networks.push_back(make_rows(backend, config, discriminator, shape.input, 1));
     require_output(*networks.back(), {.extents = {1}}, "the logit of \"real\"");
   } else {
     networks.push_back(make_network_of(backend, config, shape, config.model.rows));
@@ -214,8 +194,10 @@ std::unique_ptr<TrainingMethod> make_method(const RunConfig& config) {
   return nullptr;
 }
 
-std::int64_t synthetic_inputs(const RunConfig& config) {
-  return config.data.inputs / config.model.scale_down;
+std::vector<std::int64_t> synthetic_inputs(const RunConfig& config) {
+  std::vector<std::int64_t> shape = config.data.inputs;
+  shape.back() /= config.model.scale_down;
+  return shape;
 }
 std::int64_t synthetic_outputs(const RunConfig& config) {
   return config.data.outputs / config.model.scale_down;

@@ -18,13 +18,10 @@
 
 namespace fp16lab::experiments {
 
-/// What the data says about a model's inputs and outputs.
+/// What the data says about a model: what it is given, and what its output is compared with (rows and
+/// elements have to fit, not their arrangement).
 struct DataShape {
-  std::int64_t height = 0;  ///< of images
-  std::int64_t width = 0;
-  std::int64_t classes = 0;     ///< of images
-  std::int64_t vocabulary = 0;  ///< of text
-  std::int64_t features() const { return height * width; }
+  engine::nn::Signal input, output;
 };
 
 /// What a configuration learns from which data: of its rows, loss and data keys.
@@ -32,7 +29,7 @@ struct LearningTask {
   engine::data::DataKind data = engine::data::DataKind::images;
   engine::nn::LossOptions loss;
   reports::Quantity metric = reports::Quantity::accuracy;         ///< by what an evaluation is judged
-  engine::data::Targets targets = engine::data::Targets::labels;  ///< of images
+  engine::data::Targets targets = engine::data::Targets::labels;  ///< of images, arrays
 };
 /// CommandError(usage) for a data.name that does not exist.
 LearningTask task_of(const RunConfig& config);
@@ -51,8 +48,9 @@ std::vector<std::unique_ptr<engine::nn::Network>> make_networks(engine::Backend&
 /// train.method; null: Supervised.
 std::unique_ptr<engine::TrainingMethod> make_method(const RunConfig& config);
 
-/// Numbers of a synthetic example and of its target, divided by model.scale_down, as train.batch_size is.
-std::int64_t synthetic_inputs(const RunConfig& config);
+/// The shape of a synthetic example, and the numbers of its target, divided by model.scale_down, as
+/// train.batch_size is.
+std::vector<std::int64_t> synthetic_inputs(const RunConfig& config);
 std::int64_t synthetic_outputs(const RunConfig& config);
 std::int64_t batch_size_of(const RunConfig& config);
 

@@ -8,6 +8,7 @@
 
 #include "engine/data/batch_source.hpp"
 #include "engine/data/dataset.hpp"
+#include "engine/data/normalisation.hpp"
 #include "engine/data/text.hpp"
 #include "experiments/app/config/learning_task.hpp"
 
@@ -18,13 +19,17 @@ namespace fp16lab::experiments {
 struct RunData {
   engine::data::DataKind kind = engine::data::DataKind::images;
   std::string found;  ///< for stderr: which data was taken and why, and less than was asked for
-  engine::data::Dataset training_images, test_images;
+  engine::data::Dataset training, test;       ///< images, arrays
+  engine::data::Normalisation normalisation;  ///< of both, from the training set
   engine::data::Text text;
   std::span<const std::int32_t> training_text, test_text;  ///< with data.subset and data.test_subset
   std::vector<engine::data::SourceFile> files;
+  DataShape model_shape;
 
-  DataShape shape() const;
-  /// Images, windows of model.context symbols of text, or synthetic examples, to train with.
+  /// With data.padding, in model.layout.
+  const DataShape& shape() const { return model_shape; }
+  /// Images or arrays' examples, windows of model.context symbols of text, or synthetic examples, to train
+  /// with.
   std::int64_t training_examples(const RunConfig& config) const;
 };
 
@@ -39,11 +44,16 @@ struct RunBatches {
       ///< training batches, for there is nothing else to know
 };
 
-/// All batches of an evaluation are equally long, because evaluations average over batches. Images: the
-/// largest size that divides their number and is at most 1000. Text: the size from 65 to 128 windows (at most
-/// all) that leaves the fewest windows out. CommandError(usage) or std::invalid_argument for sizes that do
-/// not fit.
+/// All batches of an evaluation are equally long, because evaluations average over batches. Images and
+/// arrays: the largest size that divides their number and is at most evaluation_limit; of arrays, where that
+/// is less than an eighth of it, the size from half of it on that leaves the fewest examples out. Text: the
+/// size from 65 to 128 windows (at most all) that leaves the fewest windows out. CommandError(usage) or
+/// std::invalid_argument for sizes that do not fit.
 RunBatches make_batches(const RunConfig& config, const RunData& data);
+
+/// Examples of images or arrays that an evaluation takes at once: 1000, fewer where they would have more than
+/// 2^20 numbers or where they are symbols, but as many as a batch of the training has, up to 1000.
+std::int64_t evaluation_limit(const RunConfig& config, const engine::data::Dataset& test);
 
 /// Symbols of a character, over those that `evaluation`, made from this text, predicts.
 double evaluated_symbols_per_character(const RunData& data, const engine::data::BatchSource& evaluation);

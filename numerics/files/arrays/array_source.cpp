@@ -42,6 +42,21 @@ std::string refusal_of(const NpyHeader& header) {
   }
 }
 
+/// The element type of plain numbers.
+std::optional<DType> element_of(const NpyHeader& header) {
+  const std::uint64_t bytes = header.element_bytes.value_or(0);
+  if (bytes > 1 && header.byte_order != '<' && header.byte_order != '>' && header.byte_order != '=')
+    return std::nullopt;
+  const auto kind_of = [](DType type) {
+    if (type == DType::boolean) return 'b';
+    if (is_floating(type)) return size_of(type) == 1 || type == DType::bf16 ? '\0' : 'f';
+    return name_of(type).front();  // i or u, as in numpy
+  };
+  for (const DType type : dtypes<is_file_type>)
+    if (kind_of(type) == header.kind && size_of(type) == bytes) return type;
+  return std::nullopt;
+}
+
 /// Refuses an array whose elements are not `available` bytes; `base` is added to the offsets of messages.
 void check_data_bytes(const NpyHeader& header, std::uint64_t available) {
   const std::optional<std::uint64_t> expected = header.data_bytes();
@@ -76,6 +91,7 @@ class NpySource final : public ArrayFile::Source {
       file_.fail_at(damage.offset(), damage.what());
     }
     arrays.push_back(array_info(header_, path.stem().string()));
+    arrays.back().data_offset = header_.data_offset;
   }
   const std::filesystem::path& path() const override { return file_.path(); }
   ArrayFormat format() const override { return ArrayFormat::npy; }
@@ -113,6 +129,7 @@ class NpzSource final : public ArrayFile::Source {
       }
       const std::string_view name = member.name;
       arrays.push_back(array_info(header, std::string(name.substr(0, name.size() - npy_ending.size()))));
+      if (member.method == 0) arrays.back().data_offset = member.data_offset + header.data_offset;
       data_offsets_.push_back(header.data_offset);
       members_.push_back(std::move(member));
     }
@@ -140,6 +157,8 @@ class SafetensorsSourceOfArrays final : public ArrayFile::Source {
     for (const SafetensorsEntry& entry : reader_.entries()) {
       ArrayInfo info{
           .name = entry.name, .dtype = std::string(file_name_of(entry.type)), .shape = entry.shape};
+      info.element = entry.type;
+      info.data_offset = reader_.offset_of(entry);
       if (is_floating(entry.type))
         info.type = entry.type;
       else
@@ -171,13 +190,11 @@ ArrayInfo array_info(const NpyHeader& header, std::string name) {
   ArrayInfo info{.name = std::move(name),
                  .dtype = header.descr,
                  .refusal = refusal_of(header),
+                 .element = element_of(header),
                  .shape = header.shape,
                  .fortran_order = header.fortran_order,
                  .big_endian = header.byte_order == '>'};
-  if (info.refusal.empty())
-    info.type = *header.element_bytes == 2   ? DType::f16
-                : *header.element_bytes == 4 ? DType::f32
-                                             : DType::f64;
+  if (info.refusal.empty()) info.type = info.element;
   return info;
 }
 

@@ -48,15 +48,6 @@ std::unique_ptr<ArrayFile::Source> open_source(const std::filesystem::path& path
 }
 
 template <class T>
-void reverse_bytes(std::span<T> elements) {
-  for (T& element : elements) {
-    auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(element);
-    std::reverse(bytes.begin(), bytes.end());
-    element = std::bit_cast<T>(bytes);
-  }
-}
-
-template <class T>
 void visit_elements(const ByteSource& source, std::uint64_t count, bool big_endian,
                     const std::function<void(const ArrayChunk&)>& visitor) {
   std::vector<T> buffer(static_cast<std::size_t>(std::clamp<std::uint64_t>(
@@ -65,7 +56,7 @@ void visit_elements(const ByteSource& source, std::uint64_t count, bool big_endi
     const std::size_t bytes = source(std::as_writable_bytes(std::span(buffer)));
     const std::span<T> elements = std::span(buffer).first(bytes / sizeof(T));
     if (elements.empty()) return;
-    if (big_endian) reverse_bytes(elements);
+    if (big_endian) swap_byte_order(DTypeOf<T>::value, std::as_writable_bytes(elements));
     visitor(ArrayChunk(std::span<const T>(elements)));
     if (elements.size() < buffer.size()) return;
   }
@@ -111,6 +102,29 @@ void ArrayFile::visit(const ArrayInfo& array, const std::function<void(const Arr
       visit_elements<T>(bytes, array.element_count(), array.big_endian, visitor);
     });
   });
+}
+
+void ArrayFile::read(const ArrayInfo& array, std::span<std::byte> out) const {
+  if (!array.element || out.size() != array.element_count() * size_of(*array.element))
+    throw std::invalid_argument(fmt::format("{}: '{}' is {}, which {} bytes cannot hold", path().string(),
+                                            shown(array.name), array.describe(), out.size()));
+  source_->with_bytes(array.index, [&](const ByteSource& bytes) { bytes(out); });
+  if (array.big_endian) swap_byte_order(*array.element, out);
+}
+
+void ArrayFile::check(const ArrayInfo& array) const {
+  if (format() != ArrayFormat::npz) return;
+  source_->with_bytes(array.index, [](const ByteSource& bytes) {
+    std::vector<std::byte> buffer(chunk_bytes);
+    while (bytes(buffer) == buffer.size()) {
+    }
+  });
+}
+
+void swap_byte_order(DType dtype, std::span<std::byte> elements) {
+  const std::size_t size = size_of(dtype);
+  for (; elements.size() >= size; elements = elements.subspan(size))
+    std::reverse(elements.begin(), elements.begin() + static_cast<std::ptrdiff_t>(size));
 }
 
 bool is_pytorch_file(const std::filesystem::path& path) {

@@ -11,7 +11,8 @@
 //
 // Arrays of other types (integers, bool, complex, strings, structured, numpy's long double) are listed, with
 // the reason why they cannot be visited. numpy has no BF16 and no FP8: extensions store them as raw bytes
-// (|V2), which say nothing about what they are.
+// (|V2), which say nothing about what they are. Integers and booleans can be read, as what they are: as data,
+// not as values to count.
 #pragma once
 
 #include <cstddef>
@@ -35,10 +36,13 @@ enum class ArrayFormat : std::uint8_t { npy, npz, safetensors };
 std::string_view name_of(ArrayFormat format);
 
 struct ArrayInfo {
-  std::string name{};           ///< of a .npy file: the file's name without its ending
-  std::string dtype{};          ///< as the file spells it: "<f4", "BF16"
-  std::optional<DType> type{};  ///< of floating-point numbers; absent: cannot be visited
-  std::string refusal{};        ///< why not; empty if it can
+  std::string name{};              ///< of a .npy file: the file's name without its ending
+  std::string dtype{};             ///< as the file spells it: "<f4", "BF16"
+  std::optional<DType> type{};     ///< of floating-point numbers; absent: cannot be visited
+  std::string refusal{};           ///< why not; empty if it can
+  std::optional<DType> element{};  ///< also of integers and booleans; absent: cannot be read
+  /// Of the first element in the file, where its bytes lie there as they are; absent: deflated.
+  std::optional<std::uint64_t> data_offset{};
   std::vector<std::uint64_t> shape{};
   bool fortran_order = false;  ///< the first index runs fastest
   bool big_endian = false;     ///< in the file; visitors get numbers
@@ -78,12 +82,21 @@ class ArrayFile {
   /// is known as such only at its end: when this throws, what was visited must not be used.
   void visit(const ArrayInfo& array, const std::function<void(const ArrayChunk&)>& visitor) const;
 
+  /// All elements of an array, in the order of the file, as this machine has them; `out` has their size.
+  /// std::invalid_argument for an array without element.
+  void read(const ArrayInfo& array, std::span<std::byte> out) const;
+  /// Reads an array of an archive once, whose checksum only its end can judge; nothing for other files.
+  void check(const ArrayInfo& array) const;
+
   /// What the three formats do behind this interface.
   class Source;
 
  private:
   std::unique_ptr<Source> source_;
 };
+
+/// Elements of `dtype` that came big-endian, as this machine has them, in place.
+void swap_byte_order(DType dtype, std::span<std::byte> elements);
 
 /// Is this a file of torch.save: a ZIP archive with a pickle in it, or the older format, a pickle of
 /// PyTorch's magic number? Such files hold Python code and are never loaded here. std::runtime_error if the

@@ -54,6 +54,8 @@ class SafetensorsReader {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// nullptr if there is none of this name.
   const SafetensorsEntry* find(std::string_view name) const;
+  /// Of its first element in the file.
+  std::uint64_t offset_of(const SafetensorsEntry& entry) const { return data_begin_ + entry.begin; }
   /// Copies the elements of an entry of this file; `out` must have byte_count() bytes.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;

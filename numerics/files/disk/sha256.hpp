@@ -13,6 +13,10 @@ namespace fp16lab {
 
 class Sha256 {
  public:
+  /// `own_instructions`: with the CPU's SHA instructions, where it has them; the same digests five times as
+  /// fast.
+  explicit Sha256(bool own_instructions = true);
+
   void update(std::span<const std::byte> data);
   void update(std::string_view data);
   /// 64 lower-case hex digits of everything so far. Ends the message: update() afterwards throws
@@ -20,7 +24,9 @@ class Sha256 {
   std::string hex_digest();
 
  private:
-  void compress(const std::byte* block);  ///< one block of 64 bytes
+  void compress(const std::byte* blocks, std::size_t count);  ///< of 64 bytes each
+
+  bool own_instructions_;
 
   std::array<std::uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "engine/data/synthetic.hpp"
 #include "engine/data/text.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace {
 std::atomic<std::uint64_t> allocations{0};
@@ -50,18 +53,34 @@ TEST(DataAllocation, TheCounterCounts) {
 }
 
 TEST(DataAllocation, AWarmLoaderAllocatesNothing) {
-  Dataset dataset;
-  dataset.count = 64;
-  dataset.height = dataset.width = 4;
-  dataset.features = 16;
-  dataset.classes = 10;
-  dataset.pixels.resize(64 * 16, 7);
-  dataset.labels.resize(64, 1);
-  Loader flat(dataset, unit_normalisation(), {.batch_size = 10, .seed = 1});
-  EXPECT_EQ(allocations_of(flat), 0u);
-  Loader padded(dataset, unit_normalisation(),
-                {.batch_size = 10, .seed = 1, .layout = Layout::nchw, .padding = 2});
-  EXPECT_EQ(allocations_of(padded), 0u);
+  const Dataset dataset =
+      labelled_images({1, 4, 4}, 10, std::vector<std::uint8_t>(64 * 16, 7), std::vector<std::uint8_t>(64, 1));
+  for (const LoaderOptions& options :
+       {LoaderOptions{.batch_size = 10, .seed = 1},
+        LoaderOptions{.batch_size = 10, .seed = 1, .layout = Layout::nchw, .padding = 2},
+        LoaderOptions{.batch_size = 10,
+        .seed = 1,
+        .layout = Layout::nhwc,
+        .augmentation = {.flip = true, .crop_padding = 1}}}) {
+    Loader loader(dataset, unit_normalisation(), options);
+    EXPECT_EQ(allocations_of(loader), 0u);
+  }
+}
+
+TEST(DataAllocation, NorDoesOneOfSymbolsThatAreRead) {
+  const testing_support::TemporaryFolder folder;
+  std::ofstream(folder.path() / "tokens", std::ios::binary) << std::string(100 * 4 * 8, '\0');
+  const auto file = std::make_shared<const InputFile>(folder.path() / "tokens");
+  // More than is held in memory: the same rows many times over.
+  std::vector<FilePiece> pieces(30000, {.file = file, .offset = 0, .stride = 32, .count = 100});
+  const Dataset dataset = {.inputs = ExampleArray(DType::i64, {4}, std::move(pieces)),
+                           .targets = ExampleArray(DType::i64, {}, std::vector<std::byte>(3000000 * 8)),
+                           .vocabulary = 5,
+                           .classes = 2,
+                           .rows = {0, 2999999, 7, 8}};
+  ASSERT_GT(96000000u, ExampleArray::held_bytes);
+  Loader loader(dataset, unit_normalisation(), {.batch_size = 2, .seed = 1});
+  EXPECT_EQ(allocations_of(loader), 0u);
 }
 
 TEST(DataAllocation, AWarmTextLoaderAllocatesNothing) {
@@ -72,8 +91,11 @@ TEST(DataAllocation, AWarmTextLoaderAllocatesNothing) {
 
 TEST(DataAllocation, AWarmSyntheticSourceAllocatesNothing) {
   for (const Distribution distribution : all_distributions()) {
-    SyntheticRegression source({.distribution = distribution, .batch_size = 40, .inputs = 30, .outputs = 20});
+    SyntheticBatches source({.distribution = distribution, .batch_size = 40, .inputs = {30}, .outputs = 20});
     EXPECT_EQ(allocations_of(source), 0u) << name_of(distribution);
+    SyntheticBatches classes(
+        {.distribution = distribution, .batch_size = 40, .inputs = {1, 3, 3}, .classes = 9});
+    EXPECT_EQ(allocations_of(classes), 0u) << name_of(distribution);
   }
 }
 

@@ -1,4 +1,4 @@
-// engine/data: IDX files good and bad, where data is looked for, shuffling and batches.
+// engine/data: IDX and CIFAR-10 files good and bad, where data is looked for, random images, shuffling.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/data/cifar.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/data/idx.hpp"
 #include "engine/data/loader.hpp"
@@ -51,6 +52,23 @@ class DataTest : public testing::Test {
   testing_support::TemporaryFolder temporary_;
   const std::filesystem::path& folder_ = temporary_.path();
 };
+
+/// All elements of an array of bytes.
+std::vector<std::uint8_t> bytes_of(const ExampleArray& array) {
+  std::vector<std::uint8_t> all;
+  array.visit({}, [&all](std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) all.push_back(std::to_integer<std::uint8_t>(byte));
+  });
+  return all;
+}
+
+/// A record of CIFAR-10: the planes have one value each, but for the first pixel of the red one.
+std::string record(int label, int red, int green, int blue, int first) {
+  std::string bytes(1, static_cast<char>(label));
+  for (const int value : {red, green, blue}) bytes += std::string(1024, static_cast<char>(value));
+  bytes[1] = static_cast<char>(first);
+  return bytes;
+}
 
 const std::string six = "\x01\x02\x03\x04\x05\xff";
 
@@ -125,16 +143,17 @@ TEST_F(DataTest, PairsMustFit) {
   const auto images = write("images", idx_bytes({3, 1, 2}, six));
   const auto labels = write("labels", idx_bytes({3}, {0, 9, 5}));
   const Dataset whole = read_idx_dataset(images, labels, 10);
-  EXPECT_EQ(whole.count, 3);
-  EXPECT_EQ(whole.features, 2);
-  EXPECT_THAT(whole.image(2), ElementsAre(5, 255));
-  EXPECT_THAT(whole.labels, ElementsAre(0, 9, 5));
+  EXPECT_EQ(whole.count(), 3);
+  EXPECT_EQ(image_size(whole).channels, 1);
+  EXPECT_EQ(image_size(whole).height, 1);
+  EXPECT_EQ(image_size(whole).width, 2);
+  EXPECT_THAT(bytes_of(whole.inputs), ElementsAre(1, 2, 3, 4, 5, 255));
+  EXPECT_THAT(bytes_of(whole.targets), ElementsAre(0, 9, 5));
   ASSERT_EQ(whole.files.size(), 2u);
   EXPECT_EQ(whole.files[0].sha256.size(), 64u);
   const Dataset first_two = read_idx_dataset(images, labels, 10, 2);
-  EXPECT_EQ(first_two.count, 2);
-  EXPECT_EQ(first_two.pixels.size(), 4u);
-  EXPECT_EQ(first_two.labels.size(), 2u);
+  EXPECT_EQ(first_two.count(), 2);
+  EXPECT_EQ(first_two.row(1), 1u);
 
   const auto fewer = write("fewer", idx_bytes({2}, {1, 1}));
   EXPECT_THAT(message_of([&] { read_idx_dataset(images, fewer, 10); }),
@@ -148,8 +167,8 @@ TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
   testing_support::write_small_fashion(folder_ / "explicit", 20, 10);
   const DatasetLocation location = find_dataset("fashion-mnist", folder_ / "explicit");
   EXPECT_EQ(location.chosen_by, "data.path");
-  EXPECT_EQ(load_dataset("fashion-mnist", location, Split::train).count, 20);
-  EXPECT_EQ(load_dataset("fashion-mnist", location, Split::test, 7).count, 7);
+  EXPECT_EQ(load_dataset("fashion-mnist", location, Split::train).count(), 20);
+  EXPECT_EQ(load_dataset("fashion-mnist", location, Split::test, 7).count(), 7);
 
   testing_support::write_small_fashion(folder_ / "variable" / "fashion-mnist", 20, 10);
   setenv("FP16LAB_DATA", (folder_ / "variable").c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
@@ -159,11 +178,59 @@ TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
   const std::string error = message_of([&] { find_dataset("fashion-mnist", folder_ / "nowhere"); });
   EXPECT_THAT(error, AllOf(HasSubstr("train-images-idx3-ubyte"), HasSubstr("nowhere"),
                            HasSubstr("dataset-fashion-mnist")));
-  EXPECT_THAT(message_of([&] { find_dataset("mnist", {}); }), HasSubstr("unknown data set 'mnist'"));
+  EXPECT_THAT(message_of([&] { find_dataset("minst", {}); }), HasSubstr("unknown data set 'minst'"));
+  // The same four files are MNIST, where somebody says so.
+  EXPECT_EQ(load_dataset("mnist", find_dataset("mnist", folder_ / "explicit"), Split::train).count(), 20);
+  EXPECT_THAT(message_of([&] { find_dataset("mnist", folder_ / "nowhere"); }),
+              AllOf(HasSubstr("mnist: train-images-idx3-ubyte.gz is not in"),
+                    HasSubstr("; point data.path or $FP16LAB_DATA at a folder with the four IDX files")));
 
   write_bytes(folder_ / "explicit" / "t10k-images-idx3-ubyte", idx_bytes({10, 2, 2}, std::string(40, 'x')));
   EXPECT_THAT(message_of([&] { load_dataset("fashion-mnist", location, Split::test); }),
               AllOf(HasSubstr("expected 784 pixels"), HasSubstr("got 4")));
+}
+
+TEST_F(DataTest, Cifar10IsRecordsOfALabelAndThreePlanes) {
+  const std::filesystem::path folder = folder_ / "cifar-10-batches-bin";
+  std::filesystem::create_directories(folder);
+  for (int file = 1; file <= 5; ++file)
+    write_bytes(folder / ("data_batch_" + std::to_string(file) + ".bin"),
+                record(file, 10, 20, 30, 2 * file) + record(9, 1, 2, 3, 100 + file));
+  write_bytes(folder / "test_batch.bin", record(7, 50, 60, 70, 255));
+  for (const std::filesystem::path& path :
+       {folder_, folder}) {  // the archive's folder, or the one it lies in
+    const DatasetLocation location = find_dataset("cifar10", path);
+    const Dataset training = load_dataset("cifar10", location, Split::train);
+    ASSERT_EQ(training.count(), 10);
+    EXPECT_EQ(image_size(training).channels, 3);
+    EXPECT_EQ(image_size(training).height, 32);
+    EXPECT_EQ(training.classes, 10);
+    ASSERT_EQ(training.files.size(), 5u);
+    EXPECT_THAT(bytes_of(training.targets), ElementsAre(1, 9, 2, 9, 3, 9, 4, 9, 5, 9));
+    std::vector<std::byte> buffer;
+    const auto seventh = training.inputs.example(6, buffer);
+    ASSERT_EQ(seventh.size(), 3072u);
+    EXPECT_EQ(seventh[0], std::byte{8}) << "the first pixel of the fourth file";
+    EXPECT_EQ(seventh[1], std::byte{10});
+    EXPECT_EQ(seventh[1024], std::byte{20});
+    EXPECT_EQ(seventh[3071], std::byte{30});
+    EXPECT_EQ(load_dataset("cifar10", location, Split::test).count(), 1);
+    EXPECT_EQ(load_dataset("cifar10", location, Split::train, 3).count(), 3);
+  }
+  const auto error_of = [&](const std::string& bytes) {
+    const std::filesystem::path path = write("batch.bin", bytes);
+    const std::string message = message_of([&] { read_cifar10(std::vector{path}); });
+    EXPECT_TRUE(message.starts_with(path.string() + ": ")) << message;
+    return message;
+  };
+  const std::string good = record(1, 1, 2, 3, 4);
+  EXPECT_THAT(error_of(""), HasSubstr("byte 0: expected records of 3073 bytes"));
+  EXPECT_THAT(error_of(good + "12345"), AllOf(HasSubstr("byte 3073: "), HasSubstr("the last has 5 of them")));
+  EXPECT_THAT(error_of(good + record(10, 1, 2, 3, 4)),
+              HasSubstr("byte 3073: the label of image 1 is 10: expected 0 to 9"));
+  std::filesystem::remove(folder / "data_batch_4.bin");
+  EXPECT_THAT(message_of([&] { find_dataset("cifar10", folder_); }),
+              AllOf(HasSubstr("cifar10: data_batch_4.bin is not in"), HasSubstr("six files")));
 }
 
 TEST(Shuffle, IsAPermutationThatDependsOnSeedAndEpochOnly) {
@@ -194,36 +261,20 @@ TEST(Shuffle, AllPermutationsOfFourAreEquallyLikely) {
   EXPECT_LT(chi_square, 57.0);
 }
 
-Dataset numbered_dataset(std::int64_t count) {
-  Dataset dataset;
-  dataset.count = count;
-  dataset.features = 2;
-  dataset.classes = 10;
-  for (std::int64_t i = 0; i < count; ++i) {
-    dataset.pixels.push_back(static_cast<std::uint8_t>(i));
-    dataset.pixels.push_back(static_cast<std::uint8_t>(255 - i));
-    dataset.labels.push_back(static_cast<std::uint8_t>(i % 10));
-  }
-  return dataset;
-}
-
-std::vector<std::uint32_t> listed(std::span<const std::uint32_t> indices) {
-  return {indices.begin(), indices.end()};
-}
-
 TEST(RandomImages, AreIndependentNormalNumbersWithUniformLabels) {
   constexpr std::int64_t count = 1024, side = 32, classes = 10;
   const Dataset dataset = random_images(count, side, classes, 7);
-  ASSERT_EQ(dataset.pixels.size(), 1024u * 1024u);
-  ASSERT_EQ(dataset.labels.size(), 1024u);
-  EXPECT_EQ(dataset.features, 1024);
-  EXPECT_EQ(dataset.height, 32);
-  EXPECT_EQ(dataset.width, 32);
+  const std::vector<std::uint8_t> pixels = bytes_of(dataset.inputs), drawn = bytes_of(dataset.targets);
+  ASSERT_EQ(pixels.size(), 1024u * 1024u);
+  ASSERT_EQ(drawn.size(), 1024u);
+  EXPECT_EQ(image_size(dataset).channels, 1);
+  EXPECT_EQ(image_size(dataset).height, 32);
+  EXPECT_EQ(image_size(dataset).width, 32);
   // Bytes are 128 + 32 x: five deviations of each mean of n = 2^20 numbers. Rounding to 1/32 adds 1/12 of its
   // square to the variance; beyond four deviations lie 6e-5 of them, limited, which takes less than 1e-4
   // away.
   double sum = 0, squares = 0, beyond = 0;
-  for (const std::uint8_t p : dataset.pixels) {
+  for (const std::uint8_t p : pixels) {
     const double x = (p - 128.0) / 32;
     sum += x;
     squares += x * x;
@@ -237,11 +288,11 @@ TEST(RandomImages, AreIndependentNormalNumbersWithUniformLabels) {
   EXPECT_NEAR(beyond / n, p, 5 * std::sqrt(p * (1 - p) / n));
   // Neighbours have nothing in common.
   double products = 0;
-  for (std::size_t i = 1; i < dataset.pixels.size(); ++i)
-    products += (dataset.pixels[i] - 128.0) * (dataset.pixels[i - 1] - 128.0) / 1024;
+  for (std::size_t i = 1; i < pixels.size(); ++i)
+    products += (pixels[i] - 128.0) * (pixels[i - 1] - 128.0) / 1024;
   EXPECT_NEAR(products / n, 0, 5 / std::sqrt(n));
   std::map<int, double> labels;
-  for (const std::uint8_t label : dataset.labels) ++labels[label];
+  for (const std::uint8_t label : drawn) ++labels[label];
   ASSERT_EQ(labels.size(), 10u);
   double chi_square = 0, entropy = 0;
   for (const auto& [label, number] : labels) {
@@ -257,147 +308,14 @@ TEST(RandomImages, AreIndependentNormalNumbersWithUniformLabels) {
 TEST(RandomImages, AreAFunctionOfTheSeed) {
   const Dataset one = random_images(8, 4, 3, 1), again = random_images(8, 4, 3, 1),
                 other = random_images(8, 4, 3, 2);
-  EXPECT_EQ(one.pixels, again.pixels);
-  EXPECT_EQ(one.labels, again.labels);
-  EXPECT_NE(one.pixels, other.pixels);
+  EXPECT_EQ(bytes_of(one.inputs), bytes_of(again.inputs));
+  EXPECT_EQ(bytes_of(one.targets), bytes_of(again.targets));
+  EXPECT_NE(bytes_of(one.inputs), bytes_of(other.inputs));
   EXPECT_THAT(message_of([] { random_images(0, 4, 3, 1); }), HasSubstr("at least one image"));
   EXPECT_THAT(message_of([] { find_dataset("random-images", {}); }),
               HasSubstr("unknown data set 'random-images'"));
   EXPECT_EQ(Loader(one, unit_normalisation(), {.batch_size = 4, .split = "train"}).split(), "train");
   EXPECT_EQ(Loader(one, unit_normalisation(), {.batch_size = 4}).split(), "test");
-}
-
-TEST(LoaderTest, EpochsVisitEveryImageOnceAndDropTheRest) {
-  const Dataset dataset = numbered_dataset(23);
-  Loader loader(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});
-  ASSERT_EQ(loader.batches_per_epoch(), 4u);
-  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
-    std::set<std::uint32_t> seen;
-    for (std::uint64_t b = 0; b < 4; ++b)
-      for (const std::uint32_t index : loader.indices(epoch * 4 + b)) EXPECT_TRUE(seen.insert(index).second);
-    EXPECT_EQ(seen.size(), 20u);
-  }
-  EXPECT_NE(listed(loader.indices(0)), listed(loader.indices(4))) << "each epoch has its own order";
-}
-
-TEST(LoaderTest, ABatchIsAPureFunctionOfItsIndex) {
-  const Dataset dataset = numbered_dataset(23);
-  Loader in_order(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});
-  std::vector<std::vector<std::uint32_t>> expected;
-  for (std::uint64_t i = 0; i < 12; ++i) expected.push_back(listed(in_order.indices(i)));
-  Loader jumping(dataset, unit_normalisation(), {.batch_size = 5, .shuffle = true, .seed = 9});
-  for (const std::uint64_t i : {11u, 0u, 7u, 7u, 3u, 10u, 1u})
-    EXPECT_EQ(listed(jumping.indices(i)), expected[i]);
-}
-
-TEST(LoaderTest, RefusesImpossibleBatchSizes) {
-  const Dataset dataset = numbered_dataset(4);
-  for (const std::int64_t size : {0, -1, 5})
-    EXPECT_THROW(Loader(dataset, unit_normalisation(), {.batch_size = size}), std::invalid_argument);
-}
-
-TEST(Normalise, UnitAndStandardHaveKnownValues) {
-  const Normalisation unit = unit_normalisation();
-  EXPECT_EQ(unit.value_of[0], 0.0f);
-  EXPECT_EQ(unit.value_of[255], 1.0f);
-  EXPECT_EQ(unit.value_of[51], 0.2f);
-  // Pixels 0 and 255 half and half: mean 1/2, deviation 1/2, so they map to -1 and 1.
-  Dataset dataset;
-  dataset.pixels = {0, 255, 255, 0};
-  const Normalisation standard = standard_normalisation(dataset);
-  EXPECT_EQ(standard.mean, 0.5);
-  EXPECT_EQ(standard.deviation, 0.5);
-  EXPECT_EQ(standard.value_of[0], -1.0f);
-  EXPECT_EQ(standard.value_of[255], 1.0f);
-  dataset.pixels = {7, 7};
-  EXPECT_THROW(standard_normalisation(dataset), std::invalid_argument);
-}
-
-TEST(LoaderTest, BatchesHoldNormalisedPixelsAndTheirTargets) {
-  const Dataset dataset = numbered_dataset(23);
-  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
-  Loader labels(dataset, unit_normalisation(),
-                {.batch_size = 5, .targets = Targets::labels, .shuffle = true, .seed = 2});
-  const Batch batch = labels.batch(*backend, 6);
-  const std::vector<std::uint32_t> chosen = listed(labels.indices(6));
-  EXPECT_EQ(batch.inputs.shape(), (Shape{5, 2}));
-  EXPECT_EQ(batch.targets.shape(), (Shape{5}));
-  EXPECT_EQ(batch.targets.dtype(), DType::i32);
-  for (std::size_t row = 0; row < 5; ++row) {
-    EXPECT_EQ(batch.inputs.host<float>()[2 * row], static_cast<float>(chosen[row]) / 255.0f);
-    EXPECT_EQ(batch.inputs.host<float>()[2 * row + 1], static_cast<float>(255 - chosen[row]) / 255.0f);
-    EXPECT_EQ(batch.targets.host<std::int32_t>()[row], static_cast<std::int32_t>(chosen[row] % 10));
-  }
-  Loader inputs(dataset, unit_normalisation(),
-                {.batch_size = 5, .targets = Targets::inputs, .shuffle = true, .seed = 2});
-  const Batch pair = inputs.batch(*backend, 6);
-  EXPECT_EQ(pair.targets.dtype(), DType::f32);
-  EXPECT_THAT(pair.targets.host<float>(), testing::ElementsAreArray(pair.inputs.host<float>()));
-}
-
-/// Three images of 2 x 3 pixels, 10 i + position.
-Dataset small_images() {
-  Dataset dataset{.count = 3,
-                  .features = 6,
-                  .height = 2,
-                  .width = 3,
-                  .classes = 10,
-                  .pixels = {},
-                  .labels = {},
-                  .files = {}};
-  for (int i = 0; i < 3; ++i) {
-    for (int p = 0; p < 6; ++p) dataset.pixels.push_back(static_cast<std::uint8_t>(10 * i + p + 1));
-    dataset.labels.push_back(static_cast<std::uint8_t>(i));
-  }
-  return dataset;
-}
-
-TEST(LoaderTest, PaddingSurroundsImagesWithTheValueOfPixelZero) {
-  const Dataset dataset = small_images();
-  const Normalisation standard = standard_normalisation(dataset);
-  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
-  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
-    Loader loader(dataset, standard,
-                  {.batch_size = 2, .shuffle = true, .seed = 3, .layout = layout, .padding = 2});
-    // The second time over, the staging memory holds another batch.
-    for (const std::uint64_t index : {5u, 0u, 5u}) {
-      const Batch batch = loader.batch(*backend, index);
-      EXPECT_EQ(batch.inputs.shape(), layout == Layout::nchw ? (Shape{2, 1, 6, 7}) : (Shape{2, 6, 7, 1}));
-      const auto chosen = listed(loader.indices(index));
-      for (std::size_t i = 0; i < 2; ++i)
-        for (std::size_t y = 0; y < 6; ++y)
-          for (std::size_t x = 0; x < 7; ++x) {
-            const bool inside = y >= 2 && y < 4 && x >= 2 && x < 5;
-            const std::uint8_t pixel =
-                inside ? dataset.image(chosen[i])[(y - 2) * 3 + x - 2] : std::uint8_t{0};
-            EXPECT_EQ(batch.inputs.host<float>()[(i * 6 + y) * 7 + x], standard.value_of[pixel]);
-          }
-    }
-  }
-}
-
-TEST(LoaderTest, ALayoutWithoutPaddingHoldsTheSameBytesAsFlatBatches) {
-  const Dataset dataset = small_images();
-  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
-  LoaderOptions options{.batch_size = 3, .shuffle = true, .seed = 3};
-  Loader flat(dataset, unit_normalisation(), options);
-  options.layout = Layout::nchw;
-  Loader shaped(dataset, unit_normalisation(), options);
-  const Batch batch = shaped.batch(*backend, 1);
-  EXPECT_EQ(batch.inputs.shape(), (Shape{3, 1, 2, 3}));
-  EXPECT_THAT(batch.inputs.host<float>(),
-              testing::ElementsAreArray(flat.batch(*backend, 1).inputs.host<float>()));
-}
-
-TEST(LoaderTest, ImagesWithoutHeightAndWidthCannotBePadded) {
-  const Dataset dataset = numbered_dataset(4);
-  for (const LoaderOptions& options :
-       {LoaderOptions{.batch_size = 2, .layout = Layout::nchw}, LoaderOptions{.batch_size = 2, .padding = 1}})
-    EXPECT_THAT(message_of([&] { Loader(dataset, unit_normalisation(), options); }),
-                HasSubstr("cannot be padded"));
-  Dataset images = small_images();
-  EXPECT_THAT(message_of([&] { Loader(images, unit_normalisation(), {.batch_size = 2, .padding = -1}); }),
-              HasSubstr("cannot be padded"));
 }
 
 }  // namespace

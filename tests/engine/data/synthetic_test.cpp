@@ -38,11 +38,11 @@ Values values_of(Backend& backend, const Batch& batch) {
   return {values_of(backend, batch.inputs), values_of(backend, batch.targets)};
 }
 
-constexpr SyntheticOptions small{.batch_size = 6, .inputs = 5, .outputs = 3, .batches = 4, .seed = 9};
+const SyntheticOptions small{.batch_size = 6, .inputs = {5}, .outputs = 3, .batches = 4, .seed = 9};
 
 TEST(Synthetic, ABatchHasTheShapesOfTheNetwork) {
   const auto backend = backend_with(1);
-  SyntheticRegression source(small);
+  SyntheticBatches source(small);
   const Batch batch = source.batch(*backend, 0);
   EXPECT_EQ(batch.inputs.shape(), (Shape{6, 5}));
   EXPECT_EQ(batch.targets.shape(), (Shape{6, 3}));
@@ -58,11 +58,11 @@ TEST(Synthetic, ABatchIsAPureFunctionOfSeedAndPlaceInTheEpoch) {
     SyntheticOptions options = small;
     options.distribution = distribution;
     const auto backend = backend_with(1);
-    SyntheticRegression source(options);
+    SyntheticBatches source(options);
     std::vector<Values> epoch;
     for (std::uint64_t i = 0; i < 4; ++i) epoch.push_back(values_of(*backend, source.batch(*backend, i)));
     // Out of order, epochs later, and from another object: the same.
-    SyntheticRegression another(options);
+    SyntheticBatches another(options);
     for (const std::uint64_t i : {3u, 0u, 2u, 1u})
       EXPECT_EQ(values_of(*backend, another.batch(*backend, i + 4000)), epoch[i]) << i;
     // All of them differ, targets are not inputs, and another seed gives others.
@@ -74,14 +74,14 @@ TEST(Synthetic, ABatchIsAPureFunctionOfSeedAndPlaceInTheEpoch) {
       }
     }
     options.seed = 10;
-    SyntheticRegression other_seed(options);
+    SyntheticBatches other_seed(options);
     EXPECT_NE(values_of(*backend, other_seed.batch(*backend, 0)).inputs, epoch[0].inputs);
   }
 }
 
 TEST(Synthetic, UniformNumbersAreThePhiloxWordsOfTheirStream) {
   const auto backend = backend_with(1);
-  SyntheticRegression source(small);
+  SyntheticBatches source(small);
   const Values batch = values_of(*backend, source.batch(*backend, 4 + 2));
   const auto expect_stream = [](const std::vector<float>& values, std::string_view role) {
     const PhiloxStream stream{.seed = 9, .stream = stream_id(role), .iteration = 2};
@@ -95,10 +95,10 @@ TEST(Synthetic, UniformNumbersAreThePhiloxWordsOfTheirStream) {
 TEST(Synthetic, TheNumbersDoNotDependOnThreads) {
   for (const Distribution distribution : all_distributions()) {
     const SyntheticOptions options{
-        .distribution = distribution, .batch_size = 300, .inputs = 401, .outputs = 77, .seed = 3};
+        .distribution = distribution, .batch_size = 300, .inputs = {401}, .outputs = 77, .seed = 3};
     const auto one = backend_with(1);
     const auto two = backend_with(2);
-    SyntheticRegression source(options);
+    SyntheticBatches source(options);
     EXPECT_EQ(values_of(*one, source.batch(*one, 5)), values_of(*two, source.batch(*two, 5)));
   }
 }
@@ -123,12 +123,12 @@ double bound(std::size_t n) { return 2.7 / std::sqrt(static_cast<double>(n)); }
 TEST(Synthetic, NumbersAreDistributedAsTheNameSays) {
   const auto backend = backend_with(2);
   for (const Distribution distribution : all_distributions()) {
-    SyntheticRegression source({.distribution = distribution,
-                                .batch_size = 256,
-                                .inputs = 512,
-                                .outputs = 512,
-                                .batches = 2,
-                                .seed = 1});
+    SyntheticBatches source({.distribution = distribution,
+                             .batch_size = 256,
+                             .inputs = {512},
+                             .outputs = 512,
+                             .batches = 2,
+                             .seed = 1});
     const Values batch = values_of(*backend, source.batch(*backend, 1));
     for (const std::vector<float>& values : {batch.inputs, batch.targets}) {
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -144,15 +144,45 @@ TEST(Synthetic, NumbersAreDistributedAsTheNameSays) {
   }
 }
 
+TEST(Synthetic, ImagesOfAnyShapeWithClasses) {
+  const auto backend = backend_with(1);
+  SyntheticOptions options = small;
+  options.distribution = Distribution::normal;
+  options.inputs = {3, 4, 5};
+  options.classes = 7;
+  options.batch_size = 7000;
+  SyntheticBatches source(options);
+  const Batch batch = source.batch(*backend, 4 + 2);
+  EXPECT_EQ(batch.inputs.shape(), (Shape{7000, 3, 4, 5}));
+  EXPECT_EQ(batch.targets.shape(), (Shape{7000}));
+  EXPECT_EQ(batch.targets.dtype(), DType::i32);
+  // The numbers do not know of their shape.
+  options.inputs = {60};
+  SyntheticBatches flat(options);
+  EXPECT_EQ(values_of(*backend, flat.batch(*backend, 2).inputs), values_of(*backend, batch.inputs));
+  const PhiloxStream stream{.seed = 9, .stream = stream_id("data.targets"), .iteration = 2};
+  std::vector<double> counts(7);
+  const auto labels = batch.targets.host<std::int32_t>();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    EXPECT_EQ(labels[i], static_cast<std::int32_t>(std::floor(stream.word(i) * 7.0 / 4294967296.0))) << i;
+    ++counts[static_cast<std::size_t>(labels[i])];
+  }
+  double chi_square = 0;  // 6 degrees of freedom: P(> 34) = 1e-5
+  for (const double count : counts) chi_square += (count - 1000) * (count - 1000) / 1000;
+  EXPECT_LT(chi_square, 34);
+}
+
 TEST(Synthetic, BadOptionsNameTheOption) {
   const auto error_with = [](auto change) {
     SyntheticOptions options = small;
     change(options);
-    return message_of([&] { SyntheticRegression source(options); });
+    return message_of([&] { SyntheticBatches source(options); });
   };
   EXPECT_THAT(error_with([](auto& o) { o.batch_size = 0; }),
               AllOf(HasSubstr("batch size is 0"), HasSubstr("1 to")));
-  EXPECT_THAT(error_with([](auto& o) { o.inputs = -1; }), HasSubstr("inputs is -1"));
+  EXPECT_THAT(error_with([](auto& o) { o.inputs = {3, -1}; }), HasSubstr("inputs is -1"));
+  EXPECT_THAT(error_with([](auto& o) { o.inputs.clear(); }), HasSubstr("inputs is 0"));
+  EXPECT_THAT(error_with([](auto& o) { o.classes = -1; }), HasSubstr("classes is -1"));
   EXPECT_THAT(error_with([](auto& o) { o.outputs = 0; }), HasSubstr("outputs is 0"));
   EXPECT_THAT(error_with([](auto& o) { o.batches = 0; }), HasSubstr("batches an epoch is 0"));
   EXPECT_THAT(error_with([](auto& o) { o.batches = std::int64_t{1} << 32; }), HasSubstr("1 to 4294967295"));

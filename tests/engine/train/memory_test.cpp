@@ -78,7 +78,7 @@ class TrainingMemory : public testing::TestWithParam<std::string> {
     const std::unique_ptr<Backend> backend =
         emulated() ? make_emulated_backend(tensor_core_model("hopper"), 1)
                    : cpu_simt::make_cuda_backend_on_cpu({.tensor_core = "hopper"});
-    data::SyntheticRegression batches({.batch_size = rows, .inputs = width, .outputs = width, .batches = 2});
+    data::SyntheticBatches batches({.batch_size = rows, .inputs = {width}, .outputs = width, .batches = 2});
     Measured measured;
     Workload workload{.model = std::make_unique<nn::Mlp>(
                           *backend, nn::MlpOptions{.widths = std::vector<std::int64_t>(layers + 1, width),

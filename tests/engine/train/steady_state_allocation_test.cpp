@@ -119,7 +119,7 @@ Counts count_images(const Case& what, const data::Dataset& images, data::LoaderO
                     const TrainOptions& train, const OptimizerOptions& optimizer, const MakeModel& make_model,
                     std::unique_ptr<TrainingMethod> method = {}) {
   EmulatedBackend backend(tensor_core_model("hopper"), what.threads);
-  loader_options.batch_size = images.count / batches_per_epoch;
+  loader_options.batch_size = images.count() / batches_per_epoch;
   loader_options.seed = 1;
   data::Loader loader(images, data::unit_normalisation(), loader_options);
   Workload workload;
@@ -131,16 +131,12 @@ Counts count_images(const Case& what, const data::Dataset& images, data::LoaderO
 
 /// Pixels and labels without a meaning, but not all the same.
 data::Dataset images(std::int64_t count, std::int64_t side) {
-  data::Dataset dataset;
-  dataset.count = count;
-  dataset.height = dataset.width = side;
-  dataset.features = side * side;
-  dataset.classes = 10;
-  for (std::int64_t i = 0; i < count * dataset.features; ++i)
-    dataset.pixels.push_back(static_cast<std::uint8_t>(i * 37 % 251));
-  for (std::int64_t i = 0; i < count; ++i)
-    dataset.labels.push_back(static_cast<std::uint8_t>(i % dataset.classes));
-  return dataset;
+  constexpr std::int64_t classes = 10;
+  std::vector<std::uint8_t> pixels, labels;
+  for (std::int64_t i = 0; i < count * side * side; ++i)
+    pixels.push_back(static_cast<std::uint8_t>(i * 37 % 251));
+  for (std::int64_t i = 0; i < count; ++i) labels.push_back(static_cast<std::uint8_t>(i % classes));
+  return data::labelled_images({1, side, side}, classes, pixels, labels);
 }
 
 Counts count_mlp(const Case& what, const OptimizerOptions& optimizer) {

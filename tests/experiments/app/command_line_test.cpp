@@ -220,8 +220,8 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
   EXPECT_EQ(json.at("dialects").at(1).at("levels").at(2).at("op_lists").at("white").at(0).at("op"), "matmul");
   for (const char* policy : {"none", "fixed", "torch", "paddle", "megatron", "lost-mass"})
     EXPECT_TRUE(names("policies").contains(policy)) << policy;
-  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "random-images", "bible-kjv", "text",
-                                                      "uniform", "normal"}));
+  EXPECT_EQ(names("datasets"), (std::set<std::string>{"fashion-mnist", "mnist", "cifar10", "random-images",
+                                                      "arrays", "bible-kjv", "text", "uniform", "normal"}));
   EXPECT_TRUE(names("tensor_cores").contains("hopper"));
   EXPECT_TRUE(names("formats").contains("FP16"));
   EXPECT_TRUE(names("config_keys").contains("scaler.policy"));

@@ -115,13 +115,21 @@ TEST_F(Files, TornLastLineIsDroppedAndReportedAndCutOffBeforeAppending) {
 
 /// NIST, "Cryptographic Standards and Guidelines: Examples with Intermediate Values", SHA256.pdf, and SHA256
 /// additional test vectors (empty message, one million letters a).
-TEST(Sha256Test, StandardVectors) {
-  EXPECT_EQ(sha256_of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+TEST(Sha256Test, StandardVectorsWithAndWithoutTheInstructionsOfTheCpu) {
+  for (const bool own_instructions : {true, false}) {
+    const auto digest = [&](const std::string& message) {
+      Sha256 hash(own_instructions);
+      hash.update(message);
+      return hash.hex_digest();
+    };
+    EXPECT_EQ(digest(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    EXPECT_EQ(digest("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    EXPECT_EQ(digest("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+              "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    EXPECT_EQ(digest(std::string(1'000'000, 'a')),
+              "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  }
   EXPECT_EQ(sha256_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(sha256_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
-            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  EXPECT_EQ(sha256_of(std::string(1'000'000, 'a')),
-            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 /// However the message is cut into updates, the digest is the same: covers every fill level of the pending

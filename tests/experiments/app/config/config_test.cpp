@@ -157,43 +157,20 @@ TEST(Config, WrongTypesSayWhatIsRight) {
 }
 
 TEST(Config, ImpossibleValuesAreRefused) {
-  for (const char* setting : {"train.batch_size=0",
-                              "train.batch_size=-1",
-                              "optimizer.lr=-0.1",
-                              "optimizer.lr=inf",
-                              "optimizer.lr=nan",
-                              "optimizer.momentum=1",
-                              "optimizer.beta1=1.0",
-                              "optimizer.epsilon=0",
-                              "optimizer.alpha=1",
-                              "optimizer.dampening=-0.5",
-                              "optimizer.kahan=1",
-                              "schedule.power=0",
-                              "schedule.gamma=0",
-                              "schedule.gamma=1.5",
-                              "amp.rounding=up",
-                              "scaler.initial_scale=0",
-                              "scaler.initial_scale=-8",
-                              "scaler.initial_scale=2^200",
-                              "scaler.initial_scale=2^x",
-                              "scaler.growth_factor=1",
-                              "scaler.backoff_factor=1",
-                              "scaler.backoff_factor=0",
-                              "scaler.growth_interval=0",
-                              "train.seed=-1",
-                              "train.accumulate=0",
-                              "model.context=0",
-                              "model.layout=hwcn",
-                              "model.label_smoothing=1",
-                              "model.huber_delta=0",
-                              "data.padding=-1",
-                              "train.penalty=-1",
-                              "train.method=unsupervised",
-                              "checkpoint.every=-1",
-                              "checkpoint.keep=-1",
-                              "train.clip_value=-1",
-                              "train.clip_norm=-1",
-                              "observe.histograms_every=-1"})
+  for (const char* setting :
+       {"train.batch_size=0",         "train.batch_size=-1",       "optimizer.lr=-0.1",
+        "optimizer.lr=inf",           "optimizer.lr=nan",          "optimizer.momentum=1",
+        "optimizer.beta1=1.0",        "optimizer.epsilon=0",       "optimizer.alpha=1",
+        "optimizer.dampening=-0.5",   "optimizer.kahan=1",         "schedule.power=0",
+        "schedule.gamma=0",           "schedule.gamma=1.5",        "amp.rounding=up",
+        "scaler.initial_scale=0",     "scaler.initial_scale=-8",   "scaler.initial_scale=2^200",
+        "scaler.initial_scale=2^x",   "scaler.growth_factor=1",    "scaler.backoff_factor=1",
+        "scaler.backoff_factor=0",    "scaler.growth_interval=0",  "train.seed=-1",
+        "train.accumulate=0",         "model.context=0",           "model.layout=hwcn",
+        "model.label_smoothing=1",    "model.huber_delta=0",       "data.padding=-1",
+        "train.penalty=-1",           "train.method=unsupervised", "checkpoint.every=-1",
+        "checkpoint.keep=-1",         "train.clip_value=-1",       "train.clip_norm=-1",
+        "observe.histograms_every=-1"})
     EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
   EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto");
   EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
@@ -272,6 +249,16 @@ TEST(Config, KeysThatMustAgreeAreChecked) {
   EXPECT_THAT(usage_error_of([&] { resolve_run(config, "x.toml"); }), HasSubstr("momentum"));
 }
 
+TEST(Config, AListOfOneMayBeWrittenAsItsElement) {
+  for (const char* const text : {"[data]\ninputs = 784\n", "[data]\ninputs = [784]\n"})
+    EXPECT_EQ(parse_config(text, "x.toml").data.inputs, std::vector<std::int64_t>{784});
+  const RunConfig config = with("data.inputs=[3, 32, 32]");
+  EXPECT_EQ(config.data.inputs, (std::vector<std::int64_t>{3, 32, 32}));
+  EXPECT_THAT(to_toml(config), HasSubstr("\ninputs = [3, 32, 32]\n"));
+  EXPECT_THAT(to_toml(with("data.inputs=784")), HasSubstr("\ninputs = 784\n")) << "as older builds read it";
+  EXPECT_THAT(set_error("data.inputs=[3, 0]"), HasSubstr("an integer or a list of them, each 1 or more"));
+}
+
 TEST(Config, LossAndDataMustFit) {
   const auto check = [](const std::vector<std::string>& settings) {
     RunConfig config;
@@ -280,7 +267,22 @@ TEST(Config, LossAndDataMustFit) {
   };
   EXPECT_EQ(check({"data.name=bible-kjv", "model.loss=mse"}),
             "x.toml: model.loss = \"mse\" on bible-kjv: text has symbols; expected cross_entropy");
-  EXPECT_THAT(check({"data.name=uniform"}), HasSubstr("its targets are numbers; expected another loss"));
+  EXPECT_THAT(check({"data.name=uniform"}),
+              HasSubstr("its targets are numbers; expected data.classes, or another loss"));
+  EXPECT_EQ(check({"data.name=uniform", "data.classes=10", "data.inputs=[3, 8, 8]"}), "no error");
+  EXPECT_THAT(check({"data.name=uniform", "data.classes=10", "model.loss=mse"}),
+              HasSubstr("its targets are classes; expected cross_entropy, or data.classes = 0"));
+  EXPECT_THAT(check({"data.name=uniform", "data.classes=10", "data.inputs=[8, 8]", "model.scale_down=2"}),
+              HasSubstr("model.scale_down = 2 with data.inputs of 2 axes: expected one"));
+  EXPECT_THAT(check({"data.name=uniform", "data.classes=10", "data.inputs=[]"}),
+              HasSubstr("data.inputs = []: expected one number or more"));
+  EXPECT_THAT(check({"data.name=bible-kjv", "data.flip=true"}),
+              HasSubstr("data.flip and data.crop_padding are of"));
+  EXPECT_THAT(check({"data.test_size=0.1"}), HasSubstr("data.test_size is of data.name = \"arrays\""));
+  for (const char* const loss : {"cross_entropy", "mse", "bce_with_logits"})
+    EXPECT_EQ(check({"data.name=arrays", std::string("model.loss=") + loss}), "no error")
+        << "its own targets";
+  EXPECT_THAT(check({"data.name=arrays", "data.targets=inputs"}), HasSubstr("pixels are no classes"));
   EXPECT_THAT(check({"data.targets=inputs"}),
               HasSubstr("expected data.targets = \"labels\", or another loss"));
   EXPECT_THAT(check({"model.loss=l1", "data.targets=labels"}), HasSubstr("data.targets = \"inputs\""));
@@ -299,7 +301,7 @@ RunConfig regression() {
   config.model.rows = {
       {.rows = {{.type = "mlp", .arguments = {{"widths", std::vector<std::int64_t>{16, 8}}}}}}};
   config.data.name = "uniform";
-  config.data.inputs = 32;
+  config.data.inputs = {32};
   config.data.outputs = 8;
   config.train.batch_size = 24;
   return config;
@@ -307,7 +309,7 @@ RunConfig regression() {
 
 TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
   RunConfig config = regression();
-  EXPECT_EQ(synthetic_inputs(config), 32);
+  EXPECT_EQ(synthetic_inputs(config), std::vector<std::int64_t>{32});
   EXPECT_EQ(batch_size_of(config), 24);
   const auto length = [&] { return RunChecker().check(config); };
   const RunLength full = length();
@@ -317,7 +319,7 @@ TEST(Config, ScaleDownDividesWidthsAndBatchAndNothingElse) {
 
   config.model.scale_down = 8;
   EXPECT_NO_THROW(resolve_run(config, "x.toml"));
-  EXPECT_EQ(synthetic_inputs(config), 4);
+  EXPECT_EQ(synthetic_inputs(config), std::vector<std::int64_t>{4});
   EXPECT_EQ(synthetic_outputs(config), 1);
   EXPECT_EQ(batch_size_of(config), 3);
   EXPECT_EQ(length().steps, full.steps);

@@ -15,6 +15,7 @@
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/files/arrays/array_values.hpp"
+#include "numerics/files/disk/input_file.hpp"
 #include "tests/numerics/files/files_fixture.hpp"
 #include "tests/support/array_files.hpp"
 #include "tests/support/message_of.hpp"
@@ -211,6 +212,59 @@ TEST_F(ArrayStream, EveryTypeOfSafetensors) {
   EXPECT_EQ(elements(file, "e5"), (std::vector<double>{0x1p-16, 1.5}));
   EXPECT_EQ(file.arrays()[6].refusal, "integers");
   EXPECT_EQ(file.arrays()[7].refusal, "booleans");
+}
+
+TEST_F(ArrayStream, NumbersOfAnyTypeAreReadAsTheyAre) {
+  const auto read = [](const ArrayFile& file, const char* name) {
+    for (const ArrayInfo& array : file.arrays()) {
+      if (array.name != name) continue;
+      std::string bytes(array.element_count() * size_of(array.element.value()), '?');
+      file.read(array, std::as_writable_bytes(std::span(bytes)));
+      return bytes;
+    }
+    return std::string("no such array");
+  };
+  const auto element = [&](const std::string& descr, const std::string& data) {
+    write_raw("e.npy", npy(descr, "(1,)", data));
+    const ArrayFile file(folder / "e.npy");
+    return file.arrays()[0].element;
+  };
+  EXPECT_EQ(element("|u1", "1"), DType::u8);
+  EXPECT_EQ(element("|i1", "1"), DType::i8);
+  EXPECT_EQ(element("|b1", "1"), DType::boolean);
+  EXPECT_EQ(element("<u2", "12"), DType::u16);
+  EXPECT_EQ(element(">i4", "1234"), DType::i32);
+  EXPECT_EQ(element("<i8", "12345678"), DType::i64);
+  EXPECT_EQ(element("<f2", "12"), DType::f16);
+  EXPECT_EQ(element("<f8", "12345678"), DType::f64);
+  EXPECT_EQ(element("i4", "1234"), std::nullopt) << "in which byte order?";
+  EXPECT_EQ(element("<V2", "12"), std::nullopt);
+  EXPECT_EQ(element("<c8", "12345678"), std::nullopt);
+
+  const std::string big = npy(">i4", "(2,)", from_hex("01020304 05060708"));
+  ZipEntry wrong = stored("wrong.npy", big);
+  wrong.crc32 ^= 1;
+  write_raw("r.npz", zip({stored("s.npy", big), deflated("d.npy", big), wrong}));
+  const ArrayFile archive(folder / "r.npz");
+  EXPECT_EQ(read(archive, "s"), from_hex("04030201 08070605"));
+  EXPECT_EQ(read(archive, "d"), from_hex("04030201 08070605"));
+  // Where the bytes of a stored member lie, nobody needs to ask the archive.
+  ASSERT_TRUE(archive.arrays()[0].data_offset);
+  std::string there(8, '?');
+  InputFile(folder / "r.npz")
+      .read(*archive.arrays()[0].data_offset, std::as_writable_bytes(std::span(there)));
+  EXPECT_EQ(there, from_hex("01020304 05060708"));
+  EXPECT_EQ(archive.arrays()[1].data_offset, std::nullopt);
+  EXPECT_NO_THROW(archive.check(archive.arrays()[0]));
+  EXPECT_THROW(archive.check(archive.arrays()[2]), std::runtime_error);
+  std::byte few[7];
+  EXPECT_THROW(archive.read(archive.arrays()[0], few), std::invalid_argument);
+
+  write_raw("r.safetensors",
+            safetensors(R"({"t":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", from_hex("0001")));
+  const ArrayFile tensors(folder / "r.safetensors");
+  EXPECT_EQ(read(tensors, "t"), from_hex("0001"));
+  EXPECT_EQ(tensors.arrays()[0].data_offset, std::filesystem::file_size(folder / "r.safetensors") - 2);
 }
 
 TEST_F(ArrayStream, ContentDecidesNotTheName) {

@@ -1,0 +1,198 @@
+#include "engine/data/arrays.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/data/array_files.hpp"
+#include "engine/data/epoch_order.hpp"
+#include "numerics/text/text.hpp"
+
+namespace fp16lab::engine::data {
+namespace {
+
+constexpr std::array kinds = {ExampleKind::automatic, ExampleKind::nchw, ExampleKind::nhwc,
+                              ExampleKind::features, ExampleKind::tokens};
+constexpr std::int64_t most_symbols = std::numeric_limits<std::int32_t>::max();
+
+void check_options(const ArraysOptions& options) {
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument(what); };
+  const bool test_arrays = options.test_size == 0;
+  for (const auto& [key, entries] : {std::pair{"data.train", &options.train}, {"data.test", &options.test}}) {
+    if (entries == &options.test && !test_arrays) continue;
+    if (entries->size() < (options.targets ? 2u : 1u) || entries->size() > 2)
+      refuse(fmt::format("{} = [{}]: expected {}", key, shown(fmt::format("{}", fmt::join(*entries, ", "))),
+                         options.targets ? "two arrays, the inputs and the targets"
+                                         : "the inputs, and the targets if there are any"));
+  }
+  if (!(options.test_size >= 0) ||
+      (options.test_size > 1 && options.test_size != std::floor(options.test_size)))
+    refuse(fmt::format("data.test_size = {}: expected a share below 1, or a number of examples",
+                       options.test_size));
+  if (options.classes < 0 || options.classes > most_symbols)
+    refuse(fmt::format("data.classes = {}: expected 0 to {}", options.classes, most_symbols));
+}
+
+std::string shape_text(const ExampleArray& array) {
+  return fmt::format("{} ({}{})", name_of(array.type()), array.count(),
+                     array.shape().empty() ? "," : fmt::format(", {}", fmt::join(array.shape(), ", ")));
+}
+
+/// The greatest of integers that must lie in [0, limit).
+std::int64_t greatest(const NamedArray& array, std::int64_t limit, std::string_view what) {
+  std::vector<std::int64_t> values;
+  std::int64_t seen = 0, most = 0;
+  array.values.visit({}, [&](std::span<const std::byte> bytes) {
+    values.resize(bytes.size() / size_of(array.values.type()));
+    to_integers(array.values.type(), bytes, values);
+    for (const std::int64_t value : values) {
+      if (value < 0 || value >= limit)
+        array.fail(fmt::format("element {}, of example {}, is {}: expected {} from 0 to {}", seen,
+                               seen / array.values.elements(), value, what, limit - 1));
+      most = std::max(most, value);
+      ++seen;
+    }
+  });
+  return most;
+}
+
+bool is_channel_count(std::int64_t extent) { return extent == 1 || extent == 3 || extent == 4; }
+
+ExampleKind kind_of(const NamedArray& inputs) {
+  const std::span<const std::int64_t> shape = inputs.values.shape();
+  const DType type = inputs.values.type();
+  if (is_integer(type) && size_of(type) > 1) return ExampleKind::tokens;
+  if (shape.size() == 2 && type == DType::u8) return ExampleKind::nchw;
+  if (shape.size() != 3) return ExampleKind::features;
+  const bool first = is_channel_count(shape[0]), last = is_channel_count(shape[2]);
+  if (first != last) return first ? ExampleKind::nchw : ExampleKind::nhwc;
+  inputs.fail(shape_text(inputs.values) +
+              ": its examples may be images in the order nchw or nhwc, or features; say so in data.layout");
+}
+
+/// Gives the data set its inputs and says what they are.
+void take_inputs(Dataset& dataset, const NamedArray& inputs, ExampleKind kind) {
+  dataset.inputs = inputs.values;
+  if (kind == ExampleKind::features) return;
+  if (kind == ExampleKind::tokens) {
+    if (!is_integer(inputs.values.type())) inputs.fail(shape_text(inputs.values) + ": tokens are integers");
+    return;
+  }
+  dataset.images = kind == ExampleKind::nchw ? Layout::nchw : Layout::nhwc;
+  std::vector<std::int64_t> shape(inputs.values.shape().begin(), inputs.values.shape().end());
+  if (shape.size() == 2) shape.insert(kind == ExampleKind::nchw ? shape.begin() : shape.end(), 1);
+  if (shape.size() != 3)
+    inputs.fail(fmt::format("{}: expected images, (N, {}) or (N, H, W), for data.layout = \"{}\"",
+                            shape_text(inputs.values), kind == ExampleKind::nchw ? "C, H, W" : "H, W, C",
+                            name_of(kind)));
+  dataset.inputs = inputs.values.reshaped(shape);
+}
+
+/// The inputs of a set, and its targets if they are wanted.
+struct Pair {
+  NamedArray inputs;
+  std::optional<NamedArray> targets;
+};
+
+Pair find_pair(ArrayFiles& files, const std::vector<std::string>& entries, const ArraysOptions& options,
+               std::string_view key) {
+  Pair pair{.inputs = files.find(entries[0], key), .targets = {}};
+  if (!options.targets) return pair;
+  pair.targets = files.find(entries[1], key);
+  if (pair.targets->values.count() != pair.inputs.values.count())
+    pair.targets->fail(fmt::format("{}: expected {} targets, one for each example of {}",
+                                   shape_text(pair.targets->values), pair.inputs.values.count(),
+                                   pair.inputs.name));
+  if (options.classes_expected && !is_integer(pair.targets->values.type()))
+    pair.targets->fail(shape_text(pair.targets->values) +
+                       ": cross_entropy expects integers, the classes; for numbers take another model.loss");
+  return pair;
+}
+
+void require_same_examples(const NamedArray& test, const NamedArray& training) {
+  if (!std::ranges::equal(test.values.shape(), training.values.shape()))
+    test.fail(fmt::format("{}: expected examples of the shape of {}, {}", shape_text(test.values),
+                          training.name, shape_text(training.values)));
+}
+
+/// Parts the rows of the training arrays.
+void split(SplitDataset& data, const ArraysOptions& options) {
+  const std::int64_t count = data.training.inputs.count();
+  const double wanted =
+      options.test_size < 1 ? std::floor(static_cast<double>(count) * options.test_size) : options.test_size;
+  if (wanted < 1 || wanted >= static_cast<double>(count))
+    throw std::invalid_argument(
+        fmt::format("data.test_size = {} of {} examples: expected at least one to test with and one to train",
+                    options.test_size, count));
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0u);
+  if (options.test_seed != 0) order = shuffled_order(options.test_seed, 0, count);
+  const auto first = order.end() - static_cast<std::ptrdiff_t>(wanted);
+  std::sort(order.begin(), first);
+  std::sort(first, order.end());
+  data.test = data.training;
+  data.test.rows.assign(first, order.end());
+  order.erase(first, order.end());
+  data.training.rows = std::move(order);
+}
+
+}  // namespace
+
+std::span<const ExampleKind> all_example_kinds() { return kinds; }
+
+std::string_view name_of(ExampleKind kind) {
+  constexpr std::array<std::string_view, kinds.size()> names{"auto", "nchw", "nhwc", "features", "tokens"};
+  return names.at(static_cast<std::size_t>(kind));
+}
+
+SplitDataset load_arrays(const ArraysOptions& options) {
+  check_options(options);
+  ArrayFiles files(options.path);
+  const bool test_arrays = options.test_size == 0;
+  std::vector<Pair> pairs;
+  pairs.push_back(find_pair(files, options.train, options, "data.train"));
+  if (test_arrays) {
+    pairs.push_back(find_pair(files, options.test, options,
+                              "data.test, or take a part of the training arrays with data.test_size"));
+    require_same_examples(pairs[1].inputs, pairs[0].inputs);
+    if (options.targets) require_same_examples(*pairs[1].targets, *pairs[0].targets);
+  }
+  const ExampleKind kind = options.kind == ExampleKind::automatic ? kind_of(pairs[0].inputs) : options.kind;
+
+  std::int64_t vocabulary = 0, classes = options.classes;
+  std::vector<Dataset> sets(pairs.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    take_inputs(sets[i], pairs[i].inputs, kind);
+    if (kind == ExampleKind::tokens)
+      vocabulary = std::max(vocabulary, 1 + greatest(pairs[i].inputs, most_symbols, "a token"));
+    if (!options.targets) continue;
+    sets[i].targets = pairs[i].targets->values;
+    if (!options.classes_expected) continue;
+    const std::int64_t limit = options.classes == 0 ? most_symbols : options.classes;
+    classes = std::max(classes, 1 + greatest(*pairs[i].targets, limit, "a class"));
+  }
+  for (Dataset& set : sets) {
+    set.vocabulary = vocabulary;
+    if (options.targets && options.classes_expected) set.classes = classes;
+  }
+  SplitDataset data{.training = std::move(sets.front()), .test = {}};
+  data.training.files = files.digests();
+  if (test_arrays)
+    data.test = std::move(sets.back());
+  else
+    split(data, options);
+  data.test.files.clear();
+  keep_first(data.training, options.subset);
+  keep_first(data.test, options.test_subset);
+  return data;
+}
+
+}  // namespace fp16lab::engine::data
