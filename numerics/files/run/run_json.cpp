@@ -132,9 +132,13 @@ Manifest parse_manifest(std::string_view text) {
 }
 
 std::string to_json_line(const HistogramRow& row) {
-  Json json = {{"step", row.step}, {"tensor", row.tensor}, {"kind", row.kind}, {"dtype", name_of(row.dtype)}};
+  Json json = {{"step", row.step}, {"tensor", row.tensor}};
+  if (row.observed != Observed::gradients) json["observed"] = name_of(row.observed);
+  json["kind"] = row.kind;
+  json["dtype"] = name_of(row.dtype);
   if (row.intermediate) json["intermediate"] = true;
   json["loss_scale"] = json_number(row.loss_scale);
+  if (row.unmoved) json["unmoved"] = *row.unmoved;
   json["before"] = histogram_json(row.before);
   json["after"] = histogram_json(row.after);
   return dump(json, -1);
@@ -145,10 +149,12 @@ HistogramRow parse_histogram_row(std::string_view line) {
   HistogramRow row;
   row.step = get_count(json, "step");
   row.tensor = get_string(json, "tensor");
+  if (json.contains("observed")) row.observed = get_observed(json, "observed");
   row.kind = get_string(json, "kind");
   row.dtype = get_dtype(json, "dtype");
   if (json.contains("intermediate")) row.intermediate = get_flag(json, "intermediate");
   row.loss_scale = get_number(json, "loss_scale");
+  if (json.contains("unmoved")) row.unmoved = get_count(json, "unmoved");
   row.before = histogram_of(json, "before");
   row.after = histogram_of(json, "after");
   return row;

@@ -80,6 +80,15 @@ DType get_dtype(const Json& object, std::string_view key) {
   throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
 }
 
+Observed get_observed(const Json& object, std::string_view key) {
+  const std::string name = get_string(object, key);
+  if (const std::optional<Observed> observed = observed_of(name)) return *observed;
+  std::string names;
+  for (const Observed known : all_observed)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(known));
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
+}
+
 const Json& get_array(const Json& object, std::string_view key) {
   const Json& value = member(object, key);
   if (!value.is_array()) wrong_type(key, "an array", value);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "numerics/files/run/observed.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
@@ -41,6 +42,7 @@ bool get_flag(const Json& object, std::string_view key);
 std::string get_string(const Json& object, std::string_view key);
 std::optional<std::string> get_optional(const Json& object, std::string_view key);  ///< none where it is null
 DType get_dtype(const Json& object, std::string_view key);
+Observed get_observed(const Json& object, std::string_view key);
 const Json& get_array(const Json& object, std::string_view key);
 std::vector<std::string> get_strings(const Json& object, std::string_view key);
 ExponentHistogram histogram_of(const Json& object, std::string_view key);

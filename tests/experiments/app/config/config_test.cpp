@@ -78,6 +78,7 @@ ConfigValue another_value(const ConfigKey& key) {
     case ConfigType::integers:
       return std::vector<std::int64_t>{3, 1, 2};
     case ConfigType::texts:
+      if (!key.choices.empty()) return std::vector<std::string>{key.choices.back(), key.choices.front()};
       return std::vector<std::string>{"add", "a \"quoted\", text", "*.weight=f32"};
     case ConfigType::parameter:
       break;
@@ -98,8 +99,10 @@ TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
     EXPECT_FALSE(key.doc.empty()) << key.name;
     for (const std::string& choice : key.choices) {
-      key.write(config, choice);
-      EXPECT_EQ(key.read(config), ConfigValue(choice)) << key.name;
+      const ConfigValue value =
+          key.type == ConfigType::texts ? ConfigValue(std::vector{choice}) : ConfigValue(choice);
+      key.write(config, value);
+      EXPECT_EQ(key.read(config), value) << key.name;
     }
   }
 }
@@ -115,6 +118,18 @@ TEST(Config, DefaultsSatisfyTheirOwnTable) {
     EXPECT_EQ(config, defaults);
   }
   EXPECT_NO_THROW(resolve_run(defaults, "defaults"));
+}
+
+TEST(Config, ListsOfChoicesTakeNothingElse) {
+  constexpr const char* expected =
+      "expected a list, each one of gradients, activations, weights, updates, optimizer_state; did you mean "
+      "'weights'?";
+  EXPECT_EQ(toml_error("[observe]\ntensors = [\"gradients\", \"weight\"]\n"),
+            std::string("x.toml:2: observe.tensors = \"weight\": ") + expected);
+  EXPECT_EQ(set_error("observe.tensors=gradients,weight"),
+            std::string("--set: observe.tensors = \"weight\": ") + expected);
+  EXPECT_EQ(with("observe.tensors=weights,updates").observe.tensors,
+            (std::vector<std::string>{"weights", "updates"}));
 }
 
 TEST(Config, ReadsWhatAUserWrites) {
@@ -157,43 +172,20 @@ TEST(Config, WrongTypesSayWhatIsRight) {
 }
 
 TEST(Config, ImpossibleValuesAreRefused) {
-  for (const char* setting : {"train.batch_size=0",
-                              "train.batch_size=-1",
-                              "optimizer.lr=-0.1",
-                              "optimizer.lr=inf",
-                              "optimizer.lr=nan",
-                              "optimizer.momentum=1",
-                              "optimizer.beta1=1.0",
-                              "optimizer.epsilon=0",
-                              "optimizer.alpha=1",
-                              "optimizer.dampening=-0.5",
-                              "optimizer.kahan=1",
-                              "schedule.power=0",
-                              "schedule.gamma=0",
-                              "schedule.gamma=1.5",
-                              "amp.rounding=up",
-                              "scaler.initial_scale=0",
-                              "scaler.initial_scale=-8",
-                              "scaler.initial_scale=2^200",
-                              "scaler.initial_scale=2^x",
-                              "scaler.growth_factor=1",
-                              "scaler.backoff_factor=1",
-                              "scaler.backoff_factor=0",
-                              "scaler.growth_interval=0",
-                              "train.seed=-1",
-                              "train.accumulate=0",
-                              "model.context=0",
-                              "model.layout=hwcn",
-                              "model.label_smoothing=1",
-                              "model.huber_delta=0",
-                              "data.padding=-1",
-                              "train.penalty=-1",
-                              "train.method=unsupervised",
-                              "checkpoint.every=-1",
-                              "checkpoint.keep=-1",
-                              "train.clip_value=-1",
-                              "train.clip_norm=-1",
-                              "observe.histograms_every=-1"})
+  for (const char* setting :
+       {"train.batch_size=0",         "train.batch_size=-1",       "optimizer.lr=-0.1",
+        "optimizer.lr=inf",           "optimizer.lr=nan",          "optimizer.momentum=1",
+        "optimizer.beta1=1.0",        "optimizer.epsilon=0",       "optimizer.alpha=1",
+        "optimizer.dampening=-0.5",   "optimizer.kahan=1",         "schedule.power=0",
+        "schedule.gamma=0",           "schedule.gamma=1.5",        "amp.rounding=up",
+        "scaler.initial_scale=0",     "scaler.initial_scale=-8",   "scaler.initial_scale=2^200",
+        "scaler.initial_scale=2^x",   "scaler.growth_factor=1",    "scaler.backoff_factor=1",
+        "scaler.backoff_factor=0",    "scaler.growth_interval=0",  "train.seed=-1",
+        "train.accumulate=0",         "model.context=0",           "model.layout=hwcn",
+        "model.label_smoothing=1",    "model.huber_delta=0",       "data.padding=-1",
+        "train.penalty=-1",           "train.method=unsupervised", "checkpoint.every=-1",
+        "checkpoint.keep=-1",         "train.clip_value=-1",       "train.clip_norm=-1",
+        "observe.histograms_every=-1"})
     EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
   EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto");
   EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
