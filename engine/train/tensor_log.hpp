@@ -58,12 +58,7 @@ class TensorLog final : public GradientObserver, public ForwardObserver {
   bool has_weight(std::string_view name) const;
   void on_weight(const Parameter& parameter, const CastProbe& probe);
   void on_optimizer_state(std::string_view name, DType dtype, const CastProbe& probe);
-  /// Counts of an update u = w' - w, of a weight stored in `dtype`.
-  struct UpdateProbes {
-    CastProbe change;    ///< u
-    CastProbe quiet;     ///< zero where u and the gradient are
-    CastProbe relative;  ///< u / w
-  };
+  /// Of a weight that is stored in `dtype`.
   void on_update(std::string_view name, DType dtype, int optimizer, const UpdateProbes& probes);
 
   /// Were there any gradients?

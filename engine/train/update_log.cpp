@@ -22,17 +22,8 @@ void UpdateLog::before_update(const Parameter& parameter) {
 
 void UpdateLog::after_update(const Parameter& parameter) {
   if (!old_.defined()) return;
-  TensorLog::UpdateProbes probes;
-  Tensor change = backend_->empty(old_.shape(), DType::f32);
-  backend_->binary(BinaryOp::subtract, widened(*backend_, parameter.value), old_, change);
-  backend_->histogram(change, probes.change);
-  backend_->binary(BinaryOp::divide, change, old_, old_);
-  backend_->histogram(old_, probes.relative);
-  // |u| and |gradient|, the greater one: zero where both are.
-  backend_->unary(UnaryOp::absolute, change, change);
-  backend_->unary(UnaryOp::absolute, widened(*backend_, parameter.gradient), old_);
-  backend_->binary(BinaryOp::maximum, change, old_, change);
-  backend_->histogram(change, probes.quiet);
+  UpdateProbes probes;
+  backend_->count_update(old_, parameter.value, parameter.gradient, probes);
   log_->on_update(parameter.name, parameter.value.dtype(), optimizer_->index(), probes);
   old_ = {};
 }

@@ -27,6 +27,10 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
                              const std::vector<Figure>& figures, const std::filesystem::path& folder,
                              bool with_charts, const PageDetail& detail);
 
+/// A table for each kind of tensors other than gradients that a run has recorded. Empty where none has.
+/// (observed_section.cpp)
+std::string observed_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+
 /// What computed the runs, and command, sources, machine and data of every one. (provenance_section.cpp)
 std::string provenance_section(const RunSet& set);
 

@@ -132,16 +132,31 @@ Manifest parse_manifest(std::string_view text) {
 }
 
 std::string to_json_line(const HistogramRow& row) {
-  Json json = {{"step", row.step}, {"tensor", row.tensor}};
-  if (row.observed != Observed::gradients) json["observed"] = name_of(row.observed);
-  json["kind"] = row.kind;
-  json["dtype"] = name_of(row.dtype);
-  if (row.intermediate) json["intermediate"] = true;
-  json["loss_scale"] = json_number(row.loss_scale);
-  if (row.unmoved) json["unmoved"] = *row.unmoved;
-  json["before"] = histogram_json(row.before);
-  json["after"] = histogram_json(row.after);
-  return dump(json, -1);
+  std::string text;
+  text.reserve(1024);
+  const auto append_text = [&text](std::string_view key, std::string_view value) {
+    text += ",\"";
+    text += key;
+    text += "\":";
+    text += dump(value, -1);
+  };
+  text += "{\"step\":";
+  append_count(text, row.step);
+  append_text("tensor", row.tensor);
+  if (row.observed != Observed::gradients) append_text("observed", name_of(row.observed));
+  append_text("kind", row.kind);
+  append_text("dtype", name_of(row.dtype));
+  if (row.intermediate) text += ",\"intermediate\":true";
+  text += ",\"loss_scale\":" + dump(json_number(row.loss_scale), -1);
+  if (row.unmoved) {
+    text += ",\"unmoved\":";
+    append_count(text, *row.unmoved);
+  }
+  text += ",\"before\":";
+  append_histogram(text, row.before);
+  text += ",\"after\":";
+  append_histogram(text, row.after);
+  return text += '}';
 }
 
 HistogramRow parse_histogram_row(std::string_view line) {

@@ -23,6 +23,10 @@ Json optional_string(const std::optional<std::string>& value);  ///< null where 
 /// The bins from the first to the last that counted something; `smallest` and `greatest` where they are
 /// known.
 Json histogram_json(const ExponentHistogram& histogram);
+/// dump(histogram_json(histogram), -1) behind `text`, ten times as fast: a run writes thousands of them.
+void append_histogram(std::string& text, const ExponentHistogram& histogram);
+/// The same of a count.
+void append_count(std::string& text, std::uint64_t count);
 
 Json parse(std::string_view text);
 /// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an
