@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -216,6 +218,8 @@ TEST_F(RunFolderTest, HistogramLinesSayWhatTheyAreOf) {
     HistogramRow row{.step = 1, .tensor = "fc1.weight", .observed = observed, .kind = "weight"};
     row.before.zero = 1 + static_cast<std::uint64_t>(observed);
     if (observed == Observed::updates) row.unmoved = 3;
+    if (observed == Observed::weights) row.tensor += "\"\xc3\xa9";
+    for (const float value : {0x1p-149f, 0.1f, 3e38f, 1.0f}) row.after.count(bits_of(value));
     rows.push_back(row);
   }
   {
@@ -235,6 +239,9 @@ TEST_F(RunFolderTest, HistogramLinesSayWhatTheyAreOf) {
   EXPECT_THAT(
       lines,
       HasSubstr(R"("observed":"updates","kind":"weight","dtype":"f32","loss_scale":1.0,"unmoved":3,)"));
+  std::istringstream each(lines);
+  for (std::string line; std::getline(each, line);)
+    EXPECT_EQ(nlohmann::ordered_json::parse(line).dump(), line) << "written without a tree, as one would be";
   std::string wrong = lines;
   wrong.replace(wrong.find("\"updates\""), 9, "\"update\"");
   write_raw(run_file::histograms, wrong);
