@@ -18,8 +18,9 @@ std::string_view title_of(Observed observed);
 /// The zones by which rows of a kind are judged: the format's own; of updates, which are u / w, what the
 /// format makes of w + u where it holds the weight itself. With precision p
 ///   "rounds to zero"  |u| <= 2^-(p+1) |w|: at most half the spacing of the format's numbers at w, and w stays
-///   "subnormal"       up to 2^-p |w|: that depends on where in its binade w is
-///   "normal"          above, w moves, unless it is subnormal itself
+///   "subnormal"       below 2^-p |w|: that depends on where in its binade w is
+///   "normal"          from there on w moves, unless it is subnormal itself; 2^-p of a power of two is a tie, and
+///                     stays
 FormatRange judged_range(Observed observed, DType format);
 
 /// Rows of one kind and one step, other than gradients, in file order: a line a tensor, then all together.
