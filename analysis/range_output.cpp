@@ -11,29 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/percent_text.hpp"
+
 namespace fp16lab::analysis {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// Two significant digits below 1 %, so that a small rate does not read as none.
-std::string percent(double rate) {
-  const double value = 100 * rate;
-  if (value == 0) return "0";
-  return value < 1 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value);
-}
-
-std::string percent(double lower_rate, double upper_rate) {
-  const std::string lower = percent(lower_rate), upper = percent(upper_rate);
-  return lower == upper ? lower : lower + "-" + upper;
-}
-std::string percent(const RateInterval& rate) { return percent(rate.lower, rate.upper); }
-std::string percent(const MassInterval& share) { return percent(share.lower, share.upper); }
-/// "-" where there is nothing to be a part of.
-template <class Interval>
-std::string percent(bool any, const Interval& share) {
-  return any ? percent(share) : "-";
-}
 
 std::string scale_name(double scale) {
   const int k = std::ilogb(scale);

@@ -56,10 +56,15 @@ class BackwardPass {
         create_graph_(mode == Mode::recorded),
         retain_graph_(retain_graph || create_graph_),
         grad_mode_(tape, create_graph_),
-        autocast_off_(tape, nullptr) {
+        autocast_off_(tape, nullptr),
+        outer_probe_(tape.probe_) {
     entries_.resize(tape.nodes_.size());
+    if (!tape.observes_forward()) return;
+    tape.forget_casts();  // their memory may be given back
+    tape.probe_ = nullptr;
   }
   ~BackwardPass() {
+    tape_.probe_ = outer_probe_;
     entries_.clear();
     scratch_.watched.clear();
     --tape_.backward_depth_;
@@ -208,6 +213,7 @@ class BackwardPass {
   bool retain_graph_;
   GradModeGuard grad_mode_;
   CastPolicyGuard autocast_off_;
+  CastProbe* outer_probe_;
   std::uint32_t start_ = 0;           ///< one above the highest output
   std::uint32_t first_ = UINT32_MAX;  ///< the lowest target
 };

@@ -64,7 +64,7 @@ Variable Tape::model_view(Parameter& parameter, const Variable& leaf) {
   if (!current) {
     // New memory: graphs of an earlier version keep theirs.
     Tensor cast = backend_->empty(parameter.value.shape(), dtype);
-    backend_->cast(parameter.value, cast);
+    backend_->cast(parameter.value, cast, observes_forward() ? probe_ : nullptr);
     parameter.model_value = std::move(cast);
     parameter.model_version = parameter.version;
   }
@@ -88,6 +88,7 @@ void Tape::reset() {
   nodes_.clear();
   slots_.clear();
   parameter_leaves_.clear();
+  forget_casts();
   ++generation_;
 }
 
@@ -112,6 +113,7 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
       if (nodes_[slot.input.id()].requires_gradient) kept.vjp = slot.vjp;
     }
   }
+  if (observes_forward()) observe_forward(op, node.value, slots);
   const Variable result = push(std::move(node));
   if (value_watcher_ != nullptr) {
     value_watcher_->on_value(*this, op, result, slots);
@@ -119,6 +121,54 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
     wide_value_ = nullptr;
   }
   return result;
+}
+
+/// Its memory may serve another value.
+void Tape::forget_cast(const Tensor& value) {
+  std::erase_if(forward_casts_, [&value](const ForwardCast& known) { return known.result == value.data(); });
+}
+
+void Tape::keep_cast(const Tensor& value) {
+  forget_cast(value);
+  forward_casts_.push_back({value.data(), std::exchange(forward_probe_, {})});
+}
+
+CastProbe Tape::counts_of(const Tensor& operand) {
+  const auto known = std::find_if(forward_casts_.begin(), forward_casts_.end(),
+                                  [&](const ForwardCast& cast) { return cast.result == operand.data(); });
+  if (known != forward_casts_.end() && operand.dtype() != DType::f32) return known->probe;
+  CastProbe probe;
+  backend_->histogram(operand, probe);
+  return probe;
+}
+
+void Tape::observe_forward(Op op, const Tensor& value, std::span<const Slot> slots) {
+  const auto wanted = [this](std::string_view part) {
+    forward_name_ = scopes_[scope_].path;
+    if (!forward_name_.empty()) forward_name_ += '.';
+    forward_name_ += part;
+    return forward_observer_->wants_activation(forward_name_);
+  };
+  const bool rounded = forward_probe_.counted > 0;
+  const bool passes_on = op == Op::cast || op == Op::identity;
+  bool gives = false;  // is it the result of a layer with a weight?
+  for (const Slot& slot : slots) {
+    gives = gives || (slot.label == SlotLabel::weight && !passes_on);
+    if (slot.label != SlotLabel::input && slot.label != SlotLabel::prediction) continue;
+    const Tensor& operand = nodes_[slot.input.id()].value;
+    if (operand.defined() && wanted(name_of(slot.label)))
+      forward_observer_->on_activation(forward_name_, operand.dtype(), counts_of(operand));
+  }
+  if (op == Op::cast && rounded) {
+    if (const Parameter* const parameter = nodes_[slots.front().input.id()].parameter)
+      forward_observer_->on_weight_cast(*parameter, value.dtype(), forward_probe_);
+    else
+      return keep_cast(value);
+  } else if (gives && wanted("output")) {
+    if (!rounded) backend_->histogram(value, forward_probe_);
+    forward_observer_->on_activation(forward_name_, value.dtype(), forward_probe_);
+  }
+  forward_probe_ = {};
 }
 
 const Parameter* Tape::cast_parameter_of(const Variable& variable) const {
@@ -165,6 +215,8 @@ void Tape::truncate(std::size_t size) {
 
 void Tape::drop_value(const Variable& variable) {
   check(variable, "Tape::drop_value");
+  const Tensor& value = nodes_[variable.id()].value;  // undefined where it was dropped already
+  if (observes_forward() && value.defined()) forget_cast(value);
   nodes_[variable.id()].value = {};
 }
 

@@ -22,6 +22,7 @@
 
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/errors.hpp"
+#include "engine/autograd/forward_observer.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/autograd/gradient_scales.hpp"
 #include "engine/autograd/op.hpp"
@@ -129,11 +130,22 @@ class Tape {
   GradientObserver* observer() const { return observer_; }
   /// Not owned; null: nobody looks.
   void set_observer(GradientObserver* observer) { observer_ = observer; }
+  /// Not owned; null: nobody looks.
+  void set_forward_observer(ForwardObserver* observer) {
+    forward_observer_ = observer;
+    probe_ = observer != nullptr ? &forward_probe_ : nullptr;
+    forget_casts();
+  }
   GradientScales* gradient_scales() const { return gradient_scales_; }
   /// Not owned; null: every gradient of a pass carries the scale of its seed. Asked by Tape::backward.
   void set_gradient_scales(GradientScales* scales) { gradient_scales_ = scales; }
-  /// Where narrowing verbs (cast, gemm, reduce) count; null outside observed vjps.
+  /// Where narrowing verbs (cast, gemm, reduce) count; null outside observed vjps and observed forward
+  /// passes. In those, what was counted since the last node belongs to the value that is recorded next.
   CastProbe* probe() const { return probe_; }
+  /// `value`, which is about to become a constant, was rounded by the verb that has just counted in probe().
+  void note_cast(const Tensor& value) {
+    if (observes_forward()) keep_cast(value);
+  }
   ValueWatcher* value_watcher() const { return value_watcher_; }
   /// Not owned; null: nobody looks. It sees what is recorded from now on.
   void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
@@ -228,6 +240,21 @@ class Tape {
   };
   struct BackwardScratch;
 
+  /// What a cast of the forward pass counted, by the memory of its result.
+  struct ForwardCast {
+    const std::byte* result = nullptr;
+    CastProbe probe;
+  };
+  bool observes_forward() const { return probe_ != nullptr && probe_ == &forward_probe_; }
+  void observe_forward(Op op, const Tensor& value, std::span<const Slot> slots);
+  CastProbe counts_of(const Tensor& operand);
+  void keep_cast(const Tensor& value);
+  void forget_cast(const Tensor& value);
+  void forget_casts() {
+    forward_casts_.clear();
+    forward_probe_ = {};
+  }
+
   const Node& node(const Variable& variable, std::string_view user) const;
   void run_backward(const Variable& output, const Tensor* seed, BackwardOptions options);
   Variable push(Node&& node);
@@ -252,6 +279,10 @@ class Tape {
   GradientObserver* observer_ = nullptr;
   GradientScales* gradient_scales_ = nullptr;
   CastProbe* probe_ = nullptr;
+  ForwardObserver* forward_observer_ = nullptr;
+  CastProbe forward_probe_;                 ///< of the value to be recorded next
+  std::vector<ForwardCast> forward_casts_;  ///< since the last reset()
+  std::string forward_name_;                ///< kept for its capacity
   ValueWatcher* value_watcher_ = nullptr;
   const BackwardSite* backward_site_ = nullptr;
   OpSite asked_;

@@ -78,6 +78,13 @@ struct CastProbe {
   Tensor pending = {};        ///< counts still to be added, in the back end's own layout; undefined: none
 };
 
+/// Counts of an update u = w' - w of a weight, in FP32.
+struct UpdateProbes {
+  CastProbe relative;  ///< u / w
+  CastProbe change;    ///< of u, zeros and NaN at least
+  CastProbe quiet;     ///< of max(|u|, |g|), g being the gradient, zeros at least: nothing moved it, and it did not
+};
+
 /// The FP8 format to which an operand is rounded on its way into a product; nothing: it is not.
 using Fp8Rounding = std::optional<DType>;
 inline std::string_view fp8_name(Fp8Rounding format) { return format ? name_of(*format) : "none"; }
@@ -346,6 +353,11 @@ class Backend {
   /// Counts x (f16 or bf16) before and after rounding to an FP8 format as GemmCall::a_format does it, which
   /// stores nothing. Back ends that refuse FP8 products refuse this (std::invalid_argument).
   virtual void histogram(const Tensor& x, DType format, CastProbe& probe) = 0;
+  /// Counts what an update made of a weight: `before` (f32) is the weight before it, `weight` behind it, and
+  /// `gradient` its gradient; shapes are equal. The counts are those of the verbs that UpdateProbes names, and
+  /// come from those verbs where a back end has nothing better.
+  virtual void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
+                            UpdateProbes& probes);
   /// Completes the counts of the probes (probes that share `pending` with another one: each of them, once).
   virtual void settle(std::span<CastProbe* const> probes) = 0;
   /// Order-independent digest: the sum mod 2^64 of digest_word(word, position, key) over the tensor's bytes

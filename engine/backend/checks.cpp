@@ -325,6 +325,14 @@ GemmPlan gemm(const GemmCall& call) {
 }
 
 void histogram(const Tensor& x) { require_f("histogram", {"x", x}); }
+void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient) {
+  const Argument old{"before", before}, now{"weight", weight}, g{"gradient", gradient};
+  require_dtype("count_update", old, DType::f32);
+  require_f("count_update", now);
+  require_f("count_update", g);
+  require_same_shape("count_update", old, now);
+  require_same_shape("count_update", old, g);
+}
 void digest(const Tensor& x) { require_defined("digest", {"x", x}); }
 
 }  // namespace fp16lab::engine::checks

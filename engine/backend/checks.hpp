@@ -108,6 +108,7 @@ void rmsprop_step(const RmspropOptions& options, const Tensor& weight, const Ten
 void lamb_step(const LambOptions& options, const Tensor& weight, const Tensor& gradient,
                const Tensor& first_moment, const Tensor& second_moment);
 void histogram(const Tensor& x);
+void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient);
 void digest(const Tensor& x);
 
 }  // namespace fp16lab::engine::checks

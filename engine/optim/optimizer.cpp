@@ -135,7 +135,9 @@ void Optimizer::apply(Tensor& step) {
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];
     if (!parameter.has_gradient) continue;
+    if (observer_ != nullptr) observer_->before_update(parameter);
     update_parameter(which, parameter, step, stores_.empty() ? WeightStore{} : stores_[which]);
+    if (observer_ != nullptr) observer_->after_update(parameter);
     ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
   }
 }

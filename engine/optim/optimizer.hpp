@@ -52,6 +52,15 @@ std::span<const std::string_view> optimizer_names();
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);
 
+/// Sees every parameter that has a gradient right before and right behind its update, which a step that is
+/// skipped leaves out: the host does not know.
+class UpdateObserver {
+ public:
+  virtual ~UpdateObserver() = default;
+  virtual void before_update(const Parameter& parameter) = 0;
+  virtual void after_update(const Parameter& parameter) = 0;
+};
+
 /// What clearing leaves of a gradient.
 enum class ClearTo { none, zero };
 
@@ -70,6 +79,8 @@ class Optimizer : public amp::ScaledOptimizer {
   std::string_view name() const override { return options_.name; }
   std::span<Parameter* const> parameters() const override { return parameters_; }
   void apply(Tensor& step) override;
+  /// Not owned; null: nobody looks.
+  void set_update_observer(UpdateObserver* observer) { observer_ = observer; }
 
   void begin_iteration(Tensor& step);
   /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients
@@ -100,6 +111,7 @@ class Optimizer : public amp::ScaledOptimizer {
   std::vector<Parameter*> parameters_;
   OptimizerOptions options_;
   int index_;
+  UpdateObserver* observer_ = nullptr;
   std::vector<NamedTensor> state_;
   std::vector<WeightStore> stores_;    ///< of the parameters; empty: the default for all
   std::vector<Tensor> compensations_;  ///< of the parameters, where stores_ point to them

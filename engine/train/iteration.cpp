@@ -13,6 +13,7 @@
 #include "engine/amp/levels/op_statistics.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/train/iteration_programs.hpp"
+#include "engine/train/update_log.hpp"
 #include "numerics/formats/format.hpp"
 
 namespace fp16lab::engine {
@@ -97,6 +98,22 @@ amp::GradScaler& Iteration::scaler() {
   throw std::logic_error("Iteration::scaler: scaler.per_loss = true: each loss has a scale of its own");
 }
 
+bool Iteration::logs(std::initializer_list<Observed> any) const {
+  return log_ != nullptr && std::any_of(any.begin(), any.end(), [this](Observed observed) {
+           return log_->wanted().contains(observed);
+         });
+}
+
+GradientObserver* Iteration::gradient_observer() const {
+  return logs({Observed::gradients}) || wants_statistics() ? log_ : nullptr;
+}
+
+void Iteration::set_tensor_log(TensorLog* log) {
+  log_ = log;
+  tape_.set_observer(gradient_observer());
+  tape_.set_forward_observer(logs({Observed::activations, Observed::weights}) ? log : nullptr);
+}
+
 void Iteration::begin(std::uint64_t number, bool names_overflows) {
   number_ = number;
   names_overflows_ = names_overflows;
@@ -113,6 +130,9 @@ void Iteration::begin(std::uint64_t number, bool names_overflows) {
   for (const auto& optimizer : optimizers_) {
     optimizer->begin_iteration(step_);
     optimizer->clear_gradients();
+    if (!logs({Observed::weights})) continue;
+    for (Parameter* const parameter : optimizer->parameters())
+      parameter->model_value = {};  // an evaluation may have cast it already, unseen
   }
   forward_bytes_ = 0;
 }
@@ -247,7 +267,8 @@ Variable Iteration::network_input(const Tensor& inputs) {
   };
   if (!plan.rules.low_inputs || inputs.dtype() != DType::f32) return entered(inputs);
   Tensor low = backend_->empty(inputs.shape(), plan.low);
-  backend_->cast(inputs, low);
+  backend_->cast(inputs, low, tape_.probe());
+  tape_.note_cast(low);
   count_cast(plan.low);
   return entered(low);
 }
@@ -357,7 +378,16 @@ void Iteration::step(optim::Optimizer& optimizer) {
     unscale(optimizer);
     clip(optimizer, 0, 0);
   }
+  if (!logs({Observed::weights, Observed::updates, Observed::optimizer_state})) {
+    scaler_->step(optimizer);
+    return;
+  }
+  UpdateLog log(*backend_, *log_, optimizer);
+  log.count_weights();
+  optimizer.set_update_observer(&log);
   scaler_->step(optimizer);
+  optimizer.set_update_observer(nullptr);
+  log.count_state();
 }
 
 }  // namespace fp16lab::engine

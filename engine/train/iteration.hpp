@@ -20,10 +20,10 @@
 #include "engine/autograd/tape.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/culprit_finder.hpp"
-#include "engine/train/gradient_log.hpp"
 #include "engine/train/method.hpp"
 #include "engine/train/rescue.hpp"
 #include "engine/train/tensor_dump.hpp"
+#include "engine/train/tensor_log.hpp"
 #include "engine/train/workload.hpp"
 
 namespace fp16lab::engine {
@@ -101,12 +101,9 @@ class Iteration {
   }
   /// Does the policy decide by the counts of every step? Then a log must be set.
   bool wants_statistics() const { return scaler_->wants_statistics(); }
-  /// Where gradients are counted from now on, cleared by whoever begins an iteration; null: nowhere. Not
-  /// owned.
-  void set_gradient_log(GradientLog* log) {
-    log_ = log;
-    tape_.set_observer(log);
-  }
+  /// Where the tensors of the iteration to come are counted: those that it wants (TensorLog::begin), and
+  /// gradients where the policy decides by them. Null: nowhere. Not owned.
+  void set_tensor_log(TensorLog* log);
   /// What the last iteration repeated: `attempts` is 0 where nothing was done again.
   const Rescue& last_rescue() const { return rescue_; }
   /// CulpritRow::finite_scale of the last iteration.
@@ -172,6 +169,10 @@ class Iteration {
   void try_backward(const Variable& loss, const BackwardOptions& options);
   /// At this scale instead of the scaler's, unwatched and uncounted: does nothing overflow?
   bool is_finite_at(double scale, optim::Optimizer& optimizer, const std::function<void()>& backward);
+  /// Does the log want any of these?
+  bool logs(std::initializer_list<Observed> any) const;
+  /// The tape's observer of gradients, if there is one.
+  GradientObserver* gradient_observer() const;
   /// Limits of 0 only note the norm.
   void clip(optim::Optimizer& optimizer, double max_norm, double max_value);
   data::Batch take_batch(std::uint64_t number, std::int64_t micro_batch);
@@ -214,7 +215,7 @@ class Iteration {
   std::optional<Ahead> ahead_;
   std::optional<GradientDump> dump_;
   CulpritFinder* finder_ = nullptr;
-  GradientLog* log_ = nullptr;
+  TensorLog* log_ = nullptr;
   amp::GradientStatistics statistics_;  ///< scratch
   std::uint64_t rescue_limit_ = 0;      ///< scaler.rescue
   Rescue rescue_;                       ///< of this iteration

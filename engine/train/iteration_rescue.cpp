@@ -62,7 +62,7 @@ bool Iteration::rescue(optim::Optimizer& optimizer) {
   scaler_->update(counts);
   backend_->run({.name = "train.begin_rescue", .function = &begin_rescue_program, .parameters = {}}, step_);
   optimizer.clear_gradients();
-  if (log_ != nullptr) log_->clear();
+  if (log_ != nullptr) log_->forget_gradients();
   if (dumping()) dump_->forget_gradients();
   return true;
 }
@@ -127,7 +127,7 @@ void Iteration::find_finite_scale(optim::Optimizer& optimizer, const std::functi
   finite_scale_ = finite == 0 ? 0.0 : std::ldexp(state.scale, -finite);
 
   tape_.set_value_watcher(finder_);
-  tape_.set_observer(log_);
+  tape_.set_observer(gradient_observer());
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     Parameter* const parameter = optimizer.parameters()[i];
     parameter->gradient = std::move(gradients[i].tensor);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "numerics/files/run/run_rows.hpp"
@@ -28,8 +29,18 @@ enum class RunMoment {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  /// Should gradients of this step be counted? Counting costs time; it never changes bits.
+  /// Which tensors of this step should be counted? Counting costs time; it never changes bits. Whoever
+  /// follows gradients only answers wants_gradients instead.
+  virtual ObservedSet wants_tensors(std::uint64_t step) {
+    return wants_gradients(step) ? ObservedSet{Observed::gradients} : ObservedSet{};
+  }
   virtual bool wants_gradients(std::uint64_t /*step*/) { return false; }
+  /// And of those, the one with this name (HistogramRow::tensor)? The same answer in every step of a run.
+  virtual bool wants_name(std::string_view /*tensor*/) { return true; }
+  /// Before on_step, where the answers were yes. Gradients come to on_gradient, unless this is overridden.
+  virtual void on_tensor(const HistogramRow& row) {
+    if (row.observed == Observed::gradients) on_gradient(row);
+  }
   virtual void on_gradient(const HistogramRow& /*row*/) {}
   virtual void on_step(const StepRow& /*row*/) {}
   /// Once, behind the second step (or the only one), before on_step.

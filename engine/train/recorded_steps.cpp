@@ -36,7 +36,7 @@ void RecordedSteps::record(std::uint64_t number, StepKind kind, Record& record) 
   for (const Parameter* parameter : parameters_)
     record.gradients.push_back({parameter->gradient, parameter->has_gradient});
   record.counted = parts_->counted_gradients();
-  if (kind.observed) record.log = *log_;
+  if (!kind.observed.empty()) record.log = *log_;
 }
 
 }  // namespace fp16lab::engine

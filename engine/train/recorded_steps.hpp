@@ -7,30 +7,30 @@
 // verb: they are the same verbs.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
-#include "engine/train/gradient_log.hpp"
 #include "engine/train/iteration.hpp"
 #include "engine/train/method.hpp"
+#include "engine/train/tensor_log.hpp"
 
 namespace fp16lab::engine {
 
 /// What makes one step do other verbs than another.
 struct StepKind {
-  bool observed = false;         ///< gradients are counted
+  ObservedSet observed;          ///< what is counted
   bool names_overflows = false;  ///< and what names those that are not finite is kept
 };
 
 class RecordedSteps {
  public:
-  /// All must outlive it; `log` is the tape's observer in observed steps.
-  RecordedSteps(Backend& backend, TrainingMethod& method, Iteration& parts, GradientLog& log,
+  /// All must outlive it; `log` counts in observed steps.
+  RecordedSteps(Backend& backend, TrainingMethod& method, Iteration& parts, TensorLog& log,
                 std::vector<Parameter*> parameters)
       : backend_(&backend),
         method_(&method),
@@ -59,19 +59,17 @@ class RecordedSteps {
     std::vector<Iteration::CountedGradients> counted;
     /// The probe of observed steps, as the recording left it: its counts are pending, and a replay zeroes
     /// them when it begins to count.
-    std::optional<GradientLog> log;
+    std::optional<TensorLog> log;
   };
-  Record& record_of(StepKind kind) {
-    return records_[(kind.observed ? 1U : 0U) + (kind.names_overflows ? 2U : 0U)];
-  }
+  Record& record_of(StepKind kind) { return records_[{kind.observed.number(), kind.names_overflows}]; }
   void record(std::uint64_t number, StepKind kind, Record& record);
 
   Backend* backend_;
   TrainingMethod* method_;
   Iteration* parts_;
-  GradientLog* log_;
+  TensorLog* log_;
   std::vector<Parameter*> parameters_;
-  std::array<Record, 4> records_;
+  std::map<std::pair<unsigned, bool>, Record> records_;
 };
 
 }  // namespace fp16lab::engine

@@ -1,6 +1,7 @@
 #include "engine/train/tensor_dump.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +10,8 @@
 #include <span>
 #include <stdexcept>
 #include <utility>
+
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::engine {
 
@@ -85,6 +88,53 @@ void dump_weights(const std::filesystem::path& path, Backend& backend, const nn:
     sources.push_back(tensor_source(backend, name, tensor));
   });
   write_safetensors(path, std::move(sources));
+}
+
+namespace {
+
+constexpr std::string_view batches_tracked = ".num_batches_tracked";
+
+bool holds(const SafetensorsEntry& entry, const SafetensorsEntry& wanted) {
+  return entry.shape == wanted.shape &&
+         (entry.type == wanted.type || (wanted.type == DType::f32 && is_tensor_float(entry.type)));
+}
+
+}  // namespace
+
+void load_weights(const std::filesystem::path& path, Backend& backend, nn::Module& model) {
+  const SafetensorsReader file(path);
+  std::vector<std::pair<std::string, Tensor>> targets;
+  for_each_weight(model,
+                  [&](const std::string& name, const Tensor& tensor) { targets.emplace_back(name, tensor); });
+  std::vector<std::string> problems;
+  for (const auto& [name, tensor] : targets) {
+    const SafetensorsSource source = tensor_source(backend, name, tensor);
+    const SafetensorsEntry wanted{.name = name, .type = source.type, .shape = source.shape};
+    const SafetensorsEntry* const entry = file.find(name);
+    if (entry == nullptr)
+      problems.push_back(fmt::format("{} is missing, expected {}", name, wanted.describe()));
+    else if (!holds(*entry, wanted))
+      problems.push_back(fmt::format("{} is {}, expected {}", name, entry->describe(), wanted.describe()));
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const auto same = [&entry](const auto& target) { return target.first == entry.name; };
+    if (entry.name.ends_with(batches_tracked) || std::ranges::any_of(targets, same)) continue;
+    problems.push_back(
+        fmt::format("{} ({}) belongs to nothing in this network", printable(entry.name), entry.describe()));
+  }
+  if (!problems.empty())
+    throw std::invalid_argument(fmt::format("{}: {}", path.string(), fmt::join(problems, "; ")));
+  for (auto& [name, tensor] : targets) {
+    const SafetensorsEntry& entry = *file.find(name);
+    if (entry.type == tensor.dtype()) {
+      backend.upload(file.read(entry), tensor);
+      continue;
+    }
+    Tensor narrow = backend.empty(tensor.shape(), entry.type);
+    backend.upload(file.read(entry), narrow);
+    backend.cast(narrow, tensor);
+  }
+  for (Parameter* const parameter : model.parameters()) ++parameter->version;
 }
 
 /// Copied now: the memory may serve something else before the file is written.

@@ -22,6 +22,13 @@ SafetensorsSource tensor_source(Backend& backend, std::string name, const Tensor
 /// Parameters and buffers under their own names: a state_dict of torch's names and shapes.
 void dump_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model);
 
+/// Puts the tensors of such a file, or of a state_dict that PyTorch has saved, into a model whose parameters
+/// are FP32; f16 and bf16 are widened, which is exact. std::invalid_argument with every name that is missing,
+/// is no parameter or buffer, or has another shape or dtype, and nothing is changed then; std::runtime_error
+/// for a file that cannot be read. PyTorch's scalar NAME.num_batches_tracked is left out: nothing depends on
+/// it here.
+void load_weights(const std::filesystem::path& path, Backend& backend, nn::Module& model);
+
 /// The same, each cast once to `dtype` (f16, bf16, f32 or f64; to nearest even; f64, and 16 bits to f32, are
 /// exact), whatever it is kept in; tensors that hold no floating-point numbers stay as they are. For other
 /// programs, not for resuming. Replaces the file atomically; `metadata` get the key dtype.

@@ -102,17 +102,17 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan,
       settings_(settings_of(plan)),
       last_(step_state()) {
   check_graph(options_, backend, *method_);
-  if (options_.graph) recorded_.emplace(backend, *method_, parts_, gradient_log_, parameters_);
+  if (options_.graph) recorded_.emplace(backend, *method_, parts_, tensor_log_, parameters_);
 }
 
 StepRow Trainer::train_step() {
   const FloatingPointScope environment;
   const auto start = std::chrono::steady_clock::now();
-  const bool observed = observer_->wants_gradients(iteration_ + 1);
+  const ObservedSet observed = observer_->wants_tensors(iteration_ + 1);
   const bool counted = observer_->wants_op_statistics(iteration_ + 1);
-  parts_.set_gradient_log(observed || parts_.wants_statistics() ? &gradient_log_ : nullptr);
+  tensor_log_.begin(observed, *observer_);
+  parts_.set_tensor_log(!observed.empty() || parts_.wants_statistics() ? &tensor_log_ : nullptr);
   parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
-  gradient_log_.clear();
   const bool explained = observer_->wants_overflows() && observer_->wants_culprits();
   parts_.set_culprit_finder(explained ? &culprits_ : nullptr);
 
@@ -120,8 +120,9 @@ StepRow Trainer::train_step() {
   parts_.fetch_ahead();
   ++iteration_;
 
-  StepRow row = record_step(observed);
-  parts_.set_culprit_finder(nullptr);  // not of evaluations
+  StepRow row = record_step();
+  parts_.set_tensor_log(nullptr);  // not of evaluations
+  parts_.set_culprit_finder(nullptr);
   if (counted) {
     parts_.autocast().set_statistics(nullptr);
     observer_->on_op_statistics(iteration_, op_statistics_);
@@ -146,7 +147,7 @@ void Trainer::do_step(StepKind kind, bool counted) {
   if (recorded_) recorded_->note_done(kind);
 }
 
-StepRow Trainer::record_step(bool observed) {
+StepRow Trainer::record_step() {
   const StepState state = step_state();
   const Rescue& rescue = parts_.last_rescue();
   StepRow row;
@@ -158,14 +159,20 @@ StepRow Trainer::record_step(bool observed) {
   row.grad_norm = state.grad_norm;
   row.lr = static_cast<double>(state.learning_rate.front());
   row.state_hash = state_hash();
-  if (observed) {
-    gradient_log_.settle(*backend_);
-    if (const auto counts = gradient_log_.cast_counts()) row.underflow_rate = counts->underflow_rate();
-    gradient_log_.report(*observer_, iteration_, row.loss_scale);
-  }
+  if (!tensor_log_.wanted().empty()) report_tensors(row, state);
   if (observer_->wants_overflows()) report_overflow(row, state);
   last_ = state;
   return row;
+}
+
+void Trainer::report_tensors(StepRow& row, const StepState& state) {
+  for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
+    if (state.skipped_steps[group] != last_.skipped_steps[group])
+      tensor_log_.forget_updates(static_cast<int>(group));
+  tensor_log_.settle(*backend_);
+  if (tensor_log_.wanted().contains(Observed::gradients))
+    if (const auto counts = tensor_log_.cast_counts()) row.underflow_rate = counts->underflow_rate();
+  tensor_log_.report(*observer_, iteration_, row.loss_scale);
 }
 
 void Trainer::report_overflow(const StepRow& row, const StepState& state) {
@@ -339,7 +346,7 @@ Diagnosis Trainer::diagnosis(RunFacts::End end, const std::string& stop_reason) 
   facts.weight_exponent = look_at_weights(facts.weights);
   facts.first_weight_exponent = first_weight_exponent_;
   facts.weights_began_nonfinite = weights_began_nonfinite_;
-  if (gradient_log_.seen()) facts.counts = gradient_log_.statistics();
+  if (tensor_log_.seen()) facts.counts = tensor_log_.statistics();
   return diagnose(facts);
 }
 

@@ -32,11 +32,11 @@
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "engine/train/diagnosis.hpp"
-#include "engine/train/gradient_log.hpp"
 #include "engine/train/iteration.hpp"
 #include "engine/train/method.hpp"
 #include "engine/train/observer.hpp"
 #include "engine/train/recorded_steps.hpp"
+#include "engine/train/tensor_log.hpp"
 #include "engine/train/workload.hpp"
 
 namespace fp16lab::engine {
@@ -111,7 +111,8 @@ class Trainer {
 
  private:
   void do_step(StepKind kind, bool counted);
-  StepRow record_step(bool observed);
+  StepRow record_step();
+  void report_tensors(StepRow& row, const StepState& state);
   void report_overflow(const StepRow& row, const StepState& state);
   Diagnosis diagnosis(RunFacts::End end, const std::string& stop_reason);
   std::optional<int> look_at_weights(NonfiniteValues& nonfinite);
@@ -126,7 +127,7 @@ class Trainer {
   Iteration parts_;
   std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
   std::vector<nn::Buffer*> buffers_;
-  GradientLog gradient_log_;
+  TensorLog tensor_log_;
   std::optional<RecordedSteps> recorded_;  ///< train.graph
   CulpritFinder culprits_;                 ///< at work where the observer wants culprits
   std::vector<DigestItem> digests_;        ///< of state_hash; kept for its capacity

@@ -119,7 +119,9 @@ Layout layout_of(std::size_t panels) {
 std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel> panels, Layout& layout,
                   const Blocks& blocks) {
   const FigureTitle title = figure_title(figure.title, layout.width);
-  const FigureNote note("Percent of the non-zero values against magnitude, scale included" +
+  const FigureNote note((figure.of_updates ? "Percent of the weights that moved against how far they did"
+                                           : "Percent of the non-zero values against magnitude, scale "
+                                             "included") +
                             std::string(blocks.cut ? "; bars outside of the axis are in the rates. " : ". ") +
                             figure.caption,
                         layout.width);
@@ -142,18 +144,25 @@ std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel>
   const FormatRange& range = panels.front().range;
   const bool one = std::all_of(panels.begin(), panels.end(),
                                [&](const HistogramPanel& panel) { return panel.range == range; });
-  legend(100, one ? pretty(fmt::format("rounds to zero: to 2^{}", range.tie_to_zero)) : "rounds to zero",
-         lost_color);
-  legend(101, one ? pretty(fmt::format("subnormal: below 2^{}", range.smallest_normal)) : "subnormal",
-         subnormal_color);
-  legend(102, "normal", normal_color);
-  const double threshold = range.overflow_threshold();
-  legend(103,
-         one ? fmt::format("overflow: {} {}", range.threshold_overflows ? "from" : "above",
-                           threshold < 1e6 ? fmt::format("{}", threshold)
-                                           : pretty(fmt::format("about 2^{:.0f}", std::log2(threshold))))
-             : "overflow",
-         overflow_color);
+  if (figure.of_updates) {
+    legend(100, pretty(fmt::format("lost: to 2^{} of the weight", range.tie_to_zero)), lost_color);
+    legend(101, pretty(fmt::format("depends on the weight: to 2^{}", range.smallest_normal)),
+           subnormal_color);
+    legend(102, "moves it", normal_color);
+  } else {
+    legend(100, one ? pretty(fmt::format("rounds to zero: to 2^{}", range.tie_to_zero)) : "rounds to zero",
+           lost_color);
+    legend(101, one ? pretty(fmt::format("subnormal: below 2^{}", range.smallest_normal)) : "subnormal",
+           subnormal_color);
+    legend(102, "normal", normal_color);
+    const double threshold = range.overflow_threshold();
+    legend(103,
+           one ? fmt::format("overflow: {} {}", range.threshold_overflows ? "from" : "above",
+                             threshold < 1e6 ? fmt::format("{}", threshold)
+                                             : pretty(fmt::format("about 2^{:.0f}", std::log2(threshold))))
+               : "overflow",
+           overflow_color);
+  }
   body += note.commands(layout.height);
   body += fmt::format(
       "  set key off\n  set boxwidth 0.92\n  unset grid\n  set xrange [{}:{}]\n  set yrange [0:{:.3g}]\n  "

@@ -28,6 +28,9 @@ struct HistogramFigure {
   std::string title;    ///< what the values are
   double factor = 1;    ///< scale of the figure / scale that the values carry; finite, > 0
   std::string caption;  ///< a sentence in the small print; may be empty
+  /// The values are updates as parts of their weights, and zones what a format would make of them
+  /// (analysis::judged_range): the legend says so.
+  bool of_updates = false;
 };
 
 /// As many panels as one figure has room for.

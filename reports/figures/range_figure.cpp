@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/observed_output.hpp"
 #include "analysis/range_output.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
@@ -69,25 +70,42 @@ std::vector<HistogramPanel> panels_of(Tensors tensors, const analysis::RangeRepo
   return panels;
 }
 
+std::string title_of(const RangeFigure& figure) {
+  const std::string format = fp16lab::title_of(figure.format);
+  if (figure.observed == Observed::updates)
+    return fmt::format("Updates as parts of their weights, judged for {} weights, {}", format,
+                       figure.subject);
+  if (figure.observed != Observed::gradients)
+    return fmt::format("{} in {}, {}", analysis::title_of(figure.observed), format, figure.subject);
+  return fmt::format(
+      "Gradient magnitudes in {}, {}, at {}", format, figure.subject,
+      figure.scale ? "loss scale " + pretty(scale_text(*figure.scale)) : "the loss scales that they carried");
+}
+
+std::string stem_of(const RangeFigure& figure) {
+  std::string name = figure.subject;
+  if (figure.observed != Observed::gradients) name += fmt::format(" {}", name_of(figure.observed));
+  if (figure.name_has_format) name += fmt::format(" {}", name_of(figure.format));
+  return "hist-" + slug(name);
+}
+
 }  // namespace
 
 DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const analysis::RangeReport& report,
                               const std::filesystem::path& folder) {
   const std::size_t shown = std::min(tensors.size(), max_histogram_panels - 1);
   const HistogramFigure histogram{
-      .stem =
-          "hist-" + slug(figure.name_has_format ? fmt::format("{} {}", figure.subject, name_of(figure.format))
-                                                : figure.subject),
-      .title = printable(fmt::format("Gradient magnitudes in {}, {}, at {}", title_of(figure.format),
-                                     figure.subject,
-                                     figure.scale ? "loss scale " + pretty(scale_text(*figure.scale))
-                                                  : "the loss scales that they carried")),
+      .stem = stem_of(figure),
+      .title = printable(title_of(figure)),
       .caption = shown < tensors.size()
                      ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.size())
-                     : ""};
+                     : "",
+      .of_updates = figure.observed == Observed::updates};
   std::filesystem::create_directories(folder);
   return {histogram.stem,
-          draw_histogram_figure(histogram, panels_of(tensors, report, figure.scale, range_of(figure.format)),
+          draw_histogram_figure(histogram,
+                                panels_of(tensors, report, figure.scale,
+                                          analysis::judged_range(figure.observed, figure.format)),
                                 folder)};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "analysis/range_report.hpp"
+#include "numerics/files/run/observed.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
@@ -22,7 +23,8 @@ struct RangeFigure {
   std::string subject;           ///< whose gradients these are: "run, step 30"
   bool name_has_format = false;  ///< where several formats are drawn
   DType format = DType::f16;
-  std::optional<double> scale;  ///< none: each tensor at its own
+  Observed observed = Observed::gradients;  ///< zones are analysis::judged_range's
+  std::optional<double> scale;              ///< none: each tensor at its own
 };
 
 struct DrawnFigure {
@@ -30,7 +32,7 @@ struct DrawnFigure {
   std::string problem;  ///< why nothing was drawn, in one line; empty: drawn
 };
 
-/// hist-SUBJECT: a panel of all tensors together, then one each of those that lose the largest share of their
+/// hist-SUBJECT, with a kind of tensors other than gradients and the format where it is needed: a panel of all tensors together, then one each of those that lose the largest share of their
 /// values, in their own order. `report` holds the same tensors by name; at least one.
 DrawnFigure draw_range_figure(const RangeFigure& figure, std::span<const ScaledTensor> tensors,
                               const analysis::RangeReport& report, const std::filesystem::path& folder);

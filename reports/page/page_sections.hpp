@@ -31,6 +31,10 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
 /// tells them. std::runtime_error for one that tells something else. (network_section.cpp)
 std::string network_section(const RunSet& set, const WorkloadMaterial& material, const std::string& drawing);
 
+/// A table for each kind of tensors other than gradients that a run has recorded. Empty where none has.
+/// (observed_section.cpp)
+std::string observed_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+
 /// What computed the runs, and command, sources, machine and data of every one. (provenance_section.cpp)
 std::string provenance_section(const RunSet& set);
 

@@ -82,7 +82,7 @@ struct PageContent {
   const std::filesystem::path& figure_folder;
 };
 
-std::string navigation(const PageContent& content, bool has_overview, bool has_gradients) {
+std::string navigation(const PageContent& content, bool has_overview, bool has_gradients, bool has_others) {
   std::string html = "<nav aria-label=\"Sections\">";
   const auto link = [&](std::string_view id, std::string_view name) {
     html += fmt::format("<a href=\"#{}\">{}</a> ", id, html_escape(name));
@@ -92,6 +92,7 @@ std::string navigation(const PageContent& content, bool has_overview, bool has_g
     link(fmt::format("workload-{}", i), content.material[i].workload->name);
   if (!content.replays.empty()) link("replays", "Policies replayed");
   if (has_gradients) link("gradients", "Gradients");
+  if (has_others) link("tensors", "Other tensors");
   if (!content.set.runs.empty()) link("provenance", "Provenance");
   return html + "</nav>\n";
 }
@@ -119,16 +120,19 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
 
   const std::string escaped = html_escape(title);
   const std::string overview = overview_section(material);
-  const std::string summary =
-      navigation(content, !overview.empty(), has_gradients) + summary_section(set, material) + overview;
+  const std::string others = observed_section(set, material);
+  const std::string summary = navigation(content, !overview.empty(), has_gradients, !others.empty()) +
+                              summary_section(set, material) + overview;
   const std::string library = chart_js ? "<script>" + *chart_js + "</script>" : "";
   const std::string data = report_data(set, material, replays, detail);
   const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
   const std::string body = note + workloads;
-  const std::string_view explorer = has_gradients ? page::explorer_html
-                                    : set.runs.empty()
-                                        ? std::string_view()
-                                        : "<p class=\"soft\">These runs recorded no gradient histograms.</p>";
+  std::string explorer;
+  if (has_gradients)
+    explorer = page::explorer_html;
+  else if (!set.runs.empty())
+    explorer = "<p class=\"soft\">These runs recorded no gradient histograms.</p>";
+  explorer += others;
   const Slot slots[] = {{"TITLE", escaped},         {"SUBTITLE", subtitle}, {"STYLE", page::report_css},
                         {"SUMMARY", summary},       {"WORKLOADS", body},    {"EXPLORER", explorer},
                         {"PROVENANCE", provenance}, {"DATA", data},         {"CHART_LIBRARY", library},

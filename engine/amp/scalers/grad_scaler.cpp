@@ -105,7 +105,7 @@ void GradScaler::update(const GradientStatistics* statistics) {
           Kind::missing_statistics, "GradScaler::update", "", "",
           "GradScaler::update: policy \"" + policy_.name +
               "\" decides by the counts of gradients; give update the GradientStatistics of all "
-              "backward passes since the last one (engine/train/gradient_log.hpp sums them)");
+              "backward passes since the last one (engine/train/tensor_log.hpp sums them)");
     }
     const auto bytes = std::as_bytes(std::span(statistics, 1));
     if (!statistics_.defined())

@@ -99,6 +99,8 @@ class EmulatedBackend : public Backend {
   // histogram.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;
   void histogram(const Tensor& x, CastProbe& probe) override;
+  void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
+                    UpdateProbes& probes) override;
   void histogram(const Tensor& x, DType format, CastProbe& probe) override;  // gemm.cpp
   void settle(std::span<CastProbe* const> /*probes*/) override {}            // counts are complete at once
   std::uint64_t digest(const Tensor& x, std::uint64_t key) override;

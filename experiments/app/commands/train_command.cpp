@@ -42,6 +42,7 @@ struct TrainCommand {
   // As given; finish() reads them.
   std::vector<std::string> dump_arguments;  ///< STEP, FILE; empty: not given
   bool graph = false;
+  std::filesystem::path load_initial;  ///< --load-initial; empty: not given
   bool explain_overflow = false;
   std::string live_text;  ///< "auto", "always"; empty: not given
 };
@@ -60,6 +61,8 @@ void finish(TrainCommand& command) {
   if (command.graph) command.common.set.emplace_back("train.graph=true");
   if (!command.live_text.empty())
     command.live = command.live_text == "always" ? LiveMode::always : LiveMode::automatic;
+  if (!command.load_initial.empty())
+    command.common.set.push_back("train.initial=" + toml_string(command.load_initial.string()));
   if (command.explain_overflow) command.common.set.emplace_back("observe.explain_overflow=true");
   if (command.dump_arguments.empty()) return;
   command.dump_step = step_number("--dump-gradients", command.dump_arguments.at(0));
@@ -84,7 +87,7 @@ Manifest make_manifest(const TrainCommand& command, const RunConfig& config, con
   manifest.gpu = run.chosen.gpu;
   manifest.driver = run.chosen.driver;
   manifest.gemm_target = run.chosen.gpu ? run.chosen.record.device : gemm_target_name();
-  for (const engine::data::SourceFile& file : run.data->files)
+  for (const engine::data::SourceFile& file : run.files())
     manifest.data.push_back({file.path.string(), file.sha256});
   manifest.model = network_table(config, *run.data).dump();
   return manifest;
@@ -169,7 +172,7 @@ bool has_ended(const Continuation& found, const RunConfig& config) {
 void check_continuation(const Continuation& found, const PreparedRun& run,
                         const std::filesystem::path& folder) {
   require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
-  require_same_data(found.manifest, run.data->files);
+  require_same_data(found.manifest, run.files());
   if (found.step() > run.plan.train.steps)
     usage(fmt::format(
         "--resume: the run has made {} steps already, more than the {} that its configuration now "
@@ -246,6 +249,9 @@ RecorderOptions recorder_options(const TrainCommand& command, const std::filesys
   options.first_step = done + 1;
   options.total_steps = run.plan.train.steps;
   options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
+  options.observed = {};
+  for (const std::string& name : config.observe.tensors) options.observed.insert(*observed_of(name));
+  options.observed_names = config.observe.names;
   options.title = folder.filename().string();
   options.quiet = command.common.quiet;
   options.checkpoint_every = static_cast<std::uint64_t>(config.checkpoint.every);
@@ -397,6 +403,12 @@ Command train_command() {
         options.flag("--op-stats", command->op_statistics,
                      "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
                      "op_stats.csv in the folder");
+        options
+            .add("--load-initial", command->load_initial,
+                 "Begin with the parameters and buffers of a safetensors file, by PyTorch's names, as "
+                 "train.initial")
+            .type("FILE")
+            .not_empty("a file");
         options
             .add("--dump-initial", command->dump_initial,
                  "Write the initial parameters and buffers as safetensors, then train")

@@ -143,7 +143,7 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
       std::vector<std::string> values;
       for (const toml::node& item : *node.as_array()) {
         require(item.is_string() && !item.as_string()->get().empty());
-        values.push_back(item.as_string()->get());
+        values.push_back(checked_text(key, item.as_string()->get(), where));
       }
       return values;
     }
@@ -199,7 +199,7 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
     const std::string_view item = trimmed(text.substr(begin, comma - begin));
     if (item.empty() || item.find_first_of("\"'[]") != std::string_view::npos)
       fail_value(key, std::string(text), where);
-    items.emplace_back(item);
+    items.push_back(checked_text(key, std::string(item), where));
     begin = comma + 1;
   }
   return items;

@@ -75,6 +75,7 @@ struct TrainConfig : engine::TrainOptions {
   TrainConfig() { seed = 1; }
   std::int64_t epochs = 1;  ///< where `steps` is 0
   std::int64_t batch_size = 128;
+  std::string initial{};
   std::uint64_t perturb_ulps = 0;
   std::string method = "supervised";
   double penalty = 1;
@@ -91,6 +92,8 @@ struct BackendConfig {
 
 struct ObserveConfig {
   std::int64_t histograms_every = 50;
+  std::vector<std::string> tensors{"gradients"};  ///< names of Observed
+  std::vector<std::string> names{};               ///< patterns; empty: all
   bool explain_overflow = false;
 };
 

@@ -68,6 +68,12 @@ Named<engine::amp::UpdateRounding> update_roundings() {
   return {{"nearest", nearest}, {"stochastic", stochastic}};
 }
 
+Choices observed_tensors() {
+  Choices names;
+  for (const Observed observed : all_observed) names.emplace_back(name_of(observed));
+  return names;
+}
+
 template <class Field>
 concept Integer = std::integral<Field> && !std::same_as<Field, bool>;
 
@@ -215,6 +221,9 @@ std::vector<ConfigKey> make_keys() {
       FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
                   not_negative),
       FP16LAB_KEY(train.seed, "of weights and shuffling, up to 9007199254740991", counts),
+      FP16LAB_KEY(train.initial,
+                  "safetensors file of the initial weights, by the names that --dump-initial gives them; "
+                  "empty: drawn from train.seed (--load-initial)"),
       FP16LAB_KEY(train.perturb_ulps,
                   "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: "
                   "what training makes of that by itself. 0: none",
@@ -352,7 +361,14 @@ std::vector<ConfigKey> make_keys() {
                   "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
                   "bits; empty: none"),
 
-      FP16LAB_KEY(observe.histograms_every, "steps between gradient histograms; 0: none", counts),
+      FP16LAB_KEY(observe.histograms_every, "steps between histograms of what observe.tensors says; 0: none",
+                  counts),
+      FP16LAB_KEY(observe.tensors,
+                  "what is counted: gradients and activations before and after their casts, weights and "
+                  "their copies in 16 bits, updates against weights, moments and momenta. Same bits",
+                  observed_tensors()),
+      FP16LAB_KEY(observe.names,
+                  "patterns of the tensors that are counted, such as \"layer1.*\"; empty: all"),
       FP16LAB_KEY(observe.explain_overflow,
                   "find the operation that made the first Inf or NaN of every step with an overflow (slower, "
                   "same bits)"),
@@ -446,7 +462,8 @@ std::string expectation_of(const ConfigKey& key) {
     case ConfigType::integers:
       return "an integer or a list of them, each " + bounds_text(key.range);
     case ConfigType::texts:
-      return "a list of texts, none of them empty";
+      return key.choices.empty() ? "a list of texts, none of them empty"
+                                 : "a list, each one of " + choices_text(key.choices);
     case ConfigType::parameter:
       return engine::amp::expectation_of(*key.parameter);
   }

@@ -125,6 +125,11 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
                     "histograms do not say which "
                     "part of a gradient came from which loss; no policy can be replayed on them",
                     folder.string()));
+  if (const std::string names = reports::value_or(config, "observe.names", "[]"); names != "[]")
+    throw std::runtime_error(fmt::format(
+        "{}: observe.names = {}: gradients of other tensors were not recorded, and policies decide "
+        "by all of them; no policy can be replayed on it",
+        folder.string(), names));
   for (const std::string& note : folder_.notes) notes_.push_back(note);
   for (const std::string& damage : folder_.damage) notes_.push_back(damage);
   if (folder_.steps.empty())
@@ -143,6 +148,10 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
     });
   } catch (const Enough&) {
   }
+  if (const std::string tensors = reports::value_or(config, "observe.tensors", "gradients");
+      !any && tensors.find(name_of(Observed::gradients)) == std::string::npos)
+    throw std::runtime_error(fmt::format(
+        "{}: observe.tensors = {}: no gradients recorded, and nothing to replay", folder.string(), tensors));
   if (!any)
     throw std::runtime_error(
         fmt::format("{}: no histograms recorded: nothing to replay; record with observe.histograms_every = 1",

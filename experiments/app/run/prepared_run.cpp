@@ -8,7 +8,9 @@
 #include "engine/amp/scalers/layer_scaler.hpp"
 #include "engine/backend/counting/counting_backend.hpp"
 #include "engine/nn/perturbation.hpp"
+#include "engine/train/tensor_dump.hpp"
 #include "experiments/app/exit_code.hpp"
+#include "numerics/files/disk/sha256.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -76,10 +78,31 @@ RunConfig made_from(const RunConfig& config) {
   made.train.batch_size = config.train.batch_size;
   made.train.method = config.train.method;
   made.train.penalty = config.train.penalty;
+  made.train.initial = config.train.initial;
   return made;
 }
 
+/// train.initial. CommandError(usage) for a file that does not fit the network, (run_failed) for one that
+/// cannot be read.
+void load_initial(PreparedRun& run, const std::string& file) {
+  if (file.empty()) return;
+  try {
+    engine::load_weights(file, *run.backend, *run.workload.model);
+    run.initial = {.path = file, .sha256 = sha256_of_file(file)};
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, fmt::format("train.initial: {}", error.what()));
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::run_failed, fmt::format("train.initial: {}", error.what()));
+  }
+}
+
 }  // namespace
+
+std::vector<engine::data::SourceFile> PreparedRun::files() const {
+  std::vector<engine::data::SourceFile> files = data->files;
+  if (initial) files.push_back(*initial);
+  return files;
+}
 
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads) {
   ChosenBackend chosen = choose_backend(plan.config, threads);
@@ -104,6 +127,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   run->data = load_data(config);
   by_usage([&] {
     run->workload.model = make_model(*run->backend, config, run->data->shape());
+    load_initial(*run, config.train.initial);
     engine::nn::perturb_parameters(*run->backend, *run->workload.model, config.train.perturb_ulps,
                                    config.train.seed);
     run->workload.method = make_method(config);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "engine/backend/backend.hpp"
 #include "engine/train/trainer.hpp"
@@ -19,7 +21,11 @@ struct PreparedRun {
   std::unique_ptr<engine::Backend> backend;
   RunBatches batches;
   engine::Workload workload;
-  RunPlan plan;  ///< complete
+  RunPlan plan;                                     ///< complete
+  std::optional<engine::data::SourceFile> initial;  ///< train.initial
+
+  /// All that the run was made from: of the data, then of the initial weights.
+  std::vector<engine::data::SourceFile> files() const;
 };
 
 /// Loads and checks, and completes the plan by what the data say. CommandError(usage) for a configuration

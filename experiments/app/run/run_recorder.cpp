@@ -2,17 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <system_error>
 #include <utility>
 
 #include "analysis/first_culprit.hpp"
+#include "engine/amp/levels/level.hpp"
 #include "engine/amp/levels/op_statistics.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 
@@ -60,7 +63,10 @@ FolderClaim::~FolderClaim() {
 }
 
 RunRecorder::RunRecorder(RecorderOptions options)
-    : options_(std::move(options)), progress_(options_.quiet), start_(std::chrono::steady_clock::now()) {
+    : options_(std::move(options)),
+      progress_(options_.quiet),
+      unseen_names_(options_.observed_names),
+      start_(std::chrono::steady_clock::now()) {
   if (!options_.quiet && wants_panel(options_.live))
     live_.emplace(options_.title, options_.first_step, options_.total_steps, terminal_style());
 }
@@ -70,18 +76,30 @@ void RunRecorder::write_to(RunWriter& writer) {
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, options_.first_step);
 }
 
-bool RunRecorder::wants_gradients(std::uint64_t step) {
+ObservedSet RunRecorder::wants_tensors(std::uint64_t step) {
   const std::uint64_t every = options_.histograms_every;
-  return every > 0 && (step == 1 || step % every == 0 || step == options_.total_steps);
+  const bool due = every > 0 && (step == 1 || step % every == 0 || step == options_.total_steps);
+  return due ? options_.observed : ObservedSet{};
 }
 
-void RunRecorder::on_gradient(const HistogramRow& row) {
+bool RunRecorder::wants_name(std::string_view tensor) {
+  const auto names = [tensor](const std::string& pattern) { return engine::amp::matches(pattern, tensor); };
+  return options_.observed_names.empty() || std::ranges::any_of(options_.observed_names, names);
+}
+
+void RunRecorder::on_tensor(const HistogramRow& row) {
+  std::erase_if(unseen_names_,
+                [&row](const std::string& pattern) { return engine::amp::matches(pattern, row.tensor); });
   writer_->append(row);
-  if (live_) live_->on_gradient(row);
-  if (tensorboard_) tensorboard_->on_gradient(row);
+  if (live_ && row.observed == Observed::gradients) live_->on_gradient(row);
+  if (tensorboard_) tensorboard_->on_tensor(row);
 }
 
 void RunRecorder::on_step(const StepRow& row) {
+  if (!unseen_names_.empty() && !wants_tensors(row.step).empty())
+    for (const std::string& pattern : std::exchange(unseen_names_, {}))
+      message(fmt::format("note: observe.names = \"{}\": no tensor that is counted has such a name",
+                          printable(pattern)));
   writer_->append(row);
   if (tensorboard_) tensorboard_->on_step(row);
   show_progress(row);

@@ -50,8 +50,10 @@ bool is_complete(ExitState state);
 struct RecorderOptions {
   std::uint64_t first_step = 1;  ///< above 1 where a run is continued
   std::uint64_t total_steps = 0;
-  std::uint64_t histograms_every = 0;  ///< 0: none; else steps 1, every, 2 every, ... and the last one
-  std::string title;                   ///< begins the progress line
+  std::uint64_t histograms_every = 0;         ///< 0: none; else steps 1, every, 2 every, ... and the last one
+  ObservedSet observed{Observed::gradients};  ///< in those steps
+  std::vector<std::string> observed_names{};  ///< patterns; empty: all
+  std::string title;                          ///< begins the progress line
   bool quiet = false;
   std::uint64_t checkpoint_every = 0;         ///< and at the run's end; 0: only where it is stopped early
   std::uint64_t checkpoints_kept = 0;         ///< newest ones; 0: all
@@ -74,8 +76,9 @@ class RunRecorder final : public engine::TrainObserver {
   /// Before the first record. Begins the event file, if there is to be one.
   void write_to(RunWriter& writer);
 
-  bool wants_gradients(std::uint64_t step) override;
-  void on_gradient(const HistogramRow& row) override;
+  ObservedSet wants_tensors(std::uint64_t step) override;
+  bool wants_name(std::string_view tensor) override;
+  void on_tensor(const HistogramRow& row) override;
   void on_step(const StepRow& row) override;
   void on_memory(const RunMemory& memory) override { writer_->set_memory(memory); }
   void on_evaluation(const EvaluationRow& row) override;
@@ -100,6 +103,7 @@ class RunRecorder final : public engine::TrainObserver {
   Progress progress_;
   std::optional<LiveFeed> live_;
   std::optional<TensorboardFeed> tensorboard_;
+  std::vector<std::string> unseen_names_;  ///< patterns that have named nothing so far
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -14,8 +14,12 @@ double wall_time() {
 
 }  // namespace
 
-void TensorboardFeed::on_gradient(const HistogramRow& row) {
-  writer_.exponents(row.step, wall_time(), "exponents/" + row.tensor, row.before);
+void TensorboardFeed::on_tensor(const HistogramRow& row) {
+  const std::string_view group = row.observed == Observed::gradients ? "exponents" : name_of(row.observed);
+  writer_.exponents(row.step, wall_time(), std::string(group) + "/" + row.tensor, row.before);
+  if (!row.unmoved) return;
+  const EventScalar unmoved{"unmoved/" + row.tensor, static_cast<double>(*row.unmoved)};
+  writer_.scalars(row.step, wall_time(), std::vector{unmoved});
 }
 
 void TensorboardFeed::on_step(const StepRow& row) {

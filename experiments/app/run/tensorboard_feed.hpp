@@ -11,14 +11,15 @@ namespace fp16lab::experiments {
 
 /// Scalars of every step: loss, loss_scale, grad_norm, lr, skipped; underflow_rate of observed ones. Of an
 /// observed step a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale in
-/// it. Of evaluations evaluation/loss and, where there are such, evaluation/accuracy and
+/// it; "activations/TENSOR", "weights/TENSOR" and so on of other tensors; of updates also a scalar
+/// "unmoved/TENSOR". Of evaluations evaluation/loss and, where there are such, evaluation/accuracy and
 /// evaluation/bits_per_character.
 class TensorboardFeed {
  public:
   TensorboardFeed(const std::filesystem::path& folder, std::uint64_t first_step)
       : writer_(folder, first_step) {}
 
-  void on_gradient(const HistogramRow& row);
+  void on_tensor(const HistogramRow& row);
   void on_step(const StepRow& row);
   void on_evaluation(const EvaluationRow& row);
   void sync() { writer_.sync(); }

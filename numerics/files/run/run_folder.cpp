@@ -257,15 +257,17 @@ RunFolder read_run_folder(const std::filesystem::path& folder) {
 }
 
 std::size_t for_each_histogram(const std::filesystem::path& folder,
-                               const std::function<void(const HistogramRow&)>& visit) {
-  return for_each_histogram(folder, 0, [&](const HistogramRow& row, std::uint64_t) {
+                               const std::function<void(const HistogramRow&)>& visit, ObservedSet which) {
+  const auto visit_all = [&](const HistogramRow& row, std::uint64_t) {
     visit(row);
     return true;
-  });
+  };
+  return for_each_histogram(folder, 0, visit_all, which);
 }
 
 std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_t begin,
-                               const std::function<bool(const HistogramRow&, std::uint64_t)>& visit) {
+                               const std::function<bool(const HistogramRow&, std::uint64_t)>& visit,
+                               ObservedSet which) {
   const std::filesystem::path path = folder / run_file::histograms;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
@@ -279,15 +281,16 @@ std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
     }
-    if (!visit(row, begin)) return 0;
+    if (which.contains(row.observed) && !visit(row, begin)) return 0;
     begin += line.size() + 1;
   }
   return 0;
 }
 
-std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder) {
+std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder, ObservedSet which) {
   std::vector<HistogramRow> rows;
-  for_each_histogram(folder, [&](const HistogramRow& row) { rows.push_back(row); });
+  const auto keep = [&](const HistogramRow& row) { rows.push_back(row); };
+  for_each_histogram(folder, keep, which);
   return rows;
 }
 

@@ -105,15 +105,18 @@ std::vector<std::string> builds_of(const Manifest& manifest);
 /// noted. Any other damage throws std::runtime_error "FILE:LINE: reason".
 RunFolder read_run_folder(const std::filesystem::path& folder);
 
-/// Calls `visit` for every line of histograms.jsonl in file order, holding one line at a time.
-/// Returns the length of a torn last line, which is left out (0: none).
+/// Calls `visit` for every line of histograms.jsonl that is about one of `which`, in file order, holding one
+/// line at a time. Returns the length of a torn last line, which is left out (0: none).
 std::size_t for_each_histogram(const std::filesystem::path& folder,
-                               const std::function<void(const HistogramRow&)>& visit);
+                               const std::function<void(const HistogramRow&)>& visit,
+                               ObservedSet which = {Observed::gradients});
 /// The same from byte `begin`, where a line begins, until `visit` returns false. It also gets the byte at
 /// which its line begins, so that a row can be read again without those before it.
 std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_t begin,
-                               const std::function<bool(const HistogramRow&, std::uint64_t)>& visit);
-std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder);
+                               const std::function<bool(const HistogramRow&, std::uint64_t)>& visit,
+                               ObservedSet which = {Observed::gradients});
+std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder,
+                                          ObservedSet which = {Observed::gradients});
 
 /// The steps in which something overflowed; none for a folder without an overflows.jsonl. A torn last line is
 /// left out.

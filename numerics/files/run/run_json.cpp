@@ -171,12 +171,31 @@ Manifest parse_manifest(std::string_view text) {
 }
 
 std::string to_json_line(const HistogramRow& row) {
-  Json json = {{"step", row.step}, {"tensor", row.tensor}, {"kind", row.kind}, {"dtype", name_of(row.dtype)}};
-  if (row.intermediate) json["intermediate"] = true;
-  json["loss_scale"] = json_number(row.loss_scale);
-  json["before"] = histogram_json(row.before);
-  json["after"] = histogram_json(row.after);
-  return dump(json, -1);
+  std::string text;
+  text.reserve(1024);
+  const auto append_text = [&text](std::string_view key, std::string_view value) {
+    text += ",\"";
+    text += key;
+    text += "\":";
+    text += dump(value, -1);
+  };
+  text += "{\"step\":";
+  append_count(text, row.step);
+  append_text("tensor", row.tensor);
+  if (row.observed != Observed::gradients) append_text("observed", name_of(row.observed));
+  append_text("kind", row.kind);
+  append_text("dtype", name_of(row.dtype));
+  if (row.intermediate) text += ",\"intermediate\":true";
+  text += ",\"loss_scale\":" + dump(json_number(row.loss_scale), -1);
+  if (row.unmoved) {
+    text += ",\"unmoved\":";
+    append_count(text, *row.unmoved);
+  }
+  text += ",\"before\":";
+  append_histogram(text, row.before);
+  text += ",\"after\":";
+  append_histogram(text, row.after);
+  return text += '}';
 }
 
 HistogramRow parse_histogram_row(std::string_view line) {
@@ -184,10 +203,12 @@ HistogramRow parse_histogram_row(std::string_view line) {
   HistogramRow row;
   row.step = get_count(json, "step");
   row.tensor = get_string(json, "tensor");
+  if (json.contains("observed")) row.observed = get_observed(json, "observed");
   row.kind = get_string(json, "kind");
   row.dtype = get_dtype(json, "dtype");
   if (json.contains("intermediate")) row.intermediate = get_flag(json, "intermediate");
   row.loss_scale = get_number(json, "loss_scale");
+  if (json.contains("unmoved")) row.unmoved = get_count(json, "unmoved");
   row.before = histogram_of(json, "before");
   row.after = histogram_of(json, "after");
   return row;

@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
 
 #include "numerics/formats/bits.hpp"
 
@@ -80,6 +83,15 @@ DType get_dtype(const Json& object, std::string_view key) {
   throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
 }
 
+Observed get_observed(const Json& object, std::string_view key) {
+  const std::string name = get_string(object, key);
+  if (const std::optional<Observed> observed = observed_of(name)) return *observed;
+  std::string names;
+  for (const Observed known : all_observed)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(known));
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
+}
+
 const Json& get_array(const Json& object, std::string_view key) {
   const Json& value = member(object, key);
   if (!value.is_array()) wrong_type(key, "an array", value);
@@ -125,6 +137,37 @@ Json histogram_json(const ExponentHistogram& histogram) {
     json["greatest"] = static_cast<double>(float_from_bits(histogram.greatest));
   }
   return json;
+}
+
+void append_count(std::string& text, std::uint64_t count) {
+  std::array<char, 20> digits{};
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), count);
+  text.append(digits.data(), end);
+}
+
+void append_histogram(std::string& text, const ExponentHistogram& histogram) {
+  std::size_t first = 0, last = histogram.bins.size();
+  while (first < last && histogram.bins[first] == 0) ++first;
+  while (last > first && histogram.bins[last - 1] == 0) --last;
+  text += "{\"zero\":";
+  append_count(text, histogram.zero);
+  text += ",\"inf\":";
+  append_count(text, histogram.infinite);
+  text += ",\"nan\":";
+  append_count(text, histogram.nan);
+  text += ",\"first_exponent\":";
+  text += std::to_string(first == last ? 0 : ExponentHistogram::min_exponent + static_cast<int>(first));
+  text += ",\"counts\":[";
+  for (std::size_t i = first; i < last; ++i) {
+    if (i > first) text += ',';
+    append_count(text, histogram.bins[i]);
+  }
+  text += ']';
+  if (histogram.greatest != 0) {
+    text += ",\"smallest\":" + dump(static_cast<double>(float_from_bits(histogram.smallest)), -1);
+    text += ",\"greatest\":" + dump(static_cast<double>(float_from_bits(histogram.greatest)), -1);
+  }
+  text += '}';
 }
 
 namespace {

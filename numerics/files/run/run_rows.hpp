@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "numerics/files/run/observed.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
@@ -59,26 +60,42 @@ struct RunMemory {
   bool operator==(const RunMemory&) const = default;
 };
 
-/// A line of histograms.jsonl: the values of one gradient tensor in one step, summed over its micro-batches,
-/// where they were rounded to their stored dtype (or stored in FP32). They still carry `loss_scale`. JSON
-/// keys: step, tensor, kind, dtype, loss_scale, before, after; each histogram is {zero, inf, nan,
-/// first_exponent, counts}, where counts[i] belongs to the bin (2^(first_exponent+i), 2^(first_exponent+i+1)]
-/// and empty bins at both ends are left out; smallest and greatest magnitude are those of the finite values
-/// that are not zero. Where there is no such value they are absent; older folders have none at all, and
-/// everything below 2^-127 in the bin of -127. With scales of layers (engine/amp/scalers/layer_scaler.hpp)
-/// the uses of one tensor in a step, time steps or micro-batches, may carry several scales: their counts are
-/// then brought to the largest by moving bins. Zeros stay what rounding made of them, so after.zero -
-/// before.zero is what was lost; counts of `before` alone say what would be lost if all uses had the largest
-/// scale. A dtype of e4m3 or e5m2 is that of a cast inside products, of a tensor that is stored wider. Rows
-/// of roundings on the way between the layers' gradients also have "intermediate": true; loss-scale policies
-/// see the others.
+/// A line of histograms.jsonl: the values of one tensor in one step, summed over its uses in it
+/// (micro-batches, time steps), on both sides of the rounding to its stored dtype; where nothing is rounded,
+/// both sides are the values. `observed` says of what:
+///   gradients        where they were rounded to their stored dtype (or stored in FP32). They still carry
+///                    `loss_scale`, which is 1 in all other rows
+///   activations      what a layer works on ("fc2.input"), and what it gives ("fc2.output"): before and after
+///                    the cast of an input to 16 bits, of an output from the accumulators of its product
+///   weights          "fc2.weight" as the step's forward pass has it: the stored value before, the copy in 16
+///                    bits that the network computes with after; a row for each dtype of such a copy
+///   updates          magnitudes of (w' - w) / w, computed in FP32, w' being the weight behind the step and w
+///                    before it: below 2^-12 FP16 without a master copy surely loses an update, BF16 below
+///                    2^-9, and above twice that neither does where w is a normal number. A weight that stays
+///                    as it is counts as zero, one that leaves 0 as infinite. None in steps that were skipped,
+///                    nor of a parameter without a gradient
+///   optimizer_state  as the step leaves it, by the names of checkpoints: "fc2.weight.second_moment"
+/// JSON keys: step, tensor, observed (but of gradients, whose older rows have none), kind, dtype,
+/// loss_scale, unmoved (of updates), before, after; each histogram is {zero, inf, nan, first_exponent,
+/// counts}, where counts[i] belongs to the bin (2^(first_exponent+i), 2^(first_exponent+i+1)] and empty bins
+/// at both ends are left out; smallest and greatest magnitude are those of the finite values that are not
+/// zero. Where there is no such value they are absent; older folders have none at all, and everything below
+/// 2^-127 in the bin of -127. With scales of layers (engine/amp/scalers/layer_scaler.hpp) the uses of one
+/// tensor in a step may carry several scales: their counts are then brought to the largest by moving bins.
+/// Zeros stay what rounding made of them, so after.zero - before.zero is what was lost; counts of `before`
+/// alone say what would be lost if all uses had the largest scale. A dtype of e4m3 or e5m2 is that of a cast
+/// inside products, of a tensor that is stored wider. Rows of roundings on the way between the layers'
+/// gradients also have "intermediate": true; loss-scale policies see the others.
 struct HistogramRow {
   std::uint64_t step = 0;
   std::string tensor{};  ///< "fc1.weight", "fc2.input", "loss.prediction"
-  std::string kind{};    ///< "weight" or "activation"
+  Observed observed = Observed::gradients;
+  std::string kind{};  ///< what the tensor belongs to: "weight" (any parameter) or "activation"
   DType dtype = DType::f32;
   bool intermediate = false;
-  double loss_scale = 1;       ///< S, times the layer's own scale where it has one
+  double loss_scale = 1;  ///< S, times the layer's own scale where it has one
+  /// Of updates: elements whose gradient is not zero and whose stored bits the step left as they were.
+  std::optional<std::uint64_t> unmoved{};
   ExponentHistogram before{};  ///< FP32, before rounding to `dtype`
   ExponentHistogram after{};   ///< as stored
   bool operator==(const HistogramRow&) const = default;

@@ -37,13 +37,14 @@
 
 namespace fp16lab {
 
-/// Rises with every change that an older reader would misread or refuse. Readers know all versions so far: 1:
-/// as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest 2: with
-/// them; columns are only ever added behind the others. Folders written before there was an overflows.jsonl
-///    have none, and read as if nothing was known of overflows but found_inf. Those written before manifests
-///    counted rows hold bits per byte as bits_per_character, which is another number where the text is beyond
-///    ASCII
-inline constexpr int run_schema_version = 2;
+/// Rises with every change that an older reader would misread or refuse. Readers know all versions so far:
+/// 1: as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest;
+/// 2: with them; columns are only ever added behind the others. Folders written before there was an
+///    overflows.jsonl have none, and read as if nothing was known of overflows but found_inf. Those written
+///    before manifests counted rows hold bits per byte as bits_per_character, which is another number where
+///    the text is beyond ASCII;
+/// 3: histograms.jsonl may have rows of other tensors than gradients (HistogramRow::observed).
+inline constexpr int run_schema_version = 3;
 inline constexpr std::string_view run_schema_name = "fp16lab-run";
 
 namespace run_file {

@@ -121,6 +121,42 @@ TEST_P(BackendConformance, HistogramIntoAProbeCountsBothSides) {
   });
 }
 
+/// Every third weight stays as it is, every seventh gradient is zero; counted here one by one.
+TEST_P(BackendConformance, CountUpdateSaysWhatMoved) {
+  for_each_float_type([&](auto weight_tag) {
+    for_each_float_type([&](auto gradient_tag) {
+      using W = decltype(weight_tag);
+      using G = decltype(gradient_tag);
+      const std::size_t size = 70001;
+      const std::vector<W> weight = random_of<W>(size, Kind::special, 51);
+      std::vector<G> gradient = random_of<G>(size, Kind::special, 52);
+      std::vector<float> before = random_floats(size, Kind::special, 53), relative;
+      std::uint64_t still = 0, nan = 0, quiet = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (i % 3 == 0) before[i] = value_of(weight[i]);
+        if (i % 7 == 0) gradient[i] = stored_as(-0.0f, G{});
+        const float change = value_of(weight[i]) - before[i];
+        relative.push_back(change / before[i]);
+        still += change == 0 ? 1 : 0;
+        nan += std::isnan(change) ? 1 : 0;
+        quiet += change == 0 && value_of(gradient[i]) == 0 ? 1 : 0;
+      }
+      UpdateProbes probes;
+      backend().count_update(tensor(before), tensor(weight), tensor(gradient), probes);
+      EXPECT_EQ(settled(probes.relative).before, naive_histogram(relative));
+      EXPECT_EQ(settled(probes.change).before.zero, still);
+      EXPECT_EQ(probes.change.before.nan, nan);
+      EXPECT_EQ(settled(probes.quiet).before.zero, quiet);
+      EXPECT_GT(still, quiet);
+      EXPECT_GT(quiet, 0u);
+    });
+  });
+  UpdateProbes probes;
+  const Tensor two = tensor(std::vector<float>(2)), three = tensor(std::vector<float>(3));
+  EXPECT_THROW(backend().count_update(two, three, two, probes), std::invalid_argument);
+  EXPECT_THROW(backend().count_update(two, two, three, probes), std::invalid_argument);
+}
+
 TEST_P(BackendConformance, ProbesSettleOnceWhoeverSharesTheirCounts) {
   const std::vector<float> first = random_floats(3001, Kind::special, 48);
   const std::vector<Float16> second = random_halves(2000, Kind::special, 49);

@@ -19,7 +19,7 @@
 #include "engine/nn/models/char_model.hpp"
 #include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
-#include "engine/train/gradient_log.hpp"
+#include "engine/train/tensor_log.hpp"
 #include "tests/engine/amp/asked_scales.hpp"
 #include "tests/engine/nn/support.hpp"
 #include "tests/engine/train/recipe_support.hpp"
@@ -150,7 +150,7 @@ std::unique_ptr<nn::Module> made(Backend& backend, std::string_view name) {
 
 /// One backward pass of a fresh network, with a watcher or an observer.
 void pass_backward(Backend& backend, const Network& network, const AmpOptions& options, int log2_scale,
-                   GradientLog* log, Onlooker* onlooker, GradientScales* scales = nullptr) {
+                   TensorLog* log, Onlooker* onlooker, GradientScales* scales = nullptr) {
   const auto model = made(backend, network.name);
   Tape tape(backend);
   tape.set_context(training_context(backend, 5, 1));
@@ -197,7 +197,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCounts) {
                            std::string(amp::name_of(level)) + " " + std::string(name_of(dtype)) + " fp8 " +
                            std::string(fp8_name(fp8)) + " at 2^" + std::to_string(log2_scale));
               const auto backend = hopper_backend();
-              GradientLog log;
+              TensorLog log;
               Onlooker onlooker(*backend, fp8);
               pass_backward(*backend, network, options, log2_scale, nullptr, &onlooker);
               pass_backward(*backend, network, options, log2_scale, &log, nullptr);
@@ -239,7 +239,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsInDerivativesOfFunctions) {
   for (const auto& [name, function] : functions) {
     SCOPED_TRACE(name);
     const auto backend = hopper_backend();
-    GradientLog log;
+    TensorLog log;
     Onlooker onlooker(*backend, std::nullopt);
     for (const bool logged : {false, true}) {
       Tape tape(*backend);
@@ -265,7 +265,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsWithScalesOfLayers) {
       const auto backend = hopper_backend();
       const AmpOptions options = options_of(dialect, Level::O1, DType::f16, std::nullopt);
       AskedScales scales([change](const GradientSite& site) { return site.scope == "fc2" ? change : 2; });
-      GradientLog log;
+      TensorLog log;
       Onlooker onlooker(*backend, std::nullopt);
       pass_backward(*backend, networks[0], options, 0, nullptr, &onlooker, &scales);
       pass_backward(*backend, networks[0], options, 0, &log, nullptr, &scales);
@@ -411,7 +411,7 @@ TEST(RecordedRates, PoliciesByStatisticsTakeTheRangeOfWhatWasStored) {
 
 TEST(RecordedRates, OtherRoundingsAreRowsOfTheirOwnAndNoPolicysBusiness) {
   const auto backend = hopper_backend();
-  GradientLog log;
+  TensorLog log;
   CastProbe stored, rounded;
   const Tensor wide = tensor_of(*backend, {4}, {1.0f, 0x1p-18f, 0x1p-30f, 0.0f});
   Tensor low = backend->empty({4}, DType::f16);

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/nn/models/mlp.hpp"
-#include "engine/train/gradient_log.hpp"
+#include "engine/train/tensor_log.hpp"
 #include "numerics/formats/bits.hpp"
 #include "tests/engine/train/recipe_support.hpp"
 
@@ -153,7 +153,7 @@ TEST(VanishingGradients, AdaLossWithTheReleasedBoundsLosesLess) {
 
 // ---- what observers are told of a tensor whose uses carried several scales
 
-TEST(GradientLog, BringsUsesToTheLargestScale) {
+TEST(TensorLog, BringsUsesToTheLargestScale) {
   struct Kept final : TrainObserver {
     std::vector<std::pair<std::string, double>> told;
     std::vector<HistogramRow> rows;
@@ -171,7 +171,8 @@ TEST(GradientLog, BringsUsesToTheLargestScale) {
     backend->cast(wide, low, &probe);
     return probe;
   };
-  GradientLog log;
+  TensorLog log;
+  log.begin({Observed::gradients}, kept);
   log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-3f), 0);
   log.on_scaled_gradient("b", GradientKind::weight, DType::f16, use(1), 0);
   log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-3f), 5);

@@ -78,6 +78,7 @@ ConfigValue another_value(const ConfigKey& key) {
     case ConfigType::integers:
       return std::vector<std::int64_t>{3, 1, 2};
     case ConfigType::texts:
+      if (!key.choices.empty()) return std::vector<std::string>{key.choices.back(), key.choices.front()};
       return std::vector<std::string>{"add", "a \"quoted\", text", "*.weight=f32"};
     case ConfigType::parameter:
       break;
@@ -98,8 +99,10 @@ TEST(Config, EveryKeySurvivesTheRoundTripWithAnotherValue) {
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << key.name << "\n" << to_toml(config);
     EXPECT_FALSE(key.doc.empty()) << key.name;
     for (const std::string& choice : key.choices) {
-      key.write(config, choice);
-      EXPECT_EQ(key.read(config), ConfigValue(choice)) << key.name;
+      const ConfigValue value =
+          key.type == ConfigType::texts ? ConfigValue(std::vector{choice}) : ConfigValue(choice);
+      key.write(config, value);
+      EXPECT_EQ(key.read(config), value) << key.name;
     }
   }
 }
@@ -115,6 +118,18 @@ TEST(Config, DefaultsSatisfyTheirOwnTable) {
     EXPECT_EQ(config, defaults);
   }
   EXPECT_NO_THROW(resolve_run(defaults, "defaults"));
+}
+
+TEST(Config, ListsOfChoicesTakeNothingElse) {
+  constexpr const char* expected =
+      "expected a list, each one of gradients, activations, weights, updates, optimizer_state; did you mean "
+      "'weights'?";
+  EXPECT_EQ(toml_error("[observe]\ntensors = [\"gradients\", \"weight\"]\n"),
+            std::string("x.toml:2: observe.tensors = \"weight\": ") + expected);
+  EXPECT_EQ(set_error("observe.tensors=gradients,weight"),
+            std::string("--set: observe.tensors = \"weight\": ") + expected);
+  EXPECT_EQ(with("observe.tensors=weights,updates").observe.tensors,
+            (std::vector<std::string>{"weights", "updates"}));
 }
 
 TEST(Config, ReadsWhatAUserWrites) {

@@ -75,14 +75,14 @@ inline void make_run(const std::filesystem::path& folder, const std::vector<Made
     for (const MadeTensor& tensor : step.tensors) {
       std::vector<double> scaled;
       for (const double value : tensor.values) scaled.push_back(value * step.loss_scale);
-      HistogramRow row;
-      row.step = i + 1;
-      row.tensor = tensor.name;
-      row.kind = tensor.kind;
-      row.dtype = tensor.dtype;
-      row.loss_scale = step.loss_scale;
-      row.before = row.after = counted(scaled, extremes);
-      writer.append(row);
+      const ExponentHistogram counts = counted(scaled, extremes);
+      writer.append(HistogramRow{.step = i + 1,
+                                 .tensor = tensor.name,
+                                 .kind = tensor.kind,
+                                 .dtype = tensor.dtype,
+                                 .loss_scale = step.loss_scale,
+                                 .before = counts,
+                                 .after = counts});
     }
     StepRow row;
     row.step = i + 1;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -215,6 +217,45 @@ TEST_F(RunFolderTest, HistogramLinesLeaveOutEmptyBinsAtBothEnds) {
             "\"after\":{\"zero\":0,\"inf\":0,\"nan\":0,\"first_exponent\":0,\"counts\":[]}}\n");
 }
 
+TEST_F(RunFolderTest, HistogramLinesSayWhatTheyAreOf) {
+  std::vector<HistogramRow> rows;
+  for (const Observed observed : all_observed) {
+    HistogramRow row{.step = 1, .tensor = "fc1.weight", .observed = observed, .kind = "weight"};
+    row.before.zero = 1 + static_cast<std::uint64_t>(observed);
+    if (observed == Observed::updates) row.unmoved = 3;
+    if (observed == Observed::weights) row.tensor += "\"\xc3\xa9";
+    for (const float value : {0x1p-149f, 0.1f, 3e38f, 1.0f}) row.after.count(bits_of(value));
+    rows.push_back(row);
+  }
+  {
+    RunWriter writer(folder, some_manifest());
+    for (const HistogramRow& row : rows) writer.append(row);
+    writer.finish(ExitState::finished);
+  }
+  const ObservedSet all{Observed::gradients, Observed::activations, Observed::weights, Observed::updates,
+                        Observed::optimizer_state};
+  EXPECT_EQ(read_histograms(folder, all), rows);
+  EXPECT_EQ(read_histograms(folder), std::vector{rows.front()}) << "whoever does not ask reads gradients";
+  EXPECT_EQ(read_histograms(folder, {Observed::updates}), std::vector{rows[3]});
+  EXPECT_TRUE(read_run_folder(folder).damage.empty());
+  const std::string lines = read_file(folder / run_file::histograms);
+  EXPECT_TRUE(lines.starts_with(R"({"step":1,"tensor":"fc1.weight","kind":"weight","dtype":"f32",)"))
+      << "rows of gradients are as they always were";
+  EXPECT_THAT(
+      lines,
+      HasSubstr(R"("observed":"updates","kind":"weight","dtype":"f32","loss_scale":1.0,"unmoved":3,)"));
+  std::istringstream each(lines);
+  for (std::string line; std::getline(each, line);)
+    EXPECT_EQ(nlohmann::ordered_json::parse(line).dump(), line) << "written without a tree, as one would be";
+  std::string wrong = lines;
+  wrong.replace(wrong.find("\"updates\""), 9, "\"update\"");
+  write_raw(run_file::histograms, wrong);
+  EXPECT_EQ(message_of([&] { read_histograms(folder); }),
+            (folder / run_file::histograms).string() +
+                ":4: 'observed' is 'update'; known are gradients, activations, weights, updates, "
+                "optimizer_state");
+}
+
 TEST_F(RunFolderTest, HistogramLinesKeepTheExtremes) {
   HistogramRow row{.step = 1,
                    .tensor = "t",
@@ -413,7 +454,7 @@ TEST_F(RunFolderTest, WhatARunWroteAndTheFolderLacksIsNamed) {
 TEST_F(RunFolderTest, FoldersOfSchemaVersion1AreRead) {
   { RunWriter(folder, some_manifest()).finish(ExitState::finished); }
   std::string manifest = read_file(folder / run_file::manifest);
-  const std::string version = "\"schema_version\": 2";
+  const std::string version = "\"schema_version\": 3";
   manifest.replace(manifest.find(version), version.size(), "\"schema_version\": 1");
   write_raw(run_file::manifest, manifest);
   write_raw(run_file::evaluations, "step,split,loss,accuracy\n5,test,0.5,0.75\n6,test,0.25,\n");
@@ -447,10 +488,10 @@ TEST_F(RunFolderTest, ManifestErrors) {
     write_raw(run_file::manifest, text.replace(at, from.size(), to));
     return message_of([&] { read_run_folder(folder); });
   };
-  EXPECT_EQ(replaced("\"schema_version\": 2", "\"schema_version\": 3"),
-            path + ": schema version 3, but this build reads versions 1 to 2");
-  EXPECT_EQ(replaced("\"schema_version\": 2", "\"schema_version\": 0"),
-            path + ": schema version 0, but this build reads versions 1 to 2");
+  EXPECT_EQ(replaced("\"schema_version\": 3", "\"schema_version\": 4"),
+            path + ": schema version 4, but this build reads versions 1 to 3");
+  EXPECT_EQ(replaced("\"schema_version\": 3", "\"schema_version\": 0"),
+            path + ": schema version 0, but this build reads versions 1 to 3");
   EXPECT_EQ(replaced("\"finished\"", "\"done\""),
             path + ": 'state' is 'done'; known are running, finished, stopped, diverged, failed");
   EXPECT_EQ(replaced("\"cpu\"", "\"cpus\""), path + ": the key 'cpu' is missing");

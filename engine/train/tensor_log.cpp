@@ -1,0 +1,207 @@
+#include "engine/train/tensor_log.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "engine/autograd/parameter.hpp"
+#include "numerics/formats/format_range.hpp"
+
+namespace fp16lab::engine {
+
+void TensorLog::begin(ObservedSet wanted, TrainObserver& observer) {
+  wanted_ = wanted;
+  observer_ = &observer;
+  used_ = 0;
+  unsettled_.clear();
+}
+
+bool TensorLog::wants(Observed observed, std::string_view name) const {
+  return wanted_.contains(observed) && observer_->wants_name(name);
+}
+
+template <class Predicate>
+void TensorLog::forget(const Predicate& forgotten) {
+  constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> place(used_, nowhere);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < used_; ++i) {
+    if (forgotten(entries_[i].which)) continue;
+    if (kept != i) std::swap(entries_[kept], entries_[i]);
+    place[i] = kept++;
+  }
+  used_ = kept;
+  std::erase_if(unsettled_, [&](const Unsettled& part) { return place[part.entry] == nowhere; });
+  for (Unsettled& part : unsettled_) part.entry = place[part.entry];
+}
+
+void TensorLog::forget_gradients() {
+  forget([](const Which& which) { return which.observed == Observed::gradients; });
+}
+
+void TensorLog::forget_updates(int optimizer) {
+  forget([optimizer](const Which& which) {
+    return which.observed == Observed::updates && which.optimizer == optimizer;
+  });
+}
+
+const TensorLog::Entry* TensorLog::find(const Which& which, std::string_view name) const {
+  const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) {
+    return entry.which == which && entry.name == name;
+  });
+  return found == entries().end() ? nullptr : &*found;
+}
+
+void TensorLog::add(const Which& which, std::string_view name, const CastProbe& probe) {
+  const Entry* const known = find(which, name);
+  const std::size_t position = known != nullptr ? static_cast<std::size_t>(known - entries_.data()) : used_;
+  if (known == nullptr) {
+    if (used_ == entries_.size()) entries_.emplace_back();
+    Entry& entry = entries_[used_++];
+    entry.which = which;
+    entry.name = name;
+    entry.sum = {};
+  }
+  if (probe.pending.defined()) {
+    unsettled_.push_back({probe, position});
+    return;
+  }
+  CastProbe& sum = entries_[position].sum;
+  sum.before += probe.before;
+  sum.after += probe.after;
+}
+
+void TensorLog::on_activation(std::string_view name, DType dtype, const CastProbe& probe) {
+  add({.observed = Observed::activations, .kind = GradientKind::activation, .dtype = dtype}, name, probe);
+}
+
+void TensorLog::on_weight_cast(const Parameter& parameter, DType dtype, const CastProbe& probe) {
+  const Which which{.observed = Observed::weights, .dtype = dtype};
+  if (wants(Observed::weights, parameter.name) && find(which, parameter.name) == nullptr)
+    add(which, parameter.name, probe);
+}
+
+bool TensorLog::has_weight(std::string_view name) const {
+  return std::any_of(entries().begin(), entries().end(), [name](const Entry& entry) {
+    return entry.which.observed == Observed::weights && entry.name == name;
+  });
+}
+
+void TensorLog::on_weight(const Parameter& parameter, const CastProbe& probe) {
+  add({.observed = Observed::weights, .dtype = parameter.value.dtype()}, parameter.name, probe);
+}
+
+void TensorLog::on_optimizer_state(std::string_view name, DType dtype, const CastProbe& probe) {
+  add({.observed = Observed::optimizer_state, .dtype = dtype}, name, probe);
+}
+
+void TensorLog::on_update(std::string_view name, DType dtype, int optimizer, const UpdateProbes& probes) {
+  Which which{.observed = Observed::updates, .dtype = dtype, .optimizer = optimizer};
+  add(which, name, probes.relative);
+  which.part = Part::change;
+  add(which, name, probes.change);
+  which.part = Part::quiet;
+  add(which, name, probes.quiet);
+}
+
+bool TensorLog::seen() const {
+  return std::any_of(entries().begin(), entries().end(),
+                     [](const Entry& entry) { return entry.which.observed == Observed::gradients; });
+}
+
+void TensorLog::settle(Backend& backend) {
+  probes_.clear();
+  for (Unsettled& part : unsettled_) probes_.push_back(&part.probe);
+  backend.settle(probes_);
+  for (const Unsettled& part : unsettled_) {
+    CastProbe& sum = entries_[part.entry].sum;
+    sum.before += part.probe.before;
+    sum.after += part.probe.after;
+  }
+  unsettled_.clear();
+}
+
+void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std::size_t first,
+                                double loss_scale) const {
+  const Entry& entry = entries_[first];
+  const auto same = [&entry](const Entry& other) {
+    return other.which.observed == Observed::gradients && other.name == entry.name &&
+           other.which.dtype == entry.which.dtype && other.which.intermediate == entry.which.intermediate;
+  };
+  const auto before = entries().first(first), from_here = entries().subspan(first);
+  if (std::any_of(before.begin(), before.end(), same)) return;  // told already
+  int exponent = entry.which.exponent;
+  for (const Entry& use : from_here)
+    if (same(use)) exponent = std::max(exponent, use.which.exponent);
+  row.loss_scale = std::ldexp(loss_scale, exponent);
+  row.before = row.after = {};
+  for (const Entry& use : from_here) {
+    if (!same(use)) continue;
+    row.before += times_power_of_two(use.sum.before, exponent - use.which.exponent);
+    row.after += times_power_of_two(use.sum.after, exponent - use.which.exponent);
+  }
+  observer.on_tensor(row);
+}
+
+void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_scale) const {
+  for (std::size_t i = 0; i < used_; ++i) {
+    const auto& [which, name, sum] = entries_[i];
+    if (which.part != Part::values || !wanted_.contains(which.observed) || !observer.wants_name(name))
+      continue;
+    HistogramRow row{.step = step,
+                     .tensor = name,
+                     .observed = which.observed,
+                     .kind = which.kind == GradientKind::weight ? "weight" : "activation",
+                     .dtype = which.dtype,
+                     .intermediate = which.intermediate,
+                     .before = sum.before,
+                     .after = sum.after};
+    if (which.observed == Observed::gradients) {
+      report_gradient(observer, row, i, loss_scale);
+      continue;
+    }
+    if (which.observed == Observed::updates) {
+      Which other = which;
+      other.part = Part::change;
+      const ExponentHistogram& change = find(other, name)->sum.before;
+      other.part = Part::quiet;
+      row.unmoved = change.zero - find(other, name)->sum.before.zero;
+      // 0 / 0 is a weight of zero that stays.
+      row.before.zero += row.before.nan - change.nan;
+      row.before.nan = change.nan;
+      row.after = row.before;
+    }
+    observer.on_tensor(row);
+  }
+}
+
+amp::GradientStatistics TensorLog::statistics() const {
+  const auto counts = [](const Entry& entry) {
+    return entry.which.observed == Observed::gradients && !entry.which.intermediate;
+  };
+  const auto low = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) {
+    return counts(entry) && is_tensor_half(entry.which.dtype);
+  });
+  const bool any_low = low != entries().end();
+  amp::GradientStatistics all;
+  if (any_low) all.range = range_of(low->which.dtype);
+  for (const Entry& entry : entries()) {
+    if (!counts(entry) || (any_low && !is_tensor_half(entry.which.dtype))) continue;
+    (entry.which.kind == GradientKind::weight ? all.weight : all.activation) += entry.sum.before;
+  }
+  return all;
+}
+
+std::optional<CastCounts> TensorLog::cast_counts() const {
+  std::optional<CastCounts> all;
+  for (const Entry& entry : entries()) {
+    if (entry.which.observed != Observed::gradients) continue;
+    if (const auto counts = fp16lab::cast_counts(entry.which.dtype, entry.sum.before, entry.sum.after))
+      all = all.value_or(CastCounts{}) += *counts;
+  }
+  return all;
+}
+
+}  // namespace fp16lab::engine

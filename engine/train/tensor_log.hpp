@@ -1,0 +1,117 @@
+// TensorLog: what was counted of the tensors of one iteration, summed over its micro-batches.
+//
+// An observed tensor is what it is of (Observed), a name, a dtype, and the counts before and after rounding.
+// A tape shows gradients and forward values; the iteration counts weights, updates and optimizer state
+// (engine/train/update_log.hpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/amp/observation.hpp"
+#include "engine/autograd/forward_observer.hpp"
+#include "engine/autograd/gradient_observer.hpp"
+#include "engine/train/observer.hpp"
+#include "numerics/histogram/cast_counts.hpp"
+
+namespace fp16lab::engine {
+
+class TensorLog final : public GradientObserver, public ForwardObserver {
+ public:
+  /// Forgets what was counted. `wanted`: of the iteration to come; `observer` says which names.
+  void begin(ObservedSet wanted, TrainObserver& observer);
+  /// The backward passes are done again (engine/train/rescue.hpp).
+  void forget_gradients();
+  /// The optimizer of this slot has skipped its step: it changed nothing.
+  void forget_updates(int optimizer);
+  /// What the iteration is to count. Gradients may be counted besides, for policies.
+  ObservedSet wanted() const { return wanted_; }
+  bool wants(Observed observed, std::string_view name) const;
+
+  // ---- GradientObserver. Names are not asked for: policies decide by all of them.
+  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
+    on_scaled_gradient(name, kind, dtype, probe, 0);
+  }
+  /// Uses of one tensor with other exponents are counted apart, until they are reported; with other dtypes,
+  /// for good.
+  void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
+                          int exponent) override {
+    add({.kind = kind, .dtype = dtype, .exponent = exponent}, name, probe);
+  }
+  void on_rounding(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
+                   int exponent) override {
+    add({.kind = kind, .dtype = dtype, .exponent = exponent, .intermediate = true}, name, probe);
+  }
+
+  // ---- ForwardObserver
+  bool wants_activation(std::string_view name) override { return wants(Observed::activations, name); }
+  void on_activation(std::string_view name, DType dtype, const CastProbe& probe) override;
+  /// Of several casts to one dtype the first counts: they are of the same values.
+  void on_weight_cast(const Parameter& parameter, DType dtype, const CastProbe& probe) override;
+
+  // ---- what the iteration counts itself
+  /// Was the parameter cast in this iteration?
+  bool has_weight(std::string_view name) const;
+  void on_weight(const Parameter& parameter, const CastProbe& probe);
+  void on_optimizer_state(std::string_view name, DType dtype, const CastProbe& probe);
+  /// Of a weight that is stored in `dtype`.
+  void on_update(std::string_view name, DType dtype, int optimizer, const UpdateProbes& probes);
+
+  /// Were there any gradients?
+  bool seen() const;
+  /// Completes the counts of the iteration, once; those below need it.
+  void settle(Backend& backend);
+  /// Hands every wanted tensor's sums to `observer`, in the order of their first appearance; `loss_scale` is
+  /// S, to which a gradient's own exponent comes. Uses with several exponents are brought to the largest
+  /// (HistogramRow).
+  void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
+  /// What a loss-scale policy learns of the iteration: sums over gradients of 16 bits, or over all where
+  /// there is none. Intermediate roundings are not among them.
+  amp::GradientStatistics statistics() const;
+  /// What the casts of gradients did, over all of them: intermediate ones too. Nothing where there was none
+  /// (level O0).
+  std::optional<CastCounts> cast_counts() const;
+
+ private:
+  /// Of an update's counts; everything else has values only.
+  enum class Part : std::uint8_t { values, change, quiet };
+  struct Which {
+    Observed observed = Observed::gradients;
+    Part part = Part::values;
+    GradientKind kind = GradientKind::weight;
+    DType dtype = DType::f32;
+    int exponent = 0;
+    bool intermediate = false;  ///< as in HistogramRow
+    int optimizer = -1;         ///< of an update
+    bool operator==(const Which&) const = default;
+  };
+  struct Entry {
+    Which which;
+    std::string name;
+    CastProbe sum;
+  };
+  void add(const Which& which, std::string_view name, const CastProbe& probe);
+  std::span<const Entry> entries() const { return std::span(entries_).first(used_); }
+  const Entry* find(const Which& which, std::string_view name) const;
+  void report_gradient(TrainObserver& observer, HistogramRow& row, std::size_t first,
+                       double loss_scale) const;
+  template <class Predicate>
+  void forget(const Predicate& forgotten);
+  /// What a probe counted, for the entry that it belongs to.
+  struct Unsettled {
+    CastProbe probe;
+    std::size_t entry = 0;
+  };
+  ObservedSet wanted_;
+  TrainObserver* observer_ = nullptr;
+  std::vector<Entry> entries_;
+  std::size_t used_ = 0;  ///< entries of this iteration; the rest keeps its memory
+  std::vector<Unsettled> unsettled_;
+  std::vector<CastProbe*> probes_;  ///< of unsettled_; kept for its capacity
+};
+
+}  // namespace fp16lab::engine

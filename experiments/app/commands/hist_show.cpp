@@ -1,0 +1,94 @@
+#include "experiments/app/commands/hist_show.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <sstream>
+
+#include "experiments/app/commands/array_dumps.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/text/nearest_name.hpp"
+#include "numerics/text/text.hpp"
+
+namespace fp16lab::experiments {
+
+double parse_scale(const std::string& option, const std::string& text) {
+  double scale = 0;
+  try {
+    scale = parse_number(text).value.to_double();
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, fmt::format("{}: {}", option, error.what()));
+  }
+  if (!std::isfinite(scale) || scale <= 0)
+    throw CommandError(ExitCode::usage,
+                       fmt::format("{} {}: expected a finite number above 0, such as 2^15", option, text));
+  return scale;
+}
+
+std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names) {
+  std::vector<DType> formats;
+  for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
+    const std::optional<DType> format = dtype_called<is_file_low_precision>(name);
+    if (!format)
+      throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name,
+                                                      known_are(name, dtype_names<is_file_low_precision>)));
+    if (std::find(formats.begin(), formats.end(), *format) == formats.end()) formats.push_back(*format);
+  }
+  return formats.empty() ? std::nullopt : std::optional(formats);
+}
+
+void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
+          const Question& question) {
+  for (const DType format : question.formats) {
+    const reports::RangeFigure figure{.subject = subject,
+                                      .name_has_format = question.formats.size() > 1,
+                                      .format = format,
+                                      .observed = command.observed,
+                                      .scale = question.scale};
+    const auto [stem, problem] =
+        reports::draw_range_figure(figure, tensors.drawn, tensors.report, command.common.out);
+    if (!problem.empty())
+      fmt::print(stderr, "fp16lab: note: {}\n", problem);
+    else if (!command.common.quiet)
+      fmt::print(stderr, "figure: {}\n", (command.common.out / (stem + ".png")).string());
+  }
+}
+
+void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
+          const Question& question, std::span<const analysis::SuggestedScale> suggestions,
+          const HistJson& additions) {
+  std::vector<analysis::RangeView> views;
+  for (const DType format : question.formats) views.push_back({format, question.scale, command.exact_mass});
+  if (command.json) {
+    HistJson documents = HistJson::array();
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      std::ostringstream text;
+      analysis::write_json(text, tensors.report, views[i], suggestions[i]);
+      documents.push_back(HistJson::parse(text.str()));
+    }
+    HistJson json = views.size() == 1 ? documents[0] : HistJson{{"formats", std::move(documents)}};
+    json.update(additions);
+    std::cout << json.dump(2, ' ', false, HistJson::error_handler_t::replace) << '\n';
+  } else {
+    if (views.size() > 1) analysis::print_formats(std::cout, tensors.report, views, suggestions);
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if (i > 0) std::cout << '\n';
+      analysis::print_table(std::cout, tensors.report, views[i], suggestions[i]);
+    }
+    analysis::print_casts(std::cout, tensors.report);
+  }
+  if (command.draws()) draw(command, tensors, subject, question);
+}
+
+std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,
+                                                     const std::vector<DType>& formats) {
+  std::vector<analysis::SuggestedScale> suggestions;
+  for (const DType format : formats) suggestions.push_back(analysis::suggest_scale(report, format));
+  return suggestions;
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,87 @@
+// What the parts of fp16lab hist share: the command as given, and how tensors are shown.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/range_output.hpp"
+#include "experiments/app/commands/name_selection.hpp"
+#include "experiments/app/common_options.hpp"
+#include "numerics/files/run/observed.hpp"
+#include "reports/figures/range_figure.hpp"
+
+namespace fp16lab::experiments {
+
+struct HistCommand {
+  CommonOptions common;
+  std::vector<std::filesystem::path> inputs;  ///< run folders, dumps, patterns
+  std::vector<std::string> formats;  ///< to judge in; empty: in which the values were stored, else f16
+  std::vector<std::string> include, exclude;  ///< patterns of tensor names
+  std::string scale;                          ///< "2^15" or a number; empty: as recorded
+  std::string recorded_scale;               ///< what the values of dumps carry; empty: what they say, else 1
+  std::optional<std::uint64_t> step;        ///< default: the last recorded one
+  Observed observed = Observed::gradients;  ///< of run folders
+  bool exact_mass = false;                  ///< of dumps: also exact sums
+  std::string tensors = "gradients";        ///< --tensors, as given
+  bool json = false;
+
+  bool draws() const { return !common.out.empty(); }
+};
+
+/// CommandError(usage) naming the option.
+double parse_scale(const std::string& option, const std::string& text);
+/// --format f16,bf16; std::nullopt: not given.
+std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names);
+
+/// What one report is made of, and its figures.
+struct Tensors {
+  analysis::RangeReport report;
+  std::vector<reports::ScaledTensor> drawn;  ///< filled only for figures: 2 kB a tensor
+  /// Least and greatest recorded scale: they differ where layers, or losses, had scales of their own.
+  double least_scale = std::numeric_limits<double>::infinity();
+  double greatest_scale = 0;
+
+  void saw_scale(double scale) {
+    least_scale = std::min(least_scale, scale);
+    greatest_scale = std::max(greatest_scale, scale);
+  }
+  bool empty() const { return greatest_scale == 0; }
+
+  /// Where nothing else was asked for: the scale that all carried, or none, each at its own.
+  std::optional<double> common_scale() const {
+    return least_scale == greatest_scale ? std::optional<double>(least_scale) : std::nullopt;
+  }
+};
+
+/// What is asked of it.
+struct Question {
+  std::vector<DType> formats;   ///< not empty
+  std::optional<double> scale;  ///< none: each tensor at its own
+};
+
+using HistJson = nlohmann::ordered_json;
+
+/// One figure a format. Where one was not asked for among several, its name is that of the subject alone.
+void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
+          const Question& question);
+
+/// The tables or the JSON on stdout, with `additions` at the end of the JSON; the figures where they are
+/// asked for.
+void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
+          const Question& question, std::span<const analysis::SuggestedScale> suggestions,
+          const HistJson& additions);
+
+/// One for each format.
+std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,
+                                                     const std::vector<DType>& formats);
+
+/// What a run folder has recorded of one step. (hist_run.cpp)
+void show_run(const HistCommand& command, const std::filesystem::path& run, NameSelection& selection);
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,50 @@
+// What a run can count of its tensors (observe.tensors), and what a line of histograms.jsonl is about.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+namespace fp16lab {
+
+/// HistogramRow says of each what its counts mean.
+enum class Observed : std::uint8_t { gradients, activations, weights, updates, optimizer_state };
+
+inline constexpr std::array all_observed{Observed::gradients, Observed::activations, Observed::weights,
+                                         Observed::updates, Observed::optimizer_state};
+
+constexpr std::string_view name_of(Observed observed) {
+  constexpr std::array<std::string_view, all_observed.size()> names{"gradients", "activations", "weights",
+                                                                    "updates", "optimizer_state"};
+  return names[static_cast<std::size_t>(observed)];
+}
+
+constexpr std::optional<Observed> observed_of(std::string_view name) {
+  for (const Observed observed : all_observed)
+    if (name_of(observed) == name) return observed;
+  return std::nullopt;
+}
+
+/// Any of them.
+class ObservedSet {
+ public:
+  constexpr ObservedSet() = default;
+  constexpr ObservedSet(std::initializer_list<Observed> members) {
+    for (const Observed member : members) insert(member);
+  }
+  constexpr void insert(Observed member) { bits_ |= bit(member); }
+  constexpr bool contains(Observed member) const { return (bits_ & bit(member)) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  /// Below 2^all_observed.size(), another one for each set.
+  constexpr unsigned number() const { return bits_; }
+  constexpr bool operator==(const ObservedSet&) const = default;
+
+ private:
+  static constexpr unsigned bit(Observed member) { return 1U << static_cast<unsigned>(member); }
+  unsigned bits_ = 0;
+};
+
+}  // namespace fp16lab

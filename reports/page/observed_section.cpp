@@ -1,0 +1,130 @@
+// What runs have recorded of tensors other than gradients.
+#include <fmt/core.h>
+
+#include <map>
+#include <optional>
+
+#include "analysis/observed_output.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "reports/data/rate_text.hpp"
+#include "reports/data/run_config.hpp"
+#include "reports/page/html.hpp"
+#include "reports/page/html_table.hpp"
+#include "reports/page/page_sections.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+constexpr ObservedSet others{Observed::activations, Observed::weights, Observed::updates,
+                             Observed::optimizer_state};
+
+/// Rows of the last step in which each kind was recorded.
+using LastRows = std::map<Observed, std::vector<HistogramRow>>;
+
+LastRows last_rows(const Run& run) {
+  LastRows last;
+  // Runs of gradients alone need not be read again.
+  const FlatConfig config = flatten_toml(run.folder.manifest.config, run.name);
+  const std::string recorded = value_or(config, "observe.tensors", "");
+  bool any = false;
+  for (const Observed observed : all_observed)
+    any = any || (others.contains(observed) && recorded.find(name_of(observed)) != std::string::npos);
+  std::error_code error;
+  if (!any || !std::filesystem::exists(run.folder.path / run_file::histograms, error)) return last;
+  const auto keep = [&last](const HistogramRow& row) {
+    std::vector<HistogramRow>& rows = last[row.observed];
+    if (!rows.empty() && rows.front().step != row.step) rows.clear();
+    rows.push_back(row);
+  };
+  for_each_histogram(run.folder.path, keep, others);
+  return last;
+}
+
+std::string words_of_kind(Observed observed) {
+  switch (observed) {
+    case Observed::activations:
+      return "What layers work on and give, before the cast to the dtype that they are stored in.";
+    case Observed::weights:
+      return "As stored, and what their copies in 16 bits lost.";
+    case Observed::updates:
+      return "Unmoved: the stored weight stayed as it was although its gradient was not zero. Of those that "
+             "moved: by how much of themselves, and what a weight without a master copy would make of it.";
+    case Observed::optimizer_state:
+      return "What 16 bits would make of the moments and momenta, which are FP32.";
+    case Observed::gradients:
+      break;
+  }
+  return "";
+}
+
+TableCell rate_cell(const analysis::RateInterval& rate) { return {rate_text(rate), rate.upper}; }
+TableCell share_cell(std::uint64_t part, std::uint64_t of) {
+  if (of == 0) return {"–"};
+  const double share = static_cast<double>(part) / static_cast<double>(of);
+  return {rate_text(share), share};
+}
+
+std::string table_of(Observed observed, const std::vector<HistogramRow>& rows) {
+  const bool updates = observed == Observed::updates;
+  std::vector<TableColumn> columns{
+      {"tensor", true}, {"stored", true}, {"values"}, {updates ? "still" : "zero"}};
+  if (updates)
+    columns.insert(columns.end(), {{"unmoved"},
+                                   {"lost in FP16", false, "moved by at most 2^-12 of itself"},
+                                   {"moves in FP16", false, "moved by more than 2^-11 of itself"},
+                                   {"lost in BF16", false, "moved by at most 2^-9 of itself"},
+                                   {"moves in BF16", false, "moved by more than 2^-8 of itself"}});
+  else
+    columns.insert(columns.end(),
+                   {{"lost by the cast", false, "recorded: non-zero values that became zero"},
+                    {"zero in FP16", false, "of the non-zero values, those that FP16 rounds to zero"},
+                    {"subnormal in FP16"},
+                    {"overflow in FP16"},
+                    {"zero in BF16", false, "of the non-zero values, those that BF16 rounds to zero"}});
+  std::vector<TableRow> table;
+  for (const HistogramRow& row : rows) {
+    const std::uint64_t total = row.before.total();
+    const auto rates = [&](DType format) {
+      return analysis::rates_of(count_ranges(row.before, analysis::judged_range(observed, format), 1.0));
+    };
+    const analysis::ZoneRates half = rates(DType::f16), brain = rates(DType::bf16);
+    std::vector<TableCell> cells{{html_escape(row.tensor)},
+                                 {title_of(row.dtype)},
+                                 {fmt::format("{}", total), static_cast<double>(total)},
+                                 share_cell(row.before.zero, total)};
+    if (updates) {
+      cells.insert(cells.end(), {share_cell(row.unmoved.value_or(0), total), rate_cell(half.lost),
+                                 rate_cell(half.normal), rate_cell(brain.lost), rate_cell(brain.normal)});
+    } else {
+      const std::optional<CastCounts> cast = cast_counts(row.dtype, row.before, row.after);
+      cells.insert(cells.end(),
+                   {cast ? share_cell(cast->underflow, cast->values) : TableCell{"–"}, rate_cell(half.lost),
+                    rate_cell(half.subnormal), rate_cell(half.overflow), rate_cell(brain.lost)});
+    }
+    table.push_back({std::move(cells)});
+  }
+  return html_table(columns, table);
+}
+
+}  // namespace
+
+std::string observed_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  std::string html;
+  for (const WorkloadMaterial& item : material)
+    for (const Configuration& configuration : item.workload->configurations) {
+      const Run* const run = representative(set, configuration);
+      if (run == nullptr) continue;
+      for (const auto& [observed, rows] : last_rows(*run))
+        html += fmt::format(
+            "<details><summary>{}, {}: {} of step {}</summary>\n<p class=\"soft\">{}</p>\n{}</details>\n",
+            html_escape(item.workload->name), html_escape(pretty(configuration.label)),
+            analysis::title_of(observed), rows.front().step, words_of_kind(observed),
+            table_of(observed, rows));
+    }
+  if (html.empty()) return html;
+  return "<section id=\"tensors\">\n<h2>Other tensors</h2>\n<p>What the first seed of each configuration "
+         "recorded besides gradients (observe.tensors), in the last step in which it did.</p>\n" +
+         html + "</section>\n";
+}
+
+}  // namespace fp16lab::reports
