@@ -160,6 +160,7 @@ void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& pro
 
 void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                          const Tensor* bias, Tensor& out, CastProbe* probe) {
+  refuse_tf32("conv2d", geometry.tf32);
   const Conv2dPlan plan = convolution_plan("conv2d", checks::conv2d(x, weight, geometry, bias, out));
   if (out.element_count() == 0) return;
   const bool nchw = geometry.layout == Layout::nchw;
@@ -192,6 +193,7 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
 void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
                                         const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
                                         CastProbe* probe) {
+  refuse_tf32("conv2d_input_gradient", geometry.tf32);
   const Conv2dPlan plan = convolution_plan(
       "conv2d_input_gradient", checks::conv2d_input_gradient(gradient, weight, geometry, bias, out));
   if (out.element_count() == 0) return;

@@ -102,6 +102,7 @@ void launch_channels(Runtime& runtime, const WeightProduct& product) {
 
 void CudaBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                          const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  refuse_tf32(verb, geometry.tf32);
   const Conv2dPlan plan = convolution_plan(verb, checks::conv2d_weight_gradient(x, gradient, geometry, out));
   if (out.element_count() == 0) return;
   const WeightProduct product{

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,14 @@ namespace fp16lab::engine::FP16LAB_MACHINE {
 
 class LibraryRoute;        // route.hpp
 class CheckBenchOnDevice;  // library/gemm.cu
+
+/// std::invalid_argument for products whose operands are to be rounded to TF32.
+inline void refuse_tf32(const char* verb, bool tf32) {
+  if (tf32)
+    throw std::invalid_argument(std::string(verb) +
+                                ": TF32 operands are emulated only; use backend.device = "
+                                "\"emulated\" for TF32 training");
+}
 
 /// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32
 /// bits, of the smallest the distance to infinity: so a maximum merges both, and all slots begin with 0.
@@ -77,6 +86,8 @@ class CudaBackend final : public Backend {
 
   // elementwise.cu
   void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
+  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
+                       CastProbe* probe) override;
   void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
   void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
   void scale(const Tensor& x, float factor, Tensor& out) override;
