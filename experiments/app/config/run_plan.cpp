@@ -23,7 +23,6 @@ namespace fp16lab::experiments {
 namespace {
 
 constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
-constexpr std::string_view tf32_is_emulated = "products of TF32 are emulated only";
 constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
 
 /// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them. `uses`: is there
@@ -151,11 +150,6 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
   };
   const auto is_low = [&](DType dtype) { return amp.level != engine::amp::Level::O0 && amp.low == dtype; };
   check_accumulator(backend, [&](DType dtype) { return is_low(dtype) || names(dtype); });
-  if (is_low(DType::tf32) && backend.device == "cuda")
-    throw std::invalid_argument(
-        fmt::format("amp.dtype = \"tf32\" with backend.device = \"cuda\": {}; expected backend.device = "
-                    "\"emulated\"",
-                    tf32_is_emulated));
   for (const DType low : {DType::bf16, DType::tf32})
     if (is_low(low)) require(low, "amp.dtype", name_of(low));
   if (names(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
@@ -173,7 +167,6 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
 
 std::string_view needs_emulation(const RunConfig& config) {
   if (config.backend.accumulator == name_of(DType::f16)) return f16_sums_are_emulated;
-  if (config.amp.level != engine::Level::O0 && config.amp.dtype == DType::tf32) return tf32_is_emulated;
   return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
 }
 

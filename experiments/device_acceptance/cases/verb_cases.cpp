@@ -49,7 +49,6 @@ void compare_kept(const VerbCase& one, const std::vector<Kept>& expected, const 
 
 bool runs_on(const VerbCase& one, const engine::Backend& backend) {
   if (one.multiplies == DType::f32) return true;
-  if (one.multiplies == DType::tf32 && backend.name() != "emulated") return false;
   return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& model) {
     return model.name == backend.tensor_core() && model.operands.contains(one.multiplies);
   });

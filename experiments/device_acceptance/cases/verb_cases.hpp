@@ -47,7 +47,7 @@ struct DifferingWords {
 DifferingWords differing_words(std::span<const std::byte> expected, std::span<const std::byte> actual,
                                std::size_t word_bytes);
 
-/// Can a back end run the case? FP32 is everywhere, TF32 on the emulated back end only.
+/// Does the back end's tensor core multiply what the case needs?
 bool runs_on(const VerbCase& one, const engine::Backend& backend);
 
 /// What the case gives on this back end.

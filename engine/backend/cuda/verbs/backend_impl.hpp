@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -26,14 +25,6 @@ namespace fp16lab::engine::FP16LAB_MACHINE {
 
 class LibraryRoute;        // route.hpp
 class CheckBenchOnDevice;  // library/gemm.cu
-
-/// std::invalid_argument for products whose operands are to be rounded to TF32.
-inline void refuse_tf32(const char* verb, bool tf32) {
-  if (tf32)
-    throw std::invalid_argument(std::string(verb) +
-                                ": TF32 operands are emulated only; use backend.device = "
-                                "\"emulated\" for TF32 training");
-}
 
 /// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32
 /// bits, of the smallest the distance to infinity: so a maximum merges both, and all slots begin with 0.
@@ -171,7 +162,9 @@ class CudaBackend final : public Backend {
   /// `probe`.
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);  // cast.cu
   /// x itself if it is f32, else its elements widened into a new tensor.
-  Tensor widened(const Tensor& x);  // cast.cu
+  Tensor widened(const Tensor& x);
+  /// x, or, if its product is one of TF32, its elements rounded to that, in a new tensor.
+  Tensor operand(const Tensor& x, bool tf32);  // cast.cu
   /// Route (a) of gemm: our own kernels. gemm() checks the call, then asks the library, then this.
   void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // gemm.cu
   /// Route (b): the library, if its algorithm for this call is pinned. false: nothing was done.

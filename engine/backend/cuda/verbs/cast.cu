@@ -7,6 +7,7 @@
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/probe_counting.hpp"
 #include "engine/backend/cuda/verbs/stochastic.hpp"
+#include "engine/backend/elementwise_functions.hpp"
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
@@ -102,7 +103,23 @@ __global__ void cast_elements_stochastically(const float* x, To* out, std::int64
   probe.flush();
 }
 
+__global__ void round_to_tf32(const float* x, float* out, std::int64_t count) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride)
+    out[i] = functions::RoundToTf32{}(x[i]);
+}
+
 }  // namespace
+
+Tensor CudaBackend::operand(const Tensor& x, bool tf32) {
+  if (!tf32) return x;
+  const Tensor rounded = empty(x.shape(), DType::f32);
+  const std::int64_t count = x.element_count();
+  const LaunchShape shape{.x = blocks_for(count, cast_threads), .threads = cast_threads};
+  launch(runtime_, "round_to_tf32", &round_to_tf32, shape, elements<const float>(x), elements<float>(rounded),
+         count);
+  return rounded;
+}
 
 void CudaBackend::cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream,
                                   const Tensor& step, CastProbe* probe) {

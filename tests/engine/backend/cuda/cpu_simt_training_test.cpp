@@ -115,6 +115,9 @@ TEST(CudaCpuSimtTraining, PerceptronUnderO1WithOverflows) {
   EXPECT_EQ(skipped(expect_the_same_on_both(run)), 0u);
   run.setup.amp = {};
   expect_the_same_on_both(run);
+  run.setup.amp = {.level = Level::O1, .dtype = DType::tf32};
+  run.setup.scaler = {};
+  for (const std::string row : {"hopper", "ampere"}) expect_the_same_on_both(run, Schedule::scrambled, row);
 }
 
 TEST(CudaCpuSimtTraining, GradientsThatAreRoundedByChance) {
