@@ -1,5 +1,8 @@
 #include "engine/autograd/backward_pass.hpp"
 
+#include <fmt/format.h>
+
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -64,6 +67,36 @@ void BackwardPass::find_paths() {
     // A released node has no vjps left: whatever it may have reached, it is on the way.
     entries_[id].on_path = reaches || (tape_.nodes_[id].released && released_reaches(id));
   }
+}
+
+void BackwardPass::count_occurrences() {
+  std::vector<std::uint32_t>& counts = scratch_.op_counts;
+  counts.assign(tape_.scopes_.size() * op_count, 0);
+  for (std::uint32_t id = 0; id < start_; ++id) {
+    const Tape::Node& node = tape_.nodes_[id];
+    entries_[id].occurrence = counts[node.scope * op_count + static_cast<std::size_t>(node.op)]++;
+  }
+}
+
+BackwardPass::RoundedByChance::RoundedByChance(BackwardPass& pass, std::uint32_t id, std::uint32_t slot)
+    : tape_(pass.tape_), outer_(pass.tape_.rounding_), rounding_{pass.scratch_.rounding_name, 0} {
+  if (!tape_.context_.stochastic_gradients) return;
+  const Tape::Node& node = tape_.nodes_[id];
+  const std::string& path = tape_.scopes_[node.scope].path;
+  std::string& name = rounding_.name;
+  name.clear();
+  fmt::format_to(std::back_inserter(name), "{}{}{}.{}.{}", path, path.empty() ? "" : ".", name_of(node.op),
+                 pass.entries_[id].occurrence, slot);
+  rounding_.place = name.size();
+  tape_.rounding_ = &rounding_;
+}
+
+BackwardPass::RoundedByChance::RoundedByChance(BackwardPass& pass, const Parameter& parameter)
+    : tape_(pass.tape_), outer_(pass.tape_.rounding_), rounding_{pass.scratch_.rounding_name, 0} {
+  if (!tape_.context_.stochastic_gradients) return;
+  rounding_.name = parameter.name;
+  rounding_.place = rounding_.name.size();
+  tape_.rounding_ = &rounding_;
 }
 
 bool BackwardPass::released_reaches(std::uint32_t id) const {
@@ -181,6 +214,7 @@ void BackwardPass::hand_on(std::uint32_t id, std::uint32_t slot, const Variable&
   const Vjp vjp = tape_.slots_[position].vjp;
   const SlotLabel label = tape_.slots_[position].label;
   const ShownSite shown(tape_, id, label, input, cotangent);
+  const RoundedByChance rounded(*this, id, slot);
   const bool looked_at = tape_.observer_ != nullptr;
   CastProbe rounding;
   const Variable result = looked_at && label == SlotLabel::none
@@ -301,14 +335,7 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32
   // master.
   Tensor contribution = std::exchange(entries_[id].cotangent, {});
-  if (tape_.observer_ != nullptr && contribution.dtype() == DType::f32 && dtype != DType::f32) {
-    CastProbe probe;
-    Tensor narrowed = backend.empty(contribution.shape(), dtype);
-    backend.cast(contribution, narrowed, &probe);
-    show_rounding(id, dtype, probe, entries_[id].exponent);
-    contribution = std::move(narrowed);
-  }
-  contribution = converted(std::move(contribution), dtype);
+  contribution = stored(id, std::move(contribution), parameter);
   if (entries_[id].exponent != 0) contribution = unscaled(parameter, contribution, entries_[id].exponent);
   const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype;
   if (parameter.has_gradient && !fits) {
@@ -327,6 +354,20 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   parameter.has_gradient = true;
   if (watcher != nullptr)
     watcher->on_parameter(tape_, parameter, entries_[id].mark, shown, before, parameter.gradient);
+}
+
+Tensor BackwardPass::stored(std::uint32_t id, Tensor x, const Parameter& parameter) {
+  const DType dtype = parameter.dtypes.gradient;
+  if (x.dtype() != DType::f32 || dtype == DType::f32) return converted(std::move(x), dtype);
+  CastProbe probe;
+  const bool looked_at = tape_.observer_ != nullptr;
+  Tensor narrowed = tape_.backend().empty(x.shape(), dtype);
+  if (const RoundedByChance rounded(*this, parameter); tape_.rounds_stochastically())
+    tape_.round_stochastically(x, narrowed, looked_at ? &probe : nullptr);
+  else
+    tape_.backend().cast(x, narrowed, looked_at ? &probe : nullptr);
+  if (looked_at) show_rounding(id, dtype, probe, entries_[id].exponent);
+  return narrowed;
 }
 
 Tensor BackwardPass::unscaled(const Parameter& parameter, const Tensor& gradient, int exponent) const {

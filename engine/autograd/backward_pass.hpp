@@ -20,10 +20,11 @@ struct Tape::BackwardScratch {
     Variable recorded_cotangent;  ///< when it is
     bool wanted = false;          ///< a target of the pass
     bool is_output = false;
-    bool on_path = false;  ///< a wanted node can be reached from here
-    bool reached = false;  ///< by a cotangent, as far as the recorded slots tell
-    int exponent = 0;      ///< the cotangent carries 2^exponent (engine/autograd/gradient_scales.hpp)
-    ValueMark mark;        ///< of `cotangent`, where there is a value watcher
+    bool on_path = false;          ///< a wanted node can be reached from here
+    bool reached = false;          ///< by a cotangent, as far as the recorded slots tell
+    std::uint32_t occurrence = 0;  ///< nodes of this op before it in its scope; counted where a name needs it
+    int exponent = 0;              ///< the cotangent carries 2^exponent (engine/autograd/gradient_scales.hpp)
+    ValueMark mark;                ///< of `cotangent`, where there is a value watcher
     bool has_cotangent() const { return cotangent.defined() || recorded_cotangent.defined(); }
   };
   struct WatchedRounding {
@@ -34,6 +35,8 @@ struct Tape::BackwardScratch {
   std::vector<Entry> entries;
   std::vector<WatchedRounding> watched;  ///< of watches whose gradient is not complete yet
   std::string observed_name;
+  std::string rounding_name;
+  std::vector<std::uint32_t> op_counts;  ///< by scope and op
 };
 
 /// One pass over a tape. Cotangents are Tensors when the pass is not recorded (temporaries of each node are
@@ -84,6 +87,7 @@ class BackwardPass {
   void run() {
     find_paths();
     check_released();
+    if (tape_.context_.stochastic_gradients) count_occurrences();
     for (std::uint32_t id = start_; id-- > first_;) {
       if (entries_[id].on_path && entries_[id].has_cotangent()) propagate(id);
     }
@@ -107,6 +111,8 @@ class BackwardPass {
   }
 
   void find_paths();
+  /// Entry::occurrence of all nodes.
+  void count_occurrences();
   bool released_reaches(std::uint32_t id) const;
 
   /// Throws, before anything changes, if the pass would need a released value. Only nodes that a cotangent
@@ -145,6 +151,22 @@ class BackwardPass {
     BackwardSite site_;
   };
 
+  /// Lets the tape round stochastically, if the context says so, in the vjp of an input slot of a node.
+  class RoundedByChance {
+   public:
+    RoundedByChance(BackwardPass& pass, std::uint32_t id, std::uint32_t slot);
+    /// In no vjp: the gradient of a parameter, as it is stored.
+    RoundedByChance(BackwardPass& pass, const Parameter& parameter);
+    ~RoundedByChance() { tape_.rounding_ = outer_; }
+    RoundedByChance(const RoundedByChance&) = delete;
+    RoundedByChance& operator=(const RoundedByChance&) = delete;
+
+   private:
+    Tape& tape_;
+    Tape::GradientRounding* outer_;
+    Tape::GradientRounding rounding_;
+  };
+
   /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first
   /// to reach it? Then its cotangent would be widened here and narrowed again in add_to_parameter, which is
   /// exact: it stays as it is, and there is no FP32 copy of the gradient.
@@ -163,6 +185,8 @@ class BackwardPass {
     tape_.backend().cast(x, out);
     return out;
   }
+  /// The same as the parameter's gradient is stored, shown to the observer where it rounds.
+  Tensor stored(std::uint32_t id, Tensor x, const Parameter& parameter);
 
   void release(std::uint32_t id) {
     Tape::Node& node = tape_.nodes_[id];

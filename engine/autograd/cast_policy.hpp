@@ -27,11 +27,12 @@ struct ProductShape {
   bool nchw = false;                                     ///< of convolutions
 };
 
-/// FP8 operands of products (an experiment: values are rounded to the format, saturating, before they enter
-/// the tensor core; see GemmCall). Both or neither.
+/// What operands of products are rounded to on their way into the tensor core (see GemmCall). FP8, of 16-bit
+/// operands, is an experiment: both or neither.
 struct ProductFormats {
   Fp8Rounding operands{};   ///< activations and weights, in the forward and backward products
   Fp8Rounding gradients{};  ///< of the result, in the two products of the backward pass
+  bool tf32 = false;        ///< of FP32 operands: all of them, in the forward and backward products
 };
 
 /// Set on a Tape for the forward pass; backward passes always run without one. It is not asked inside
@@ -52,8 +53,8 @@ class CastPolicy {
   virtual Variable cast(const Variable& input, DType dtype) = 0;
   /// Is linear one verb (torch, MindSpore), or matmul and add with a decision each (Paddle)?
   virtual bool fuses_linear() const { return true; }
-  /// The FP8 formats of a product of 16-bit operands.
-  virtual ProductFormats product_formats(OpSite) const { return {}; }
+  /// The formats of a product's operands: FP8 of 16-bit ones, TF32 of FP32 ones.
+  virtual ProductFormats product_formats(OpSite) { return {}; }
   /// Told of an op that says itself in which dtype it computes (engine/autograd/custom_op.hpp), before its
   /// inputs are cast.
   virtual void on_custom_op(OpSite, DType) {}

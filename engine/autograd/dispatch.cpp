@@ -159,7 +159,10 @@ Tensor wide_copy(Backend& backend, const Tensor& x) {
 
 Variable wide(const Variable& x) { return ops::cast(x, DType::f32); }
 
-Variable countable(const Variable& g) { return g.tape().probe() != nullptr ? wide(g) : g; }
+Variable countable(const Variable& g) {
+  const Tape& tape = g.tape();
+  return tape.probe() != nullptr || tape.rounds_stochastically() ? wide(g) : g;
+}
 
 Variable scalar_like(const Variable& like, float value) {
   Backend& backend = like.tape().backend();

@@ -73,11 +73,38 @@ Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
 /// The verb's result for x, in a new tensor of its shape and dtype.
 Tensor unary_value(UnaryOp verb, const Variable& x);
 
+/// What a verb rounds on its way into a new tensor of `dtype`: verb(out, probe). Where gradients are rounded
+/// stochastically the verb stores FP32, and a cast rounds.
+template <class Verb>
+Tensor rounded_result(Tape& tape, const Shape& shape, DType dtype, const Verb& verb) {
+  Tensor out = tape.backend().empty(shape, dtype);
+  if (dtype == DType::f32 || !tape.rounds_stochastically()) {
+    verb(out, tape.probe());
+    return out;
+  }
+  Tensor wide = tape.backend().empty(shape, DType::f32);
+  verb(wide, nullptr);
+  tape.round_stochastically(wide, out, tape.probe());
+  return out;
+}
+
+/// For Tape::offer_wide: what `verb`, as above, stored in `out` from operands that it holds itself.
+template <class Verb>
+void offer_unrounded(Tape& tape, const Tensor& out, const Verb& verb) {
+  if (tape.value_watcher() == nullptr) return;
+  tape.offer_wide(out, [&backend = tape.backend(), shape = out.shape(), verb] {
+    Tensor wide = backend.empty(shape, DType::f32);
+    verb(wide, nullptr);
+    return wide;
+  });
+}
+
 /// x in FP32: exact.
 Variable wide(const Variable& x);
 
-/// g, widened if somebody counts what is rounded: casts feed the tape's probe, elementwise verbs do not.
-/// Widening, the verb in FP32 and the cast give the bits of the 16-bit verb.
+/// g, widened if somebody counts what is rounded, or it is rounded stochastically: casts feed the tape's
+/// probe and its stream, elementwise verbs do not. Widening, the verb in FP32 and the cast to nearest give
+/// the bits of the 16-bit verb.
 Variable countable(const Variable& g);
 
 /// The same without a tape, and always in new memory, so that a verb may write over it: for Tape::offer_wide.

@@ -1,6 +1,9 @@
 #include "engine/autograd/tape.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -82,6 +85,17 @@ Variable Tape::constant(const Tensor& value) {
   Node leaf;
   leaf.value = value;
   return push(std::move(leaf));
+}
+
+void Tape::round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe) {
+  std::string& name = rounding_->name;
+  fmt::format_to(std::back_inserter(name), ".{}/gradient", rounding_->count++);
+  const PhiloxStream stream{.seed = context_.seed,
+                            .stream = stream_id(name),
+                            .iteration = 0,  // context_.step has it
+                            .micro_batch = context_.micro_batch};
+  name.resize(rounding_->place);
+  backend_->cast_stochastic(wide, out, stream, context_.step, probe);
 }
 
 void Tape::reset() {

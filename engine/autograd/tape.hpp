@@ -67,6 +67,9 @@ struct StepContext {
   std::uint64_t seed = 0;         ///< of the streams of random masks
   std::uint32_t micro_batch = 0;  ///< within the optimizer iteration
   Tensor step = {};               ///< StepState, whose iteration is part of every mask's counter
+  /// Backward passes round to 16 bits stochastically where a cast, or a verb that sums in FP32, rounds: with
+  /// words of (seed, the rounding's place, iteration, micro-batch); see Tape::round_stochastically.
+  bool stochastic_gradients = false;
 };
 
 struct BackwardOptions {
@@ -146,6 +149,13 @@ class Tape {
   void note_cast(const Tensor& value) {
     if (observes_forward()) keep_cast(value);
   }
+  /// Are roundings to 16 bits stochastic now? Only while a vjp of a backward pass runs, with
+  /// StepContext::stochastic_gradients.
+  bool rounds_stochastically() const { return rounding_ != nullptr; }
+  /// Rounds `wide` (f32) into `out` (16 bits), and counts both. The stream's name is
+  /// "<module path>.<op>.<n>.<slot>.<i>/gradient": of rounding i of the vjp of input slot `slot` of the n-th
+  /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp.
+  void round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe);
   ValueWatcher* value_watcher() const { return value_watcher_; }
   /// Not owned; null: nobody looks. It sees what is recorded from now on.
   void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
@@ -239,6 +249,12 @@ class Tape {
     std::uint32_t first_child = 0, next_sibling = 0;  ///< 0: none (the root is nobody's child)
   };
   struct BackwardScratch;
+  /// Where gradients are rounded stochastically now.
+  struct GradientRounding {
+    std::string& name;  ///< of streams; grows and shrinks behind `place`
+    std::size_t place;  ///< length of the part that tells the vjp
+    std::uint32_t count = 0;
+  };
 
   /// What a cast of the forward pass counted, by the memory of its result.
   struct ForwardCast {
@@ -283,6 +299,7 @@ class Tape {
   CastProbe forward_probe_;                 ///< of the value to be recorded next
   std::vector<ForwardCast> forward_casts_;  ///< since the last reset()
   std::string forward_name_;                ///< kept for its capacity
+  GradientRounding* rounding_ = nullptr;
   ValueWatcher* value_watcher_ = nullptr;
   const BackwardSite* backward_site_ = nullptr;
   OpSite asked_;

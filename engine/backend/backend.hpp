@@ -106,6 +106,10 @@ struct GemmCall {
   /// Both or neither; then the accumulators follow the row's FP8 model. std::invalid_argument for f32
   /// operands, or a row without FP8.
   Fp8Rounding a_format{}, b_format{};
+  /// Of f32 operands: every element of a and b is first rounded to TF32, to nearest with ties away from zero
+  /// (functions::RoundToTf32), and the accumulators follow the row's TF32 model. std::invalid_argument for
+  /// other operands, or a row without TF32 (volta, turing).
+  bool tf32 = false;
 };
 
 /// The order of a 4-d activation's axes. Convolution weights are (K, C, R, S) in both.
@@ -120,6 +124,7 @@ struct Conv2dGeometry {
   std::array<std::int64_t, 2> dilation{1, 1};
   Layout layout = Layout::nchw;
   std::int64_t groups = 1;  ///< >= 1, a divisor of both numbers of channels
+  bool tf32 = false;        ///< of the products in all three directions: as GemmCall::tf32
 };
 
 /// As above with dilation 1 and R, S = kernel; padding at most half the kernel.
@@ -192,6 +197,11 @@ class Backend {
   /// f -> f, one rounding to nearest even when narrowing, exact when widening. Same dtype: a copy of the
   /// bytes. The probe counts x and out, whatever their dtypes.
   virtual void cast(const Tensor& x, Tensor& out, CastProbe* probe = nullptr) = 0;
+  /// f32 -> f16 or bf16, rounded stochastically with 16 random bits of `stream`, as narrow_stochastic
+  /// (numerics/convert/convert.hpp) has it, element i's by its logical index; stream.iteration is replaced by
+  /// the low 32 bits of StepState::iteration in `step`, as in fill_bernoulli. The probe counts x and out.
+  virtual void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
+                               CastProbe* probe = nullptr) = 0;
   /// out, x: same shape, same dtype f. In place allowed.
   virtual void unary(UnaryOp op, const Tensor& x, Tensor& out) = 0;
   /// NumPy broadcasting of a and b to out's shape; same dtype f. In place (out is a or b, same shape)
@@ -229,8 +239,8 @@ class Backend {
   /// f16 x f16: accumulators start at +0 and follow the tensor-core row over ascending logical k, all
   /// transposes alike; then t = acc; t = add_rn(t, bias); t = add_rn(t, addend); one round-to-nearest-even to
   /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
-  /// epilogue. bf16 x bf16 follows the row's BF16 model; std::invalid_argument on rows that have none (volta,
-  /// turing), for convolutions too.
+  /// epilogue; or it follows the row's TF32 model (GemmCall::tf32). bf16 x bf16 follows the row's BF16 model;
+  /// std::invalid_argument on rows that have none (volta, turing), for convolutions too.
   virtual void gemm(const GemmCall& call) = 0;
 
   // Convolution (cross-correlation) is three implicit GEMMs for each group of channels: every output is one

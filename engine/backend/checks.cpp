@@ -142,6 +142,17 @@ void cast(const Tensor& x, const Tensor& out) {
   require_apart("cast", from, to);
 }
 
+void cast_stochastic(const Tensor& x, const Tensor& out, const Tensor& step) {
+  constexpr std::string_view verb = "cast_stochastic";
+  const Argument from{"x", x}, to{"out", out};
+  require_dtype(verb, from, DType::f32);
+  require_f(verb, to);
+  if (out.dtype() == DType::f32) fail(verb, fmt::format("{}; f16 or bf16 is needed", text(to)));
+  require_same_shape(verb, from, to);
+  require_apart(verb, from, to);
+  step_state(verb, step);
+}
+
 void unary(const Tensor& x, const Tensor& out) {
   const Argument from{"x", x}, to{"out", out};
   require_f("unary", from);
@@ -255,6 +266,7 @@ void require_operand_formats(const GemmCall& call) {
   if (rounds_a != rounds_b)
     fail("gemm", fmt::format("a_format is {} and b_format {}; both operands are rounded to FP8, or neither",
                              fp8_name(call.a_format), fp8_name(call.b_format)));
+  require_tf32_operand("gemm", {"a", call.a}, call.tf32);
   if (rounds_a && call.a.dtype() == DType::f32)
     fail("gemm", fmt::format("{}, rounded to {}; f16 or bf16 operands are needed", text({"a", call.a}),
                              fp8_name(call.a_format)));

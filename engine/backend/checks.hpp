@@ -57,6 +57,7 @@ void permute(const Tensor& x, std::span<const int> axes, const Tensor& out);
 SlicePlan slice(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
 SlicePlan insert(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
 void cast(const Tensor& x, const Tensor& out);
+void cast_stochastic(const Tensor& x, const Tensor& out, const Tensor& step);
 void unary(const Tensor& x, const Tensor& out);
 BroadcastPlan binary(const Tensor& a, const Tensor& b, const Tensor& out);
 void scale_or_divide(std::string_view verb, const Tensor& x, const Tensor& out);

@@ -113,9 +113,11 @@ void require_bias(std::string_view verb, const Tensor* bias, const Argument& ope
 }
 
 /// What all three products ask of their dtypes and memory.
-void require_product(std::string_view verb, const Argument& a, const Argument& b, const Argument& out) {
+void require_product(std::string_view verb, const Argument& a, const Argument& b,
+                     const Conv2dGeometry& geometry, const Argument& out) {
   for (const Argument& x : {a, b, out}) require_f(verb, x);
   require_same_dtype(verb, a, b);
+  require_tf32_operand(verb, a, geometry.tf32);
   require_result_dtype(verb, a, out);
   require_apart(verb, a, out);
   require_apart(verb, b, out);
@@ -161,7 +163,7 @@ Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& g
                   const Tensor& out) {
   constexpr std::string_view verb = "conv2d";
   const Argument input{"x", x}, filter{"weight", weight}, output{"out", out};
-  require_product(verb, input, filter, output);
+  require_product(verb, input, filter, geometry, output);
   const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
   require_images(verb, output, output_extents(plan), geometry.layout, "as x, weight and geometry say");
   require_bias(verb, bias, input, plan.outputs, output);
@@ -172,7 +174,7 @@ Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, c
                                  const Tensor* bias, const Tensor& out) {
   constexpr std::string_view verb = "conv2d_input_gradient";
   const Argument dy{"gradient", gradient}, filter{"weight", weight}, dx{"out", out};
-  require_product(verb, dy, filter, dx);
+  require_product(verb, dy, filter, geometry, dx);
   const Conv2dPlan plan = plan_of(verb, dx, extents_of(verb, dx, geometry.layout), filter, geometry);
   require_images(verb, dy, output_extents(plan), geometry.layout, "as out, weight and geometry say");
   require_bias(verb, bias, dy, plan.inputs, dx);
@@ -183,7 +185,7 @@ Conv2dPlan conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const
                                   const Tensor& out) {
   constexpr std::string_view verb = "conv2d_weight_gradient";
   const Argument input{"x", x}, dy{"gradient", gradient}, filter{"out", out};
-  require_product(verb, input, dy, filter);
+  require_product(verb, input, dy, geometry, filter);
   const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
   require_images(verb, dy, output_extents(plan), geometry.layout, "as x, out and geometry say");
   return plan;

@@ -63,6 +63,12 @@ inline void require_result_dtype(std::string_view verb, const Argument& a, const
   if (a.tensor.dtype() != DType::f32) require_f32_or_dtype_of(verb, out, a);
 }
 
+/// An operand of a product that rounds its operands to TF32, if it does.
+inline void require_tf32_operand(std::string_view verb, const Argument& a, bool tf32) {
+  if (tf32 && a.tensor.dtype() != DType::f32)
+    fail(verb, fmt::format("{}, rounded to TF32; f32 operands are needed", text(a)));
+}
+
 inline void require_same_shape(std::string_view verb, const Argument& x, const Argument& y) {
   if (!(x.tensor.shape() == y.tensor.shape()))
     fail(verb, fmt::format("{}, {}: their shapes differ", text(x), text(y)));

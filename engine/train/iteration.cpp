@@ -254,7 +254,8 @@ data::Batch Iteration::begin_micro_batch(std::int64_t micro_batch) {
   tape_.set_context({.training = true,
                      .seed = options_.seed,
                      .micro_batch = static_cast<std::uint32_t>(micro_batch),
-                     .step = step_});
+                     .step = step_,
+                     .stochastic_gradients = autocast_.plan().stochastic_gradients()});
   return batch;
 }
 

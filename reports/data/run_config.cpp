@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -29,7 +30,8 @@ bool holds_tables(const toml::node& node) {
   return array != nullptr && array->is_homogeneous<toml::table>();
 }
 
-/// [[model.layer]]: "model.layer.fc1" is "linear, out_features = 128". Rows without a name are counted by type.
+/// [[model.layer]]: "model.layer.fc1" is "linear, out_features = 128". Rows without a name are counted by
+/// type.
 void flatten_rows(const toml::array& rows, const std::string& prefix, FlatConfig& out) {
   std::map<std::string, int> unnamed;
   for (const toml::node& node : rows) {
@@ -81,9 +83,10 @@ bool is_unread(const FlatConfig& config, std::string_view key) {
   return false;
 }
 
-/// How 16-bit weights take their updates, where that is not by rounding to nearest.
+/// How 16-bit weights take their updates, and gradients are rounded, where that is not by rounding to
+/// nearest.
 bool stores_otherwise(std::string_view key, const std::string& value) {
-  return (key == "optimizer.kahan" && value == "true") || (key == "amp.rounding" && value == "stochastic");
+  return (key == "optimizer.kahan" && value == "true") || (key == "amp.rounding" && value != "nearest");
 }
 
 std::string upper(std::string text) {
@@ -149,7 +152,8 @@ ConfigurationId configuration_of(const FlatConfig& config) {
   if (id.precision == Precision::low && (level != "O1" || dialect != "torch")) id.label += " " + level;
   switch (id.scaling) {
     case Scaling::none:
-      if (id.precision == Precision::low) id.label += " no scaling";
+      if (id.precision == Precision::low && value_or(config, "amp.dtype", "f16") != "tf32")
+        id.label += " no scaling";  // TF32 has FP32's range: nobody would scale
       break;
     case Scaling::fixed:
       id.label += " S=" + scale_text(id.scale);
@@ -160,7 +164,10 @@ ConfigurationId configuration_of(const FlatConfig& config) {
   }
   if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
   if (value_or(config, "optimizer.kahan", "false") == "true") id.label += ", Kahan";
-  if (value_or(config, "amp.rounding", "nearest") == "stochastic") id.label += ", stochastic";
+  if (std::string rounding = value_or(config, "amp.rounding", "nearest"); rounding != "nearest") {
+    std::replace(rounding.begin(), rounding.end(), '_', ' ');
+    id.label += ", " + rounding;
+  }
   id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
   if (id.is_twin())
     id.label += " twin";

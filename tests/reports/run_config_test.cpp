@@ -46,6 +46,12 @@ TEST(RunConfig, HowLowWeightsAreStoredBelongsToTheConfigurationNotToTheWorkload)
   EXPECT_NE(configuration_settings(kahan), configuration_settings(stochastic));
   EXPECT_EQ(configuration_of(kahan).label, "FP16 O2 no scaling, Kahan");
   EXPECT_EQ(configuration_of(stochastic).label, "FP16 O2 no scaling, stochastic");
+  EXPECT_EQ(configuration_of(config_of(before + "amp.rounding = \"stochastic_gradients\"")).label,
+            "FP16 O2 no scaling, stochastic gradients");
+}
+
+TEST(RunConfig, Tf32HasFp32sRangeSoNobodyMissesAScale) {
+  EXPECT_EQ(configuration_of(config_of("amp.level = \"O1\"\namp.dtype = \"tf32\"")).label, "TF32");
 }
 
 TEST(RunConfig, KeysThatTheOptimizerDoesNotReadTellNoWorkloadsApart) {

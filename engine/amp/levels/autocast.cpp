@@ -70,7 +70,7 @@ DType Autocast::decide(OpSite site, std::span<const DType> inputs) {
   const ScopeRule& rule = rule_of(site.scope);
   if (rule.to_float) return *rule.to_float;
   if (plan_.level == Level::O0) return widest(inputs);
-  if (stays_f32(rule)) return DType::f32;
+  if (stays_f32(rule) || plan_.product_formats.tf32) return DType::f32;
   const OpListRow& row = lists_[static_cast<std::size_t>(site.op)];
   switch (row.list) {
     case OpList::white:
@@ -103,7 +103,8 @@ DType Autocast::unlisted(Op op, std::span<const DType> inputs) const {
 DType Autocast::compute_dtype(OpSite site, std::span<const DType> inputs) {
   const DType dtype = decide(site, inputs);
   casting_for_ = site;
-  if (statistics_ != nullptr) statistics_->on_op(tape_->scope_path(site.scope), site.op, dtype);
+  if (statistics_ != nullptr)
+    statistics_->on_op(tape_->scope_path(site.scope), site.op, counted_dtype(site, dtype));
   return dtype;
 }
 
@@ -121,7 +122,18 @@ DType Autocast::result_dtype(OpSite site, DType computed) {
 
 bool Autocast::fuses_linear() const { return plan_.dialect != Dialect::paddle; }
 
-ProductFormats Autocast::product_formats(OpSite) const { return plan_.product_formats; }
+bool Autocast::rounds_to_tf32(OpSite site) {
+  if (!plan_.product_formats.tf32) return false;
+  const ScopeRule& rule = rule_of(site.scope);
+  return !rule.to_float && !stays_f32(rule) &&
+         lists_[static_cast<std::size_t>(site.op)].list == OpList::white;
+}
+
+ProductFormats Autocast::product_formats(OpSite site) {
+  ProductFormats formats = plan_.product_formats;
+  formats.tf32 = rounds_to_tf32(site);
+  return formats;
+}
 
 void Autocast::on_custom_op(OpSite site, DType dtype) {
   casting_for_ = site;
@@ -129,7 +141,8 @@ void Autocast::on_custom_op(OpSite site, DType dtype) {
 }
 
 void Autocast::on_product(OpSite site, const ProductShape& shape, DType dtype) {
-  if (statistics_ != nullptr) statistics_->on_product(tape_->scope_path(site.scope), site.op, shape, dtype);
+  if (statistics_ != nullptr)
+    statistics_->on_product(tape_->scope_path(site.scope), site.op, shape, counted_dtype(site, dtype));
 }
 
 Variable Autocast::cast(const Variable& input, DType dtype) {

@@ -23,6 +23,8 @@ class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 ///   5. under a low model, a product of inputs that differ (a 16-bit layer behind an FP32 one, say): low;
 ///   6. with AmpPlan::low_loss, a loss: its prediction's dtype, which its target takes as well;
 ///   7. unlisted ops as the level says.
+/// Where low is TF32 all of this is FP32 but for to_float, and nothing is refused; rule 2 and the lists say
+/// which products have TF32 operands.
 /// At O0 without to_float every op follows its inputs.
 /// A parameter is cast once per version, dtype and grad mode: micro-batches share the result. Clear it after
 /// each optimizer step (the outermost AutocastGuard also clears it on exit).
@@ -42,7 +44,7 @@ class Autocast final : public CastPolicy {
   void on_custom_op(OpSite site, DType dtype) override;
   Variable cast(const Variable& input, DType dtype) override;
   bool fuses_linear() const override;
-  ProductFormats product_formats(OpSite site) const override;
+  ProductFormats product_formats(OpSite site) override;
   void on_product(OpSite site, const ProductShape& shape, DType dtype) override;
 
   void clear_cache() { cache_.clear(); }
@@ -80,6 +82,12 @@ class Autocast final : public CastPolicy {
   const ScopeRule& rule_of(std::uint32_t scope);
   bool stays_f32(const ScopeRule& rule) const;
   DType decide(OpSite site, std::span<const DType> inputs);
+  /// Does the product at `site`, if it computes in FP32, round its operands to TF32?
+  bool rounds_to_tf32(OpSite site);
+  /// What `op` computes in, as statistics tell it.
+  DType counted_dtype(OpSite site, DType dtype) {
+    return dtype == DType::f32 && is_product(site.op) && rounds_to_tf32(site) ? DType::tf32 : dtype;
+  }
   DType unlisted(Op op, std::span<const DType> inputs) const;
 
   const Tape* tape_;

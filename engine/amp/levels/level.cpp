@@ -178,11 +178,43 @@ void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
   const std::string value = quoted(fp8_name(operands ? options.fp8_operands : options.fp8_gradients));
   if ((operands || gradients) && plan.level == Level::O0)
     refuse(key, value, "at O0 no product has 16-bit operands; choose another level");
+  if ((operands || gradients) && plan.product_formats.tf32)
+    refuse(key, value, "with amp.dtype = \"tf32\" no product has 16-bit operands; choose f16 or bf16");
   if (operands != gradients) {
     refuse(key, value,
            std::string("amp.") + (operands ? "fp8_gradients" : "fp8_operands") +
                " is \"none\"; both operands of a product are rounded to FP8, or neither");
   }
+}
+
+void check_dtype(const AmpOptions& options, const AmpPlan& plan) {
+  if (plan.level == Level::O0 || plan.low == DType::f16 || plan.low == DType::bf16) return;
+  const std::string value = quoted(fp16lab::name_of(plan.low));
+  if (plan.low != DType::tf32) refuse("dtype", value, "must be f16, bf16 or tf32");
+  if (plan.rules.low_model)
+    refuse(
+        "dtype", value,
+        "no tensor is stored in TF32, but at " + named(options) +
+            " the model is low; expected f16 or bf16, or amp.level = \"O1\", where products alone are TF32");
+}
+
+void check_rounding(const AmpOptions& options, const AmpPlan& plan) {
+  if (options.rounding == LowRounding::stochastic_weights && !plan.low_weights())
+    refuse("rounding", quoted("stochastic_weights"),
+           "it rounds updates of 16-bit weights, but at " + named(options) +
+               " the weights that are updated are FP32; expected another one, or a level with a 16-bit model "
+               "and amp.master_weights = false");
+  if (!plan.stochastic_gradients()) return;
+  const bool halves_named = std::any_of(plan.to_float.begin(), plan.to_float.end(),
+                                        [](const ToFloat& entry) { return entry.dtype != DType::f32; });
+  const bool low = plan.level != Level::O0 && !plan.product_formats.tf32;
+  if (!low && !halves_named)
+    refuse("rounding",
+           quoted(options.rounding == LowRounding::stochastic ? "stochastic" : "stochastic_gradients"),
+           std::string("it is of what is rounded to 16 bits, but ") +
+               (plan.level == Level::O0 ? "at " + named(options) + " all is FP32"
+                                        : "with amp.dtype = \"tf32\" all tensors are FP32") +
+               "; expected \"nearest\", or another level or dtype");
 }
 
 }  // namespace
@@ -224,11 +256,10 @@ AmpPlan resolve(const AmpOptions& options) {
                .excluded = options.excluded,
                .guard = options.guard,
                .to_float = std::move(to_float),
-               .product_formats = {options.fp8_operands, options.fp8_gradients},
+               .product_formats = {options.fp8_operands, options.fp8_gradients,
+                                   rules.level != Level::O0 && options.dtype == DType::tf32},
                .rounding = options.rounding};
-  if (plan.level != Level::O0 && plan.low != DType::f16 && plan.low != DType::bf16) {
-    refuse("dtype", quoted(fp16lab::name_of(plan.low)), "must be f16 or bf16");
-  }
+  check_dtype(options, plan);
   check_scopes(options);
   plan.white = ops_from_names(options, "white", options.white);
   plan.black = ops_from_names(options, "black", options.black);
@@ -239,11 +270,7 @@ AmpPlan resolve(const AmpOptions& options) {
     refuse("allow_banned", "true",
            "apex alone lets banned ops through; amp.dialect is " + quoted(name_of(options.dialect)));
   check_fp8(options, plan);
-  if (options.rounding == UpdateRounding::stochastic && !plan.low_weights())
-    refuse("rounding", quoted("stochastic"),
-           "it rounds updates of 16-bit weights, but at " + named(options) +
-               " the weights that are updated are FP32; expected \"nearest\", or a level with a 16-bit model "
-               "and amp.master_weights = false");
+  check_rounding(options, plan);
   return plan;
 }
 

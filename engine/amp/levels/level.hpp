@@ -75,15 +75,19 @@ struct ToFloat {
   DType dtype = DType::f32;
 };
 
-/// How the updates of 16-bit weights without a master copy are rounded (WeightStore,
-/// engine/backend/step_options.hpp).
-enum class UpdateRounding { nearest, stochastic };
+/// What is rounded stochastically to 16 bits, and not to nearest: updates of weights without a master copy
+/// (WeightStore, engine/backend/step_options.hpp), gradients in backward passes
+/// (StepContext::stochastic_gradients), or both.
+enum class LowRounding { nearest, stochastic, stochastic_weights, stochastic_gradients };
 
 /// Patterns match a module path and all that lies inside it; '*' stands for any characters, '?' for one.
 /// "fc2" matches the scopes "fc2" and "fc2.gate", not "fc21".
 struct AmpOptions {
   Level level = Level::O0;
-  DType dtype = DType::f16;  ///< low: f16 or bf16; ignored at O0
+  /// low: f16 or bf16; ignored at O0. tf32 at levels of op lists alone (OD, O1): all tensors stay FP32, and
+  /// products that would be low round their operands to TF32 on the way into the tensor core, as PyTorch's
+  /// allow_tf32 lets them.
+  DType dtype = DType::f16;
   Dialect dialect = Dialect::torch;
   std::vector<std::string> white =
       {};  ///< ops moved to a list, by our name or the dialect's ("elementwise_add");
@@ -105,15 +109,15 @@ struct AmpOptions {
   bool allow_banned = false;   ///< compute banned ops in FP32 instead of refusing them (apex)
   Fp8Rounding fp8_operands{};  ///< of matmul and linear in 16 bits: an experiment
   Fp8Rounding fp8_gradients{};
-  UpdateRounding rounding = UpdateRounding::nearest;
+  LowRounding rounding = LowRounding::nearest;
 };
 
 /// AmpOptions after resolution: checked, and nothing open.
 struct AmpPlan {
   Dialect dialect = Dialect::torch;
   Level level = Level::O0;  ///< never automatic
-  DType low = DType::f16;
-  LevelRules rules = {};  ///< with the user's overrides; all false at O0
+  DType low = DType::f16;   ///< tf32: of products alone, see AmpOptions::dtype
+  LevelRules rules = {};    ///< with the user's overrides; all false at O0
   bool low_loss = false;
   bool allow_banned = false;
   bool use_guard = false;
@@ -121,19 +125,28 @@ struct AmpPlan {
   std::vector<ToFloat> to_float = {};
   std::vector<Op> white = {}, black = {};  ///< custom lists, in our ops
   ProductFormats product_formats = {};
-  UpdateRounding rounding = UpdateRounding::nearest;
+  LowRounding rounding = LowRounding::nearest;
 
   /// Are weights 16 bits wide, with no FP32 copy behind them? Some may stay FP32 all the same.
   bool low_weights() const { return rules.low_model && !rules.master_weights; }
+  /// Which roundings are stochastic? "stochastic" means all that there are.
+  bool stochastic_weights() const {
+    return rounding == LowRounding::stochastic_weights ||
+           (rounding == LowRounding::stochastic && low_weights());
+  }
+  bool stochastic_gradients() const {
+    return rounding == LowRounding::stochastic || rounding == LowRounding::stochastic_gradients;
+  }
   /// Is anything to be decided at op dispatch? False for O0 without to_float.
   bool acts() const { return level != Level::O0 || !to_float.empty(); }
 };
 
 /// Checks everything that concerns several options at once. std::invalid_argument "amp.KEY = VALUE: ..."
 /// naming what would be right: an entry of to_float that is not PATTERN=DTYPE; a level that the dialect does
-/// not have; a dtype that is not f16 or bf16; an unknown op name (with the nearest known one); an op in both
-/// lists; an override without meaning at the level (master_weights at O1, as apex refuses it); allow_banned
-/// outside apex; FP8 operands at O0; stochastic rounding where no weight has 16 bits.
+/// not have; a dtype that is not f16 or bf16, nor tf32 where that can be; an unknown op name (with the
+/// nearest known one); an op in both lists; an override without meaning at the level (master_weights at O1,
+/// as apex refuses it); allow_banned outside apex; FP8 operands where none has 16 bits; stochastic rounding
+/// where nothing is rounded to 16 bits, or, of weights, where none has 16.
 AmpPlan resolve(const AmpOptions& options);
 
 /// What patterns can name in a network.

@@ -11,15 +11,14 @@ namespace {
 
 constexpr std::int64_t first_channels = 4;  ///< of the network's input
 
-std::string_view format_name(DType dtype) { return dtype == DType::bf16 ? "BF16" : "FP16"; }
-
-std::int64_t next_multiple(std::int64_t extent) {
-  return (extent + channel_multiple - 1) / channel_multiple * channel_multiple;
+std::string_view format_name(DType dtype) {
+  return dtype == DType::tf32 ? "TF32" : dtype == DType::bf16 ? "BF16" : "FP16";
 }
 
 void add(OpCount& sum, const OpCount& count) {
   sum.f16 += count.f16;
   sum.bf16 += count.bf16;
+  sum.tf32 += count.tf32;
   sum.f32 += count.f32;
   sum.casts_to_low += count.casts_to_low;
   sum.casts_to_f32 += count.casts_to_f32;
@@ -41,10 +40,15 @@ class Adviser {
   }
   /// "N = 10": an extent that has to be a multiple of 8.
   void check(const std::string& layer, std::string_view what, std::int64_t extent, DType dtype) {
-    if (extent % channel_multiple == 0) return;
-    say(layer, fmt::format("{} = {} is not a multiple of 8, which {} products need to fill tensor cores (on "
-                           "an A100 the guides quote 16): {} would be right",
-                           what, extent, format_name(dtype), next_multiple(extent)));
+    const bool tf32 = dtype == DType::tf32;
+    const std::int64_t multiple = tf32 ? tf32_multiple : channel_multiple;
+    if (extent % multiple == 0) return;
+    say(layer,
+        fmt::format("{} = {} is not a multiple of {}, which {} products need to fill tensor cores{}: {} "
+                    "would be right",
+                    what, extent, multiple, format_name(dtype),
+                    tf32 ? "" : " (on an A100 the guides quote 16)",
+                    (extent + multiple - 1) / multiple * multiple));
   }
   std::vector<Advice> take() { return std::move(advice_); }
 
@@ -52,7 +56,7 @@ class Adviser {
   std::vector<Advice> advice_;
 };
 
-using Row = std::array<std::string, 7>;
+using Row = std::array<std::string, 8>;
 
 Row row_of(std::string op, std::string layer, const OpCount& count) {
   return {std::move(op),
@@ -61,7 +65,8 @@ Row row_of(std::string op, std::string layer, const OpCount& count) {
           fmt::to_string(count.bf16),
           fmt::to_string(count.f32),
           fmt::to_string(count.casts_to_low),
-          fmt::to_string(count.casts_to_f32)};
+          fmt::to_string(count.casts_to_f32),
+          fmt::to_string(count.tf32)};
 }
 
 }  // namespace
@@ -80,6 +85,8 @@ void OpStatistics::on_op(std::string_view layer, Op op, DType dtype) {
     ++count.f16;
   } else if (dtype == DType::bf16) {
     ++count.bf16;
+  } else if (dtype == DType::tf32) {
+    ++count.tf32;
   } else {
     ++count.f32;
   }
@@ -147,8 +154,8 @@ void OpStatistics::clear() {
 }
 
 std::vector<Advice> device_advice(int major, int minor, DType low) {
-  if (low != DType::f16 && low != DType::bf16) return {};
-  const int needed = low == DType::bf16 ? 8 : 7;
+  if (low != DType::f16 && low != DType::bf16 && low != DType::tf32) return {};
+  const int needed = low == DType::f16 ? 7 : 8;
   if (major >= needed) return {};
   return {
       {"", fmt::format("a device of compute capability {}.{} has no tensor cores for {}: {}.0 ({}) or above "
@@ -157,7 +164,8 @@ std::vector<Advice> device_advice(int major, int minor, DType low) {
 }
 
 std::string to_text(const OpStatistics& statistics) {
-  std::vector<Row> rows = {{"op", "layer", "FP16", "BF16", "FP32", "casts to 16 bits", "casts to FP32"}};
+  std::vector<Row> rows = {
+      {"op", "layer", "FP16", "BF16", "FP32", "casts to 16 bits", "casts to FP32", "TF32"}};
   const auto layer_name = [](const OpCount& count) { return count.layer.empty() ? "-" : count.layer; };
   OpCount total;
   for (const OpCount& sum : statistics.by_op()) {
@@ -175,6 +183,7 @@ std::string to_text(const OpStatistics& statistics) {
     for (const OpCount* const layer : layers) rows.push_back(row_of("", layer_name(*layer), *layer));
   }
   rows.push_back(row_of("total", "", total));
+  const std::size_t columns = std::tuple_size_v<Row> - (total.tf32 == 0 ? 1 : 0);
 
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {
@@ -183,17 +192,20 @@ std::string to_text(const OpStatistics& statistics) {
   std::string text;
   for (const Row& row : rows) {
     text += fmt::format("{:<{}}  {:<{}}", row[0], widths[0], row[1], widths[1]);
-    for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
+    for (std::size_t i = 2; i < columns; ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
     text += '\n';
   }
   return text;
 }
 
 std::string to_csv(const OpStatistics& statistics) {
-  std::string csv = "layer,op,f16,bf16,f32,casts_to_low,casts_to_f32\n";
-  for (const OpCount& count : statistics.by_layer()) {
-    csv += fmt::format("{},{},{},{},{},{},{}\n", count.layer, name_of(count.op), count.f16, count.bf16,
-                       count.f32, count.casts_to_low, count.casts_to_f32);
+  const std::span<const OpCount> counts = statistics.by_layer();
+  const bool tf32 = std::any_of(counts.begin(), counts.end(), [](const OpCount& c) { return c.tf32 > 0; });
+  std::string csv = fmt::format("layer,op,f16,bf16,f32,casts_to_low,casts_to_f32{}\n", tf32 ? ",tf32" : "");
+  for (const OpCount& count : counts) {
+    csv += fmt::format("{},{},{},{},{},{},{}{}\n", count.layer, name_of(count.op), count.f16, count.bf16,
+                       count.f32, count.casts_to_low, count.casts_to_f32,
+                       tf32 ? fmt::format(",{}", count.tf32) : "");
   }
   return csv;
 }

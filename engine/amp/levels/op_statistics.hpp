@@ -17,12 +17,14 @@ namespace fp16lab::engine::amp {
 /// What m, n and k of a 16-bit product have to be multiples of to fill tensor cores (NVIDIA, "Train With
 /// Mixed Precision"; on an A100 the guides quote 16).
 inline constexpr std::int64_t channel_multiple = 8;
+/// The same of a TF32 product: 16 bytes of operands as well.
+inline constexpr std::int64_t tf32_multiple = 4;
 
 /// Calls of one op in one layer, forward passes only (backward passes run in the recorded dtypes).
 struct OpCount {
   std::string layer;  ///< module path; empty: outside of all modules
   Op op = Op::leaf;
-  std::uint64_t f16 = 0, bf16 = 0, f32 = 0;
+  std::uint64_t f16 = 0, bf16 = 0, tf32 = 0, f32 = 0;
   std::uint64_t casts_to_low =
       0;  ///< of its inputs, computed ones: cached casts of parameters are not counted again
   std::uint64_t casts_to_f32 = 0;
@@ -63,13 +65,13 @@ class OpStatistics {
   std::vector<Product> products_;  ///< each (layer, op, shape) once
 };
 
-/// The advice about a device: capability below 7.0 has no tensor cores, below 8.0 none for bf16.
+/// The advice about a device: capability below 7.0 has no tensor cores, below 8.0 none for bf16 and tf32.
 std::vector<Advice> device_advice(int major, int minor, DType low);
 
 /// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts
-/// to FP32".
+/// to FP32"; behind them "TF32", where an op computed in it.
 std::string to_text(const OpStatistics& statistics);
-/// The same as CSV: layer,op,f16,bf16,f32,casts_to_low,casts_to_f32.
+/// The same as CSV: layer,op,f16,bf16,f32,casts_to_low,casts_to_f32, and tf32 where an op computed in it.
 std::string to_csv(const OpStatistics& statistics);
 
 }  // namespace fp16lab::engine::amp

@@ -139,10 +139,14 @@ Variable masked(const Variable& x, const Tensor& mask, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());
   backend.binary(BinaryOp::multiply, x.tensor(), mask, out);
-  if (CastProbe* const probe = x.tape().probe(); probe != nullptr && x.dtype() != DType::f32) {
-    Tensor wide = wide_copy(backend, out);
-    backend.scale(wide, factor, wide);
-    backend.cast(wide, out, probe);
+  const Tape& tape = x.tape();
+  if (x.dtype() != DType::f32 && (tape.probe() != nullptr || tape.rounds_stochastically())) {
+    const Tensor kept = wide_copy(backend, out);
+    out = rounded_result(x.tape(), x.shape(), x.dtype(), [&](Tensor& result, CastProbe* probe) {
+      Tensor wide = result.dtype() == DType::f32 ? result : backend.empty(x.shape(), DType::f32);
+      backend.scale(kept, factor, wide);
+      if (result.dtype() != DType::f32) backend.cast(wide, result, probe);
+    });
   } else {
     backend.scale(out, factor, out);
   }

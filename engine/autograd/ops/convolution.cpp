@@ -125,17 +125,13 @@ Variable convolve(const Variable& x, const Variable& w, const Variable& bias, co
   const Shape shape = output_shape(Op::conv2d, x.shape(), w.shape(), geometry);
   check_bias(Op::conv2d, bias, w, w.shape()[0]);
   Tape& tape = x.tape();
-  Tensor out = tape.backend().empty(shape, x.dtype());
-  const Tensor bias_value = bias.defined() ? bias.tensor() : Tensor();
-  tape.backend().conv2d(x.tensor(), w.tensor(), geometry, bias.defined() ? &bias_value : nullptr, out,
-                        tape.probe());
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(
-        out, [&backend = tape.backend(), a = x.tensor(), weight = w.tensor(), bias_value, geometry, shape] {
-          Tensor wide = backend.empty(shape, DType::f32);
-          backend.conv2d(a, weight, geometry, bias_value.defined() ? &bias_value : nullptr, wide);
-          return wide;
-        });
+  const auto verb = [&backend = tape.backend(), a = x.tensor(), weight = w.tensor(),
+                     bias_value = bias.defined() ? bias.tensor() : Tensor(),
+                     geometry](Tensor& result, CastProbe* probe) {
+    backend.conv2d(a, weight, geometry, bias_value.defined() ? &bias_value : nullptr, result, probe);
+  };
+  const Tensor out = rounded_result(tape, shape, x.dtype(), verb);
+  offer_unrounded(tape, out, verb);
   const Slot slot_x = {x,
                        [w, shape = x.shape(), geometry](const Variable& g, const Variable&) {
                          return conv2d_input_gradient(g, w, shape, geometry);
@@ -159,17 +155,14 @@ Variable convolve(const Variable& x, const Variable& w, const Variable& bias, co
 Variable spread(Op op, const Variable& g, const Variable& w, const Variable& bias, const Shape& shape,
                 const Conv2dGeometry& geometry) {
   Tape& tape = g.tape();
-  Tensor out = tape.backend().empty(shape, g.dtype());
-  const Tensor bias_value = bias.defined() ? bias.tensor() : Tensor();
-  tape.backend().conv2d_input_gradient(g.tensor(), w.tensor(), geometry,
-                                       bias.defined() ? &bias_value : nullptr, out, tape.probe());
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out, [&backend = tape.backend(), y = g.tensor(), weight = w.tensor(), bias_value,
-                          geometry, shape] {
-      Tensor wide = backend.empty(shape, DType::f32);
-      backend.conv2d_input_gradient(y, weight, geometry, bias_value.defined() ? &bias_value : nullptr, wide);
-      return wide;
-    });
+  const auto verb = [&backend = tape.backend(), y = g.tensor(), weight = w.tensor(),
+                     bias_value = bias.defined() ? bias.tensor() : Tensor(),
+                     geometry](Tensor& result, CastProbe* probe) {
+    backend.conv2d_input_gradient(y, weight, geometry, bias_value.defined() ? &bias_value : nullptr, result,
+                                  probe);
+  };
+  const Tensor out = rounded_result(tape, shape, g.dtype(), verb);
+  offer_unrounded(tape, out, verb);
   const bool observed = op == Op::conv_transpose2d;
   const Slot slot_g = {
       g, [w, geometry](const Variable& h, const Variable&) { return convolve(h, w, {}, geometry, false); },
@@ -209,24 +202,29 @@ ProductShape transposed_product(const Shape& y, const Variable& w, const Conv2dG
           .nchw = geometry.layout == Layout::nchw};
 }
 
+/// `geometry`, after the cast policy has been told of the product: in TF32 if it says so.
+Conv2dGeometry announced(Op op, const Variable& x, const ProductShape& shape, Conv2dGeometry geometry) {
+  const Tape& tape = x.tape();
+  CastPolicy* const policy = tape.cast_policy();
+  if (policy == nullptr) return geometry;
+  const OpSite site{op, tape.scope()};
+  policy->on_product(site, shape, x.dtype());
+  geometry.tf32 = x.dtype() == DType::f32 && policy->product_formats(site).tf32;
+  return geometry;
+}
+
 /// A layer's forward, of dispatched inputs.
 Variable convolved(const Variable& x, const Variable& w, const Variable& bias,
                    const Conv2dGeometry& geometry) {
-  Tape& tape = x.tape();
-  if (CastPolicy* const policy = tape.cast_policy())
-    policy->on_product({Op::conv2d, tape.scope()}, product_of(x, w, geometry), x.dtype());
-  return convolve(x, w, bias, geometry, true);
+  return convolve(x, w, bias, announced(Op::conv2d, x, product_of(x, w, geometry), geometry), true);
 }
 
 Variable transposed(const Variable& x, const Variable& w, const Variable& bias,
                     const Conv2dGeometry& geometry, const std::array<std::int64_t, 2>& output_padding) {
+  constexpr Op op = Op::conv_transpose2d;
   const Shape shape = transposed_shape(x.shape(), w.shape(), geometry, output_padding);
-  check_bias(Op::conv_transpose2d, bias, w, w.shape()[1] * geometry.groups);
-  Tape& tape = x.tape();
-  if (CastPolicy* const policy = tape.cast_policy())
-    policy->on_product({Op::conv_transpose2d, tape.scope()}, transposed_product(shape, w, geometry),
-                       x.dtype());
-  return spread(Op::conv_transpose2d, x, w, bias, shape, geometry);
+  check_bias(op, bias, w, w.shape()[1] * geometry.groups);
+  return spread(op, x, w, bias, shape, announced(op, x, transposed_product(shape, w, geometry), geometry));
 }
 
 }  // namespace
@@ -267,14 +265,12 @@ Variable conv2d_weight_gradient(const Variable& input, const Variable& gradient,
   check_gradient(Op::conv2d_weight_gradient, g,
                  output_shape(Op::conv2d_weight_gradient, x.shape(), weight_shape, geometry));
   Tape& tape = x.tape();
-  Tensor out = tape.backend().empty(weight_shape, x.dtype());
-  tape.backend().conv2d_weight_gradient(x.tensor(), g.tensor(), geometry, out, tape.probe());
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out, [&backend = tape.backend(), a = x.tensor(), y = g.tensor(), geometry, weight_shape] {
-      Tensor wide = backend.empty(weight_shape, DType::f32);
-      backend.conv2d_weight_gradient(a, y, geometry, wide);
-      return wide;
-    });
+  const auto verb = [&backend = tape.backend(), a = x.tensor(), y = g.tensor(), geometry](Tensor& result,
+                                                                                          CastProbe* probe) {
+    backend.conv2d_weight_gradient(a, y, geometry, result, probe);
+  };
+  const Tensor out = rounded_result(tape, weight_shape, x.dtype(), verb);
+  offer_unrounded(tape, out, verb);
   return recorded(
       Op::conv2d_weight_gradient, out,
       {{x, [g, shape = x.shape(), geometry](

@@ -191,7 +191,10 @@ Variable cast(const Variable& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Tensor out = tape.backend().empty(x.shape(), dtype);
   const bool narrows = size_of(dtype) < size_of(x.dtype());
-  tape.backend().cast(x.tensor(), out, narrows ? tape.probe() : nullptr);
+  if (narrows && tape.rounds_stochastically())
+    tape.round_stochastically(x.tensor(), out, tape.probe());
+  else
+    tape.backend().cast(x.tensor(), out, narrows ? tape.probe() : nullptr);
   return cast_as(x, out);
 }
 

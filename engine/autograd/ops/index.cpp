@@ -80,9 +80,12 @@ Variable scatter_rows(const Variable& input, const Tensor& index, std::int64_t r
   }
   Tape& tape = x.tape();
   const std::int64_t columns = shape[-1];
-  Tensor out = tape.backend().empty({rows, columns}, x.dtype());
-  tape.backend().scatter_rows(x.tensor().reshaped({index.element_count(), columns}), index, out,
-                              tape.probe());
+  const Shape sums{rows, columns};
+  // The verb's results have its operands' dtype: in FP32, of widened ones.
+  Tensor out = rounded_result(tape, sums, x.dtype(), [&](Tensor& result, CastProbe* probe) {
+    const Tensor values = result.dtype() == x.dtype() ? x.tensor() : wide_copy(tape.backend(), x.tensor());
+    tape.backend().scatter_rows(values.reshaped({index.element_count(), columns}), index, result, probe);
+  });
   if (tape.value_watcher() != nullptr)
     tape.offer_wide(out, [&backend = tape.backend(), value = x.tensor(), index, columns, rows] {
       Tensor wide = backend.empty({rows, columns}, DType::f32);

@@ -12,21 +12,25 @@ namespace {
 
 /// How the operands of a product, and the gradient of its result, are rounded on their way into a product.
 /// Captured by vjps: backward passes run without the policy that asked for it.
-struct Fp8 {
+struct Formats {
   Fp8Rounding a{};
   Fp8Rounding b{};
   Fp8Rounding gradient{};
+  bool tf32 = false;  ///< all three, of FP32 operands
+
+  /// Of a product in the backward pass, with these operands.
+  Formats with(Fp8Rounding left, Fp8Rounding right) const { return {left, right, gradient, tf32}; }
 };
 
 /// What the cast policy wants of the product that is about to be computed.
-Fp8 announced(Op op, const Variable& a, const ProductShape& shape) {
+Formats announced(Op op, const Variable& a, const ProductShape& shape) {
   const Tape& tape = a.tape();
   CastPolicy* const policy = tape.cast_policy();
   if (policy == nullptr) return {};
   const OpSite site{op, tape.scope()};
   policy->on_product(site, shape, a.dtype());
-  if (a.dtype() == DType::f32) return {};
   const ProductFormats formats = policy->product_formats(site);
+  if (a.dtype() == DType::f32) return {.tf32 = formats.tf32};
   return {formats.operands, formats.operands, formats.gradients};
 }
 
@@ -39,46 +43,49 @@ Extents extents_of(const Variable& x, bool transposed) {
   return transposed ? Extents{shape[-1], shape[-2]} : Extents{shape[-2], shape[-1]};
 }
 
-Variable product(const Variable& a, const Variable& b, Transpose transpose, const Fp8& fp8) {
+/// The gemm of 16-bit or FP32 matrices, into a new tensor of their dtype. `bias` may be undefined.
+Tensor multiplied(Tape& tape, const Tensor& a, const Tensor& b, const Tensor& bias, Transpose transpose,
+                  const Formats& formats, const Shape& extents) {
+  const auto multiply = [&backend = tape.backend(), a, b, bias, transpose, formats](Tensor& out,
+                                                                                    CastProbe* probe) {
+    backend.gemm({.a = a,
+                  .b = b,
+                  .out = out,
+                  .transpose_a = transpose.a,
+                  .transpose_b = transpose.b,
+                  .bias = bias.defined() ? &bias : nullptr,
+                  .probe = probe,
+                  .a_format = formats.a,
+                  .b_format = formats.b,
+                  .tf32 = formats.tf32});
+  };
+  Tensor out = rounded_result(tape, extents, a.dtype(), multiply);
+  offer_unrounded(tape, out, multiply);
+  return out;
+}
+
+Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats) {
   Tape& tape = a.tape();
   const Shape shape = a.shape();
   const std::int64_t m = extents_of(a, transpose.a).rows, n = extents_of(b, transpose.b).columns;
-  Tensor out = tape.backend().empty(shape.rank() == 2 ? Shape{m, n} : Shape{shape[0], m, n}, a.dtype());
-  tape.backend().gemm({.a = a.tensor(),
-                       .b = b.tensor(),
-                       .out = out,
-                       .transpose_a = transpose.a,
-                       .transpose_b = transpose.b,
-                       .probe = tape.probe(),
-                       .a_format = fp8.a,
-                       .b_format = fp8.b});
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out, [&backend = tape.backend(), x = a.tensor(), y = b.tensor(), transpose, fp8,
-                          extents = out.shape()] {
-      Tensor wide = backend.empty(extents, DType::f32);
-      backend.gemm({.a = x,
-                    .b = y,
-                    .out = wide,
-                    .transpose_a = transpose.a,
-                    .transpose_b = transpose.b,
-                    .a_format = fp8.a,
-                    .b_format = fp8.b});
-      return wide;
-    });
+  const Tensor out = multiplied(tape, a.tensor(), b.tensor(), {}, transpose, formats,
+                                shape.rank() == 2 ? Shape{m, n} : Shape{shape[0], m, n});
   // With A' = op(a), B' = op(b) and C = A'B': dA' = G B'^T, dB' = A'^T G. A stored transpose is undone by
   // swapping the factors, (XY)^T = Y^T X^T, so that no transposed copy is ever made. Batches go the same way,
   // matrix by matrix.
-  const auto gradient_a = [b, transpose, fp8](const Variable& g, const Variable&) {
-    return transpose.a ? product(b, g, {.a = transpose.b, .b = true}, {fp8.b, fp8.gradient, fp8.gradient})
-                       : product(g, b, {.a = false, .b = !transpose.b}, {fp8.gradient, fp8.b, fp8.gradient});
+  const auto gradient_a = [b, transpose, formats](const Variable& g, const Variable&) {
+    return transpose.a
+               ? product(b, g, {.a = transpose.b, .b = true}, formats.with(formats.b, formats.gradient))
+               : product(g, b, {.a = false, .b = !transpose.b}, formats.with(formats.gradient, formats.b));
   };
-  const auto gradient_b = [a, transpose, fp8](const Variable& g, const Variable&) {
-    return transpose.b ? product(g, a, {.a = true, .b = transpose.a}, {fp8.gradient, fp8.a, fp8.gradient})
-                       : product(a, g, {.a = !transpose.a, .b = false}, {fp8.a, fp8.gradient, fp8.gradient});
+  const auto gradient_b = [a, transpose, formats](const Variable& g, const Variable&) {
+    return transpose.b
+               ? product(g, a, {.a = true, .b = transpose.a}, formats.with(formats.gradient, formats.a))
+               : product(a, g, {.a = !transpose.a, .b = false}, formats.with(formats.a, formats.gradient));
   };
-  return tape.record(
-      Op::matmul, out,
-      {{a, gradient_a, SlotLabel::none, fp8.gradient}, {b, gradient_b, SlotLabel::none, fp8.gradient}});
+  return tape.record(Op::matmul, out,
+                     {{a, gradient_a, SlotLabel::none, formats.gradient},
+                      {b, gradient_b, SlotLabel::none, formats.gradient}});
 }
 
 }  // namespace
@@ -99,8 +106,8 @@ Variable matmul(const Variable& left, const Variable& right, Transpose transpose
     reject(Op::matmul, "inner extents differ: a " + describe(a) + (transpose.a ? " transposed" : "") +
                            ", b " + describe(b) + (transpose.b ? " transposed" : ""));
   }
-  const Fp8 fp8 = announced(Op::matmul, a, {.m = of_a.rows, .n = of_b.columns, .k = of_a.columns});
-  return handed_on(Op::matmul, product(a, b, transpose, fp8));
+  const Formats formats = announced(Op::matmul, a, {.m = of_a.rows, .n = of_b.columns, .k = of_a.columns});
+  return handed_on(Op::matmul, product(a, b, transpose, formats));
 }
 
 namespace {
@@ -127,42 +134,22 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   }
   Tape& tape = x.tape();
   const Shape rows = as_rows(shape);
-  const Fp8 fp8 = announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
-  Tensor out = tape.backend().empty({rows[0], outputs}, x.dtype());
-  const Tensor bias_value = b.defined() ? b.tensor() : Tensor();
-  tape.backend().gemm({.a = x.tensor().reshaped(rows),
-                       .b = w.tensor(),
-                       .out = out,
-                       .transpose_b = true,
-                       .bias = b.defined() ? &bias_value : nullptr,
-                       .probe = tape.probe(),
-                       .a_format = fp8.a,
-                       .b_format = fp8.b});
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out, [&backend = tape.backend(), a = x.tensor().reshaped(rows), weight = w.tensor(),
-                          bias_value, fp8, extents = out.shape()] {
-      Tensor wide = backend.empty(extents, DType::f32);
-      backend.gemm({.a = a,
-                    .b = weight,
-                    .out = wide,
-                    .transpose_b = true,
-                    .bias = bias_value.defined() ? &bias_value : nullptr,
-                    .a_format = fp8.a,
-                    .b_format = fp8.b});
-      return wide;
-    });
-  const Slot slot_x = {
-      x,
-      [w, shape, fp8](const Variable& g, const Variable&) {
-        return reshape(product(in_rows(g), w, {}, {fp8.gradient, fp8.b, fp8.gradient}), shape);
-      },
-      SlotLabel::input, fp8.gradient};
-  const Slot slot_w = {
-      w,
-      [x, fp8](const Variable& g, const Variable&) {
-        return product(in_rows(g), in_rows(x), {.a = true, .b = false}, {fp8.gradient, fp8.a, fp8.gradient});
-      },
-      SlotLabel::weight, fp8.gradient};
+  const Formats formats = announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
+  const Tensor out =
+      multiplied(tape, x.tensor().reshaped(rows), w.tensor(), b.defined() ? b.tensor() : Tensor(),
+                 {.a = false, .b = true}, formats, {rows[0], outputs});
+  const Slot slot_x = {x,
+                       [w, shape, formats](const Variable& g, const Variable&) {
+                         return reshape(product(in_rows(g), w, {}, formats.with(formats.gradient, formats.b)),
+                                        shape);
+                       },
+                       SlotLabel::input, formats.gradient};
+  const Slot slot_w = {w,
+                       [x, formats](const Variable& g, const Variable&) {
+                         return product(in_rows(g), in_rows(x), {.a = true, .b = false},
+                                        formats.with(formats.gradient, formats.a));
+                       },
+                       SlotLabel::weight, formats.gradient};
   const Tensor value = out.reshaped(with_extent(shape, shape.rank() - 1, outputs));
   if (!b.defined()) return recorded(op, value, {slot_x, slot_w});
   const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },

@@ -92,10 +92,14 @@ Tensor reduce_value(ReduceOp verb, const Variable& x, const AxisSet& axes, const
     runs.outer *= runs.inner;
     runs.inner = 1;
   }
-  Tensor out = tape.backend().empty({runs.outer, runs.inner}, x.dtype());
   value = value.reshaped({runs.outer, runs.reduced, runs.inner});
-  // Sums in FP32 on the way to a 16-bit gradient narrow nothing.
-  tape.backend().reduce(verb, value, 1, out, x.dtype() == DType::f32 ? nullptr : tape.probe());
+  const Tensor out =
+      rounded_result(tape, {runs.outer, runs.inner}, x.dtype(), [&](Tensor& result, CastProbe* probe) {
+        // Sums in FP32 on the way to a 16-bit gradient narrow nothing.
+        const bool wide = result.dtype() == DType::f32;
+        tape.backend().reduce(verb, wide ? widened(tape.backend(), value) : value, 1, result,
+                              wide ? nullptr : probe);
+      });
   if (tape.value_watcher() != nullptr)
     tape.offer_wide(out, [&backend = tape.backend(), verb, value, shape = out.shape()] {
       Tensor wide = backend.empty(shape, DType::f32);

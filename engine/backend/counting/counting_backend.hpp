@@ -53,6 +53,7 @@ class CountingBackend final : public Backend {
   void slice(const Tensor&, int, std::int64_t, Tensor&) override {}
   void insert(const Tensor&, int, std::int64_t, Tensor&) override {}
   void cast(const Tensor&, Tensor&, CastProbe*) override {}
+  void cast_stochastic(const Tensor&, Tensor&, const PhiloxStream&, const Tensor&, CastProbe*) override {}
   void unary(UnaryOp, const Tensor&, Tensor&) override {}
   void binary(BinaryOp, const Tensor&, const Tensor&, Tensor&) override {}
   void scale(const Tensor&, float, Tensor&) override {}

@@ -42,6 +42,8 @@ class EmulatedBackend : public Backend {
 
   // elementwise.cpp
   void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
+  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
+                       CastProbe* probe) override;
   void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
   void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
   void scale(const Tensor& x, float factor, Tensor& out) override;
@@ -114,14 +116,14 @@ class EmulatedBackend : public Backend {
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);
   /// Adds the elements of x (f) to `histogram`.
   void count(const Tensor& x, ExponentHistogram& histogram);
-  /// The tensor-core row of products of T; FP32 follows none.
+  /// The tensor-core row of products of T; of FP32 without TF32 it is not looked at.
   template <class T>
-  const TensorCoreModel& row_for(std::string_view verb) const {
-    if constexpr (std::is_same_v<T, float>)
-      return model_;
-    else
-      return checks::product_row(verb, model_, operand_format_of<T>);
+  const TensorCoreModel& row_for(std::string_view verb, bool tf32) const {
+    if (std::is_same_v<T, float> && !tf32) return model_;
+    return checks::product_row(verb, model_, operand_format_of<T>);
   }
+  /// x, or, if its product is one of TF32, its elements rounded to that, in a new tensor. elementwise.cpp
+  Tensor operand(const Tensor& x, bool tf32);
   // gemm.cpp
   /// The elements of x, f16 or bf16, rounded to FP8 codes (u8).
   template <class F>
@@ -135,13 +137,13 @@ class EmulatedBackend : public Backend {
   void run(const PatchProduct<T>& product);
   template <class T>
   void forward(const functions::Conv2dPlan& plan, const Tensor& x, const Tensor& weight, const Tensor* bias,
-               Layout layout, Tensor& out, CastProbe* probe);
+               const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe);
   template <class T>
   void input_gradient(const functions::Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
-                      const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe);
+                      const Tensor* bias, const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe);
   template <class T>
   void weight_gradient(const functions::Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
-                       Layout layout, Tensor& out, CastProbe* probe);
+                       const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe);
   /// TREE sum of squares of x (f) in FP64.
   double sum_of_squares(const Tensor& x);
 

@@ -163,7 +163,9 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
 
 template <class T>
 void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Tensor& weight,
-                              const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe) {
+                              const Tensor* bias, const Conv2dGeometry& geometry, Tensor& out,
+                              CastProbe* probe) {
+  const Layout layout = geometry.layout;
   const bool nchw = layout == Layout::nchw;
   Tensor filters = weight;
   if (!nchw) {  // (K, R, S, C of a group)
@@ -173,7 +175,7 @@ void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Ten
   }
   const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
   const Patches patches(plan, Gather::inputs);
-  run(PatchProduct<T>{.row = row_for<T>("conv2d"),
+  run(PatchProduct<T>{.row = row_for<T>("conv2d", geometry.tf32),
                       .patches = patches,
                       .source = x,
                       .order = nchw ? ChainOrder::channel_row_column : ChainOrder::row_column_channel,
@@ -188,7 +190,8 @@ void EmulatedBackend::forward(const Conv2dPlan& plan, const Tensor& x, const Ten
 
 template <class T>
 void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
-                                     const Tensor* bias, Layout layout, Tensor& out, CastProbe* probe) {
+                                     const Tensor* bias, const Conv2dGeometry& geometry, Tensor& out,
+                                     CastProbe* probe) {
   // The filters of each group: (C of a group, K of a group, R, S).
   const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps;
   Tensor filters = empty(Shape{plan.groups, plan.group_inputs(), plan.group_outputs(), taps}, weight.dtype());
@@ -196,7 +199,7 @@ void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradi
           std::array{0, 2, 1, 3}, filters);
   const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
   const Patches patches(plan, Gather::outputs);
-  run(PatchProduct<T>{.row = row_for<T>("conv2d_input_gradient"),
+  run(PatchProduct<T>{.row = row_for<T>("conv2d_input_gradient", geometry.tf32),
                       .patches = patches,
                       .source = gradient,
                       .order = ChainOrder::channel_row_column,
@@ -204,7 +207,7 @@ void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradi
                       .groups = plan.groups,
                       .rows = plan.group_inputs(),
                       .bias = bias == nullptr ? nullptr : wide_bias.host<float>().data(),
-                      .layout = layout,
+                      .layout = geometry.layout,
                       .out = out,
                       .probe = probe});
 }
@@ -249,8 +252,9 @@ class WeightParts {
 
 template <class T>
 void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, const Tensor& gradient,
-                                      Layout layout, Tensor& out, CastProbe* probe) {
-  const TensorCoreModel& row = row_for<T>("conv2d_weight_gradient");
+                                      const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  const Layout layout = geometry.layout;
+  const TensorCoreModel& row = row_for<T>("conv2d_weight_gradient", geometry.tf32);
   const Patches patches(plan, Gather::inputs);
   const std::int64_t rows = plan.outputs, depth = patches.depth(), positions = patches.positions();
   if (rows == 0 || depth == 0) return;
@@ -311,8 +315,9 @@ void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2d
                              const Tensor* bias, Tensor& out, CastProbe* probe) {
   const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d(x, weight, geometry, bias, out);
+  const Tensor inputs = operand(x, geometry.tf32), filters = operand(weight, geometry.tf32);
   with_element_type(x.dtype(), [&](auto tag) {
-    forward<decltype(tag)>(plan, x, weight, bias, geometry.layout, out, probe);
+    forward<decltype(tag)>(plan, inputs, filters, bias, geometry, out, probe);
   });
 }
 
@@ -321,8 +326,9 @@ void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor
                                             CastProbe* probe) {
   const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, bias, out);
+  const Tensor dy = operand(gradient, geometry.tf32), filters = operand(weight, geometry.tf32);
   with_element_type(gradient.dtype(), [&](auto tag) {
-    input_gradient<decltype(tag)>(plan, gradient, weight, bias, geometry.layout, out, probe);
+    input_gradient<decltype(tag)>(plan, dy, filters, bias, geometry, out, probe);
   });
 }
 
@@ -330,9 +336,9 @@ void EmulatedBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& grad
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
   const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d_weight_gradient(x, gradient, geometry, out);
-  with_element_type(x.dtype(), [&](auto tag) {
-    weight_gradient<decltype(tag)>(plan, x, gradient, geometry.layout, out, probe);
-  });
+  const Tensor inputs = operand(x, geometry.tf32), dy = operand(gradient, geometry.tf32);
+  with_element_type(
+      x.dtype(), [&](auto tag) { weight_gradient<decltype(tag)>(plan, inputs, dy, geometry, out, probe); });
 }
 
 }  // namespace fp16lab::engine

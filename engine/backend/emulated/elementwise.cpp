@@ -145,6 +145,13 @@ void scalar_all(const Workers& workers, BinaryOp op, const Tensor& x, float scal
   });
 }
 
+FP16LAB_VECTOR_CLONES
+void round_to_tf32(const float* from, float* to, std::int64_t n) {
+  const functions::RoundToTf32 round;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < n; ++i) to[i] = round(from[i]);
+}
+
 }  // namespace
 
 void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
@@ -164,6 +171,33 @@ void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
   }
   if (probe != nullptr) count(out, probe->after);
   if (probe != nullptr) probe->counted += static_cast<std::uint64_t>(out.element_count());
+}
+
+Tensor EmulatedBackend::operand(const Tensor& x, bool tf32) {
+  if (!tf32) return x;
+  Tensor rounded = empty(x.shape(), DType::f32);
+  const float* const from = x.host<float>().data();
+  float* const to = rounded.host<float>().data();
+  workers_.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
+    round_to_tf32(from + begin, to + begin, end - begin);
+  });
+  return rounded;
+}
+
+void EmulatedBackend::cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream,
+                                      const Tensor& step, CastProbe* probe) {
+  const FloatingPointScope scope;
+  checks::cast_stochastic(x, out, step);
+  PhiloxStream current = stream;
+  current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);
+  with_half_type(out.dtype(), [&](auto tag) {
+    narrow_stochastic(std::span<const float>(x.host<float>()), out.host<decltype(tag)>(), current, 0, {},
+                      workers_.threads());
+  });
+  if (probe == nullptr) return;
+  count(x, probe->before);
+  count(out, probe->after);
+  probe->counted += static_cast<std::uint64_t>(out.element_count());
 }
 
 void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {

@@ -63,7 +63,7 @@ void EmulatedBackend::histogram(const Tensor& x, DType format, CastProbe& probe)
 template <class A, class B>
 void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a,
                                const Tensor& b) {
-  const TensorCoreModel& row = row_for<A>("gemm");
+  const TensorCoreModel& row = row_for<A>("gemm", call.tf32);
   const GemmShape& shape = plan.shape;
   const std::int64_t n = shape.n;
   if (call.out.element_count() == 0) return;
@@ -116,8 +116,9 @@ void EmulatedBackend::gemm(const GemmCall& call) {
                        rounded_to_fp8<typename B::Format>(call.b));
       });
     });
+  const Tensor a = operand(call.a, call.tf32), b = operand(call.b, call.tf32);
   with_element_type(call.a.dtype(),
-                    [&](auto tag) { multiply<decltype(tag), decltype(tag)>(call, plan, call.a, call.b); });
+                    [&](auto tag) { multiply<decltype(tag), decltype(tag)>(call, plan, a, b); });
 }
 
 }  // namespace fp16lab::engine

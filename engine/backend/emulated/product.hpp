@@ -27,9 +27,10 @@ void accumulate(const TensorCoreModel& row, GemmShape shape, MatrixView<A> a, Ma
     if (row.accumulator() == DType::f16) return accumulate_in_f16(row, shape, a, b, c, d, ldd, threads);
   emulated_gemm(row, shape, a, b, c, d, ldd, threads);
 }
-/// The same by one fma chain, whatever the row.
-inline void accumulate(const TensorCoreModel&, GemmShape shape, MatrixView<float> a, MatrixView<float> b,
+/// The same by a row that has TF32 operands, else by one fma chain.
+inline void accumulate(const TensorCoreModel& row, GemmShape shape, MatrixView<float> a, MatrixView<float> b,
                        const float* c, float* d, std::int64_t ldd, int threads) {
+  if (row.operands.contains(DType::tf32)) return emulated_gemm(row, shape, a, b, c, d, ldd, threads);
   fma_chain_gemm(shape, a, b, c, d, ldd, threads);
 }
 

@@ -309,7 +309,7 @@ ExitCode run_list(const std::vector<std::string>& sections, bool as_json) {
 Json gpu_json(const engine::CudaDevice& gpu) {
   const std::string_view row = tensor_core_of(gpu.capability_major, gpu.capability_minor);
   Json advice = Json::array();
-  for (const DType low : {DType::f16, DType::bf16})
+  for (const DType low : {DType::f16, DType::bf16, DType::tf32})
     for (const engine::amp::Advice& lacking :
          engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, low))
       advice.push_back(lacking.text);

@@ -301,7 +301,8 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 void resolve_scaler_policy(RunConfig& config) {
   if (config.scaler.policy != automatic_policy) return;
   const engine::amp::LevelRules& rules = engine::amp::level_rules(config.amp.dialect, config.amp.level);
-  config.scaler.policy = rules.brings_scaler ? rules.scaler : "none";
+  const bool tf32 = config.amp.dtype == DType::tf32;  // FP32's range: nothing to scale for
+  config.scaler.policy = rules.brings_scaler && !tf32 ? rules.scaler : "none";
 }
 
 void resolve_scaler_policy(RunConfig& config, std::string_view where) {

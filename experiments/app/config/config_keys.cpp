@@ -63,9 +63,12 @@ Named<engine::amp::PowerOfTwo> powers_of_two() {
   return {{"any", any}, {"warn", warn}, {"round_down", round_down}};
 }
 
-Named<engine::amp::UpdateRounding> update_roundings() {
-  using enum engine::amp::UpdateRounding;
-  return {{"nearest", nearest}, {"stochastic", stochastic}};
+Named<engine::amp::LowRounding> low_roundings() {
+  using enum engine::amp::LowRounding;
+  return {{"nearest", nearest},
+          {"stochastic", stochastic},
+          {"stochastic_weights", stochastic_weights},
+          {"stochastic_gradients", stochastic_gradients}};
 }
 
 Choices observed_tensors() {
@@ -277,8 +280,10 @@ std::vector<ConfigKey> make_keys() {
 
       FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
                   named(engine::amp::all_levels())),
-      FP16LAB_KEY(amp.dtype, "the 16-bit type, called low below",
-                  Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}}),
+      FP16LAB_KEY(amp.dtype,
+                  "the 16-bit type, called low below; tf32, at O1 and OD: tensors stay FP32, and operands of "
+                  "low products are rounded to TF32 (torch's allow_tf32)",
+                  Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}}),
       FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
       FP16LAB_KEY(amp.white,
                   "ops that compute in low besides the dialect's own, by our name or the dialect's"),
@@ -309,9 +314,9 @@ std::vector<ConfigKey> make_keys() {
                   fp8_formats()),
       FP16LAB_KEY(
           amp.rounding,
-          "of the updates of 16-bit weights without master weights; stochastic: up or down by chance, "
-          "right on average",
-          update_roundings()),
+          "to 16 bits; stochastic: up or down by chance, right on average: gradients in backward passes, and "
+          "updates of 16-bit weights without master weights (the others: one of the two)",
+          low_roundings()),
       FP16LAB_KEY_AS("amp.save_dtype", checkpoint.save_dtype,
                      "also write weights.safetensors, cast to this type, with every checkpoint and at the "
                      "end; empty: no",

@@ -25,19 +25,22 @@ namespace {
 constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
 constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
 
-/// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them.
-void check_accumulator(const BackendConfig& backend, bool uses_bf16) {
+/// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them. `uses`: is there
+/// a product of this format?
+template <class Uses>
+void check_accumulator(const BackendConfig& backend, const Uses& uses) {
   if (backend.accumulator == name_of(DType::f32)) return;
   constexpr std::string_view key = "backend.accumulator = \"f16\"";
   if (backend.device == "cuda")
     throw std::invalid_argument(
         fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
                     f16_sums_are_emulated));
-  if (uses_bf16)
-    throw std::invalid_argument(fmt::format(
-        "{} with BF16: tensor cores sum products of BF16 in FP32 only; expected backend.accumulator = "
-        "\"f32\", or FP16 in amp.dtype and amp.to_float",
-        key));
+  for (const auto& [format, name] : {std::pair{DType::bf16, "BF16"}, std::pair{DType::tf32, "TF32"}})
+    if (uses(format))
+      throw std::invalid_argument(fmt::format(
+          "{} with {}: tensor cores sum products of {} in FP32 only; expected backend.accumulator = \"f32\", "
+          "or FP16 in amp.dtype and amp.to_float",
+          key, name, name));
   const std::optional<std::string_view> row = configured_tensor_core(backend);
   if (!row) return;
   try {
@@ -141,14 +144,15 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
         "of {}",
         key, value, *row, name_of(format), fmt::join(fitting, ", ")));
   };
-  const auto uses = [&](DType dtype) {
+  const auto names = [&](DType dtype) {
     return std::any_of(amp.to_float.begin(), amp.to_float.end(),
                        [dtype](const engine::amp::ToFloat& entry) { return entry.dtype == dtype; });
   };
-  const bool low_is_bf16 = amp.level != engine::amp::Level::O0 && amp.low == DType::bf16;
-  check_accumulator(backend, low_is_bf16 || uses(DType::bf16));
-  if (low_is_bf16) require(DType::bf16, "amp.dtype", name_of(amp.low));
-  if (uses(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
+  const auto is_low = [&](DType dtype) { return amp.level != engine::amp::Level::O0 && amp.low == dtype; };
+  check_accumulator(backend, [&](DType dtype) { return is_low(dtype) || names(dtype); });
+  for (const DType low : {DType::bf16, DType::tf32})
+    if (is_low(low)) require(low, "amp.dtype", name_of(low));
+  if (names(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
   const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key) {
     if (!rounding) return;
     if (backend.device == "cuda")

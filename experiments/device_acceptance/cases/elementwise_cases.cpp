@@ -158,6 +158,25 @@ void add_elementwise_cases(std::vector<VerbCase>& cases) {
                c.keep("counts", probe);
              }
            }});
+  for (const DType to : {DType::f16, DType::bf16})
+    cases.push_back({"cast_stochastic", std::string(name_of(to)), [to](CaseContext& c) {
+                       const Tensor step = c.backend().make_step_state(state_in_training());
+                       std::vector<Tensor> all{all_values(c, DType::f32)};
+                       for_each_odd_size(c, [&](DType dtype, Data data, const Shape& shape) {
+                         if (dtype == DType::f32) all.push_back(c.random(shape, dtype, data));
+                       });
+                       PhiloxStream stream{.seed = 7, .stream = stream_id("fc1.linear.0.1.0/gradient")};
+                       for (const Tensor& x : all) {
+                         ++stream.micro_batch;
+                         Tensor out = c.output(x.shape(), to), uncounted = c.output(x.shape(), to);
+                         CastProbe probe;
+                         c.backend().cast_stochastic(x, out, stream, step, &probe);
+                         c.keep("values", out);
+                         c.keep("counts", probe);
+                         c.backend().cast_stochastic(x, uncounted, stream, step);
+                         c.keep("without a probe", uncounted);
+                       }
+                     }});
   for (const auto& [op, name] : unary_ops)
     cases.push_back({"unary", name, [op = op](CaseContext& c) {
                        const auto apply = [&](Tensor x, const std::string& what) {

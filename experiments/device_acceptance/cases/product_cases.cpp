@@ -15,7 +15,7 @@ using engine::Layout;
 using engine::Shape;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
+constexpr DType operands[] = {DType::f32, DType::f16, DType::bf16, DType::tf32};
 
 struct Extents {
   std::int64_t m, n, k;
@@ -28,8 +28,12 @@ struct Epilogue {
   DType out = DType::f16;
 };
 
-void product(CaseContext& c, DType dtype, const Extents& x, bool transpose_a, bool transpose_b, Data data,
+/// Operands of `format`, and the dtype in which they are stored: TF32 lives in FP32.
+constexpr DType stored_dtype(DType format) { return format == DType::tf32 ? DType::f32 : format; }
+
+void product(CaseContext& c, DType format, const Extents& x, bool transpose_a, bool transpose_b, Data data,
              const Epilogue& epilogue, std::int64_t batch = 0) {
+  const DType dtype = stored_dtype(format);
   const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
     return batch > 0 ? Shape{batch, rows, columns} : Shape{rows, columns};
   };
@@ -46,7 +50,8 @@ void product(CaseContext& c, DType dtype, const Extents& x, bool transpose_a, bo
                     .transpose_b = transpose_b,
                     .bias = epilogue.bias ? &bias : nullptr,
                     .addend = epilogue.addend ? &addend : nullptr,
-                    .probe = epilogue.probe ? &probe : nullptr});
+                    .probe = epilogue.probe ? &probe : nullptr,
+                    .tf32 = format == DType::tf32});
   const std::string name = fmt::format("{}x{}x{} {}{} {} -> {}", x.m, x.n, x.k, transpose_a ? 'T' : 'N',
                                        transpose_b ? 'T' : 'N', name_of(data), name_of(epilogue.out));
   c.keep(name, out);
@@ -55,7 +60,8 @@ void product(CaseContext& c, DType dtype, const Extents& x, bool transpose_a, bo
 
 /// Every kind of bias and addend, of both types of output, at extents around tiles, runs and slices of k; one
 /// product and many.
-void odd_products(CaseContext& c, DType dtype) {
+void odd_products(CaseContext& c, DType format) {
+  const DType dtype = stored_dtype(format);
   struct Odd {
     Extents x;
     bool transpose_a, transpose_b;
@@ -83,49 +89,50 @@ void odd_products(CaseContext& c, DType dtype) {
     for (const Data data : {Data::ordinary, Data::wide, Data::special})
       for (Epilogue epilogue : epilogues) {
         epilogue.probe = true;
-        product(c, dtype, one.x, one.transpose_a, one.transpose_b, data, epilogue, one.batch);
+        product(c, format, one.x, one.transpose_a, one.transpose_b, data, epilogue, one.batch);
       }
 }
 
-void add_gemm_cases(std::vector<VerbCase>& cases, DType dtype) {
+void add_gemm_cases(std::vector<VerbCase>& cases, DType format) {
+  const DType dtype = stored_dtype(format);
   const bool low = dtype != DType::f32;
   const auto add = [&](const std::string& name, auto run) {
-    cases.push_back({"gemm", fmt::format("{} {}", name_of(dtype), name), run, dtype == DType::bf16});
+    cases.push_back({"gemm", fmt::format("{} {}", name_of(format), name), run, format});
   };
   for (const bool transpose_a : {false, true})
     for (const bool transpose_b : {false, true})
       add(fmt::format("{}{}", transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N'), [=](CaseContext& c) {
         for (const Data data : all_data) {
-          product(c, dtype, {c.extent(256, 16), c.extent(192, 16), c.extent(320, 32)}, transpose_a,
+          product(c, format, {c.extent(256, 16), c.extent(192, 16), c.extent(320, 32)}, transpose_a,
                   transpose_b, data, {.out = dtype});
-          product(c, dtype, {c.extent(129, 17), c.extent(67, 9), c.extent(131, 19)}, transpose_a, transpose_b,
-                  data, {.bias = dtype, .out = dtype});
+          product(c, format, {c.extent(129, 17), c.extent(67, 9), c.extent(131, 19)}, transpose_a,
+                  transpose_b, data, {.bias = dtype, .out = dtype});
         }
         if (c.odd())
-          product(c, dtype, {50, 41, 77}, transpose_a, transpose_b, Data::wide, {.out = DType::f32});
+          product(c, format, {50, 41, 77}, transpose_a, transpose_b, Data::wide, {.out = DType::f32});
       });
   add("epilogues", [=](CaseContext& c) {
     const std::optional<DType> none;
     for (const DType out : low ? std::vector{dtype, DType::f32} : std::vector{dtype})
       for (const bool bias : {false, true})
         for (const bool addend : {false, true})
-          product(c, dtype, {c.extent(130, 18), c.extent(136, 24), c.extent(72, 24)}, false, true,
+          product(c, format, {c.extent(130, 18), c.extent(136, 24), c.extent(72, 24)}, false, true,
                   Data::special,
                   {.bias = bias ? std::optional(addend ? DType::f32 : dtype) : none,
                    .addend = addend ? std::optional(DType::f32) : none,
                    .probe = true,
                    .out = out});
-    if (c.odd()) odd_products(c, dtype);
+    if (c.odd()) odd_products(c, format);
   });
   add("edges", [=](CaseContext& c) {
     for (const Extents& x :
          {Extents{1, 1, 1}, Extents{1, c.extent(1000, 40), 1}, Extents{c.extent(1000, 40), 1, 3},
           Extents{16, 8, 0}, Extents{3, 5, c.extent(4096, 200)}})
-      product(c, dtype, x, false, false, Data::cancelling, {.bias = dtype, .probe = true, .out = dtype});
+      product(c, format, x, false, false, Data::cancelling, {.bias = dtype, .probe = true, .out = dtype});
   });
   add("batched", [=](CaseContext& c) {
     for (const bool transpose_b : {false, true})
-      product(c, dtype, {c.extent(64, 8), c.extent(64, 9), c.extent(16, 16)}, false, transpose_b,
+      product(c, format, {c.extent(64, 8), c.extent(64, 9), c.extent(16, 16)}, false, transpose_b,
               Data::special, {.addend = DType::f32, .probe = true, .out = dtype}, c.extent(37, 3));
   });
 }
@@ -253,17 +260,19 @@ void for_each_convolution(CaseContext& c, DType dtype, Layout layout, bool weigh
     body(one, dtype == DType::f32 ? Data::ordinary : Data::wide, DType::f32);
 }
 
-void add_convolution_cases(std::vector<VerbCase>& cases, DType dtype) {
+void add_convolution_cases(std::vector<VerbCase>& cases, DType format) {
+  const DType dtype = stored_dtype(format);
   for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
     const auto add = [&](const std::string& verb, auto body) {
-      cases.push_back({verb, fmt::format("{} {}", name_of(dtype), layout == Layout::nchw ? "nchw" : "nhwc"),
+      cases.push_back({verb, fmt::format("{} {}", name_of(format), layout == Layout::nchw ? "nchw" : "nhwc"),
                        [=](CaseContext& c) {
                          for_each_convolution(c, dtype, layout, verb == "conv2d_weight_gradient",
-                                              [&](const Convolution& one, Data data, DType out_type) {
+                                              [&](Convolution one, Data data, DType out_type) {
+                                                one.geometry.tf32 = format == DType::tf32;
                                                 body(c, one, data, out_type);
                                               });
                        },
-                       dtype == DType::bf16});
+                       format});
     };
     const auto keep = [](CaseContext& c, const Convolution& one, const Tensor& out, const CastProbe& probe) {
       c.keep(one.x().to_string(), out);
@@ -310,8 +319,8 @@ void add_convolution_cases(std::vector<VerbCase>& cases, DType dtype) {
 }  // namespace
 
 void add_product_cases(std::vector<VerbCase>& cases) {
-  for (const DType dtype : floats) add_gemm_cases(cases, dtype);
-  for (const DType dtype : floats) add_convolution_cases(cases, dtype);
+  for (const DType format : operands) add_gemm_cases(cases, format);
+  for (const DType format : operands) add_convolution_cases(cases, format);
 }
 
 }  // namespace fp16lab::experiments::acceptance

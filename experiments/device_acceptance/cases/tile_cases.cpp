@@ -187,14 +187,14 @@ std::vector<VerbCase> tile_cases(int multiprocessors, const std::vector<std::int
                            fmt::format("{}x{}x{} {}{}", one.m, one.n, k, transpose_a ? 'T' : 'N',
                                        transpose_b ? 'T' : 'N'),
                            [=](CaseContext& c) { run_product(c, one, k, transpose_a, transpose_b); },
-                           one.dtype == DType::bf16});
+                           one.dtype});
   for (const TiledConvolution& one : tiled_convolutions(multiprocessors))
     cases.push_back({fmt::format("{} {}, {}", verb_of(one.pass), name_of(one.dtype),
                                  tiles_text(planner_of_convolutions(one.dtype), one.size)),
                      fmt::format("{} {}x{}, {} images of {}x{}, {} to {} channels",
                                  one.layout == Layout::nchw ? "nchw" : "nhwc", one.kernel, one.kernel,
                                  one.images, one.height, one.width, one.channels, one.filters),
-                     [=](CaseContext& c) { run_convolution(c, one); }, one.dtype == DType::bf16});
+                     [=](CaseContext& c) { run_convolution(c, one); }, one.dtype});
   return cases;
 }
 

@@ -47,9 +47,10 @@ void compare_kept(const VerbCase& one, const std::vector<Kept>& expected, const 
   }
 }
 
-bool multiplies_bf16(std::string_view row) {
-  return std::ranges::any_of(tensor_core_models(), [row](const TensorCoreModel& model) {
-    return model.name == row && model.operands.contains(DType::bf16);
+bool runs_on(const VerbCase& one, const engine::Backend& backend) {
+  if (one.multiplies == DType::f32) return true;
+  return std::ranges::any_of(tensor_core_models(), [&](const TensorCoreModel& model) {
+    return model.name == backend.tensor_core() && model.operands.contains(one.multiplies);
   });
 }
 
@@ -106,10 +107,9 @@ std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::B
   if (expected.tensor_core() != actual.tensor_core())
     throw std::invalid_argument(
         fmt::format("compare_verbs: tensor cores {} and {}", expected.tensor_core(), actual.tensor_core()));
-  const bool bf16_products = multiplies_bf16(actual.tensor_core());
   std::vector<VerbRow> rows;
   for (const VerbCase& one : cases) {
-    if (one.needs_bf16_products && !bf16_products) continue;
+    if (!runs_on(one, actual)) continue;
     auto row = std::ranges::find(rows, one.verb, &VerbRow::verb);
     if (row == rows.end()) {
       if (progress) progress(one.verb);

@@ -21,7 +21,8 @@ struct VerbCase {
   std::string verb;  ///< as backend.hpp names it: "conv2d_weight_gradient"
   std::string name;  ///< "f16 nhwc stride 2"
   std::function<void(CaseContext&)> run;
-  bool needs_bf16_products = false;  ///< left out where the row has none (volta, turing)
+  /// Operands of products: left out where the row multiplies no such (BF16, TF32: volta, turing).
+  DType multiplies = DType::f32;
 };
 
 /// All of them, in the order of backend.hpp.
@@ -46,8 +47,8 @@ struct DifferingWords {
 DifferingWords differing_words(std::span<const std::byte> expected, std::span<const std::byte> actual,
                                std::size_t word_bytes);
 
-/// Does the tensor-core row multiply BF16? Else cases that need it are left out.
-bool multiplies_bf16(std::string_view row);
+/// Does the back end's tensor core multiply what the case needs?
+bool runs_on(const VerbCase& one, const engine::Backend& backend);
 
 /// What the case gives on this back end.
 std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,

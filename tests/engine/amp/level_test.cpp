@@ -195,8 +195,10 @@ TEST(ResolveRefuses, ALevelThatTheDialectDoesNotHave) {
 }
 
 TEST(ResolveRefuses, ADtypeThatIsNotLow) {
-  EXPECT_EQ(refusal({.level = Level::O1, .dtype = DType::f32}), "amp.dtype = \"f32\": must be f16 or bf16");
-  EXPECT_EQ(refusal({.level = Level::O1, .dtype = DType::f64}), "amp.dtype = \"f64\": must be f16 or bf16");
+  EXPECT_EQ(refusal({.level = Level::O1, .dtype = DType::f32}),
+            "amp.dtype = \"f32\": must be f16, bf16 or tf32");
+  EXPECT_EQ(refusal({.level = Level::O1, .dtype = DType::f64}),
+            "amp.dtype = \"f64\": must be f16, bf16 or tf32");
   EXPECT_EQ(resolve({.level = Level::O0, .dtype = DType::f32}).level, Level::O0) << "ignored there";
 }
 

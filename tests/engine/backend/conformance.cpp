@@ -25,6 +25,16 @@ float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std:
   return canonical(sum);
 }
 
+float accumulate_tf32(const TensorCoreModel& model, const std::vector<float>& a,
+                      const std::vector<float>& b) {
+  const TensorCoreModel& row = tensor_core_model(model.name, DType::tf32);
+  std::vector<std::uint32_t> words[2];
+  for (const auto& [values, to] : {std::pair{&a, &words[0]}, std::pair{&b, &words[1]}})
+    for (const float x : *values)
+      to->push_back(std::uint32_t{narrow<TensorFloat32>(x, Rounding::nearest_away).bits()} << 13);
+  return canonical(float_from_bits(fused_dot_add(row, DType::tf32, words[0], DType::tf32, words[1], 0)));
+}
+
 float tree_of(ReduceOp op, const std::vector<float>& values) {
   switch (op) {
     case ReduceOp::sum:

@@ -189,6 +189,9 @@ float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, co
 float accumulate(const TensorCoreModel& model, const std::vector<BFloat16>& a,
                  const std::vector<BFloat16>& b);
 float accumulate(const TensorCoreModel& model, const std::vector<float>& a, const std::vector<float>& b);
+/// The tensor core's definition for FP32 operands that are rounded to TF32, to nearest with ties away from
+/// zero, by the scalar conversion.
+float accumulate_tf32(const TensorCoreModel& model, const std::vector<float>& a, const std::vector<float>& b);
 
 /// TREE from the text of its definition: chunks of 1024, lanes i mod 32, folds 16 8 4 2 1, missing elements
 /// skipped, chunk results again by the same rule. `values` must not be empty.

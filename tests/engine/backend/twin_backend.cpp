@@ -86,6 +86,14 @@ void copy_element(const Tensor& x, std::size_t from, const Tensor& out, std::siz
 
 class TwinBackend final : public TwinOptimizers {
  public:
+  /// The accumulator of a product; in TF32, of operands rounded by the exact conversion.
+  template <class T>
+  float accumulated(const std::vector<T>& a, const std::vector<T>& b, bool tf32) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (tf32) return accumulate_tf32(model_, a, b);
+    return accumulate(model_, a, b);
+  }
+
   explicit TwinBackend(const TensorCoreModel& model) : TwinOptimizers(model, 1), model_(model) {}
 
   void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override {
@@ -129,7 +137,7 @@ class TwinBackend final : public TwinOptimizers {
               row.push_back(a[static_cast<std::size_t>(index * m * depth + in_a)]);
               column.push_back(b[static_cast<std::size_t>(index * depth * n + in_b)]);
             }
-            t.push_back(accumulate(model_, row, column));
+            t.push_back(accumulated(row, column, call.tf32));
           }
     });
     const auto add = [&](const Tensor* addend) {
@@ -167,7 +175,7 @@ class TwinBackend final : public TwinOptimizers {
             for (std::int64_t s = 0; s < columns; ++s)
               for (std::int64_t c = 0; c < channels; ++c) take(c, r, s);
         }
-        t[y.at(n, k, p, q)] = accumulate(model_, a, b);
+        t[y.at(n, k, p, q)] = accumulated(a, b, geometry.tf32);
       });
     });
     add_bias(bias, y, t);
@@ -197,7 +205,7 @@ class TwinBackend final : public TwinOptimizers {
               a.push_back(y.element(gradients, n, k, output_of(0, h, r), output_of(1, w, s)));
               b.push_back(filters[tap(weight, k, c % channels, r, s)]);
             }
-        t[x.at(n, c, h, w)] = accumulate(model_, a, b);
+        t[x.at(n, c, h, w)] = accumulated(a, b, geometry.tf32);
       });
     });
     add_bias(bias, x, t);
@@ -222,7 +230,7 @@ class TwinBackend final : public TwinOptimizers {
                                      input_place(geometry, 1, q, s)));
               b.push_back(gradients[y.at(n, k, p, q)]);
             }
-        t[taps.at(k, c, r, s)] = accumulate(model_, a, b);
+        t[taps.at(k, c, r, s)] = accumulated(a, b, geometry.tf32);
       });
     });
     store_rounded(t, out, probe);

@@ -161,6 +161,30 @@ class TwinElements : public EmulatedBackend {
     if (x.dtype() == out.dtype()) copy(x, out);  // payloads of NaNs too
   }
 
+  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
+                       CastProbe* probe) override {
+    PhiloxStream current = stream;
+    current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);
+    const std::vector<float> values = floats_of(x);
+    with_type(out.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      if constexpr (!std::is_same_v<T, float>) {
+        std::vector<T> rounded;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const std::uint32_t word = current.word(i / 2);
+          ArithmeticOptions options(Rounding::stochastic);
+          options.random_bits = i % 2 == 0 ? word << 16 : word & 0xffff0000u;
+          rounded.push_back(narrow<typename T::Format>(canonical(values[i]), options));
+        }
+        std::ranges::copy(rounded, out.host<T>().begin());
+        if (probe == nullptr) return;
+        probe->before += naive_histogram(values);
+        probe->after += naive_histogram(rounded);
+        probe->counted += values.size();
+      }
+    });
+  }
+
   void unary(UnaryOp op, const Tensor& x, Tensor& out) override {
     with_type(x.dtype(), [&](auto tag) {
       using T = decltype(tag);

@@ -250,19 +250,20 @@ TEST_F(LowWeights, LevelsWithFp32WeightsAreRefusedBeforeARunBegins) {
   };
   using amp::Dialect;
   using amp::Level;
-  using amp::UpdateRounding;
+  using amp::LowRounding;
   for (const Level level : {Level::O0, Level::O1, Level::O2}) {
     EXPECT_THAT(refusal({.level = level, .dialect = Dialect::paddle}, true),
                 AllOf(HasSubstr("optimizer.kahan = true: it sums updates of 16-bit weights"),
                       HasSubstr("of paddle the weights that are updated are FP32")));
     EXPECT_THAT(
-        refusal({.level = level, .dialect = Dialect::paddle, .rounding = UpdateRounding::stochastic}, false),
-        AllOf(HasSubstr("amp.rounding = \"stochastic\": it rounds updates of 16-bit weights"),
+        refusal({.level = level, .dialect = Dialect::paddle, .rounding = LowRounding::stochastic_weights},
+                false),
+        AllOf(HasSubstr("amp.rounding = \"stochastic_weights\": it rounds updates of 16-bit weights"),
               HasSubstr("amp.master_weights = false")));
   }
   const amp::AmpOptions low{.level = Level::O2, .dialect = Dialect::paddle, .master_weights = false};
   amp::AmpOptions stochastic = low;
-  stochastic.rounding = UpdateRounding::stochastic;
+  stochastic.rounding = LowRounding::stochastic;
   EXPECT_THAT(refusal(stochastic, true), HasSubstr("optimizer.kahan = true with amp.rounding = "));
   const TrainingPlan plan = plan_training({.steps = 1, .seed = 9}, stochastic, {.policy = "none"}, {});
   EXPECT_TRUE(plan.optimizer.stochastic_rounding);

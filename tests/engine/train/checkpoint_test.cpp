@@ -80,8 +80,13 @@ std::vector<RunSetup> setups() {
   kahan.amp = {.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
   RunSetup stochastic = kahan;
   kahan.optimizer.kahan = true;
-  stochastic.amp.rounding = amp::UpdateRounding::stochastic;
-  return {adam, sgd, plain, rmsprop, lamb, uncorrected, kahan, stochastic};
+  stochastic.amp.rounding = amp::LowRounding::stochastic;
+  RunSetup gradients;  // of the same streams after a kill
+  gradients.amp = {.level = Level::O1, .rounding = amp::LowRounding::stochastic_gradients};
+  RunSetup tf32;
+  tf32.amp = {.level = Level::O1, .dtype = DType::tf32};
+  tf32.scaler = {};
+  return {adam, sgd, plain, rmsprop, lamb, uncorrected, kahan, stochastic, gradients, tf32};
 }
 
 TEST_F(Checkpoint, ResumingAfterAnyStepGivesTheBitsOfTheUninterruptedRun) {

@@ -65,6 +65,7 @@ struct Case {
   amp::Dialect dialect = amp::Dialect::torch;
   int threads = 1;
   bool per_loss = false;  ///< a scale for each loss
+  amp::LowRounding rounding = amp::LowRounding::nearest;
 };
 void PrintTo(const Case& what, std::ostream* out) {
   *out << amp::name_of(what.dialect) << " " << amp::name_of(what.level) << " on " << what.threads
@@ -88,7 +89,7 @@ Counts count(Backend& backend, Workload& workload, const TrainOptions& train, co
              const OptimizerOptions& optimizer) {
   Silent silent;
   Trainer trainer(
-      backend, workload, train, {.level = what.level, .dialect = what.dialect},
+      backend, workload, train, {.level = what.level, .dialect = what.dialect, .rounding = what.rounding},
       // Grows every other step; f16 overflows on the way, so that both branches of the policy and of
       // the optimizer run.
       {.policy = "dynamic", .initial_scale = 65536.0 * 64, .growth_interval = 2, .per_loss = what.per_loss},
@@ -242,8 +243,8 @@ template <class MakeModel>
 Counts count_text(const Case& what, std::int64_t context, const OptimizerOptions& optimizer,
                   const MakeModel& make_model) {
   constexpr std::int64_t batch_size = 4;
-  std::vector<std::uint8_t> symbols(static_cast<std::size_t>(batches_per_epoch * batch_size * context + 1));
-  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::uint8_t>(i * i % 17);
+  std::vector<std::int32_t> symbols(static_cast<std::size_t>(batches_per_epoch * batch_size * context + 1));
+  for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<std::int32_t>(i * i % 17);
   EmulatedBackend backend(tensor_core_model("hopper"), what.threads);
   data::TextLoader loader(symbols, {.batch_size = batch_size, .context = context, .seed = 1});
   Workload workload;
@@ -342,11 +343,13 @@ INSTANTIATE_TEST_SUITE_P(
                     // A 16-bit model: views of master weights, gradients that add up in FP16, and
                     // no masters at all.
                     Case{Level::O2, amp::Dialect::paddle, 1}, Case{Level::O2, amp::Dialect::mindspore, 1},
-                    Case{Level::O3, amp::Dialect::apex, 1}),
+                    Case{Level::O3, amp::Dialect::apex, 1},
+                    Case{.level = Level::O1, .rounding = amp::LowRounding::stochastic}),
     [](const auto& instance) {
       return std::string(amp::name_of(instance.param.dialect)) +
              std::string(amp::name_of(instance.param.level)) + "Threads" +
-             std::to_string(instance.param.threads);
+             std::to_string(instance.param.threads) +
+             (instance.param.rounding == amp::LowRounding::nearest ? "" : "Stochastic");
     });
 
 }  // namespace

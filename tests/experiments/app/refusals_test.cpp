@@ -163,11 +163,22 @@ TEST_F(Refusals, SchedulesThatDoNotFitTheRun) {
                    "train.steps = 40: schedule.name = \"" + name + "\" needs more steps than");
 }
 
-TEST_F(Refusals, StoringLowWeightsOtherwiseWhereThereAreNone) {
+TEST_F(Refusals, NumericsWithoutMeaningWhereTheyAreAskedFor) {
   expect_refused({"--set", "optimizer.kahan=true"},
                  "optimizer.kahan = true: it sums updates of 16-bit weights");
-  expect_refused({"--set", "amp.rounding=stochastic"},
-                 "amp.rounding = \"stochastic\": it rounds updates of 16-bit weights");
+  expect_refused(
+      {"--set", "amp.rounding=stochastic", "--set", "amp.level=O0"},
+      "amp.rounding = \"stochastic\": it is of what is rounded to 16 bits, but at torch's O0 all is FP32");
+  expect_refused({"--set", "amp.rounding=stochastic_weights", "--set", "amp.level=O1"},
+                 "amp.rounding = \"stochastic_weights\": it rounds updates of 16-bit weights");
+  expect_refused({"--set", "amp.dtype=tf32", "--set", "amp.level=O2", "--set", "amp.dialect=paddle"},
+                 "amp.dtype = \"tf32\": no tensor is stored in TF32");
+  expect_refused(
+      {"--set", "amp.dtype=tf32", "--set", "amp.level=O1", "--set", "backend.tensor_core=turing"},
+      "amp.dtype = \"tf32\" with backend.tensor_core = \"turing\": these tensor cores have no tf32 "
+      "products");
+  expect_refused({"--set", "amp.dtype=tf32", "--set", "amp.level=O1", "--set", "backend.accumulator=f16"},
+                 "backend.accumulator = \"f16\" with TF32: tensor cores sum products of TF32 in FP32 only");
   expect_refused({"--set", "optimizer.kahan=true", "--set", "amp.rounding=stochastic", "--set",
                   "amp.level=O2", "--set", "amp.dialect=paddle", "--set", "amp.master_weights=false"},
                  "expected one of the two");

@@ -46,15 +46,23 @@ struct Fragments {
   float d[4];
 };
 
-template <class Half, int products>
+/// Element i of a word of a fragment.
+template <class T>
+T element(std::uint32_t word, int i) {
+  if constexpr (std::is_same_v<T, float>)
+    return std::bit_cast<float>(word);
+  else
+    return T::from_bits(static_cast<std::uint16_t>(word >> (16 * i)));
+}
+
+template <class T, int bytes>
 void multiply(const std::byte* values, std::byte* results) {
-  constexpr int m = 16, n = 8, k = 16;  // as stored; the first `products` of k take part
-  std::array<Half, m * k> a;
-  std::array<Half, n * k> b;  // stored (n x k)
+  constexpr int in_word = 4 / static_cast<int>(sizeof(T));  // neighbours along k
+  // As stored; the first `products` of k take part.
+  constexpr int m = 16, n = 8, k = 8 * in_word, products = bytes / static_cast<int>(sizeof(T));
+  std::array<T, m * k> a;
+  std::array<T, n * k> b;  // stored (n x k)
   std::array<float, m * n> d;
-  const auto element = [](std::uint32_t word, int i) {
-    return Half::from_bits(static_cast<std::uint16_t>(word >> (16 * i)));
-  };
   const auto at = [](int row, int column, int width) {
     const int place = row * width + column;
     return static_cast<std::size_t>(place);
@@ -62,21 +70,28 @@ void multiply(const std::byte* values, std::byte* results) {
   for (int lane = 0; lane < lanes; ++lane) {
     const auto f = value_of<Fragments>(values, lane);
     const int g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 2; ++i) {
-      for (int r = 0; r < 4; ++r) a[at(g + r % 2 * 8, 2 * t + i + r / 2 * 8, k)] = element(f.a[r], i);
-      for (int r = 0; r < 2; ++r) b[at(g, 2 * t + i + r * 8, k)] = element(f.b[r], i);
+    for (int i = 0; i < in_word; ++i) {
+      for (int r = 0; r < 4; ++r)
+        a[at(g + r % 2 * 8, in_word * t + i + r / 2 * 4 * in_word, k)] = element<T>(f.a[r], i);
+      for (int r = 0; r < 2; ++r) b[at(g, in_word * t + i + r * 4 * in_word, k)] = element<T>(f.b[r], i);
     }
     for (int i = 0; i < 4; ++i) d[at(g + i / 2 * 8, 2 * t + i % 2, n)] = f.d[i];
   }
-  const TensorCoreModel& row = tensor_core_model(generation, operand_format_of<Half>);
-  emulated_gemm(row, {m, n, products}, MatrixView<Half>{a.data(), k, false},
-                MatrixView<Half>{b.data(), k, true}, d.data(), d.data(), n);
+  const TensorCoreModel& row = tensor_core_model(generation, operand_format_of<T>);
+  emulated_gemm(row, {m, n, products}, MatrixView<T>{a.data(), k, false}, MatrixView<T>{b.data(), k, true},
+                d.data(), d.data(), n);
   for (int lane = 0; lane < lanes; ++lane) {
     const int g = lane / 4, t = lane % 4;
     float own[4];
     for (int i = 0; i < 4; ++i) own[i] = d[at(g + i / 2 * 8, 2 * t + i % 2, n)];
     std::memcpy(results + static_cast<std::size_t>(lane) * warp_lane_bytes, own, sizeof(own));
   }
+}
+
+template <int bytes>
+WarpFunction multiply_of(DType operands) {
+  if (operands == DType::tf32) return &multiply<float, bytes>;
+  return operands == DType::f16 ? &multiply<Float16, bytes> : &multiply<BFloat16, bytes>;
 }
 
 }  // namespace
@@ -92,27 +107,14 @@ void load_matrices_x4_on_host(std::uint32_t (&registers)[4], const void* row, bo
   warp_compute(&row, sizeof(row), load, registers, sizeof(registers));
 }
 
-namespace {
-
-template <int products>
-void multiply_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], bool f16) {
+void multiply_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], DType operands,
+                      int bytes) {
   Fragments own;
   std::memcpy(own.a, a, sizeof(own.a));
   std::memcpy(own.b, b, sizeof(own.b));
   std::memcpy(own.d, d, sizeof(own.d));
-  const WarpFunction function = f16 ? &multiply<Float16, products> : &multiply<BFloat16, products>;
+  const WarpFunction function = bytes == 32 ? multiply_of<32>(operands) : multiply_of<16>(operands);
   warp_compute(&own, sizeof(own), function, d, sizeof(d));
-}
-
-}  // namespace
-
-void multiply_16x8x16_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                              bool f16) {
-  multiply_on_host<16>(d, a, b, f16);
-}
-void multiply_16x8x8_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                             bool f16) {
-  multiply_on_host<8>(d, a, b, f16);
 }
 
 /// The product of two FP32 numbers is exact in FP64; the sum is rounded to odd there, so that rounding to

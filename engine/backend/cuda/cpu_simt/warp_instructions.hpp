@@ -13,12 +13,9 @@ void set_tensor_core(std::string_view name);
 std::string_view tensor_core();
 
 void load_matrices_x4_on_host(std::uint32_t (&registers)[4], const void* row, bool transposed);
-/// f16: operands are FP16, else BF16.
-void multiply_16x8x16_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                              bool f16);
-/// The first 8 of k only.
-void multiply_16x8x8_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                             bool f16);
+/// Of operands f16, bf16 or tf32; `bytes` of k take part: 32, or the first 16.
+void multiply_on_host(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], DType operands,
+                      int bytes);
 
 /// FP32 fma, correctly rounded; not libm's, which may be slow or wrong.
 float fma_of_host(float a, float b, float c);

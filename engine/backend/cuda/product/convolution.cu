@@ -119,9 +119,10 @@ struct PatchProduct {
 };
 
 /// From planes; outputs of `layout`, in planes of `plane` places.
-template <class T>
+template <class Multiplied>
 void launch_planes(Backend& backend, Runtime& runtime, const PatchProduct& product, Layout layout,
                    std::int64_t plane) {
+  using T = InMemory<Multiplied>;
   const std::int64_t groups = product.order.groups, rows = product.order.rows,
                      positions = product.map.positions();
   const bool nchw = layout == Layout::nchw;
@@ -132,14 +133,16 @@ void launch_planes(Backend& backend, Runtime& runtime, const PatchProduct& produ
                                       .by_plane = Divisor(plane),
                                       .aligned = nchw && plane % 8 == 0 && at_16_bytes(product.out)};
   const Filters filters = arranged<T>(backend, runtime, product.weight, product.order);
-  launch_gathered<T>(runtime, product.name, {.m = rows, .n = positions, .batch = groups}, filters.depth,
-                     filters.source<T>(), PositionRuns<T>(elements<const T>(product.source), product.map),
-                     product.epilogue(placement, rows, positions, BiasAxis::per_row));
+  launch_gathered<Multiplied>(runtime, product.name, {.m = rows, .n = positions, .batch = groups},
+                              filters.depth, filters.source<T>(),
+                              PositionRuns<T>(elements<const T>(product.source), product.map),
+                              product.epilogue(placement, rows, positions, BiasAxis::per_row));
 }
 
 /// From and to channels innermost, of which each group has `channels`.
-template <class T>
+template <class Multiplied>
 void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& product, std::int64_t channels) {
+  using T = InMemory<Multiplied>;
   const std::int64_t groups = product.order.groups, rows = product.order.rows,
                      positions = product.map.positions();
   const RowMajorPlacement placement{.row_stride = groups * rows,
@@ -151,9 +154,9 @@ void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& pro
       .map = product.map,
       .aligned = channels % Run<T>::size == 0 && at_16_bytes(product.source)};
   const Filters filters = arranged<T>(backend, runtime, product.weight, product.order);
-  launch_gathered<T>(runtime, product.name, {.m = positions, .n = rows, .batch = groups}, filters.depth,
-                     patches, filters.source<T>(),
-                     product.epilogue(placement, positions, rows, BiasAxis::per_column));
+  launch_gathered<Multiplied>(runtime, product.name, {.m = positions, .n = rows, .batch = groups},
+                              filters.depth, patches, filters.source<T>(),
+                              product.epilogue(placement, positions, rows, BiasAxis::per_column));
 }
 
 }  // namespace
@@ -164,8 +167,9 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
   if (out.element_count() == 0) return;
   const bool nchw = geometry.layout == Layout::nchw;
   const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps, depth = plan.group_inputs() * taps;
+  const Tensor inputs = operand(x, geometry.tf32), filters = operand(weight, geometry.tf32);
   const PatchProduct product{.name = "conv2d",
-                             .source = x,
+                             .source = inputs,
                              .map = {plan, PatchSource::inputs, geometry.layout,
                                      nchw ? DepthOrder::channel_row_column : DepthOrder::row_column_channel},
                              .order = {.groups = plan.groups,
@@ -175,11 +179,11 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
                                        .row_step = depth,
                                        .outer_step = 1,
                                        .inner_step = nchw ? 1 : taps},
-                             .weight = weight,
+                             .weight = filters,
                              .bias = bias,
                              .out = out,
                              .probe = counts_of(probe, out.element_count())};
-  with_element_type(x.dtype(), [&](auto tag) {
+  with_operands(x.dtype(), geometry.tf32, [&](auto tag) {
     using T = decltype(tag);
     if (nchw)
       launch_planes<T>(*this, runtime_, product, geometry.layout,
@@ -199,10 +203,12 @@ void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& we
   const std::int64_t taps = v.taps * h.taps;
   // With a single tap the channels of dY are the chain.
   const bool from_channels = geometry.layout == Layout::nhwc && taps == 1;
-  Tensor dy = gradient;
+  Tensor dy = operand(gradient, geometry.tf32);
+  const Tensor filters = operand(weight, geometry.tf32);
   if (geometry.layout == Layout::nhwc && !from_channels && plan.outputs > 1 && v.output * h.output > 1) {
+    const Tensor rounded = dy;
     dy = empty({plan.images, plan.outputs, v.output, h.output}, gradient.dtype());
-    permute(gradient, std::array{0, 3, 1, 2}, dy);
+    permute(rounded, std::array{0, 3, 1, 2}, dy);
   }
   const PatchProduct product{
       .name = "conv2d_input_gradient",
@@ -216,11 +222,11 @@ void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& we
                 .row_step = taps,
                 .outer_step = plan.group_inputs() * taps,
                 .inner_step = 1},
-      .weight = weight,
+      .weight = filters,
       .bias = bias,
       .out = out,
       .probe = counts_of(probe, out.element_count())};
-  with_element_type(gradient.dtype(), [&](auto tag) {
+  with_operands(gradient.dtype(), geometry.tf32, [&](auto tag) {
     using T = decltype(tag);
     if (from_channels)
       launch_channels<T>(*this, runtime_, product, plan.group_outputs());

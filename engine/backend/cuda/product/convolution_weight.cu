@@ -52,8 +52,9 @@ struct WeightProduct {
 
 constexpr const char* verb = "conv2d_weight_gradient";
 
-template <class T>
+template <class Multiplied>
 void launch_planes(Runtime& runtime, const WeightProduct& product) {
+  using T = InMemory<Multiplied>;
   const std::int64_t plane = product.windows();
   const PlaneChains<T> gradient{.data = elements<const T>(product.gradient),
                                 .plane = plane,
@@ -68,12 +69,13 @@ void launch_planes(Runtime& runtime, const WeightProduct& product) {
                                     .batch_stride = product.rows() * product.columns(),
                                     .n_extent = static_cast<std::int32_t>(product.columns()),
                                     .aligned = product.columns() % 8 == 0 && at_16_bytes(product.out)};
-  launch_gathered<T>(runtime, verb, product.outputs(), product.positions(), gradient, patches,
-                     product.epilogue(placement));
+  launch_gathered<Multiplied>(runtime, verb, product.outputs(), product.positions(), gradient, patches,
+                              product.epilogue(placement));
 }
 
-template <class T>
+template <class Multiplied>
 void launch_channels(Runtime& runtime, const WeightProduct& product) {
+  using T = InMemory<Multiplied>;
   const Conv2dPlan& plan = product.plan;
   const std::int64_t channels = plan.group_inputs();
   constexpr int size = Run<T>::size;
@@ -94,8 +96,8 @@ void launch_channels(Runtime& runtime, const WeightProduct& product) {
       .group_step = product.rows() * product.columns(),
       .by_channel = functions::Divisor(channels),
       .aligned = product.taps() == 1 && at_16_bytes(product.out) && channels % 8 == 0};
-  launch_gathered<T>(runtime, verb, product.outputs(), product.positions(), gradient, patches,
-                     product.epilogue(placement));
+  launch_gathered<Multiplied>(runtime, verb, product.outputs(), product.positions(), gradient, patches,
+                              product.epilogue(placement));
 }
 
 }  // namespace
@@ -104,9 +106,10 @@ void CudaBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient
                                          const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
   const Conv2dPlan plan = convolution_plan(verb, checks::conv2d_weight_gradient(x, gradient, geometry, out));
   if (out.element_count() == 0) return;
+  const Tensor inputs = operand(x, geometry.tf32), dy = operand(gradient, geometry.tf32);
   const WeightProduct product{
-      .plan = plan, .x = x, .gradient = gradient, .out = out, .probe = counts_of(probe, out.element_count())};
-  with_element_type(x.dtype(), [&](auto tag) {
+      .plan = plan, .x = inputs, .gradient = dy, .out = out, .probe = counts_of(probe, out.element_count())};
+  with_operands(x.dtype(), geometry.tf32, [&](auto tag) {
     using T = decltype(tag);
     if (geometry.layout == Layout::nchw)
       launch_planes<T>(runtime_, product);

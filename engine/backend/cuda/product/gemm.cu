@@ -54,7 +54,7 @@ void CudaBackend::gemm(const GemmCall& call) {
                                 std::to_string(tile::extent_limit));
   if (call.out.element_count() == 0) return;
 
-  if (!library_gemm(call, plan)) own_gemm(call, plan);
+  if (call.tf32 || !library_gemm(call, plan)) own_gemm(call, plan);
 }
 
 void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
@@ -62,11 +62,14 @@ void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
   const Epilogue<RowMajorPlacement> epilogue =
       gemm_epilogue(call, plan, counts_of(call.probe, call.out.element_count()));
   const tile::Outputs outputs{.m = m, .n = n, .batch = plan.batch};
-  with_element_type(call.a.dtype(), [&](auto tag) {
-    using T = decltype(tag);
+  const auto multiply = [&](auto tag) {
+    using Multiplied = decltype(tag);
+    using T = InMemory<Multiplied>;
+    constexpr bool tf32 = std::is_same_v<Multiplied, Tf32>;
     // Rows that begin anywhere cost a load for each element. A small product bears that; a larger one moves
     // its operands first, to where rows are aligned: one pass over what it will read many times.
-    const bool small = product_plan<T>(runtime_, outputs).size == tile::Size::small;
+    // Those of TF32 always: there is no kernel for them whose rows begin anywhere.
+    const bool small = !tf32 && product_plan<Multiplied>(runtime_, outputs).size == tile::Size::small;
     const auto operand_of = [&](const Tensor& x) {
       const Operand as_stored{x, x.shape()[-1]};
       if (small || as_stored.aligned() || k == 0) return as_stored;
@@ -78,10 +81,14 @@ void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
       insert(x, shape.rank() - 1, 0, moved.matrices);
       return moved;
     };
-    const Operand a = operand_of(call.a), b = operand_of(call.b);
+    const Operand a = operand_of(operand(call.a, tf32)), b = operand_of(operand(call.b, tf32));
     with_runs(!call.transpose_a, [&](auto runs_a) {
       with_runs(call.transpose_b, [&](auto runs_b) {
-        if (a.aligned() && b.aligned()) {
+        if constexpr (tf32) {  // aligned, or k is 0 and nothing is read
+          launch_product<Tf32, tile::Size::medium>(
+              runtime_, "gemm, tf32", outputs, k, source_of<T, runs_a.value, RowStart::aligned>(a, m, k),
+              source_of<T, runs_b.value, RowStart::aligned>(b, n, k), epilogue);
+        } else if (a.aligned() && b.aligned()) {
           launch_product<T>(runtime_, "gemm", outputs, k,
                             source_of<T, runs_a.value, RowStart::aligned>(a, m, k),
                             source_of<T, runs_b.value, RowStart::aligned>(b, n, k), epilogue);
@@ -93,7 +100,11 @@ void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
         }
       });
     });
-  });
+  };
+  if (call.tf32)
+    multiply(Tf32{});
+  else
+    with_element_type(call.a.dtype(), multiply);
 }
 
 }  // namespace fp16lab::engine::FP16LAB_MACHINE

@@ -1,7 +1,8 @@
-// MmaTile: a block's tile of a product of 16-bit matrices on tensor cores, by mma.sync.m16n8k16.
+// MmaTile: a block's tile of a product of 16-bit matrices on tensor cores, by mma.sync.m16n8k16; or, where
+// its elements are floats, of TF32 ones, by mma.sync.m16n8k8. Whoever wants them rounded to TF32 has done it.
 //
-// Every accumulator starts at +0 and takes its products 16 at a time in ascending k: one instruction after
-// the other on one register, so neither the tile's shape nor the schedule of warps touches the bits: no
+// Every accumulator starts at +0 and takes its products 32 bytes at a time in ascending k: one instruction
+// after the other on one register, so neither the tile's shape nor the schedule of warps touches the bits: no
 // split-k, and k is never permuted across the blocks of an instruction.
 #pragma once
 
@@ -23,7 +24,7 @@ struct MmaTile {
   static constexpr int warps = (m / warp_m) * warps_n;
   static constexpr int threads = 32 * warps;
   static constexpr int slice_k = tile::slice_bytes / static_cast<int>(sizeof(Half));
-  static_assert(warp_m % 16 == 0 && warp_n % 16 == 0 && slice_k % 32 == 0);
+  static_assert(warp_m % 16 == 0 && warp_n % 16 == 0);
 
   template <class SourceA, class SourceB>
   using Pipeline = TilePipeline<SourceA, SourceB, m, n, threads, stages>;
@@ -41,7 +42,8 @@ struct MmaTile {
                                                   int batch, int first_m, int first_n, int k);
 
  private:
-  static constexpr int steps = slice_k / 16;
+  static constexpr int step_k = 32 / static_cast<int>(sizeof(Half));  ///< of an instruction
+  static constexpr int steps = slice_k / step_k;
   static constexpr int fragments_m = warp_m / 16;
   static constexpr int fragments_n = warp_n / 8;
 
@@ -54,6 +56,32 @@ struct MmaTile {
     float even, odd;  ///< columns
   };
 
+  /// Element (outer, k) of an FP32 slice.
+  template <class Layout>
+  static __device__ __forceinline__ std::uint32_t word_at(const unsigned char* slice, int outer, int k) {
+    return *reinterpret_cast<const std::uint32_t*>(slice + Layout::offset_of(outer, k) +
+                                                   outer % Layout::run_elements * 4);
+  }
+
+  /// Four 8 x (16 bytes of k) parts of the block at (outer, k): part 1 lies along the outer axis if
+  /// outer_first, else along k; 2 and 3 lie along the other one. `run`: where the lane's run begins, in
+  /// halves. ldmatrix turns 16-bit elements only: FP32 ones in runs along the outer axis come one by one.
+  template <class Layout, bool outer_first>
+  static __device__ __forceinline__ void load_parts(const unsigned char* slice, int outer, int k,
+                                                    const tile::BlockIndex& run, std::uint32_t (&to)[4]) {
+    constexpr bool turned = Layout::runs == tile::Runs::along_outer;
+    if constexpr (turned && sizeof(Half) == 4) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        to[r] = word_at<Layout>(slice, outer + lane / 4 + 8 * (outer_first ? r % 2 : r / 2),
+                                k + lane % 4 + 4 * (outer_first ? r / 2 : r % 2));
+    } else {
+      load_matrices_x4<turned>(
+          to, slice + Layout::offset_of(outer + run.outer, k + run.k * Layout::run_elements / 8));
+    }
+  }
+
   /// The fragments of step `step` of a slice.
   template <class LayoutA, class LayoutB>
   static __device__ __forceinline__ void load(const unsigned char* a, const unsigned char* b, int warp_row,
@@ -63,13 +91,11 @@ struct MmaTile {
     const tile::BlockIndex in_b = tile::b_run_of_lane(lane, LayoutB::runs);
 #pragma unroll
     for (int i = 0; i < fragments_m; ++i)
-      load_matrices_x4<LayoutA::runs == tile::Runs::along_outer>(
-          to.a[i], a + LayoutA::offset_of(warp_row + 16 * i + in_a.outer, 16 * step + in_a.k));
+      load_parts<LayoutA, true>(a, warp_row + 16 * i, step_k * step, in_a, to.a[i]);
 #pragma unroll
     for (int j = 0; j < fragments_n; j += 2) {
       std::uint32_t two[4];
-      load_matrices_x4<LayoutB::runs == tile::Runs::along_outer>(
-          two, b + LayoutB::offset_of(warp_column + 8 * j + in_b.outer, 16 * step + in_b.k));
+      load_parts<LayoutB, false>(b, warp_column + 8 * j, step_k * step, in_b, two);
       to.b[j][0] = two[0];
       to.b[j][1] = two[1];
       to.b[j + 1][0] = two[2];
@@ -131,30 +157,30 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
 #pragma unroll
         for (int i = 0; i < fragments_m; ++i)
 #pragma unroll
-          for (int j = 0; j < fragments_n; ++j) multiply_16x8x16<Half>(sums[i][j], now.a[i], now.b[j]);
+          for (int j = 0; j < fragments_n; ++j) multiply_step<Half>(sums[i][j], now.a[i], now.b[j]);
       }
     }
   }
 
-  // The rest of k is padded with +0 to a multiple of 8, and no further: that many products is a block on
+  // The rest of k is padded with +0 to 16 bytes, and no further: that many products is a block on
   // every tensor core, or part of one, and a block of nothing but zeros is not neutral. It makes +0 of -0,
   // which BF16 products that underflow may leave behind.
   if (has_outputs) {
 #pragma unroll 1
-    for (int done = 0; done < tail; done += 16) {
-      load<LayoutA, LayoutB>(pipeline.a(), pipeline.b(), warp_row, warp_column, done / 16, fragments[0]);
-      if (tail - done > 8) {
+    for (int done = 0; done < tail; done += step_k) {
+      load<LayoutA, LayoutB>(pipeline.a(), pipeline.b(), warp_row, warp_column, done / step_k, fragments[0]);
+      if (tail - done > step_k / 2) {
 #pragma unroll
         for (int i = 0; i < fragments_m; ++i)
 #pragma unroll
           for (int j = 0; j < fragments_n; ++j)
-            multiply_16x8x16<Half>(sums[i][j], fragments[0].a[i], fragments[0].b[j]);
+            multiply_step<Half>(sums[i][j], fragments[0].a[i], fragments[0].b[j]);
       } else {
 #pragma unroll
         for (int i = 0; i < fragments_m; ++i)
 #pragma unroll
           for (int j = 0; j < fragments_n; ++j)
-            multiply_16x8x8<Half>(sums[i][j], fragments[0].a[i], fragments[0].b[j]);
+            multiply_half_step<Half>(sums[i][j], fragments[0].a[i], fragments[0].b[j]);
       }
     }
   }

@@ -1,10 +1,10 @@
 // Products of two sources, tile by tile, wherever their outputs lie: the kernel behind Backend::gemm and the
 // convolutions.
 //
-//   launch_product<Half>(runtime, "name", outputs, k, source_a, source_b, epilogue);
+//   launch_product<Operand>(runtime, "name", outputs, k, source_a, source_b, epilogue);
 //
-// Half: Float16 or BFloat16, by MmaTile; float, by FmaTile. Each pair of source types and placement is a
-// kernel of its own for each size of tile, so that few such pairs are better than many.
+// Operand: Float16, BFloat16 or Tf32, by MmaTile; float, by FmaTile. Each pair of source types and placement
+// is a kernel of its own for each size of tile, so that few such pairs are better than many.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,16 @@
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
-/// The tile of one size for operands of Half.
-template <class Half, tile::Size size>
+/// Operands that are floats in memory, and TF32 numbers on the tensor core.
+struct Tf32 {};
+template <class Operand>
+using InMemory = std::conditional_t<std::is_same_v<Operand, Tf32>, float, Operand>;
+
+/// The tile of one size for such operands.
+template <class Operand, tile::Size size>
 struct TileOf {
   static constexpr tile::Shape shape = tile::mma_shape(size);
-  using Type = MmaTile<Half, shape.m, shape.n, shape.warp_m, shape.warp_n, shape.stages>;
+  using Type = MmaTile<InMemory<Operand>, shape.m, shape.n, shape.warp_m, shape.warp_n, shape.stages>;
 };
 template <tile::Size size>
 struct TileOf<float, size> {
@@ -51,36 +56,37 @@ __global__ void __launch_bounds__(Tile::threads, resident_blocks<Tile>)
   probe.flush();
 }
 
-/// How launch_product<Half, largest> would cut these outputs.
-template <class Half, tile::Size largest = tile::Size::large>
+/// How launch_product<Operand, largest> would cut these outputs.
+template <class Operand, tile::Size largest = tile::Size::large>
 tile::Plan product_plan(Runtime& runtime, const tile::Outputs& outputs) {
   const int multiprocessors = runtime.device().multiprocessors;
-  return std::is_same_v<Half, float> ? tile::plan_fma(outputs, multiprocessors, largest)
-                                     : tile::plan_mma(outputs, multiprocessors, largest);
+  return std::is_same_v<Operand, float> ? tile::plan_fma(outputs, multiprocessors, largest)
+                                        : tile::plan_mma(outputs, multiprocessors, largest);
 }
 
 /// Launches the products of `outputs` over k (below tile::extent_limit); nothing where there are no outputs.
 /// Kernels are compiled for the sizes of tile up to `largest`.
-template <class Half, tile::Size largest = tile::Size::large, class SourceA, class SourceB, class Placement>
+template <class Operand, tile::Size largest = tile::Size::large, class SourceA, class SourceB,
+          class Placement>
 void launch_product(Runtime& runtime, const char* name, const tile::Outputs& outputs, std::int64_t k,
                     const SourceA& a, const SourceB& b, const Epilogue<Placement>& epilogue) {
-  static_assert(std::is_same_v<typename SourceA::Element, Half> &&
-                std::is_same_v<typename SourceB::Element, Half>);
+  static_assert(std::is_same_v<typename SourceA::Element, InMemory<Operand>> &&
+                std::is_same_v<typename SourceB::Element, InMemory<Operand>>);
   static_assert(std::is_trivially_copyable_v<SourceA> && std::is_trivially_copyable_v<SourceB>);
   static_assert(sizeof(SourceA) + sizeof(SourceB) + sizeof(Epilogue<Placement>) + sizeof(tile::Raster) <
                 4000);
-  const tile::Plan plan = product_plan<Half, largest>(runtime, outputs);
+  const tile::Plan plan = product_plan<Operand, largest>(runtime, outputs);
   const auto launch_size = [&](auto size) {
-    using Tile = typename TileOf<Half, size.value>::Type;
-    static_assert(Tile::shared_bytes == TileOf<Half, size.value>::shape.shared_bytes() &&
-                  Tile::threads == TileOf<Half, size.value>::shape.threads());
+    using Tile = typename TileOf<Operand, size.value>::Type;
+    static_assert(Tile::shared_bytes == TileOf<Operand, size.value>::shape.shared_bytes() &&
+                  Tile::threads == TileOf<Operand, size.value>::shape.threads());
     const LaunchShape shape{
         .x = plan.grid_x, .y = plan.grid_y, .threads = Tile::threads, .shared_bytes = Tile::shared_bytes};
     launch(runtime, name, &multiply_tiles<Tile, SourceA, SourceB, Placement>, shape, a, b, epilogue,
            plan.raster, static_cast<int>(k));
   };
   using tile::Size;
-  if constexpr (largest >= Size::large && !std::is_same_v<Half, float>)
+  if constexpr (largest >= Size::large && !std::is_same_v<Operand, float>)
     if (plan.size == Size::large) return launch_size(std::integral_constant<Size, Size::large>{});
   if constexpr (largest >= Size::medium)
     if (plan.size == Size::medium) return launch_size(std::integral_constant<Size, Size::medium>{});

@@ -11,10 +11,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/backend/cuda/runtime/machine.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
+#include "numerics/formats/dtype.hpp"
 #include "numerics/formats/small_float.hpp"
 #if defined(FP16LAB_CPU_SIMT)
 #include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
@@ -164,13 +166,23 @@ __device__ __forceinline__ void load_matrices_x4(std::uint32_t (&registers)[4], 
 #endif
 }
 
-/// d = d (+) a * b on the tensor core: 16 x 8 outputs, 16 products each, FP32 accumulators. Half: Float16 or
-/// BFloat16.
-template <class Half>
-__device__ __forceinline__ void multiply_16x8x16(float (&d)[4], const std::uint32_t (&a)[4],
-                                                 const std::uint32_t (&b)[2]) {
+/// The format that a tensor core reads elements of T as: TF32 numbers are floats in memory.
+template <class T>
+inline constexpr DType multiplied_as = std::is_same_v<T, float> ? DType::tf32 : DTypeOf<T>::value;
+
+/// d = d (+) a * b on the tensor core: 16 x 8 outputs, products of 32 bytes of k each, FP32 accumulators. T:
+/// Float16 or BFloat16, 16 of k; or float, low 13 bits ignored, 8 of k: k = t, plus 4 where 8 is added above.
+template <class T>
+__device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t (&a)[4],
+                                              const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (Half::Format::exponent_bits == 5) {
+  if constexpr (multiplied_as<T> == DType::tf32) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else if constexpr (multiplied_as<T> == DType::f16) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
@@ -184,17 +196,22 @@ __device__ __forceinline__ void multiply_16x8x16(float (&d)[4], const std::uint3
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 #elif defined(FP16LAB_CPU_SIMT)
-  multiply_16x8x16_on_host(d, a, b, Half::Format::exponent_bits == 5);
+  multiply_on_host(d, a, b, multiplied_as<T>, 32);
 #endif
 }
 
-/// The same for 8 products each, of the first 8 of k: registers a[0..1] and b[0]. Tensor cores that take 8
-/// products at a time would add a block of zeros otherwise, which makes +0 of an accumulator of -0.
-template <class Half>
-__device__ __forceinline__ void multiply_16x8x8(float (&d)[4], const std::uint32_t (&a)[4],
-                                                const std::uint32_t (&b)[2]) {
+/// The same of the first half of k: registers a[0..1] and b[0]. Tensor cores that take so many products at a
+/// time would add a block of zeros otherwise, which makes +0 of an accumulator of -0.
+template <class T>
+__device__ __forceinline__ void multiply_half_step(float (&d)[4], const std::uint32_t (&a)[4],
+                                                   const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (Half::Format::exponent_bits == 5) {
+  if constexpr (multiplied_as<T> == DType::tf32) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  } else if constexpr (multiplied_as<T> == DType::f16) {
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -206,7 +223,7 @@ __device__ __forceinline__ void multiply_16x8x8(float (&d)[4], const std::uint32
         : "r"(a[0]), "r"(a[1]), "r"(b[0]));
   }
 #elif defined(FP16LAB_CPU_SIMT)
-  multiply_16x8x8_on_host(d, a, b, Half::Format::exponent_bits == 5);
+  multiply_on_host(d, a, b, multiplied_as<T>, 16);
 #endif
 }
 

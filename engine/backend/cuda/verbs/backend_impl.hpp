@@ -77,6 +77,8 @@ class CudaBackend final : public Backend {
 
   // elementwise.cu
   void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
+  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
+                       CastProbe* probe) override;
   void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
   void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
   void scale(const Tensor& x, float factor, Tensor& out) override;
@@ -160,7 +162,9 @@ class CudaBackend final : public Backend {
   /// `probe`.
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);  // cast.cu
   /// x itself if it is f32, else its elements widened into a new tensor.
-  Tensor widened(const Tensor& x);  // cast.cu
+  Tensor widened(const Tensor& x);
+  /// x, or, if its product is one of TF32, its elements rounded to that, in a new tensor.
+  Tensor operand(const Tensor& x, bool tf32);  // cast.cu
   /// Route (a) of gemm: our own kernels. gemm() checks the call, then asks the library, then this.
   void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // gemm.cu
   /// Route (b): the library, if its algorithm for this call is pinned. false: nothing was done.

@@ -6,6 +6,8 @@
 #include "engine/backend/cuda/runtime/packs.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/probe_counting.hpp"
+#include "engine/backend/cuda/verbs/stochastic.hpp"
+#include "engine/backend/elementwise_functions.hpp"
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
@@ -66,7 +68,75 @@ void cast_tensor(Runtime& runtime, const Tensor& x, const Tensor& out, ProbeCoun
          counts);
 }
 
+/// A thread takes 8 elements at a time: those of one Philox block. The iteration of the stream is that of
+/// `step`.
+template <class To>
+__global__ void cast_elements_stochastically(const float* x, To* out, std::int64_t count, PhiloxStream stream,
+                                             const StepState* step, ProbeCounts* counts) {
+  constexpr int block = 8, width = widest_pack<float>;
+  __shared__ BlockCounts shared;
+  BlockProbe probe(shared, counts);
+  stream.iteration = static_cast<std::uint32_t>(step->iteration);
+  const auto cast_one = [&](float from, std::uint32_t random_bits) {
+    const To to = rounded_stochastically<To>(from, random_bits);
+    probe.count_before(from);
+    probe.count_after(to);
+    return to;
+  };
+  const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t blocks = count / block;
+  for (std::int64_t i = first; i < blocks; i += stride) {
+    const PhiloxCounter words = stream.block(static_cast<std::uint64_t>(i));
+    Pack<To, block> to;
+    for (int begin = 0; begin < block; begin += width) {
+      const Pack<float, width> from = load_pack<width>(x + i * block + begin);
+      for (int j = 0; j < width; ++j)
+        to.values[begin + j] =
+            cast_one(from.values[j], random_half(words[static_cast<std::size_t>((begin + j) / 2)], j));
+    }
+    store_pack<block>(out + i * block, to);
+  }
+  // Fewer elements than a block are left: no thread has two.
+  if (const std::int64_t i = blocks * block + first; i < count)
+    out[i] = cast_one(x[i], random_half(stream, i));
+  probe.flush();
+}
+
+__global__ void round_to_tf32(const float* x, float* out, std::int64_t count) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride)
+    out[i] = functions::RoundToTf32{}(x[i]);
+}
+
 }  // namespace
+
+Tensor CudaBackend::operand(const Tensor& x, bool tf32) {
+  if (!tf32) return x;
+  const Tensor rounded = empty(x.shape(), DType::f32);
+  const std::int64_t count = x.element_count();
+  const LaunchShape shape{.x = blocks_for(count, cast_threads), .threads = cast_threads};
+  launch(runtime_, "round_to_tf32", &round_to_tf32, shape, elements<const float>(x), elements<float>(rounded),
+         count);
+  return rounded;
+}
+
+void CudaBackend::cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream,
+                                  const Tensor& step, CastProbe* probe) {
+  checks::cast_stochastic(x, out, step);
+  const std::int64_t count = x.element_count();
+  ProbeCounts* const counts = counts_of(probe, count);
+  const std::int64_t resident = std::int64_t{8} * runtime_.device().multiprocessors;
+  constexpr std::int64_t elements_of_block = std::int64_t{cast_threads} * 8;
+  const LaunchShape shape{.x = counts == nullptr ? blocks_for(count, elements_of_block)
+                                                 : blocks_for(count, elements_of_block, resident),
+                          .threads = cast_threads};
+  with_half_type(out.dtype(), [&](auto tag) {
+    using To = decltype(tag);
+    launch(runtime_, "cast_stochastic", &cast_elements_stochastically<To>, shape, elements<const float>(x),
+           elements<To>(out), count, stream, elements<const StepState>(step), counts);
+  });
+}
 
 void CudaBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
   checks::cast(x, out);

@@ -7,6 +7,7 @@
 #include "engine/backend/cuda/runtime/launch.hpp"
 #include "engine/backend/cuda/runtime/packs.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
+#include "engine/backend/cuda/verbs/stochastic.hpp"
 #include "engine/backend/optimizer_functions.hpp"
 #include "numerics/convert/convert.hpp"
 
@@ -51,11 +52,7 @@ struct Update {
   /// The new weight where there is no compensation.
   __device__ Weight rounded(float value, std::uint32_t random_bits) const {
     if constexpr (sizeof(Weight) == 2) {
-      if (stochastic) {
-        ArithmeticOptions options(Rounding::stochastic);
-        options.random_bits = random_bits;
-        return narrow<typename Weight::Format>(value, options);
-      }
+      if (stochastic) return rounded_stochastically<Weight>(value, random_bits);
     }
     return stored<Weight>(value);
   }
@@ -66,11 +63,6 @@ struct Update {
     const Weight sum = stored<Weight>(functions::compensated_sum(w, y));
     kept = stored<Weight>(functions::compensation_left(w, y, loaded(sum)));
     return sum;
-  }
-
-  /// Random bits of element i: half number i of the stream, in the upper half of a word.
-  __device__ static std::uint32_t half_of(std::uint32_t word, std::int64_t i) {
-    return (i % 2 == 0 ? word & 0xffffu : word >> 16) << 16;
   }
 
   /// Elements i to i + width - 1: w, the old weights, become new ones from what the element functions gave.
@@ -86,7 +78,7 @@ struct Update {
         words[0] = i % 8 == 0 ? block[0] : block[2];
         words[1] = i % 8 == 0 ? block[1] : block[3];
       }
-      for (int j = 0; j < width; ++j) w.values[j] = rounded(results[j], half_of(words[j / 2], j));
+      for (int j = 0; j < width; ++j) w.values[j] = rounded(results[j], random_half(words[j / 2], j));
     }
     store_pack<width>(weight + i, w);
   }
@@ -96,8 +88,7 @@ struct Update {
     if (compensation != nullptr)
       weight[i] = compensated(weight[i], result, compensation[i]);
     else
-      weight[i] = rounded(
-          result, stochastic ? half_of(random.word(static_cast<std::uint64_t>(i / 2)), i) : std::uint32_t{0});
+      weight[i] = rounded(result, stochastic ? random_half(random, i) : std::uint32_t{0});
   }
 };
 static_assert(width == 4);

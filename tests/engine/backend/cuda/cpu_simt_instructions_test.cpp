@@ -220,7 +220,7 @@ __global__ void multiply_once(const Half* a, const Half* b, float* c) {
     const Place place = place_in_c(lane, i);
     sums[i] = c[(block * m + place.row) * n + place.column];
   }
-  multiply_16x8x16<Half>(sums, a_words, b_words);
+  multiply_step<Half>(sums, a_words, b_words);
   for (int i = 0; i < 4; ++i) {
     const Place place = place_in_c(lane, i);
     c[(block * m + place.row) * n + place.column] = sums[i];

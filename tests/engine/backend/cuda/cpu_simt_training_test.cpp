@@ -66,7 +66,7 @@ PairedRun::MakeBatches images(std::int64_t channels, Layout layout) {
 class TinyText final : public data::BatchSource {
  public:
   TinyText() {
-    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::uint8_t>((i * i + i / 5) % 12));
+    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::int32_t>((i * i + i / 5) % 12));
     loader_ = std::make_unique<data::TextLoader>(
         symbols_, data::TextLoaderOptions{.batch_size = 3, .context = 6, .seed = 2});
   }
@@ -75,7 +75,7 @@ class TinyText final : public data::BatchSource {
   data::Batch batch(Backend& backend, std::uint64_t index) override { return loader_->batch(backend, index); }
 
  private:
-  std::vector<std::uint8_t> symbols_;
+  std::vector<std::int32_t> symbols_;
   std::unique_ptr<data::TextLoader> loader_;
 };
 
@@ -115,6 +115,22 @@ TEST(CudaCpuSimtTraining, PerceptronUnderO1WithOverflows) {
   EXPECT_EQ(skipped(expect_the_same_on_both(run)), 0u);
   run.setup.amp = {};
   expect_the_same_on_both(run);
+  run.setup.amp = {.level = Level::O1, .dtype = DType::tf32};
+  run.setup.scaler = {};
+  for (const std::string row : {"hopper", "ampere"}) expect_the_same_on_both(run, Schedule::scrambled, row);
+}
+
+TEST(CudaCpuSimtTraining, GradientsThatAreRoundedByChance) {
+  for (const AmpOptions& amp : {AmpOptions{.level = Level::O1, .rounding = amp::LowRounding::stochastic},
+                                AmpOptions{.level = Level::O2,
+                                .dtype = DType::bf16,
+                                .dialect = amp::Dialect::paddle,
+                                .master_weights = false,
+                                .rounding = amp::LowRounding::stochastic}}) {
+    PairedRun run{.model = mlp({6, 37, 3}), .batches = classes(), .setup = setup_of(amp, 4, overflowing(16))};
+    run.setup.train.accumulate = 2;
+    expect_the_same_on_both(run, Schedule::scrambled);
+  }
 }
 
 TEST(CudaCpuSimtTraining, EveryLevelOfEveryDialect) {

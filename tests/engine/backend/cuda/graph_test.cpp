@@ -77,7 +77,7 @@ TEST(CudaGraph, EveryOptimizerHasTheSameBits) {
 TEST(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
   const AmpOptions low{.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
   AmpOptions stochastic = low;
-  stochastic.rounding = amp::UpdateRounding::stochastic;
+  stochastic.rounding = amp::LowRounding::stochastic;
   expect_three_alike(
       {.train = {.steps = 8, .seed = 3},
        .amp = low,

@@ -38,6 +38,7 @@ for name in gemm.cu.80 gemm.cu.90 convolution.cu.90; do
   file=$work/$name.ptx
   expect "$file" 'mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32' "FP16 products on tensor cores"
   expect "$file" 'mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32' "BF16 products on tensor cores"
+  expect "$file" 'mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32' "TF32 products on tensor cores"
   expect "$file" 'ldmatrix\.sync' "operands come from shared memory by matrix loads"
   expect "$file" 'cp\.async' "slices arrive while others are multiplied"
   expect "$file" 'fma\.rn\.f32' "FP32 products are a chain of fma"
