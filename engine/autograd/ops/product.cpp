@@ -5,20 +5,10 @@
 
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
+#include "engine/autograd/ops/product.hpp"
 
 namespace fp16lab::engine::ops {
 
-namespace {
-
-/// How the operands of a product, and the gradient of its result, are rounded on their way into a product.
-/// Captured by vjps: backward passes run without the policy that asked for it.
-struct Fp8 {
-  Fp8Rounding a{};
-  Fp8Rounding b{};
-  Fp8Rounding gradient{};
-};
-
-/// What the cast policy wants of the product that is about to be computed.
 Fp8 announced(Op op, const Variable& a, const ProductShape& shape) {
   const Tape& tape = a.tape();
   CastPolicy* const policy = tape.cast_policy();
@@ -30,6 +20,8 @@ Fp8 announced(Op op, const Variable& a, const ProductShape& shape) {
   return {formats.operands, formats.operands, formats.gradients};
 }
 
+namespace {
+
 /// (rows, columns) of op(x), without the batch axis.
 struct Extents {
   std::int64_t rows, columns;
@@ -38,6 +30,8 @@ Extents extents_of(const Variable& x, bool transposed) {
   const Shape shape = x.shape();
   return transposed ? Extents{shape[-1], shape[-2]} : Extents{shape[-2], shape[-1]};
 }
+
+}  // namespace
 
 Variable product(const Variable& a, const Variable& b, Transpose transpose, const Fp8& fp8) {
   Tape& tape = a.tape();
@@ -81,8 +75,6 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
       {{a, gradient_a, SlotLabel::none, fp8.gradient}, {b, gradient_b, SlotLabel::none, fp8.gradient}});
 }
 
-}  // namespace
-
 Variable matmul(const Variable& left, const Variable& right, Transpose transpose) {
   const auto inputs = dispatched<2>(Op::matmul, {left, right});
   const Variable a = inputs[0], b = inputs[1];
@@ -114,9 +106,10 @@ Shape as_rows(const Shape& shape) {
 
 Variable in_rows(const Variable& x) { return reshape(x, as_rows(x.shape())); }
 
-/// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node,
-/// which is linear, or Paddle's matmul.
-Variable linear_product(Op op, const Variable& x, const Variable& w, const Variable& b) {
+}  // namespace
+
+Variable linear_product(Op op, const Variable& x, const Variable& w, const Variable& b,
+                        std::optional<Fp8> formats) {
   const Shape shape = x.shape();
   if (shape.rank() < 1 || w.shape().rank() != 2 || shape[-1] != w.shape()[1]) {
     reject(Op::linear, "x (..., in) and weight (out, in) do not fit: " + describe(x) + " and " + describe(w));
@@ -127,7 +120,8 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   }
   Tape& tape = x.tape();
   const Shape rows = as_rows(shape);
-  const Fp8 fp8 = announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
+  const Fp8 fp8 =
+      formats.has_value() ? *formats : announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
   Tensor out = tape.backend().empty({rows[0], outputs}, x.dtype());
   const Tensor bias_value = b.defined() ? b.tensor() : Tensor();
   tape.backend().gemm({.a = x.tensor().reshaped(rows),
@@ -169,6 +163,8 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
                        SlotLabel::bias};
   return recorded(op, value, {slot_x, slot_w, slot_b});
 }
+
+namespace {
 
 /// y + bias, whose gradient has the layer's name for it. No vjp needs the product itself: the sum takes its
 /// place, in its memory, so that a layer leaves one activation behind and not two.
