@@ -15,7 +15,8 @@ namespace {
 using Kind = AutogradError::Kind;
 
 constexpr bool is_scaled(Op op) {
-  return op == Op::linear || op == Op::matmul || op == Op::conv2d || op == Op::conv_transpose2d;
+  return op == Op::linear || op == Op::matmul || op == Op::conv2d || op == Op::conv_transpose2d ||
+         op == Op::lstm;
 }
 
 constexpr GradientKind kind_of(SlotLabel label) {
@@ -130,6 +131,7 @@ void BackwardPass::propagate(std::uint32_t id) {
     const Variable output = tape_.handle(id);
     const Variable cotangent = gradient(id);
     if (tape_.observer_ != nullptr) show_operand_rounding(id, cotangent);
+    tape_.exponent_ = entries_[id].exponent;
     for (std::uint32_t slot = 0; slot < slot_count; ++slot) hand_on(id, slot, cotangent, output);
   }
   if (!create_graph_) tape_.truncate(mark);
@@ -164,6 +166,15 @@ Variable BackwardPass::observed(std::uint32_t id, SlotLabel label, const Compute
   tape_.observer_->on_scaled_gradient(observed_name(id, name_of(label)), kind_of(label), result.dtype(),
                                       probe, entries_[id].exponent);
   return result;
+}
+
+void Tape::show_inner_gradient(std::uint32_t scope, SlotLabel label, DType dtype, const CastProbe& probe) {
+  if (observer_ == nullptr || backward_depth_ == 0) return;
+  std::string& name = scratch_[backward_depth_ - 1]->observed_name;
+  name = scopes_[scope].path;
+  name += '.';
+  name += name_of(label);
+  observer_->on_scaled_gradient(name, kind_of(label), dtype, probe, exponent_);
 }
 
 std::string_view BackwardPass::observed_name(std::uint32_t id, std::string_view own_name) {

@@ -2,10 +2,11 @@
 //
 // A backward pass starts at its seed, which carries the loss scale S. With a GradientScales on the tape every
 // cotangent carries a further factor 2^exponent, 0 to begin with:
-//   * at a product (linear, matmul, conv2d, conv_transpose2d), before its vjps, GradientScales says which
-//     exponent the gradient of the product's result should have; the driver multiplies by the difference's
-//     power of two. That is exact, but for what 16 bits cannot hold: scaling down may round subnormals, and
-//     scaling up beyond the largest number gives infinity, which found_inf sees as any other overflow;
+//   * at a product (linear, matmul, conv2d, conv_transpose2d, lstm), before its vjps, GradientScales says
+//     which exponent the gradient of the product's result should have; the driver multiplies by the
+//     difference's power of two. That is exact, but for what 16 bits cannot hold: scaling down may round
+//     subnormals, and scaling up beyond the largest number gives infinity, which found_inf sees as any other
+//     overflow;
 //   * every vjp is linear, so the exponent travels with what it gives;
 //   * where two contributions to one gradient differ in it, both are brought to the largest exponent of the
 //     two with which their sum cannot overflow, or to a smaller one if there is none (joined_exponent);
@@ -28,7 +29,7 @@ struct Parameter;
 /// A product whose vjps are about to run.
 struct GradientSite {
   std::string_view scope;  ///< "fc1", "h0.attn"; empty: the root
-  Op op = Op::matmul;      ///< matmul, linear, conv2d or conv_transpose2d
+  Op op = Op::matmul;      ///< matmul, linear, conv2d, conv_transpose2d or lstm
   const Parameter* weight =
       nullptr;              ///< the operand that is a parameter, or the cast of one; null: neither is
   const Tensor& cotangent;  ///< the gradient of the result, with `exponent`

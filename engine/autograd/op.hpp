@@ -29,6 +29,7 @@ enum class OpClass : std::uint8_t {
   X(conv2d_input_gradient, product)          \
   X(conv2d_weight_gradient, product)         \
   X(conv_transpose2d, product)               \
+  X(lstm, product)                           \
   X(max_pool2d, plain)                       \
   X(pool_pick, unlisted)                     \
   X(pool_place, unlisted)                    \

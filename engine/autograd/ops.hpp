@@ -48,6 +48,24 @@ Variable conv2d_input_gradient(const Variable& gradient, const Variable& weight,
 Variable conv2d_weight_gradient(const Variable& x, const Variable& gradient, const Shape& weight_shape,
                                 const Conv2dGeometry& geometry);
 
+// ---- recurrence (ops/lstm.cpp) --------------------------------------------------------------------
+/// Module scopes inside the present one, by whose names the parts of a recurrence are observed.
+struct LstmScopes {
+  std::string_view hidden;  ///< "weight", "bias": of the state product; "input": of its h
+  std::string_view gates;   ///< "input": of the gates' sums, before sigmoid and tanh
+  std::string_view cell;    ///< "input": of c, as it is handed to the step before
+};
+/// The recurrent part of an LSTM layer (Hochreiter & Schmidhuber 1997, forget gates), one op for all steps.
+/// products (T B, 4 H), time-major: x W_ih^T + b_ih, gates (i, f, g, o) side by side; weight W_hh (4 H, H);
+/// bias b_hh (4 H); h and c begin as zeros. Gives h of all steps, (T B, H):
+///   gates = products + (h W_hh^T + b_hh);  c = sigmoid(f) c + sigmoid(i) tanh(g);  h = sigmoid(o) tanh(c)
+/// T state products, and Backend::lstm_cell between them: of 16 bits are what it stores, the state product
+/// and their gradients, each rounded once. The gradients of W_hh and b_hh are one gemm and one sum over all
+/// (t, b) ascending, in which the h before step 0 is +0. A recorded backward pass (create_graph)
+/// differentiates the same steps, unrolled as operations in FP32.
+Variable lstm(const Variable& products, const Variable& weight, const Variable& bias, std::int64_t steps,
+              const LstmScopes& scopes);
+
 // ---- pooling (ops/convolution.cpp) ----------------------------------------------------------------
 Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry);
 Variable average_pool2d(const Variable& x, const Pool2dGeometry& geometry);

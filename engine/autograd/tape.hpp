@@ -202,6 +202,10 @@ class Tape {
     wide_of_ = value;
     wide_value_ = std::move(compute);
   }
+  /// For a vjp that computes the gradients of several places: shows one that is not its result to the
+  /// observer, if there is one, as the activation `label` of the module scope `scope`, with what `probe`
+  /// counted of it.
+  void show_inner_gradient(std::uint32_t scope, SlotLabel label, DType dtype, const CastProbe& probe);
   /// Throws AutogradError naming `user` if the handle is undefined, stale or of another tape.
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?
@@ -300,6 +304,7 @@ class Tape {
   std::vector<ForwardCast> forward_casts_;  ///< since the last reset()
   std::string forward_name_;                ///< kept for its capacity
   GradientRounding* rounding_ = nullptr;
+  int exponent_ = 0;  ///< of the cotangent of the node whose vjps run (engine/autograd/gradient_scales.hpp)
   ValueWatcher* value_watcher_ = nullptr;
   const BackwardSite* backward_site_ = nullptr;
   OpSite asked_;

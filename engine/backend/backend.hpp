@@ -112,6 +112,33 @@ struct GemmCall {
   bool tf32 = false;
 };
 
+/// Step t of an LSTM over T sequence rows of a batch of B: rows [t B, (t + 1) B) of the tensors that hold all
+/// steps. Gates lie side by side, (i, f, g, o), H columns each. All f, of one dtype; f32 is also allowed
+/// where it says so.
+struct LstmCellCall {
+  std::int64_t step;        ///< t
+  const Tensor& products;   ///< (T B, 4 H): x W_ih^T + b_ih
+  const Tensor& recurrent;  ///< (B, 4 H): h W_hh^T + b_hh, of the h of step t - 1
+  Tensor& gates;            ///< (T B, 4 H): sigmoid(i), sigmoid(f), tanh(g), sigmoid(o) are written
+  Tensor& cells;            ///< (T B, H): c is written; that of step t - 1 is read
+  Tensor& outputs;          ///< (T B, H): h is written
+  Tensor& hidden;           ///< (B, H): h again, as the next product takes it
+};
+/// Its backward: gradients of the sums before the gates' functions, from those of h and c.
+struct LstmCellGradientCall {
+  std::int64_t step;              ///< t
+  const Tensor& gates;            ///< (T B, 4 H), as LstmCellCall left them
+  const Tensor& cells;            ///< (T B, H), likewise
+  const Tensor& gradient;         ///< (T B, H): of the outputs
+  const Tensor* hidden_gradient;  ///< (B, H): of h, from later steps; null: there are none
+  const Tensor* cell_gradient;    ///< (B, H): of c, from later steps; null: there are none
+  Tensor& gate_gradients;         ///< (T B, 4 H), f or f32: the rows of step t are written
+  Tensor& step_gradients;  ///< (B, 4 H), dtype of gate_gradients: the same, as the next product takes it
+  Tensor* previous_cell_gradient;   ///< (B, H), f or f32: of step t - 1's c; null: not wanted
+  CastProbe* probe = nullptr;       ///< counts the gates' gradients before and after their rounding
+  CastProbe* cell_probe = nullptr;  ///< likewise previous_cell_gradient
+};
+
 /// The order of a 4-d activation's axes. Convolution weights are (K, C, R, S) in both.
 enum class Layout : std::uint8_t { nchw, nhwc };
 
@@ -242,6 +269,25 @@ class Backend {
   /// epilogue; or it follows the row's TF32 model (GemmCall::tf32). bf16 x bf16 follows the row's BF16 model;
   /// std::invalid_argument on rows that have none (volta, turing), for convolutions too.
   virtual void gemm(const GemmCall& call) = 0;
+
+  // ---- recurrent cells ----
+  // Operands widen to FP32; every operation rounds to FP32, as written, and what is stored is rounded once
+  // more to its dtype. sigmoid and tanh are the shared functions. At step 0 the previous c is +0. A layer's
+  // dW_hh is no sum over steps: it is one gemm of gate_gradients^T and the h of the steps before, over k =
+  // (t, b) ascending, in which step 0 has +0 (ops::lstm).
+  /// With a = products + recurrent, one sum an element, and c' the stored c of step t - 1:
+  ///   i = sigmoid(a_i), f = sigmoid(a_f), g = tanh(a_g), o = sigmoid(a_o)
+  ///   c = f * c' + i * g
+  ///   h = o * tanh(c)          (of the c that was not yet rounded to its dtype, as the gates are not)
+  virtual void lstm_cell(const LstmCellCall& call) = 0;
+  /// From the stored gates and c; a gradient that is not given is left out:
+  ///   dh = gradient + hidden_gradient,  s = tanh(c)
+  ///   dc = (dh * o) * ((1 - s) * (1 + s)) + cell_gradient
+  ///   di = (dc * g) * (i * (1 - i)),          df = (dc * c') * (f * (1 - f))
+  ///   dg = (dc * i) * ((1 - g) * (1 + g)),    do = (dh * s) * (o * (1 - o))
+  ///   previous_cell_gradient = dc * f
+  /// previous_cell_gradient may be the memory of cell_gradient.
+  virtual void lstm_cell_gradient(const LstmCellGradientCall& call) = 0;
 
   // Convolution (cross-correlation) is three implicit GEMMs for each group of channels: every output is one
   // accumulator chain from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma

@@ -30,6 +30,11 @@ struct SlicePlan {
   std::int64_t offset = 0;
 };
 
+/// Of an LSTM's step: its rows [first_row, first_row + batch) of the tensors of all steps, H = hidden.
+struct LstmPlan {
+  std::int64_t first_row = 0, batch = 0, hidden = 0;
+};
+
 /// A matrix verb's (rows, columns).
 struct MatrixExtents {
   std::int64_t rows = 0;
@@ -73,6 +78,8 @@ void index_range(std::string_view verb, std::span<const std::int32_t> index, std
 [[noreturn]] void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t value,
                                      std::int64_t columns);
 GemmPlan gemm(const GemmCall& call);
+LstmPlan lstm_cell(const LstmCellCall& call);
+LstmPlan lstm_cell_gradient(const LstmCellGradientCall& call);
 /// The row of `row`'s generation for these operands and FP32 accumulators, `row` itself if it has them;
 /// throws where the generation has none.
 const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel& row, DType operands);

@@ -66,42 +66,8 @@ Variable Lstm::run_layer(Tape& tape, const Layer& layer, const Variable& sequenc
     const ScopeGuard scope(tape, layer.input_scope);
     products = ops::linear(sequence, tape.parameter(*layer.weight_input), tape.parameter(*layer.bias_input));
   }
-  const std::int64_t batch = sequence.shape()[0] / steps;
-  Variable hidden = tape.constant(zero_state(tape.backend(), batch, products.dtype()));
-  Variable cell = hidden;
-  steps_.resize(static_cast<std::size_t>(steps));
-  ops::split(products, 0, steps_);
-  for (Variable& step : steps_) {
-    Variable gates;
-    {
-      const ScopeGuard scope(tape, layer.hidden_scope);
-      gates = ops::linear(hidden, tape.parameter(*layer.weight_hidden), tape.parameter(*layer.bias_hidden));
-    }
-    auto parts = ops::split<gate_count>(ops::add(step, gates), 1);
-    {
-      const ScopeGuard scope(tape, layer.gates_scope);
-      for (Variable& part : parts) part = ops::watch(part, SlotLabel::input);
-    }
-    const Variable input_gate = ops::sigmoid(parts[0]), forget_gate = ops::sigmoid(parts[1]);
-    const Variable candidate = ops::tanh(parts[2]), output_gate = ops::sigmoid(parts[3]);
-    {
-      const ScopeGuard scope(tape, layer.cell_scope);
-      cell = ops::add(ops::multiply(forget_gate, cell), ops::multiply(input_gate, candidate));
-      cell = ops::watch(cell, SlotLabel::input);
-    }
-    hidden = ops::multiply(output_gate, ops::tanh(cell));
-    step = hidden;
-  }
-  return ops::concat(steps_, 0);
-}
-
-const Tensor& Lstm::zero_state(Backend& backend, std::int64_t batch, DType dtype) {
-  const Shape shape{batch, options_.hidden};
-  if (!zero_state_.defined() || zero_state_.dtype() != dtype || !(zero_state_.shape() == shape)) {
-    zero_state_ = backend.empty(shape, dtype);
-    backend.fill(zero_state_, 0.0);
-  }
-  return zero_state_;
+  return ops::lstm(products, tape.parameter(*layer.weight_hidden), tape.parameter(*layer.bias_hidden), steps,
+                   {.hidden = layer.hidden_scope, .gates = layer.gates_scope, .cell = layer.cell_scope});
 }
 
 }  // namespace fp16lab::engine::nn

@@ -1,4 +1,4 @@
-// Lstm: a stack of long short-term memory layers, unrolled on the tape.
+// Lstm: a stack of long short-term memory layers.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct LstmOptions {
 ///   c = sigmoid(f) c + sigmoid(i) tanh(g);  h = sigmoid(o) tanh(c)
 /// Parameters of layer l: "<path>.weight_ih_l<l>" (4 hidden, inputs), "<path>.weight_hh_l<l>" (4 hidden,
 /// hidden), "<path>.bias_ih_l<l>" and "<path>.bias_hh_l<l>" (4 hidden), all U(-1/sqrt(hidden),
-/// 1/sqrt(hidden)). The input products of all time steps are one gemm; h and c start at zero, in the dtype of
-/// the gates. Every operation of a cell rounds on its own, so under O1 gates, c and h are f16, and the
-/// gradient of W_hh is a sum of T f16 terms (cuDNN keeps a cell's inner values in FP32).
+/// 1/sqrt(hidden)). The input products of all time steps are one gemm, the rest of a layer is ops::lstm: h
+/// and c start at zero, and the gradient of W_hh is one product over all steps. Under O1 the state products,
+/// gates, c and h are stored in f16; the arithmetic of a cell is FP32, as in cuDNN and torch.
 ///
 /// Observed gradients of layer l, all time steps together: "<path>.ih_l<l>.input|weight|bias" and
 /// "<path>.hh_l<l>.input|weight|bias" (the two products; hh's input is h), "<path>.gates_l<l>.input" (the sum
-/// of the products, before sigmoid and tanh) and "<path>.cell_l<l>.input" (c: two operations add up to its
-/// gradient, which is shown as stored).
+/// of the products, before sigmoid and tanh) and "<path>.cell_l<l>.input" (c: what a step hands to the step
+/// before). The h and c that the first step begins with have none.
 class Lstm final : public Module {
  public:
   /// Dropout's masks come from "<path>.dropout_l<l>", elements in (T, B, hidden) order.
@@ -46,13 +46,10 @@ class Lstm final : public Module {
   };
   /// sequence (T B, inputs), time-major -> (T B, hidden)
   Variable run_layer(Tape& tape, const Layer& layer, const Variable& sequence, std::int64_t steps);
-  const Tensor& zero_state(Backend& backend, std::int64_t batch, DType dtype);
 
   std::string path_;
   LstmOptions options_;
   std::vector<Layer> layers_;
-  Tensor zero_state_;            ///< of the last shape and dtype asked for
-  std::vector<Variable> steps_;  ///< of a run: each step's input product, then its h; kept for its capacity
 };
 
 }  // namespace fp16lab::engine::nn

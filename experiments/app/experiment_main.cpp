@@ -7,7 +7,6 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/process.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -30,7 +29,6 @@ CommonUse common_use(const ExperimentUses& uses) {
 }  // namespace
 
 int experiment_main(int argc, char** argv, const Command& command, const ExperimentUses& uses) {
-  limit_openmp_spinning(argv);
   return guarded(command.name, [&] {
     CLI::App app(command.description, command.name);
     CommonArguments arguments;

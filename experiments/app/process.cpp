@@ -43,10 +43,4 @@ void write_on_interrupt(std::string_view text) {
   text_length = static_cast<std::sig_atomic_t>(text.size());
 }
 
-void limit_openmp_spinning(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  setenv("GOMP_SPINCOUNT", "1000", 1);
-  execv("/proc/self/exe", argv);  // returns only where it failed; then the default waiting will do
-}
-
 }  // namespace fp16lab::experiments

@@ -2,14 +2,17 @@
 //
 // Cases: a step under O1 on the Hopper model against sgemm on the shapes of its products (multilayer
 // perceptron) and against our own FP32 step; the share that histograms of every gradient add; other levels
-// and dtypes against O1. Options are Google Benchmark's; environment as in bench_numerics.
+// and dtypes against O1; two threads against one; and what of a step threads can share (regions). Options are
+// Google Benchmark's; environment as in bench_numerics.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <thread>
+#include <utility>
 
 #include "experiments/bench/environment.hpp"
 #include "experiments/bench/ratio.hpp"
+#include "experiments/bench/regions.hpp"
 #include "experiments/bench/training_case.hpp"
 #include "experiments/bench/yardsticks.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -119,18 +122,40 @@ void register_all(int threads) {
       {.amp = {.level = Level::O3, .dialect = Dialect::mindspore}, .label = "mindspore-O3"}};
   register_products("mlp/O1", threads, mixed);
   register_products("mlp/O0", threads, fp32);
-  struct Network {
-    const char* name;
-    MakeCase make;
-  };
-  for (const Network& network : {Network{"mlp", &make_perceptron}, Network{"lenet5", &make_lenet5}}) {
-    register_steps(fmt::format("{}/O1", network.name), "O0", threads, network.make, mixed, fp32);
-    register_steps(fmt::format("{}/O1+histograms", network.name), "O1", threads, network.make, observed,
-                   mixed);
+  for (const auto& [name, make] : {std::pair{"mlp", static_cast<MakeCase>(&make_perceptron)},
+                                   std::pair{"lenet5", static_cast<MakeCase>(&make_lenet5)}}) {
+    register_steps(fmt::format("{}/O1", name), "O0", threads, make, mixed, fp32);
+    register_steps(fmt::format("{}/O1+histograms", name), "O1", threads, make, observed, mixed);
     for (const TrainingSetup& other : others)
-      register_steps(fmt::format("{}/{}", network.name, other.label), "O1", threads, network.make, other,
-                     mixed);
+      register_steps(fmt::format("{}/{}", name, other.label), "O1", threads, make, other, mixed);
   }
+}
+
+struct Network {
+  const char* name;
+  MakeCase make;
+};
+constexpr Network networks[] = {
+    {"mlp", &make_perceptron}, {"lenet5", &make_lenet5}, {"lstm", &make_lstm}, {"gpt", &make_gpt}};
+
+/// Two threads against one, and the regions that they share.
+void register_threads(bool two) {
+  for (const Network& network : networks)
+    for (const engine::Level level : {engine::Level::O0, engine::Level::O1}) {
+      TrainingSetup setup{.amp = {.level = level}, .label = std::string(engine::amp::name_of(level))};
+      const std::string name = fmt::format("{}/{}", network.name, setup.label);
+      register_regions(name, [=, make = network.make] { return make(setup); });
+      if (!two) continue;
+      register_ratio(fmt::format("{}/two-threads", name), [=, make = network.make] {
+        TrainingSetup shared = setup;
+        shared.threads = 2;
+        const auto mine = make(shared), other = make(setup);
+        RatioCase result = step_case(fmt::format("{}/two-threads", name), "one thread", 2);
+        result.run = [mine] { mine->step(); };
+        result.run_yardstick = [other] { other->step(); };
+        return result;
+      });
+    }
 }
 
 }  // namespace
@@ -151,8 +176,9 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("sgemm_core", sgemm_core());
   for (const int threads : {1, 2})
     if (threads <= static_cast<int>(std::thread::hardware_concurrency())) register_all(threads);
+  register_threads(std::thread::hardware_concurrency() >= 2);
   benchmark::RunSpecifiedBenchmarks();
-  fmt::print("\n{}\n{}", summary(), memory_summary());
+  fmt::print("\n{}\n{}{}", summary(), regions_summary(), memory_summary());
   benchmark::Shutdown();
   return 0;
 }

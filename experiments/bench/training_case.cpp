@@ -9,6 +9,7 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/batch_source.hpp"
+#include "engine/nn/models/char_model.hpp"
 #include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "numerics/random/philox.hpp"
@@ -19,9 +20,28 @@ namespace {
 
 using namespace engine;
 
-/// Inputs uniform in [0, 1) and labels in turn.
+constexpr std::int64_t symbols = 88;  ///< of a text
+
+/// Inputs uniform in [0, 1) and labels in turn; or windows (B, T) of symbols, each with the next as its
+/// label.
 class OneBatch final : public data::BatchSource {
  public:
+  struct Windows {
+    std::int64_t batch, steps;
+  };
+  OneBatch(Backend& backend, const Windows& windows) : rows_(windows.batch) {
+    const auto upload = [&](const Shape& shape, std::uint64_t first) {
+      std::vector<std::int32_t> values;
+      for (std::int64_t i = 0; i < shape.element_count(); ++i)
+        values.push_back(
+            static_cast<std::int32_t>((first + static_cast<std::uint64_t>(i) * 2654435761U % 997) % symbols));
+      Tensor tensor = backend.empty(shape, DType::i32);
+      backend.upload(std::as_bytes(std::span(values)), tensor);
+      return tensor;
+    };
+    batch_.inputs = upload({windows.batch, windows.steps}, 0);
+    batch_.targets = upload({windows.batch * windows.steps}, 17);
+  }
   OneBatch(Backend& backend, const Shape& shape, std::int64_t classes) : rows_(shape[0]) {
     batch_.inputs = backend.empty(shape, DType::f32);
     backend.fill_uniform(batch_.inputs, PhiloxStream{.seed = 1, .stream = stream_id("bench.inputs")}, 0.0f,
@@ -57,19 +77,20 @@ std::map<std::string, std::size_t>& peaks() {
 
 class OneBatchTraining final : public TrainingCase {
  public:
-  template <class MakeModel>
-  OneBatchTraining(const std::string& name, const TrainingSetup& setup, const Shape& inputs,
-                   std::int64_t classes, const MakeModel& make_model)
+  template <class MakeModel, class... Batch>
+  OneBatchTraining(const std::string& name, const TrainingSetup& setup, const std::string& optimizer_name,
+                   const MakeModel& make_model, const Batch&... batch)
       : name_(fmt::format("{}/{}{}/threads:{}", name, setup.label, setup.histograms ? "+histograms" : "",
                           setup.threads)),
         backend_(make_emulated_backend(tensor_core_model("hopper"), setup.threads)),
-        source_(*backend_, inputs, classes),
+        source_(*backend_, batch...),
         watcher_(setup.histograms) {
     workload_.model = make_model(*backend_);
     workload_.training = &source_;
     OptimizerOptions optimizer;
+    optimizer.name = optimizer_name;
     optimizer.learning_rate = 0.0;
-    optimizer.momentum = 0.9;
+    if (optimizer_name == "sgd") optimizer.momentum = 0.9;
     ScalerOptions scaler;
     if (setup.amp.level != Level::O0)
       scaler = {.policy = "dynamic", .initial_scale = 1024.0, .growth_interval = 1 << 30};
@@ -95,18 +116,42 @@ class OneBatchTraining final : public TrainingCase {
 
 std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup, std::int64_t batch,
                                               const std::vector<std::int64_t>& widths) {
-  return std::make_shared<OneBatchTraining>("mlp", setup, Shape{batch, widths.front()}, widths.back(),
-                                            [&](Backend& backend) {
-                                              nn::MlpOptions options;
-                                              options.widths = widths;
-                                              return std::make_unique<nn::Mlp>(backend, options);
-                                            });
+  return std::make_shared<OneBatchTraining>(
+      "mlp", setup, "sgd",
+      [&](Backend& backend) {
+        nn::MlpOptions options;
+        options.widths = widths;
+        return std::make_unique<nn::Mlp>(backend, options);
+      },
+      Shape{batch, widths.front()}, widths.back());
 }
 
 std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup) {
-  return std::make_shared<OneBatchTraining>("lenet5", setup, Shape{32, 1, 32, 32}, 10, [](Backend& backend) {
-    return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{});
-  });
+  return std::make_shared<OneBatchTraining>(
+      "lenet5", setup, "sgd",
+      [](Backend& backend) { return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{}); },
+      Shape{32, 1, 32, 32}, std::int64_t{10});
+}
+
+std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup) {
+  return std::make_shared<OneBatchTraining>(
+      "lstm", setup, "adam",
+      [](Backend& backend) {
+        return std::make_unique<nn::CharLstm>(
+            backend, nn::CharLstmOptions{.symbols = symbols, .embedding = 32, .hidden = 128});
+      },
+      OneBatch::Windows{32, 64});
+}
+
+std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup) {
+  return std::make_shared<OneBatchTraining>(
+      "gpt", setup, "adam",
+      [](Backend& backend) {
+        return std::make_unique<nn::CharTransformer>(
+            backend, nn::CharTransformerOptions{
+                         .symbols = symbols, .context = 64, .embedding = 64, .heads = 4, .layers = 2});
+      },
+      OneBatch::Windows{16, 64});
 }
 
 std::string memory_summary() {

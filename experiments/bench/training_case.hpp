@@ -31,6 +31,10 @@ std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup);
 /// 32 images of 32x32.
 std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup);
 
+/// The networks of charlm_lstm and charlm_transformer, one batch of random symbols, Adam.
+std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup);
+std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup);
+
 /// Peak memory of the tensors of every case so far, and of the process: one line each.
 std::string memory_summary();
 

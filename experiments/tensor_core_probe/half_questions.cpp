@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <stdexcept>
 
 #include "experiments/tensor_core_probe/question.hpp"
 #include "numerics/arithmetic/gpu_half.hpp"
 #include "numerics/formats/bits.hpp"
+#include "numerics/platform/worker_pool.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::probe {
@@ -240,9 +242,15 @@ class Sweep {
     const auto expected = [&](std::size_t i) {
       return emulated(in_, calls.operand(0, i), calls.operand(1, i), calls.operand(2, i));
     };
-    std::uint64_t differing = 0;
-#pragma omp parallel for num_threads(threads_) schedule(static) reduction(+ : differing)
-    for (std::size_t i = 0; i < observed.size(); ++i) differing += observed[i] != expected(i) ? 1 : 0;
+    constexpr std::size_t chunk = 4096;
+    std::atomic<std::uint64_t> all_differing = 0;
+    share_tasks((observed.size() + chunk - 1) / chunk, threads_, [&](std::size_t task) {
+      std::uint64_t found = 0;
+      for (std::size_t i = task * chunk; i < std::min(observed.size(), (task + 1) * chunk); ++i)
+        found += observed[i] != expected(i) ? 1 : 0;
+      all_differing += found;
+    });
+    const std::uint64_t differing = all_differing;
     for (std::size_t i = 0; i < observed.size() && differing > 0 && first_.size() < differences_kept; ++i)
       if (observed[i] != expected(i))
         first_.push_back(fmt::format("  {} {} -> {}, emulated {}", name_of(in_), operands_text(in_, calls, i),

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "numerics/formats/format.hpp"
+#include "numerics/platform/worker_pool.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::probe {
@@ -213,8 +214,7 @@ Tiles random_tiles(const Instruction& instruction, Distribution distribution, st
       tiles.c[tile * c_size + i] = accumulator(instruction, distribution, {random[0], random[1]});
     }
   };
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::size_t tile = 0; tile < count; ++tile) fill_tile(tile);
+  share_tasks(count, threads, fill_tile);
   return tiles;
 }
 
@@ -224,14 +224,14 @@ void compare_tiles(const Instruction& instruction, const Tiles& tiles, std::span
              k = static_cast<std::size_t>(instruction.k);
   const std::uint32_t mask = instruction.accumulator == DType::f16 ? 0xffffU : 0xffffffffU;
   std::vector<std::vector<std::size_t>> differing(tiles.count);  // output numbers, by tile
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::size_t tile = 0; tile < tiles.count; ++tile)
+  share_tasks(tiles.count, threads, [&](std::size_t tile) {
     for (std::size_t i = 0; i < m * n; ++i) {
       const auto a = std::span(tiles.a).subspan((tile * m + i / n) * k, k);
       const auto b = std::span(tiles.b).subspan((tile * n + i % n) * k, k);
       const std::size_t output = tile * m * n + i;
       if (expected(a, b, tiles.c[output] & mask) != d[output]) differing[tile].push_back(output);
     }
+  });
   comparison.outputs += tiles.count * m * n;
   for (std::size_t tile = 0; tile < tiles.count; ++tile) {
     comparison.differing += differing[tile].size();

@@ -21,6 +21,7 @@
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/gemm/gemm_support.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab::gemm_detail {
 namespace {
@@ -198,29 +199,28 @@ class Product {
   }
 
   void run(int threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-      const FloatingPointScope scope;
-      for (std::int64_t column = 0; column < shape_.n; column += n_block) {
-        for (std::int64_t k = 0; k < shape_.k; k += k_step_) {
-          for (std::int64_t row = 0; row < shape_.m; row += m_block) {
-            const Block block{row,
-                              column,
-                              k,
-                              {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
-                               std::min(shape_.k - k, k_step_)}};
-            const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
-            const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
-            if (row == 0) {
-#pragma omp for schedule(dynamic) nowait
-              for (std::int64_t i = 0; i < panels; ++i) pack_b(block, i);
-            }
-#pragma omp for schedule(dynamic)  // its barrier also ends the packing of B
-            for (std::int64_t i = 0; i < row_blocks; ++i) pack_a(block, i);
-#pragma omp for schedule(dynamic)
-            for (std::int64_t i = 0; i < panels * row_blocks; ++i)
-              run_tile(block, i % row_blocks, i / row_blocks);
-          }
+    for (std::int64_t column = 0; column < shape_.n; column += n_block) {
+      for (std::int64_t k = 0; k < shape_.k; k += k_step_) {
+        for (std::int64_t row = 0; row < shape_.m; row += m_block) {
+          const Block block{row,
+                            column,
+                            k,
+                            {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
+                             std::min(shape_.k - k, k_step_)}};
+          const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
+          const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
+          // Panels of B, once for all rows, and row blocks of A.
+          const std::int64_t packed_panels = row == 0 ? panels : 0;
+          share_tasks(to_size(packed_panels + row_blocks), threads, [&](std::size_t task) {
+            const std::int64_t i = to_index(task);
+            if (i < packed_panels)
+              pack_b(block, i);
+            else
+              pack_a(block, i - packed_panels);
+          });
+          share_tasks(to_size(panels * row_blocks), threads, [&](std::size_t task) {
+            run_tile(block, to_index(task) % row_blocks, to_index(task) / row_blocks);
+          });
         }
       }
     }

@@ -6,6 +6,7 @@
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/gemm/gemm_support.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab {
 namespace {
@@ -67,37 +68,34 @@ void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, c
     for (std::size_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, out + to_index(r) * ldd);
   };
 
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    const FloatingPointScope scope;
-    for (std::int64_t column = 0; column < shape.n; column += n_block) {
-      for (std::int64_t k = 0; k < shape.k; k += k_block) {
-        for (std::int64_t row = 0; row < shape.m; row += m_block) {
-          const std::size_t depth = to_size(std::min(shape.k - k, k_block));
-          const auto h = to_index(height), w = to_index(width);
-          const std::int64_t strips = (std::min(shape.m - row, m_block) + h - 1) / h;
-          const std::int64_t panels = (std::min(shape.n - column, n_block) + w - 1) / w;
-          if (row == 0) {
-#pragma omp for schedule(dynamic) nowait
-            for (std::int64_t i = 0; i < panels; ++i)
-              kernels.pack_b(b, shape, column + i * w, k, depth, packed_b + to_size(i) * width * depth);
-          }
-#pragma omp for schedule(static)  // its barrier also ends the packing of B
-          for (std::int64_t i = 0; i < strips; ++i)
-            kernels.pack_a(a, shape, row + i * h, k, depth, packed_a + to_size(i) * height * depth);
-          // Tasks of one panel and at most `strips_at_once` strips, so that small products also feed all
-          // threads.
-          constexpr std::int64_t strips_at_once = 8;
-          const std::int64_t bands = (strips + strips_at_once - 1) / strips_at_once;
-#pragma omp for schedule(dynamic)
-          for (std::int64_t task = 0; task < panels * bands; ++task) {
-            const std::int64_t panel = task / bands;
-            const std::int64_t first_strip = task % bands * strips_at_once;
-            for (std::int64_t s = first_strip; s < std::min(strips, first_strip + strips_at_once); ++s)
-              run(s, panel, row + s * h, column + panel * w, depth, from_zero && k == 0,
-                  k + k_block >= shape.k);
-          }
-        }
+  constexpr std::int64_t strips_at_once = 8;  // of a task
+  const FloatingPointScope scope;
+  for (std::int64_t column = 0; column < shape.n; column += n_block) {
+    for (std::int64_t k = 0; k < shape.k; k += k_block) {
+      for (std::int64_t row = 0; row < shape.m; row += m_block) {
+        const std::size_t depth = to_size(std::min(shape.k - k, k_block));
+        const auto h = to_index(height), w = to_index(width);
+        const std::int64_t strips = (std::min(shape.m - row, m_block) + h - 1) / h;
+        const std::int64_t panels = (std::min(shape.n - column, n_block) + w - 1) / w;
+        const std::int64_t bands = (strips + strips_at_once - 1) / strips_at_once;
+        // Panels of B, once for all rows, and bands of A.
+        const std::int64_t packed_panels = row == 0 ? panels : 0;
+        share_tasks(to_size(packed_panels + bands), threads, [&](std::size_t task) {
+          const std::int64_t i = to_index(task);
+          if (i < packed_panels)
+            return kernels.pack_b(b, shape, column + i * w, k, depth, packed_b + to_size(i) * width * depth);
+          const std::int64_t first = (i - packed_panels) * strips_at_once;
+          for (std::int64_t s = first; s < std::min(strips, first + strips_at_once); ++s)
+            kernels.pack_a(a, shape, row + s * h, k, depth, packed_a + to_size(s) * height * depth);
+        });
+        // One panel and one band, so that small products also feed all threads.
+        share_tasks(to_size(panels * bands), threads, [&](std::size_t task) {
+          const std::int64_t panel = to_index(task) / bands;
+          const std::int64_t first = to_index(task) % bands * strips_at_once;
+          for (std::int64_t s = first; s < std::min(strips, first + strips_at_once); ++s)
+            run(s, panel, row + s * h, column + panel * w, depth, from_zero && k == 0,
+                k + k_block >= shape.k);
+        });
       }
     }
   }

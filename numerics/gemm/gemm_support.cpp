@@ -36,7 +36,7 @@ void throw_null(const char* function, const char* name) {
 }
 
 int useful_threads(GemmShape shape, int threads) {
-  constexpr double multiply_adds_per_thread = 1 << 20;
+  constexpr double multiply_adds_per_thread = 1 << 18;
   const double work =
       static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   return std::max(1, static_cast<int>(std::min<double>(threads, work / multiply_adds_per_thread)));

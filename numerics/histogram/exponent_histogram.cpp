@@ -1,8 +1,10 @@
 #include "numerics/histogram/exponent_histogram.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <type_traits>
 
@@ -13,6 +15,7 @@
 #include "numerics/histogram/exponent_count_kernels.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/for_each_chunk.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab {
 namespace {
@@ -121,23 +124,32 @@ void count_small(std::span<const T> values, ExponentHistogram& histogram) {
 constexpr std::size_t small_size = 64;
 
 /// Calls visit(first, count, state) for every block of [0, size), each thread with a State of its own, then
-/// merge(state), one thread at a time.
+/// merge(state), one at a time.
 template <class State, class Visit, class Merge>
 void for_each_block(std::size_t size, int threads, const Visit& visit, const Merge& merge) {
+  const FloatingPointScope scope;
   const std::size_t chunks = (size + chunk_size - 1) / chunk_size;
-#pragma omp parallel num_threads(threads) if (threads > 1 && chunks > 1)
-  {
-    const FloatingPointScope scope;
+  const auto visit_chunk = [&](std::size_t chunk, State& state) {
+    const std::size_t end = std::min(size, (chunk + 1) * chunk_size);
+    for (std::size_t first = chunk * chunk_size; first < end; first += block_size)
+      visit(first, std::min(block_size, end - first), state);
+  };
+  if (threads == 1 || chunks <= 1) {
     State state;
-#pragma omp for schedule(static)
-    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::size_t end = std::min(size, (chunk + 1) * chunk_size);
-      for (std::size_t first = chunk * chunk_size; first < end; first += block_size)
-        visit(first, std::min(block_size, end - first), state);
-    }
-#pragma omp critical(fp16lab_count_exponents)
-    merge(state);  // integers: the order of threads cannot show
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) visit_chunk(chunk, state);
+    return merge(state);
   }
+  // A task for each thread that may come; who comes takes chunk after chunk.
+  std::atomic<std::size_t> next = 0;
+  std::mutex merging;
+  share_tasks(std::min(chunks, static_cast<std::size_t>(threads)), threads, [&](std::size_t) {
+    std::size_t chunk = next.fetch_add(1);
+    if (chunk >= chunks) return;
+    State state;
+    for (; chunk < chunks; chunk = next.fetch_add(1)) visit_chunk(chunk, state);
+    const std::scoped_lock lock(merging);
+    merge(state);  // integers: the order of threads cannot show
+  });
 }
 
 template <class T>

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <mutex>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "numerics/histogram/zone_edges.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/for_each_chunk.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab {
 namespace {
@@ -132,17 +135,18 @@ void ValueHistogram::add(std::span<const T> values, int threads) {
   check_arrays("ValueHistogram::add", threads, {{"values", values.size()}});
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
     const std::size_t blocks = (values.size() + block_size - 1) / block_size;
-#pragma omp parallel num_threads(threads) if (threads > 1 && blocks > 1)
-    {
+    // A task for each thread that may come; who comes takes block after block.
+    std::atomic<std::size_t> next = 0;
+    std::mutex merging;
+    share_tasks(std::min(blocks, static_cast<std::size_t>(threads)), threads, [&](std::size_t) {
       const FloatingPointScope scope;
       ValueHistogram mine(edges_);
-#pragma omp for schedule(static) nowait
-      for (std::size_t block = 0; block < blocks; ++block)
+      for (std::size_t block = next.fetch_add(1); block < blocks; block = next.fetch_add(1))
         mine.add_block(
             values.subspan(block * block_size, std::min(block_size, values.size() - block * block_size)));
-#pragma omp critical(fp16lab_value_histogram)
+      const std::scoped_lock lock(merging);
       *this += mine;  // integers: the order of threads cannot show
-    }
+    });
   } else {
     std::vector<float> wide(values.size());
     widen(values, std::span<float>(wide), threads);

@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "numerics/platform/floating_point_scope.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab {
 
@@ -24,20 +25,9 @@ inline constexpr std::size_t array_chunk = std::size_t{1} << 18;
 /// body(first, count) for pieces that cover [0, n), on `threads` threads, each in a FloatingPointScope.
 template <class Body>
 void for_each_chunk(std::size_t n, int threads, const Body& body) {
-  if (threads == 1 ||
-      n <= array_chunk) {  // not by an `if` clause: a team of one costs as much as 3000 elements
-    const FloatingPointScope scope;
-    if (n > 0) body(std::size_t{0}, n);
-    return;
-  }
-  const std::size_t chunks = (n + array_chunk - 1) / array_chunk;
-#pragma omp parallel num_threads(threads)
-  {
-    const FloatingPointScope scope;
-#pragma omp for schedule(static)
-    for (std::size_t i = 0; i < chunks; ++i)
-      body(i * array_chunk, std::min(array_chunk, n - i * array_chunk));
-  }
+  const FloatingPointScope scope;
+  share_tasks((n + array_chunk - 1) / array_chunk, threads,
+              [&](std::size_t i) { body(i * array_chunk, std::min(array_chunk, n - i * array_chunk)); });
 }
 
 }  // namespace fp16lab

@@ -30,8 +30,8 @@ constexpr auto joined(const std::array<OpListRow, counts>&... parts) {
 // ---- torch ----
 
 // torch's autocast on CUDA, as its source lists it (aten/src/ATen/autocast_mode.h and .cpp, torch 2.x):
-//   AT_FORALL_LOWER_PRECISION_FP: products and convolutions. convolution_backward, the gradients of conv2d,
-//     never runs under autocast, and keeps it company here.
+//   AT_FORALL_LOWER_PRECISION_FP: products, convolutions and recurrent cells. convolution_backward, the
+//     gradients of conv2d, never runs under autocast, and keeps it company here.
 //   AT_FORALL_FP32: exp, log, log1p, rsqrt, layer_norm, rms_norm, group_norm, mse_loss, l1_loss, huber_loss,
 //     nll_loss (the second half of cross_entropy, whose first half, log_softmax, is next),
 //     binary_cross_entropy_with_logits.
@@ -61,6 +61,7 @@ constexpr std::array torch_lists = {
     white(Op::conv2d, "cudnn_convolution"),
     white(Op::conv_transpose2d, "conv_transpose2d"),
     white(Op::conv_transpose2d, "cudnn_convolution_transpose"),
+    white(Op::lstm, "lstm_cell"),
     white(Op::conv2d_input_gradient),
     white(Op::conv2d_weight_gradient),
     black(Op::exp, "exp"),
@@ -170,6 +171,7 @@ constexpr std::array mindspore_white = {
     white(Op::conv_transpose2d, "Conv2DTranspose"),
     white(Op::conv_transpose2d, "Conv2dTranspose"),
     white(Op::relu, "ReLU"),
+    white(Op::lstm, "LSTMCell"),
 };
 constexpr std::array mindspore_black = {
     black(Op::batch_norm, "BatchNorm2d"),
@@ -243,6 +245,7 @@ constexpr std::array apex_lists = {
     white(Op::conv_transpose2d, "conv_transpose2d"),
     white(Op::conv2d_input_gradient),   // in conv2d's company
     white(Op::conv2d_weight_gradient),  // likewise
+    white(Op::lstm),                    // amp.py wraps the backends of RNNs and their cells (wrap.rnn_cast)
     black(Op::exp, "exp"),
     black(Op::log, "log"),
     black(Op::reciprocal_square_root, "rsqrt"),

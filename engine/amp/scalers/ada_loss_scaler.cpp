@@ -18,6 +18,7 @@ std::vector<std::string> weight_names(std::span<Parameter* const> parameters) {
 /// How many terms make an element of the input's gradient. A site does not know the groups of a conv2d: those
 /// of all of them are counted, more than there are, and the scale is smaller than it could be.
 double fan_in_of(const GradientSite& site) {
+  if (site.op == Op::lstm) return static_cast<double>(site.operand.shape()[0]);  // W_hh is (4 H, H)
   if (site.op != Op::conv2d && site.op != Op::conv_transpose2d)
     return static_cast<double>(site.cotangent.shape()[-1]);
   const Shape taps = site.operand.shape();  // (K, C, R, S); transposed (C, K, R, S)

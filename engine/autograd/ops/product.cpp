@@ -5,24 +5,10 @@
 
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
+#include "engine/autograd/ops/product.hpp"
 
 namespace fp16lab::engine::ops {
 
-namespace {
-
-/// How the operands of a product, and the gradient of its result, are rounded on their way into a product.
-/// Captured by vjps: backward passes run without the policy that asked for it.
-struct Formats {
-  Fp8Rounding a{};
-  Fp8Rounding b{};
-  Fp8Rounding gradient{};
-  bool tf32 = false;  ///< all three, of FP32 operands
-
-  /// Of a product in the backward pass, with these operands.
-  Formats with(Fp8Rounding left, Fp8Rounding right) const { return {left, right, gradient, tf32}; }
-};
-
-/// What the cast policy wants of the product that is about to be computed.
 Formats announced(Op op, const Variable& a, const ProductShape& shape) {
   const Tape& tape = a.tape();
   CastPolicy* const policy = tape.cast_policy();
@@ -33,6 +19,8 @@ Formats announced(Op op, const Variable& a, const ProductShape& shape) {
   if (a.dtype() == DType::f32) return {.tf32 = formats.tf32};
   return {formats.operands, formats.operands, formats.gradients};
 }
+
+namespace {
 
 /// (rows, columns) of op(x), without the batch axis.
 struct Extents {
@@ -64,6 +52,8 @@ Tensor multiplied(Tape& tape, const Tensor& a, const Tensor& b, const Tensor& bi
   return out;
 }
 
+}  // namespace
+
 Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats) {
   Tape& tape = a.tape();
   const Shape shape = a.shape();
@@ -87,8 +77,6 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
                      {{a, gradient_a, SlotLabel::none, formats.gradient},
                       {b, gradient_b, SlotLabel::none, formats.gradient}});
 }
-
-}  // namespace
 
 Variable matmul(const Variable& left, const Variable& right, Transpose transpose) {
   const auto inputs = dispatched<2>(Op::matmul, {left, right});
@@ -121,9 +109,10 @@ Shape as_rows(const Shape& shape) {
 
 Variable in_rows(const Variable& x) { return reshape(x, as_rows(x.shape())); }
 
-/// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node,
-/// which is linear, or Paddle's matmul.
-Variable linear_product(Op op, const Variable& x, const Variable& w, const Variable& b) {
+}  // namespace
+
+Variable linear_product(Op op, const Variable& x, const Variable& w, const Variable& b,
+                        std::optional<Formats> given) {
   const Shape shape = x.shape();
   if (shape.rank() < 1 || w.shape().rank() != 2 || shape[-1] != w.shape()[1]) {
     reject(Op::linear, "x (..., in) and weight (out, in) do not fit: " + describe(x) + " and " + describe(w));
@@ -134,7 +123,8 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   }
   Tape& tape = x.tape();
   const Shape rows = as_rows(shape);
-  const Formats formats = announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
+  const Formats formats =
+      given.has_value() ? *given : announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
   const Tensor out =
       multiplied(tape, x.tensor().reshaped(rows), w.tensor(), b.defined() ? b.tensor() : Tensor(),
                  {.a = false, .b = true}, formats, {rows[0], outputs});
@@ -156,6 +146,8 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
                        SlotLabel::bias};
   return recorded(op, value, {slot_x, slot_w, slot_b});
 }
+
+namespace {
 
 /// y + bias, whose gradient has the layer's name for it. No vjp needs the product itself: the sum takes its
 /// place, in its memory, so that a layer leaves one activation behind and not two.

@@ -64,6 +64,8 @@ class CountingBackend final : public Backend {
   void gather_rows(const Tensor&, const Tensor&, Tensor&) override {}
   void scatter_rows(const Tensor&, const Tensor&, Tensor&, CastProbe*) override {}
   void gemm(const GemmCall& call) override;
+  void lstm_cell(const LstmCellCall&) override {}
+  void lstm_cell_gradient(const LstmCellGradientCall&) override {}
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override;
   void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,

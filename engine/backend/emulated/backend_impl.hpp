@@ -61,6 +61,10 @@ class EmulatedBackend : public Backend {
   // gemm.cpp
   void gemm(const GemmCall& call) override;
 
+  // lstm.cpp
+  void lstm_cell(const LstmCellCall& call) override;
+  void lstm_cell_gradient(const LstmCellGradientCall& call) override;
+
   // convolution.cpp
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override;

@@ -89,27 +89,29 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
   const std::int64_t block = block_of(positions, depth, threads);
   const std::int64_t blocks_of_group = (positions + block - 1) / block, blocks = groups * blocks_of_group;
   // Enough blocks: each thread takes some. Too few: all threads work on one after the other.
-  const bool share_blocks = blocks >= threads;
-  const int teams = share_blocks ? threads : 1;
+  const bool share_blocks = blocks > 1 && blocks >= threads;
+  const int seats = share_blocks ? workers_.threads() : 1;
   const int team_size = share_blocks ? 1 : threads;
-  const Tensor patch_scratch = empty(Shape{teams, depth, block}, DTypeOf<T>::value);
-  const Tensor accumulator_scratch = empty(Shape{teams, rows, block}, DType::f32);
+  const Tensor patch_scratch = empty(Shape{seats, depth, block}, DTypeOf<T>::value);
+  const Tensor accumulator_scratch = empty(Shape{seats, rows, block}, DType::f32);
   const bool planar = product.layout == Layout::nchw;
   // Do results of a block lie apart in out?
   const bool scattered = planar || groups > 1;
   const bool rounds = scattered && output.dtype() != DType::f32;
   const Tensor rounded_scratch =
-      rounds ? empty(Shape{teams, rows, block}, output.dtype()) : accumulator_scratch;
+      rounds ? empty(Shape{seats, rows, block}, output.dtype()) : accumulator_scratch;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, product.source, product.layout);
   const T* const planes = unrolled.host<T>().data();
   ProbedRounding round(product.probe);
 
-  const auto run_block = [&](std::int64_t team, std::int64_t group, std::int64_t begin, std::int64_t end) {
+  const auto run_block = [&](std::int64_t i, std::int64_t seat) {
+    const std::int64_t group = i / blocks_of_group, begin = i % blocks_of_group * block;
+    const std::int64_t end = std::min(positions, begin + block);
     const std::int64_t width = end - begin, channels = patches.group_channels();
     const T* const weights = product.weights + group * rows * depth;
     const float* const bias = product.bias == nullptr ? nullptr : product.bias + group * rows;
-    T* const columns = patch_scratch.host<T>().data() + team * depth * block;
-    float* const acc = accumulator_scratch.host<float>().data() + team * rows * block;
+    T* const columns = patch_scratch.host<T>().data() + seat * depth * block;
+    float* const acc = accumulator_scratch.host<float>().data() + seat * rows * block;
     const auto gather = [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t channel = first; channel < last; ++channel) {
         if (product.order == ChainOrder::channel_row_column)
@@ -139,7 +141,7 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
       using Out = decltype(tag);
       Out* const out = output.host<Out>().data();
       if (!scattered) return round(acc, rows * width, out + begin * rows);
-      Out* const rounded = rounded_scratch.host<Out>().data() + team * rows * block;
+      Out* const rounded = rounded_scratch.host<Out>().data() + seat * rows * block;
       round(acc, rows * width, rounded);
       // With channels innermost they are runs of a group's rows, one for each position.
       for (std::int64_t at = 0; at < width && !planar; ++at)
@@ -153,12 +155,8 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
                        });
     });
   };
-  workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
-    for (std::int64_t i = team; i < blocks; i += teams) {
-      const std::int64_t begin = i % blocks_of_group * block;
-      run_block(team, i / blocks_of_group, begin, std::min(positions, begin + block));
-    }
-  });
+  if (share_blocks) return workers_.for_each_task(blocks, run_block);
+  for (std::int64_t i = 0; i < blocks; ++i) run_block(i, 0);
 }
 
 template <class T>
@@ -266,8 +264,7 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   const std::int64_t threads = useful_threads(rows * depth * positions, workers_.threads());
   const WeightParts parts(plan.groups, plan.group_outputs(), plan.group_inputs(),
                           (threads + plan.groups - 1) / plan.groups);
-  // Parts that are worked on at a time: all of a single group.
-  const std::int64_t teams = std::max(parts.of_group(), std::min(parts.count(), threads));
+  const std::int64_t seats = parts.count() > 1 ? workers_.threads() : 1;
   const std::int64_t taps = patches.taps();
   // A block ends where a fused block of the tensor core ends, so that the chain is the one over all
   // positions.
@@ -276,21 +273,21 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   const std::int64_t block = round_up(std::min(fitting, positions), row.block_size * position_step);
   const bool planar = layout == Layout::nchw;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, x, layout);
-  const Tensor patch_scratch = empty(Shape{teams, parts.most_channels() * taps, block}, DTypeOf<T>::value);
+  const Tensor patch_scratch = empty(Shape{seats, parts.most_channels() * taps, block}, DTypeOf<T>::value);
   const Tensor gradient_scratch =
-      planar ? empty(Shape{teams, parts.most_rows(), block}, DTypeOf<T>::value) : Tensor();
+      planar ? empty(Shape{seats, parts.most_rows(), block}, DTypeOf<T>::value) : Tensor();
   const T* const dy = gradient.host<T>().data();
 
-  const auto run_block = [&](std::int64_t team, const WeightPart& part, std::int64_t begin,
+  const auto run_block = [&](std::int64_t seat, const WeightPart& part, std::int64_t begin,
                              std::int64_t end) {
     const std::int64_t width = end - begin;
-    T* const columns = patch_scratch.host<T>().data() + team * parts.most_channels() * taps * block;
+    T* const columns = patch_scratch.host<T>().data() + seat * parts.most_channels() * taps * block;
     for (std::int64_t i = 0; i < part.channels; ++i)
       patches.write(unrolled.host<T>().data(), layout, part.first_channel + part.channel + i, begin, end,
                     columns + i * taps * width, width);
     MatrixView<T> dy_block{dy + begin * rows + part.row, rows, true};
     if (planar) {
-      T* const runs = gradient_scratch.host<T>().data() + team * parts.most_rows() * block;
+      T* const runs = gradient_scratch.host<T>().data() + seat * parts.most_rows() * block;
       for (std::int64_t filter = 0; filter < part.rows; ++filter)
         for_each_image(begin, end, patches.plane(),
                        [&](std::int64_t image, std::int64_t place, std::int64_t at, std::int64_t count) {
@@ -303,10 +300,9 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
     accumulate(row, {part.rows, part.channels * taps, width}, dy_block, MatrixView<T>{columns, width, true},
                begin == 0 ? nullptr : acc, acc, depth, 1);
   };
-  workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
-    for (std::int64_t i = team; i < parts.count(); i += teams)
-      for (std::int64_t begin = 0; begin < positions; begin += block)
-        run_block(team, parts[i], begin, std::min(positions, begin + block));
+  workers_.for_each_task(parts.count(), [&](std::int64_t i, std::int64_t seat) {
+    for (std::int64_t begin = 0; begin < positions; begin += block)
+      run_block(seat, parts[i], begin, std::min(positions, begin + block));
   });
   store(accumulators, out, probe);
 }

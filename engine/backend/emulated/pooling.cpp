@@ -254,17 +254,18 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
   const std::int64_t depth = layout == Layout::nchw ? 1 : plan.channels;
   const std::int64_t units = plan.images * plan.channels / std::max<std::int64_t>(1, depth);
   const std::int64_t elements = plan.places() * depth;
-  const int teams = chunk_of(units, elements) >= units ? 1 : workers_.threads();
+  const bool shared = chunk_of(units, elements) < units;
   const Tensor scratch =
-      empty(Shape{teams, elements, static_cast<std::int64_t>(sizeof(std::int64_t))}, DType::u8);
+      empty(Shape{shared ? workers_.threads() : 1, elements, static_cast<std::int64_t>(sizeof(std::int64_t))},
+            DType::u8);
   const auto pool = [&](const auto* from) {
-    workers_.for_each_chunk(teams, 1, [&](std::int64_t team, std::int64_t) {
-      auto* const ranks = reinterpret_cast<std::int64_t*>(scratch.data()) + team * elements;
-      for (std::int64_t unit = team; unit < units; unit += teams) {
-        rank_all(from + unit * elements, plan.places(), depth, ranks);
-        max_pool_unit(plan, layout, unit, ranks, index.host<std::int32_t>().data());
-      }
-    });
+    const auto pool_one = [&](std::int64_t unit, std::int64_t seat) {
+      auto* const ranks = reinterpret_cast<std::int64_t*>(scratch.data()) + seat * elements;
+      rank_all(from + unit * elements, plan.places(), depth, ranks);
+      max_pool_unit(plan, layout, unit, ranks, index.host<std::int32_t>().data());
+    };
+    if (shared) return workers_.for_each_task(units, pool_one);
+    for (std::int64_t unit = 0; unit < units; ++unit) pool_one(unit, 0);
   };
   const PoolIndexPlan places{plan.images, plan.channels, plan.places(), plan.windows()};
   with_element_type(x.dtype(), [&](auto tag) {

@@ -88,6 +88,7 @@ std::vector<VerbCase> all_verb_cases() {
   add_elementwise_cases(cases);
   add_reduction_cases(cases);
   add_product_cases(cases);
+  add_lstm_cases(cases);
   add_pooling_cases(cases);
   add_step_cases(cases);
   add_optimizer_cases(cases);

@@ -33,6 +33,7 @@ void add_memory_cases(std::vector<VerbCase>& cases);
 void add_elementwise_cases(std::vector<VerbCase>& cases);
 void add_reduction_cases(std::vector<VerbCase>& cases);
 void add_product_cases(std::vector<VerbCase>& cases);
+void add_lstm_cases(std::vector<VerbCase>& cases);
 void add_pooling_cases(std::vector<VerbCase>& cases);
 void add_step_cases(std::vector<VerbCase>& cases);
 void add_optimizer_cases(std::vector<VerbCase>& cases);

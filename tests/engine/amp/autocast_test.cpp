@@ -43,6 +43,12 @@ class AutocastTest : public testing::Test {
 Variable image(const Variable& x) { return ops::reshape(x, {1, 1, 2, 2}); }
 constexpr std::array<int, 2> swapped{1, 0};
 
+/// x (2, 2) as one unit's gates, weight and bias.
+Variable recurrence(const Variable& x) {
+  return ops::lstm(ops::reshape(x, {1, 4}), ops::reshape(x, {4, 1}), ops::reshape(x, {4}), 1,
+                   {.hidden = "hh", .gates = "gates", .cell = "cell"});
+}
+
 Variable twice(const Variable& x) {
   const CustomOp op{
       .name = "twice",
@@ -104,6 +110,7 @@ TEST_F(AutocastTest, DtypeOfEveryOpAtO1) {
            {})),
        h, h},
       {Op::conv_transpose2d, CALL(ops::conv_transpose2d(image(x), image(x), {}, {})), h, h},
+      {Op::lstm, CALL(recurrence(x)), h, h},
       {Op::max_pool2d, CALL(ops::max_pool2d(image(x), {})), s, h},
       {Op::average_pool2d, CALL(ops::average_pool2d(image(x), {})), s, h},
       {Op::maximum, CALL(ops::maximum(x, x)), s, h},

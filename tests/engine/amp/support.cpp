@@ -18,6 +18,13 @@ Variable two(const Variable& like) {
   return tape.constant(filled(tape.backend(), {2}, DType::f32));
 }
 
+/// One unit, one step: products (2, 4), W_hh (4, 1).
+Variable recurrence(const Variable& products, const Variable& weight) {
+  Tape& tape = products.tape();
+  const Variable bias = tape.constant(filled(tape.backend(), {4}, products.dtype()));
+  return ops::lstm(products, weight, bias, 1, {.hidden = "hh", .gates = "gates", .cell = "cell"});
+}
+
 const std::vector<OpCall>& calls() {
   const Shape square{2, 2}, image{1, 1, 2, 2}, pixel{1, 1, 1, 1};
   static const std::vector<OpCall> all = {
@@ -27,6 +34,7 @@ const std::vector<OpCall>& calls() {
       {Op::conv2d_input_gradient, pixel, image, CALL(ops::conv2d_input_gradient(x, y, {1, 1, 2, 2}, {}))},
       {Op::conv2d_weight_gradient, image, pixel, CALL(ops::conv2d_weight_gradient(x, y, {1, 1, 2, 2}, {}))},
       {Op::conv_transpose2d, image, image, CALL(ops::conv_transpose2d(x, y, {}, {}))},
+      {Op::lstm, Shape{2, 4}, Shape{4, 1}, CALL(recurrence(x, y))},
       {Op::max_pool2d, image, {}, CALL(ops::max_pool2d(x, {}))},
       {Op::average_pool2d, image, {}, CALL(ops::average_pool2d(x, {}))},
       {Op::add, square, square, CALL(ops::add(x, y))},
@@ -142,6 +150,11 @@ constexpr std::array rows = {
         "FMM"
         "WMM"},
     Row{Op::conv_transpose2d,
+        "W"
+        "BFM"
+        "wMM"
+        "WMM"},
+    Row{Op::lstm,
         "W"
         "BFM"
         "wMM"

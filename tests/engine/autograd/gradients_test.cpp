@@ -244,6 +244,17 @@ std::vector<OpCase> cases() {
            {both_signs({3, 4}, 1), both_signs({2, 4}, 2), both_signs({2}, 3)});
   add_case("linear_without_bias", [](Tape&, const V& x) { return ops::linear(x[0], x[1], {}); },
            {both_signs({3, 4}, 1), both_signs({2, 4}, 2)});
+  // Three steps, H = 1, a batch of two. Each of the six h is a composition of sigmoids and tanhs of at most
+  // two others, all bounded by 1; by Cauchy's estimate on a circle of radius 1/2 around real arguments, where
+  // they are bounded by 1.2, derivatives of order five and six of one are below 5! 2^5 1.2 and 6! 2^6 1.2.
+  add_case(
+      "lstm",
+      [](Tape&, const V& x) {
+        return ops::lstm(x[0], x[1], x[2], 3, {.hidden = "hh", .gates = "gates", .cell = "cell"});
+      },
+      {both_signs({6, 4}, 1), small({4, 1}, 2), both_signs({4}, 3)}, 4608, 55296);
+  list.back().first.roundings = 48;
+  list.back().second.roundings = 192;
   // Softmax derivatives of any order up to six stay below 20 in magnitude for three or four classes.
   add_case(
       "softmax_cross_entropy",

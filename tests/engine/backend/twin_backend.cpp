@@ -150,6 +150,74 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(t, call.out, call.probe);
   }
 
+  void lstm_cell(const LstmCellCall& call) override {
+    const std::int64_t batch = call.hidden.shape()[0], units = call.hidden.shape()[1];
+    const std::vector<float> products = floats_of(call.products), recurrent = floats_of(call.recurrent);
+    const std::vector<float> cells = floats_of(call.cells);
+    for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t j = 0; j < units; ++j) {
+        const std::int64_t row = call.step * batch + b;
+        float activated[4];
+        for (std::int64_t gate = 0; gate < 4; ++gate) {
+          const std::int64_t column = gate * units + j;
+          const float sum = products[static_cast<std::size_t>(row * 4 * units + column)] +
+                            recurrent[static_cast<std::size_t>(b * 4 * units + column)];
+          activated[gate] = gate == 2 ? tanh_f32(sum) : sigmoid_f32(sum);
+          put(call.gates, row * 4 * units + column, activated[gate]);
+        }
+        const std::size_t before = static_cast<std::size_t>((row - batch) * units + j);
+        const float kept = activated[1] * (call.step == 0 ? 0.0f : cells[before]);
+        const float added = activated[0] * activated[2];
+        const float c = kept + added;
+        const float h = activated[3] * tanh_f32(c);
+        put(call.cells, row * units + j, c);
+        put(call.outputs, row * units + j, h);
+        put(call.hidden, b * units + j, h);
+      }
+  }
+
+  void lstm_cell_gradient(const LstmCellGradientCall& call) override {
+    const std::int64_t batch = call.step_gradients.shape()[0], units = call.cells.shape()[1];
+    const std::vector<float> gates = floats_of(call.gates), cells = floats_of(call.cells);
+    const std::vector<float> gradient = floats_of(call.gradient);
+    std::vector<float> of_hidden, of_cell, results, previous;
+    if (call.hidden_gradient != nullptr) of_hidden = floats_of(*call.hidden_gradient);
+    if (call.cell_gradient != nullptr) of_cell = floats_of(*call.cell_gradient);
+    results.resize(static_cast<std::size_t>(batch * 4 * units));
+    for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t j = 0; j < units; ++j) {
+        const std::int64_t row = call.step * batch + b;
+        const auto unit = static_cast<std::size_t>(b * units + j),
+                   at = static_cast<std::size_t>(row * units + j);
+        const auto gate = [&](std::int64_t which) {
+          return gates[static_cast<std::size_t>((row * 4 + which) * units + j)];
+        };
+        const float i = gate(0), f = gate(1), g = gate(2), o = gate(3), s = tanh_f32(cells[at]);
+        const float before = call.step == 0 ? 0.0f : cells[at - static_cast<std::size_t>(batch * units)];
+        float dh = gradient[at];
+        if (!of_hidden.empty()) dh = dh + of_hidden[unit];
+        const float slope = (1.0f - s) * (1.0f + s);
+        float dc = (dh * o) * slope;
+        if (!of_cell.empty()) dc = dc + of_cell[unit];
+        const auto put_result = [&](std::int64_t which, float value) {
+          results[static_cast<std::size_t>((b * 4 + which) * units + j)] = value;
+        };
+        const float rest_i = i * (1.0f - i), rest_f = f * (1.0f - f), rest_o = o * (1.0f - o);
+        put_result(0, (dc * g) * rest_i);
+        put_result(1, (dc * before) * rest_f);
+        put_result(2, (dc * i) * ((1.0f - g) * (1.0f + g)));
+        put_result(3, (dh * s) * rest_o);
+        previous.push_back(canonical(dc * f));
+      }
+    results = mapped(results, [](float x) { return canonical(x); });
+    store_rounded(results, call.step_gradients, call.probe);
+    for (std::int64_t k = 0; k < batch * 4 * units; ++k)
+      copy_element(call.step_gradients, static_cast<std::size_t>(k), call.gate_gradients,
+                   static_cast<std::size_t>(call.step * batch * 4 * units + k));
+    if (call.previous_cell_gradient != nullptr)
+      store_rounded(previous, *call.previous_cell_gradient, call.cell_probe);
+  }
+
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override {
     const Frame in(x.shape(), geometry.layout), y(out.shape(), geometry.layout);
@@ -304,6 +372,12 @@ class TwinBackend final : public TwinOptimizers {
   }
 
  private:
+  /// Element `at` of x: `value`, rounded once, a NaN canonical.
+  static void put(Tensor& x, std::int64_t at, float value) {
+    with_type(x.dtype(), [&](auto tag) {
+      x.host<decltype(tag)>()[static_cast<std::size_t>(at)] = stored_as(canonical(value), tag);
+    });
+  }
   /// The place along an axis that output `o` reads through a tap; the caller skips, or takes as +0, those
   /// outside.
   static std::int64_t input_place(const Conv2dGeometry& geometry, std::size_t axis, std::int64_t o,

@@ -120,8 +120,9 @@ TEST(Lstm, GatesCellAndHiddenStateAreF16UnderO1) {
       {"lstm.ih_l0.weight", DType::f16}};  // no parameter lies behind ih's input
   EXPECT_EQ(recorder.dtypes, expected);
   EXPECT_EQ(recorder.count("lstm.gates_l0.input"), 2u * 5 * 32);  // every step
-  EXPECT_EQ(recorder.count("lstm.cell_l0.input"), 2u * 5 * 8);
-  EXPECT_EQ(recorder.count("lstm.hh_l0.input"), 2u * 4 * 8);  // the first step's h is a constant
+  EXPECT_EQ(recorder.count("lstm.cell_l0.input"), 2u * 4 * 8);    // the first step begins with constants
+  EXPECT_EQ(recorder.count("lstm.hh_l0.input"), 2u * 4 * 8);
+  EXPECT_EQ(recorder.count("lstm.hh_l0.weight"), 32u * 8);  // one product, one rounding
 }
 
 /// With dL/dy = 2^-24, the least f16, the derivatives of sigmoid (at most 1/4) leave less than its half.
@@ -136,6 +137,58 @@ TEST(Lstm, UnderflowOfGatesIsSeenWhereItHappens) {
     const GradientRecorder recorder = gradients_under_o1(*backend, loss, small ? 0x1p-24f : 0x1p4f);
     EXPECT_EQ(recorder.lost("lstm.gates_l0.input") > 0, small) << recorder.lost("lstm.gates_l0.input");
   }
+}
+
+/// At O0 an unrolled step is the fused one, operation by operation: with create_graph the same numbers, but
+/// for the sign of zeros.
+TEST(Lstm, RecordedGradientsAreTheSameNumbers) {
+  const auto backend = hopper_backend();
+  nn::Lstm lstm(*backend, "lstm", {.inputs = 3, .hidden = 5, .seed = 1});
+  for (const std::int64_t steps : {1, 6}) {
+    const Tensor x =
+        tensor_of(*backend, {2, steps, 3}, uniform_values(static_cast<std::size_t>(6 * steps), 3, 1.0f));
+    std::vector<std::vector<float>> values[2];
+    for (const bool recorded : {false, true}) {
+      Tape tape(*backend);
+      const Variable input = tape.input(x);
+      std::vector<Variable> wanted{input};
+      for (Parameter* parameter : lstm.parameters()) wanted.push_back(tape.parameter(*parameter));
+      const Variable y = lstm.forward(tape, input);
+      const Variable loss = ops::sum(ops::multiply(y, y));
+      for (const Variable& gradient :
+           tape.gradients(std::vector{loss}, {}, wanted, {.create_graph = recorded}))
+        values[recorded ? 1 : 0].push_back(values_of(*backend, gradient.tensor()));
+    }
+    EXPECT_EQ(values[0], values[1]) << steps << " steps";
+  }
+}
+
+/// Half precision against the exact cells: what is stored is rounded, to 2^-11 of magnitudes below 2, eight
+/// times a step on the longest way (product, gates, c, h and their gradients), T = 6 steps, and every
+/// weight's gradient adds at most 2 * 6 terms of magnitude at most 1.
+TEST(Lstm, GradientsUnderO1AreThoseOfO0ButForTheirRoundings) {
+  const auto backend = hopper_backend();
+  const Tensor x = tensor_of(*backend, {2, 6, 4}, uniform_values(48, 5, 1.0f));
+  std::vector<std::vector<float>> all[2];
+  for (const bool low : {false, true}) {
+    nn::Lstm lstm(*backend, "lstm", {.inputs = 4, .hidden = 8, .seed = 1});
+    Tape tape(*backend);
+    amp::Autocast autocast(tape, {.level = low ? amp::Level::O1 : amp::Level::O0});
+    Variable loss;
+    {
+      const amp::AutocastGuard guard(tape, autocast);
+      loss = ops::sum(lstm.forward(tape, tape.constant(x)));
+    }
+    tape.backward(loss);
+    for (const Parameter* parameter : lstm.parameters())
+      all[low ? 1 : 0].push_back(values_of(*backend, parameter->gradient));
+  }
+  const double bound = 2 * 6 * 6 * 8 * 0x1p-11;
+  for (std::size_t i = 0; i < all[0].size(); ++i)
+    for (std::size_t j = 0; j < all[0][i].size(); ++j)
+      EXPECT_NEAR(static_cast<double>(all[1][i][j]), static_cast<double>(all[0][i][j]), bound)
+          << i << ' ' << j;
+  EXPECT_NE(all[0], all[1]);
 }
 
 TEST(Lstm, ImpossibleOptionsAndShapesAreNamed) {

@@ -96,6 +96,10 @@ class CudaBackend final : public Backend {
   // gemm.cu
   void gemm(const GemmCall& call) override;
 
+  // lstm.cu
+  void lstm_cell(const LstmCellCall& call) override;
+  void lstm_cell_gradient(const LstmCellGradientCall& call) override;
+
   // convolution.cu
   void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
               Tensor& out, CastProbe* probe) override;

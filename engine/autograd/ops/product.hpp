@@ -1,0 +1,34 @@
+// What operations that multiply matrices share. Internal to engine/autograd.
+#pragma once
+
+#include <optional>
+
+#include "engine/autograd/cast_policy.hpp"
+#include "engine/autograd/ops.hpp"
+
+namespace fp16lab::engine::ops {
+
+/// How the operands of a product, and the gradient of its result, are rounded on their way into a product.
+/// Captured by vjps: backward passes run without the policy that asked for it.
+struct Formats {
+  Fp8Rounding a{};
+  Fp8Rounding b{};
+  Fp8Rounding gradient{};
+  bool tf32 = false;  ///< all three, of FP32 operands
+
+  /// Of a product in the backward pass, with these operands.
+  Formats with(Fp8Rounding left, Fp8Rounding right) const { return {left, right, gradient, tf32}; }
+};
+
+/// Tells the cast policy of the product that is about to be computed, and gives what it wants of it.
+Formats announced(Op op, const Variable& a, const ProductShape& shape);
+
+/// matmul of operands that have been checked and have one dtype.
+Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats);
+
+/// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node,
+/// which is linear, or Paddle's matmul. Without `formats` the policy is told and asked.
+Variable linear_product(Op op, const Variable& x, const Variable& weight, const Variable& bias,
+                        std::optional<Formats> formats = {});
+
+}  // namespace fp16lab::engine::ops

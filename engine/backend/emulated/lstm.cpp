@@ -1,0 +1,220 @@
+// Recurrent cells: the steps of an LSTM between their products.
+#include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/backend_impl.hpp"
+#include "engine/backend/emulated/element_types.hpp"
+#include "engine/backend/emulated/product.hpp"
+#include "engine/backend/emulated/vector_clones.hpp"
+#include "engine/backend/lstm_functions.hpp"
+
+namespace fp16lab::engine {
+
+namespace {
+
+/// Units of one row that are computed at a time, in FP32.
+constexpr std::int64_t strip_units = 256;
+using UnitStrip = std::array<float, strip_units>;
+/// Four of them, one a gate.
+struct GateStrip {
+  UnitStrip input, forget, candidate, output;
+};
+
+struct CellStrip {
+  GateStrip gates;         ///< sums on entry, then activated
+  UnitStrip cell, output;  ///< c of the step before, then c; h
+};
+
+FP16LAB_VECTOR_CLONES
+void advance(CellStrip& strip, std::int64_t n) {
+  GateStrip& gates = strip.gates;
+  // One function a loop: they vectorise.
+  for (float* const gate : {gates.input.data(), gates.forget.data(), gates.output.data()}) {
+    FP16LAB_INDEPENDENT_ITERATIONS
+    for (std::int64_t j = 0; j < n; ++j) gate[j] = sigmoid_f32(gate[j]);
+  }
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j) gates.candidate[j] = tanh_f32(gates.candidate[j]);
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j) {
+    const functions::LstmGates at{gates.input[j], gates.forget[j], gates.candidate[j], gates.output[j]};
+    strip.cell[j] = functions::lstm_next_cell(at, strip.cell[j]);
+  }
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j)
+    strip.output[j] = functions::lstm_output(gates.output[j], tanh_f32(strip.cell[j]));
+}
+
+struct CellGradientStrip {
+  GateStrip gates;                           ///< activated on entry, then gradients of their sums
+  UnitStrip before, cell;                    ///< c of the step before; c, then tanh(c)
+  UnitStrip hidden_gradient, cell_gradient;  ///< dh; what later steps give of dc, then the step before's dc
+};
+
+FP16LAB_VECTOR_CLONES
+void go_back(CellGradientStrip& strip, std::int64_t n) {
+  GateStrip& gates = strip.gates;
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j) strip.cell[j] = tanh_f32(strip.cell[j]);
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j) {
+    const functions::LstmGates at{gates.input[j], gates.forget[j], gates.candidate[j], gates.output[j]};
+    const float gradient =
+        functions::lstm_cell_gradient(at, strip.cell[j], strip.hidden_gradient[j]) + strip.cell_gradient[j];
+    const functions::LstmGates result = functions::lstm_gate_gradients(at, strip.before[j], strip.cell[j],
+                                                                       strip.hidden_gradient[j], gradient);
+    gates.input[j] = result.input;
+    gates.forget[j] = result.forget;
+    gates.candidate[j] = result.candidate;
+    gates.output[j] = result.output;
+    strip.cell_gradient[j] = canonicalize(gradient * at.forget);
+  }
+}
+
+FP16LAB_VECTOR_CLONES
+void add(const float* x, std::int64_t n, float* to) {
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j) to[j] += x[j];
+}
+
+void read(const float* from, std::int64_t n, float* to) { std::copy_n(from, n, to); }
+template <class Half>
+void read(const Half* from, std::int64_t n, float* to) {
+  widen_strip(from, n, to);
+}
+template <class Half>
+void add(const Half* x, std::int64_t n, float* to) {
+  UnitStrip wide;
+  widen_strip(x, n, wide.data());
+  add(wide.data(), n, to);
+}
+void write(const float* from, std::int64_t n, float* to) { std::copy_n(from, n, to); }
+template <class Half>
+void write(const float* from, std::int64_t n, Half* to) {
+  narrow_strip(from, n, to);
+}
+
+/// body(the strip of a gate, its place among the four).
+template <class Gates, class Body>
+void for_each_gate(Gates& gates, const Body& body) {
+  body(gates.input.data(), 0);
+  body(gates.forget.data(), 1);
+  body(gates.candidate.data(), 2);
+  body(gates.output.data(), 3);
+}
+
+/// Rows of `elements` elements that are worth a thread: a gate's function costs as much as eight additions.
+std::int64_t rows_of_chunk(std::int64_t elements) {
+  return std::max<std::int64_t>(1, elementwise_chunk / 8 / std::max<std::int64_t>(1, elements));
+}
+
+/// body(row, first unit, units) for the strips of all rows.
+template <class Body>
+void for_each_strip(const Workers& workers, const checks::LstmPlan& plan, const Body& body) {
+  workers.for_each_chunk(plan.batch, rows_of_chunk(5 * plan.hidden),
+                         [&](std::int64_t begin, std::int64_t end) {
+                           for (std::int64_t row = begin; row < end; ++row)
+                             for (std::int64_t first = 0; first < plan.hidden; first += strip_units)
+                               body(row, first, std::min(strip_units, plan.hidden - first));
+                         });
+}
+
+template <class T>
+void run_cell(const Workers& workers, const LstmCellCall& call, const checks::LstmPlan& plan) {
+  const std::int64_t hidden = plan.hidden;
+  const T* const products = call.products.host<T>().data() + plan.first_row * 4 * hidden;
+  const T* const recurrent = call.recurrent.host<T>().data();
+  T* const gates = call.gates.host<T>().data() + plan.first_row * 4 * hidden;
+  T* const cells = call.cells.host<T>().data() + plan.first_row * hidden;
+  T* const outputs = call.outputs.host<T>().data() + plan.first_row * hidden;
+  T* const next = call.hidden.host<T>().data();
+  for_each_strip(workers, plan, [=](std::int64_t row, std::int64_t first, std::int64_t n) {
+    CellStrip strip;
+    for_each_gate(strip.gates, [&](float* sums, std::int64_t gate) {
+      const std::int64_t at = (row * 4 + gate) * hidden + first;
+      read(products + at, n, sums);
+      add(recurrent + at, n, sums);
+    });
+    const std::int64_t at = row * hidden + first;
+    if (plan.first_row > 0)
+      read(cells - plan.batch * hidden + at, n, strip.cell.data());
+    else
+      strip.cell.fill(0.0f);
+    advance(strip, n);
+    for_each_gate(strip.gates, [&](const float* activated, std::int64_t gate) {
+      write(activated, n, gates + (row * 4 + gate) * hidden + first);
+    });
+    write(strip.cell.data(), n, cells + at);
+    write(strip.output.data(), n, outputs + at);
+    write(strip.output.data(), n, next + at);
+  });
+}
+
+/// T: of what the forward pass left and of the gradients that come in, G of those of the gates, C of the
+/// step before's c.
+template <class T, class G, class C>
+void run_gradient(const Workers& workers, const LstmCellGradientCall& call, const checks::LstmPlan& plan) {
+  const std::int64_t hidden = plan.hidden;
+  const auto of_step = [](const Tensor* x) -> const T* {
+    return x == nullptr ? nullptr : x->host<T>().data();
+  };
+  const T* const gates = call.gates.host<T>().data() + plan.first_row * 4 * hidden;
+  const T* const cells = call.cells.host<T>().data() + plan.first_row * hidden;
+  const T* const gradient = call.gradient.host<T>().data() + plan.first_row * hidden;
+  const T* const hidden_gradient = of_step(call.hidden_gradient);
+  const T* const cell_gradient = of_step(call.cell_gradient);
+  G* const all = call.gate_gradients.host<G>().data() + plan.first_row * 4 * hidden;
+  G* const step = call.step_gradients.host<G>().data();
+  C* const previous =
+      call.previous_cell_gradient == nullptr ? nullptr : call.previous_cell_gradient->host<C>().data();
+  ProbedRounding round(call.probe), round_cell(call.cell_probe);
+  for_each_strip(workers, plan, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
+    CellGradientStrip strip;
+    for_each_gate(strip.gates, [&](float* activated, std::int64_t gate) {
+      read(gates + (row * 4 + gate) * hidden + first, n, activated);
+    });
+    const std::int64_t at = row * hidden + first;
+    read(cells + at, n, strip.cell.data());
+    if (plan.first_row > 0)
+      read(cells - plan.batch * hidden + at, n, strip.before.data());
+    else
+      strip.before.fill(0.0f);
+    read(gradient + at, n, strip.hidden_gradient.data());
+    if (hidden_gradient != nullptr) add(hidden_gradient + at, n, strip.hidden_gradient.data());
+    if (cell_gradient != nullptr)
+      read(cell_gradient + at, n, strip.cell_gradient.data());
+    else
+      strip.cell_gradient.fill(-0.0f);  // added, it changes nothing
+    go_back(strip, n);
+    for_each_gate(strip.gates, [&](const float* result, std::int64_t gate) {
+      const std::int64_t to = (row * 4 + gate) * hidden + first;
+      round(result, n, step + to);
+      std::copy_n(step + to, n, all + to);
+    });
+    if (previous != nullptr) round_cell(strip.cell_gradient.data(), n, previous + at);
+  });
+}
+
+}  // namespace
+
+void EmulatedBackend::lstm_cell(const LstmCellCall& call) {
+  const FloatingPointScope scope;
+  const checks::LstmPlan plan = checks::lstm_cell(call);
+  with_element_type(call.cells.dtype(), [&](auto tag) { run_cell<decltype(tag)>(workers_, call, plan); });
+}
+
+void EmulatedBackend::lstm_cell_gradient(const LstmCellGradientCall& call) {
+  const FloatingPointScope scope;
+  const checks::LstmPlan plan = checks::lstm_cell_gradient(call);
+  const bool wide_cells =
+      call.previous_cell_gradient != nullptr && call.previous_cell_gradient->dtype() == DType::f32;
+  with_element_type(call.cells.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto gates) {
+      if (wide_cells) return run_gradient<T, decltype(gates), float>(workers_, call, plan);
+      run_gradient<T, decltype(gates), T>(workers_, call, plan);
+    };
+    if (call.gate_gradients.dtype() == DType::f32) return run(0.0f);
+    run(tag);
+  });
+}
+
+}  // namespace fp16lab::engine
