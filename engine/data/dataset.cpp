@@ -41,7 +41,8 @@ void keep_first(Dataset& dataset, std::int64_t subset) {
   if (subset == 0) return;
   if (subset < 0 || subset > dataset.count())
     throw std::invalid_argument(
-        fmt::format("a subset of {} examples cannot be taken from {}{}", subset, dataset.count(),
+        fmt::format("a subset of {} {} cannot be taken from the {}{}", subset,
+                    dataset.images ? "images" : "examples", dataset.count(),
                     dataset.files.empty() ? std::string() : " of " + dataset.files.front().path.string()));
   if (dataset.rows.empty()) {
     dataset.rows.resize(static_cast<std::size_t>(dataset.count()));

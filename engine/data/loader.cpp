@@ -13,8 +13,8 @@ Shape input_shape(const Dataset& dataset, const LoaderOptions& options) {
   const std::int64_t batch = options.batch_size;
   if (batch < 1 || batch > dataset.count())
     throw std::invalid_argument(
-        fmt::format("a batch size of {} does not fit a data set of {} examples: expected 1 to {}", batch,
-                    dataset.count(), dataset.count()));
+        fmt::format("a batch size of {} does not fit a data set of {} {}: expected 1 to {}", batch,
+                    dataset.count(), dataset.images ? "images" : "examples", dataset.count()));
   if (options.targets == Targets::labels && dataset.targets.count() == 0)
     throw std::invalid_argument("this data set has no targets; only its inputs can be learnt");
   if (!dataset.images) {

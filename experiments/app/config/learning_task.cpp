@@ -68,7 +68,9 @@ void require_output(const Network& network, const Signal& expected, std::string_
 }
 
 std::string targets_text(const RunConfig& config) {
-  if (learns_inputs(config)) return fmt::format("the inputs of {}", config.data.name);
+  if (learns_inputs(config))
+    return fmt::format("the {} of {}", kind_of(config) == DataKind::images ? "images" : "inputs",
+                       config.data.name);
   const bool classes = kind_of(config) == DataKind::arrays && config.model.loss == LossKind::cross_entropy;
   return fmt::format("what {} is compared with in {}{}", name_of(config.model.loss), config.data.name,
                      classes ? "; data.classes says how many classes there are" : "");

@@ -279,7 +279,7 @@ TEST_F(Arrays, ASplitIsAShareOrANumberAndTheSameEveryTime) {
   EXPECT_THAT(load_arrays(options).training.rows, ElementsAre(0, 1));
   EXPECT_THAT(load_arrays(options).test.rows, ElementsAre(6));
   options.subset = 7;
-  EXPECT_THAT(error_of(options), HasSubstr("a subset of 7 examples cannot be taken from 6"));
+  EXPECT_THAT(error_of(options), HasSubstr("a subset of 7 examples cannot be taken from the 6 of "));
   for (const double size : {0.05, 10.0, 1.5, -1.0})
     EXPECT_THAT(error_of(with_split("s.npz", size)), HasSubstr("data.test_size = ")) << size;
 }
