@@ -135,8 +135,11 @@ struct Network {
   const char* name;
   MakeCase make;
 };
-constexpr Network networks[] = {
-    {"mlp", &make_perceptron}, {"lenet5", &make_lenet5}, {"lstm", &make_lstm}, {"gpt", &make_gpt}};
+constexpr Network networks[] = {{"mlp", &make_perceptron},
+                                {"lenet5", &make_lenet5},
+                                {"lstm", &make_lstm},
+                                {"gpt", &make_gpt},
+                                {"word_gpt", &make_word_gpt}};
 
 /// Two threads against one, and the regions that they share.
 void register_threads(bool two) {

@@ -20,21 +20,22 @@ namespace {
 
 using namespace engine;
 
-constexpr std::int64_t symbols = 88;  ///< of a text
+constexpr std::int64_t characters = 88, words = 12000;  ///< of a text
 
 /// Inputs uniform in [0, 1) and labels in turn; or windows (B, T) of symbols, each with the next as its
 /// label.
 class OneBatch final : public data::BatchSource {
  public:
   struct Windows {
-    std::int64_t batch, steps;
+    std::int64_t batch, steps, symbols;
   };
   OneBatch(Backend& backend, const Windows& windows) : rows_(windows.batch) {
     const auto upload = [&](const Shape& shape, std::uint64_t first) {
       std::vector<std::int32_t> values;
       for (std::int64_t i = 0; i < shape.element_count(); ++i)
         values.push_back(
-            static_cast<std::int32_t>((first + static_cast<std::uint64_t>(i) * 2654435761U % 997) % symbols));
+            static_cast<std::int32_t>((first + static_cast<std::uint64_t>(i) * 2654435761U % 99991) %
+                                      static_cast<std::uint64_t>(windows.symbols)));
       Tensor tensor = backend.empty(shape, DType::i32);
       backend.upload(std::as_bytes(std::span(values)), tensor);
       return tensor;
@@ -138,20 +139,32 @@ std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup) {
       "lstm", setup, "adam",
       [](Backend& backend) {
         return std::make_unique<nn::CharLstm>(
-            backend, nn::CharLstmOptions{.symbols = symbols, .embedding = 32, .hidden = 128});
+            backend, nn::CharLstmOptions{.symbols = characters, .embedding = 32, .hidden = 128});
       },
-      OneBatch::Windows{32, 64});
+      OneBatch::Windows{32, 64, characters});
 }
 
-std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup) {
+namespace {
+
+std::shared_ptr<TrainingCase> make_transformer(const std::string& name, const TrainingSetup& setup,
+                                               std::int64_t symbols) {
   return std::make_shared<OneBatchTraining>(
-      "gpt", setup, "adam",
-      [](Backend& backend) {
+      name, setup, "adam",
+      [symbols](Backend& backend) {
         return std::make_unique<nn::CharTransformer>(
             backend, nn::CharTransformerOptions{
                          .symbols = symbols, .context = 64, .embedding = 64, .heads = 4, .layers = 2});
       },
-      OneBatch::Windows{16, 64});
+      OneBatch::Windows{16, 64, symbols});
+}
+
+}  // namespace
+
+std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup) {
+  return make_transformer("gpt", setup, characters);
+}
+std::shared_ptr<TrainingCase> make_word_gpt(const TrainingSetup& setup) {
+  return make_transformer("word_gpt", setup, words);
 }
 
 std::string memory_summary() {

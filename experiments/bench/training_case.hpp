@@ -34,6 +34,8 @@ std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup);
 /// The networks of charlm_lstm and charlm_transformer, one batch of random symbols, Adam.
 std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup);
 std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup);
+/// The same GPT over 12,000 words.
+std::shared_ptr<TrainingCase> make_word_gpt(const TrainingSetup& setup);
 
 /// Peak memory of the tensors of every case so far, and of the process: one line each.
 std::string memory_summary();

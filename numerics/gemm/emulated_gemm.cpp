@@ -31,6 +31,7 @@ namespace {
 constexpr std::int64_t m_block = 128;
 constexpr std::int64_t n_block = 2048;
 constexpr std::int64_t k_block = 512;  // more or less, so that blocks are equal
+constexpr std::int64_t multiply_adds_per_thread = std::int64_t{1} << 18;
 static_assert(m_block % row_block == 0 && n_block % max_columns == 0);
 
 void check_model(const TensorCoreModel& model, const Operand& a, const Operand& b, DType format) {
@@ -309,7 +310,7 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand&
   const OutputMatrix out{format, c, d, ldd, 1};
   if (shape.k == 0) return copy_accumulators(shape, out);
   if (!has_general_kernel(model)) return scalar_gemm(model, shape, a, b, out);
-  Product(model, shape, a, b, out).run(useful_threads(shape, threads));
+  Product(model, shape, a, b, out).run(useful_threads(shape, threads, multiply_adds_per_thread));
 }
 
 }  // namespace fp16lab::gemm_detail

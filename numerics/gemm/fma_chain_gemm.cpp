@@ -18,6 +18,7 @@ using gemm_detail::to_size;
 constexpr std::int64_t k_block = 256;
 constexpr std::int64_t m_block = 768;
 constexpr std::int64_t n_block = 2048;
+constexpr std::int64_t multiply_adds_per_thread = std::int64_t{1} << 20;
 
 struct PackedOperands {
   gemm_detail::Scratch<float> a, b;
@@ -39,7 +40,7 @@ void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, c
   }
   if (shape.k == 0) return;
   const bool from_zero = c == nullptr;
-  threads = gemm_detail::useful_threads(shape, threads);
+  threads = gemm_detail::useful_threads(shape, threads, multiply_adds_per_thread);
 
   static thread_local PackedOperands packed;
   const auto& kernels = gemm_detail::fma_kernels();

@@ -35,11 +35,11 @@ void throw_null(const char* function, const char* name) {
   throw std::invalid_argument(fmt::format("{}: {} is null but not empty", function, name));
 }
 
-int useful_threads(GemmShape shape, int threads) {
-  constexpr double multiply_adds_per_thread = 1 << 18;
+int useful_threads(GemmShape shape, int threads, std::int64_t multiply_adds_per_thread) {
   const double work =
       static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-  return std::max(1, static_cast<int>(std::min<double>(threads, work / multiply_adds_per_thread)));
+  return std::max(
+      1, static_cast<int>(std::min<double>(threads, work / static_cast<double>(multiply_adds_per_thread))));
 }
 
 }  // namespace gemm_detail

@@ -40,9 +40,9 @@ void check_arguments(const char* function, GemmShape shape, const Matrix& a, con
   check_operand(function, "B", shape.k, shape.n, b);
 }
 
-/// Threads worth sharing `shape` with: a part of less than a quarter of a million multiply-adds, five to
-/// thirty microseconds, does not pay.
-int useful_threads(GemmShape shape, int threads);
+/// Threads worth sharing `shape` with, each with at least so many multiply-adds: ten to twenty microseconds,
+/// or moving data to another core's cache costs more than it saves.
+int useful_threads(GemmShape shape, int threads, std::int64_t multiply_adds_per_thread);
 
 constexpr std::size_t round_up(std::size_t x, std::size_t multiple) {
   return (x + multiple - 1) / multiple * multiple;

@@ -26,10 +26,12 @@ using worker_pool_detail::Function;
 
 /// How long a helper looks out for the next region before it sleeps.
 constexpr microseconds patience{60};
+/// Work left that is worth waking a helper for.
+constexpr microseconds worth_waking{40};
 /// A wait for a begun task that shows a helper without a processor: tasks are shorter.
 constexpr microseconds late_wait{400};
 /// How long the caller then works alone: doubled each time, halved whenever helpers were in time.
-constexpr microseconds shortest_pause{4000}, longest_pause{128000};
+constexpr microseconds shortest_pause{10000}, longest_pause{500000};
 
 void relax() {
 #if defined(__SSE2__)
@@ -75,8 +77,7 @@ class WorkerPool {
       count_ = count;
       unfinished_.store(count, std::memory_order_relaxed);
       tickets_.store(Ticket::open(++region_, helpers, count), std::memory_order_seq_cst);
-      if (sleepers_.load(std::memory_order_seq_cst) > 0) wake();
-      const std::size_t done = work(0);
+      const std::size_t done = work_and_wake(began);
       if (unfinished_.load(std::memory_order_acquire) != 0)
         wait_for_begun_tasks(began, done);
       else
@@ -103,11 +104,12 @@ class WorkerPool {
   static constexpr std::size_t most_tasks = (std::size_t{1} << Ticket::task_bits) - 1;
   static constexpr std::size_t most_helpers = (std::size_t{1} << Ticket::helper_bits) - 1;
 
-  /// Does tasks until nobody has to begin one, on `seat`: 0, or one above a helper's number. Gives how many.
-  std::size_t work(std::size_t seat) {
+  /// Does tasks until nobody has to begin one, or `most`, on `seat`: 0, or one above a helper's number. Gives
+  /// how many.
+  std::size_t work(std::size_t seat, std::size_t most = most_tasks) {
     std::size_t done = 0;
     std::uint64_t ticket = tickets_.load(std::memory_order_acquire);
-    while (Ticket::tasks(ticket) != 0 && seat <= Ticket::helpers(ticket)) {
+    while (done < most && Ticket::tasks(ticket) != 0 && seat <= Ticket::helpers(ticket)) {
       if (!tickets_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
                                           std::memory_order_acquire))
         continue;
@@ -117,6 +119,16 @@ class WorkerPool {
       ticket = tickets_.load(std::memory_order_acquire);
     }
     return done;
+  }
+
+  /// The caller's tasks of a region that began then. Waking a helper costs microseconds, and it comes tens of
+  /// microseconds later: the first task tells whether that pays.
+  std::size_t work_and_wake(Clock::time_point began) {
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return work(0);
+    const std::size_t first = work(0, 1);
+    const auto left = static_cast<std::int64_t>(Ticket::tasks(tickets_.load(std::memory_order_acquire)));
+    if (first > 0 && left * (Clock::now() - began) > worth_waking) wake();
+    return first + work(0);
   }
 
   /// The caller has done `done` tasks of a region that began then.
@@ -136,7 +148,7 @@ class WorkerPool {
     regions_in_time_ = 0;
   }
   void in_time() {
-    constexpr int enough = 256;
+    constexpr int enough = 2048;
     if (pause_ == shortest_pause || ++regions_in_time_ < enough) return;
     regions_in_time_ = 0;
     pause_ = std::max(pause_ / 2, shortest_pause);

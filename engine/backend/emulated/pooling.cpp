@@ -254,7 +254,8 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
   const std::int64_t depth = layout == Layout::nchw ? 1 : plan.channels;
   const std::int64_t units = plan.images * plan.channels / std::max<std::int64_t>(1, depth);
   const std::int64_t elements = plan.places() * depth;
-  const bool shared = chunk_of(units, elements) < units;
+  const std::int64_t chunk = std::max<std::int64_t>(1, chunk_of(units, elements));
+  const bool shared = chunk < units;
   const Tensor scratch =
       empty(Shape{shared ? workers_.threads() : 1, elements, static_cast<std::int64_t>(sizeof(std::int64_t))},
             DType::u8);
@@ -264,8 +265,10 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
       rank_all(from + unit * elements, plan.places(), depth, ranks);
       max_pool_unit(plan, layout, unit, ranks, index.host<std::int32_t>().data());
     };
-    if (shared) return workers_.for_each_task(units, pool_one);
-    for (std::int64_t unit = 0; unit < units; ++unit) pool_one(unit, 0);
+    workers_.for_each_task((units + chunk - 1) / chunk, [&](std::int64_t task, std::int64_t seat) {
+      for (std::int64_t unit = task * chunk; unit < std::min(units, (task + 1) * chunk); ++unit)
+        pool_one(unit, seat);
+    });
   };
   const PoolIndexPlan places{plan.images, plan.channels, plan.places(), plan.windows()};
   with_element_type(x.dtype(), [&](auto tag) {

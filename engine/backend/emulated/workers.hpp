@@ -52,7 +52,7 @@ class Workers {
 /// Elements of an elementwise pass per chunk: some ten microseconds of one thread.
 inline constexpr std::int64_t elementwise_chunk = std::int64_t{1} << 15;
 /// Sharing costs a microsecond or two, and data that the other thread's cache has not.
-inline constexpr std::int64_t elements_worth_sharing = 2 * elementwise_chunk;
+inline constexpr std::int64_t elements_worth_sharing = 4 * elementwise_chunk;
 
 template <class Body>
 void Workers::for_each_element_chunk(std::int64_t count, const Body& body) const {

@@ -71,29 +71,44 @@ TEST(WorkerPool, SeveralCallersAtATimeEachGetTheirTasksDone) {
   EXPECT_EQ(done.load(), 4 * 200 * 5);
 }
 
-/// A helper that stays away for 30 ms in the middle of a task is waited for. From then on, for a while, the
-/// caller shares nothing; later it shares again.
+/// A helper that stays away for 30 ms in the middle of a task is waited for. From then on, for 10 ms at
+/// least, the caller shares nothing; later it shares again.
 TEST(WorkerPool, AHelperThatIsLateIsLeftAlone) {
+  using Clock = std::chrono::steady_clock;
   const auto caller = std::this_thread::get_id();
   std::atomic<int> helped = 0;
+  std::atomic<Clock::time_point> helper_ended;
+  Clock::time_point caller_began, caller_ended;
   const auto region = [&](std::chrono::microseconds of_helper) {
     helped = 0;
+    caller_began = {};
     share_tasks(40, 2, [&](std::size_t) {
       if (std::this_thread::get_id() == caller) {
+        if (caller_began == Clock::time_point{}) caller_began = Clock::now();
         std::this_thread::sleep_for(50us);
+        caller_ended = Clock::now();
       } else {
         ++helped;
         std::this_thread::sleep_for(of_helper);
+        helper_ended = Clock::now();
       }
     });
     return helped.load();
   };
-  int stuck = 0;
-  for (int attempt = 0; attempt < 100 && stuck == 0; ++attempt) stuck = region(30ms);
-  ASSERT_GT(stuck, 0) << "no helper ever came";
-  EXPECT_EQ(region(50us), 0);
+  bool seen = false;
+  const auto end = Clock::now() + 20s;
+  while (!seen && Clock::now() < end) {
+    // An attempt counts if the caller had its own tasks done in time, and waited.
+    if (region(30ms) == 0 || caller_ended - caller_began > 40ms) continue;
+    if (helper_ended.load() - caller_ended < 10ms) continue;
+    const int of_next = region(50us);
+    if (caller_began - helper_ended.load() > 5ms) continue;  // this thread was away itself: it tells nothing
+    EXPECT_EQ(of_next, 0);
+    seen = true;
+  }
+  if (!seen) GTEST_SKIP() << "this machine is too busy to tell who was late";
   int later = 0;
-  for (int attempt = 0; attempt < 500 && later == 0; ++attempt) later = region(50us);
+  for (int attempt = 0; attempt < 2000 && later == 0; ++attempt) later = region(50us);
   EXPECT_GT(later, 0);
 }
 
