@@ -18,7 +18,8 @@ void TensorboardFeed::on_tensor(const HistogramRow& row) {
   const std::string_view group = row.observed == Observed::gradients ? "exponents" : name_of(row.observed);
   writer_.exponents(row.step, wall_time(), std::string(group) + "/" + row.tensor, row.before);
   if (!row.unmoved) return;
-  const EventScalar unmoved{"unmoved/" + row.tensor, static_cast<double>(*row.unmoved)};
+  const std::string tag = "unmoved/" + row.tensor;
+  const EventScalar unmoved{tag, static_cast<double>(*row.unmoved)};
   writer_.scalars(row.step, wall_time(), std::vector{unmoved});
 }
 

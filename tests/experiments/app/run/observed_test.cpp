@@ -100,7 +100,16 @@ TEST_F(ObservedRuns, NamesChooseTensors) {
               HasSubstr("note: observe.names = \"conv\": no tensor that is counted has such a name"));
   // A policy decides by all gradients: what was left out cannot be replayed.
   expect_one_line_error(fp16lab({"replay", path("run")}), 1, "observe.names");
-  ASSERT_EQ(run("weights", {"observe.tensors=weights", "train.steps=2"}).exit_code, 0);
+  ASSERT_EQ(
+      run("weights", {"observe.tensors=weights,updates", "train.steps=2"}, {"--tensorboard", path("tb")})
+          .exit_code,
+      0);
+  std::string events;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "tb"))
+    events += testing_support::slurp(entry.path());
+  for (const char* tag : {"weights/fc1.weight", "updates/fc1.weight", "unmoved/fc1.weight"})
+    EXPECT_NE(events.find(tag), std::string::npos) << tag;
+  EXPECT_EQ(events.find("exponents/"), std::string::npos);
   expect_one_line_error(fp16lab({"replay", path("weights")}), 1, "observe.tensors");
 }
 
@@ -142,7 +151,14 @@ TEST_F(ObservedRuns, HistShowsEachKind) {
       }
     }
   }
+  ASSERT_EQ(fp16lab({"report", path("run"), "-o", path("page"), "--quiet"}).exit_code, 0);
+  const std::string page = read("page/report.html");
+  for (const char* part : {"<h2>Other tensors</h2>", ": Updates against weights of step 3</summary>",
+                           ": Optimizer state of step 3</summary>", "fc1.weight.velocity"})
+    EXPECT_THAT(page, HasSubstr(part));
   ASSERT_EQ(run("gradients", {"train.steps=2"}).exit_code, 0);
+  ASSERT_EQ(fp16lab({"report", path("gradients"), "-o", path("plain"), "--quiet"}).exit_code, 0);
+  EXPECT_EQ(read("plain/report.html").find("Other tensors"), std::string::npos);
   expect_one_line_error(fp16lab({"hist", path("gradients"), "--tensors", "weights"}), 1,
                         "no weights recorded: observe.tensors had others, and --tensors shows gradients");
   expect_one_line_error(fp16lab({"hist", path("run"), "--tensors", "weight"}), 2, "--tensors");
