@@ -63,8 +63,10 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
   plan.optimizer.seed = train.seed;
   if (optimizer.kahan && plan.optimizer.stochastic_rounding)
     throw std::invalid_argument(
-        "optimizer.kahan = true with amp.rounding = \"stochastic\": both make up for what rounding "
-        "to nearest loses; expected one of the two");
+        fmt::format("optimizer.kahan = true with amp.rounding = \"{}\": both make up for what rounding "
+                    "weights to nearest "
+                    "loses; expected one of the two, or \"stochastic_gradients\" beside Kahan's sums",
+                    plan.amp.rounding == amp::LowRounding::stochastic ? "stochastic" : "stochastic_weights"));
   return plan;
 }
 

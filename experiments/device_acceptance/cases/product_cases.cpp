@@ -238,8 +238,10 @@ std::vector<Convolution> large_convolutions(DType dtype, Layout layout, bool wei
 
 /// body(convolution, data, output type) for all that a case of this operand type and layout is.
 template <class Body>
-void for_each_convolution(CaseContext& c, DType dtype, Layout layout, bool weight_gradient,
+void for_each_convolution(CaseContext& c, DType format, Layout layout, bool weight_gradient,
                           const Body& body) {
+  const DType dtype = stored_dtype(format);
+  const bool short_only = format == DType::bf16 || format == DType::tf32;
   const auto each_output = [&](const Convolution& one, Data data) {
     body(one, data, dtype);
     if (dtype != DType::f32) body(one, data, DType::f32);  // all bits of the accumulators
@@ -248,14 +250,15 @@ void for_each_convolution(CaseContext& c, DType dtype, Layout layout, bool weigh
     for (const Data data : {Data::training, Data::wide, Data::special}) each_output(one, data);
   if (!c.odd()) return;
   for (const Convolution& one : odd_convolutions(layout)) {
-    // The paths of 16-bit operands differ in their conversions only: the short cases are enough.
-    if (dtype == DType::bf16 && one.multiply_adds() > 10000) continue;
+    // The paths of tensor cores differ in how they load and convert: of two, the short cases are enough.
+    if (short_only && one.multiply_adds() > 10000) continue;
     for (const Data data : {Data::sprinkled, Data::wide, Data::special, Data::ordinary}) {
       if (one.geometry.groups > 1 && (data == Data::special || data == Data::ordinary)) continue;
       if (one.multiply_adds() <= 50000 || data == Data::sprinkled || data == Data::wide)
         each_output(one, data);
     }
   }
+  if (format == DType::tf32) return;
   for (const Convolution& one : large_convolutions(dtype, layout, weight_gradient))
     body(one, dtype == DType::f32 ? Data::ordinary : Data::wide, DType::f32);
 }
@@ -266,7 +269,7 @@ void add_convolution_cases(std::vector<VerbCase>& cases, DType format) {
     const auto add = [&](const std::string& verb, auto body) {
       cases.push_back({verb, fmt::format("{} {}", name_of(format), layout == Layout::nchw ? "nchw" : "nhwc"),
                        [=](CaseContext& c) {
-                         for_each_convolution(c, dtype, layout, verb == "conv2d_weight_gradient",
+                         for_each_convolution(c, format, layout, verb == "conv2d_weight_gradient",
                                               [&](Convolution one, Data data, DType out_type) {
                                                 one.geometry.tf32 = format == DType::tf32;
                                                 body(c, one, data, out_type);

@@ -264,7 +264,13 @@ TEST_F(LowWeights, LevelsWithFp32WeightsAreRefusedBeforeARunBegins) {
   const amp::AmpOptions low{.level = Level::O2, .dialect = Dialect::paddle, .master_weights = false};
   amp::AmpOptions stochastic = low;
   stochastic.rounding = LowRounding::stochastic;
-  EXPECT_THAT(refusal(stochastic, true), HasSubstr("optimizer.kahan = true with amp.rounding = "));
+  EXPECT_THAT(refusal(stochastic, true),
+              HasSubstr("optimizer.kahan = true with amp.rounding = \"stochastic\": both make up"));
+  amp::AmpOptions gradients = low;
+  gradients.rounding = LowRounding::stochastic_gradients;
+  const TrainingPlan both = plan_training({.steps = 1}, gradients, {.policy = "none"}, {.kahan = true});
+  EXPECT_TRUE(both.optimizer.kahan);
+  EXPECT_FALSE(both.optimizer.stochastic_rounding);
   const TrainingPlan plan = plan_training({.steps = 1, .seed = 9}, stochastic, {.policy = "none"}, {});
   EXPECT_TRUE(plan.optimizer.stochastic_rounding);
   EXPECT_EQ(plan.optimizer.seed, 9u);
