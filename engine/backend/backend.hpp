@@ -82,7 +82,8 @@ struct CastProbe {
 struct UpdateProbes {
   CastProbe relative;  ///< u / w
   CastProbe change;    ///< of u, zeros and NaN at least
-  CastProbe quiet;     ///< of max(|u|, |g|), g being the gradient, zeros at least: nothing moved it, and it did not
+  CastProbe
+      quiet;  ///< of max(|u|, |g|), g being the gradient, zeros at least: nothing moved it, and it did not
 };
 
 /// The FP8 format to which an operand is rounded on its way into a product; nothing: it is not.

@@ -97,9 +97,10 @@ void EmulatedBackend::count_update(const Tensor& before, const Tensor& weight, c
     probes.change.before.nan += nan;
     probes.quiet.before.zero += quiet;
   });
-  probes.relative.after = probes.relative.before;
-  for (CastProbe* const probe : {&probes.relative, &probes.change, &probes.quiet})
-    probe->counted += static_cast<std::uint64_t>(before.element_count());
+  for (CastProbe* const probe : {&probes.relative, &probes.change, &probes.quiet}) {
+    probe->after = probe->before;
+    probe->counted = probe->before.total();
+  }
 }
 
 void EmulatedBackend::count(const Tensor& x, ExponentHistogram& histogram) {

@@ -133,13 +133,13 @@ TEST_P(BackendConformance, CountUpdateSaysWhatMoved) {
       std::vector<float> before = random_floats(size, Kind::special, 53), relative;
       std::uint64_t still = 0, nan = 0, quiet = 0;
       for (std::size_t i = 0; i < size; ++i) {
-        if (i % 3 == 0) before[i] = value_of(weight[i]);
+        if (i % 3 == 0) before[i] = wide(weight[i]);
         if (i % 7 == 0) gradient[i] = stored_as(-0.0f, G{});
-        const float change = value_of(weight[i]) - before[i];
+        const float change = wide(weight[i]) - before[i];
         relative.push_back(change / before[i]);
         still += change == 0 ? 1 : 0;
         nan += std::isnan(change) ? 1 : 0;
-        quiet += change == 0 && value_of(gradient[i]) == 0 ? 1 : 0;
+        quiet += change == 0 && wide(gradient[i]) == 0 ? 1 : 0;
       }
       UpdateProbes probes;
       backend().count_update(tensor(before), tensor(weight), tensor(gradient), probes);
