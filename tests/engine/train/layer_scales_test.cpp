@@ -32,7 +32,7 @@ using testing::HasSubstr;
 class TinyText final : public data::BatchSource {
  public:
   TinyText() {
-    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::uint8_t>((i * i + i / 5) % 12));
+    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::int32_t>((i * i + i / 5) % 12));
     loader_ = std::make_unique<data::TextLoader>(
         symbols_, data::TextLoaderOptions{.batch_size = 3, .context = 6, .seed = 2});
   }
@@ -41,7 +41,7 @@ class TinyText final : public data::BatchSource {
   data::Batch batch(Backend& backend, std::uint64_t index) override { return loader_->batch(backend, index); }
 
  private:
-  std::vector<std::uint8_t> symbols_;
+  std::vector<std::int32_t> symbols_;
   std::unique_ptr<data::TextLoader> loader_;
 };
 
