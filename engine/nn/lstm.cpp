@@ -36,7 +36,7 @@ Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
     layer.input_scope = add_scope(path_ + ".ih" + suffix);
     layer.hidden_scope = add_scope(path_ + ".hh" + suffix);
     layer.gates_scope = path_ + ".gates" + suffix;
-    layer.cell_scope = add_scope(path_ + ".cell" + suffix);
+    layer.cell_scope = path_ + ".cell" + suffix;
     if (index + 1 < options.layers)
       layer.dropout = &add_child(std::make_unique<Dropout>(path_ + ".dropout" + suffix, options.dropout));
     layers_.push_back(std::move(layer));

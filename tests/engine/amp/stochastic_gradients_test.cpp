@@ -151,6 +151,43 @@ TEST_F(StochasticGradients, ElementwiseVerbsAreComputedInFp32) {
   EXPECT_EQ(gradient(y, g, x), by_chance(products, "scale.0.0.0/gradient"));
 }
 
+/// Gates' gradients of less than half of FP16's smallest number, in two steps of which the first one's come
+/// through the second's: on average they are those of FP32, in which this h and c differ by 2^-11 at most.
+TEST_F(StochasticGradients, AnLstmLosesNothingOnAverage) {
+  const Values products{0.5f, -0.25f, 1.0f, 0.75f, -0.5f, 1.5f, 0.25f, 1.0f},
+      weight{0.5f, -1.0f, 0.75f, 0.25f};
+  const auto gradients = [&](DType dtype, bool stochastic, std::uint32_t which) {
+    Tape own(*backend);
+    own.set_context({.training = true,
+                     .seed = seed,
+                     .micro_batch = which,
+                     .step = step,
+                     .stochastic_gradients = stochastic});
+    const auto given = [&](const Shape& shape, const Values& values) {
+      return own.input(dtype == DType::f16 ? halves_of(*backend, shape, values)
+                                           : tensor_of(*backend, shape, values));
+    };
+    const Variable x = given({2, 4}, products);
+    const Variable y = ops::lstm(x, given({4, 1}, weight), given({4}, Values(4, 0.0f)), 2,
+                                 {.hidden = "hh", .gates = "gates", .cell = "cell"});
+    return gradient(y, {0x1p-23f, 0x1p-22f}, x);
+  };
+  constexpr int passes = 4000;
+  const Values expected = gradients(DType::f32, false, 0), nearest = gradients(DType::f16, false, 0);
+  std::array<double, 8> sums{};
+  for (std::uint32_t pass = 0; pass < passes; ++pass) {
+    const Values one = gradients(DType::f16, true, pass);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(one[i]);
+  }
+  bool lost = false;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    // A value between 0 and 2^-24, of h's gradient, c's and its own rounding: deviations of one at most.
+    EXPECT_NEAR(sums[i] / passes, static_cast<double>(expected[i]), 5 * 0x1p-24 / std::sqrt(passes)) << i;
+    lost |= std::fabs(static_cast<double>(nearest[i] - expected[i])) > 0.2 * 0x1p-24;
+  }
+  EXPECT_TRUE(lost) << "to nearest";
+}
+
 // ---- training ---------------------------------------------------------------------------------------
 
 /// Looks at every gradient, or at none.
