@@ -411,8 +411,8 @@ class Backend {
   /// stores nothing. Back ends that refuse FP8 products refuse this (std::invalid_argument).
   virtual void histogram(const Tensor& x, DType format, CastProbe& probe) = 0;
   /// Counts what an update made of a weight: `before` (f32) is the weight before it, `weight` behind it, and
-  /// `gradient` its gradient; shapes are equal. The counts are those of the verbs that UpdateProbes names, and
-  /// come from those verbs where a back end has nothing better.
+  /// `gradient` its gradient; shapes are equal. The counts are those of the verbs that UpdateProbes names,
+  /// and come from those verbs where a back end has nothing better.
   virtual void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
                             UpdateProbes& probes);
   /// Completes the counts of the probes (probes that share `pending` with another one: each of them, once).

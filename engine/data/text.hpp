@@ -24,10 +24,11 @@ enum class Tokens {
 std::string_view name_of(Tokens tokens);
 std::span<const Tokens> all_tokens();
 
-/// A text in pieces that follow each other and leave nothing out, in the manner of GPT-2 (Radford et al. 2019,
-/// section 2.2) before its byte pairs: a run of letters, of digits, or of other marks, each with one space
-/// before it if there is one; what is left of white space is a piece of its own. Letters are those of ASCII,
-/// the apostrophe, and every byte above 127, so that words of UTF-8 stay whole. Returns the piece that `text` begins with; nothing of an empty text.
+/// A text in pieces that follow each other and leave nothing out, in the manner of GPT-2 (Radford et al.
+/// 2019, section 2.2) before its byte pairs: a run of letters, of digits, or of other marks, each with one
+/// space before it if there is one; what is left of white space is a piece of its own. Letters are those of
+/// ASCII, the apostrophe, and every byte above 127, so that words of UTF-8 stay whole. Returns the piece that
+/// `text` begins with; nothing of an empty text.
 std::string_view first_word(std::string_view text);
 
 /// A text as symbols: symbol i stands for the bytes `vocabulary[i]`. The vocabulary is the distinct tokens of

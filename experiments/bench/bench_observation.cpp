@@ -1,5 +1,6 @@
 // bench_observation: what counting costs a training step. One run of a configuration; its steps count in turn
-// nothing, each kind of tensors, and everything, so that each has its yardstick right beside it. Counting includes the rows that are written. Bits are the same in all steps.
+// nothing, each kind of tensors, and everything, so that each has its yardstick right beside it. Counting
+// includes the rows that are written. Bits are the same in all steps.
 #include <fmt/format.h>
 #include <time.h>
 

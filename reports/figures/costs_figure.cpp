@@ -1,4 +1,5 @@
-// What each configuration takes: seconds a step, and bytes by class of tensor beside the peak that was measured.
+// What each configuration takes: seconds a step, and bytes by class of tensor beside the peak that was
+// measured.
 #include <fmt/core.h>
 
 #include <algorithm>

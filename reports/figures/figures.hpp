@@ -29,8 +29,8 @@ struct WorkloadFigures {
   const std::vector<RunGradients>& gradients;
 };
 
-// Each writes STEM.dat and STEM.gp (the network: STEM.dot) into `folder` and says what they show; nothing is drawn yet. They return
-// no figure where there is nothing to show.
+// Each writes STEM.dat and STEM.gp (the network: STEM.dot) into `folder` and says what they show; nothing is
+// drawn yet. They return no figure where there is nothing to show.
 std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::filesystem::path& folder);
 std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std::filesystem::path& folder);
 std::vector<Figure> write_costs_figure(const WorkloadFigures& input, const std::filesystem::path& folder);
@@ -45,8 +45,8 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
 std::vector<Figure> write_figures(const WorkloadFigures& input, const std::filesystem::path& folder);
 
 /// Draws every figure with `gnuplot` (a program name or path), networks with `graphviz`. Stops at gnuplot's
-/// first failure and returns its one-line reason; scripts and data stay in any case. Empty: all drawn, but for
-/// networks where there is no graphviz.
+/// first failure and returns its one-line reason; scripts and data stay in any case. Empty: all drawn, but
+/// for networks where there is no graphviz.
 std::string draw_figures(std::vector<Figure>& figures, const std::filesystem::path& folder,
                          const std::string& gnuplot, const std::string& graphviz);
 

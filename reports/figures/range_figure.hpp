@@ -32,8 +32,9 @@ struct DrawnFigure {
   std::string problem;  ///< why nothing was drawn, in one line; empty: drawn
 };
 
-/// hist-SUBJECT, with a kind of tensors other than gradients and the format where needed: a panel of all tensors together, then one each of those that lose the largest share of their
-/// values, in their own order. `report` holds the same tensors by name; at least one.
+/// hist-SUBJECT, with a kind of tensors other than gradients and the format where needed: a panel of all
+/// tensors together, then one each of those that lose the largest share of their values, in their own order.
+/// `report` holds the same tensors by name; at least one.
 DrawnFigure draw_range_figure(const RangeFigure& figure, std::span<const ScaledTensor> tensors,
                               const analysis::RangeReport& report, const std::filesystem::path& folder);
 

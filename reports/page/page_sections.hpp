@@ -27,8 +27,8 @@ std::string workload_section(const RunSet& set, const WorkloadMaterial& material
                              const std::vector<Figure>& figures, const std::filesystem::path& folder,
                              bool with_charts, const PageDetail& detail);
 
-/// The layers of the workload's network, folded away, and `drawing` (HTML) below them. Empty where no manifest
-/// tells them. std::runtime_error for one that tells something else. (network_section.cpp)
+/// The layers of the workload's network, folded away, and `drawing` (HTML) below them. Empty where no
+/// manifest tells them. std::runtime_error for one that tells something else. (network_section.cpp)
 std::string network_section(const RunSet& set, const WorkloadMaterial& material, const std::string& drawing);
 
 /// A table for each kind of tensors other than gradients that a run has recorded. Empty where none has.

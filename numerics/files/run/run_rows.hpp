@@ -72,8 +72,8 @@ struct RunMemory {
 ///   updates          magnitudes of (w' - w) / w, computed in FP32, w' being the weight behind the step and w
 ///                    before it: below 2^-12 FP16 without a master copy surely loses an update, BF16 below
 ///                    2^-9, and above twice that neither does where w is a normal number. A weight that stays
-///                    as it is counts as zero, one that leaves 0 as infinite. None in steps that were skipped,
-///                    nor of a parameter without a gradient
+///                    as it is counts as zero, one that leaves 0 as infinite. None in steps that were
+///                    skipped, nor of a parameter without a gradient
 ///   optimizer_state  as the step leaves it, by the names of checkpoints: "fc2.weight.second_moment"
 /// JSON keys: step, tensor, observed (but of gradients, whose older rows have none), kind, dtype,
 /// loss_scale, unmoved (of updates), before, after; each histogram is {zero, inf, nan, first_exponent,
