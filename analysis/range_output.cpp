@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/percent_text.hpp"
@@ -108,6 +111,22 @@ void print_counts(std::ostream& out, const RangeReport& report, const RangeView&
       out << fmt::format("  ({} Inf, {} NaN)", counts.infinite, counts.nan);
     out << '\n';
   });
+}
+
+/// The three tensors that lose the largest shares of their values, by the upper bounds.
+void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view) {
+  std::vector<std::pair<std::string, RateInterval>> losers;
+  for (const std::string& name : report.tensors()) {
+    const RateInterval lost = rates_of(report.tensor(name).at_scale(range_of(view.format), view.scale)).lost;
+    if (lost.upper > 0) losers.emplace_back(name, lost);
+  }
+  if (losers.empty()) return;
+  std::ranges::stable_sort(losers, std::greater(), [](const auto& loser) { return loser.second.upper; });
+  if (losers.size() > 3) losers.resize(3);
+  std::string text;
+  for (const auto& [name, lost] : losers)
+    text += fmt::format("{}{} {} %", text.empty() ? "" : ", ", name, percent(true, lost));
+  out << "Most rounds to 0 in " << text << ".\n";
 }
 
 void print_masses(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
@@ -272,6 +291,7 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
                  const SuggestedScale& suggestion) {
   const std::size_t width = name_width(report);
   print_counts(out, report, view, width);
+  if (report.tensors().size() > 1) print_worst(out, report, view);
   print_masses(out, report, view, width);
   if (view.exact_mass) print_exact(out, report, view, width);
   out << '\n' << suggestion.reasoning << '\n';

@@ -79,7 +79,8 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
   for (OptimizerGroup& group : groups_) {
     std::erase_if(group.parameters, [](const Parameter* parameter) { return parameter->frozen; });
     if (group.parameters.empty())
-      refuse(fmt::format("Trainer: optimizer {} has nothing to train, all parameters are frozen", group.name));
+      refuse(
+          fmt::format("Trainer: optimizer {} has nothing to train, all parameters are frozen", group.name));
     optimizers_.push_back(optim::make_optimizer(backend, group.parameters, plan.optimizer, plan.train.steps,
                                                 static_cast<int>(optimizers_.size())));
   }

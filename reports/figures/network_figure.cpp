@@ -100,7 +100,10 @@ class Graph {
       arrows_.emplace_back(box == box_of_.end() ? source : nodes_[box->second].path, path);
     }
     box_of_.emplace(path, nodes_.size());
-    nodes_.push_back({path, type + "\\n" + output, !layer.at("products").empty()});
+    std::string label = type;
+    if (layer.at("frozen").get<bool>()) label += ", frozen";
+    if (const std::string to_float = layer.at("to_float"); !to_float.empty()) label += ", " + to_float;
+    nodes_.push_back({path, label + "\\n" + output, !layer.at("products").empty()});
   }
 
   std::vector<Node> nodes_;
@@ -131,8 +134,8 @@ std::string run_graphviz(const std::filesystem::path& source, const std::filesys
   const std::filesystem::path folder = source.parent_path();
   const std::string ending = file.extension().string(), made = file.stem().string() + ".tmp" + ending;
   const std::string log = file.stem().string() + ".log";
-  switch (draw({program, "-T" + ending.substr(1), "-o", "./" + made, "./" + source.filename().string()}, folder,
-               log)) {
+  switch (draw({program, "-T" + ending.substr(1), "-o", "./" + made, "./" + source.filename().string()},
+               folder, log)) {
     case Drawing::not_installed:
       return "graphviz is not installed (Debian: graphviz), which draws networks; a .dot file needs none";
     case Drawing::failed:

@@ -25,11 +25,19 @@ std::string products_text(const Json& products, bool& any_unfilled) {
     const auto extent = [&](const char* name) { return product.at(name).get<std::int64_t>(); };
     const bool fills = product.at("fills_tensor_cores").get<bool>();
     any_unfilled |= !fills;
-    text += fmt::format("{}{}{} × {} × {}{}", text.empty() ? "" : ", ",
+    text += fmt::format("{}{}{}{} × {} × {}{}", text.empty() ? "" : ", ",
+                        extent("times") == 1 ? "" : fmt::format("{} times ", extent("times")),
                         extent("batch") == 1 ? "" : fmt::format("{} of ", extent("batch")), extent("m"),
                         extent("n"), extent("k"), fills ? "" : "*");
   }
   return text.empty() ? "–" : text;
+}
+
+/// ", frozen, f32"
+std::string marks_of(const Json& layer) {
+  const std::string to_float = layer.at("to_float");
+  return std::string(layer.at("frozen").get<bool>() ? ", frozen" : "") +
+         (to_float.empty() ? "" : ", " + to_float);
 }
 
 const std::string* model_of(const RunSet& set, const Workload& workload) {
@@ -54,7 +62,7 @@ std::string table_html(const Json& model, bool& any_unfilled) {
       inputs += (inputs.empty() ? "" : ", ") + input.get<std::string>();
     const double parameters = layer.at("parameters"), multiply_adds = layer.at("multiply_adds");
     rows.push_back({{{html_escape(layer.at("layer").get<std::string>())},
-                     {html_escape(layer.at("type").get<std::string>())},
+                     {html_escape(layer.at("type").get<std::string>() + marks_of(layer))},
                      {html_escape(inputs)},
                      {html_escape(layer.at("output").get<std::string>())},
                      {fmt::format("{:.0f}", parameters), parameters},

@@ -132,7 +132,7 @@ Seeds make_seeds() {
 
 int main(int argc, char** argv) {
   const bool check = argc == 3 && std::string(argv[1]) == "--check";
-  if (argc != 2 && !check) {
+  if ((argc != 2 && !check) || argv[argc - 1][0] == '-') {
     std::cerr << "usage: make_corpus [--check] FOLDER\n";
     return 2;
   }

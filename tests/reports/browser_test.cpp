@@ -206,7 +206,8 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   const ReplayFile replay = synthetic_replay("net", 300);
   write_replay(folder / "replay", replay);
   folders.push_back(folder / "replay");
-  const Json seen = probed(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const Json seen = probed(
+      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   ASSERT_FALSE(seen.is_null());
 
   EXPECT_EQ(seen.at("problems"), Json::array());
@@ -343,7 +344,8 @@ TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
 
   const auto seen_with = [&](const std::string& run, const std::string& text, const std::string& out) {
     return probed(write_report(std::vector{write(folder / "runs" / out / run, text), folder / "replay"},
-                               folder / out, {.title = text, .gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+                               folder / out,
+                               {.title = text, .gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   };
   const Json harmless = seen_with("plain", "plain", "one"), seen = seen_with(name, attack, "two");
   ASSERT_FALSE(harmless.is_null());
@@ -452,7 +454,8 @@ TEST_F(PageInBrowser, PrintsToPages) {
   std::vector<std::filesystem::path> folders = small_set();
   write_replay(folder / "replay", synthetic_replay("net", 300));
   folders.push_back(folder / "replay");
-  const std::filesystem::path page = write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
+  const std::filesystem::path page =
+      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
   const std::filesystem::path pdf = folder / "page.pdf";
   const testing_support::Finished finished = browser->print(page, pdf);
   ASSERT_EQ(finished.exit_code, 0) << finished.err;

@@ -129,7 +129,8 @@ TEST_F(Reports, TheHeatMapShowsEveryConfigurationOrSaysWhichOnesItLeavesOut) {
   std::vector<std::string> policies;
   for (int i = 1; i <= 15; ++i) policies.push_back("p" + std::to_string(100 + i));
   std::vector<std::filesystem::path> folders = write_policies(folder / "runs", policies, {{8}});
-  write_report(std::span(folders).first(5), folder / "few", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
+  write_report(std::span(folders).first(5), folder / "few",
+               {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
   const std::string few = read_file(folder / "few/figures/underflow-over-steps-net.gp");
   for (std::size_t i = 0; i < 5; ++i) EXPECT_THAT(few, HasSubstr("{/:Bold FP16 " + policies[i] + "}"));
   EXPECT_THAT(few, Not(HasSubstr("Left out")));
@@ -139,8 +140,8 @@ TEST_F(Reports, TheHeatMapShowsEveryConfigurationOrSaysWhichOnesItLeavesOut) {
 }
 
 TEST_F(Reports, TimeIsAgainstFp32WhichIsInTheTable) {
-  const std::string html = read_file(
-      write_report(write_synthetic_grid(folder / "runs"), folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const std::string html = read_file(write_report(write_synthetic_grid(folder / "runs"), folder / "out",
+                                                  {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   const std::string overview = html.substr(html.find("<section id=\"overview\">"));
   // 0.03 seconds a step in FP32, 0.11 otherwise, in both workloads.
   EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32<"), HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));

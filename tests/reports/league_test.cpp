@@ -227,7 +227,8 @@ TEST_F(Reports, ProvenanceTellsWhatComputedTheRuns) {
     writer.finish(ExitState::finished);
     folders.push_back(writer.folder());
   }
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const std::string html = read_file(
+      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   EXPECT_THAT(html, AllOf(HasSubstr("What computed the runs"), HasSubstr("Some GPU, compute capability 9.0"),
                           HasSubstr("driver 580, CUDA 13.0"), HasSubstr("fma-chain &lt;fast&gt;"),
                           HasSubstr(">exact<"), HasSubstr(">hopper<"), HasSubstr(">no device<")));
@@ -273,7 +274,8 @@ TEST_F(Reports, AnyRunFitsInAPage) {
     writer.finish(ExitState::finished);
     folders.push_back(writer.folder());
   }
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const std::string html = read_file(
+      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   EXPECT_LT(html.size(), largest_page);
   const Json data = embedded_data(html);
   ASSERT_GE(data.at("runs").size(), 1u);

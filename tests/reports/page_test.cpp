@@ -112,11 +112,11 @@ TEST_F(Reports, TheNetworkIsATableAndAGraph) {
       write_report({{run}}, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   EXPECT_THAT(html,
               HasSubstr("The network: 3 layers, 1010 parameters, 1.28 M multiply-adds for a batch of 128"));
-  EXPECT_THAT(html, HasSubstr("128 × 10 × 100*"));
+  EXPECT_THAT(html, AllOf(HasSubstr("2 times 128 × 10 × 100*"), HasSubstr("linear, frozen, f32")));
   const std::string dot = read_file(folder / "out/figures/network-autoencoder-on-fashion-mnist.dot");
-  EXPECT_THAT(dot,
-              AllOf(HasSubstr("subgraph \"cluster_block\""), HasSubstr("\"input\" -> \"block.fc\""),
-                    HasSubstr("fc\\nlinear\\nrelu\\n(N, 10)"), HasSubstr("\"block.fc\" -> \"block.sum\"")));
+  EXPECT_THAT(dot, AllOf(HasSubstr("subgraph \"cluster_block\""), HasSubstr("\"input\" -> \"block.fc\""),
+                         HasSubstr("fc\\nlinear, frozen, f32\\nrelu\\n(N, 10)"),
+                         HasSubstr("\"block.fc\" -> \"block.sum\"")));
   EXPECT_EQ(dot.find("block.relu1\" ["), std::string::npos) << "it stands below fc";
   EXPECT_THAT(run_graphviz(folder / "out/figures/x.dot", folder / "out/figures/x.svg", "no-such-dot"),
               HasSubstr("Debian: graphviz"));

@@ -93,7 +93,8 @@ TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
   EXPECT_THAT(table, HasSubstr("1 of 2"));
   EXPECT_THAT(table, HasSubstr("note: " + lost.filename().string() + " is missing"));
   const std::vector<std::filesystem::path> all{folder};
-  const std::string html = read_file(write_report(all, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const std::string html =
+      read_file(write_report(all, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   EXPECT_THAT(html, HasSubstr(lost.filename().string() + " is missing"));
   EXPECT_THAT(html, HasSubstr("5 runs of 1 workload"));
 }
@@ -254,7 +255,8 @@ TEST_F(Reports, DamagedRunsAreNamedAndLeftOutOfTheVerdictsTheyNoLongerSupport) {
                                                             HasSubstr("; it is left out of the verdicts"))));
   EXPECT_EQ(finished_values(2), 1u) << "the last evaluation left is not the last one";
   std::ostringstream messages;
-  write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot", .messages = &messages});
+  write_report(folders, folder / "out",
+               {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot", .messages = &messages});
   EXPECT_THAT(messages.str(), HasSubstr(run.filename().string() + " is damaged: evaluations.csv has "));
 }
 

@@ -84,10 +84,13 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   manifest.model =
       R"j({"name":"m","batch_size":128,"parameters":1010,"multiply_adds":1.28e6,"layers":[)j"
       R"j({"layer":"block.fc","type":"linear","inputs":["input"],"output":"(N, 10)","parameters":1010,)j"
-      R"j("multiply_adds":1.28e6,"products":[{"batch":1,"m":128,"n":10,"k":100,"fills_tensor_cores":false}]},)j"
+      R"j("frozen":true,"to_float":"f32",)j"
+      R"j("multiply_adds":1.28e6,"products":[{"times":2,"batch":1,"m":128,"n":10,"k":100,"fills_tensor_cores":false}]},)j"
       R"j({"layer":"block.relu1","type":"relu","inputs":["block.fc"],"output":"(N, 10)","parameters":0,)j"
+      R"j("frozen":false,"to_float":"",)j"
       R"j("multiply_adds":0,"products":[]},{"layer":"block.sum","type":"add",)j"
-      R"j("inputs":["block.relu1","input"],"output":"(N, 10)","parameters":0,"multiply_adds":0,"products":[]}]})j";
+      R"j("inputs":["block.relu1","input"],"output":"(N, 10)","parameters":0,"frozen":false,)j"
+      R"j("to_float":"","multiply_adds":0,"products":[]}]})j";
   const std::uint64_t mega = 1 << 20;
   manifest.memory = RunMemory{.parameters = low_precision ? mega : 2 * mega,
                               .masters = low_precision ? 2 * mega : 0,

@@ -286,13 +286,13 @@ LstmNodes run_forward(const Recurrence& r) {
   run_steps(r, gates, cells, outputs);
   const Variable all_cells = tape.constant(cells), stored = tape.constant(outputs);
   const Slot slot_products = {r.products, [](const Variable& g, const Variable&) { return g; }};
-  const Slot slot_weight = {
-      r.weight,
-      [r, stored](const Variable& g, const Variable&) {
-        const Variable h = r.tape().grad_mode() ? unrolled(r, r.products) : stored;
-        return product(g, shifted(r, h), {.a = true}, r.formats.with(r.formats.gradient, r.formats.a));
-      },
-      SlotLabel::weight, r.formats.gradient};
+  const Slot slot_weight = {r.weight,
+                            [r, stored](const Variable& g, const Variable&) {
+                              const Variable h = r.tape().grad_mode() ? unrolled(r, r.products) : stored;
+                              return product(g, shifted(r, h), {.a = true},
+                                             r.formats.with(r.formats.gradient, r.formats.a));
+                            },
+                            SlotLabel::weight, r.formats.gradient};
   const Slot slot_bias = {r.bias, [](const Variable& g, const Variable&) { return sum(g, 0); },
                           SlotLabel::bias};
   return {tape.record(Op::linear, gates, {slot_products, slot_weight, slot_bias}), all_cells, outputs};

@@ -41,7 +41,7 @@ struct LayerPlace {
   Backend& backend;
   const std::string& path;
   const std::string& prefix;  ///< "h0." of the row's block
-  bool named;  ///< does the row say its name?
+  bool named;                 ///< does the row say its name?
   const LayerArguments& arguments;
   std::span<const Signal> inputs;
   const NetworkOptions& network;

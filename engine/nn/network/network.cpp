@@ -54,7 +54,9 @@ Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions
                          .type = type.name,
                          .inputs = std::move(names),
                          .output = std::move(built.output),
-                         .parameters = built.module == nullptr ? 0 : element_count(*built.module)});
+                         .parameters = built.module == nullptr ? 0 : element_count(*built.module),
+                         .frozen = row.row->frozen,
+                         .to_float = row.row->to_float});
       if (row.row->frozen) {
         if (built.module == nullptr || built.module->parameters().empty())
           throw std::invalid_argument("frozen = true, but it has no parameters");

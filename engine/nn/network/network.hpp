@@ -19,6 +19,8 @@ struct NetworkLayer {
   std::vector<std::string> inputs;  ///< paths; "input": the network's own
   Signal output;
   std::int64_t parameters = 0;  ///< elements
+  bool frozen = false;
+  std::string to_float = {};  ///< as its row
 };
 
 /// Computes the rows in their order; its output is the last row's. Parameters are called "PATH.weight" and so

@@ -156,6 +156,9 @@ Command hist_command() {
           "together. Dumps are counted value by value, exactly; run folders hold histograms, and say bounds "
           "where\n"
           "they leave something open. What is no gradient in a file of train --dump-gradients is left out.\n"
+          "A layer's \".input\" is the gradient of what it reads, \"loss.prediction\" that of what the "
+          "network "
+          "gives.\n"
           "One table or JSON document a run, one for all dumps; -o DIR draws the figures.",
       .examples =
           "  fp16lab hist results/classifier --scale 2^15\n"

@@ -64,32 +64,39 @@ std::string count_text(double count) {
 std::string products_text(const Json& products) {
   std::string text;
   for (const Json& product : products) {
-    const std::int64_t batch = product.at("batch").get<std::int64_t>();
-    text += fmt::format("{}{}{} x {} x {}{}", text.empty() ? "" : ", ",
-                        batch == 1 ? "" : fmt::format("{} of ", batch), product.at("m").get<std::int64_t>(),
-                        product.at("n").get<std::int64_t>(), product.at("k").get<std::int64_t>(),
-                        product.at("fills_tensor_cores").get<bool>() ? "" : "*");
+    const auto number = [&](const char* name) { return product.at(name).get<std::int64_t>(); };
+    text += fmt::format("{}{}{}{} x {} x {}{}", text.empty() ? "" : ", ",
+                        number("times") == 1 ? "" : fmt::format("{} times ", number("times")),
+                        number("batch") == 1 ? "" : fmt::format("{} of ", number("batch")), number("m"),
+                        number("n"), number("k"), product.at("fills_tensor_cores").get<bool>() ? "" : "*");
   }
   return text;
+}
+
+/// "linear, frozen, f32"
+std::string type_of(const Json& layer) {
+  const std::string to_float = layer.at("to_float");
+  return layer.at("type").get<std::string>() + (layer.at("frozen").get<bool>() ? ", frozen" : "") +
+         (to_float.empty() ? "" : ", " + to_float);
 }
 
 void print_table(const Json& json) {
   std::size_t name = 5, type = 4, shape = 6;
   for (const Json& row : json.at("layers")) {
     name = std::max(name, row.at("layer").get_ref<const std::string&>().size());
-    type = std::max(type, row.at("type").get_ref<const std::string&>().size());
+    type = std::max(type, type_of(row).size());
     shape = std::max(shape, row.at("output").get_ref<const std::string&>().size());
   }
   fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>10}  {:>9}  products m x n x k, batch {}\n", "layer", name, "type",
              type, "output", shape, "parameters", "MACs", json.at("batch_size").get<std::int64_t>());
   for (const Json& row : json.at("layers"))
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>10}  {:>9}  {}\n", row.at("layer").get<std::string>(), name,
-               row.at("type").get<std::string>(), type, row.at("output").get<std::string>(), shape,
+               type_of(row), type, row.at("output").get<std::string>(), shape,
                row.at("parameters").get<std::int64_t>(), count_text(row.at("multiply_adds").get<double>()),
                products_text(row.at("products")));
   fmt::print(
       "{}, {} multiply-adds forward; *: an extent is no multiple of {}, so 16-bit products of this\n"
-      "shape do not fill tensor cores\n\n",
+      "shape do not fill tensor cores. Bytes are those of tensors; scratch of the products comes on top.\n\n",
       counted(json.at("parameters").get<std::size_t>(), "parameter"),
       count_text(json.at("multiply_adds").get<double>()), engine::amp::channel_multiple);
   fmt::print("{:<6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "level", "parameters", "masters",

@@ -50,8 +50,27 @@ bool fills(const CountedProduct& product) {
 }
 
 Json product_json(const CountedProduct& product) {
-  return {{"verb", product.verb}, {"batch", product.batch}, {"m", product.m},
-          {"n", product.n},       {"k", product.k},         {"fills_tensor_cores", fills(product)}};
+  return {{"times", 1},
+          {"verb", product.verb},
+          {"batch", product.batch},
+          {"m", product.m},
+          {"n", product.n},
+          {"k", product.k},
+          {"fills_tensor_cores", fills(product)}};
+}
+
+/// Equal ones that follow each other are one row, as the steps of an LSTM.
+void add_product(Json& products, const CountedProduct& product) {
+  Json row = product_json(product);
+  if (!products.empty()) {
+    row["times"] = products.back().at("times");
+    if (row == products.back()) {
+      products.back()["times"] = row.at("times").get<std::int64_t>() + 1;
+      return;
+    }
+    row["times"] = 1;
+  }
+  products.push_back(std::move(row));
 }
 
 Json layer_json(const LayerCosts& costs) {
@@ -59,13 +78,15 @@ Json layer_json(const LayerCosts& costs) {
   Json products = Json::array();
   for (const CountedProduct& product : costs.products) {
     multiply_adds += product.multiply_adds();
-    products.push_back(product_json(product));
+    add_product(products, product);
   }
   return {{"layer", costs.layer->path},
           {"type", costs.layer->type},
           {"inputs", costs.layer->inputs},
           {"output", costs.layer->output.to_string()},
           {"parameters", costs.layer->parameters},
+          {"frozen", costs.layer->frozen},
+          {"to_float", costs.layer->to_float},
           {"multiply_adds", multiply_adds},
           {"products", std::move(products)}};
 }

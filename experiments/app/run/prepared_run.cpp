@@ -137,7 +137,8 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
     run->workload.loss = task.loss;
     run->workload.accuracy = task.metric == reports::Quantity::accuracy;
     if (task.metric == reports::Quantity::bits_per_character)
-      run->workload.symbols_per_character = evaluated_symbols_per_character(*run->data, *run->batches.evaluation);
+      run->workload.symbols_per_character =
+          evaluated_symbols_per_character(*run->data, *run->batches.evaluation);
 
     complete(std::move(plan), *run);
   });

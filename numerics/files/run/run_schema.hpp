@@ -69,8 +69,8 @@ inline constexpr std::string_view replay_traces = "replay_traces.csv";
 inline constexpr std::string_view sweep_plan = "plan";
 
 inline constexpr std::array<std::string_view, 11> step_columns{
-    "step",           "loss",       "loss_scale", "found_inf", "skipped", "grad_norm", "lr",
-    "underflow_rate", "state_hash", "seconds",    "epoch"};
+    "step", "loss",           "loss_scale", "found_inf", "skipped", "grad_norm",
+    "lr",   "underflow_rate", "state_hash", "seconds",   "epoch"};
 /// How many of them the oldest folders have.
 inline constexpr std::size_t oldest_step_columns = 10;
 inline constexpr std::array<std::string_view, 5> evaluation_columns{"step", "split", "loss", "accuracy",

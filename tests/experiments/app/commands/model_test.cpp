@@ -85,7 +85,8 @@ TEST_F(ModelCommandLine, CountsWhatARunMeasures) {
     EXPECT_GE(memory.at("peak"), counted.at("peak_bytes")) << "scratch of the products";
     EXPECT_GT(manifest.at("seconds_per_step"), 0);
     EXPECT_EQ(manifest.at("model").at("layers").size(), 12u);
-    EXPECT_EQ(column("run/steps.csv", "epoch").at(1), "0.16666666666666666") << "12 batches of 32 of 400 images";
+    EXPECT_EQ(column("run/steps.csv", "epoch").at(1), "0.16666666666666666")
+        << "12 batches of 32 of 400 images";
   }
 }
 
