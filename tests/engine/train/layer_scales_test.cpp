@@ -12,8 +12,6 @@
 #include <gmock/gmock.h>
 
 #include "engine/data/text.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/gan.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
@@ -21,6 +19,8 @@
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/backend/pair.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::engine::test {
@@ -56,11 +56,11 @@ PairedRun classifier(const RunSetup& setup) {
 PairedRun text_model(bool transformer, const RunSetup& setup) {
   return {.model = [transformer](Backend& b) -> std::unique_ptr<nn::Module> {
             if (transformer)
-              return std::make_unique<nn::CharTransformer>(
-                  b, nn::CharTransformerOptions{
+              return std::make_unique<CharTransformer>(
+                  b, CharTransformerOptions{
                          .symbols = 12, .context = 6, .embedding = 8, .heads = 2, .layers = 2, .seed = 3});
-            return std::make_unique<nn::CharLstm>(
-                b, nn::CharLstmOptions{.symbols = 12, .embedding = 6, .hidden = 5, .layers = 2, .seed = 3});
+            return std::make_unique<CharLstm>(
+                b, CharLstmOptions{.symbols = 12, .embedding = 6, .hidden = 5, .layers = 2, .seed = 3});
           },
           .batches = [] { return std::make_unique<TinyText>(); },
           .setup = setup};
@@ -82,8 +82,7 @@ PairedRun two_models(const RunSetup& setup) {
 /// Passes through a discriminator whose weights are frozen, and two optimizers.
 PairedRun adversaries(const RunSetup& setup) {
   return {.model = [](Backend& b) -> std::unique_ptr<nn::Module> {
-            return std::make_unique<nn::Gan>(
-                b, nn::GanOptions{.generator = {4, 8, 6}, .discriminator = {6, 5, 1}, .seed = 3});
+            return gan_of(b, {4, 8, 6}, {6, 5, 1});
           },
           .batches = [] { return std::make_unique<FixedBatches>(class_batches(4)); },
           .setup = setup,
