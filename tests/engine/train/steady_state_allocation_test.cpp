@@ -191,10 +191,10 @@ class NormedNetwork final : public nn::Module {
             backend, "bn", nn::BatchNormOptions{.features = 6, .layout = layout}))),
         up_(&add_child(std::make_unique<nn::ConvTranspose2d>(
             backend, "up",
-            nn::ConvTranspose2dOptions{.inputs = 6,
-                                       .outputs = 6,
-                                       .kernel = {2, 2},
-                                       .geometry = {.stride = {2, 2}, .layout = layout, .groups = 2}}))),
+            nn::Conv2dOptions{.inputs = 6,
+                              .outputs = 6,
+                              .kernel = {2, 2},
+                              .geometry = {.stride = {2, 2}, .layout = layout, .groups = 2}}))),
         group_norm_(&add_child(std::make_unique<nn::GroupNorm>(
             backend, "gn", nn::GroupNormOptions{.groups = 2, .channels = 6, .layout = layout}))),
         depthwise_(&add_child(std::make_unique<nn::Conv2d>(
