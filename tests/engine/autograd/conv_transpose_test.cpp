@@ -9,6 +9,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "tests/engine/autograd/convolutions.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -98,6 +99,13 @@ TEST_P(TransposedConvolution, EqualsTheNaiveLoops) { expect_naive_loops(GetParam
 
 TEST_P(TransposedConvolution, GradientsEqualFiniteDifferences) {
   expect_exact_differences(GetParam(), transposed(GetParam()));
+}
+
+TEST(GradientChecks, CoverTheTransposedConvolution) {
+  const TransposedCase conv = transposed_cases().front();
+  GradientChecks checks;
+  checks.add([&](Tape&, const V& v) { return transposed(conv)(v[0], v[1], v[2]); }, operands_of(conv));
+  checks.expect_all_of(CheckedIn::conv_transpose);
 }
 
 /// <conv_transpose(x, w), y> = <x, conv(y, w)>: the windows of the convolution of y are the places of x.

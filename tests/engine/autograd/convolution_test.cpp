@@ -9,6 +9,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "tests/engine/autograd/convolutions.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -107,22 +108,36 @@ TEST_P(Convolution, GradientsEqualFiniteDifferences) {
   expect_exact_differences(GetParam(), convolution(GetParam()));
 }
 
+Function input_gradient(const ConvolutionCase& conv) {
+  return [&](Tape&, const V& x) { return ops::conv2d_input_gradient(x[0], x[1], conv.x(), conv.geometry); };
+}
+Function weight_gradient(const ConvolutionCase& conv) {
+  return [&](Tape&, const V& x) {
+    return ops::conv2d_weight_gradient(x[0], x[1], conv.weight(), conv.geometry);
+  };
+}
+
 TEST_P(Convolution, ItsGradientMapsHaveGradientsToo) {
   const ConvolutionCase& conv = GetParam();
   const auto backend = hopper_backend();
-  const Function input_gradient = [&](Tape&, const V& x) {
-    return ops::conv2d_input_gradient(x[0], x[1], conv.x(), conv.geometry);
-  };
-  const Function weight_gradient = [&](Tape&, const V& x) {
-    return ops::conv2d_weight_gradient(x[0], x[1], conv.weight(), conv.geometry);
-  };
   const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
                    g = short_numbers(conv.y(), 3);
   const DifferenceBounds exact{.magnitude = 0};
-  expect_gradients(*backend, input_gradient, {g, w}, exact);
-  expect_gradients(*backend, gradient_function(input_gradient), {g, w}, exact);
-  expect_gradients(*backend, weight_gradient, {x, g}, exact);
-  expect_gradients(*backend, gradient_function(weight_gradient), {x, g}, exact);
+  expect_gradients(*backend, input_gradient(conv), {g, w}, exact);
+  expect_gradients(*backend, gradient_function(input_gradient(conv)), {g, w}, exact);
+  expect_gradients(*backend, weight_gradient(conv), {x, g}, exact);
+  expect_gradients(*backend, gradient_function(weight_gradient(conv)), {x, g}, exact);
+}
+
+TEST(GradientChecks, CoverTheConvolution) {
+  const ConvolutionCase conv = convolution_cases().front();
+  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
+                   y = short_numbers(conv.y(), 3);
+  GradientChecks checks;
+  checks.add([&](Tape&, const V& v) { return convolution(conv)(v[0], v[1], {}); }, {x, w});
+  checks.add(input_gradient(conv), {y, w});
+  checks.add(weight_gradient(conv), {x, y});
+  checks.expect_all_of(CheckedIn::convolution);
 }
 
 /// <conv(x, w), g> = <x, input_gradient(g, w)> = <w, weight_gradient(x, g)>, in integers.
