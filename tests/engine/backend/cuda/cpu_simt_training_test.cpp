@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
-#include "engine/data/text.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
@@ -18,6 +17,7 @@
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/backend/pair.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/engine/train/tiny_text.hpp"
 #include "tests/support/char_model.hpp"
 #include "tests/support/gan.hpp"
 #include "tests/support/lenet5.hpp"
@@ -61,23 +61,6 @@ PairedRun::MakeBatches images(std::int64_t channels, Layout layout) {
     return std::make_unique<FixedBatches>(std::vector{batch});
   };
 }
-
-/// Windows of 6 symbols of a text of 12 different ones, three at a time.
-class TinyText final : public data::BatchSource {
- public:
-  TinyText() {
-    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::int32_t>((i * i + i / 5) % 12));
-    loader_ = std::make_unique<data::TextLoader>(
-        symbols_, data::TextLoaderOptions{.batch_size = 3, .context = 6, .seed = 2});
-  }
-  std::uint64_t batches_per_epoch() const override { return 1; }
-  std::int64_t rows_per_batch() const override { return loader_->rows_per_batch(); }
-  data::Batch batch(Backend& backend, std::uint64_t index) override { return loader_->batch(backend, index); }
-
- private:
-  std::vector<std::int32_t> symbols_;
-  std::unique_ptr<data::TextLoader> loader_;
-};
 
 // ---- models ----
 
