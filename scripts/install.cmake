@@ -28,7 +28,7 @@ install(FILES ${PROJECT_BINARY_DIR}/fp16lab-config.cmake ${PROJECT_BINARY_DIR}/f
 
 file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 if(library_type STREQUAL "STATIC_LIBRARY")
-  set(static_needs "-lfmt -lhwy -lz -ltomlplusplus -lgomp -lpthread -ldl")
+  set(static_needs "-lfmt -lhwy -lz -ltomlplusplus -lpthread -ldl")
 endif()
 foreach(package fp16lab fp16lab-c)
   configure_file(scripts/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)

@@ -1,5 +1,6 @@
 # Every dependency, once. The Debian packages that provide them are listed in scripts/packages.txt.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # sweeps and Thrust, in tests and benchmarks alone
 find_package(hwy CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)

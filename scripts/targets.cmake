@@ -69,7 +69,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND fp16lab_light_optimization -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 function(fp16lab_test_options name)
-  target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main fmt::fmt OpenMP::OpenMP_CXX)
+  target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main fmt::fmt)
   target_compile_definitions(${name} PRIVATE FP16LAB_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              FP16LAB_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 endfunction()
@@ -93,8 +93,7 @@ function(fp16lab_test name)
     set(ARG_TIMEOUT 600)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
-                                            ENVIRONMENT OMP_WAIT_POLICY=passive)
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABEL MATCHES "gpu|exhaustive")  # without the GPU, or F16C, CTest must say Skipped, not Passed
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
   endif()

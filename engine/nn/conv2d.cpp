@@ -8,9 +8,9 @@ namespace fp16lab::engine::nn {
 namespace {
 
 /// Refuses channels, kernels and groups of which there is no `layer`.
-void check(const char* layer, const std::string& path, std::int64_t inputs, std::int64_t outputs,
-           const std::array<std::int64_t, 2>& kernel, std::int64_t groups) {
-  const auto [rows, columns] = kernel;
+void check(const char* layer, const std::string& path, const Conv2dOptions& options) {
+  const auto [rows, columns] = options.kernel;
+  const std::int64_t inputs = options.inputs, outputs = options.outputs, groups = options.geometry.groups;
   const auto refuse = [&](const std::string& why) {
     throw std::invalid_argument(std::string(layer) + " " + path + ": " + std::to_string(inputs) +
                                 " input channels, " + std::to_string(outputs) + " output channels, " + why);
@@ -23,53 +23,39 @@ void check(const char* layer, const std::string& path, std::int64_t inputs, std:
 
 }  // namespace
 
-Conv2d::Conv2d(Backend& backend, std::string path, const Conv2dOptions& options)
+FilterLayer::FilterLayer(Backend& backend, const char* layer, std::string path, const Conv2dOptions& options,
+                         std::int64_t outer, std::int64_t inner)
     : path_(add_scope(std::move(path))), geometry_(options.geometry) {
-  const std::int64_t groups = geometry_.groups;
-  check("Conv2d", path_, options.inputs, options.outputs, options.kernel, groups);
+  check(layer, path_, options);
   const auto [rows, columns] = options.kernel;
-  const std::int64_t taps = rows * columns, channels = options.inputs / groups;
-  const std::int64_t fan_in = channels * taps, fan_out = options.outputs * taps;
+  const std::int64_t taps = rows * columns, channels = inner / geometry_.groups;
+  const std::int64_t fan_in = channels * taps, fan_out = outer * taps;
   const std::string weight_name = path_ + ".weight";
   weight_ = &add_parameter(
-      weight_name, initial_weight(backend, {options.outputs, channels, rows, columns}, options.initialization,
-                                  fan_in, fan_out, options.seed, weight_name));
+      weight_name, initial_weight(backend, {outer, channels, rows, columns}, options.initialization, fan_in,
+                                  fan_out, options.seed, weight_name));
   if (!options.bias) return;
   const std::string bias_name = path_ + ".bias";
   bias_ = &add_parameter(bias_name, initial_bias(backend, {options.outputs}, options.initialization, fan_in,
                                                  options.seed, bias_name));
 }
+
+Conv2d::Conv2d(Backend& backend, std::string path, const Conv2dOptions& options)
+    : FilterLayer(backend, "Conv2d", std::move(path), options, options.outputs, options.inputs) {}
 
 Variable Conv2d::forward(Tape& tape, const Variable& x) {
   const ScopeGuard scope(tape, path_);
-  return ops::conv2d(x, tape.parameter(*weight_), bias_ == nullptr ? Variable() : tape.parameter(*bias_),
-                     geometry_);
+  return ops::conv2d(x, weight(tape), bias(tape), geometry_);
 }
 
-ConvTranspose2d::ConvTranspose2d(Backend& backend, std::string path, const ConvTranspose2dOptions& options)
-    : path_(add_scope(std::move(path))),
-      geometry_(options.geometry),
-      output_padding_(options.output_padding) {
-  const std::int64_t groups = geometry_.groups;
-  check("ConvTranspose2d", path_, options.inputs, options.outputs, options.kernel, groups);
-  const auto [rows, columns] = options.kernel;
-  const std::int64_t taps = rows * columns, channels = options.outputs / groups;
-  const std::int64_t fan_in = channels * taps, fan_out = options.inputs * taps;
-  const std::string weight_name = path_ + ".weight";
-  weight_ = &add_parameter(
-      weight_name, initial_weight(backend, {options.inputs, channels, rows, columns}, options.initialization,
-                                  fan_in, fan_out, options.seed, weight_name));
-  if (!options.bias) return;
-  const std::string bias_name = path_ + ".bias";
-  bias_ = &add_parameter(bias_name, initial_bias(backend, {options.outputs}, options.initialization, fan_in,
-                                                 options.seed, bias_name));
-}
+ConvTranspose2d::ConvTranspose2d(Backend& backend, std::string path, const Conv2dOptions& options,
+                                 std::array<std::int64_t, 2> output_padding)
+    : FilterLayer(backend, "ConvTranspose2d", std::move(path), options, options.inputs, options.outputs),
+      output_padding_(output_padding) {}
 
 Variable ConvTranspose2d::forward(Tape& tape, const Variable& x) {
   const ScopeGuard scope(tape, path_);
-  return ops::conv_transpose2d(x, tape.parameter(*weight_),
-                               bias_ == nullptr ? Variable() : tape.parameter(*bias_), geometry_,
-                               output_padding_);
+  return ops::conv_transpose2d(x, weight(tape), bias(tape), geometry_, output_padding_);
 }
 
 }  // namespace fp16lab::engine::nn

@@ -5,13 +5,14 @@
 
 #include <map>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/batch_source.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
+#include "experiments/app/config/learning_task.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
@@ -127,44 +128,47 @@ std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup, std::i
       Shape{batch, widths.front()}, widths.back());
 }
 
-std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup) {
-  return std::make_shared<OneBatchTraining>(
-      "lenet5", setup, "sgd",
-      [](Backend& backend) { return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{}); },
-      Shape{32, 1, 32, 32}, std::int64_t{10});
-}
-
-std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup) {
-  return std::make_shared<OneBatchTraining>(
-      "lstm", setup, "adam",
-      [](Backend& backend) {
-        return std::make_unique<nn::CharLstm>(
-            backend, nn::CharLstmOptions{.symbols = characters, .embedding = 32, .hidden = 128});
-      },
-      OneBatch::Windows{32, 64, characters});
-}
-
 namespace {
 
-std::shared_ptr<TrainingCase> make_transformer(const std::string& name, const TrainingSetup& setup,
-                                               std::int64_t symbols) {
+/// The network of a shipped configuration on data of this shape.
+std::unique_ptr<nn::Module> shipped_network(Backend& backend, std::string_view config,
+                                            const experiments::DataShape& shape) {
+  return experiments::make_model(backend, experiments::load_config(experiments::shipped_config(config)),
+                                 shape);
+}
+
+/// Adam on one batch of windows of text.
+std::shared_ptr<TrainingCase> make_text_case(const std::string& name, const TrainingSetup& setup,
+                                             std::string_view config, const OneBatch::Windows& windows) {
   return std::make_shared<OneBatchTraining>(
       name, setup, "adam",
-      [symbols](Backend& backend) {
-        return std::make_unique<nn::CharTransformer>(
-            backend, nn::CharTransformerOptions{
-                         .symbols = symbols, .context = 64, .embedding = 64, .heads = 4, .layers = 2});
+      [&](Backend& backend) {
+        return shipped_network(backend, config,
+                               {.input = {.extents = {windows.steps}, .vocabulary = windows.symbols},
+                                .output = {.extents = {windows.symbols}, .rows = windows.steps}});
       },
-      OneBatch::Windows{16, 64, symbols});
+      windows);
 }
 
 }  // namespace
 
+std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup) {
+  return std::make_shared<OneBatchTraining>(
+      "lenet5", setup, "sgd",
+      [](Backend& backend) {
+        return shipped_network(backend, "lenet5.toml",
+                               {.input = {.extents = {1, 32, 32}}, .output = {.extents = {10}}});
+      },
+      Shape{32, 1, 32, 32}, std::int64_t{10});
+}
+std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup) {
+  return make_text_case("lstm", setup, "charlm_lstm.toml", {32, 64, characters});
+}
 std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup) {
-  return make_transformer("gpt", setup, characters);
+  return make_text_case("gpt", setup, "charlm_transformer.toml", {16, 64, characters});
 }
 std::shared_ptr<TrainingCase> make_word_gpt(const TrainingSetup& setup) {
-  return make_transformer("word_gpt", setup, words);
+  return make_text_case("word_gpt", setup, "charlm_transformer.toml", {16, 64, words});
 }
 
 std::string memory_summary() {

@@ -28,10 +28,10 @@ class TrainingCase {
 std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup, std::int64_t batch,
                                               const std::vector<std::int64_t>& widths);
 std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup);
-/// 32 images of 32x32.
+/// The shipped lenet5, 32 images of 32x32, SGD with momentum.
 std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup);
 
-/// The networks of charlm_lstm and charlm_transformer, one batch of random symbols, Adam.
+/// The shipped charlm_lstm and charlm_transformer, one batch of random symbols, Adam.
 std::shared_ptr<TrainingCase> make_lstm(const TrainingSetup& setup);
 std::shared_ptr<TrainingCase> make_gpt(const TrainingSetup& setup);
 /// The same GPT over 12,000 words.

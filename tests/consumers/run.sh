@@ -64,7 +64,7 @@ cd ..
 # The libraries as one shared one.
 libraries=$(dirname "$(find "$prefix" -name libfp16lab_numerics.a)")
 g++ -shared -o libshared.so -Wl,--whole-archive "$libraries"/libfp16lab_{engine,analysis,numerics}.a -Wl,--no-whole-archive \
-  -Wl,--version-script="$source/scripts/exports.map" -fopenmp -lhwy -lfmt -lz -ldl
+  -Wl,--version-script="$source/scripts/exports.map" -lhwy -lfmt -lz -ldl
 g++ -std=c++20 -O3 -march=native -I"$prefix/include" "$source/tests/consumers/bits.cpp" -o bits_shared libshared.so \
   -Wl,-rpath,"$work"
 compare shared ./bits_shared

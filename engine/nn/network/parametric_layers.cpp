@@ -23,22 +23,21 @@ RowInitialization init_of(const LayerPlace& place, std::string_view name = "init
 }
 
 /// What both convolutions have.
-struct Filters {
-  Pair kernel;
-  Conv2dGeometry geometry;
-  RowInitialization init;
-
-  explicit Filters(const LayerPlace& place)
-      : kernel(place.arguments.pair("kernel_size")),
-        geometry{.stride = place.arguments.pair("stride"),
-                 .padding = place.arguments.pair("padding"),
-                 .dilation = place.arguments.pair("dilation"),
-                 .layout = place.network.layout,
-                 .groups = place.arguments.integer("groups")},
-        init(init_of(place)) {
-    require(init.deviation == 0, "init: expected a name; deviations are for linear, embedding and attention");
-  }
-};
+Conv2dOptions filters_of(const LayerPlace& place, std::int64_t inputs) {
+  const RowInitialization init = init_of(place);
+  require(init.deviation == 0, "init: expected a name; deviations are for linear, embedding and attention");
+  return {.inputs = inputs,
+          .outputs = place.arguments.integer("out_channels"),
+          .kernel = place.arguments.pair("kernel_size"),
+          .geometry = {.stride = place.arguments.pair("stride"),
+                       .padding = place.arguments.pair("padding"),
+                       .dilation = place.arguments.pair("dilation"),
+                       .layout = place.network.layout,
+                       .groups = place.arguments.integer("groups")},
+          .bias = place.arguments.boolean("bias"),
+          .initialization = init.rule,
+          .seed = place.network.seed};
+}
 
 }  // namespace
 
@@ -100,28 +99,20 @@ BuiltLayer build_mlp(const LayerPlace& place) {
 
 BuiltLayer build_conv2d(const LayerPlace& place) {
   const Image input(place.inputs[0], place.network.layout);
-  const Filters filters(place);
+  const Conv2dOptions filters = filters_of(place, input.channels);
   const Conv2dGeometry& geometry = filters.geometry;
   const auto extent = [&](std::int64_t size, std::size_t axis) {
     return window_extent(size, filters.kernel[axis], geometry.stride[axis], geometry.padding[axis],
                          geometry.dilation[axis]);
   };
-  const Image output(place.arguments.integer("out_channels"), extent(input.height, 0),
-                     extent(input.width, 1));
+  const Image output(filters.outputs, extent(input.height, 0), extent(input.width, 1));
   return {.output = output.signal(geometry.layout),
-          .module = std::make_unique<Conv2d>(place.backend, place.path,
-                                             Conv2dOptions{.inputs = input.channels,
-                                                           .outputs = output.channels,
-                                                           .kernel = filters.kernel,
-                                                           .geometry = geometry,
-                                                           .bias = place.arguments.boolean("bias"),
-                                                           .initialization = filters.init.rule,
-                                                           .seed = place.network.seed})};
+          .module = std::make_unique<Conv2d>(place.backend, place.path, filters)};
 }
 
 BuiltLayer build_conv_transpose2d(const LayerPlace& place) {
   const Image input(place.inputs[0], place.network.layout);
-  const Filters filters(place);
+  const Conv2dOptions filters = filters_of(place, input.channels);
   const Conv2dGeometry& geometry = filters.geometry;
   const Pair more = place.arguments.pair("output_padding");
   const auto extent = [&](std::int64_t size, std::size_t axis) {
@@ -130,19 +121,9 @@ BuiltLayer build_conv_transpose2d(const LayerPlace& place) {
     require(result >= 1, fmt::format("the output would have an extent of {}", result));
     return result;
   };
-  const Image output(place.arguments.integer("out_channels"), extent(input.height, 0),
-                     extent(input.width, 1));
+  const Image output(filters.outputs, extent(input.height, 0), extent(input.width, 1));
   return {.output = output.signal(geometry.layout),
-          .module = std::make_unique<ConvTranspose2d>(
-              place.backend, place.path,
-              ConvTranspose2dOptions{.inputs = input.channels,
-                                     .outputs = output.channels,
-                                     .kernel = filters.kernel,
-                                     .geometry = geometry,
-                                     .output_padding = more,
-                                     .bias = place.arguments.boolean("bias"),
-                                     .initialization = filters.init.rule,
-                                     .seed = place.network.seed})};
+          .module = std::make_unique<ConvTranspose2d>(place.backend, place.path, filters, more)};
 }
 
 BuiltLayer build_batch_norm(const LayerPlace& place) {

@@ -20,12 +20,12 @@
 #include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "numerics/arithmetic/arithmetic.hpp"
 #include "numerics/convert/convert.hpp"
 #include "tests/engine/nn/support.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -121,7 +121,7 @@ const Case mlp{.name = "MLP",
 
 const Case lenet5{.name = "LeNet-5",
                   .make = [](Backend& backend) -> std::unique_ptr<nn::Module> {
-                    return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{});
+                    return std::make_unique<LeNet5>(backend, LeNet5Options{});
                   },
                   .input = {1, 1, 32, 32},
                   .labels = {7},

@@ -1,6 +1,5 @@
 // Transposed convolution: against naive loops that scatter, as the adjoint of a convolution, and against
-// finite differences of first and second order. As in convolution_test.cpp it is a polynomial of short
-// numbers, so that FP32 makes no rounding and every comparison is exact, unless said otherwise.
+// finite differences of first and second order, exactly unless said otherwise.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -9,7 +8,8 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
-#include "tests/engine/autograd/planes.hpp"
+#include "tests/engine/autograd/convolutions.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -89,46 +89,23 @@ class TransposedConvolution : public testing::TestWithParam<TransposedCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, TransposedConvolution, testing::ValuesIn(transposed_cases()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(TransposedConvolution, EqualsTheNaiveLoops) {
-  const TransposedCase& conv = GetParam();
-  const auto backend = hopper_backend();
-  Tape tape(*backend);
-  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
-                   b = short_numbers({conv.outputs}, 3);
-  std::vector<float> expected(count_of(conv.y()), 0.0f);
-  for_each_product(
-      conv, [&](std::size_t i, std::size_t j, std::size_t o) { expected[o] += x.values[i] * w.values[j]; });
-  const V inputs = inputs_on(tape, {x, w, b});
-  const Variable y = ops::conv_transpose2d(inputs[0], inputs[1], {}, conv.geometry, conv.output_padding);
-  EXPECT_EQ(y.shape(), conv.y());
-  EXPECT_EQ(values_of(*backend, y.tensor()), expected);
-  const Plane plane(conv.y(), conv.geometry.layout);
-  for (std::int64_t n = 0; n < plane.n; ++n)
-    for (std::int64_t k = 0; k < plane.c; ++k)
-      for (std::int64_t p = 0; p < plane.h; ++p)
-        for (std::int64_t q = 0; q < plane.w; ++q)
-          expected[plane.at(n, k, p, q)] += b.values[static_cast<std::size_t>(k)];
-  EXPECT_EQ(values_of(*backend, ops::conv_transpose2d(inputs[0], inputs[1], inputs[2], conv.geometry,
-                                                      conv.output_padding)
-                                    .tensor()),
-            expected);
+Convolve transposed(const TransposedCase& conv) {
+  return [&](const Variable& x, const Variable& w, const Variable& b) {
+    return ops::conv_transpose2d(x, w, b, conv.geometry, conv.output_padding);
+  };
 }
 
+TEST_P(TransposedConvolution, EqualsTheNaiveLoops) { expect_naive_loops(GetParam(), transposed(GetParam())); }
+
 TEST_P(TransposedConvolution, GradientsEqualFiniteDifferences) {
-  const TransposedCase& conv = GetParam();
-  const auto backend = hopper_backend();
-  const Function with_bias = [&](Tape&, const V& x) {
-    return ops::conv_transpose2d(x[0], x[1], x[2], conv.geometry, conv.output_padding);
-  };
-  const Function without = [&](Tape&, const V& x) {
-    return ops::conv_transpose2d(x[0], x[1], {}, conv.geometry, conv.output_padding);
-  };
-  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
-                   b = short_numbers({conv.outputs}, 3);
-  const DifferenceBounds exact{.magnitude = 0};
-  expect_gradients(*backend, with_bias, {x, w, b}, exact);
-  expect_gradients(*backend, without, {x, w}, exact);
-  expect_gradients(*backend, gradient_function(with_bias), {x, w, b}, exact);
+  expect_exact_differences(GetParam(), transposed(GetParam()));
+}
+
+TEST(GradientChecks, CoverTheTransposedConvolution) {
+  const TransposedCase conv = transposed_cases().front();
+  GradientChecks checks;
+  checks.add([&](Tape&, const V& v) { return transposed(conv)(v[0], v[1], v[2]); }, operands_of(conv));
+  checks.expect_all_of(CheckedIn::conv_transpose);
 }
 
 /// <conv_transpose(x, w), y> = <x, conv(y, w)>: the windows of the convolution of y are the places of x.
@@ -139,16 +116,9 @@ TEST_P(TransposedConvolution, IsTheAdjointOfTheConvolution) {
   const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
                    y = short_numbers(conv.y(), 3);
   const V v = inputs_on(tape, {x, w, y});
-  const auto inner = [&](const Variable& a, const HostTensor& b) {
-    const std::vector<float> values = values_of(*backend, a.tensor());
-    EXPECT_EQ(values.size(), b.values.size());
-    double sum = 0;  // of products with at most 20 bits behind the point: exact
-    for (std::size_t i = 0; i < values.size(); ++i)
-      sum += static_cast<double>(values[i]) * static_cast<double>(b.values[i]);
-    return sum;
-  };
-  EXPECT_EQ(inner(ops::conv_transpose2d(v[0], v[1], {}, conv.geometry, conv.output_padding), y),
-            inner(ops::conv2d(v[2], v[1], {}, conv.geometry), x));
+  // Products have at most 20 bits behind the point: their sums are exact.
+  EXPECT_EQ(inner_product(*backend, transposed(conv)(v[0], v[1], {}), y),
+            inner_product(*backend, ops::conv2d(v[2], v[1], {}, conv.geometry), x));
 }
 
 TEST(TransposedConvolutionErrors, NameTheOpAndTheShapes) {

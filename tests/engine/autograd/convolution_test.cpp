@@ -1,6 +1,5 @@
 // Convolution: against naive loops, as the adjoint of its gradient maps, and against finite differences of
-// first and second order. It is a polynomial and the inputs have few bits, so FP32 makes no rounding and
-// every comparison is exact, unless said otherwise.
+// first and second order, exactly unless said otherwise.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -9,7 +8,8 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
-#include "tests/engine/autograd/planes.hpp"
+#include "tests/engine/autograd/convolutions.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -54,7 +54,7 @@ void for_each_product(const ConvolutionCase& conv, const Visit& visit) {
                 if (ih < 0 || ih >= x.h || iw < 0 || iw >= x.w) continue;
                 visit(x.at(n, k / filters * channels + c, ih, iw),
                       static_cast<std::size_t>(((k * channels + c) * conv.r + r) * conv.s + s),
-                      y.at(n, k, p, q), static_cast<std::size_t>(k));
+                      y.at(n, k, p, q));
               }
 }
 
@@ -96,59 +96,48 @@ class Convolution : public testing::TestWithParam<ConvolutionCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, Convolution, testing::ValuesIn(convolution_cases()),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(Convolution, EqualsTheNaiveLoops) {
-  const ConvolutionCase& conv = GetParam();
-  const auto backend = hopper_backend();
-  Tape tape(*backend);
-  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
-                   b = short_numbers({conv.k}, 3);
-  std::vector<float> expected(count_of(conv.y()), 0.0f);
-  for_each_product(conv, [&](std::size_t i, std::size_t j, std::size_t o, std::size_t) {
-    expected[o] += x.values[i] * w.values[j];
-  });
-  const V inputs = inputs_on(tape, {x, w, b});
-  const Variable y = ops::conv2d(inputs[0], inputs[1], {}, conv.geometry);
-  EXPECT_EQ(y.shape(), conv.y());
-  EXPECT_EQ(values_of(*backend, y.tensor()), expected);
-  const Plane plane(conv.y(), conv.geometry.layout);
-  for (std::int64_t n = 0; n < plane.n; ++n)
-    for (std::int64_t k = 0; k < plane.c; ++k)
-      for (std::int64_t p = 0; p < plane.h; ++p)
-        for (std::int64_t q = 0; q < plane.w; ++q)
-          expected[plane.at(n, k, p, q)] += b.values[static_cast<std::size_t>(k)];
-  EXPECT_EQ(values_of(*backend, ops::conv2d(inputs[0], inputs[1], inputs[2], conv.geometry).tensor()),
-            expected);
+Convolve convolution(const ConvolutionCase& conv) {
+  return [&](const Variable& x, const Variable& w, const Variable& b) {
+    return ops::conv2d(x, w, b, conv.geometry);
+  };
 }
 
+TEST_P(Convolution, EqualsTheNaiveLoops) { expect_naive_loops(GetParam(), convolution(GetParam())); }
+
 TEST_P(Convolution, GradientsEqualFiniteDifferences) {
-  const ConvolutionCase& conv = GetParam();
-  const auto backend = hopper_backend();
-  const Function with_bias = [&](Tape&, const V& x) { return ops::conv2d(x[0], x[1], x[2], conv.geometry); };
-  const Function without = [&](Tape&, const V& x) { return ops::conv2d(x[0], x[1], {}, conv.geometry); };
-  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
-                   b = short_numbers({conv.k}, 3);
-  const DifferenceBounds exact{.magnitude = 0};
-  expect_gradients(*backend, with_bias, {x, w, b}, exact);
-  expect_gradients(*backend, without, {x, w}, exact);
-  expect_gradients(*backend, gradient_function(with_bias), {x, w, b}, exact);
+  expect_exact_differences(GetParam(), convolution(GetParam()));
+}
+
+Function input_gradient(const ConvolutionCase& conv) {
+  return [&](Tape&, const V& x) { return ops::conv2d_input_gradient(x[0], x[1], conv.x(), conv.geometry); };
+}
+Function weight_gradient(const ConvolutionCase& conv) {
+  return [&](Tape&, const V& x) {
+    return ops::conv2d_weight_gradient(x[0], x[1], conv.weight(), conv.geometry);
+  };
 }
 
 TEST_P(Convolution, ItsGradientMapsHaveGradientsToo) {
   const ConvolutionCase& conv = GetParam();
   const auto backend = hopper_backend();
-  const Function input_gradient = [&](Tape&, const V& x) {
-    return ops::conv2d_input_gradient(x[0], x[1], conv.x(), conv.geometry);
-  };
-  const Function weight_gradient = [&](Tape&, const V& x) {
-    return ops::conv2d_weight_gradient(x[0], x[1], conv.weight(), conv.geometry);
-  };
   const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
                    g = short_numbers(conv.y(), 3);
   const DifferenceBounds exact{.magnitude = 0};
-  expect_gradients(*backend, input_gradient, {g, w}, exact);
-  expect_gradients(*backend, gradient_function(input_gradient), {g, w}, exact);
-  expect_gradients(*backend, weight_gradient, {x, g}, exact);
-  expect_gradients(*backend, gradient_function(weight_gradient), {x, g}, exact);
+  expect_gradients(*backend, input_gradient(conv), {g, w}, exact);
+  expect_gradients(*backend, gradient_function(input_gradient(conv)), {g, w}, exact);
+  expect_gradients(*backend, weight_gradient(conv), {x, g}, exact);
+  expect_gradients(*backend, gradient_function(weight_gradient(conv)), {x, g}, exact);
+}
+
+TEST(GradientChecks, CoverTheConvolution) {
+  const ConvolutionCase conv = convolution_cases().front();
+  const HostTensor x = short_numbers(conv.x(), 1), w = short_numbers(conv.weight(), 2),
+                   y = short_numbers(conv.y(), 3);
+  GradientChecks checks;
+  checks.add([&](Tape&, const V& v) { return convolution(conv)(v[0], v[1], {}); }, {x, w});
+  checks.add(input_gradient(conv), {y, w});
+  checks.add(weight_gradient(conv), {x, y});
+  checks.expect_all_of(CheckedIn::convolution);
 }
 
 /// <conv(x, w), g> = <x, input_gradient(g, w)> = <w, weight_gradient(x, g)>, in integers.
@@ -163,22 +152,16 @@ TEST_P(Convolution, IsTheAdjointOfItsGradientMaps) {
     return tensor;
   };
   const HostTensor x = integers(conv.x(), 1), w = integers(conv.weight(), 2), g = integers(conv.y(), 3);
-  const auto inner = [&](const Variable& a, const HostTensor& b) {
-    const std::vector<float> values = values_of(*backend, a.tensor());
-    EXPECT_EQ(values.size(), b.values.size());
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      sum += static_cast<std::int64_t>(values[i]) * static_cast<std::int64_t>(b.values[i]);
-    return sum;
-  };
-  std::int64_t expected = 0;
-  for_each_product(conv, [&](std::size_t i, std::size_t j, std::size_t o, std::size_t) {
-    expected += static_cast<std::int64_t>(x.values[i] * w.values[j] * g.values[o]);
+  double expected = 0;
+  for_each_product(conv, [&](std::size_t i, std::size_t j, std::size_t o) {
+    expected += static_cast<double>(x.values[i] * w.values[j] * g.values[o]);
   });
   const V v = inputs_on(tape, {x, w, g});
-  EXPECT_EQ(inner(ops::conv2d(v[0], v[1], {}, conv.geometry), g), expected);
-  EXPECT_EQ(inner(ops::conv2d_input_gradient(v[2], v[1], conv.x(), conv.geometry), x), expected);
-  EXPECT_EQ(inner(ops::conv2d_weight_gradient(v[0], v[2], conv.weight(), conv.geometry), w), expected);
+  EXPECT_EQ(inner_product(*backend, ops::conv2d(v[0], v[1], {}, conv.geometry), g), expected);
+  EXPECT_EQ(inner_product(*backend, ops::conv2d_input_gradient(v[2], v[1], conv.x(), conv.geometry), x),
+            expected);
+  EXPECT_EQ(inner_product(*backend, ops::conv2d_weight_gradient(v[0], v[2], conv.weight(), conv.geometry), w),
+            expected);
 }
 
 TEST(ConvolutionErrors, NameTheOpAndTheShapes) {

@@ -7,7 +7,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/autograd/custom_op.hpp"
-#include "tests/engine/autograd/support.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -112,6 +112,15 @@ TEST_F(CustomOpTest, ItsFirstAndSecondDerivativesEqualFiniteDifferences) {
   expect_gradients(*backend, function, at, {.magnitude = 48, .roundings = 32, .fifth = 16});
   expect_gradients(*backend, gradient_function(function), at,
                    {.magnitude = 96, .roundings = 96, .fifth = 45});
+  GradientChecks checks;
+  checks.add(
+      [](Tape&, const std::vector<Variable>& x) {
+        CustomOp in_f32 = swish_op();
+        in_f32.autocast_dtype = DType::f32;
+        return ops::custom(in_f32, x);
+      },
+      at);
+  checks.expect_all_of(CheckedIn::custom_op);
 }
 
 TEST_F(CustomOpTest, UnderAutocastWithoutADtypeItIsRefusedByName) {

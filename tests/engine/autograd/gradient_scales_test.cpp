@@ -12,11 +12,11 @@
 #include "engine/autograd/gradient_scales.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "tests/engine/amp/asked_scales.hpp"
 #include "tests/engine/nn/support.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -66,20 +66,20 @@ std::vector<Net> nets() {
            },
            rows},
           {"residual", [](Backend& b) { return std::make_unique<ResidualNet>(b); }, rows},
-          {"lenet5", [](Backend& b) { return std::make_unique<nn::LeNet5>(b, nn::LeNet5Options{.seed = 3}); },
+          {"lenet5", [](Backend& b) { return std::make_unique<LeNet5>(b, LeNet5Options{.seed = 3}); },
            [](Backend& b) {
              return tensor_of(b, {2, 1, 32, 32}, uniform_values(2048, 9, 1.0f));
            }},
           {"lstm",
            [](Backend& b) {
-             return std::make_unique<nn::CharLstm>(
-                 b, nn::CharLstmOptions{.symbols = 12, .embedding = 6, .hidden = 5, .layers = 2, .seed = 3});
+             return std::make_unique<CharLstm>(
+                 b, CharLstmOptions{.symbols = 12, .embedding = 6, .hidden = 5, .layers = 2, .seed = 3});
            },
            text},
           {"transformer",
            [](Backend& b) {
-             return std::make_unique<nn::CharTransformer>(
-                 b, nn::CharTransformerOptions{
+             return std::make_unique<CharTransformer>(
+                 b, CharTransformerOptions{
                         .symbols = 12, .context = 5, .embedding = 8, .heads = 2, .layers = 2, .seed = 3});
            },
            text}};

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/autograd/support.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -121,6 +121,8 @@ std::vector<OpCase> cases() {
       "reciprocal_square_root", [](Tape&, const V& x) { return ops::reciprocal_square_root(x[0]); },
       {positive({3, 4}, 1)}, 43, 250);
   add_case("absolute", [](Tape&, const V& x) { return ops::absolute(x[0]); }, {both_signs({3, 4}, 1)});
+  add_case("sign", [](Tape&, const V& x) { return ops::multiply(ops::sign(x[0]), x[0]); },
+           {both_signs({3, 4}, 1)});
   // Cauchy's estimate |f^(n)| <= n! M / r^n with M a bound of |f| on a circle of radius r around the real
   // point: sigmoid, r = 2: |1 + e^-z| >= sin 2 there, M = 1.1; tanh, r = 1: M = tan 1 = 1.56; gelu_tanh, r =
   // 3/4, |x| < 1.57: |Im u| <= 1.03, |tanh u| <= tan 1.03 = 1.67, M = 2.32 * 2.67 / 2 = 3.1.
@@ -150,6 +152,12 @@ std::vector<OpCase> cases() {
       },
       {both_signs({3, 4}, 1)});
   add_case("watch", [](Tape&, const V& x) { return ops::watch(ops::multiply(x[0], x[0]), SlotLabel::input); },
+           {both_signs({3, 4}, 1)});
+  // Values, weights and their products have at most 11 bits: FP16 rounds none of them.
+  add_case("cast",
+           [](Tape&, const V& x) {
+             return ops::multiply(ops::cast(ops::cast(x[0], DType::f16), DType::f32), x[0]);
+           },
            {both_signs({3, 4}, 1)});
   // Linear maps of a square, so that second derivatives are not zero.
   using Map = std::function<Variable(const Variable&)>;
@@ -300,6 +308,12 @@ TEST_P(GradientOf, IsItselfDifferentiable) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, GradientOf, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<OpCase>& op_case) { return op_case.param.name; });
+
+TEST(GradientChecks, CoverEveryOpThatNoOtherFileChecks) {
+  GradientChecks checks;
+  for (const OpCase& one : cases()) checks.add(one.function, one.inputs);
+  checks.expect_all_of(CheckedIn::gradients);
+}
 
 /// The harness itself must be able to fail: a gradient that is wrong by the factor that a wrong transpose, a
 /// forgotten mean or a detached path would give is caught.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/autograd/twin.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -160,6 +160,13 @@ INSTANTIATE_TEST_SUITE_P(Cases, Loss, testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(Loss, EqualsItsTwinToSecondOrder) { expect_like_twin(GetParam()); }
+
+TEST(GradientChecks, CoverLosses) {
+  GradientChecks checks;
+  checks.add(cases());
+  checks.expect_all_of(CheckedIn::loss_twin);
+}
+
 /// The twins' tests must be able to fail: a mean that is a sum, and a Huber loss without its halves.
 TEST(LossTwins, CatchAWrongFactor) {
   TwinCase wrong{"mse",

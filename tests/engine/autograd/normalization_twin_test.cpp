@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/autograd/twin.hpp"
+#include "tests/engine/autograd/gradient_checks.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -271,6 +271,12 @@ INSTANTIATE_TEST_SUITE_P(Cases, Normalization, testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(Normalization, EqualsItsTwinToSecondOrder) { expect_like_twin(GetParam()); }
+
+TEST(GradientChecks, CoverNormalization) {
+  GradientChecks checks;
+  checks.add(cases());
+  checks.expect_all_of(CheckedIn::normalization_twin);
+}
 
 }  // namespace
 }  // namespace fp16lab::engine::test

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/autograd/gradient_checks.hpp"
 #include "tests/engine/autograd/planes.hpp"
 
 namespace fp16lab::engine::test {
@@ -118,6 +119,21 @@ TEST_P(Pooling, GradientsEqualFiniteDifferences) {
     expect_gradients(*backend, function, {separated(pool.x())}, exact);
     expect_gradients(*backend, gradient_function(function), {separated(pool.x())}, exact);
   }
+}
+
+/// The gradients of both, and the gradient of the maximum's gradient, have ops of their own.
+TEST(GradientChecks, CoverPooling) {
+  GradientChecks checks;
+  const HostTensor x = separated({1, 1, 2, 4});
+  for (const Function& pool : {Function([](Tape&, const V& v) { return ops::max_pool2d(v[0], {}); }),
+                               Function([](Tape&, const V& v) { return ops::average_pool2d(v[0], {}); })}) {
+    const Function squared = [pool](Tape& tape, const V& v) {
+      const Variable y = pool(tape, v);
+      return ops::multiply(y, y);
+    };
+    checks.add(gradient_function(gradient_function(squared)), {x});
+  }
+  checks.expect_all_of(CheckedIn::pooling);
 }
 
 /// With f1 = sum(y^3), f2 = sum(grad f1 ^2), f3 = sum(grad f2), in closed form; windows do not overlap.

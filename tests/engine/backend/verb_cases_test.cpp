@@ -2,7 +2,9 @@
 #include "experiments/device_acceptance/cases/verb_cases.hpp"
 
 #include <map>
+#include <set>
 
+#include "engine/backend/elementwise_functions.hpp"
 #include "tests/engine/backend/conformance.hpp"
 #include "tests/engine/backend/twin_backend.hpp"
 
@@ -20,6 +22,22 @@ const std::vector<Kept>& expected_of(const VerbCase& one, std::string_view tenso
   if (is_new)
     entry->second = run_case(one, *make_twin_backend(tensor_core_model(tensor_core)), CaseSize::odd, seed);
   return entry->second;
+}
+
+/// The enumerators that the back ends have a function for.
+template <class Enum>
+std::size_t functions_of() {
+  std::size_t count = 0;
+  for (int value = 0; value < 256; ++value)
+    functions::visit(static_cast<Enum>(value), [&](auto) { ++count; });
+  return count;
+}
+
+TEST(VerbCases, AskForEveryFunctionOfElements) {
+  std::map<std::string, std::set<std::string>> names;
+  for (const VerbCase& one : all_verb_cases()) names[one.verb].insert(one.name);
+  EXPECT_EQ(names.at("unary").size(), functions_of<UnaryOp>()) << "unary_ops in elementwise_cases.cpp";
+  EXPECT_EQ(names.at("binary").size(), functions_of<BinaryOp>()) << "binary_ops in elementwise_cases.cpp";
 }
 
 TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {

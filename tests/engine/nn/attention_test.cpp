@@ -9,8 +9,8 @@
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/nn/attention.hpp"
 #include "engine/nn/losses.hpp"
-#include "engine/nn/models/char_model.hpp"
 #include "tests/engine/nn/support.hpp"
+#include "tests/support/char_model.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -177,7 +177,7 @@ TEST(SelfAttention, ImpossibleOptionsAndShapesAreNamed) {
 
 TEST(CharTransformer, NamesShapesAndInitialWeightsAreThoseOfGpt2) {
   const auto backend = hopper_backend();
-  const nn::CharTransformer model(
+  const CharTransformer model(
       *backend, {.symbols = 70, .context = 16, .embedding = 64, .heads = 4, .layers = 2, .seed = 1});
   const Strings described = described_parameters(model);
   EXPECT_EQ(described.size(), 2u + 2 * 12 + 3);
@@ -211,8 +211,8 @@ TEST(CharTransformer, NamesShapesAndInitialWeightsAreThoseOfGpt2) {
 TEST(CharTransformer, MatchesItsTwinInValueGradientAndSecondDerivative) {
   const auto backend = hopper_backend();
   const std::size_t features = 4, vocabulary = 4, steps = 3;
-  nn::CharTransformer model(*backend,
-                            {.symbols = 4, .context = 4, .embedding = 4, .heads = 2, .layers = 1, .seed = 1});
+  CharTransformer model(*backend,
+                        {.symbols = 4, .context = 4, .embedding = 4, .heads = 2, .layers = 1, .seed = 1});
   randomise(*backend, model, 0.75f);
   const std::vector<std::int32_t> symbols = {2, 0, 1, 1, 3, 2};
   expect_module_matches_twin(
@@ -255,7 +255,7 @@ struct Step {
 /// One O1 step with dropout of a model of 31 symbols on `symbols` (3, 12).
 Step one_step(int threads, const std::vector<std::int32_t>& symbols) {
   const auto backend = hopper_backend(threads);
-  nn::CharTransformer model(
+  CharTransformer model(
       *backend,
       {.symbols = 31, .context = 16, .embedding = 24, .heads = 3, .layers = 2, .dropout = 0.1f, .seed = 4});
   std::vector<std::int32_t> targets(symbols.size());
@@ -312,8 +312,8 @@ TEST(CharTransformer, ASymbolChangesNoEarlierLogit) {
 
 TEST(CharTransformer, ResidualStreamStaysF32UnderO1) {
   const auto backend = hopper_backend();
-  nn::CharTransformer model(*backend,
-                            {.symbols = 5, .context = 4, .embedding = 8, .heads = 2, .layers = 2, .seed = 1});
+  CharTransformer model(*backend,
+                        {.symbols = 5, .context = 4, .embedding = 8, .heads = 2, .layers = 2, .seed = 1});
   const GradientRecorder recorder = gradients_under_o1(*backend, [&](Tape& tape) {
     const Variable logits = model.forward(tape, tape.constant(symbols_of(*backend, {1, 4}, {0, 1, 2, 3})));
     EXPECT_EQ(logits.shape(), (Shape{4, 5}));
@@ -328,9 +328,9 @@ TEST(CharTransformer, ResidualStreamStaysF32UnderO1) {
 
 TEST(CharTransformer, ImpossibleOptionsAndShapesAreNamed) {
   const auto backend = hopper_backend();
-  EXPECT_THROW(nn::CharTransformer(*backend, {.symbols = 5, .context = 0}), std::invalid_argument);
-  EXPECT_THROW(nn::CharTransformer(*backend, {.symbols = 0}), std::invalid_argument);
-  nn::CharTransformer model(*backend, {.symbols = 5, .context = 2, .embedding = 4, .heads = 1, .layers = 1});
+  EXPECT_THROW(CharTransformer(*backend, {.symbols = 5, .context = 0}), std::invalid_argument);
+  EXPECT_THROW(CharTransformer(*backend, {.symbols = 0}), std::invalid_argument);
+  CharTransformer model(*backend, {.symbols = 5, .context = 2, .embedding = 4, .heads = 1, .layers = 1});
   Tape tape(*backend);
   EXPECT_THROW(model.forward(tape, tape.constant(symbols_of(*backend, {1, 3}, {0, 1, 2}))),
                std::invalid_argument);

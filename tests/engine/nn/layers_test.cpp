@@ -212,12 +212,8 @@ TEST(ConvTranspose2d, MatchesSevenLoopsInBothLayouts) {
     const Conv2dGeometry geometry{
         .stride = {2, 3}, .padding = {1, 0}, .dilation = {1, 2}, .layout = layout, .groups = 2};
     nn::ConvTranspose2d layer(*backend, "up",
-                              {.inputs = 4,
-                               .outputs = 6,
-                               .kernel = {3, 2},
-                               .geometry = geometry,
-                               .output_padding = {1, 2},
-                               .seed = 1});
+                              {.inputs = 4, .outputs = 6, .kernel = {3, 2}, .geometry = geometry, .seed = 1},
+                              {1, 2});
     EXPECT_EQ(described_parameters(layer), (Strings{"up.weight (4, 3, 3, 2)", "up.bias (6)"}));
     randomise(*backend, layer, 1.0f);
     const Shape shape = layout == Layout::nchw ? Shape{2, 4, 2, 3} : Shape{2, 2, 3, 4};

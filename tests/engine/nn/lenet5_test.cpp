@@ -7,8 +7,8 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/nn/losses.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "tests/engine/nn/support.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -17,7 +17,7 @@ using Strings = std::vector<std::string>;
 
 TEST(LeNet5, Has61706ParametersNamedAsTorch) {
   const auto backend = hopper_backend();
-  const nn::LeNet5 model(*backend, {.seed = 1});
+  const LeNet5 model(*backend, {.seed = 1});
   EXPECT_EQ(described_parameters(model),
             (Strings{"conv1.weight (6, 1, 5, 5)", "conv1.bias (6)", "conv2.weight (16, 6, 5, 5)",
                      "conv2.bias (16)", "fc1.weight (120, 400)", "fc1.bias (120)", "fc2.weight (84, 120)",
@@ -29,7 +29,7 @@ TEST(LeNet5, Has61706ParametersNamedAsTorch) {
 
 TEST(LeNet5, HasBatchNormBehindEachConvolutionIfAsked) {
   const auto backend = hopper_backend();
-  nn::LeNet5 model(*backend, {.batch_norm = true, .seed = 1});
+  LeNet5 model(*backend, {.batch_norm = true, .seed = 1});
   const Strings names = described_parameters(model);
   ASSERT_EQ(names.size(), 14u);
   EXPECT_EQ(names[2], "bn1.weight (6)");
@@ -108,7 +108,7 @@ std::vector<Real> twin_dense(const std::vector<Real>& x, const std::vector<Real>
 
 TEST(LeNet5, LogitsMatchLoops) {
   const auto backend = hopper_backend();
-  nn::LeNet5 model(*backend, {.seed = 1});
+  LeNet5 model(*backend, {.seed = 1});
   const std::vector<float> pixels = uniform_values(32 * 32, 5, 1.0f);
   Tape tape(*backend);
   const GradModeGuard off(tape, false);
@@ -129,7 +129,7 @@ TEST(LeNet5, LogitsMatchLoops) {
 
 TEST(LeNet5, IsTheStatedChainOfOps) {
   const auto backend = hopper_backend();
-  nn::LeNet5 model(*backend, {.seed = 1});
+  LeNet5 model(*backend, {.seed = 1});
   const Tensor images = tensor_of(*backend, {3, 1, 32, 32}, uniform_values(3 * 32 * 32, 6, 1.0f));
   const Tensor labels = index_of(*backend, {3, 1, 4});
   const std::vector<Parameter*> parameters = model.parameters();
@@ -155,7 +155,7 @@ TEST(LeNet5, IsTheStatedChainOfOps) {
 /// axes: (N, C, H, W) -> (N, H, W, C), and fc1's columns likewise.
 TEST(LeNet5, LayoutsAreTheSameFunction) {
   const auto backend = hopper_backend();
-  nn::LeNet5 planar(*backend, {.layout = Layout::nchw, .seed = 1}),
+  LeNet5 planar(*backend, {.layout = Layout::nchw, .seed = 1}),
       packed(*backend, {.layout = Layout::nhwc, .seed = 1});
   const Tensor columns = planar.parameters()[4]->value.reshaped({120, 16, 5, 5});
   Tensor moved = backend->empty({120, 5, 5, 16}, DType::f32);
@@ -179,7 +179,7 @@ TEST(LeNet5, ThreadsDoNotChangeItsBitsUnderO1) {
   std::vector<std::vector<std::byte>> bytes[2];
   for (int threads = 1; threads <= 2; ++threads) {
     const auto backend = hopper_backend(threads);
-    nn::LeNet5 model(*backend, {.seed = 1});
+    LeNet5 model(*backend, {.seed = 1});
     Tape tape(*backend);
     amp::Autocast autocast(tape, {.level = amp::Level::O1});
     Variable loss;
@@ -199,7 +199,7 @@ TEST(LeNet5, ThreadsDoNotChangeItsBitsUnderO1) {
 
 TEST(LeNet5, WrongImagesAreNamed) {
   const auto backend = hopper_backend();
-  nn::LeNet5 model(*backend, {.seed = 1});
+  LeNet5 model(*backend, {.seed = 1});
   Tape tape(*backend);
   EXPECT_THROW(model.forward(tape, tape.constant(backend->empty({2, 1, 28, 28}, DType::f32))),
                std::invalid_argument);

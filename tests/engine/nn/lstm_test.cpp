@@ -6,8 +6,8 @@
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/lstm.hpp"
-#include "engine/nn/models/char_model.hpp"
 #include "tests/engine/nn/support.hpp"
+#include "tests/support/char_model.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -203,7 +203,7 @@ TEST(Lstm, ImpossibleOptionsAndShapesAreNamed) {
 
 TEST(CharLstm, MatchesItsTwin) {
   const auto backend = hopper_backend();
-  nn::CharLstm model(*backend, {.symbols = 4, .embedding = 2, .hidden = 3, .seed = 1});
+  CharLstm model(*backend, {.symbols = 4, .embedding = 2, .hidden = 3, .seed = 1});
   EXPECT_EQ(described_parameters(model),
             (Strings{"embedding.weight (4, 2)", "lstm.weight_ih_l0 (12, 2)", "lstm.weight_hh_l0 (12, 3)",
                      "lstm.bias_ih_l0 (12)", "lstm.bias_hh_l0 (12)", "head.weight (4, 3)", "head.bias (4)"}));
@@ -235,8 +235,8 @@ TEST(CharLstm, MatchesItsTwin) {
 /// Bytes of the logits and of every gradient of one O1 step with dropout.
 std::vector<std::vector<std::byte>> one_step(int threads) {
   const auto backend = hopper_backend(threads);
-  nn::CharLstm model(*backend,
-                     {.symbols = 31, .embedding = 24, .hidden = 40, .layers = 2, .dropout = 0.2f, .seed = 4});
+  CharLstm model(*backend,
+                 {.symbols = 31, .embedding = 24, .hidden = 40, .layers = 2, .dropout = 0.2f, .seed = 4});
   std::vector<std::int32_t> symbols(6 * 17), targets(6 * 17);
   for (std::size_t i = 0; i < symbols.size(); ++i) {
     symbols[i] = static_cast<std::int32_t>((i * i + 3 * i) % 31);

@@ -6,10 +6,10 @@
 
 #include <map>
 
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "tests/engine/nn/support.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/lenet5.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
@@ -48,7 +48,7 @@ LayerRow pool() { return {.type = "max_pool2d", .arguments = {{"kernel_size", wh
 std::vector<float> output_of(Backend& backend, nn::Module& model, const Shape& shape,
                              std::int64_t symbols = 0) {
   Tape tape(backend);
-  tape.set_context({.training = true});
+  tape.set_context(training_context(backend, 1, 1));
   Tensor x = backend.empty(shape, symbols > 0 ? DType::i32 : DType::f32);
   if (symbols > 0) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(shape.element_count()));
@@ -81,11 +81,32 @@ TEST(Network, LeNetFromRowsIsLeNet) {
     const Signal input{.extents = first ? std::vector<std::int64_t>{1, 32, 32}
                                         : std::vector<std::int64_t>{32, 32, 1}};
     Network network(*backend, rows, {.input = input, .layout = layout, .seed = 5});
-    nn::LeNet5 model(*backend, {.layout = layout, .seed = 5});
+    LeNet5 model(*backend, {.layout = layout, .seed = 5});
     EXPECT_EQ(described_parameters(network), described_parameters(model));
     EXPECT_EQ(output_of(*backend, network, images), output_of(*backend, model, images));
     EXPECT_EQ(network.output(), (Signal{.extents = {10}}));
   }
+}
+
+TEST(Network, AnLstmFromRowsIsTheLstm) {
+  const auto backend = hopper_backend();
+  constexpr std::int64_t symbols = 11;
+  const LayerValue rate = 0.5;
+  const NetworkRows rows{
+      {.rows = {{.type = "embedding", .name = "embedding", .arguments = {{"embedding_dim", whole(6)}}},
+                {.type = "dropout", .name = "dropout_in", .arguments = {{"p", rate}}},
+                {.type = "lstm",
+                 .name = "lstm",
+                 .arguments = {{"hidden_size", whole(5)}, {"num_layers", whole(2)}, {"dropout", rate}}},
+                {.type = "dropout", .name = "dropout_out", .arguments = {{"p", rate}}},
+                {.type = "flatten", .arguments = {{"start_dim", whole(0)}, {"end_dim", whole(1)}}},
+                {.type = "linear", .name = "head"}}}};
+  Network network(*backend, rows,
+                  {.input = {.extents = {7}, .vocabulary = symbols}, .outputs = symbols, .seed = 4});
+  CharLstm model(*backend,
+                 {.symbols = symbols, .embedding = 6, .hidden = 5, .layers = 2, .dropout = 0.5f, .seed = 4});
+  EXPECT_EQ(described_parameters(network), described_parameters(model));
+  EXPECT_EQ(output_of(*backend, network, {3, 7}, symbols), output_of(*backend, model, {3, 7}, symbols));
 }
 
 TEST(Network, ATransformerOfBlocksIsTheTransformer) {
@@ -124,7 +145,7 @@ TEST(Network, ATransformerOfBlocksIsTheTransformer) {
                 {.type = "linear", .name = "head", .arguments = {{"bias", false}, {"init", small}}}}}};
   Network network(*backend, rows,
                   {.input = {.extents = {6}, .vocabulary = symbols}, .outputs = symbols, .seed = 4});
-  nn::CharTransformer model(
+  CharTransformer model(
       *backend, {.symbols = symbols, .context = 6, .embedding = 8, .heads = 2, .layers = 2, .seed = 4});
   EXPECT_EQ(described_parameters(network), described_parameters(model));
   EXPECT_EQ(output_of(*backend, network, {3, 6}, symbols), output_of(*backend, model, {3, 6}, symbols));

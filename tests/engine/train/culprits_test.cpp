@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/nn/models/gan.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/gradient_penalty.hpp"
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/train/culprit_net.hpp"
+#include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::engine::test {
@@ -361,9 +361,7 @@ TEST(Culprits, OtherMethodsKeepTheirBits) {
     with.scaler.per_loss = per_loss;
     EXPECT_FALSE(overflows(
                      [](Backend& backend) {
-                       return std::make_unique<nn::Gan>(
-                           backend,
-                           nn::GanOptions{.generator = {4, 8, 6}, .discriminator = {6, 5, 1}, .seed = 3});
+                       return gan_of(backend, {4, 8, 6}, {6, 5, 1});
                      },
                      [] { return std::make_unique<AdversarialTraining>(); }, with)
                      .empty());

@@ -5,11 +5,11 @@
 #include <numbers>
 #include <vector>
 
-#include "engine/nn/models/gan.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "numerics/random/philox.hpp"
 #include "tests/engine/autograd/twin.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::engine::test {
@@ -20,8 +20,7 @@ constexpr std::uint64_t run_seed = 3;
 constexpr std::int64_t noise_width = 4;
 
 std::unique_ptr<nn::Gan> make_gan(Backend& backend, std::uint64_t seed = 3) {
-  return std::make_unique<nn::Gan>(
-      backend, nn::GanOptions{.generator = {noise_width, 8, 6}, .discriminator = {6, 5, 1}, .seed = seed});
+  return gan_of(backend, {noise_width, 8, 6}, {6, 5, 1}, seed);
 }
 std::unique_ptr<nn::Module> gan(Backend& backend) { return make_gan(backend); }
 std::unique_ptr<TrainingMethod> adversarial() { return std::make_unique<AdversarialTraining>(); }
@@ -314,12 +313,7 @@ TEST(AdversarialTraining, NeedsAGanThatFitsTogether) {
   EXPECT_EQ(groups[1].parameters.at(0)->name, "discriminator.fc1.weight");
   expect_rejected([&] { AdversarialTraining().groups(model->generator()); },
                   {"AdversarialTraining", "nn::Gan"});
-  const auto make = [&](std::vector<std::int64_t> generator, std::vector<std::int64_t> discriminator) {
-    nn::Gan(*backend, {.generator = std::move(generator), .discriminator = std::move(discriminator)});
-  };
-  expect_rejected([&] { make({4, 6}, {7, 1}); }, {"6 pixels", "takes 7"});
-  expect_rejected([&] { make({4, 6}, {6, 2}); }, {"2 outputs", "needs 1"});
-  expect_rejected([&] { make({4}, {4, 1}); }, {"generator", "1 widths"});
+  expect_rejected([] { nn::Gan(nullptr, nullptr, 4); }, {"Gan", "generator", "discriminator"});
 }
 
 TEST(AdversarialTraining, TheSameBitsWithTwoThreadsAndAfterResuming) {

@@ -11,9 +11,6 @@
 
 #include <gmock/gmock.h>
 
-#include "engine/data/text.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/gan.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
@@ -21,29 +18,15 @@
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/backend/pair.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/engine/train/tiny_text.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
 
 using testing::HasSubstr;
-
-/// Windows of 6 symbols of a text of 12 different ones, three at a time.
-class TinyText final : public data::BatchSource {
- public:
-  TinyText() {
-    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::int32_t>((i * i + i / 5) % 12));
-    loader_ = std::make_unique<data::TextLoader>(
-        symbols_, data::TextLoaderOptions{.batch_size = 3, .context = 6, .seed = 2});
-  }
-  std::uint64_t batches_per_epoch() const override { return 1; }
-  std::int64_t rows_per_batch() const override { return loader_->rows_per_batch(); }
-  data::Batch batch(Backend& backend, std::uint64_t index) override { return loader_->batch(backend, index); }
-
- private:
-  std::vector<std::int32_t> symbols_;
-  std::unique_ptr<data::TextLoader> loader_;
-};
 
 PairedRun classifier(const RunSetup& setup) {
   return {.model = [](Backend& b) -> std::unique_ptr<nn::Module> {
@@ -56,11 +39,11 @@ PairedRun classifier(const RunSetup& setup) {
 PairedRun text_model(bool transformer, const RunSetup& setup) {
   return {.model = [transformer](Backend& b) -> std::unique_ptr<nn::Module> {
             if (transformer)
-              return std::make_unique<nn::CharTransformer>(
-                  b, nn::CharTransformerOptions{
+              return std::make_unique<CharTransformer>(
+                  b, CharTransformerOptions{
                          .symbols = 12, .context = 6, .embedding = 8, .heads = 2, .layers = 2, .seed = 3});
-            return std::make_unique<nn::CharLstm>(
-                b, nn::CharLstmOptions{.symbols = 12, .embedding = 6, .hidden = 5, .layers = 2, .seed = 3});
+            return std::make_unique<CharLstm>(
+                b, CharLstmOptions{.symbols = 12, .embedding = 6, .hidden = 5, .layers = 2, .seed = 3});
           },
           .batches = [] { return std::make_unique<TinyText>(); },
           .setup = setup};
@@ -82,8 +65,7 @@ PairedRun two_models(const RunSetup& setup) {
 /// Passes through a discriminator whose weights are frozen, and two optimizers.
 PairedRun adversaries(const RunSetup& setup) {
   return {.model = [](Backend& b) -> std::unique_ptr<nn::Module> {
-            return std::make_unique<nn::Gan>(
-                b, nn::GanOptions{.generator = {4, 8, 6}, .discriminator = {6, 5, 1}, .seed = 3});
+            return gan_of(b, {4, 8, 6}, {6, 5, 1});
           },
           .batches = [] { return std::make_unique<FixedBatches>(class_batches(4)); },
           .setup = setup,

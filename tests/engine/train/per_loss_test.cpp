@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/nn/models/gan.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/autograd/twin.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::engine::test {
@@ -64,8 +64,7 @@ std::unique_ptr<MethodRun> gan(const RunSetup& setup, const std::vector<HostBatc
   return std::make_unique<MethodRun>(
       batches,
       [](Backend& backend) {
-        return std::make_unique<nn::Gan>(
-            backend, nn::GanOptions{.generator = {4, 8, 6}, .discriminator = {6, 5, 1}, .seed = 3});
+        return gan_of(backend, {4, 8, 6}, {6, 5, 1});
       },
       [] { return std::make_unique<AdversarialTraining>(); }, setup, LossKind::cross_entropy, threads);
 }

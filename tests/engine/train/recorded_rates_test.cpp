@@ -16,13 +16,13 @@
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/levels/decorate.hpp"
 #include "engine/nn/losses.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/train/tensor_log.hpp"
 #include "tests/engine/amp/asked_scales.hpp"
 #include "tests/engine/nn/support.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -136,15 +136,14 @@ const Network networks[] = {
 std::unique_ptr<nn::Module> made(Backend& backend, std::string_view name) {
   if (name == "mlp")
     return std::make_unique<nn::Mlp>(backend, nn::MlpOptions{.widths = {6, 16, 16, 3}, .seed = 3});
-  if (name == "lenet5")
-    return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.classes = 3, .seed = 3});
+  if (name == "lenet5") return std::make_unique<LeNet5>(backend, LeNet5Options{.classes = 3, .seed = 3});
   if (name == "lstm")
-    return std::make_unique<nn::CharLstm>(
-        backend, nn::CharLstmOptions{
-                     .symbols = 3, .embedding = 4, .hidden = 6, .layers = 2, .dropout = 0.25f, .seed = 3});
-  return std::make_unique<nn::CharTransformer>(
+    return std::make_unique<CharLstm>(
+        backend,
+        CharLstmOptions{.symbols = 3, .embedding = 4, .hidden = 6, .layers = 2, .dropout = 0.25f, .seed = 3});
+  return std::make_unique<CharTransformer>(
       backend,
-      nn::CharTransformerOptions{
+      CharTransformerOptions{
           .symbols = 3, .context = 4, .embedding = 8, .heads = 2, .layers = 1, .dropout = 0.25f, .seed = 3});
 }
 

@@ -19,9 +19,6 @@
 #include "engine/data/loader.hpp"
 #include "engine/data/text.hpp"
 #include "engine/nn/conv2d.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/gan.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/nn/normalization.hpp"
@@ -29,6 +26,9 @@
 #include "engine/train/methods/two_models.hpp"
 #include "engine/train/trainer.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/gan.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace {
 
@@ -164,8 +164,7 @@ Counts count_gan(const Case& what) {
   return count_images(
       what, images(32, 7), {}, {.steps = 100, .accumulate = 2}, {.name = "adam", .learning_rate = 0.01},
       [](Backend& backend) {
-        return std::make_unique<nn::Gan>(
-            backend, nn::GanOptions{.generator = {8, 32, 49}, .discriminator = {49, 32, 1}});
+        return gan_of(backend, {8, 32, 49}, {49, 32, 1});
       },
       std::make_unique<AdversarialTraining>());
 }
@@ -173,7 +172,7 @@ Counts count_gan(const Case& what) {
 Counts count_lenet5(const Case& what, Layout layout) {
   return count_images(what, images(32, 28), {.layout = layout, .padding = 2}, {.steps = 100},
                       {.learning_rate = 0.1, .momentum = 0.9}, [layout](Backend& backend) {
-                        return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.layout = layout});
+                        return std::make_unique<LeNet5>(backend, LeNet5Options{.layout = layout});
                       });
 }
 
@@ -192,10 +191,10 @@ class NormedNetwork final : public nn::Module {
             backend, "bn", nn::BatchNormOptions{.features = 6, .layout = layout}))),
         up_(&add_child(std::make_unique<nn::ConvTranspose2d>(
             backend, "up",
-            nn::ConvTranspose2dOptions{.inputs = 6,
-                                       .outputs = 6,
-                                       .kernel = {2, 2},
-                                       .geometry = {.stride = {2, 2}, .layout = layout, .groups = 2}}))),
+            nn::Conv2dOptions{.inputs = 6,
+                              .outputs = 6,
+                              .kernel = {2, 2},
+                              .geometry = {.stride = {2, 2}, .layout = layout, .groups = 2}}))),
         group_norm_(&add_child(std::make_unique<nn::GroupNorm>(
             backend, "gn", nn::GroupNormOptions{.groups = 2, .channels = 6, .layout = layout}))),
         depthwise_(&add_child(std::make_unique<nn::Conv2d>(
@@ -256,18 +255,18 @@ Counts count_text(const Case& what, std::int64_t context, const OptimizerOptions
 /// 20 steps: more than any list of fixed length in the operations.
 Counts count_lstm(const Case& what, std::int64_t layers) {
   return count_text(what, 20, {.name = "adam", .learning_rate = 0.01}, [layers](Backend& backend) {
-    return std::make_unique<nn::CharLstm>(
+    return std::make_unique<CharLstm>(
         backend,
-        nn::CharLstmOptions{.symbols = 17, .embedding = 8, .hidden = 16, .layers = layers, .dropout = 0.1f});
+        CharLstmOptions{.symbols = 17, .embedding = 8, .hidden = 16, .layers = layers, .dropout = 0.1f});
   });
 }
 
 Counts count_transformer(const Case& what) {
   return count_text(
       what, 16, {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}, [](Backend& backend) {
-        return std::make_unique<nn::CharTransformer>(
+        return std::make_unique<CharTransformer>(
             backend,
-            nn::CharTransformerOptions{
+            CharTransformerOptions{
                 .symbols = 17, .context = 16, .embedding = 16, .heads = 2, .layers = 2, .dropout = 0.1f});
       });
 }

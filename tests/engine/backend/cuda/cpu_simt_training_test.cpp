@@ -10,10 +10,6 @@
 #include <vector>
 
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
-#include "engine/data/text.hpp"
-#include "engine/nn/models/char_model.hpp"
-#include "engine/nn/models/gan.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
@@ -21,6 +17,10 @@
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/backend/pair.hpp"
 #include "tests/engine/train/recipe_support.hpp"
+#include "tests/engine/train/tiny_text.hpp"
+#include "tests/support/char_model.hpp"
+#include "tests/support/gan.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -61,23 +61,6 @@ PairedRun::MakeBatches images(std::int64_t channels, Layout layout) {
     return std::make_unique<FixedBatches>(std::vector{batch});
   };
 }
-
-/// Windows of 6 symbols of a text of 12 different ones, three at a time.
-class TinyText final : public data::BatchSource {
- public:
-  TinyText() {
-    for (std::size_t i = 0; i < 96; ++i) symbols_.push_back(static_cast<std::int32_t>((i * i + i / 5) % 12));
-    loader_ = std::make_unique<data::TextLoader>(
-        symbols_, data::TextLoaderOptions{.batch_size = 3, .context = 6, .seed = 2});
-  }
-  std::uint64_t batches_per_epoch() const override { return 1; }
-  std::int64_t rows_per_batch() const override { return loader_->rows_per_batch(); }
-  data::Batch batch(Backend& backend, std::uint64_t index) override { return loader_->batch(backend, index); }
-
- private:
-  std::vector<std::int32_t> symbols_;
-  std::unique_ptr<data::TextLoader> loader_;
-};
 
 // ---- models ----
 
@@ -200,11 +183,11 @@ TEST(CudaCpuSimtTraining, WithoutScaling) {
 
 TEST(CudaCpuSimtTraining, ScalesOfLayers) {
   const auto lenet = [](Backend& backend) {
-    return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.seed = 3});
+    return std::make_unique<LeNet5>(backend, LeNet5Options{.seed = 3});
   };
   const auto lstm = [](Backend& backend) {
-    return std::make_unique<nn::CharLstm>(
-        backend, nn::CharLstmOptions{.symbols = 12, .embedding = 10, .hidden = 9, .seed = 3});
+    return std::make_unique<CharLstm>(
+        backend, CharLstmOptions{.symbols = 12, .embedding = 10, .hidden = 9, .seed = 3});
   };
   amp::ScalerOptions ada_loss{.policy = "ada-loss", .initial_scale = 4};
   ada_loss.parameters = {{"u_min", 1e-2}, {"use_weights", 1.0}};
@@ -275,8 +258,8 @@ TEST(CudaCpuSimtTraining, LeNet5InBothLayouts) {
     SCOPED_TRACE(layout == Layout::nchw ? "NCHW" : "NHWC");
     const PairedRun run{.model =
                             [layout](Backend& backend) {
-                              return std::make_unique<nn::LeNet5>(
-                                  backend, nn::LeNet5Options{.layout = layout, .seed = 3});
+                              return std::make_unique<LeNet5>(backend,
+                                                              LeNet5Options{.layout = layout, .seed = 3});
                             },
                         .batches = images(1, layout),
                         .setup = setup_of({.level = Level::O1}, 2, overflowing(0x1p10))};
@@ -286,24 +269,24 @@ TEST(CudaCpuSimtTraining, LeNet5InBothLayouts) {
 
 TEST(CudaCpuSimtTraining, CharacterModels) {
   const auto text = [] { return std::make_unique<TinyText>(); };
-  PairedRun run{.model =
-                    [](Backend& backend) {
-                      return std::make_unique<nn::CharLstm>(
-                          backend,
-                          nn::CharLstmOptions{
-                              .symbols = 12, .embedding = 10, .hidden = 9, .dropout = 0.25f, .seed = 3});
-                    },
-                .batches = text,
-                .setup = setup_of({.level = Level::O1}, 3, overflowing(0x1p17))};
+  PairedRun run{
+      .model =
+          [](Backend& backend) {
+            return std::make_unique<CharLstm>(
+                backend,
+                CharLstmOptions{.symbols = 12, .embedding = 10, .hidden = 9, .dropout = 0.25f, .seed = 3});
+          },
+      .batches = text,
+      .setup = setup_of({.level = Level::O1}, 3, overflowing(0x1p17))};
   expect_the_same_on_both(run);
   run.model = [](Backend& backend) {
-    return std::make_unique<nn::CharTransformer>(backend, nn::CharTransformerOptions{.symbols = 12,
-                                                                                     .context = 6,
-                                                                                     .embedding = 8,
-                                                                                     .heads = 2,
-                                                                                     .layers = 1,
-                                                                                     .dropout = 0.25f,
-                                                                                     .seed = 3});
+    return std::make_unique<CharTransformer>(backend, CharTransformerOptions{.symbols = 12,
+                                                                             .context = 6,
+                                                                             .embedding = 8,
+                                                                             .heads = 2,
+                                                                             .layers = 1,
+                                                                             .dropout = 0.25f,
+                                                                             .seed = 3});
   };
   run.setup.optimizer = {.name = "adam", .learning_rate = 0.01};
   expect_the_same_on_both(run);
@@ -350,9 +333,7 @@ TEST(CudaCpuSimtTraining, GradientPenalties) {
 TEST(CudaCpuSimtTraining, AdversarialNetworks) {
   PairedRun run{.model =
                     [](Backend& backend) {
-                      return std::make_unique<nn::Gan>(
-                          backend,
-                          nn::GanOptions{.generator = {4, 8, 6}, .discriminator = {6, 5, 1}, .seed = 3});
+                      return gan_of(backend, {4, 8, 6}, {6, 5, 1});
                     },
                 .batches = classes(),
                 .setup = setup_of({.level = Level::O1}, 6, overflowing(0x1p18)),

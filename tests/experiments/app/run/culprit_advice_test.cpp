@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "analysis/first_culprit.hpp"
-#include "engine/nn/models/lenet5.hpp"
 #include "tests/engine/train/culprit_net.hpp"
+#include "tests/support/lenet5.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -153,8 +153,7 @@ std::vector<CulpritRow> lenet_rows(const RunSetup& setup) {
     batches[b].labels.assign(8, 3);  // one class: every row pulls fc3.bias the same way
   }
   MethodRun run(
-      batches,
-      [](Backend& backend) { return std::make_unique<nn::LeNet5>(backend, nn::LeNet5Options{.seed = 1}); },
+      batches, [](Backend& backend) { return std::make_unique<LeNet5>(backend, LeNet5Options{.seed = 1}); },
       MethodRun::MakeMethod{}, setup);
   run.recorder.explain = true;
   run.trainer.run();

@@ -7,7 +7,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,31 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class LayerScales : public Resume {
- protected:
-  static std::vector<std::string> set(const std::vector<std::string>& settings) {
-    std::vector<std::string> all;
-    for (const std::string& setting : settings) all.insert(all.end(), {"--set", setting});
-    return all;
-  }
-  std::vector<json> rows(const std::string& file) const {
-    std::istringstream lines(read(file));
-    std::vector<json> all;
-    for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
-    return all;
-  }
-  void expect_a_kill_to_change_nothing(const std::vector<std::string>& more) {
-    begin_and_interrupt("killed", more, SIGKILL);
-    const std::string steps = "train.steps=" + std::to_string(newest_step("killed") + 5);
-    const auto resumed = resume("killed", {"--set", steps});
-    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-    std::vector<std::string> same = more;
-    same.push_back(steps);
-    const auto whole = begin("whole", same);
-    ASSERT_EQ(whole.exit_code, 0) << whole.err;
-    expect_same_files("whole", "killed");
-  }
-};
+class LayerScales : public Resume {};
 
 TEST_F(LayerScales, RowsSayWhatTheirTensorCarried) {
   const auto result =
@@ -51,7 +26,7 @@ TEST_F(LayerScales, RowsSayWhatTheirTensorCarried) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   for (const std::string& scale : column("run/steps.csv", "loss_scale")) EXPECT_EQ(std::stod(scale), 16);
   std::set<std::string> tensors;
-  for (const json& row : rows("run/histograms.jsonl")) {
+  for (const json& row : json_lines("run/histograms.jsonl")) {
     const std::string tensor = row.at("tensor");
     tensors.insert(tensor);
     const double scale = tensor.starts_with("fc1.") ? 16 * 1024 : tensor.starts_with("fc2.") ? 16 * 4 : 16;
@@ -78,7 +53,7 @@ TEST_F(LayerScales, InFp32TheyChangeNoNumber) {
     for (const char* const what : {"loss", "grad_norm", "loss_scale", "skipped"})
       EXPECT_EQ(column(file, what), column("one/steps.csv", what)) << name << ", " << what;
     std::set<double> scales;
-    for (const json& row : rows(std::string(name) + "/histograms.jsonl"))
+    for (const json& row : json_lines(std::string(name) + "/histograms.jsonl"))
       scales.insert(row.at("loss_scale").get<double>());
     EXPECT_GT(scales.size(), 1u) << name << ": nothing was scaled";
   }

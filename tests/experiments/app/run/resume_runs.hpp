@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,22 +22,24 @@ using nlohmann::json;
 
 class Resume : public SmallRuns {
  protected:
+  static std::vector<std::string> set(const std::vector<std::string>& settings) {
+    std::vector<std::string> all;
+    for (const std::string& setting : settings) all.insert(all.end(), {"--set", setting});
+    return all;
+  }
   /// Adam under dynamic scaling that overflows at first and later grows (every 7 good steps, three
   /// checkpoints), three micro-batches a step, evaluations on the way.
   static std::vector<std::string> settings(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all;
-    for (const char* setting : {"train.accumulate=3", "optimizer.name=adam", "optimizer.lr=0.001",
-                                "scaler.policy=dynamic", "scaler.initial_scale=2^24", "checkpoint.every=2",
-                                "train.evaluate_every=5", "observe.histograms_every=3"})
-      all.insert(all.end(), {"--set", setting});
+    std::vector<std::string> all{"train.accumulate=3",     "optimizer.name=adam",       "optimizer.lr=0.001",
+                                 "scaler.policy=dynamic",  "scaler.initial_scale=2^24", "checkpoint.every=2",
+                                 "train.evaluate_every=5", "observe.histograms_every=3"};
     // Policies that do not count good steps would refuse these.
     const bool counts = std::none_of(more.begin(), more.end(), [](const std::string& setting) {
       return setting == "scaler.policy=ada-loss" || setting == "scaler.policy=lost-mass";
     });
-    if (counts)
-      all.insert(all.end(), {"--set", "scaler.growth_interval=7", "--set", "scaler.growth_factor=16"});
-    for (const std::string& setting : more) all.insert(all.end(), {"--set", setting});
-    return all;
+    if (counts) all.insert(all.end(), {"scaler.growth_interval=7", "scaler.growth_factor=16"});
+    all.insert(all.end(), more.begin(), more.end());
+    return set(all);
   }
   std::vector<std::string> arguments(const std::string& run, const std::vector<std::string>& more) {
     std::vector<std::string> all{"train", "-c", write_config().string(), "-o", path(run), "--threads", "1"};
@@ -82,6 +85,13 @@ class Resume : public SmallRuns {
     const std::string text = read(run + "/steps.csv");
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   }
+  std::vector<json> json_lines(const std::string& file) const {
+    std::istringstream lines(read(file));
+    std::vector<json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
+    return all;
+  }
+  std::vector<json> overflows(const std::string& run) const { return json_lines(run + "/overflows.jsonl"); }
   json manifest(const std::string& run) const { return json::parse(read(run + "/manifest.json")); }
 
   void expect_same_files(const std::string& expected, const std::string& actual) const {
@@ -92,6 +102,18 @@ class Resume : public SmallRuns {
     EXPECT_EQ(read(actual + "/config.toml"), read(expected + "/config.toml"));
     EXPECT_EQ(checkpoints(actual), checkpoints(expected));
     EXPECT_EQ(read(newest(actual)), read(newest(expected)));
+  }
+  /// A run "killed" that is killed and resumed has the files of one, "whole", that was not.
+  void expect_a_kill_to_change_nothing(const std::vector<std::string>& more) {
+    begin_and_interrupt("killed", more, SIGKILL);
+    const std::string steps = "train.steps=" + std::to_string(newest_step("killed") + 5);
+    const auto resumed = resume("killed", {"--set", steps});
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    std::vector<std::string> same = more;
+    same.push_back(steps);
+    const auto whole = begin("whole", same);
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    expect_same_files("whole", "killed");
   }
 };
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,20 +17,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class TrainScaler : public Resume {
- protected:
-  static std::vector<std::string> set(const std::vector<std::string>& settings) {
-    std::vector<std::string> all;
-    for (const std::string& setting : settings) all.insert(all.end(), {"--set", setting});
-    return all;
-  }
-  std::vector<json> overflows(const std::string& run) const {
-    std::istringstream lines(read(run + "/overflows.jsonl"));
-    std::vector<json> all;
-    for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
-    return all;
-  }
-};
+class TrainScaler : public Resume {};
 
 TEST_F(TrainScaler, LostMassMovesTheScaleWithoutAnOverflow) {
   const auto result = train("run", set({"scaler.policy=lost-mass"}));

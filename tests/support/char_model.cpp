@@ -1,4 +1,4 @@
-#include "engine/nn/models/char_model.hpp"
+#include "tests/support/char_model.hpp"
 
 #include <cmath>
 #include <memory>
@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace fp16lab::engine::nn {
+namespace fp16lab::engine::test {
 
 namespace {
 
@@ -29,21 +29,21 @@ Variable rows_of(const Variable& x) {
 }  // namespace
 
 CharLstm::CharLstm(Backend& backend, const CharLstmOptions& options)
-    : embedding_(&add_child(std::make_unique<Embedding>(
+    : embedding_(&add_child(std::make_unique<nn::Embedding>(
           backend, "embedding",
-          EmbeddingOptions{
+          nn::EmbeddingOptions{
               .symbols = options.symbols, .features = options.embedding, .seed = options.seed}))),
-      dropout_in_(&add_child(std::make_unique<Dropout>("dropout_in", options.dropout))),
-      dropout_out_(&add_child(std::make_unique<Dropout>("dropout_out", options.dropout))),
-      lstm_(&add_child(std::make_unique<Lstm>(backend, "lstm",
-                                              LstmOptions{.inputs = options.embedding,
-                                                          .hidden = options.hidden,
-                                                          .layers = options.layers,
-                                                          .dropout = options.dropout,
-                                                          .seed = options.seed}))),
-      head_(&add_child(std::make_unique<Linear>(
+      dropout_in_(&add_child(std::make_unique<nn::Dropout>("dropout_in", options.dropout))),
+      dropout_out_(&add_child(std::make_unique<nn::Dropout>("dropout_out", options.dropout))),
+      lstm_(&add_child(std::make_unique<nn::Lstm>(backend, "lstm",
+                                                  nn::LstmOptions{.inputs = options.embedding,
+                                                                  .hidden = options.hidden,
+                                                                  .layers = options.layers,
+                                                                  .dropout = options.dropout,
+                                                                  .seed = options.seed}))),
+      head_(&add_child(std::make_unique<nn::Linear>(
           backend, "head",
-          LinearOptions{.inputs = options.hidden, .outputs = options.symbols, .seed = options.seed}))) {}
+          nn::LinearOptions{.inputs = options.hidden, .outputs = options.symbols, .seed = options.seed}))) {}
 
 Variable CharLstm::forward(Tape& tape, const Variable& x) {
   check_symbols("CharLstm", x.shape());
@@ -52,7 +52,7 @@ Variable CharLstm::forward(Tape& tape, const Variable& x) {
   return head_->forward(tape, rows_of(y));
 }
 
-class CharTransformer::Block final : public Module {
+class CharTransformer::Block final : public nn::Module {
  public:
   Block(Backend& backend, const std::string& path, const CharTransformerOptions& options)
       : residual_scope_(path + ".residual") {
@@ -61,28 +61,28 @@ class CharTransformer::Block final : public Module {
     // 2 * layers branches add up on the residual stream; GPT-2 keeps their sum's variance that of one.
     const auto residual_deviation =
         static_cast<float>(gpt2_deviation / std::sqrt(2.0 * static_cast<double>(options.layers)));
-    norm1_ = &add_child(std::make_unique<LayerNorm>(backend, path + ".ln1", features));
-    attention_ =
-        &add_child(std::make_unique<SelfAttention>(backend, path + ".attn",
-                                                   AttentionOptions{.features = features,
-                                                                    .heads = options.heads,
-                                                                    .dropout = options.dropout,
-                                                                    .deviation = deviation,
-                                                                    .output_deviation = residual_deviation,
-                                                                    .seed = options.seed}));
-    attention_dropout_ =
-        &add_child(std::make_unique<Dropout>(path + ".attn.residual_dropout", options.dropout));
-    norm2_ = &add_child(std::make_unique<LayerNorm>(backend, path + ".ln2", features));
-    expand_ = &add_child(std::make_unique<Linear>(
-        backend, path + ".mlp.fc",
-        LinearOptions{
-            .inputs = features, .outputs = 4 * features, .deviation = deviation, .seed = options.seed}));
-    project_ = &add_child(std::make_unique<Linear>(backend, path + ".mlp.proj",
-                                                   LinearOptions{.inputs = 4 * features,
-                                                                 .outputs = features,
-                                                                 .deviation = residual_deviation,
+    norm1_ = &add_child(std::make_unique<nn::LayerNorm>(backend, path + ".ln1", features));
+    attention_ = &add_child(
+        std::make_unique<nn::SelfAttention>(backend, path + ".attn",
+                                            nn::AttentionOptions{.features = features,
+                                                                 .heads = options.heads,
+                                                                 .dropout = options.dropout,
+                                                                 .deviation = deviation,
+                                                                 .output_deviation = residual_deviation,
                                                                  .seed = options.seed}));
-    mlp_dropout_ = &add_child(std::make_unique<Dropout>(path + ".mlp.dropout", options.dropout));
+    attention_dropout_ =
+        &add_child(std::make_unique<nn::Dropout>(path + ".attn.residual_dropout", options.dropout));
+    norm2_ = &add_child(std::make_unique<nn::LayerNorm>(backend, path + ".ln2", features));
+    expand_ = &add_child(std::make_unique<nn::Linear>(
+        backend, path + ".mlp.fc",
+        nn::LinearOptions{
+            .inputs = features, .outputs = 4 * features, .deviation = deviation, .seed = options.seed}));
+    project_ = &add_child(std::make_unique<nn::Linear>(backend, path + ".mlp.proj",
+                                                       nn::LinearOptions{.inputs = 4 * features,
+                                                                         .outputs = features,
+                                                                         .deviation = residual_deviation,
+                                                                         .seed = options.seed}));
+    mlp_dropout_ = &add_child(std::make_unique<nn::Dropout>(path + ".mlp.dropout", options.dropout));
   }
 
   /// x (B, T, E) -> (B, T, E)
@@ -101,10 +101,10 @@ class CharTransformer::Block final : public Module {
 
  private:
   std::string residual_scope_;
-  LayerNorm *norm1_, *norm2_;
-  SelfAttention* attention_;
-  Linear *expand_, *project_;
-  Dropout *attention_dropout_, *mlp_dropout_;
+  nn::LayerNorm *norm1_, *norm2_;
+  nn::SelfAttention* attention_;
+  nn::Linear *expand_, *project_;
+  nn::Dropout *attention_dropout_, *mlp_dropout_;
 };
 
 CharTransformer::CharTransformer(Backend& backend, const CharTransformerOptions& options)
@@ -115,22 +115,23 @@ CharTransformer::CharTransformer(Backend& backend, const CharTransformerOptions&
   }
   const auto deviation = static_cast<float>(gpt2_deviation);
   const auto table = [&](std::int64_t symbols) {
-    return EmbeddingOptions{
+    return nn::EmbeddingOptions{
         .symbols = symbols, .features = options.embedding, .deviation = deviation, .seed = options.seed};
   };
-  tokens_ = &add_child(std::make_unique<Embedding>(backend, "tokens", table(options.symbols)));
-  positions_ = &add_child(std::make_unique<PositionEmbedding>(backend, "positions", table(options.context)));
-  dropout_ = &add_child(std::make_unique<Dropout>("dropout", options.dropout));
+  tokens_ = &add_child(std::make_unique<nn::Embedding>(backend, "tokens", table(options.symbols)));
+  positions_ =
+      &add_child(std::make_unique<nn::PositionEmbedding>(backend, "positions", table(options.context)));
+  dropout_ = &add_child(std::make_unique<nn::Dropout>("dropout", options.dropout));
   for (std::int64_t layer = 0; layer < options.layers; ++layer) {
     blocks_.push_back(&add_child(std::make_unique<Block>(backend, "h" + std::to_string(layer), options)));
   }
-  final_norm_ = &add_child(std::make_unique<LayerNorm>(backend, "ln_f", options.embedding));
-  head_ = &add_child(std::make_unique<Linear>(backend, "head",
-                                              LinearOptions{.inputs = options.embedding,
-                                                            .outputs = options.symbols,
-                                                            .bias = false,
-                                                            .deviation = deviation,
-                                                            .seed = options.seed}));
+  final_norm_ = &add_child(std::make_unique<nn::LayerNorm>(backend, "ln_f", options.embedding));
+  head_ = &add_child(std::make_unique<nn::Linear>(backend, "head",
+                                                  nn::LinearOptions{.inputs = options.embedding,
+                                                                    .outputs = options.symbols,
+                                                                    .bias = false,
+                                                                    .deviation = deviation,
+                                                                    .seed = options.seed}));
 }
 
 Variable CharTransformer::forward(Tape& tape, const Variable& x) {
@@ -147,4 +148,4 @@ Variable CharTransformer::forward(Tape& tape, const Variable& x) {
   return head_->forward(tape, rows_of(final_norm_->forward(tape, stream)));
 }
 
-}  // namespace fp16lab::engine::nn
+}  // namespace fp16lab::engine::test

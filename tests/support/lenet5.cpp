@@ -1,9 +1,9 @@
-#include "engine/nn/models/lenet5.hpp"
+#include "tests/support/lenet5.hpp"
 
 #include <memory>
 #include <stdexcept>
 
-namespace fp16lab::engine::nn {
+namespace fp16lab::engine::test {
 
 namespace {
 
@@ -16,25 +16,25 @@ constexpr std::int64_t fc1_outputs = 120, fc2_outputs = 84;
 
 LeNet5::LeNet5(Backend& backend, const LeNet5Options& options) : options_(options) {
   const auto convolution = [&](const char* path, std::int64_t inputs, std::int64_t outputs) {
-    return &add_child(std::make_unique<Conv2d>(backend, path,
-                                               Conv2dOptions{.inputs = inputs,
-                                                             .outputs = outputs,
-                                                             .kernel = {5, 5},
-                                                             .geometry = {.layout = options.layout},
-                                                             .initialization = options.initialization,
-                                                             .seed = options.seed}));
+    return &add_child(std::make_unique<nn::Conv2d>(backend, path,
+                                                   nn::Conv2dOptions{.inputs = inputs,
+                                                                     .outputs = outputs,
+                                                                     .kernel = {5, 5},
+                                                                     .geometry = {.layout = options.layout},
+                                                                     .initialization = options.initialization,
+                                                                     .seed = options.seed}));
   };
   const auto linear = [&](const char* path, std::int64_t inputs, std::int64_t outputs) {
-    return &add_child(std::make_unique<Linear>(backend, path,
-                                               LinearOptions{.inputs = inputs,
-                                                             .outputs = outputs,
-                                                             .initialization = options.initialization,
-                                                             .seed = options.seed}));
+    return &add_child(std::make_unique<nn::Linear>(backend, path,
+                                                   nn::LinearOptions{.inputs = inputs,
+                                                                     .outputs = outputs,
+                                                                     .initialization = options.initialization,
+                                                                     .seed = options.seed}));
   };
   const auto normalization = [&](const char* path, std::int64_t features) {
     return options.batch_norm
-               ? &add_child(std::make_unique<BatchNorm>(
-                     backend, path, BatchNormOptions{.features = features, .layout = options.layout}))
+               ? &add_child(std::make_unique<nn::BatchNorm>(
+                     backend, path, nn::BatchNormOptions{.features = features, .layout = options.layout}))
                : nullptr;
   };
   conv1_ = convolution("conv1", options.channels, conv1_channels);
@@ -57,7 +57,7 @@ Variable LeNet5::forward(Tape& tape, const Variable& x) {
                                 expected.to_string());
   }
   const Pool2dGeometry pool{.layout = options_.layout};
-  const auto stage = [&](Conv2d& convolution, BatchNorm* normalization, const Variable& input) {
+  const auto stage = [&](nn::Conv2d& convolution, nn::BatchNorm* normalization, const Variable& input) {
     Variable y = convolution.forward(tape, input);
     if (normalization != nullptr) y = normalization->forward(tape, y);
     return ops::max_pool2d(ops::relu(y), pool);
@@ -69,4 +69,4 @@ Variable LeNet5::forward(Tape& tape, const Variable& x) {
   return fc3_->forward(tape, y);
 }
 
-}  // namespace fp16lab::engine::nn
+}  // namespace fp16lab::engine::test

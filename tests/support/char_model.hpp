@@ -1,4 +1,5 @@
-// Language models over bytes of text: symbols i32 (B, T) in, logits of the next symbol (B * T, V) out.
+// Language models over bytes of text, written by hand: what the rows of experiments/configs/charlm_*.toml
+// have to be. Symbols i32 (B, T) in, logits of the next symbol (B * T, V) out.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include "engine/nn/module.hpp"
 #include "engine/nn/normalization.hpp"
 
-namespace fp16lab::engine::nn {
+namespace fp16lab::engine::test {
 
 struct CharLstmOptions {
   std::int64_t symbols = 0;
@@ -26,17 +27,16 @@ struct CharLstmOptions {
 /// embedding -> lstm -> head. Parameters "embedding.weight" (V, embedding), "lstm.*" (see Lstm),
 /// "head.weight" (V, hidden), "head.bias" (V); initial weights as torch's modules. Dropout "dropout_in"
 /// before the LSTM, "lstm.dropout_l<l>" between its layers, "dropout_out" after it.
-class CharLstm final : public Module {
+class CharLstm final : public nn::Module {
  public:
   CharLstm(Backend& backend, const CharLstmOptions& options);
   Variable forward(Tape& tape, const Variable& x) override;
 
  private:
-  CharLstmOptions options_;
-  Embedding* embedding_;
-  Dropout *dropout_in_, *dropout_out_;
-  Lstm* lstm_;
-  Linear* head_;
+  nn::Embedding* embedding_;
+  nn::Dropout *dropout_in_, *dropout_out_;
+  nn::Lstm* lstm_;
+  nn::Linear* head_;
 };
 
 struct CharTransformerOptions {
@@ -60,7 +60,7 @@ struct CharTransformerOptions {
 ///
 /// Observed gradients, beside those of the layers: "h0.residual.input", the residual stream where it enters
 /// the block. It is FP32 under O1, as the embeddings are.
-class CharTransformer final : public Module {
+class CharTransformer final : public nn::Module {
  public:
   CharTransformer(Backend& backend, const CharTransformerOptions& options);
   Variable forward(Tape& tape, const Variable& x) override;
@@ -68,12 +68,12 @@ class CharTransformer final : public Module {
  private:
   class Block;
   CharTransformerOptions options_;
-  Embedding* tokens_;
-  PositionEmbedding* positions_;
-  Dropout* dropout_;
+  nn::Embedding* tokens_;
+  nn::PositionEmbedding* positions_;
+  nn::Dropout* dropout_;
   std::vector<Block*> blocks_;
-  LayerNorm* final_norm_;
-  Linear* head_;
+  nn::LayerNorm* final_norm_;
+  nn::Linear* head_;
 };
 
-}  // namespace fp16lab::engine::nn
+}  // namespace fp16lab::engine::test

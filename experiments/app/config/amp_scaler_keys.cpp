@@ -1,0 +1,143 @@
+// Keys amp.* and scaler.*: in which precision, and at which loss scale.
+#include <fmt/format.h>
+
+#include "experiments/app/config/config_key_rows.hpp"
+#include "experiments/app/registry.hpp"
+
+namespace fp16lab::experiments::keys {
+
+namespace {
+
+Named<std::optional<bool>> auto_or_bool() { return {{"auto", {}}, {"true", true}, {"false", false}}; }
+Named<engine::Fp8Rounding> fp8_formats() {
+  Named<engine::Fp8Rounding> formats{{"none", {}}};
+  for (const DType dtype : dtypes<is_fp8>) formats.emplace_back(name_of(dtype), dtype);
+  return formats;
+}
+Named<std::optional<DType>> saved_dtypes() {
+  return {{"", {}}, {"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}, {"f64", DType::f64}};
+}
+Named<engine::amp::PowerOfTwo> powers_of_two() {
+  using enum engine::amp::PowerOfTwo;
+  return {{"any", any}, {"warn", warn}, {"round_down", round_down}};
+}
+Named<engine::amp::LowRounding> low_roundings() {
+  using enum engine::amp::LowRounding;
+  return {{"nearest", nearest},
+          {"stochastic", stochastic},
+          {"stochastic_weights", stochastic_weights},
+          {"stochastic_gradients", stochastic_gradients}};
+}
+
+/// Of any loss-scale policies that have it.
+ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
+  const std::string name(parameter.name);
+  std::string users;
+  for (const engine::amp::PolicyDescription& description : engine::amp::scale_policies())
+    if (description.find(name) != nullptr)
+      users += (users.empty() ? "" : ", ") + std::string(description.name);
+  const bool common = std::ranges::any_of(engine::amp::guard_parameters,
+                                          [&name](const auto& guard) { return guard.name == name; });
+  const auto read = [name](const RunConfig& config) -> ConfigValue {
+    if (config.scaler.policy == automatic_policy) return {};
+    const std::optional<double> value = config.scaler.parameter(name);
+    return value ? ConfigValue(*value) : ConfigValue();
+  };
+  const auto write = [name](RunConfig& config, const ConfigValue& value) {
+    config.scaler.parameters.insert_or_assign(name, std::get<double>(value));
+  };
+  return {
+      .name = "scaler." + name,
+      .type = ConfigType::parameter,
+      .read = read,
+      .write = write,
+      .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
+      .range = {parameter.minimum, parameter.maximum, parameter.minimum_excluded, parameter.maximum_excluded},
+      .parameter = &parameter};
+}
+
+}  // namespace
+
+std::vector<ConfigKey> of_amp() {
+  return {
+      FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
+                  named(engine::amp::all_levels())),
+      FP16LAB_KEY(amp.dtype,
+                  "the 16-bit type, called low below; tf32, at O1 and OD: tensors stay FP32, and operands of "
+                  "low products are rounded to TF32 (torch's allow_tf32)",
+                  Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}}),
+      FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
+      FP16LAB_KEY(amp.white,
+                  "ops that compute in low besides the dialect's own, by our name or the dialect's"),
+      FP16LAB_KEY(amp.black, "ops that compute in FP32 besides the dialect's own"),
+      FP16LAB_KEY(amp.excluded, "patterns of layers that stay FP32; * stands for any characters, ? for one"),
+      FP16LAB_KEY(amp.use_guard,
+                  "low only inside guarded regions: amp.guard, and what a model guards itself"),
+      FP16LAB_KEY(amp.guard, "patterns of guarded layers, with amp.use_guard"),
+      FP16LAB_KEY(amp.to_float,
+                  "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"),
+      FP16LAB_KEY(amp.keep_batchnorm_fp32,
+                  "of a low model: BatchNorm's parameters stay FP32; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.master_weights,
+                  "of a low model: FP32 weights behind the low ones; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.master_gradients, "of a low model: gradients add up in FP32; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.low_inputs, "the network's inputs are cast to low; auto: as the level says",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.low_loss, "the loss is computed from low outputs and rounded to low; auto: no",
+                  auto_or_bool()),
+      FP16LAB_KEY(amp.use_promote, "of paddle's O2: false makes ops in no list low, whatever their inputs"),
+      FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them"),
+      FP16LAB_KEY(amp.fp8_operands, "an experiment: operands of products are rounded to FP8 first",
+                  fp8_formats()),
+      FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
+                  fp8_formats()),
+      FP16LAB_KEY(
+          amp.rounding,
+          "to 16 bits; stochastic: up or down by chance, right on average: gradients in backward passes, and "
+          "updates of 16-bit weights without master weights (the others: one of the two)",
+          low_roundings()),
+      FP16LAB_KEY_AS("amp.save_dtype", checkpoint.save_dtype,
+                     "also write weights.safetensors, cast to this type, with every checkpoint and at the "
+                     "end; empty: no",
+                     saved_dtypes()),
+  };
+}
+
+std::vector<ConfigKey> of_scaler() {
+  std::vector<ConfigKey> keys{
+      FP16LAB_KEY(scaler.policy,
+                  "how the loss scale moves; auto: as the level brings it (mindspore's O2, apex's O1 and "
+                  "O2), else none",
+                  auto_or(policy_names())),
+  };
+  for (const engine::amp::PolicyParameter& parameter : engine::amp::policy_parameters())
+    keys.push_back(parameter_key(parameter));
+  const std::vector<ConfigKey> others{
+      FP16LAB_KEY(scaler.power_of_two,
+                  "scales that are no powers of two make unscaling inexact: take them, say so, or use the "
+                  "power below",
+                  powers_of_two()),
+      FP16LAB_KEY(scaler.enabled, "false: nothing is scaled, unscaled, checked or skipped"),
+      FP16LAB_KEY(scaler.drop_overflow_update,
+                  "false (policies none and fixed): gradients are neither checked nor unscaled and every "
+                  "step is taken; optimizer.loss_scale has to divide"),
+      FP16LAB_KEY(scaler.per_loss,
+                  "of models with several losses (two_models, gan): each loss has a scale of its own; "
+                  "records show that of loss 0"),
+      FP16LAB_KEY(scaler.rescue,
+                  "how often the backward pass of an overflowed step is done again at the lower scale that "
+                  "the policy decides, before the step is skipped; keeps the values of all micro-batches "
+                  "until then. 0: never",
+                  ConfigRange{0, 1000}),
+      FP16LAB_KEY(scaler.groups,
+                  "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and "
+                  "the scale that they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts"),
+  };
+  keys.insert(keys.end(), others.begin(), others.end());
+  return keys;
+}
+
+}  // namespace fp16lab::experiments::keys

@@ -1,0 +1,75 @@
+// Keys backend.*, observe.*, checkpoint.* and report.*: on what a run computes, and what it leaves behind.
+#include "experiments/app/config/config_key_rows.hpp"
+#include "experiments/app/registry.hpp"
+
+namespace fp16lab::experiments::keys {
+
+namespace {
+
+Choices observed_tensors() {
+  Choices names;
+  for (const Observed observed : all_observed) names.emplace_back(name_of(observed));
+  return names;
+}
+
+}  // namespace
+
+std::vector<ConfigKey> of_backend() {
+  return {
+      FP16LAB_KEY(backend.device, "auto: cuda where a device can run it, else emulated",
+                  Choices{"emulated", "cuda", "auto"}),
+      FP16LAB_KEY(backend.tensor_core,
+                  "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own",
+                  auto_or(tensor_core_names())),
+      FP16LAB_KEY(
+          backend.accumulator,
+          "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in FP32 always",
+          Choices{"f32", "f16"}),
+      FP16LAB_KEY(backend.ordinal, "of cuda: which device, as fp16lab devices numbers them",
+                  ConfigRange{0, 2147483647}),
+      FP16LAB_KEY(
+          backend.gemm,
+          "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the same "
+          "bits; auto: whichever suits a shape; cublas-any-order: what is fastest, whatever its bits",
+          Choices{"auto", "mma", "cublas", "cublas-any-order"}),
+      FP16LAB_KEY(backend.pins,
+                  "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
+                  "bits; empty: none"),
+  };
+}
+
+std::vector<ConfigKey> of_observe() {
+  return {
+      FP16LAB_KEY(observe.histograms_every, "steps between histograms of what observe.tensors says; 0: none",
+                  counts),
+      FP16LAB_KEY(observe.tensors,
+                  "what is counted: gradients and activations before and after their casts, weights and "
+                  "their copies in 16 bits, updates against weights, moments and momenta. Same bits",
+                  observed_tensors()),
+      FP16LAB_KEY(observe.names,
+                  "patterns of the tensors that are counted, such as \"layer1.*\"; empty: all"),
+      FP16LAB_KEY(observe.explain_overflow,
+                  "find the operation that made the first Inf or NaN of every step with an overflow (slower, "
+                  "same bits)"),
+  };
+}
+
+std::vector<ConfigKey> of_checkpoint() {
+  return {
+      FP16LAB_KEY(checkpoint.every, "steps between checkpoints; 0: none", counts),
+      FP16LAB_KEY(checkpoint.keep, "newest checkpoints that stay in the run folder; 0: all", counts),
+  };
+}
+
+std::vector<ConfigKey> of_report() {
+  return {
+      FP16LAB_KEY_AS(
+          "report.margin.loss", report.margin_loss,
+          "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal",
+          positive),
+      FP16LAB_KEY_AS("report.margin.accuracy", report.margin_accuracy, "the same of an accuracy, in points",
+                     positive),
+  };
+}
+
+}  // namespace fp16lab::experiments::keys

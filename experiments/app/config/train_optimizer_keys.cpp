@@ -1,0 +1,98 @@
+// Keys train.*, optimizer.* and schedule.*: how steps go.
+#include "experiments/app/config/config_key_rows.hpp"
+#include "experiments/app/registry.hpp"
+
+namespace fp16lab::experiments::keys {
+
+namespace {
+
+Named<engine::AccumulateMode> accumulate_modes() {
+  return {{"mean", engine::AccumulateMode::mean}, {"sum", engine::AccumulateMode::sum}};
+}
+
+}  // namespace
+
+std::vector<ConfigKey> of_train() {
+  return {
+      FP16LAB_KEY(train.steps, "optimizer steps; 0: as many as train.epochs gives", counts),
+      FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts),
+      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_counts),
+      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_counts),
+      FP16LAB_KEY(train.accumulate_mode, "mean: the loss is divided by train.accumulate; sum: it is not",
+                  accumulate_modes()),
+      FP16LAB_KEY(train.clip_norm, "largest L2 norm of the gradients; 0: off", not_negative),
+      FP16LAB_KEY(train.clip_value, "largest magnitude of a gradient's element, after clip_norm; 0: off",
+                  not_negative),
+      FP16LAB_KEY(
+          train.method,
+          "how a step goes. gradient_penalty: the norm of the loss's gradient joins the loss; two_models "
+          "and gan: two blocks, each a network with an optimizer",
+          training_methods()),
+      FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
+                  not_negative),
+      FP16LAB_KEY(train.seed, "of weights and shuffling, up to 9007199254740991", counts),
+      FP16LAB_KEY(train.initial,
+                  "safetensors file of the initial weights, by the names that --dump-initial gives them; "
+                  "empty: drawn from train.seed (--load-initial)"),
+      FP16LAB_KEY(train.perturb_ulps,
+                  "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: "
+                  "what training makes of that by itself. 0: none",
+                  ConfigRange{0, 4194304}),
+      FP16LAB_KEY(train.evaluate_every, "steps; 0: only at the end", counts),
+      FP16LAB_KEY(train.skip_limit, "consecutive skipped steps that end the run as diverged; 0: no limit",
+                  counts),
+      FP16LAB_KEY(
+          train.graph,
+          "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)"),
+  };
+}
+
+std::vector<ConfigKey> of_optimizer() {
+  return {
+      FP16LAB_KEY(optimizer.name, "the update rule", optimizer_names()),
+      FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
+      FP16LAB_KEY(optimizer.momentum, "of sgd and rmsprop", below_one),
+      FP16LAB_KEY(optimizer.dampening, "of sgd: the gradient enters the momentum times 1 minus this",
+                  below_one),
+      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum, and no dampening"),
+      FP16LAB_KEY(optimizer.weight_decay,
+                  "L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and "
+                  "adam_weight_decay",
+                  not_negative),
+      FP16LAB_KEY(optimizer.beta1, "of adam, adamw, lamb and adam_weight_decay", below_one),
+      FP16LAB_KEY(optimizer.beta2, "of adam, adamw, lamb and adam_weight_decay", below_one),
+      FP16LAB_KEY(optimizer.alpha, "of rmsprop: how much of its averages stays", below_one),
+      FP16LAB_KEY(optimizer.centered,
+                  "of rmsprop: divide by the deviation of the gradients from their average"),
+      FP16LAB_KEY(optimizer.epsilon, "of all but sgd", positive),
+      FP16LAB_KEY(
+          optimizer.kahan,
+          "16-bit weights without master weights keep what rounding takes from their updates, and add "
+          "it to the next one (Kahan's sum)"),
+      FP16LAB_KEY(optimizer.loss_scale,
+                  "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer",
+                  scales),
+  };
+}
+
+std::vector<ConfigKey> of_schedule() {
+  return {
+      FP16LAB_KEY_AS("schedule.name", optimizer.schedule.name, "of the learning rate", schedule_names()),
+      FP16LAB_KEY_AS("schedule.warmup_steps", optimizer.schedule.warmup_steps,
+                     "linear rise to optimizer.lr, of any schedule", counts),
+      FP16LAB_KEY_AS("schedule.total_steps", optimizer.schedule.total_steps,
+                     "cosine, linear, polynomial: where they end; 0: with the run", counts),
+      FP16LAB_KEY_AS("schedule.minimum_factor", optimizer.schedule.minimum_factor,
+                     "cosine, linear, polynomial: last learning rate over the first", ConfigRange{0, 1}),
+      FP16LAB_KEY_AS("schedule.step_interval", optimizer.schedule.step_interval, "step: steps between drops",
+                     counts),
+      FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
+                     "step: learning rate times this at a drop", ConfigRange{0, 1, true, false}),
+      FP16LAB_KEY_AS("schedule.power", optimizer.schedule.power,
+                     "polynomial: of the share of the steps that are left", positive),
+      FP16LAB_KEY_AS("schedule.gamma", optimizer.schedule.gamma,
+                     "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false}),
+  };
+}
+
+}  // namespace fp16lab::experiments::keys
