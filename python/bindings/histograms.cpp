@@ -81,7 +81,7 @@ void bind_histograms(nb::module_& module) {
   nb::class_<ExponentHistogram>(module, "Histogram")
       .def(nb::init<>())
       .def("_count", &count, nb::arg("codes"), nb::arg("format"), nb::arg("threads"))
-      .def_prop_ro("bins", &bins)
+      .def_prop_ro("bins", &bins, nb::rv_policy::move)
       .def_ro("zero", &ExponentHistogram::zero)
       .def_ro("infinite", &ExponentHistogram::infinite)
       .def_ro("nan", &ExponentHistogram::nan)
