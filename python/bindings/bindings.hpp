@@ -1,5 +1,5 @@
-// The extension module fp16lab._core: each file binds one subject. Python code around it (fp16lab/*.py) reads arguments
-// and names what is wrong; what computes is the C++ library.
+// The extension module fp16lab._core: each file binds one subject. Python code around it (fp16lab/*.py)
+// reads arguments and names what is wrong; what computes is the C++ library.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,6 +20,8 @@ inline DType format_of(std::string_view name) {
   return *format;
 }
 
+void bind_rounding(nanobind::module_& module);
+void bind_products(nanobind::module_& module);
 void bind_histograms(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);

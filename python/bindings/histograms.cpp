@@ -5,14 +5,20 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"
 #include "bindings.hpp"
+#include "numerics/convert/convert.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/histogram/value_histogram.hpp"
 #include "numerics/histogram/zones.hpp"
+#include "numerics/platform/for_each_chunk.hpp"
 
 namespace fp16lab::python {
 
@@ -31,16 +37,43 @@ void count_as(ExponentHistogram& histogram, const Codes& codes, int threads) {
   count_exponents(values, histogram, threads);
 }
 
-void count(ExponentHistogram& histogram, const Codes& codes, std::string_view format, int threads) {
-  if (format == "f32") {
-    count_as<float>(histogram, codes, threads);
-  } else if (format == "f16") {
-    count_as<Float16>(histogram, codes, threads);
-  } else if (format == "bf16") {
-    count_as<BFloat16>(histogram, codes, threads);
-  } else {
-    throw std::invalid_argument("a histogram counts f32, f16 or bf16, not " + std::string(format));
+/// FP64, whose range is wider than the bins: what is beyond them counts in the first or last, as `hist` does.
+template <>
+void count_as<double>(ExponentHistogram& histogram, const Codes& codes, int threads) {
+  if (codes.itemsize() != sizeof(double))
+    throw std::invalid_argument("codes have another size than their format");
+  const std::span values(static_cast<const double*>(codes.data()), codes.size());
+  const nb::gil_scoped_release unlocked;
+  const FloatingPointScope scope;
+  ValueHistogram counts(std::make_shared<const ValueBins>(std::span<const ScaledFormat>()));
+  counts.add(values, threads);
+  histogram += counts.exponents();
+}
+
+/// FP8, whose numbers are FP32 numbers.
+template <class Code>
+void count_widened(ExponentHistogram& histogram, const Codes& codes, int threads) {
+  if (codes.itemsize() != sizeof(Code))
+    throw std::invalid_argument("codes have another size than their format");
+  const std::span values(static_cast<const Code*>(codes.data()), codes.size());
+  const nb::gil_scoped_release unlocked;
+  std::vector<float> wide(std::min(values.size(), array_chunk));
+  for (std::size_t i = 0; i < values.size(); i += array_chunk) {
+    const std::span floats = std::span(wide).first(std::min(array_chunk, values.size() - i));
+    widen(values.subspan(i, floats.size()), floats, threads);
+    count_exponents(floats, histogram, threads);
   }
+}
+
+void count(ExponentHistogram& histogram, const Codes& codes, std::string_view format, int threads) {
+  visit_dtype<is_floating>(format_of(format), [&](auto row) {
+    using Element = typename decltype(row)::Element;
+    constexpr DType dtype = DTypeOf<Element>::value;
+    if constexpr (is_tensor_float(dtype) || dtype == DType::f64)
+      count_as<Element>(histogram, codes, threads);
+    else
+      count_widened<Element>(histogram, codes, threads);
+  });
 }
 
 using Bins = nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>;
@@ -57,7 +90,17 @@ void set_state(ExponentHistogram& histogram, const nb::bytes& state) {
   std::memcpy(&histogram, state.c_str(), sizeof(histogram));
 }
 
+analysis::SuggestedScale suggest_scale(const ExponentHistogram& histogram, std::string_view format,
+                                       double recorded_scale, int headroom_bits, double lost_rate,
+                                       double lost_l1) {
+  const FloatingPointScope scope;
+  analysis::ScaledHistograms gradients;
+  gradients.add(histogram, recorded_scale);
+  return analysis::suggest_scale(gradients, format_of(format), {headroom_bits, lost_rate, lost_l1});
+}
+
 nb::dict zones(const ExponentHistogram& histogram, double scale, std::string_view format) {
+  const FloatingPointScope scope;
   const RangeCounts counts = count_ranges(histogram, range_of(format_of(format)), scale);
   nb::dict result;
   const auto add = [&](const char* name, const CountInterval& zone) {
@@ -78,19 +121,77 @@ nb::dict zones(const ExponentHistogram& histogram, double scale, std::string_vie
 
 void bind_histograms(nb::module_& module) {
   static_assert(std::is_trivially_copyable_v<ExponentHistogram>);
-  nb::class_<ExponentHistogram>(module, "Histogram")
+  using analysis::SuggestedScale;
+  nb::class_<SuggestedScale>(module, "SuggestedScale", R"(Which power-of-two loss scale values ask for.
+
+All are exponents k of scales 2**k, or None where no scale from 2**-10 to 2**24 will do.
+Source: analysis/suggested_scale.hpp.)")
+      .def_ro("suggested", &SuggestedScale::suggested, "The scale to fix: the largest with head-room.")
+      .def_ro("largest_safe", &SuggestedScale::largest_safe, "The largest at which nothing overflows.")
+      .def_ro("smallest_sufficient", &SuggestedScale::smallest_sufficient,
+              "The smallest that loses few values.")
+      .def_ro("smallest_sufficient_l1", &SuggestedScale::smallest_sufficient_l1,
+              "The smallest that loses little of the sum of magnitudes.")
+      .def_ro("at_edge", &SuggestedScale::at_edge, "A larger scale than those looked at may fit as well.")
+      .def_ro("reasoning", &SuggestedScale::reasoning, "The answers and why, in sentences.")
+      .def_prop_ro(
+          "scale",
+          [](const SuggestedScale& s) {
+            return s.suggested ? std::optional(std::ldexp(1.0, *s.suggested)) : std::nullopt;
+          },
+          "2**suggested as a float, or None.")
+      .def("__repr__", [](const SuggestedScale& s) { return s.reasoning; });
+  nb::class_<ExponentHistogram>(module, "Histogram", R"(Counts of magnitudes by binary exponent.
+
+bins[i] counts the magnitudes in (2**(i-150), 2**(i-149)], i from 0 to 277; zero, infinite and nan have
+counts of their own. Histograms add up with +=, compare with == and can be pickled. Source: numerics/histogram.
+
+    >>> import fp16lab, numpy
+    >>> h = fp16lab.histogram(numpy.array([1e-9, 0.5, 0.0, 3.0], numpy.float32))
+    >>> h.total, h.zero, int(h.bins.sum())
+    (4, 1, 3)
+    >>> h.zones()["lost"]
+    (1, 1)
+)")
       .def(nb::init<>())
-      .def("_count", &count, nb::arg("codes"), nb::arg("format"), nb::arg("threads"))
-      .def_prop_ro("bins", &bins, nb::rv_policy::move)
+      .def("_count", &count, nb::arg("codes").noconvert(), nb::arg("format"), nb::arg("threads"))
+      .def_prop_ro("bins", &bins, nb::rv_policy::move, "A copy of the 278 counts, uint64.")
       .def_ro("zero", &ExponentHistogram::zero)
       .def_ro("infinite", &ExponentHistogram::infinite)
       .def_ro("nan", &ExponentHistogram::nan)
-      .def_prop_ro("smallest", [](const ExponentHistogram& h) { return float_from_bits(h.smallest); })
-      .def_prop_ro("greatest", [](const ExponentHistogram& h) { return float_from_bits(h.greatest); })
+      .def_prop_ro(
+          "smallest", [](const ExponentHistogram& h) { return float_from_bits(h.smallest); },
+          "The smallest finite magnitude above zero; 0: there is none, or (FP64) it is not known.")
+      .def_prop_ro(
+          "greatest", [](const ExponentHistogram& h) { return float_from_bits(h.greatest); },
+          "The greatest finite magnitude, as smallest.")
       .def_prop_ro("total", &ExponentHistogram::total)
-      .def("_zones", &zones, nb::arg("scale"), nb::arg("format"))
+      .def("zones", &zones, nb::arg("scale") = 1.0, nb::arg("format") = "f16",
+           R"(Where the values, times scale, land in a format under rounding to nearest even.
+
+A dict: lost (become zero), subnormal, normal and overflow are (lower, upper) counts, equal ends where the
+bins decide; zero, infinite and nan are what was counted so; total is all. Errors: ValueError unless scale is
+finite and above zero, and for an unknown format. Source: numerics/histogram/zones.hpp.)")
+      .def("suggest_scale", &suggest_scale, nb::arg("format") = "f16", nb::arg("recorded_scale") = 1.0,
+           nb::arg("headroom_bits") = analysis::ScaleTargets().headroom_bits,
+           nb::arg("lost_rate") = analysis::ScaleTargets().lost_rate,
+           nb::arg("lost_l1") = analysis::ScaleTargets().lost_l1,
+           R"(The loss scale that these values ask for in a format, as `fp16lab hist` suggests it.
+
+recorded_scale: the scale that the values carry already. headroom_bits: they may still grow by
+2**headroom_bits. lost_rate, lost_l1: of values, and of the sum of magnitudes, that may be lost.
+Source: analysis/suggested_scale.hpp.)")
+      .def(
+          "plot",
+          [](const nb::object& self, double scale, const char* format, const nb::object& axes) {
+            return nb::module_::import_("fp16lab.plots").attr("plot_histogram")(self, scale, format, axes);
+          },
+          nb::arg("scale") = 1.0, nb::arg("format") = "f16", nb::arg("axes") = nb::none(),
+          "Draws the counts and the zones of a format with matplotlib; gives the axes. See fp16lab.plots.")
       .def("__iadd__", &ExponentHistogram::operator+=, nb::arg("other"), nb::rv_policy::reference)
-      .def("__eq__", [](const ExponentHistogram& a, const ExponentHistogram& b) { return a == b; }, nb::arg("other"))
+      .def(
+          "__eq__", [](const ExponentHistogram& a, const ExponentHistogram& b) { return a == b; },
+          nb::arg("other"))
       .def("__getstate__", &state_of)
       .def("__setstate__", &set_state);
 }

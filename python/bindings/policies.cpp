@@ -9,6 +9,7 @@
 #include "bindings.hpp"
 #include "engine/amp/policy.hpp"
 #include "numerics/formats/dtype.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
 
 namespace fp16lab::python {
 
@@ -29,7 +30,8 @@ amp::ScalerOptions options_of(std::string policy, amp::PolicySettings settings) 
 class Policy {
  public:
   Policy(std::string name, amp::PolicySettings settings)
-      : policy_(amp::make_scale_policy(options_of(std::move(name), std::move(settings)))), step_(policy_.initial) {}
+      : policy_(amp::make_scale_policy(options_of(std::move(name), std::move(settings)))),
+        step_(policy_.initial) {}
 
   const std::string& name() const { return policy_.name; }
   double scale() const { return step_.scale; }
@@ -41,6 +43,7 @@ class Policy {
 
   void update(bool found_inf, const ExponentHistogram* weights, const ExponentHistogram* activations,
               std::string_view format) {
+    const FloatingPointScope scope;
     amp::GradientStatistics statistics;
     if (weights != nullptr) statistics.weight = *weights;
     if (activations != nullptr) statistics.activation = *activations;

@@ -1,5 +1,27 @@
 """Tensor-core bits, loss-scale policies and gradient histograms. See the README of this package."""
 
-from ._core import Histogram
+from ._core import SuggestedScale
+from .histograms import Histogram, histogram
+from .policies import Policy, policies
+from .program import ProgramError, inspect, replay, report
+from .products import Explanation, Step, Term, explain, matmul, models
+from .rounding import round
 
-__all__ = ["Histogram"]
+__all__ = [
+    "Explanation",
+    "Histogram",
+    "Policy",
+    "ProgramError",
+    "Step",
+    "SuggestedScale",
+    "Term",
+    "explain",
+    "histogram",
+    "inspect",
+    "matmul",
+    "models",
+    "policies",
+    "replay",
+    "report",
+    "round",
+]
