@@ -25,5 +25,6 @@ void bind_products(nanobind::module_& module);
 void bind_histograms(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);
+void bind_run_readers(nanobind::module_& module);
 
 }  // namespace fp16lab::python

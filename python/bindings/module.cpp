@@ -7,4 +7,5 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_histograms(module);
   fp16lab::python::bind_policies(module);
   fp16lab::python::bind_run_folders(module);
+  fp16lab::python::bind_run_readers(module);
 }

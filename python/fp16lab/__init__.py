@@ -6,18 +6,21 @@ from .policies import Policy, policies
 from .program import ProgramError, inspect, replay, report
 from .products import Explanation, Step, Term, explain, matmul, models
 from .rounding import round
+from .runs import Run, load_run
 
 __all__ = [
     "Explanation",
     "Histogram",
     "Policy",
     "ProgramError",
+    "Run",
     "Step",
     "SuggestedScale",
     "Term",
     "explain",
     "histogram",
     "inspect",
+    "load_run",
     "matmul",
     "models",
     "policies",

@@ -11,8 +11,9 @@ from .arrays import codes_of, thread_count
 def histogram(x: Any, threads: int | None = None) -> Histogram:
     """Counts the magnitudes of x by binary exponent.
 
-    x: any shape and strides; dtypes and errors as in round. A dense array is read in place, whatever its
-    order. Counts never depend on threads. Source: numerics/histogram/exponent_histogram.hpp.
+    x: any shape and strides; dtypes as in round. A dense array is read in place, whatever its
+    order. Counts never depend on threads. Errors: ValueError or TypeError in one line. Source:
+    numerics/histogram/exponent_histogram.hpp.
 
     >>> import numpy, fp16lab
     >>> h = fp16lab.histogram(numpy.array([2.0**-26, 2.0**-20, 1.0, 0.0], numpy.float32))

@@ -41,9 +41,8 @@ def run(*arguments: str | os.PathLike[str], input: str | None = None) -> Text:
     otherwise.
 
     >>> from fp16lab import program
-    >>> program.run("mma", "--model", "hopper", input="3c00 b800\\t3c00 3c00\\t3f800000\\n")
-    3c00 b800	3c00 3c00	3f800000	3fc00000
-    <BLANKLINE>
+    >>> program.run("mma", "--model", "hopper", input="3c00\\t3c00\\t3f800000\\n").split()
+    ['3c00', '3c00', '3f800000', '40000000']
     """
     done = subprocess.run(
         [os.fspath(PATH), *map(os.fspath, arguments)],
@@ -78,7 +77,7 @@ def inspect(
 
     >>> import fp16lab
     >>> print(fp16lab.inspect(0.1, format="f16", mode="upward").splitlines()[2])
-      FP16 0x2e66 = 0.09997559
+      FP16 0x2e67 = 0.1000366
     """
     arguments = ["inspect", *map(_as_value, values)]
     for option, chosen in (("--format", format), ("--rounding", mode)):
