@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ _BY_NUMPY_NAME = {
     "float8_e5m2": "e5m2",
 }
 NUMPY_NAME = {format: name for name, format in _BY_NUMPY_NAME.items()}
+WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _KNOWN = "float16, bfloat16, float32, float64, float8_e4m3fn and float8_e5m2"
 
 
@@ -74,20 +76,21 @@ def numpy_dtype(format: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, NUMPY_NAME[format]))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Codes:
     """An array as codes, and what it was, so that results become the same."""
 
     words: np.ndarray[Any, Any]  # unsigned integers, native byte order, aligned; any strides
     format: str
     kind: str  # "numpy", "torch", "scalar" (of numpy) or "float" (of Python)
-    dtype: Any = None  # of a numpy array
+    dtype: Any  # of a numpy array; None: that of the format
 
     def wrap(self, words: np.ndarray[Any, Any], format: str) -> Any:
         """Codes of `format` as an array of the kind that this one was."""
         if self.kind == "torch":
             return _torch_tensor(words, format)
-        values = words.view(self.dtype if format == self.format else numpy_dtype(format))
+        own = format == self.format and self.dtype is not None
+        values = words.view(self.dtype if own else numpy_dtype(format))
         if self.kind == "float" and format == self.format:
             return float(values)
         return values if self.kind == "numpy" else values[()]
@@ -119,6 +122,8 @@ def codes_of(x: Any, name: str) -> Codes:
     Big-endian and unaligned arrays are copied, as lists are. TypeError for what has no format of ours,
     ValueError for what is not at hand: tensors of a device, with a gradient, or sparse.
     """
+    if type(x) is np.ndarray:
+        return _codes_of_numpy(x, name, "numpy")
     if is_tensor(x):
         return _codes_of_tensor(x, name)
     if isinstance(x, np.ma.MaskedArray):
@@ -135,7 +140,16 @@ def codes_of(x: Any, name: str) -> Codes:
         except ValueError as error:
             raise ValueError(f"{name} is no array: {error}") from None
         kind = "scalar" if isinstance(x, np.generic) else "numpy"
-    format = _BY_NUMPY_NAME.get(array.dtype.name)
+    return _codes_of_numpy(array, name, kind)
+
+
+@cache
+def _format_of(dtype: np.dtype[Any]) -> str | None:
+    return _BY_NUMPY_NAME.get(dtype.name)
+
+
+def _codes_of_numpy(array: np.ndarray[Any, Any], name: str, kind: str) -> Codes:
+    format = _format_of(array.dtype)
     if format is None:
         hint = {
             "O": f"{name}.astype(numpy.float32) makes one, where all of it are numbers",
@@ -146,9 +160,10 @@ def codes_of(x: Any, name: str) -> Codes:
         raise TypeError(f"{name} has dtype {array.dtype}; arrays of {_KNOWN} are taken: {hint}")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.aligned or any(stride % array.itemsize for stride in array.strides):
+    size = array.itemsize
+    if not array.flags.aligned or any([stride % size for stride in array.strides]):
         array = array.copy()
-    return Codes(array.view(f"u{array.itemsize}"), format, kind, array.dtype)
+    return Codes(array.view(WORDS[size]), format, kind, array.dtype)
 
 
 def _codes_of_tensor(x: Any, name: str) -> Codes:
@@ -177,14 +192,7 @@ def _codes_by_dlpack(x: Any, name: str, kind: str) -> Codes:
     if format is None:
         dtype = getattr(x, "dtype", "another dtype")
         raise TypeError(f"{name} has dtype {dtype}; arrays of {_KNOWN} are taken: {name}.float() makes one")
-    return Codes(words, format, kind, None if kind == "torch" else _dtype_or_none(format))
-
-
-def _dtype_or_none(format: str) -> Any:
-    try:
-        return numpy_dtype(format)
-    except ImportError:
-        return None
+    return Codes(words, format, kind, None)
 
 
 def thread_count(threads: int | None) -> int:

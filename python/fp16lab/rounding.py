@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .arrays import FORMATS, Codes, Format, codes_of, numpy_dtype, thread_count
+from .arrays import FORMATS, WORDS, Codes, Format, codes_of, numpy_dtype, thread_count
 
 MODES = ("nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic")
 _BY_KERNEL = ("f16", "bf16", "tf32", "e4m3", "e5m2")
@@ -76,7 +76,7 @@ def round(
         mode,
         None if seed is None else int(seed),
         saturate,
-        result.view(f"u{result.itemsize}"),
+        result.view(WORDS[result.itemsize]),
         bits,
         thread_count(threads),
     )
@@ -113,7 +113,7 @@ def _destination(
 ) -> tuple[np.ndarray[Any, Any], bool]:
     """Where results go, and whether they are codes."""
     width = target.exponent_bits + target.precision
-    code_type = np.dtype("u1" if width <= 8 else "u2" if width <= 16 else "u4" if width <= 32 else "u8")
+    code_type = WORDS[1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8]
     if isinstance(out, str) and out == "bits":
         return np.empty(shape, code_type), True
     if out is None:
@@ -127,7 +127,7 @@ def _destination(
         raise ValueError("out must be C-contiguous and writable, as numpy.empty(x.shape, dtype) is")
     if np.may_share_memory(out, codes.words):
         raise ValueError("out shares memory with x; give another array")
-    if out.dtype == codes.dtype:
+    if out.dtype == (codes.dtype if codes.dtype is not None else numpy_dtype(codes.format)):
         _require_held(codes, format, target)
         return out, False
     if out.dtype == code_type or (
