@@ -90,18 +90,39 @@ void set_state(ExponentHistogram& histogram, const nb::bytes& state) {
   std::memcpy(&histogram, state.c_str(), sizeof(histogram));
 }
 
-analysis::SuggestedScale suggest_scale(const ExponentHistogram& histogram, std::string_view format,
-                                       double recorded_scale, int headroom_bits, double lost_rate,
-                                       double lost_l1) {
-  const FloatingPointScope scope;
-  analysis::ScaledHistograms gradients;
-  gradients.add(histogram, recorded_scale);
-  return analysis::suggest_scale(gradients, format_of(format), {headroom_bits, lost_rate, lost_l1});
+/// Arguments that people give: one line where they are of another type.
+double number(const nb::object& value, const char* name) {
+  double result = 0;
+  if (nb::try_cast(value, result)) return result;
+  throw nb::type_error(
+      (name + (" is " + std::string(nb::repr(value).c_str())) + "; a number is needed").c_str());
+}
+std::string format_name(const nb::object& value) {
+  std::string result;
+  if (nb::try_cast(value, result)) return result;
+  throw nb::type_error(("format is " + std::string(nb::repr(value).c_str()) + "; a name is needed").c_str());
 }
 
-nb::dict zones(const ExponentHistogram& histogram, double scale, std::string_view format) {
+analysis::SuggestedScale suggest_scale(const ExponentHistogram& histogram, const nb::object& format,
+                                       const nb::object& recorded_scale, const nb::object& headroom_bits,
+                                       const nb::object& lost_rate, const nb::object& lost_l1) {
   const FloatingPointScope scope;
-  const RangeCounts counts = count_ranges(histogram, range_of(format_of(format)), scale);
+  analysis::ScaledHistograms gradients;
+  gradients.add(histogram, number(recorded_scale, "recorded_scale"));
+  return analysis::suggest_scale(gradients, format_of(format_name(format)),
+                                 {static_cast<int>(number(headroom_bits, "headroom_bits")),
+                                  number(lost_rate, "lost_rate"), number(lost_l1, "lost_l1")});
+}
+
+/// By its bits: a thread may read subnormal FP32 numbers as zeros.
+double extreme(std::uint32_t bits) {
+  return double_from_bits(convert<Binary64>(SmallFloat<Binary32>::from_bits(bits)).bits());
+}
+
+nb::dict zones(const ExponentHistogram& histogram, const nb::object& scale, const nb::object& format) {
+  const FloatingPointScope scope;
+  const RangeCounts counts =
+      count_ranges(histogram, range_of(format_of(format_name(format))), number(scale, "scale"));
   nb::dict result;
   const auto add = [&](const char* name, const CountInterval& zone) {
     result[name] = nb::make_tuple(zone.lower, zone.upper);
@@ -160,22 +181,27 @@ counts of their own. Histograms add up with +=, compare with == and can be pickl
       .def_ro("infinite", &ExponentHistogram::infinite)
       .def_ro("nan", &ExponentHistogram::nan)
       .def_prop_ro(
-          "smallest", [](const ExponentHistogram& h) { return float_from_bits(h.smallest); },
+          "smallest", [](const ExponentHistogram& h) { return extreme(h.smallest); },
           "The smallest finite magnitude above zero; 0: there is none, or (FP64) it is not known.")
       .def_prop_ro(
-          "greatest", [](const ExponentHistogram& h) { return float_from_bits(h.greatest); },
+          "greatest", [](const ExponentHistogram& h) { return extreme(h.greatest); },
           "The greatest finite magnitude, as smallest.")
       .def_prop_ro("total", &ExponentHistogram::total)
-      .def("zones", &zones, nb::arg("scale") = 1.0, nb::arg("format") = "f16",
+      .def("zones", &zones, nb::arg("scale").none() = 1.0, nb::arg("format").none() = "f16",
+           nb::sig("def zones(self, scale: float = 1.0, format: str = 'f16') -> dict[str, object]"),
            R"(Where the values, times scale, land in a format under rounding to nearest even.
 
 A dict: lost (become zero), subnormal, normal and overflow are (lower, upper) counts, equal ends where the
 bins decide; zero, infinite and nan are what was counted so; total is all. Errors: ValueError unless scale is
 finite and above zero, and for an unknown format. Source: numerics/histogram/zones.hpp.)")
-      .def("suggest_scale", &suggest_scale, nb::arg("format") = "f16", nb::arg("recorded_scale") = 1.0,
-           nb::arg("headroom_bits") = analysis::ScaleTargets().headroom_bits,
-           nb::arg("lost_rate") = analysis::ScaleTargets().lost_rate,
-           nb::arg("lost_l1") = analysis::ScaleTargets().lost_l1,
+      .def("suggest_scale", &suggest_scale, nb::arg("format").none() = "f16",
+           nb::arg("recorded_scale").none() = 1.0,
+           nb::arg("headroom_bits").none() = analysis::ScaleTargets().headroom_bits,
+           nb::arg("lost_rate").none() = analysis::ScaleTargets().lost_rate,
+           nb::arg("lost_l1").none() = analysis::ScaleTargets().lost_l1,
+           nb::sig("def suggest_scale(self, format: str = 'f16', recorded_scale: float = 1.0, "
+                   "headroom_bits: int = 2, lost_rate: float = 0.001, lost_l1: float = 0.00048828125) -> "
+                   "SuggestedScale"),
            R"(The loss scale that these values ask for in a format, as `fp16lab hist` suggests it.
 
 recorded_scale: the scale that the values carry already. headroom_bits: they may still grow by
@@ -183,15 +209,17 @@ recorded_scale: the scale that the values carry already. headroom_bits: they may
 Source: analysis/suggested_scale.hpp.)")
       .def(
           "plot",
-          [](const nb::object& self, double scale, const char* format, const nb::object& axes) {
+          [](const nb::object& self, const nb::object& scale, const nb::object& format,
+             const nb::object& axes) {
             return nb::module_::import_("fp16lab.plots").attr("plot_histogram")(self, scale, format, axes);
           },
-          nb::arg("scale") = 1.0, nb::arg("format") = "f16", nb::arg("axes") = nb::none(),
+          nb::arg("scale").none() = 1.0, nb::arg("format").none() = "f16", nb::arg("axes") = nb::none(),
           "Draws the counts and the zones of a format with matplotlib; gives the axes. See fp16lab.plots.")
-      .def("__iadd__", &ExponentHistogram::operator+=, nb::arg("other"), nb::rv_policy::reference)
+      .def("__iadd__", &ExponentHistogram::operator+=, nb::arg("other"), nb::rv_policy::reference,
+           nb::is_operator())
       .def(
           "__eq__", [](const ExponentHistogram& a, const ExponentHistogram& b) { return a == b; },
-          nb::arg("other"))
+          nb::arg("other"), nb::is_operator())
       .def("__getstate__", &state_of)
       .def("__setstate__", &set_state);
 }

@@ -27,11 +27,15 @@ amp::ScalerOptions options_of(std::string policy, amp::PolicySettings settings) 
   return options;
 }
 
+amp::ScalePolicy made(const amp::ScalerOptions& options) {
+  const FloatingPointScope scope;
+  return amp::make_scale_policy(options);
+}
+
 class Policy {
  public:
   Policy(std::string name, amp::PolicySettings settings)
-      : policy_(amp::make_scale_policy(options_of(std::move(name), std::move(settings)))),
-        step_(policy_.initial) {}
+      : policy_(made(options_of(std::move(name), std::move(settings)))), step_(policy_.initial) {}
 
   const std::string& name() const { return policy_.name; }
   double scale() const { return step_.scale; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _core
+from ._core import Histogram
 
 
 class Policy(_core.Policy):
@@ -23,7 +24,27 @@ class Policy(_core.Policy):
     """
 
     def __init__(self, name: str, **parameters: float) -> None:
-        super().__init__(name, {key: float(value) for key, value in parameters.items()})
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}; the name of a policy is needed")
+        super().__init__(name, {key: _number(key, value) for key, value in parameters.items()})
+
+    def update(
+        self,
+        found_inf: Any,
+        weights: Histogram | None = None,
+        activations: Histogram | None = None,
+        format: str = "f16",
+    ) -> None:
+        """One step of training: did its gradients overflow?
+
+        found_inf: true or false, also as a number, an array or a tensor of one element. weights, activations:
+        the step's gradients, for policies that want statistics; format: what they are judged in. Errors:
+        TypeError, ValueError.
+        """
+        for name, counts in (("weights", weights), ("activations", activations)):
+            if counts is not None and not isinstance(counts, Histogram):
+                raise TypeError(f"{name} is a {type(counts).__name__}; a Histogram is needed, or None")
+        super().update(bool(found_inf), weights, activations, str(format))
 
     @property
     def state(self) -> bytes:
@@ -40,6 +61,13 @@ class Policy(_core.Policy):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.name, self.settings, self.state)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}; a number is needed") from None
 
 
 def _restored(name: str, settings: dict[str, float], state: bytes) -> Policy:

@@ -52,7 +52,7 @@ def matmul(
     if left.words.ndim == 0 or right.words.ndim == 0:
         raise ValueError("a and b need at least one dimension; a number times an array is *")
     a_format, b_format = _register(left.format), _register(right.format)
-    _require_formats(left, right, accumulator)
+    _require_formats(left, right, model, accumulator)
     if out is None:
         out = accumulator if left.format in ("e4m3", "e5m2") else left.format
     if out not in _OUTPUTS:
@@ -122,7 +122,9 @@ def _operand(x: Any, name: str) -> Codes:
     return codes
 
 
-def _require_formats(left: Codes, right: Codes, accumulator: str) -> None:
+def _require_formats(left: Codes, right: Codes, model: str, accumulator: str) -> None:
+    if not isinstance(model, str):
+        raise TypeError(f"model is {model!r}; a name of models() is needed")
     if left.format != right.format and not {left.format, right.format} <= {"e4m3", "e5m2"}:
         raise ValueError(
             f"a is {left.format} and b is {right.format}; a tensor core multiplies one format, or FP8's two"
@@ -256,7 +258,7 @@ def explain(
         raise ValueError(
             f"a_row has {left.words.size} elements and b_col has {right.words.size}; they must agree"
         )
-    _require_formats(left, right, accumulator)
+    _require_formats(left, right, model, accumulator)
     word = _accumulators(c, accumulator)
     if word.size != 1:
         raise ValueError(f"c has shape {word.shape}; one number is needed")

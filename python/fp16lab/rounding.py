@@ -59,8 +59,8 @@ def round(
             if seed is None
             else f'seed goes with mode="stochastic", not with {mode!r}'
         )
-    if seed is not None and not 0 <= int(seed) < 1 << 64:
-        raise ValueError(f"seed is {seed}; a whole number from 0 to 2**64 - 1 is needed")
+    if seed is not None and not (hasattr(seed, "__index__") and 0 <= int(seed) < 1 << 64):
+        raise ValueError(f"seed is {seed!r}; a whole number from 0 to 2**64 - 1 is needed")
     words = codes.words
     # The order of elements in memory shows in the random bits alone.
     by_columns = (
@@ -75,7 +75,7 @@ def round(
         kernel_format,
         mode,
         None if seed is None else int(seed),
-        saturate,
+        bool(saturate),
         result.view(WORDS[result.itemsize]),
         bits,
         thread_count(threads),

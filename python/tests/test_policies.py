@@ -97,6 +97,13 @@ def test_the_state_travels():
     assert "megatron" in repr(policy)
 
 
+def test_found_inf_may_be_a_number_or_an_array():
+    for one in (True, 1, 1.0, np.bool_(True), np.float32(1), np.array([1.0])):
+        policy = fp16lab.Policy("torch")
+        policy.update(one)
+        assert policy.scale == 32768
+
+
 def test_policies_says_what_there_is():
     policies = fp16lab.policies()
     assert len(policies) >= 38 and {"torch", "megatron", "apex", "lost-mass"} <= policies.keys()
@@ -111,11 +118,14 @@ def test_policies_says_what_there_is():
         ("torch", {"growth": 2}, "growth"),
         ("torch", {"growth_interval": 0}, "growth_interval"),
         ("torch", {"initial_scale": float("inf")}, "initial_scale"),
+        ("torch", {"growth_interval": "long"}, "growth_interval is 'long'; a number is needed"),
     ],
 )
 def test_wrong_names_and_values_are_one_clear_line(name, parameters, line):
     with pytest.raises(ValueError) as error:
         fp16lab.Policy(name, **parameters)
     assert line in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(TypeError, match="weights is a int; a Histogram is needed, or None"):
+        fp16lab.Policy("torch").update(False, weights=3)
     with pytest.raises(ValueError, match="this is no state of a loss-scale policy"):
         fp16lab.Policy("torch").state = b"123"

@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import multiprocessing
 import os
+import struct
 import threading
 import time
 
@@ -72,7 +73,8 @@ def everything(threads: int) -> list[bytes]:
     )
     for found_inf in (True, True, False, False):
         policy.update(found_inf)
-    texts = [*zones, str(counts.suggest_scale("f16")), str(dot), repr(policy.state)]
+    extremes = struct.pack("<dd", counts.smallest, counts.greatest).hex()
+    texts = [*zones, extremes, str(counts.suggest_scale("f16")), str(dot), repr(policy.state)]
     return [np.ascontiguousarray(answer).tobytes() for answer in answers] + [text.encode() for text in texts]
 
 

@@ -209,6 +209,10 @@ def test_out_may_be_an_array():
             dict(format="f16", mode="stochastic", seed=-1),
             "seed is -1; a whole number from 0 to 2**64 - 1 is needed",
         ),
+        (
+            dict(format="f16", mode="stochastic", seed="one"),
+            "seed is 'one'; a whole number from 0 to 2**64 - 1",
+        ),
         (dict(format="f16", out="codes"), "out is 'codes'; None, \"bits\" or a numpy array is needed"),
         (dict(format="f16", out=np.empty(3, np.uint16)), "out has shape (3,), x has (4,); they must agree"),
         (
