@@ -38,7 +38,7 @@ from_pypi() {
   return 1
 }
 
-if ! from_pypi 'scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest auditwheel; then
+if ! from_pypi 'scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest mypy auditwheel; then
   echo "Skipped: Python's tests: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
   exit 0
 fi
@@ -56,7 +56,7 @@ CMAKE_PREFIX_PATH=$prefix "$venv/bin/pip" wheel --quiet --disable-pip-version-ch
   sed 's/^/auditwheel: tag and constraint of glibc: /'
 
 pytest() { "$venv/bin/pytest" --quiet -rs -p no:cacheprovider "$@"; }
-pytest --ignore-glob='*torch*' python/tests
+pytest --ignore=python/tests/with_torch python/tests
 echo "Python's tests: $((SECONDS - began)) s"
 
 if [[ $torch == yes ]]; then
@@ -64,8 +64,6 @@ if [[ $torch == yes ]]; then
     echo "Skipped: tests with PyTorch: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
     exit 0
   fi
-  shopt -s nullglob
-  tests=(python/tests/test_torch*.py python/tests/torch)
-  pytest "${tests[@]}"
+  pytest python/tests/with_torch
   echo "Python's tests, with PyTorch: $((SECONDS - began)) s"
 fi

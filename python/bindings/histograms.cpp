@@ -165,7 +165,8 @@ Source: analysis/suggested_scale.hpp.)")
   nb::class_<ExponentHistogram>(module, "Histogram", R"(Counts of magnitudes by binary exponent.
 
 bins[i] counts the magnitudes in (2**(i-150), 2**(i-149)], i from 0 to 277; zero, infinite and nan have
-counts of their own. Histograms add up with +=, compare with == and can be pickled. Source: numerics/histogram.
+counts of their own. Histograms add up with +=, compare with == and can be pickled.
+Source: numerics/histogram.
 
     >>> import fp16lab, numpy
     >>> h = fp16lab.histogram(numpy.array([1e-9, 0.5, 0.0, 3.0], numpy.float32))
@@ -188,7 +189,7 @@ counts of their own. Histograms add up with +=, compare with == and can be pickl
           "The greatest finite magnitude, as smallest.")
       .def_prop_ro("total", &ExponentHistogram::total)
       .def("zones", &zones, nb::arg("scale").none() = 1.0, nb::arg("format").none() = "f16",
-           nb::sig("def zones(self, scale: float = 1.0, format: str = 'f16') -> dict[str, object]"),
+           nb::sig("def zones(self, scale: float = 1.0, format: str = 'f16') -> dict[str, typing.Any]"),
            R"(Where the values, times scale, land in a format under rounding to nearest even.
 
 A dict: lost (become zero), subnormal, normal and overflow are (lower, upper) counts, equal ends where the
@@ -219,7 +220,7 @@ Source: analysis/suggested_scale.hpp.)")
            nb::is_operator())
       .def(
           "__eq__", [](const ExponentHistogram& a, const ExponentHistogram& b) { return a == b; },
-          nb::arg("other"), nb::is_operator())
+          nb::arg("other"), nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__getstate__", &state_of)
       .def("__setstate__", &set_state);
 }

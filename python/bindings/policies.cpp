@@ -119,7 +119,7 @@ void bind_policies(nb::module_& module) {
            nb::arg("activations").none() = nb::none(), nb::arg("format") = "f16")
       .def("_state", &Policy::state)
       .def("_set_state", &Policy::set_state, nb::arg("state"));
-  module.def("policies", &policies);
+  module.def("policies", &policies, nb::sig("def policies() -> dict[str, dict[str, typing.Any]]"));
 }
 
 }  // namespace fp16lab::python

@@ -226,9 +226,13 @@ void bind_products(nb::module_& module) {
   module.def("matmul", &matmul, nb::arg("a").noconvert(), nb::arg("a_format"), nb::arg("b").noconvert(),
              nb::arg("b_format"), nb::arg("model"), nb::arg("accumulator"), nb::arg("add_to_result"),
              nb::arg("result").noconvert(), nb::arg("threads"));
-  module.def("models", &models);
-  module.def("explain", &explain, nb::arg("a"), nb::arg("a_format"), nb::arg("b"), nb::arg("b_format"),
-             nb::arg("c"), nb::arg("model"), nb::arg("accumulator"));
+  module.def("models", &models, nb::sig("def models() -> dict[str, tuple[dict[str, typing.Any], ...]]"));
+  module.def(
+      "explain", &explain, nb::arg("a"), nb::arg("a_format"), nb::arg("b"), nb::arg("b_format"), nb::arg("c"),
+      nb::arg("model"), nb::arg("accumulator"),
+      nb::sig(
+          "def explain(a: collections.abc.Sequence[int], a_format: str, b: collections.abc.Sequence[int], "
+          "b_format: str, c: int, model: str, accumulator: str) -> dict[str, typing.Any]"));
 }
 
 }  // namespace fp16lab::python

@@ -241,7 +241,8 @@ void bind_rounding(nb::module_& module) {
              nb::arg("bits"), nb::arg("threads"));
   module.def("widen", &widen_codes, nb::arg("codes").noconvert(), nb::arg("from_format"),
              nb::arg("out").noconvert(), nb::arg("threads"));
-  module.def("words_of_tensor", &words_of_tensor, nb::arg("tensor"));
+  module.def("words_of_tensor", &words_of_tensor, nb::arg("tensor"),
+             nb::sig("def words_of_tensor(tensor: object) -> tuple[typing.Any, str | None]"));
 }
 
 }  // namespace fp16lab::python

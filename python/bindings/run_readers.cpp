@@ -131,9 +131,13 @@ nb::dict overflows_of(const std::string& folder) {
 }  // namespace
 
 void bind_run_readers(nb::module_& module) {
-  module.def("read_run", &read_run, nb::arg("folder"));
-  module.def("read_histograms", &histograms_of, nb::arg("folder"), nb::arg("tensors"));
-  module.def("read_overflows", &overflows_of, nb::arg("folder"));
+  module.def("read_run", &read_run, nb::arg("folder"),
+             nb::sig("def read_run(folder: str) -> dict[str, typing.Any]"));
+  module.def("read_histograms", &histograms_of, nb::arg("folder"), nb::arg("tensors"),
+             nb::sig("def read_histograms(folder: str, tensors: collections.abc.Sequence[str]) -> dict[str, "
+                     "typing.Any]"));
+  module.def("read_overflows", &overflows_of, nb::arg("folder"),
+             nb::sig("def read_overflows(folder: str) -> dict[str, typing.Any]"));
 }
 
 }  // namespace fp16lab::python

@@ -73,7 +73,8 @@ def numpy_dtype(format: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise ImportError(f"a numpy array of {format} needs ml_dtypes: pip install ml_dtypes") from None
-    return np.dtype(getattr(ml_dtypes, NUMPY_NAME[format]))
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, NUMPY_NAME[format]))
+    return dtype
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ def run(*arguments: str | os.PathLike[str], input: str | None = None) -> Text:
     ['3c00', '3c00', '3f800000', '40000000']
     """
     done = subprocess.run(
-        [os.fspath(PATH), *map(os.fspath, arguments)],
+        [os.fspath(part) for part in (PATH, *arguments)],
         input=input,
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,5 @@ def _require_held(codes: Codes, format: str | tuple[int, int], target: Format) -
 
 def _bits(codes: Codes, words: np.ndarray[Any, Any]) -> Any:
     if codes.kind == "torch":
-        import torch
-
-        return torch.from_numpy(words)
+        return sys.modules["torch"].from_numpy(words)
     return words if codes.kind == "numpy" else words[()]

@@ -94,15 +94,14 @@ class Run:
 
     def _table(self, columns: Mapping[str, Any]) -> Any:
         arrays = {name: _column(name, values) for name, values in columns.items()}
-        pandas = None
         if self._tables != "numpy":
             try:
-                import pandas
+                from pandas import DataFrame
+
+                return DataFrame(arrays)
             except ImportError:
                 if self._tables == "pandas":
                     raise ImportError('tables="pandas" needs pandas: pip install pandas') from None
-        if pandas is not None:
-            return pandas.DataFrame(arrays)
         table = np.empty(len(next(iter(arrays.values()))), [(name, a.dtype) for name, a in arrays.items()])
         for name, values in arrays.items():
             table[name] = values

@@ -73,6 +73,24 @@ def test_the_stub_names_what_the_module_has():
     assert named == {name for name in dir(_core) if not name.startswith("__")}
 
 
+def test_the_types_hold(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    options = [
+        "--strict",
+        "--allow-any-generics",
+        "--ignore-missing-imports",
+        "--cache-dir",
+        tmp_path,
+        "-p",
+        "fp16lab",
+    ]
+    command = [sys.executable, "-P", "-m", "mypy", *options, "--exclude", "fp16lab/torch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line and "/torch/" not in line]
+    assert errors == [], done.stdout
+    assert "checked" in done.stdout or "no issues" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_program_runs_alone_and_finds_its_configurations(tmp_path):
     script = Path(sys.executable).with_name("fp16lab")
     if not script.exists():
