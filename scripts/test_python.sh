@@ -38,7 +38,8 @@ from_pypi() {
   return 1
 }
 
-if ! from_pypi 'scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest mypy auditwheel; then
+packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest mypy auditwheel)
+if ! from_pypi "${packages[@]}"; then
   echo "Skipped: Python's tests: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
   exit 0
 fi
@@ -48,8 +49,9 @@ if [[ -z $prefix ]]; then
   cmake --install build --prefix "$prefix" >"$venv/install.log" || { cat "$venv/install.log" >&2 && exit 1; }
 fi
 rm -rf build/wheel build/python-module/CMakeCache.txt  # the cache knows the prefix of the last time
+settings=(--config-settings=build-dir="$PWD/build/python-module" --config-settings=cmake.define.FP16LAB_INSTALLED=ON)
 CMAKE_PREFIX_PATH=$prefix "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  -Cbuild-dir="$PWD/build/python-module" -Ccmake.define.FP16LAB_INSTALLED=ON --wheel-dir build/wheel ./python
+  "${settings[@]}" --wheel-dir build/wheel ./python
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheel/fp16lab-*.whl
 # What the wheel may be called on other machines.
 "$venv/bin/auditwheel" show build/wheel/fp16lab-*.whl 2>/dev/null | grep -o '"[^ ]*linux[^ ]*"' | paste -sd ' ' |
