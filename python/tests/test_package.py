@@ -42,6 +42,17 @@ def test_examples_of_docstrings(name, trained, monkeypatch, tmp_path):
     assert runner.summarize(verbose=False).failed == 0
 
 
+def test_the_readmes_first_example_runs(monkeypatch):
+    readme = Path(__file__).parents[1] / "README.md"
+    if not readme.is_file():
+        pytest.skip("no README.md beside the tests: this is not a checkout")
+    pytest.importorskip("matplotlib").use("Agg")
+    example, *_ = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    names: dict = {}
+    exec(example, names)  # noqa: S102
+    assert names["p"].scale == 2**32 and names["h"].total == 512 * 512
+
+
 def test_every_function_says_what_it_takes_and_shows_it():
     for name in fp16lab.__all__:
         described = getattr(fp16lab, name)
