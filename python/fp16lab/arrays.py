@@ -199,7 +199,7 @@ def _codes_by_dlpack(x: Any, name: str, kind: str) -> Codes:
 def thread_count(threads: int | None) -> int:
     """`threads`, or the processors that this process may use. Bits never depend on it."""
     if threads is None:
-        return len(os.sched_getaffinity(0))
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or threads < 1:
         raise ValueError(
             f"threads is {threads!r}; a whole number of at least 1, or None for all processors, is needed"
