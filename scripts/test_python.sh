@@ -57,7 +57,7 @@ CMAKE_PREFIX_PATH=$prefix "$venv/bin/pip" wheel --quiet --disable-pip-version-ch
 "$venv/bin/auditwheel" show build/wheel/fp16lab-*.whl 2>/dev/null | grep -o '"[^ ]*linux[^ ]*"' | paste -sd ' ' |
   sed 's/^/auditwheel: tag and constraint of glibc: /'
 
-pytest() { "$venv/bin/pytest" --quiet -rs -p no:cacheprovider "$@"; }
+pytest() { PATH=$venv/bin:$PATH "$venv/bin/pytest" --quiet -rs -p no:cacheprovider "$@"; }
 pytest --ignore=python/tests/with_torch python/tests
 echo "Python's tests: $((SECONDS - began)) s"
 
