@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Sets up, builds everything and runs the tests; ends with CTest's own summary.
+# Sets up, builds everything and runs the tests: CTest's, then those of the Python package (scripts/test_python.sh).
 #   ./test.sh            all tests (labels fast and exhaustive; gpu tests say SKIPPED where there is no GPU)
-#   ./test.sh -L fast    any CTest options
+#   ./test.sh --torch    besides, PyTorch from PyPI (5.4 GB) and the tests that need it
+#   ./test.sh -L fast    any CTest options (behind --torch)
 set -euo pipefail
 cd "$(dirname "$0")"
 
+python=(scripts/test_python.sh)
+if [[ ${1:-} == --torch ]]; then
+  python+=(--torch)
+  shift
+fi
 scripts/setup.sh
 cmake --preset release >/dev/null
 cmake --build --preset release
 ctest --preset release --parallel 2 "$@"
+"${python[@]}"

@@ -4,6 +4,7 @@
 // The steps are those of numerics/tensor_core/tensor_core_model.hpp, computed a second time: no integer of
 // fixed width, no shift and no round_pack. Only what a word is worth (decode_bits) is asked in the same
 // place. So the result can be compared with fused_dot_add, and must be equal.
+// A program that includes this needs Boost.Multiprecision's headers (Debian: libboost-dev).
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>

@@ -1,0 +1,11 @@
+#include "bindings.hpp"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The C++ library of fp16lab; use the package fp16lab.";
+  fp16lab::python::bind_rounding(module);
+  fp16lab::python::bind_products(module);
+  fp16lab::python::bind_histograms(module);
+  fp16lab::python::bind_policies(module);
+  fp16lab::python::bind_run_folders(module);
+  fp16lab::python::bind_run_readers(module);
+}

@@ -1,0 +1,238 @@
+// Products of tensor cores (numerics/gemm), the table of their models, and one dot product taken apart.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "bindings.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
+#include "numerics/platform/worker_pool.hpp"
+#include "numerics/tensor_core/explained_dot.hpp"
+
+namespace fp16lab::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+/// Codes with any strides, the last two dimensions being those of a matrix.
+using Matrices = nb::ndarray<nb::ro, nb::device::cpu>;
+using Result = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+/// A view of one matrix: of itself where a stride is 1, else of a copy.
+template <class T>
+MatrixView<T> view_of(const T* data, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
+                      std::int64_t column_stride, std::vector<T>& copy) {
+  if ((column_stride == 1 || columns <= 1) && (rows <= 1 || row_stride >= columns))
+    return {data, rows <= 1 ? columns : row_stride};
+  if ((row_stride == 1 || rows <= 1) && (columns <= 1 || column_stride >= rows))
+    return {data, columns <= 1 ? rows : column_stride, true};
+  copy.clear();
+  copy.reserve(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) copy.push_back(data[i * row_stride + j * column_stride]);
+  return {copy.data(), columns};
+}
+
+/// The first element of matrix number `index` of a batch.
+template <class T>
+const T* matrix_at(const Matrices& matrices, std::size_t index) {
+  std::int64_t offset = 0;
+  for (std::size_t i = matrices.ndim() - 2; i-- > 0;) {
+    offset += static_cast<std::int64_t>(index % matrices.shape(i)) * matrices.stride(i);
+    index /= matrices.shape(i);
+  }
+  return static_cast<const T*>(matrices.data()) + offset;
+}
+
+/// One for each matrix of the batch: D = C (+) A B, C being what D holds, or +0.
+template <class A, class B, class D>
+void product(const TensorCoreModel& model, const Matrices& a, const Matrices& b, bool add_to_result,
+             const Result& result, int threads) {
+  const std::size_t dimensions = result.ndim();
+  const auto extent = [dimensions](const auto& matrices, std::size_t back) {
+    return static_cast<std::int64_t>(matrices.shape(dimensions - back));
+  };
+  const GemmShape shape{.m = extent(a, 2), .n = extent(b, 1), .k = extent(a, 1)};
+  std::size_t batch = 1;
+  for (std::size_t i = 0; i + 2 < dimensions; ++i) batch *= result.shape(i);
+  // A batch of many is shared out by its products; results do not know.
+  const bool share_batch = batch >= 2 * static_cast<std::size_t>(threads);
+  const nb::gil_scoped_release unlocked;
+  const auto one = [&](std::size_t index) {
+    std::vector<A> a_copy;
+    std::vector<B> b_copy;
+    const MatrixView<A> left = view_of(matrix_at<A>(a, index), shape.m, shape.k, a.stride(dimensions - 2),
+                                       a.stride(dimensions - 1), a_copy);
+    const MatrixView<B> right = view_of(matrix_at<B>(b, index), shape.k, shape.n, b.stride(dimensions - 2),
+                                        b.stride(dimensions - 1), b_copy);
+    D* const to = static_cast<D*>(result.data()) + index * static_cast<std::size_t>(shape.m * shape.n);
+    emulated_gemm(model, shape, left, right, add_to_result ? to : nullptr, to, shape.n,
+                  share_batch ? 1 : threads);
+  };
+  if (share_batch)
+    share_tasks(batch, threads, one);
+  else
+    for (std::size_t index = 0; index < batch; ++index) one(index);
+}
+
+/// body(element type): TF32 operands are FP32 words.
+template <class Body>
+void with_operand(DType dtype, const Body& body) {
+  visit_dtype<is_low_precision>(dtype, [&](auto row) {
+    using Element = typename decltype(row)::Element;
+    if constexpr (row.name == std::string_view("tf32"))
+      body(float());
+    else
+      body(Element());
+  });
+}
+
+const TensorCoreModel& model_of(std::string_view name, std::string_view a_format, std::string_view b_format,
+                                std::string_view accumulator) {
+  const TensorCoreModel& model =
+      tensor_core_model(name, operand_format(a_format), accumulator_format(accumulator));
+  if (!model.operands.contains(operand_format(b_format)))
+    throw std::invalid_argument("tensor-core model '" + std::string(name) + "' multiplies no " +
+                                std::string(a_format) + " by " + std::string(b_format));
+  return model;
+}
+
+void matmul(const Matrices& a, std::string_view a_format, const Matrices& b, std::string_view b_format,
+            std::string_view model_name, std::string_view accumulator, bool add_to_result,
+            const Result& result, int threads) {
+  const FloatingPointScope scope;
+  const TensorCoreModel& model = model_of(model_name, a_format, b_format, accumulator);
+  const std::size_t dimensions = result.ndim();
+  if (threads < 1)
+    throw std::invalid_argument("threads is " + std::to_string(threads) + "; at least 1 is needed");
+  bool fits = dimensions >= 2 && a.ndim() == dimensions && b.ndim() == dimensions &&
+              a.shape(dimensions - 2) == result.shape(dimensions - 2) &&
+              b.shape(dimensions - 1) == result.shape(dimensions - 1) &&
+              a.shape(dimensions - 1) == b.shape(dimensions - 2);
+  for (std::size_t i = 0; fits && i + 2 < dimensions; ++i)
+    fits = a.shape(i) == result.shape(i) && b.shape(i) == result.shape(i);
+  if (!fits) throw std::invalid_argument("the shapes of a, b and the result do not fit each other");
+  with_operand(operand_format(a_format), [&](auto a_element) {
+    with_operand(operand_format(b_format), [&](auto b_element) {
+      using A = decltype(a_element);
+      using B = decltype(b_element);
+      const bool wide = model.accumulator() == DType::f32;
+      if (a.itemsize() != sizeof(A) || b.itemsize() != sizeof(B) ||
+          result.itemsize() != (wide ? sizeof(float) : sizeof(Float16)))
+        throw std::invalid_argument("codes have another size than their format");
+      if (wide)
+        product<A, B, float>(model, a, b, add_to_result, result, threads);
+      else
+        product<A, B, Float16>(model, a, b, add_to_result, result, threads);
+    });
+  });
+}
+
+/// Generations, oldest first: of each its rows as (operands, accumulator, source).
+nb::dict models() {
+  nb::dict result;
+  for (const std::string_view name : tensor_core_names()) {
+    nb::list rows;
+    for (const TensorCoreModel& model : tensor_core_models()) {
+      if (model.name != name) continue;
+      nb::list operands;
+      for (const DType format : dtypes<is_low_precision>)
+        if (model.operands.contains(format)) operands.append(name_of(format));
+      nb::dict row;
+      row["hardware"] = model.hardware;
+      row["operands"] = nb::tuple(operands);
+      row["accumulator"] = name_of(model.accumulator());
+      row["block_size"] = model.block_size;
+      row["fraction_bits"] = model.fraction_bits;
+      row["output"] = name_of(model.output);
+      row["evidence"] = name_of(model.evidence);
+      row["source"] = model.source;
+      rows.append(row);
+    }
+    result[nb::str(name.data(), name.size())] = nb::tuple(rows);
+  }
+  return result;
+}
+
+/// Numerator and denominator in digits; Python has whole numbers of any size.
+nb::tuple digits_of(const Rational& value) {
+  return nb::make_tuple(numerator(value).str(), denominator(value).str());
+}
+
+/// (kind, negative, numerator, denominator).
+nb::tuple number_of(const ExplainedNumber& number) {
+  const char* kind = number.kind == Exact::Kind::nan        ? "nan"
+                     : number.kind == Exact::Kind::infinite ? "infinite"
+                                                            : "finite";
+  return nb::make_tuple(kind, number.negative, numerator(number.value).str(),
+                        denominator(number.value).str());
+}
+
+nb::dict step_of(const ExplainedStep& step) {
+  nb::list terms;
+  for (const ExplainedTerm& term : step.terms) {
+    using Source = ExplainedTerm::Source;
+    nb::dict row;
+    row["source"] = term.source == Source::product       ? "product"
+                    : term.source == Source::accumulator ? "accumulator"
+                                                         : "blocks";
+    row["k"] = term.source == Source::product ? nb::cast(term.k) : nb::none();
+    row["number"] = number_of(term.number);
+    row["exponent"] = term.exponent;
+    row["kept"] = digits_of(term.kept);
+    row["dropped"] = digits_of(term.dropped);
+    terms.append(row);
+  }
+  nb::dict result;
+  result["fused"] = step.fused;
+  result["terms"] = terms;
+  result["max_exponent"] = step.max_exponent;
+  result["unit_exponent"] = step.unit_exponent;
+  result["sum"] = number_of(step.sum);
+  result["word"] = step.word;
+  result["result"] = number_of(step.result);
+  return result;
+}
+
+nb::dict explain(const std::vector<std::uint32_t>& a, std::string_view a_format,
+                 const std::vector<std::uint32_t>& b, std::string_view b_format, std::uint32_t c,
+                 std::string_view model_name, std::string_view accumulator) {
+  const FloatingPointScope scope;
+  const TensorCoreModel& model = model_of(model_name, a_format, b_format, accumulator);
+  const ExplainedDot dot = explained_dot(model, operand_format(a_format), a, operand_format(b_format), b, c);
+  nb::list steps;
+  for (const ExplainedStep& step : dot.steps) steps.append(step_of(step));
+  nb::dict result;
+  result["steps"] = steps;
+  result["word"] = dot.word;
+  result["result"] = number_of(dot.result);
+  result["exact"] = number_of(dot.exact);
+  result["nearest_word"] = dot.nearest_word;
+  result["nearest"] = number_of(dot.nearest);
+  result["ulp_exponent"] = dot.ulp_exponent;
+  result["error"] = dot.error ? nb::object(digits_of(*dot.error)) : nb::none();
+  return result;
+}
+
+}  // namespace
+
+void bind_products(nb::module_& module) {
+  module.def("matmul", &matmul, nb::arg("a").noconvert(), nb::arg("a_format"), nb::arg("b").noconvert(),
+             nb::arg("b_format"), nb::arg("model"), nb::arg("accumulator"), nb::arg("add_to_result"),
+             nb::arg("result").noconvert(), nb::arg("threads"));
+  module.def("models", &models, nb::sig("def models() -> dict[str, tuple[dict[str, typing.Any], ...]]"));
+  module.def(
+      "explain", &explain, nb::arg("a"), nb::arg("a_format"), nb::arg("b"), nb::arg("b_format"), nb::arg("c"),
+      nb::arg("model"), nb::arg("accumulator"),
+      nb::sig(
+          "def explain(a: collections.abc.Sequence[int], a_format: str, b: collections.abc.Sequence[int], "
+          "b_format: str, c: int, model: str, accumulator: str) -> dict[str, typing.Any]"));
+}
+
+}  // namespace fp16lab::python

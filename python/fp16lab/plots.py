@@ -1,0 +1,47 @@
+"""Histograms as figures; needs matplotlib."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._core import Histogram
+from .arrays import FORMATS
+
+_COLORS = {"lost": "#c44e52", "subnormal": "#dd8452", "normal": "#4c72b0", "overflow": "#8172b3"}
+
+
+def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16", axes: Any = None) -> Any:
+    """Draws the counts over the exponent of |x| * scale, coloured by the zone that a bin lies in.
+
+    A bin that an edge of the format cuts has the colour of its smaller numbers. axes: matplotlib's, or None
+    for the current figure's. Gives the axes. ImportError in one line where matplotlib is not there.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise ImportError("plot needs matplotlib: pip install matplotlib") from None
+    zones = histogram.zones(scale, format)  # refuses a wrong scale or format
+    axes = axes if axes is not None else pyplot.gca()
+    shift = math.log2(scale)
+    bins = histogram.bins
+    lows = np.arange(bins.size) - 150 + shift
+    limits = FORMATS[format]
+    edges = (limits.smallest - 1, limits.smallest + limits.precision - 1, limits.greatest + 1)
+    zone = np.searchsorted(edges, lows, side="right")
+    used = np.flatnonzero(bins)
+    for index, (name, color) in enumerate(_COLORS.items()):
+        shown = used[zone[used] == index]
+        lower, upper = zones[name]
+        count = f"{lower}" if lower == upper else f"{lower} to {upper}"
+        axes.bar(lows[shown] + 0.5, bins[shown], width=0.9, color=color, label=f"{name}: {count}")
+    for edge in edges:
+        axes.axvline(edge, color="#888888", linewidth=0.8, linestyle=":")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_xlabel("log2 |x|" if scale == 1 else f"log2 |x| + {shift:g}")
+    axes.set_ylabel("values")
+    axes.set_title(f"{histogram.total} values in {format}, {histogram.zero} zeros")
+    axes.legend()
+    return axes

@@ -1,0 +1,44 @@
+"""What tests share: the program that the package carries, and bit patterns."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from fp16lab import program
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+MODES = ("nearest_even", "toward_zero", "upward", "downward", "nearest_away")
+TESTFLOAT_MODE = dict(zip(MODES, ("near_even", "minMag", "max", "min", "near_maxMag")))
+WIDTH = {"f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "tf32": 19, "f32": 32, "f64": 64}
+
+
+def filtered(lines: list[str], *arguments: str) -> list[str]:
+    """The program as a filter, without the package's own way to call it."""
+    done = subprocess.run(
+        [program.PATH, *arguments], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def command_rounds(words: np.ndarray, from_format: str, to_format: str, mode: str) -> np.ndarray:
+    """Codes of `to_format` by `fp16lab softfloat FROM_to_TO`."""
+    digits = WIDTH[from_format] // 4
+    lines = [f"{word:0{digits}X}" for word in words.ravel().tolist()]
+    answers = filtered(
+        lines, "softfloat", f"{from_format}_to_{to_format}", "--rounding", TESTFLOAT_MODE[mode]
+    )
+    return np.array([int(answer.split(" ")[1], 16) for answer in answers], np.uint64).reshape(words.shape)
+
+
+def float32_patterns() -> np.ndarray:
+    """2**16 FP32 words: every upper half, with lower halves that are random, ties, and next to ties."""
+    random = np.random.default_rng(1).integers(0, 1 << 16, 1 << 16, np.uint32)
+    low = np.select(
+        [np.arange(1 << 16) % 5 == i for i in range(4)],
+        [np.uint32(0), np.uint32(0x8000), np.uint32(0x1000), np.uint32(1)],
+        random,
+    )
+    return (np.arange(1 << 16, dtype=np.uint32) << 16) | low.astype(np.uint32)

@@ -1,0 +1,131 @@
+"""fp16lab.Policy: traces worked out from the peers' sources, and the command line's on random ones."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+from support import GOLDEN
+
+import fp16lab
+from fp16lab import program
+
+
+def scales(policy: fp16lab.Policy, sequence: str) -> list[float]:
+    result = []
+    for step in sequence:
+        policy.update(found_inf=step == "O")
+        result.append(policy.scale)
+    return result
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no tests/golden: this is not a checkout")
+def test_traces_of_the_peers():
+    rows = [
+        line.split("\t")
+        for line in (GOLDEN / "policy_traces.tsv").read_text().splitlines()
+        if line[:1] not in "#"
+    ]
+    assert len(rows) > 40
+    for sequence, name, settings, kind, trace in rows:
+        parameters = dict(pair.split("=") for pair in settings.split())
+        ours = scales(
+            fp16lab.Policy(name, **{key: float(value) for key, value in parameters.items()}), sequence
+        )
+        shown = {
+            "exact": math.log2,
+            "decimals": lambda scale: round(math.log2(scale), 2),
+            "fp32": lambda scale: scale,
+        }[kind]
+        read = float.fromhex if kind == "fp32" else float
+        assert [shown(scale) for scale in ours] == [read(t) for t in trace.split()], f"{name} {settings}"
+
+
+@pytest.mark.parametrize("name", [n for n, p in fp16lab.policies().items() if not p["wants_statistics"]])
+def test_every_policy_decides_as_the_command_line(name):
+    random = np.random.default_rng(len(name))
+    sequence = "".join(random.choice(["F", "F", "F", "F", "O"], 60))
+    known = fp16lab.policies()[name]["parameters"]
+    parameters = {"growth_interval": 3.0} if "growth_interval" in known else {}
+    policy = fp16lab.Policy(name, **parameters)
+    arguments = [part for key, value in parameters.items() for part in ("--set", f"{key}={value:g}")]
+    try:
+        answer = program.run("policy", "--policy", name, *arguments, "--trace", sequence, "--quiet")
+    except fp16lab.ProgramError as error:
+        assert error.exit_code == 4  # the policy ends the run, and so does the trace
+        scales(policy, sequence)
+        assert policy.stop is not None
+        return
+    rows = [line.split(",") for line in answer.splitlines()[1:]]
+    assert len(rows) == len(sequence)
+    for row, step in zip(rows, sequence):
+        policy.update(found_inf=step == "O")
+        assert float(row[2]) == policy.scale, row
+
+
+def test_statistics_policies_read_histograms():
+    names = [n for n, p in fp16lab.policies().items() if p["wants_statistics"]]
+    assert "lost-mass" in names
+    tiny = fp16lab.histogram(np.full(100, 2.0**-30, np.float32))
+    large = fp16lab.histogram(np.full(100, 2.0**10, np.float32))
+    moved = []
+    for name in names:
+        ends = []
+        for counts in (tiny, large):
+            policy = fp16lab.Policy(name)
+            assert policy.wants_statistics
+            for _ in range(50):
+                policy.update(found_inf=False, weights=counts, activations=counts)
+            ends.append(policy.scale)
+        moved.append(ends[0] > ends[1])
+    assert any(moved)  # tiny gradients are given a higher scale than large ones
+
+
+def test_the_state_travels():
+    policy = fp16lab.Policy("megatron", growth_interval=4, hysteresis=2)
+    scales(policy, "FFFOF")
+    other = fp16lab.Policy("megatron", growth_interval=4, hysteresis=2)
+    other.state = policy.state
+    twins = [other, pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy)]
+    expected = scales(policy, "OFFFFFFFOOFFFF")
+    for twin in twins:
+        assert twin.settings == policy.settings
+        assert scales(twin, "OFFFFFFFOOFFFF") == expected
+    assert "megatron" in repr(policy)
+
+
+def test_found_inf_may_be_a_number_or_an_array():
+    for one in (True, 1, 1.0, np.bool_(True), np.float32(1), np.array([1.0])):
+        policy = fp16lab.Policy("torch")
+        policy.update(one)
+        assert policy.scale == 32768
+
+
+def test_policies_says_what_there_is():
+    policies = fp16lab.policies()
+    assert len(policies) >= 38 and {"torch", "megatron", "apex", "lost-mass"} <= policies.keys()
+    assert all(p["rule"] and p["source"] for p in policies.values())
+    assert fp16lab.Policy("torch").scale == policies["torch"]["parameters"]["initial_scale"]["default"]
+
+
+@pytest.mark.parametrize(
+    "name,parameters,line",
+    [
+        ("megatrom", {}, "megatron"),
+        ("torch", {"growth": 2}, "growth"),
+        ("torch", {"growth_interval": 0}, "growth_interval"),
+        ("torch", {"initial_scale": float("inf")}, "initial_scale"),
+        ("torch", {"growth_interval": "long"}, "growth_interval is 'long'; a number is needed"),
+    ],
+)
+def test_wrong_names_and_values_are_one_clear_line(name, parameters, line):
+    with pytest.raises(ValueError) as error:
+        fp16lab.Policy(name, **parameters)
+    assert line in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(TypeError, match="weights is a int; a Histogram is needed, or None"):
+        fp16lab.Policy("torch").update(False, weights=3)
+    with pytest.raises(ValueError, match="this is no state of a loss-scale policy"):
+        fp16lab.Policy("torch").state = b"123"

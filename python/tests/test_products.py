@@ -1,0 +1,275 @@
+"""fp16lab.matmul and explain: published hardware vectors, the command line's bits, and exact fractions."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from support import GOLDEN, filtered
+
+import fp16lab
+
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="BF16 and FP8 arrays of numpy are ml_dtypes'")
+DTYPE = {
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "tf32": np.dtype(np.float32),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+SUMS = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+
+
+def array_of(words: list[str], dtype: np.dtype) -> np.ndarray:
+    return np.array([int(word, 16) for word in words], f"u{dtype.itemsize}").view(dtype)
+
+
+def hexadecimal(words: np.ndarray) -> str:
+    return " ".join(f"{word:0{2 * words.itemsize}x}" for word in words.tolist())
+
+
+def golden_rows() -> list[list[str]]:
+    rows = []
+    for file in sorted(GOLDEN.glob("tensor_core_*.tsv")):
+        for line in file.read_text().splitlines():
+            if line and not line.startswith("#"):
+                rows.append(line.split("\t"))
+    return [row for row in rows if row[4] == "-"]  # the others change a model
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no tests/golden: this is not a checkout")
+def test_published_hardware_vectors():
+    rows = golden_rows()
+    assert len(rows) > 500
+    for name, model, operands, sums, _, a, b, c, d, source in rows:
+        formats = (operands.split("x") if "x" in operands else operands.split(",")) * 2
+        left, right = array_of(a.split(), DTYPE[formats[0]]), array_of(b.split(), DTYPE[formats[1]])
+        start = array_of([c], SUMS[sums])
+        ours = fp16lab.matmul(left[None, :], right[:, None], model, sums, sums, c=start, threads=1)
+        assert ours.dtype == SUMS[sums] and ours.shape == (1, 1)
+        assert hexadecimal(ours.view(f"u{ours.itemsize}")[0]) == d, f"{name} on {model}: {source}"
+        dot = fp16lab.explain(left, right, start, model, sums)
+        assert f"{dot.word:0{2 * start.itemsize}x}" == d, f"{name} explained on {model}: {source}"
+
+
+def kinds() -> list[tuple[str, str, str, str]]:
+    """Every model with every pair of operands and accumulator that it has."""
+    found = []
+    for model, rows in fp16lab.models().items():
+        for row in rows:
+            pairs = [(f, f) for f in row["operands"]]
+            if {"e4m3", "e5m2"} <= set(row["operands"]):
+                pairs += [("e4m3", "e5m2"), ("e5m2", "e4m3")]
+            found += [(model, a, b, row["accumulator"]) for a, b in pairs]
+    return found
+
+
+def adversarial(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Any patterns: subnormals, cancellation, now and then an infinity or NaN."""
+    words = random.integers(0, 1 << min(8 * dtype.itemsize, 32), shape, np.uint64).astype(
+        f"u{dtype.itemsize}"
+    )
+    x = words.view(dtype)
+    with np.errstate(all="ignore"):
+        small = random.standard_normal(shape).astype(dtype)
+        odd = ~np.isfinite(x.astype(np.float32)) & (random.random(shape) < 0.98)
+    return np.where(odd | (random.random(shape) < 0.5), small, x)
+
+
+def test_every_model_is_there():
+    assert list(fp16lab.models()) == [
+        "volta",
+        "turing",
+        "ampere",
+        "ada",
+        "hopper",
+        "hopper-wgmma",
+        "blackwell",
+        "blackwell-tcgen05",
+    ]
+    assert len(kinds()) > 40
+
+
+@pytest.mark.parametrize("model,a_format,b_format,accumulator", kinds())
+def test_bits_are_those_of_the_command_line(model, a_format, b_format, accumulator):
+    random = np.random.default_rng(hash_of(model, a_format, b_format, accumulator))
+    m, n, k = 7, 19, 45
+    a = adversarial(random, (m, k), DTYPE[a_format])
+    b = adversarial(random, (k, n), DTYPE[b_format])
+    c = adversarial(random, (m, n), SUMS[accumulator])
+    lines = [
+        "\t".join(
+            hexadecimal(np.ascontiguousarray(x).view(f"u{x.itemsize}"))
+            for x in (a[i], b[:, j], c[i, j : j + 1])
+        )
+        for i, j in itertools.product(range(m), range(n))
+    ]
+    answers = filtered(
+        lines, "mma", "--model", model, "--in", a_format, "--in-b", b_format, "--acc", accumulator
+    )
+    expected = array_of([line.split("\t")[3] for line in answers], SUMS[accumulator]).reshape(m, n)
+    word = f"u{c.itemsize}"
+    for threads in (1, 2, 5):
+        ours = fp16lab.matmul(a, b, model, accumulator, accumulator, c=c, threads=threads)
+        np.testing.assert_array_equal(ours.view(word), expected.view(word))
+
+
+def hash_of(*names: str) -> int:
+    return sum(ord(letter) * (i + 1) for i, letter in enumerate("".join(names)))
+
+
+def test_transposed_strided_and_batched_operands_have_the_bits_of_dense_ones():
+    random = np.random.default_rng(6)
+    a = random.standard_normal((3, 1, 20, 33)).astype(np.float16)
+    b = random.standard_normal((4, 33, 17)).astype(np.float16)
+    dense = np.stack(
+        [
+            [fp16lab.matmul(a[i, 0].copy(), b[j].copy(), "volta", out="f32") for j in range(4)]
+            for i in range(3)
+        ]
+    )
+    assert dense.shape == (3, 4, 20, 17)
+
+    def same(left, right):
+        for threads in (1, 3):
+            ours = fp16lab.matmul(left, right, "volta", out="f32", threads=threads)
+            np.testing.assert_array_equal(ours.view("u4"), dense.view("u4"))
+
+    same(a, b)
+    same(a.swapaxes(-1, -2).copy().swapaxes(-1, -2), b.swapaxes(-1, -2).copy().swapaxes(-1, -2))
+    wide = np.zeros((3, 1, 40, 99), np.float16)
+    wide[:, :, ::2, ::3] = a
+    same(wide[:, :, ::2, ::3], b)
+    same(a[:, :, ::-1, ::-1].copy()[:, :, ::-1, ::-1], b[::-1, :, ::-1].copy()[::-1, :, ::-1])
+    same(np.broadcast_to(a, (3, 4, 20, 33)), np.broadcast_to(b, (3, 4, 33, 17)))
+    vector = fp16lab.matmul(a[0, 0, 5], b[2], "volta", out="f32")
+    np.testing.assert_array_equal(vector, dense[0, 2, 5])
+    np.testing.assert_array_equal(fp16lab.matmul(a[0, 0], b[2, :, 3], "volta", out="f32"), dense[0, 2, :, 3])
+    assert fp16lab.matmul(a[0, 0, 5], b[2, :, 3], "volta", out="f32") == dense[0, 2, 5, 3]
+
+
+def test_a_repeated_row_or_column_of_stride_zero():
+    random = np.random.default_rng(7)
+    row, b = random.standard_normal(24).astype(np.float16), random.standard_normal((24, 9)).astype(np.float16)
+    repeated = np.broadcast_to(row, (6, 24))
+    np.testing.assert_array_equal(fp16lab.matmul(repeated, b), fp16lab.matmul(repeated.copy(), b))
+    column = np.broadcast_to(row[:, None], (24, 5))
+    np.testing.assert_array_equal(
+        fp16lab.matmul(repeated, column), fp16lab.matmul(repeated.copy(), column.copy())
+    )
+
+
+@pytest.mark.parametrize("out", ["f32", "f16", "bf16", "e4m3", "e5m2"])
+@pytest.mark.parametrize("accumulator", ["f32", "f16"])
+def test_out_is_the_accumulator_rounded_once(out, accumulator):
+    random = np.random.default_rng(8)
+    a, b = (random.standard_normal(s).astype(np.float16) for s in ((30, 64), (64, 30)))
+    sums = fp16lab.matmul(a, b, "ampere", accumulator, accumulator)
+    ours = fp16lab.matmul(a, b, "ampere", accumulator, out)
+    dtype = {**DTYPE, "f32": np.dtype(np.float32)}[out]
+    assert ours.dtype == dtype
+    np.testing.assert_array_equal(ours, sums.astype(dtype))
+
+
+def test_the_default_of_out_is_the_operands_dtype():
+    for format, dtype in DTYPE.items():
+        x = np.ones((3, 3)).astype(dtype)
+        expected = np.float32 if format in ("e4m3", "e5m2") else dtype
+        assert fp16lab.matmul(x, x).dtype == expected
+
+
+def test_tf32_ignores_the_low_bits_of_its_register():
+    random = np.random.default_rng(9)
+    a, b = (random.standard_normal(s).astype(np.float32) for s in ((8, 32), (32, 8)))
+    cut = (a.view("u4") & np.uint32(0xFFFFE000)).view(np.float32)
+    np.testing.assert_array_equal(fp16lab.matmul(a, b, "ampere"), fp16lab.matmul(cut, b, "ampere"))
+    assert (fp16lab.matmul(a, b, "ampere") != a @ b).any()
+
+
+def test_zero_sizes():
+    for m, k, n in itertools.product((0, 2), (0, 3), (0, 4)):
+        result = fp16lab.matmul(np.ones((m, k), np.float16), np.ones((k, n), np.float16), c=np.float16(1.5))
+        assert result.shape == (m, n) and (result == 1.5 + k).all()
+    assert fp16lab.matmul(np.ones((0, 2, 3), np.float16), np.ones((3, 4), np.float16)).shape == (0, 2, 4)
+    assert not np.signbit(fp16lab.matmul(np.ones((1, 0), np.float16), np.ones((0, 1), np.float16)))[0, 0]
+
+
+def test_c_broadcasts_and_must_be_numbers_of_the_accumulator():
+    a = np.eye(4, dtype=np.float16)
+    bias = np.float16([1, 2, 3, 4])
+    np.testing.assert_array_equal(fp16lab.matmul(a, a, c=bias), np.eye(4) + bias)
+    np.testing.assert_array_equal(fp16lab.matmul(a, a, c=[1.0, 2.0, 3.0, 4.0]), np.eye(4) + bias)
+    np.testing.assert_array_equal(fp16lab.matmul(a, a, c=bias.astype(ml_dtypes.bfloat16)), np.eye(4) + bias)
+    np.testing.assert_array_equal(
+        fp16lab.matmul(a, a, accumulator="f16", c=bias.astype(np.float64)), np.eye(4) + bias
+    )
+    assert np.isnan(fp16lab.matmul(a, a, c=float("nan"))).all()
+    for c, accumulator in ((0.1, "f32"), (np.float32(0.1), "f16"), (2.0**-150, "f32")):
+        with pytest.raises(
+            ValueError, match=f"c has numbers that are none of {accumulator}, which accumulates"
+        ):
+            fp16lab.matmul(a, a, accumulator=accumulator, c=c)
+    with pytest.raises(ValueError, match=r"c is \(3,\) and does not broadcast to the result's \(4, 4\)"):
+        fp16lab.matmul(a, a, c=np.float16([1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    "a,b,arguments,line",
+    [
+        ((2, 3), (4, 5), {}, "a is (2, 3) and b is (4, 5): 3 columns of a need as many rows of b, not 4"),
+        ((2, 2, 3), (5, 3, 2), {}, "the batches (2,) of a and (5,) of b do not broadcast"),
+        ((), (3, 2), {}, "a and b need at least one dimension"),
+        ((2, 2), (2, 2), {"model": "pascal"}, "volta"),
+        ((2, 2), (2, 2), {"accumulator": "bf16"}, 'accumulator is \'bf16\'; "f32" or "f16" is needed'),
+        ((2, 2), (2, 2), {"out": "tf32"}, "out is 'tf32'; one of f32, f16, bf16, e4m3, e5m2 is needed"),
+        ((2, 2), (2, 2), {"threads": 1.5}, "threads is 1.5; a whole number of at least 1"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_line(a, b, arguments, line):
+    with pytest.raises(ValueError) as error:
+        fp16lab.matmul(np.ones(a, np.float16), np.ones(b, np.float16), **arguments)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_no_model_multiplies_is_refused():
+    half, double = np.ones((2, 2), np.float16), np.ones((2, 2))
+    with pytest.raises(TypeError, match="a is float64, which no model multiplies; a.astype"):
+        fp16lab.matmul(double, half)
+    with pytest.raises(ValueError, match="volta"):
+        fp16lab.matmul(half.astype(ml_dtypes.bfloat16), half.astype(ml_dtypes.bfloat16), "volta")
+    with pytest.raises(ValueError, match="a is f16 and b is bf16; a tensor core multiplies one format"):
+        fp16lab.matmul(half, half.astype(ml_dtypes.bfloat16), "ampere")
+
+
+def test_an_explanation_adds_up():
+    random = np.random.default_rng(10)
+    for model, accumulator in (("volta", "f32"), ("hopper", "f32"), ("ampere", "f16")):
+        a, b = (random.standard_normal(37).astype(np.float16) for _ in range(2))
+        c = np.float16(0.75)
+        dot = fp16lab.explain(a, b, c, model, accumulator)
+        exact = Fraction(0.75) + sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b))
+        value = array_of([f"{dot.word:x}"], SUMS[accumulator])[0]
+        assert value == fp16lab.matmul(a, b, model, accumulator, accumulator, c=c)
+        assert dot.exact == exact and dot.result == Fraction(float(value)) and dot.error == dot.result - exact
+        assert dot.error_in_ulp == dot.error / Fraction(2) ** dot.ulp_exponent
+        # error = what the steps' roundings did - what their alignments dropped
+        roundings = sum(step.result - step.sum for step in dot.steps)
+        dropped = sum(term.dropped for step in dot.steps for term in step.terms)
+        assert dot.error == roundings - dropped
+        for step in dot.steps:
+            assert sum(term.kept for term in step.terms) == step.sum
+            for term in step.terms:
+                assert term.value == term.kept + term.dropped
+        assert [t.k for s in dot.steps for t in s.terms if t.source == "product"] == list(range(37))
+
+
+def test_an_explanation_of_infinities_and_its_errors():
+    half = np.float16
+    dot = fp16lab.explain(half([1, np.inf]), half([1, 1]), 0.0)
+    assert dot.result == float("inf") and dot.error is None and dot.error_in_ulp is None
+    with pytest.raises(ValueError, match="a_row has 2 elements and b_col has 1; they must agree"):
+        fp16lab.explain(half([1, 2]), half([1]))
+    with pytest.raises(ValueError, match=r"a_row has shape \(1, 1\); one dimension is needed"):
+        fp16lab.explain(half([[1]]), half([1]))

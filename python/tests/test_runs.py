@@ -1,0 +1,172 @@
+"""Run folders as tables, and commands that the package carries: the command line's files and bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fp16lab
+from fp16lab import program
+
+
+def command(*arguments: str) -> str:
+    done = subprocess.run([program.PATH, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def lines_of(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.fixture(params=["numpy", "pandas"])
+def tables(request) -> str:
+    if request.param == "pandas":
+        pytest.importorskip("pandas")
+    return request.param
+
+
+def test_steps_and_evaluations_are_the_files(trained, tables):
+    run = fp16lab.load_run(trained, tables)
+    for table, file in ((run.steps, "steps.csv"), (run.evaluations, "evaluations.csv")):
+        rows = list(csv.DictReader((Path(trained) / file).open()))
+        assert len(table) == len(rows) > 0
+        for name in rows[0]:
+            for ours, text in zip(table[name], (row[name] for row in rows)):
+                if name == "split":
+                    assert ours == text
+                elif name == "state_hash":
+                    assert int(ours) == int(text, 16)
+                elif text == "":
+                    assert np.isnan(ours)
+                else:
+                    assert ours == float(text) or (np.isnan(ours) and text == "nan")
+    assert run.steps["found_inf"].dtype == bool and run.steps["found_inf"].sum() > 0
+    assert run.finished and run.damage == [] and run.notes == []
+
+
+def test_histograms_and_overflows_are_the_files(trained, tables):
+    run = fp16lab.load_run(trained, tables)
+    rows = lines_of(Path(trained) / "histograms.jsonl")
+    assert len(run.histograms) == len(rows) > 20
+    assert set(run.histograms["observed"]) == {"gradients", "weights", "updates"}
+    for i, row in enumerate(rows):
+        ours = {name: run.histograms[name][i] for name in ("step", "tensor", "dtype", "loss_scale", "kind")}
+        assert ours == {name: row[name] for name in ours}
+        for side in ("before", "after"):
+            h, theirs = run.histograms[side][i], row[side]
+            assert (h.zero, h.infinite, h.nan) == (theirs["zero"], theirs["inf"], theirs["nan"])
+            bins = np.zeros(278, np.uint64)
+            first = theirs["first_exponent"] + 150
+            bins[first : first + len(theirs["counts"])] = theirs["counts"]
+            np.testing.assert_array_equal(h.bins, bins)
+    gradients = run.read_histograms()
+    assert len(gradients) == sum("observed" not in row for row in rows)
+    overflows = lines_of(Path(trained) / "overflows.jsonl")
+    assert run.overflows["step"].tolist() == [row["step"] for row in overflows] != []
+    assert run.overflows["parameters"].tolist() == [row["parameters"] for row in overflows]
+
+
+def test_manifest_and_config(trained):
+    run = fp16lab.load_run(trained)
+    assert run.manifest["state"] == "finished" and run.manifest["rows"]["steps.csv"] == 12
+    assert run.config["scaler"]["policy"] == "torch"
+    assert "finished, 12 steps" in repr(run)
+
+
+def test_numpy_tables_without_pandas(trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    run = fp16lab.load_run(trained)
+    assert isinstance(run.steps, np.ndarray) and run.steps.dtype.names[:3] == ("step", "loss", "loss_scale")
+    assert run.steps[0]["loss_scale"] == 2.0**20
+    with pytest.raises(ImportError, match='^tables="pandas" needs pandas: pip install pandas$'):
+        fp16lab.load_run(trained, "pandas").steps
+
+
+def test_a_killed_or_damaged_run(trained, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    steps = (folder / "steps.csv").read_text()
+    (folder / "steps.csv").write_text(steps[:-10])
+    run = fp16lab.load_run(folder)
+    assert len(run.steps) == 11 and not run.finished
+    assert any("steps.csv" in note for note in [*run.notes, *run.damage])
+    (folder / "steps.csv").write_text(steps.replace(",0.1\n", ",zero\n", 1))
+    with pytest.raises(RuntimeError, match=r"steps\.csv:2: ") as error:
+        fp16lab.load_run(folder)
+    assert "\n" not in str(error.value)
+    with pytest.raises(FileNotFoundError, match="no run folder: it has no manifest.json"):
+        fp16lab.load_run(tmp_path)
+    with pytest.raises(ValueError, match="nothing that can be observed is called 'losses'"):
+        fp16lab.load_run(trained).read_histograms("losses")
+    with pytest.raises(ValueError, match='tables is \'csv\'; "numpy", "pandas" or None is needed'):
+        fp16lab.load_run(trained, "csv")
+
+
+def test_inspect_has_the_bytes_of_the_command_line():
+    assert fp16lab.inspect(0.1) == command("inspect", "0.1")
+    assert fp16lab.inspect("2^-24", 65519.99, format=["f16", "6,10"], mode="upward") == command(
+        "inspect", "2^-24", "65519.99", "--format", "F16", "--format", "6,10", "--rounding", "upward"
+    )
+    assert fp16lab.inspect(np.float16(0.1)) == command("inspect", "f16:0x2e66")
+    assert fp16lab.inspect(np.float32(-0.1)) == command("inspect", "f32:0xbdcccccd")
+    assert fp16lab.inspect(-1.5, json=True) == command("inspect", "-1.5", "--json")
+    assert fp16lab.inspect(float("-inf"), 1) == command("inspect", "f64:0xfff0000000000000", "1")
+    with pytest.raises(ValueError, match="one number each is needed"):
+        fp16lab.inspect(np.ones(3))
+    with pytest.raises(ValueError) as error:
+        fp16lab.inspect("a tenth")
+    assert "a tenth" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_replay_has_the_bytes_of_the_command_line(trained, tmp_path):
+    run = fp16lab.load_run(trained)
+    assert fp16lab.replay(run, interval=3) == command("replay", trained, "--interval", "3")
+    ours = fp16lab.replay(
+        trained, ["torch", "megatron"], settings={"torch.growth_interval": 2}, steps="recorded", json=True
+    )
+    theirs = command(
+        *("replay", trained, "--policy", "torch", "--policy", "megatron", "--set", "torch.growth_interval=2"),
+        *("--steps", "recorded", "--json"),
+    )
+    timing = re.compile(r'"seconds":[^,}]+')
+    assert timing.sub("", ours) == timing.sub("", theirs)
+    fp16lab.replay(run, out=tmp_path / "replay")
+    assert (tmp_path / "replay" / "replay.json").is_file()
+    with pytest.raises(ValueError, match="torhc"):
+        fp16lab.replay(run, "torhc")
+    with pytest.raises(ValueError, match="nothing: no such run folder"):
+        fp16lab.replay(tmp_path / "nothing")
+    damaged = shutil.copytree(trained, tmp_path / "damaged")
+    (damaged / "manifest.json").write_text("{")
+    with pytest.raises(fp16lab.ProgramError, match="damaged.manifest.json") as error:
+        fp16lab.replay(damaged)
+    assert error.value.exit_code == 1 and "\n" not in str(error.value)
+
+
+def test_report_has_the_bytes_of_the_command_line(trained, tmp_path):
+    page = fp16lab.report([trained], tmp_path / "page.html")
+    command("report", trained, "--out", str(tmp_path / "theirs"))
+
+    def without_the_time(file: Path) -> str:
+        text, count = re.subn(r"written \d{4}-\d\d-\d\dT[\d:]+Z", "", file.read_text())
+        assert count == 1
+        return text
+
+    assert without_the_time(page) == without_the_time(tmp_path / "theirs" / "report.html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "theirs"]
+    before = page.read_bytes()
+    with pytest.raises((ValueError, fp16lab.ProgramError)):
+        fp16lab.report([tmp_path / "nothing"], page)
+    assert page.read_bytes() == before and sorted(p.name for p in tmp_path.iterdir()) == [
+        "page.html",
+        "theirs",
+    ]
+    with pytest.raises(ValueError, match="there is no folder .*nowhere for page.html"):
+        fp16lab.report(trained, tmp_path / "nowhere" / "page.html")

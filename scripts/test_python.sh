@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the Python package in a virtual environment under build/ and runs its tests. It links an install of the tree in
+# build/, so that nothing is compiled twice; only the extension module is compiled here.
+#   scripts/test_python.sh                  numpy, ml_dtypes, pandas, matplotlib and pytest from PyPI; without PyTorch
+#   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), and the tests that need it
+#   scripts/test_python.sh --prefix DIR     links the fp16lab that is installed in DIR
+# Where PyPI is out of reach it says Skipped, with the reason, and succeeds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+torch=no prefix=
+while (($#)); do
+  case "$1" in
+    --torch) torch=yes ;;
+    --prefix) prefix=${2:?--prefix needs a folder} && shift ;;
+    *) echo "scripts/test_python.sh: unknown argument '$1' (--torch and --prefix DIR are known)" >&2 && exit 2 ;;
+  esac
+  shift
+done
+
+began=$SECONDS
+venv=$PWD/build/python-venv
+if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  echo "Skipped: Python's tests: python3 is older than 3.11, or has no venv (Debian: python3-venv)"
+  exit 0
+fi
+[[ -x $venv/bin/pip ]] || python3 -m venv "$venv"
+
+# from_pypi PACKAGE...: installs what is missing; false where PyPI does not answer.
+from_pypi() {
+  local log=$venv/pip.log
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" >"$log" 2>&1 && return 0
+  # Is it the package, or the way there?
+  if "$venv/bin/pip" download --quiet --no-deps --dest "$venv/reach" iniconfig >/dev/null 2>&1; then
+    cat "$log" >&2
+    exit 1
+  fi
+  return 1
+}
+
+packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest mypy auditwheel)
+if ! from_pypi "${packages[@]}"; then
+  echo "Skipped: Python's tests: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
+  exit 0
+fi
+
+if [[ -z $prefix ]]; then
+  prefix=$PWD/build/prefix
+  cmake --install build --prefix "$prefix" >"$venv/install.log" || { cat "$venv/install.log" >&2 && exit 1; }
+fi
+rm -rf build/wheel build/python-module/CMakeCache.txt  # the cache knows the prefix of the last time
+settings=(--config-settings=build-dir="$PWD/build/python-module" --config-settings=cmake.define.FP16LAB_INSTALLED=ON)
+CMAKE_PREFIX_PATH=$prefix "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  "${settings[@]}" --wheel-dir build/wheel ./python
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheel/fp16lab-*.whl
+# What the wheel may be called on other machines.
+"$venv/bin/auditwheel" show build/wheel/fp16lab-*.whl 2>/dev/null | grep -o '"[^ ]*linux[^ ]*"' | paste -sd ' ' |
+  sed 's/^/auditwheel: tag and constraint of glibc: /'
+
+pytest() { PATH=$venv/bin:$PATH "$venv/bin/pytest" --quiet -rs -p no:cacheprovider "$@"; }
+pytest --ignore=python/tests/with_torch python/tests
+echo "Python's tests: $((SECONDS - began)) s"
+
+if [[ $torch == yes ]]; then
+  if ! from_pypi 'torch>=2.10'; then
+    echo "Skipped: tests with PyTorch: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
+    exit 0
+  fi
+  pytest python/tests/with_torch
+  echo "Python's tests, with PyTorch: $((SECONDS - began)) s"
+fi
