@@ -3,6 +3,8 @@
 NB_MODULE(_core, module) {
   module.doc() = "The C++ library of fp16lab; use the package fp16lab.";
   fp16lab::python::bind_histograms(module);
+  fp16lab::python::bind_culprits(module);
+  fp16lab::python::bind_merged_runs(module);
   fp16lab::python::bind_policies(module);
   fp16lab::python::bind_run_folders(module);
 }

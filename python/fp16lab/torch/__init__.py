@@ -1,0 +1,13 @@
+"""fp16lab beside any PyTorch training: loss-scale policies, exponent histograms, op statistics, first culprits.
+
+    import fp16lab.torch as lab
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install 'fp16lab[torch]'") from error
+
+from .grad_scaler import GradScaler
+
+__all__ = ["GradScaler"]
