@@ -2,6 +2,7 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ library of fp16lab; use the package fp16lab.";
+  nanobind::set_leak_warnings(false);  // what a traceback still holds when Python ends is no leak
   fp16lab::python::bind_histograms(module);
   fp16lab::python::bind_culprits(module);
   fp16lab::python::bind_merged_runs(module);

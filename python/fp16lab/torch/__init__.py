@@ -1,4 +1,5 @@
-"""fp16lab beside any PyTorch training: loss-scale policies, exponent histograms, op statistics, first culprits.
+"""fp16lab beside any PyTorch training: loss-scale policies, exponent histograms, op statistics, first
+culprits.
 
     import fp16lab.torch as lab
 """
@@ -9,5 +10,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install 'fp16lab[torch]'") from error
 
 from .grad_scaler import GradScaler
+from .recording import merge
+from .watching import watch
 
-__all__ = ["GradScaler"]
+__all__ = ["GradScaler", "merge", "watch"]

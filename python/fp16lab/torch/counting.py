@@ -27,9 +27,9 @@ def format_of(tensor: torch.Tensor) -> str:
 def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _core.Histogram:
     """Adds every element to `histogram` (a new one without) and returns it.
 
-    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (rounded to FP32); on a GPU it is
-    copied to the host first; of a sparse one the values are counted, the zeros between them not. TypeError for
-    other dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
+    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (rounded to FP32); on a GPU it
+    is copied to the host first; of a sparse one the values are counted, the zeros between them not. TypeError
+    for other dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
 
     >>> count(torch.tensor([1.0, 0.5, 0.0])).zero
     1

@@ -17,22 +17,24 @@ _TORCH_NAMES = {"init_scale": "initial_scale"}
 class GradScaler(torch.amp.GradScaler):
     """`torch.amp.GradScaler` whose scale moves by `policy`, a name of `fp16lab.policies()`.
 
-    Every call of torch's stays: scale, unscale_, step, update, get_scale, state_dict, several optimizers, clipping
-    behind unscale_, accumulation. `parameters` are the policy's own, by the names of the configuration keys
-    (initial_scale, or torch's init_scale; growth_factor, growth_interval, hysteresis, ...); what is not given has
-    the policy's default. device: "cuda" or "cpu"; without it, "cuda" where there is a GPU.
+    Every call of torch's stays: scale, unscale_, step, update, get_scale, state_dict, several optimizers,
+    clipping behind unscale_, accumulation. `parameters` are the policy's own, by the names of the
+    configuration keys (initial_scale, or torch's init_scale; growth_factor, growth_interval, hysteresis,
+    ...); what is not given has the policy's default. device: "cuda" or "cpu"; without it, "cuda" where there
+    is a GPU.
 
-    Policies that decide by statistics (lost-mass, openseq2seq-logmax, popart) get the exponent histograms of the
-    scaled gradients as they stand before unscaling: all gradients of the optimizers that were stepped, judged as
-    BF16 where all of them are, else as FP16. `update` reads found_inf on the host: with a GPU it waits for the
-    step.
+    Policies that decide by statistics (lost-mass, openseq2seq-logmax, popart) get the exponent histograms of
+    the scaled gradients as they stand before unscaling: all gradients of the optimizers that were stepped,
+    judged as BF16 where all of them are, else as FP16. `update` reads found_inf on the host: with a GPU it
+    waits for the step.
 
-    Policy "torch" has torch's scale and growth tracker bit for bit. What torch lacks is a guard: a scale stays where
-    its reciprocal is finite in FP32 (2^-126 to 2^127); finite_guard=0 takes it away.
+    Policy "torch" has torch's scale and growth tracker bit for bit. What torch lacks is a guard: a scale
+    stays where its reciprocal is finite in FP32 (2^-126 to 2^127); finite_guard=0 takes it away.
 
-    ValueError: an unknown policy or parameter, a value out of range; a policy with scales of layers (ada-loss,
-    layerwise, groups), which need hooks inside of the backward pass. `update` raises FloatingPointError where the
-    policy's rule ends the training (fairseq at min_loss_scale), behind its update.
+    ValueError: an unknown policy or parameter, a value out of range; a policy with scales of layers
+    (ada-loss, layerwise, groups), which need hooks inside of the backward pass. `update` raises
+    FloatingPointError where the policy's rule ends the training (fairseq at min_loss_scale), behind its
+    update.
 
     >>> scaler = GradScaler("megatron", growth_interval=1000, device="cpu")
     >>> scaler.get_scale(), scaler.get_growth_interval()
@@ -57,7 +59,8 @@ class GradScaler(torch.amp.GradScaler):
         return self._policy.name
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Ends the iteration: the policy decides the next scale. With `new_scale` it goes on from that one."""
+        """Ends the iteration: the policy decides the next scale. With `new_scale` it goes on from that
+        one."""
         if not self._enabled:
             return
         if new_scale is not None:
@@ -71,7 +74,8 @@ class GradScaler(torch.amp.GradScaler):
         if not flags:
             raise AssertionError("No inf checks were recorded prior to update.")
         found_inf = any(flag.item() != 0 for flag in flags)
-        self._policy.update(found_inf, weights=self._narrow or self._wide, format=self._narrow_format or "f16")
+        self._policy.update(found_inf, weights=self._wide if self._narrow is None else self._narrow,
+                            format=self._narrow_format or "f16")
         self._clear_statistics()
         super().update(self._policy.scale)  # fills the scale, and forgets the iteration's checks
         good = 0 if found_inf else self._get_growth_tracker() + 1
@@ -83,8 +87,8 @@ class GradScaler(torch.amp.GradScaler):
     def state_dict(self) -> dict[str, Any]:
         """Torch's five entries, and "fp16lab": the policy's name, its parameters and its state (hexadecimal).
 
-        `_growth_tracker` counts good steps in a row, from 0 again at growth_interval. Plain values only, so that
-        `torch.load(weights_only=True)` reads them.
+        `_growth_tracker` counts good steps in a row, from 0 again at growth_interval. Plain values only, so
+        that `torch.load(weights_only=True)` reads them.
         """
         state = super().state_dict()
         if self._enabled:
@@ -93,8 +97,8 @@ class GradScaler(torch.amp.GradScaler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a scaler with this policy; or of a plain torch.amp.GradScaler: its scale, and with policy "torch" its
-        growth tracker and factors too. ValueError: the state of another policy."""
+        """Of a scaler with this policy; or of a plain torch.amp.GradScaler: its scale, and with policy
+        "torch" its growth tracker and factors too. ValueError: the state of another policy."""
         if not self._enabled:
             return
         if len(state_dict) == 0:
@@ -154,7 +158,8 @@ class GradScaler(torch.amp.GradScaler):
         self._narrow_format: str | None = None
 
     def _tell_torch_settings(self) -> None:
-        """Torch's own members, for its getters and state_dict: its defaults where the policy has no such one."""
+        """Torch's own members, for its getters and state_dict: its defaults where the policy has no such
+        one."""
         settings = self._policy.settings
         self._growth_factor = settings.get("growth_factor", 2.0)
         self._backoff_factor = settings.get("backoff_factor", 1.0 / self._growth_factor)

@@ -91,7 +91,8 @@ def test_fairseq_ends_the_training_at_its_minimum():
 
 
 def test_statistics_are_of_the_scaled_gradients_before_unscaling():
-    # The largest gradient is 2^-3: two binades of head-room below 2^16 are S = 2^17 at once, without an overflow.
+    # The largest gradient is 2^-3: two binades of head-room below 2^16 are S = 2^17 at once, without an
+    # overflow.
     scaler = lab.GradScaler("lost-mass", device="cpu", initial_scale=4)
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.0)
@@ -110,7 +111,8 @@ def test_statistics_of_all_optimizers_and_of_16_bit_gradients_alone():
         scaler.step(optimizer)
     assert scaler._narrow.total == 2 and scaler._wide.total == 2
     scaler.update()
-    # BF16 ends 112 binades above FP16, and loses nothing here: the scale rests. As FP16 it would rise to 2^17.
+    # BF16 ends 112 binades above FP16, and loses nothing here: the scale rests. As FP16 it would rise to
+    # 2^17.
     assert scaler.get_scale() == 1.0
 
 
