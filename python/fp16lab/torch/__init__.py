@@ -10,7 +10,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install 'fp16lab[torch]'") from error
 
 from .grad_scaler import GradScaler
+from .op_statistics import op_stats
 from .recording import merge
 from .watching import watch
 
-__all__ = ["GradScaler", "merge", "watch"]
+__all__ = ["GradScaler", "merge", "op_stats", "watch"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -9,6 +12,13 @@ from .. import _core
 
 #: What a histogram counts of a tensor, by dtype. FP64 is rounded to FP32 first.
 FORMATS = {torch.float32: "f32", torch.float64: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """What is computed inside belongs to no graph, and to no mode such as lab.op_stats."""
+    with torch.no_grad(), _disable_current_modes():
+        yield
 
 
 def is_countable(value: object) -> bool:
@@ -36,7 +46,7 @@ def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _co
     """
     histogram = _core.Histogram() if histogram is None else histogram
     name = format_of(tensor)
-    with torch.no_grad(), _disable_current_modes():
+    with unseen():
         codes = tensor.detach()
         if codes.is_sparse:
             codes = codes.coalesce().values()

@@ -13,8 +13,8 @@ _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's network inside of DistributedDataParallel, DataParallel and torch.compile. TypeError: no module, or
-    one whose parameters are spread over ranks (FSDP)."""
+    """The user's network inside of DistributedDataParallel, DataParallel and torch.compile. TypeError: no
+    module, or one whose parameters are spread over ranks (FSDP)."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is needed, not {type(model).__name__}")
     if "FullyShardedDataParallel" in type(model).__name__ or hasattr(model, "_get_fsdp_state"):

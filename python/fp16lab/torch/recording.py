@@ -96,7 +96,8 @@ class Recording:
 
     def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str,
              replace: bool) -> Path:
-        """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see `new_folder`."""
+        """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
+        `new_folder`."""
         def write(target: str) -> None:
             writer = _core.RunWriter(target, name, sys.argv, config, _build(), torch.get_num_threads())
             rows = iter(self.counts)
@@ -133,8 +134,8 @@ def merge(folders: Iterable[str | os.PathLike[str]], folder: str | os.PathLike[s
 
 
 def new_folder(folder: str | os.PathLike[str], write, replace: bool) -> Path:
-    """Lets `write` fill a folder beside `folder`, which then gets its name: it is there as a whole or not at all.
-    FileExistsError where it is there already, but for replace=True and a run folder."""
+    """Lets `write` fill a folder beside `folder`, which then gets its name: it is there as a whole or not at
+    all. FileExistsError where it is there already, but for replace=True and a run folder."""
     path = Path(folder)
     if path.exists() and not (replace and (path / "manifest.json").exists()):
         hint = "replace=True replaces a run" if (path / "manifest.json").exists() else "it holds no run"

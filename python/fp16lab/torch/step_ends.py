@@ -1,4 +1,5 @@
-"""Where a training's steps end, and what is known of one then: scale, gradient norm, learning rate, losses."""
+"""Where a training's steps end, and what is known of one then: scale, gradient norm, learning rate,
+losses."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from .counting import unseen
 from .networks import STATE_NAMES, path_of
 
 
 class StepEnds:
-    """Listens to optimizers by their hooks, and to a scaler by its methods, whose calls pass through unchanged.
+    """Listens to optimizers by their hooks, and to a scaler by its methods, whose calls pass through
+    unchanged.
 
-    `listener` gets before_update() before the first optimizer of a step updates, and end_step(found_inf) when the
-    step has ended: at scaler.update(), or without a scaler when the last optimizer has stepped.
+    `listener` gets before_update() before the first optimizer of a step updates, and end_step(found_inf) when
+    the step has ended: at scaler.update(), or without a scaler when the last optimizer has stepped.
     """
 
     def __init__(self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None,
@@ -54,14 +57,13 @@ class StepEnds:
     def note_norm(self, parameters: Iterable[torch.Tensor], scale: float) -> None:
         """Adds the gradients of `parameters`, which carry `scale`, to the norm of the step."""
         norms = []
-        for parameter in parameters:
-            if parameter.grad is not None:
-                gradient = parameter.grad.detach()
+        with unseen():
+            for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
                 gradient = gradient.coalesce().values() if gradient.is_sparse else gradient
                 wide = torch.promote_types(gradient.dtype, torch.float32)
-                norms.append(torch.linalg.vector_norm(gradient, dtype=wide).double())
-        if norms:
-            self._norms.append(torch.linalg.vector_norm(torch.stack([norm.cpu() for norm in norms])).item() / scale)
+                norms.append(torch.linalg.vector_norm(gradient, dtype=wide).double().cpu())
+            if norms:
+                self._norms.append(torch.linalg.vector_norm(torch.stack(norms)).item() / scale)
 
     def numbers(self) -> tuple[float, float, float, list[float]]:
         """(scale, gradient norm, learning rate, losses) of the step that has ended; then forgets them."""

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import _core
-from .counting import count, format_of, is_countable
+from .counting import count, format_of, is_countable, unseen
 from .networks import (CAST_BY_AUTOCAST, any_compiled, first_tensor, joined, observed_modules, path_of, unwrapped)
 from .recording import Counts, Recording, Step, packed, toml
 from .step_ends import StepEnds, first_hash, hash_fold, optimizer_states, weights_digest
@@ -33,24 +33,26 @@ class watch:
         print(w.table())
         w.save("results/mine")             # fp16lab hist, replay, compare, report
 
-    A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has stepped;
-    without both, at `w.step()`, which is then needed. What is counted, by `tensors`:
+    A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has
+    stepped; without both, at `w.step()`, which is then needed. What is counted, by `tensors`:
 
-    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives and, with DistributedDataParallel,
-                     before the all-reduce; of what goes into layers ("fc2.input"); and of what the network gives
-                     ("loss.prediction"). With a scaler they carry its scale (column loss_scale)
-    activations      "fc1.input", "fc1.output" of modules without children, while the network is in training mode;
+    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives and, with
+    DistributedDataParallel,
+                     before the all-reduce; of what goes into layers ("fc2.input"); and of what the network
+                     gives ("loss.prediction"). With a scaler they carry its scale (column loss_scale)
+    activations      "fc1.input", "fc1.output" of modules without children, while the network is in training
+    mode;
                      what is recomputed in a backward pass (activation checkpointing) is not counted again
     weights          as the step's forward pass has them (an optimizer or a scaler is needed)
     optimizer_state  as the step leaves it: "fc1.weight.second_moment" (an optimizer is needed)
 
-    A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast casts to
-    16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before and after the
-    rounding. PyTorch rounds gradients inside of its products: what underflowed there arrives as exact zeros. Numbers
-    are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to the host to be
-    counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over micro-batches), else NaN;
-    grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`; state_hash a digest of the weights in counted
-    steps, and of norm and scale in each.
+    A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
+    casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
+    and after the rounding. PyTorch rounds gradients inside of its products: what underflowed there arrives as
+    exact zeros. Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU
+    are copied to the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale`
+    (mean over micro-batches), else NaN; grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`;
+    state_hash a digest of the weights in counted steps, and of norm and scale in each.
 
     ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
     compiled module. TypeError: no module, or an FSDP one.
@@ -97,8 +99,9 @@ class watch:
         self._end = "finished" if error_type is None else "failed"
 
     def step(self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None) -> None:
-        """Behind `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has just ended.
-        With neither optimizer nor scaler it is what ends the step. RuntimeError: no step has ended since."""
+        """Behind `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has
+        just ended. With neither optimizer nor scaler it is what ends the step. RuntimeError: no step has
+        ended since."""
         if not self._ends.automatic:
             self._ends.note_norm([parameter for parameter in self._model.parameters()], 1.0)
             self.end_step(found_inf=None)
@@ -112,16 +115,19 @@ class watch:
             self.recording.steps[-1].grad_norm = _number(grad_norm)
 
     def histogram(self, tensor: str, observed: str = "gradients", step: int | None = None) -> _core.Histogram:
-        """Of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never counted."""
+        """Of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never
+        counted."""
         return self.recording.histogram(tensor, observed, step)
 
     def table(self, step: int | None = None, format: str = "f16") -> str:
-        """A line a tensor of one counted step, the last one without `step`: where its values lie in `format`."""
+        """A line a tensor of one counted step, the last one without `step`: where its values lie in
+        `format`."""
         return self.recording.table(step, format)
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
         """Writes a run folder and returns its path. In a distributed training each rank writes its own,
-        FOLDER-rank0, ...; `lab.merge` makes one of them. FileExistsError where it exists, but for replace=True."""
+        FOLDER-rank0, ...; `lab.merge` makes one of them. FileExistsError where it exists, but for
+        replace=True."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             if torch.distributed.get_world_size() > 1:
                 folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
@@ -233,7 +239,7 @@ class watch:
 
     def _add(self, observed: str, name: str, kind: str, tensor: torch.Tensor,
              cast_to: torch.dtype | None = None) -> None:
-        with torch.no_grad():
+        with unseen():
             rounded = tensor.detach().to(cast_to) if cast_to is not None else None
             dtype = format_of(tensor if rounded is None else rounded)
             sides = self._now.setdefault((observed, name, kind, dtype), [None, None])
