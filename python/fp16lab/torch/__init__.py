@@ -9,9 +9,10 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install 'fp16lab[torch]'") from error
 
+from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
 from .watching import watch
 
-__all__ = ["GradScaler", "merge", "op_stats", "watch"]
+__all__ = ["Explanation", "GradScaler", "explain_overflow", "merge", "op_stats", "watch"]

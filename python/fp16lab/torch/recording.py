@@ -61,6 +61,7 @@ class Recording:
     counts: list[Counts] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     overflows: dict[int, list[str]] = field(default_factory=dict)  # step: parameters with an Inf or NaN
+    culprits: dict[int, list[dict[str, object]]] = field(default_factory=dict)  # as culprits.jsonl has them
 
     def histogram(self, tensor: str, observed: str, step: int | None) -> _core.Histogram:
         """Of one step, or the sum over all of them; KeyError where nothing was counted."""
@@ -111,6 +112,8 @@ class Recording:
                 if step.step in self.overflows:
                     writer.overflow(step=step.step, loss_scale=step.loss_scale, optimizers=[],
                                     parameters=self.overflows[step.step])
+                for culprit in self.culprits.get(step.step, ()):
+                    writer.culprit(culprit)
                 writer.step(step=step.step, loss=step.loss, loss_scale=step.loss_scale, found_inf=step.found_inf,
                             skipped=step.skipped, grad_norm=step.grad_norm, lr=step.lr, underflow_rate=None,
                             state_hash=step.state_hash, seconds=step.seconds, epoch=None)

@@ -133,6 +133,13 @@ class watch:
                 folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
         return self.recording.save(folder, type(self._model).__name__, self._config, self._end, replace)
 
+    def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
+        """What lab.explain_overflow found, of the step that ended last. RuntimeError: none has."""
+        if not self.recording.steps:
+            raise RuntimeError("no step has ended yet whose overflow could be explained")
+        number = self.recording.steps[-1].step
+        self.recording.culprits.setdefault(number, []).extend({**culprit, "step": number} for culprit in culprits)
+
     # ---- hooks
 
     def _hook_modules(self) -> None:
