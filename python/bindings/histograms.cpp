@@ -88,7 +88,7 @@ void bind_histograms(nb::module_& module) {
       .def_prop_ro("smallest", [](const ExponentHistogram& h) { return float_from_bits(h.smallest); })
       .def_prop_ro("greatest", [](const ExponentHistogram& h) { return float_from_bits(h.greatest); })
       .def_prop_ro("total", &ExponentHistogram::total)
-      .def("_zones", &zones, nb::arg("scale"), nb::arg("format"))
+      .def("zones", &zones, nb::arg("scale") = 1.0, nb::arg("format") = "f16")
       .def("__iadd__", &ExponentHistogram::operator+=, nb::arg("other"), nb::rv_policy::reference)
       .def("__eq__", [](const ExponentHistogram& a, const ExponentHistogram& b) { return a == b; }, nb::arg("other"))
       .def("__getstate__", &state_of)

@@ -27,7 +27,7 @@ def is_countable(value: object) -> bool:
 
 
 def format_of(tensor: torch.Tensor) -> str:
-    """"f32", "f16" or "bf16"; TypeError for other dtypes."""
+    """ "f32", "f16" or "bf16"; TypeError for other dtypes."""
     if tensor.dtype not in FORMATS:
         known = ", ".join(str(dtype) for dtype in FORMATS)
         raise TypeError(f"a histogram counts {known}, not {tensor.dtype}")

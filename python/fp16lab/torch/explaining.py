@@ -15,7 +15,7 @@ from .. import _core
 from . import watching
 from .first_culprit import CulpritFinder
 from .layers import LayerTracker, float_tensors
-from .networks import any_compiled, path_of, unwrapped
+from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
 
 _SMALLEST_SCALE = 2.0**-24
 
@@ -26,11 +26,14 @@ class Explanation:
 
     overflowed     a gradient was not finite, or the loss
     loss_scale     the scale that was asked about
-    finite_scale   the greatest loss_scale * 2^-k at which every gradient was finite when the step was done again;
+    finite_scale   the greatest loss_scale * 2^-k at which every gradient was finite when the step was done
+    again;
                    0: none down to 2^-24; None: not tried, because nothing overflowed or the loss itself did
     parameters     whose gradients held an Inf or NaN, in the order in which the backward pass reached them
-    culprits       one of each pass at most: dictionaries with the keys of culprits.jsonl (pass, cause, op, layer,
-                   tensor, dtype, shape, element, value, wide_value, operands, reached, verdict, binades, advice)
+    culprits       one of each pass at most: dictionaries with the keys of culprits.jsonl (pass, cause, op,
+    layer,
+                   tensor, dtype, shape, element, value, wide_value, operands, reached, verdict, binades,
+                   advice)
     """
 
     overflowed: bool
@@ -42,23 +45,33 @@ class Explanation:
     def __str__(self) -> str:
         if not self.overflowed:
             return f"nothing overflowed at S = {_power(self.loss_scale)}"
-        lines = [f"{culprit['pass']}: {_core.description(culprit)}. Advice: {culprit['advice'] or 'none'}"
-                 + ("" if culprit["reached"] else " (it reached no gradient)") for culprit in self.culprits]
+        lines = [
+            f"{culprit['pass']}: {_core.description(culprit)}. Advice: {culprit['advice'] or 'none'}"
+            + ("" if culprit["reached"] else " (it reached no gradient)")
+            for culprit in self.culprits
+        ]
         if self.parameters:
             lines.append(f"gradients with an Inf or NaN, in order: {', '.join(self.parameters)}")
         return "\n".join(lines)
 
 
-def explain_overflow(model: nn.Module, step: Callable[[], torch.Tensor], *,
-                     scaler: torch.amp.GradScaler | None = None, scale: float | None = None,
-                     watch: watching.watch | None = None) -> Explanation:
+def explain_overflow(
+    model: nn.Module,
+    step: Callable[[], torch.Tensor],
+    *,
+    scaler: torch.amp.GradScaler | None = None,
+    scale: float | None = None,
+    watch: watching.watch | None = None,
+) -> Explanation:
     """Does a step again, looking at every operation, and tells which one made the first Inf or NaN.
 
-    `step` does the forward passes of one iteration on the batch in question, under the user's own autocast, and
-    returns the loss (one number, unscaled). It is called several times; each time with the same random numbers and
-    the same buffers. The loss scale is `scale`, or the scaler's, or 1. Weights, gradients, buffers, random numbers,
-    optimizer and scaler are afterwards what they were. A step with an overflow is done again at half the scale, and so
-    on, until every gradient is finite. With `watch` its run folder gets the culprits, at the step that ended last. Every operation is looked at once, so it costs several times a step.
+    `step` does the forward passes of one iteration on the batch in question, under the user's own autocast,
+    and returns the loss (one number, unscaled). It is called several times; each time with the same random
+    numbers and the same buffers. The loss scale is `scale`, or the scaler's, or 1. Weights, gradients,
+    buffers, random numbers, optimizer and scaler are afterwards what they were. A step with an overflow is
+    done again at half the scale, and so on, until every gradient is finite. With `watch` its run folder gets
+    the culprits, at the step that ended last. Every operation is looked at once, so it costs several times a
+    step.
 
         if scaler.get_scale() < before:                      # the step was skipped
             print(lab.explain_overflow(model, lambda: loss_fn(model(x), y), scale=before))
@@ -66,8 +79,10 @@ def explain_overflow(model: nn.Module, step: Callable[[], torch.Tensor], *,
     TypeError: `step` returns no loss. ValueError: a scale that is not above 0; a compiled module.
     """
     if any_compiled(model):
-        raise ValueError("torch.compile fuses the operations of this network: give lab.explain_overflow the module "
-                         "before compiling")
+        raise ValueError(
+            "torch.compile fuses the operations of this network: give lab.explain_overflow the module "
+            "before compiling"
+        )
     network = unwrapped(model)
     if scale is None:
         scale = scaler.get_scale() if scaler is not None else 1.0
@@ -86,8 +101,9 @@ def explain_overflow(model: nn.Module, step: Callable[[], torch.Tensor], *,
     return Explanation(overflowed, scale, finite_scale, parameters, culprits)
 
 
-def _examine(model: nn.Module, step: Callable[[], torch.Tensor],
-             scale: float) -> tuple[list[dict[str, Any]], list[str], bool]:
+def _examine(
+    model: nn.Module, step: Callable[[], torch.Tensor], scale: float
+) -> tuple[list[dict[str, Any]], list[str], bool]:
     """Culprits, parameters with a gradient that is not finite, and whether the loss is."""
     tracker = LayerTracker(model)
     finder = CulpritFinder(model, tracker, scale)
@@ -111,7 +127,7 @@ def _examine(model: nn.Module, step: Callable[[], torch.Tensor],
         tracker.end()
         for hook in hooks:
             hook.remove()
-    return finder.culprits, order or _nonfinite(model), bool(torch.isfinite(loss))
+    return finder.culprits, order or nonfinite_gradients(model), bool(torch.isfinite(loss))
 
 
 def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: float) -> float:
@@ -119,13 +135,14 @@ def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: flo
         scale /= 2
         with _kept(model):
             _times(_loss(step), scale).backward()
-            if not _nonfinite(model):
+            if not nonfinite_gradients(model):
                 return scale
     return 0.0
 
 
 def _advise(culprit: dict[str, Any], finite_scale: float | None) -> None:
-    """The C++ engine's verdict and advice; where to cast is said in PyTorch's words, not as configuration keys."""
+    """The C++ engine's verdict and advice; where to cast is said in PyTorch's words, not as configuration
+    keys."""
     if culprit["pass"] == "backward":
         culprit["finite_scale"] = finite_scale
     layer = culprit.get("layer", "")
@@ -139,9 +156,11 @@ def _advise(culprit: dict[str, Any], finite_scale: float | None) -> None:
 def _loss(step: Callable[[], torch.Tensor]) -> torch.Tensor:
     loss = step()
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise TypeError("explain_overflow: step must return the loss, a tensor of one element that requires grad, "
-                        f"not {type(loss).__name__}"
-                        + (f" of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else ""))
+        raise TypeError(
+            "explain_overflow: step must return the loss, a tensor of one element that requires grad, "
+            f"not {type(loss).__name__}"
+            + (f" of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else "")
+        )
     return loss.reshape(())
 
 
@@ -150,15 +169,11 @@ def _times(loss: torch.Tensor, scale: float) -> torch.Tensor:
     return loss * torch.full((), scale, dtype=torch.float32, device=loss.device)
 
 
-def _nonfinite(model: nn.Module) -> list[str]:
-    return [path_of(name) for name, parameter in model.named_parameters()
-            if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())]
-
-
 def _order_check(order: list[str], name: str) -> Callable[[torch.Tensor], None]:
     def hook(gradient: torch.Tensor) -> None:
         if name not in order and not bool(torch.isfinite(gradient).all()):
             order.append(name)
+
     return hook
 
 
@@ -167,6 +182,7 @@ def _data_check(finder: CulpritFinder) -> Callable[..., None]:
         for tensor in float_tensors((args, kwargs)):
             if not bool(torch.isfinite(tensor).all()):
                 finder.note("forward", "data", "inputs", tensor.detach())
+
     return hook
 
 
@@ -189,6 +205,6 @@ def _kept(model: nn.Module) -> Iterator[None]:
 
 
 def _power(scale: float) -> str:
-    """"2^24", or the number where it is no power of two."""
+    """ "2^24", or the number where it is no power of two."""
     significand, exponent = torch.frexp(torch.tensor(scale, dtype=torch.float64))
     return f"2^{int(exponent) - 1}" if float(significand) == 0.5 else f"{scale:g}"

@@ -41,10 +41,12 @@ class GradScaler(torch.amp.GradScaler):
     (4294967296.0, 1000)
     """
 
-    def __init__(self, policy: str = "torch", *, device: str | None = None, enabled: bool = True,
-                 **parameters: float) -> None:
-        self._policy = _policy_of(policy, {_TORCH_NAMES.get(name, name): float(value)
-                                           for name, value in parameters.items()})
+    def __init__(
+        self, policy: str = "torch", *, device: str | None = None, enabled: bool = True, **parameters: float
+    ) -> None:
+        self._policy = _policy_of(
+            policy, {_TORCH_NAMES.get(name, name): float(value) for name, value in parameters.items()}
+        )
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         super().__init__(device, enabled=enabled)
@@ -69,13 +71,19 @@ class GradScaler(torch.amp.GradScaler):
             self._clear_statistics()
             return
         self._check_scale_growth_tracker("update")
-        flags = [flag for state in self._per_optimizer_states.values()
-                 for flag in state["found_inf_per_device"].values()]
+        flags = [
+            flag
+            for state in self._per_optimizer_states.values()
+            for flag in state["found_inf_per_device"].values()
+        ]
         if not flags:
             raise AssertionError("No inf checks were recorded prior to update.")
         found_inf = any(flag.item() != 0 for flag in flags)
-        self._policy.update(found_inf, weights=self._wide if self._narrow is None else self._narrow,
-                            format=self._narrow_format or "f16")
+        self._policy.update(
+            found_inf,
+            weights=self._wide if self._narrow is None else self._narrow,
+            format=self._narrow_format or "f16",
+        )
         self._clear_statistics()
         super().update(self._policy.scale)  # fills the scale, and forgets the iteration's checks
         good = 0 if found_inf else self._get_growth_tracker() + 1
@@ -92,8 +100,11 @@ class GradScaler(torch.amp.GradScaler):
         """
         state = super().state_dict()
         if self._enabled:
-            state["fp16lab"] = {"policy": self._policy.name, "settings": dict(self._policy.settings),
-                                "state": self._policy._state().hex()}
+            state["fp16lab"] = {
+                "policy": self._policy.name,
+                "settings": dict(self._policy.settings),
+                "state": self._policy._state().hex(),
+            }
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -107,13 +118,20 @@ class GradScaler(torch.amp.GradScaler):
         if own is None:
             self._load_plain(state_dict)
         elif own["policy"] != self._policy.name:
-            raise ValueError(f"the state is of policy '{own['policy']}', this scaler's is '{self._policy.name}': "
-                             f"load it into lab.GradScaler(\"{own['policy']}\")")
+            raise ValueError(
+                f"the state is of policy '{own['policy']}', this scaler's is '{self._policy.name}': "
+                f'load it into lab.GradScaler("{own["policy"]}")'
+            )
         else:
             self._policy = _policy_of(own["policy"], own["settings"], bytes.fromhex(own["state"]))
         self._tell_torch_settings()
-        super().load_state_dict({**super().state_dict(), "scale": self._policy.scale,
-                                 "_growth_tracker": state_dict["_growth_tracker"]})
+        super().load_state_dict(
+            {
+                **super().state_dict(),
+                "scale": self._policy.scale,
+                "_growth_tracker": state_dict["_growth_tracker"],
+            }
+        )
 
     def set_growth_factor(self, new_factor: float) -> None:
         self._change("growth_factor", new_factor)
@@ -125,16 +143,23 @@ class GradScaler(torch.amp.GradScaler):
         self._change("growth_interval", new_interval)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(),
-                "_policy": (self._policy.name, dict(self._policy.settings), self._policy._state())}
+        return {
+            **super().__getstate__(),
+            "_policy": (self._policy.name, dict(self._policy.settings), self._policy._state()),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_policy": _policy_of(*state["_policy"])})
 
     # ---- inside
 
-    def _unscale_grads_(self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, found_inf: torch.Tensor,
-                        allow_fp16: bool) -> dict[torch.device, torch.Tensor]:
+    def _unscale_grads_(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        allow_fp16: bool,
+    ) -> dict[torch.device, torch.Tensor]:
         """The one place where torch looks at an optimizer's gradients: they still carry the scale here."""
         if self._policy.wants_statistics:
             for group in optimizer.param_groups:
@@ -169,16 +194,19 @@ class GradScaler(torch.amp.GradScaler):
         if self._policy.name != "torch":
             self._policy._set_scale(state["scale"])
             return
-        settings = {**self._policy.settings, **{name: float(state[name]) for name in
-                                                ("growth_factor", "backoff_factor", "growth_interval")}}
+        settings = {
+            **self._policy.settings,
+            **{name: float(state[name]) for name in ("growth_factor", "backoff_factor", "growth_interval")},
+        }
         # TorchScaling::State (engine/amp/policies/torch.hpp), behind the scale of the step.
         raw = bytearray(self._policy._state())
         struct.pack_into("<dfi", raw, 0, state["scale"], state["scale"], state["_growth_tracker"])
         self._policy = _policy_of("torch", settings, bytes(raw))
 
     def _change(self, name: str, value: float) -> None:
-        self._policy = _policy_of(self._policy.name, {**self._policy.settings, name: float(value)},
-                                  self._policy._state())
+        self._policy = _policy_of(
+            self._policy.name, {**self._policy.settings, name: float(value)}, self._policy._state()
+        )
         self._tell_torch_settings()
 
 
@@ -186,13 +214,17 @@ def _policy_of(name: str, settings: dict[str, float], state: bytes | None = None
     """A policy that a GradScaler can follow; ValueError otherwise."""
     known = _core.policies().get(name)
     if known is not None and known["per_layer"]:
-        raise ValueError(f"policy '{name}' moves scales of layers inside of the backward pass, which a GradScaler "
-                         "cannot reach: take another one of fp16lab.policies()")
+        raise ValueError(
+            f"policy '{name}' moves scales of layers inside of the backward pass, which a GradScaler "
+            "cannot reach: take another one of fp16lab.policies()"
+        )
     try:
         policy = _core.Policy(name, settings)
     except ValueError as error:
         if name in ("cpu", "cuda"):
-            raise ValueError(f"the first argument is a policy: lab.GradScaler(\"torch\", device=\"{name}\")") from error
+            raise ValueError(
+                f'the first argument is a policy: lab.GradScaler("torch", device="{name}")'
+            ) from error
         raise
     if state is not None:
         policy._set_state(state)

@@ -16,9 +16,10 @@ from .networks import path_of
 class LayerTracker:
     """Follows the calls of a network's modules by hooks.
 
-    Forward, the layer is the innermost module that is being called. Backward, it is the one that was being called
-    when the autograd node at work was made: nodes are numbered as they are made, and the numbers at which modules
-    begin and end are kept. What a backward pass recomputes (activation checkpointing) is a forward pass.
+    Forward, the layer is the innermost module that is being called. Backward, it is the one that was being
+    called when the autograd node at work was made: nodes are numbered as they are made, and the numbers at
+    which modules begin and end are kept. What a backward pass recomputes (activation checkpointing) is a
+    forward pass.
     """
 
     def __init__(self, model: nn.Module | None) -> None:
@@ -31,7 +32,9 @@ class LayerTracker:
     def begin(self) -> None:
         self._mark("")
         for name, module in self._model.named_modules() if self._model is not None else ():
-            self._hooks.append(module.register_forward_pre_hook(partial(self._enter, path_of(name)), prepend=True))
+            self._hooks.append(
+                module.register_forward_pre_hook(partial(self._enter, path_of(name)), prepend=True)
+            )
             self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
 
     def end(self) -> None:
@@ -46,8 +49,9 @@ class LayerTracker:
         node = torch._C._current_autograd_node()
         if node is None:
             return "", "forward" if torch._C._current_graph_task_id() == -1 else "backward"
-        return self._layers[max(bisect_right(self._numbers, node._sequence_nr()) - 1, 0)] if _numbered(node) else "", \
-            "backward"
+        return self._layers[max(bisect_right(self._numbers, node._sequence_nr()) - 1, 0)] if _numbered(
+            node
+        ) else "", "backward"
 
     def _enter(self, path: str, *_: Any) -> None:
         self._stack.append(path)
@@ -68,7 +72,7 @@ def _numbered(node: Any) -> bool:
 
 
 def op_name(func: Any) -> str:
-    """"addmm" of aten.addmm.default; "cast" of a copy that changes the dtype, or may do."""
+    """ "addmm" of aten.addmm.default; "cast" of a copy that changes the dtype, or may do."""
     space, _, name = func._schema.name.partition("::")
     if name == "_to_copy":
         return "cast"
@@ -84,9 +88,13 @@ def node_name(node: Any) -> str:
 
 def gives_views(func: Any) -> bool:
     """Does it only show memory in another shape?"""
-    return any(value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns)
+    return any(
+        value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns
+    )
 
 
 def float_tensors(value: Any) -> list[torch.Tensor]:
     """Floating-point tensors of nested arguments, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    return [
+        leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    ]

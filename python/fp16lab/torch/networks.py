@@ -18,8 +18,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is needed, not {type(model).__name__}")
     if "FullyShardedDataParallel" in type(model).__name__ or hasattr(model, "_get_fsdp_state"):
-        raise TypeError("FSDP spreads parameters over ranks, and each would be counted in pieces: use "
-                        "DistributedDataParallel, or watch before FSDP wraps the model")
+        raise TypeError(
+            "FSDP spreads parameters over ranks, and each would be counted in pieces: use "
+            "DistributedDataParallel, or watch before FSDP wraps the model"
+        )
     while isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or is_compiled(model):
         inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
         if inner is None:  # compiled in place
@@ -76,5 +78,19 @@ def first_tensor(value: object) -> torch.Tensor | None:
 
 
 #: Names of optimizer states in checkpoints of fp16lab, by torch's.
-STATE_NAMES = {"exp_avg": "first_moment", "exp_avg_sq": "second_moment", "momentum_buffer": "velocity",
-               "square_avg": "square_average", "grad_avg": "gradient_average"}
+STATE_NAMES = {
+    "exp_avg": "first_moment",
+    "exp_avg_sq": "second_moment",
+    "momentum_buffer": "velocity",
+    "square_avg": "square_average",
+    "grad_avg": "gradient_average",
+}
+
+
+def nonfinite_gradients(model: nn.Module) -> list[str]:
+    """Parameters whose gradients hold an Inf or NaN."""
+    return [
+        path_of(name)
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
+    ]

@@ -30,19 +30,22 @@ class op_stats:
             loss.backward()
         print(stats.table())
 
-    A row is an operation ("addmm", "convolution", as the dispatcher names it behind autocast and autograd) in a layer
-    (module path; empty outside of `model`) and a pass: forward, backward or optimizer. Its columns count calls by the
-    dtype of the first floating-point result: f16, bf16, f32, f64, other (FP8, complex). Casts are rows of their own,
-    op "cast", by the dtype that they give. Operations that only show memory in another shape are left out, and those
-    without floating-point numbers. What a backward pass recomputes counts as forward.
+    A row is an operation ("addmm", "convolution", as the dispatcher names it behind autocast and autograd) in
+    a layer (module path; empty outside of `model`) and a pass: forward, backward or optimizer. Its columns
+    count calls by the dtype of the first floating-point result: f16, bf16, f32, f64, other (FP8, complex).
+    Casts are rows of their own, op "cast", by the dtype that they give. Operations that only show memory in
+    another shape are left out, and those without floating-point numbers. What a backward pass recomputes
+    counts as forward.
 
     ValueError: a compiled module, whose operations are fused and not to be seen.
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
         if model is not None and any_compiled(model):
-            raise ValueError("torch.compile fuses the operations of this network: give lab.op_stats the module before "
-                             "compiling")
+            raise ValueError(
+                "torch.compile fuses the operations of this network: give lab.op_stats the module before "
+                "compiling"
+            )
         self._tracker = LayerTracker(None if model is None else unwrapped(model))
         self._mode = _Counting(self._on_op)
         self._in_optimizer = False
@@ -51,8 +54,10 @@ class op_stats:
 
     def __enter__(self) -> op_stats:
         self._tracker.begin()
-        self._hooks = [register_optimizer_step_pre_hook(self._set_optimizer(True)),
-                       register_optimizer_step_post_hook(self._set_optimizer(False))]
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._set_optimizer(True)),
+            register_optimizer_step_post_hook(self._set_optimizer(False)),
+        ]
         self._mode.__enter__()
         return self
 
@@ -65,8 +70,10 @@ class op_stats:
 
     def rows(self) -> list[dict[str, str | int]]:
         """A dictionary for each row, in the order of first calls."""
-        return [{"op": op, "layer": layer, "pass": pass_, **counts}
-                for (op, layer, pass_), counts in self.counts.items()]
+        return [
+            {"op": op, "layer": layer, "pass": pass_, **counts}
+            for (op, layer, pass_), counts in self.counts.items()
+        ]
 
     def total(self, op: str, dtype: str) -> int:
         """Calls of an operation with this column's dtype, over all layers and passes."""
@@ -79,15 +86,21 @@ class op_stats:
         lines = [shown] + [[str(row[c]) or "-" for c in shown] for row in rows]
         lines.append(["total", "", ""] + [str(sum(row[c] for row in rows)) for c in shown[3:]])
         widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-        return "".join("  ".join(cell.ljust(width) if i < 3 else cell.rjust(width)
-                                 for i, (cell, width) in enumerate(zip(line, widths))).rstrip() + "\n"
-                       for line in lines)
+        return "".join(
+            "  ".join(
+                cell.ljust(width) if i < 3 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths))
+            ).rstrip()
+            + "\n"
+            for line in lines
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the rows as CSV, as a whole or not at all; returns the path."""
         target = Path(path)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", newline="",
-                                         delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=target.parent, prefix=f".{target.name}-", newline="", delete=False
+        ) as file:
             writer = csv.DictWriter(file, _HEADER, lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows())
@@ -98,6 +111,7 @@ class op_stats:
     def _set_optimizer(self, inside: bool) -> Callable[..., None]:
         def hook(*_: Any) -> None:
             self._in_optimizer = inside
+
         return hook
 
     def _on_op(self, func: Any, args: tuple, result: Any) -> None:
@@ -105,9 +119,8 @@ class op_stats:
         if gives_views(func) or not values:
             return
         op = op_name(func)
-        if op == "cast":
-            if values[0].dtype == args[0].dtype:
-                op = "copy"
+        if op == "cast" and values[0].dtype == args[0].dtype:
+            op = "copy"
         layer, pass_ = self._tracker.site()
         if self._in_optimizer:
             layer, pass_ = "", "optimizer"

@@ -73,7 +73,9 @@ class Recording:
         if not found:
             of_step = "" if step is None else f" of step {step}"
             known = sorted({row.tensor for row in self.counts if row.observed == observed})
-            raise KeyError(f"no {observed} of '{tensor}'{of_step} were counted; there are {', '.join(known) or 'none'}")
+            raise KeyError(
+                f"no {observed} of '{tensor}'{of_step} were counted; there are {', '.join(known) or 'none'}"
+            )
         return total
 
     def table(self, step: int | None, format: str) -> str:
@@ -82,8 +84,20 @@ class Recording:
         if not steps:
             return "nothing was counted\n"
         step = steps[-1] if step is None else step
-        lines = [("tensor", "observed", "dtype", "values", "zero %", "lost %", "subnormal %", "overflow %",
-                  "smallest", "greatest")]
+        lines = [
+            (
+                "tensor",
+                "observed",
+                "dtype",
+                "values",
+                "zero %",
+                "lost %",
+                "subnormal %",
+                "overflow %",
+                "smallest",
+                "greatest",
+            )
+        ]
         for row in self.counts:
             if row.step == step:
                 lines.append(_line(row, format))
@@ -92,37 +106,66 @@ class Recording:
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         title = f"step {step}, in {format} (values as they stand: gradients carry the loss scale)\n"
         return title + "".join(
-            "  ".join(cell.ljust(width) if i < 3 else cell.rjust(width)
-                      for i, (cell, width) in enumerate(zip(line, widths))).rstrip() + "\n" for line in lines)
+            "  ".join(
+                cell.ljust(width) if i < 3 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths))
+            ).rstrip()
+            + "\n"
+            for line in lines
+        )
 
-    def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str,
-             replace: bool) -> Path:
+    def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
         """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
         `new_folder`."""
+
         def write(target: str) -> None:
             writer = _core.RunWriter(target, name, sys.argv, config, _build(), torch.get_num_threads())
             rows = iter(self.counts)
             row = next(rows, None)
             for step in self.steps:
                 while row is not None and row.step <= step.step:
-                    writer.histogram(step=row.step, tensor=row.tensor, observed=row.observed, kind=row.kind,
-                                     dtype=row.dtype, loss_scale=row.loss_scale, before=row.before,
-                                     after=row.after, unmoved=None)
+                    writer.histogram(
+                        step=row.step,
+                        tensor=row.tensor,
+                        observed=row.observed,
+                        kind=row.kind,
+                        dtype=row.dtype,
+                        loss_scale=row.loss_scale,
+                        before=row.before,
+                        after=row.after,
+                        unmoved=None,
+                    )
                     row = next(rows, None)
                 if step.step in self.overflows:
-                    writer.overflow(step=step.step, loss_scale=step.loss_scale, optimizers=[],
-                                    parameters=self.overflows[step.step])
+                    writer.overflow(
+                        step=step.step,
+                        loss_scale=step.loss_scale,
+                        optimizers=[],
+                        parameters=self.overflows[step.step],
+                    )
                 for culprit in self.culprits.get(step.step, ()):
                     writer.culprit(culprit)
-                writer.step(step=step.step, loss=step.loss, loss_scale=step.loss_scale, found_inf=step.found_inf,
-                            skipped=step.skipped, grad_norm=step.grad_norm, lr=step.lr, underflow_rate=None,
-                            state_hash=step.state_hash, seconds=step.seconds, epoch=None)
+                writer.step(
+                    step=step.step,
+                    loss=step.loss,
+                    loss_scale=step.loss_scale,
+                    found_inf=step.found_inf,
+                    skipped=step.skipped,
+                    grad_norm=step.grad_norm,
+                    lr=step.lr,
+                    underflow_rate=None,
+                    state_hash=step.state_hash,
+                    seconds=step.seconds,
+                    epoch=None,
+                )
             writer.finish(state)
+
         return new_folder(folder, write, replace)
 
 
-def merge(folders: Iterable[str | os.PathLike[str]], folder: str | os.PathLike[str], *,
-          replace: bool = False) -> Path:
+def merge(
+    folders: Iterable[str | os.PathLike[str]], folder: str | os.PathLike[str], *, replace: bool = False
+) -> Path:
     """One run folder of those that the ranks of a training saved; returns its path.
 
     Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights and
@@ -161,8 +204,10 @@ def packed(histogram: _core.Histogram) -> bytes:
 
 def toml(tables: dict[str, dict[str, object]]) -> str:
     """A configuration file; JSON's strings, numbers, truth values and lists are TOML's."""
-    return "\n".join(f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-                     for table, values in tables.items())
+    return "\n".join(
+        f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+        for table, values in tables.items()
+    )
 
 
 def _unpacked(state: bytes) -> _core.Histogram:
@@ -173,21 +218,36 @@ def _unpacked(state: bytes) -> _core.Histogram:
 
 def _line(row: Counts, format: str) -> tuple[str, ...]:
     histogram = row.after
-    zones = histogram._zones(1.0, format)
+    zones = histogram.zones(1.0, format)
 
     def share(count: int | tuple[int, int]) -> str:
         """Percent; two numbers where an edge of the zone lies within a bin."""
         if not zones["total"]:
             return "-"
-        ends = [f"{100 * end / zones['total']:.2f}" for end in (count if isinstance(count, tuple) else (count,))]
+        ends = [
+            f"{100 * end / zones['total']:.2f}" for end in (count if isinstance(count, tuple) else (count,))
+        ]
         return "-".join(dict.fromkeys(ends))
 
-    beyond = (zones["overflow"][0] + zones["infinite"] + zones["nan"],
-              zones["overflow"][1] + zones["infinite"] + zones["nan"])
-    return (row.tensor, row.observed, row.dtype, str(zones["total"]), share(zones["zero"]), share(zones["lost"]),
-            share(zones["subnormal"]), share(beyond), f"{histogram.smallest:.3g}", f"{histogram.greatest:.3g}")
+    beyond = (
+        zones["overflow"][0] + zones["infinite"] + zones["nan"],
+        zones["overflow"][1] + zones["infinite"] + zones["nan"],
+    )
+    return (
+        row.tensor,
+        row.observed,
+        row.dtype,
+        str(zones["total"]),
+        share(zones["zero"]),
+        share(zones["lost"]),
+        share(zones["subnormal"]),
+        share(beyond),
+        f"{histogram.smallest:.3g}",
+        f"{histogram.greatest:.3g}",
+    )
 
 
 def _build() -> str:
     from importlib.metadata import version
+
     return f"fp16lab {version('fp16lab')}, torch {torch.__version__}"

@@ -25,12 +25,15 @@ class StepEnds:
     the step has ended: at scaler.update(), or without a scaler when the last optimizer has stepped.
     """
 
-    def __init__(self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None,
-                 listener: Any) -> None:
+    def __init__(
+        self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, listener: Any
+    ) -> None:
         for optimizer in optimizers:
             if not isinstance(optimizer, torch.optim.Optimizer):
-                raise TypeError(f"optimizer= takes torch.optim.Optimizer, or a list of them, not "
-                                f"{type(optimizer).__name__}")
+                raise TypeError(
+                    f"optimizer= takes torch.optim.Optimizer, or a list of them, not "
+                    f"{type(optimizer).__name__}"
+                )
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise TypeError(f"scaler= takes a torch.amp.GradScaler, not {type(scaler).__name__}")
         self.optimizers = optimizers
@@ -65,9 +68,10 @@ class StepEnds:
             if norms:
                 self._norms.append(torch.linalg.vector_norm(torch.stack(norms)).item() / scale)
 
-    def numbers(self) -> tuple[float, float, float, list[float]]:
-        """(scale, gradient norm, learning rate, losses) of the step that has ended; then forgets them."""
-        norm = math.hypot(*self._norms) if self._norms else math.nan
+    def numbers(self) -> tuple[float, float | None, float, list[float]]:
+        """(scale, gradient norm, learning rate, losses) of the step that has ended; then forgets them. No
+        norm: there were no gradients."""
+        norm = math.hypot(*self._norms) if self._norms else None
         if any(math.isnan(each) for each in self._norms):  # hypot(inf, nan) is inf
             norm = math.nan
         lr = float(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else 0.0
@@ -113,8 +117,11 @@ class StepEnds:
 
     def _update(self, original: Callable, new_scale: Any = None) -> None:
         self._step_scale = self._scaler.get_scale()
-        found_inf = any(flag.item() != 0 for state in self._scaler._per_optimizer_states.values()
-                        for flag in state["found_inf_per_device"].values())
+        found_inf = any(
+            flag.item() != 0
+            for state in self._scaler._per_optimizer_states.values()
+            for flag in state["found_inf_per_device"].values()
+        )
         checked = len(self._scaler._per_optimizer_states) > 0
         self._listener.before_update()
         try:
@@ -136,15 +143,21 @@ class _Wrapped:
         self._owner.__dict__.pop(self._name, None)
 
 
-def optimizer_states(optimizers: Iterable[torch.optim.Optimizer],
-                     model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def optimizer_states(
+    optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
+) -> Iterator[tuple[str, torch.Tensor]]:
     """("fc1.weight.second_moment", tensor) for every state of the shape of its parameter."""
     names = {id(parameter): path_of(name) for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
             for key, value in state.items():
-                if (id(parameter) in names and isinstance(value, torch.Tensor) and value.is_floating_point()
-                        and value.shape == parameter.shape and key != "step"):
+                if (
+                    id(parameter) in names
+                    and isinstance(value, torch.Tensor)
+                    and value.is_floating_point()
+                    and value.shape == parameter.shape
+                    and key != "step"
+                ):
                     yield f"{names[id(parameter)]}.{STATE_NAMES.get(key, key)}", value
 
 

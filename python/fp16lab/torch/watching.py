@@ -6,19 +6,17 @@ import math
 import os
 import time
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import _core
-from .counting import count, format_of, is_countable, unseen
-from .networks import (CAST_BY_AUTOCAST, any_compiled, first_tensor, joined, observed_modules, path_of, unwrapped)
-from .recording import Counts, Recording, Step, packed, toml
-from .step_ends import StepEnds, first_hash, hash_fold, optimizer_states, weights_digest
+from .networks import any_compiled, nonfinite_gradients, unwrapped
+from .recording import Recording, Step, toml
+from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
+from .tensor_counts import StepCounts
 
 _OBSERVED = ("gradients", "activations", "weights", "optimizer_state")
 
@@ -36,13 +34,12 @@ class watch:
     A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has
     stepped; without both, at `w.step()`, which is then needed. What is counted, by `tensors`:
 
-    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives and, with
-    DistributedDataParallel,
-                     before the all-reduce; of what goes into layers ("fc2.input"); and of what the network
+    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives, with
+    DistributedDataParallel
+                     before the all-reduce; of what goes into layers ("fc2.input"), and of what the network
                      gives ("loss.prediction"). With a scaler they carry its scale (column loss_scale)
     activations      "fc1.input", "fc1.output" of modules without children, while the network is in training
-    mode;
-                     what is recomputed in a backward pass (activation checkpointing) is not counted again
+                     mode; what activation checkpointing recomputes is not counted again
     weights          as the step's forward pass has them (an optimizer or a scaler is needed)
     optimizer_state  as the step leaves it: "fc1.weight.second_moment" (an optimizer is needed)
 
@@ -58,9 +55,15 @@ class watch:
     compiled module. TypeError: no module, or an FSDP one.
     """
 
-    def __init__(self, model: nn.Module, *, every: int = 10, tensors: Iterable[str] = ("gradients",),
-                 optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
-                 scaler: torch.amp.GradScaler | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int = 10,
+        tensors: Iterable[str] = ("gradients",),
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
         self._compiled = isinstance(model, nn.Module) and any_compiled(model)
         self._model = unwrapped(model)
         self._every = every
@@ -73,7 +76,7 @@ class watch:
         self._hash = first_hash
         self._untold = False  # a step has ended whose loss may yet be told
         self._hooks: list[Any] = []
-        self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in this step
+        self._counts = StepCounts(self._model, self._tensors)
         self._open_step()
         self._end = "stopped"
 
@@ -83,12 +86,7 @@ class watch:
         if self._hooks:
             raise RuntimeError("this watch has begun already; make another one")
         self._began = time.perf_counter()
-        if "gradients" in self._tensors:
-            for name, parameter in self._model.named_parameters():
-                if parameter.requires_grad:
-                    self._hooks.append(parameter.register_hook(partial(self._on_gradient, path_of(name), "weight")))
-        if not self._compiled:
-            self._hook_modules()
+        self._hooks = self._counts.hook(modules=not self._compiled)
         self._hooks += self._ends.hook()
         return self
 
@@ -98,7 +96,9 @@ class watch:
         self._hooks = []
         self._end = "finished" if error_type is None else "failed"
 
-    def step(self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None) -> None:
+    def step(
+        self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None
+    ) -> None:
         """Behind `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has
         just ended. With neither optimizer nor scaler it is what ends the step. RuntimeError: no step has
         ended since."""
@@ -106,8 +106,10 @@ class watch:
             self._ends.note_norm([parameter for parameter in self._model.parameters()], 1.0)
             self.end_step(found_inf=None)
         if not self._untold:
-            raise RuntimeError("w.step: no step has ended since the last call; call it behind optimizer.step(), "
-                               "or scaler.update() where there is a scaler")
+            raise RuntimeError(
+                "w.step: no step has ended since the last call; call it behind optimizer.step(), "
+                "or scaler.update() where there is a scaler"
+            )
         self._untold = False
         if loss is not None:
             self.recording.steps[-1].loss = _number(loss)
@@ -128,9 +130,9 @@ class watch:
         """Writes a run folder and returns its path. In a distributed training each rank writes its own,
         FOLDER-rank0, ...; `lab.merge` makes one of them. FileExistsError where it exists, but for
         replace=True."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            if torch.distributed.get_world_size() > 1:
-                folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if distributed and torch.distributed.get_world_size() > 1:
+            folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
         return self.recording.save(folder, type(self._model).__name__, self._config, self._end, replace)
 
     def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
@@ -138,121 +140,43 @@ class watch:
         if not self.recording.steps:
             raise RuntimeError("no step has ended yet whose overflow could be explained")
         number = self.recording.steps[-1].step
-        self.recording.culprits.setdefault(number, []).extend({**culprit, "step": number} for culprit in culprits)
-
-    # ---- hooks
-
-    def _hook_modules(self) -> None:
-        inner = {"gradients", "activations"} & set(self._tensors)
-        for path, module in observed_modules(self._model) if inner else []:
-            self._hooks.append(module.register_forward_pre_hook(partial(self._on_input, path), with_kwargs=True))
-            if "activations" in self._tensors:
-                self._hooks.append(module.register_forward_hook(partial(self._on_output, path)))
-        if "gradients" in self._tensors:
-            self._hooks.append(self._model.register_forward_hook(self._on_prediction))
-        if "weights" in self._tensors:
-            for name, module in self._model.named_modules():
-                if isinstance(module, CAST_BY_AUTOCAST):
-                    self._hooks.append(module.register_forward_pre_hook(partial(self._on_cast, path_of(name))))
-
-    @torch.compiler.disable
-    def _on_input(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        if not (self._counting and self._model.training):
-            return
-        tensor = first_tensor(args if args else kwargs)
-        if not is_countable(tensor):
-            return
-        name = joined(path, "input")
-        if "activations" in self._tensors and not _in_backward():
-            dtype = _autocast_dtype(tensor) if isinstance(module, CAST_BY_AUTOCAST) else None
-            self._add("activations", name, "activation", tensor, dtype)
-        if "gradients" in self._tensors:
-            self._follow(name, tensor)
-
-    @torch.compiler.disable
-    def _on_output(self, path: str, _: nn.Module, __: tuple, output: object) -> None:
-        tensor = first_tensor(output)
-        if self._counting and self._model.training and is_countable(tensor) and not _in_backward():
-            self._add("activations", joined(path, "output"), "activation", tensor)
-
-    @torch.compiler.disable
-    def _on_prediction(self, _: nn.Module, __: tuple, output: object) -> None:
-        tensor = first_tensor(output)
-        if self._counting and self._model.training and is_countable(tensor) and tensor.ndim > 0:
-            self._follow("loss.prediction", tensor)
-
-    @torch.compiler.disable
-    def _on_cast(self, path: str, module: nn.Module, _: tuple) -> None:
-        if self._counting:
-            for name, parameter in module.named_parameters():
-                dtype = _autocast_dtype(parameter)
-                if dtype is not None:
-                    self._cast[joined(path, path_of(name))] = dtype
-
-    def _follow(self, name: str, tensor: torch.Tensor) -> None:
-        """Its gradient, once a step where several modules get the same tensor: by the name of the first."""
-        if tensor.requires_grad and not tensor.is_leaf and tensor not in self._followed:
-            self._followed[tensor] = True
-            tensor.register_hook(partial(self._on_gradient, name, "activation"))
-
-    def _on_gradient(self, name: str, kind: str, gradient: torch.Tensor) -> None:
-        if self._counting:
-            self._add("gradients", name, kind, gradient)
+        self.recording.culprits.setdefault(number, []).extend(
+            {**culprit, "step": number} for culprit in culprits
+        )
 
     # ---- a step; StepEnds calls these
 
     def before_update(self) -> None:
-        """Weights, as the forward pass had them; once a step."""
-        if self._counting and "weights" in self._tensors and not self._weights_counted:
-            self._weights_counted = True
-            for name, parameter in self._model.named_parameters():
-                if is_countable(parameter):
-                    self._add("weights", path_of(name), "weight", parameter, self._cast.get(path_of(name)))
+        self._counts.count_weights()
 
     def end_step(self, found_inf: bool | None) -> None:
         """`found_inf` None: nobody looked, the norm tells."""
-        self.before_update()
-        if self._counting and "optimizer_state" in self._tensors:
-            for name, tensor in optimizer_states(self._ends.optimizers, self._model):
-                self._add("optimizer_state", name, "weight", tensor)
+        self._counts.count_weights()
+        self._counts.count_optimizer_state(self._ends.optimizers)
+        number = len(self.recording.steps) + 1
         scale, norm, lr, losses = self._ends.numbers()
+        skipped = found_inf is True
         if found_inf is None:
-            found_inf, skipped = not math.isfinite(norm) and not math.isnan(norm), False
-        else:
-            skipped = found_inf
-        for (observed, name, kind, dtype), (before, after) in self._now.items():
-            carried = scale if observed == "gradients" else 1.0
-            self.recording.counts.append(Counts(self._number, observed, name, kind, dtype, carried, packed(before),
-                                                None if after is None else packed(after)))
+            found_inf = norm is not None and not math.isfinite(norm)
+        self.recording.counts += self._counts.rows(number, scale)
         if found_inf:
-            self.recording.overflows[self._number] = self._nonfinite_gradients()
-        if self._counting:
+            self.recording.overflows[number] = nonfinite_gradients(self._model)
+        if self._counts.counting:
             self._hash = weights_digest(self._model, self._hash)
+        norm = math.nan if norm is None else norm
         self._hash = hash_fold(self._hash, norm, scale)
+        loss = sum(losses) / len(losses) if losses else math.nan
         now = time.perf_counter()
-        self.recording.steps.append(Step(
-            self._number, sum(losses) / len(losses) if losses else math.nan, scale, found_inf, skipped, norm, lr,
-            self._hash, now - self._began))
+        self.recording.steps.append(
+            Step(number, loss, scale, found_inf, skipped, norm, lr, self._hash, now - self._began)
+        )
         self._began = now
         self._untold = True
         self._open_step()
 
     def _open_step(self) -> None:
-        self._number = len(self.recording.steps) + 1
-        self._counting = self._number == 1 or self._number % self._every == 0
-        self._now: dict[tuple[str, str, str, str], list[_core.Histogram | None]] = {}
-        self._followed = WeakIdKeyDictionary()
-        self._weights_counted = False
-
-    def _add(self, observed: str, name: str, kind: str, tensor: torch.Tensor,
-             cast_to: torch.dtype | None = None) -> None:
-        with unseen():
-            rounded = tensor.detach().to(cast_to) if cast_to is not None else None
-            dtype = format_of(tensor if rounded is None else rounded)
-            sides = self._now.setdefault((observed, name, kind, dtype), [None, None])
-            sides[0] = count(tensor, sides[0])
-            if rounded is not None:
-                sides[1] = count(rounded, sides[1])
+        number = len(self.recording.steps) + 1
+        self._counts.open(number == 1 or number % self._every == 0)
 
     # ---- inside
 
@@ -264,41 +188,35 @@ class watch:
         if not isinstance(self._every, int) or self._every < 1:
             raise ValueError(f"watch(every={self._every!r}): a whole number of steps, 1 or more, is needed")
         if "optimizer_state" in self._tensors and not self._ends.optimizers:
-            raise ValueError("watch(tensors=[\"optimizer_state\"]) needs optimizer=")
+            raise ValueError('watch(tensors=["optimizer_state"]) needs optimizer=')
         if "weights" in self._tensors and not self._ends.automatic:
-            raise ValueError("watch(tensors=[\"weights\"]) needs optimizer= or scaler=: it counts them before the update")
+            raise ValueError(
+                'watch(tensors=["weights"]) needs optimizer= or scaler=: it counts them before the update'
+            )
         if self._compiled and "activations" in self._tensors:
-            raise ValueError("torch.compile fuses the modules of this network, which then have no activations to "
-                             "count: watch it before compiling, or tensors=[\"gradients\", \"weights\"]")
+            raise ValueError(
+                "torch.compile fuses the modules of this network, which then have no activations to "
+                'count: watch it before compiling, or tensors=["gradients", "weights"]'
+            )
 
-    def _config_text(self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None) -> str:
+    def _config_text(
+        self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None
+    ) -> str:
         tables: dict[str, dict[str, object]] = {"model": {"name": type(self._model).__name__}}
         if optimizers:
-            tables["optimizer"] = {"type": type(optimizers[0]).__name__.lower(),
-                                   "lr": float(optimizers[0].param_groups[0]["lr"])}
+            tables["optimizer"] = {
+                "type": type(optimizers[0]).__name__.lower(),
+                "lr": float(optimizers[0].param_groups[0]["lr"]),
+            }
         tables["scaler"] = {"policy": "none"}
         if scaler is not None and scaler.is_enabled():
-            tables["scaler"] = {"policy": getattr(scaler, "policy", "torch"), "initial_scale": scaler.get_scale()}
+            tables["scaler"] = {
+                "policy": getattr(scaler, "policy", "torch"),
+                "initial_scale": scaler.get_scale(),
+            }
         tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
         return toml(tables)
-
-    def _nonfinite_gradients(self) -> list[str]:
-        return [path_of(name) for name, parameter in self._model.named_parameters()
-                if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())]
 
 
 def _number(value: float | torch.Tensor) -> float:
     return float(value.detach() if isinstance(value, torch.Tensor) else value)
-
-
-def _in_backward() -> bool:
-    """A forward pass within a backward pass is a recomputation."""
-    return torch._C._current_graph_task_id() != -1
-
-
-def _autocast_dtype(tensor: torch.Tensor) -> torch.dtype | None:
-    """What autocast casts it to, where it is FP32 and autocast is on."""
-    device = tensor.device.type
-    if tensor.dtype != torch.float32 or not torch.is_autocast_enabled(device):
-        return None
-    return torch.get_autocast_dtype(device)

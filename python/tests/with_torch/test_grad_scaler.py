@@ -24,15 +24,28 @@ def step(scaler, weight, optimizer, gradient):
     scaler.update()
 
 
-@pytest.mark.parametrize("settings, overflow_rate, guard", [
-    ({"init_scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 7}, 0.02, {}),
-    ({"init_scale": 3.0, "growth_factor": 1.7, "backoff_factor": 0.3, "growth_interval": 3}, 0.02, {}),
-    # Beyond the usable scales torch has none of our guard: up to where growth stops, and down to zero.
-    ({"init_scale": 2.0**120, "growth_factor": 2.0**5, "backoff_factor": 0.9, "growth_interval": 1}, 0.15,
-     {"finite_guard": 0}),
-    ({"init_scale": 2.0**-100, "growth_factor": 1.3, "backoff_factor": 0.5, "growth_interval": 9}, 0.15,
-     {"finite_guard": 0}),
-])
+@pytest.mark.parametrize(
+    "settings, overflow_rate, guard",
+    [
+        (
+            {"init_scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 7},
+            0.02,
+            {},
+        ),
+        ({"init_scale": 3.0, "growth_factor": 1.7, "backoff_factor": 0.3, "growth_interval": 3}, 0.02, {}),
+        # Beyond the usable scales torch has none of our guard: up to where growth stops, and down to zero.
+        (
+            {"init_scale": 2.0**120, "growth_factor": 2.0**5, "backoff_factor": 0.9, "growth_interval": 1},
+            0.15,
+            {"finite_guard": 0},
+        ),
+        (
+            {"init_scale": 2.0**-100, "growth_factor": 1.3, "backoff_factor": 0.5, "growth_interval": 9},
+            0.15,
+            {"finite_guard": 0},
+        ),
+    ],
+)
 def test_torch_policy_equals_torch_bit_for_bit_over_10000_random_steps(settings, overflow_rate, guard):
     ours = lab.GradScaler("torch", device="cpu", **settings, **guard)
     peer = torch.amp.GradScaler("cpu", **settings)
@@ -59,7 +72,9 @@ def test_is_a_torch_scaler():
     assert scaler.policy == "torch" and scaler.get_scale() == 65536.0
 
 
-@pytest.mark.parametrize("name", sorted(name for name, row in _core.policies().items() if not row["per_layer"]))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, row in _core.policies().items() if not row["per_layer"])
+)
 def test_every_policy_decides_as_the_policy_alone(name):
     scaler, alone = lab.GradScaler(name, device="cpu"), _core.Policy(name, {})
     weight, optimizer = one_weight()
@@ -120,7 +135,10 @@ def test_clipping_accumulation_and_two_optimizers_skip_as_torch_does():
     def train(scaler):
         torch.manual_seed(3)
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-        optimizers = [torch.optim.AdamW(model[0].parameters()), torch.optim.SGD(model[2].parameters(), lr=0.1)]
+        optimizers = [
+            torch.optim.AdamW(model[0].parameters()),
+            torch.optim.SGD(model[2].parameters(), lr=0.1),
+        ]
         scales = []
         for i in range(40):
             for optimizer in optimizers:
@@ -186,7 +204,10 @@ def test_a_checkpoint_of_torch_loads():
     for _ in range(9):
         step(ours, weight, optimizer, 1.0)
         step(peer, weight, optimizer, 1.0)
-        assert (ours.get_scale(), ours._get_growth_tracker()) == (peer.get_scale(), peer._get_growth_tracker())
+        assert (ours.get_scale(), ours._get_growth_tracker()) == (
+            peer.get_scale(),
+            peer._get_growth_tracker(),
+        )
     back = torch.amp.GradScaler("cpu")
     back.load_state_dict(ours.state_dict())
     assert back.get_scale() == ours.get_scale()
@@ -219,7 +240,11 @@ def test_settings_change_as_in_torch():
         assert scaler.get_scale() == expected
     step(scaler, weight, optimizer, float("inf"))
     assert scaler.get_scale() == 8.0
-    assert (scaler.get_growth_interval(), scaler.get_growth_factor(), scaler.get_backoff_factor()) == (2, 4.0, 0.25)
+    assert (scaler.get_growth_interval(), scaler.get_growth_factor(), scaler.get_backoff_factor()) == (
+        2,
+        4.0,
+        0.25,
+    )
 
 
 def test_disabled_it_does_nothing():
@@ -230,13 +255,16 @@ def test_disabled_it_does_nothing():
     assert torch.equal(weight.grad, torch.ones(3))
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (("ada-loss",), "policy 'ada-loss' moves scales of layers"),
-    (("layerwise",), "policy 'layerwise' moves scales of layers"),
-    (("groups",), "policy 'groups' moves scales of layers"),
-    (("megatrn",), "megatron"),
-    (("cpu",), 'lab.GradScaler\\("torch", device="cpu"\\)'),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("ada-loss",), "policy 'ada-loss' moves scales of layers"),
+        (("layerwise",), "policy 'layerwise' moves scales of layers"),
+        (("groups",), "policy 'groups' moves scales of layers"),
+        (("megatrn",), "megatron"),
+        (("cpu",), 'lab.GradScaler\\("torch", device="cpu"\\)'),
+    ],
+)
 def test_refuses_by_name(arguments, message):
     with pytest.raises(ValueError, match=message) as error:
         lab.GradScaler(*arguments)
@@ -251,7 +279,9 @@ def test_refuses_parameters_states_and_calls_that_do_not_fit():
     with pytest.raises(ValueError, match="has no parameter 'backoff_factor'"):
         lab.GradScaler("lost-mass", device="cpu").set_backoff_factor(0.5)
     with pytest.raises(ValueError, match="the state is of policy 'megatron', this scaler's is 'torch'"):
-        lab.GradScaler("torch", device="cpu").load_state_dict(lab.GradScaler("megatron", device="cpu").state_dict())
+        lab.GradScaler("torch", device="cpu").load_state_dict(
+            lab.GradScaler("megatron", device="cpu").state_dict()
+        )
     with pytest.raises(AssertionError, match="_scale is None"):
         lab.GradScaler("torch", device="cpu").update()
     scaler = lab.GradScaler("torch", device="cpu")

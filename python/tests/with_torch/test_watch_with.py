@@ -14,8 +14,10 @@ TENSORS = ["gradients", "activations"]
 
 
 def counted(w):
-    return {(row.observed, row.tensor, row.step): (list(row.before.bins), row.before.zero)
-            for row in w.recording.counts}
+    return {
+        (row.observed, row.tensor, row.step): (list(row.before.bins), row.before.zero)
+        for row in w.recording.counts
+    }
 
 
 class Blocks(nn.Module):
@@ -36,7 +38,9 @@ def train(model, forward=None, steps=3, tensors=TENSORS, rank=0):
     with lab.watch(model, every=1, tensors=tensors, optimizer=optimizer) as w:
         for _ in range(steps):
             optimizer.zero_grad()
-            loss = (model if forward is None else forward)(torch.randn(4, 8, requires_grad=True)).square().mean()
+            loss = (
+                (model if forward is None else forward)(torch.randn(4, 8, requires_grad=True)).square().mean()
+            )
             loss.backward()
             optimizer.step()
             w.step(loss=loss)
@@ -60,21 +64,28 @@ def ddp_rank(rank, world, folder):
     torch.manual_seed(1)
     model = nn.parallel.DistributedDataParallel(Blocks())
     path = train(model, rank=rank, tensors=[*TENSORS, "weights", "optimizer_state"]).save(
-        os.path.join(folder, "mine"))
+        os.path.join(folder, "mine")
+    )
     assert path.name == f"mine-rank{rank}"
     torch.distributed.barrier()
     if rank == 0:
-        lab.merge([os.path.join(folder, f"mine-rank{each}") for each in range(world)], os.path.join(folder, "mine"))
+        lab.merge(
+            [os.path.join(folder, f"mine-rank{each}") for each in range(world)], os.path.join(folder, "mine")
+        )
     torch.distributed.destroy_process_group()
 
 
 def test_ddp_writes_a_folder_a_rank_and_merges_them(tmp_path):
     import json
+
     torch.multiprocessing.spawn(ddp_rank, (2, str(tmp_path)), nprocs=2)
 
     def rows(name):
         lines = (tmp_path / name / "histograms.jsonl").read_text().splitlines()
-        return {(row.get("observed", "gradients"), row["tensor"], row["step"]): row for row in map(json.loads, lines)}
+        return {
+            (row.get("observed", "gradients"), row["tensor"], row["step"]): row
+            for row in map(json.loads, lines)
+        }
 
     merged, ranks = rows("mine"), [rows("mine-rank0"), rows("mine-rank1")]
     assert merged.keys() == ranks[0].keys() == ranks[1].keys()
@@ -94,7 +105,7 @@ def test_ddp_writes_a_folder_a_rank_and_merges_them(tmp_path):
 
 def trimmed(bins):
     used = [i for i, n in enumerate(bins) if n]
-    return bins[used[0]:used[-1] + 1]
+    return bins[used[0] : used[-1] + 1]
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -107,9 +118,14 @@ def test_a_compiled_module_has_its_parameters_gradients_counted(in_place):
         compiled = model
     else:
         compiled = torch.compile(model, backend="eager")
-    ours, theirs = (train(each, tensors=["gradients", "weights", "optimizer_state"]) for each in (compiled, plain))
-    expected = {key: value for key, value in counted(theirs).items()
-                if not key[1].endswith("input") and key[1] != "loss.prediction"}
+    ours, theirs = (
+        train(each, tensors=["gradients", "weights", "optimizer_state"]) for each in (compiled, plain)
+    )
+    expected = {
+        key: value
+        for key, value in counted(theirs).items()
+        if not key[1].endswith("input") and key[1] != "loss.prediction"
+    }
     assert counted(ours) == expected and ("gradients", "out.weight", 3) in expected
     with pytest.raises(ValueError, match="torch.compile fuses the modules") as raised:
         lab.watch(compiled, tensors=["activations"])

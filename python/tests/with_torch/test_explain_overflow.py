@@ -30,6 +30,7 @@ def step_of(model, x=None, dtype=torch.float16):
     def step():
         with torch.autocast("cpu", dtype, enabled=dtype is not None):
             return nn.functional.cross_entropy(model(x), y)
+
     return step
 
 
@@ -50,7 +51,9 @@ def test_a_scale_too_high_and_the_one_that_clears_the_step(checkpointed):
     model = Net(checkpointed)
     step = step_of(model)
     told = lab.explain_overflow(model, step, scale=2.0**22)
-    assert told.overflowed and told.parameters[0].startswith("fc3.") and told.parameters[-1].startswith("fc1.")
+    assert (
+        told.overflowed and told.parameters[0].startswith("fc3.") and told.parameters[-1].startswith("fc1.")
+    )
     assert all_finite(model, step, told.finite_scale) and not all_finite(model, step, 2 * told.finite_scale)
     [culprit] = told.culprits
     assert (culprit["pass"], culprit["cause"], culprit["verdict"]) == ("backward", "operation", "lower_scale")
@@ -67,9 +70,16 @@ def test_the_layer_parameter_and_operation_of_a_backward_overflow():
         model.fc2.bias.mul_(2.0**-12)
     told = lab.explain_overflow(model, step_of(model), scale=2.0**10)
     [culprit] = told.culprits
-    assert (culprit["layer"], culprit["tensor"], culprit["op"], culprit["part"]) == ("fc3", "fc3.input", "addmm", "mm")
+    assert (culprit["layer"], culprit["tensor"], culprit["op"], culprit["part"]) == (
+        "fc3",
+        "fc3.input",
+        "addmm",
+        "mm",
+    )
     assert [operand["name"] for operand in culprit["operands"]] == ["gradient", "fc3.weight"]
-    assert told.parameters[0].startswith("fc2.") and not any(name.startswith("fc3") for name in told.parameters)
+    assert told.parameters[0].startswith("fc2.") and not any(
+        name.startswith("fc3") for name in told.parameters
+    )
     assert "the backward of addmm (mm) in fc3 gave fc3.input" in str(told)
 
 
@@ -79,6 +89,7 @@ def test_a_weight_gradient_that_overflows_is_named():
     def step():
         with torch.autocast("cpu", torch.float16):
             return model(torch.full((2, 4), 3000.0)).float().sum()
+
     told = lab.explain_overflow(model, step, scale=2.0**10)
     assert told.culprits[-1]["tensor"] == "0.weight" and told.parameters == ["0.weight"]
 
@@ -92,10 +103,16 @@ def test_a_forward_overflow_names_the_layer_and_its_value_in_fp32():
     told = lab.explain_overflow(model, step_of(model, x), scale=2.0**10)
     culprit = told.culprits[0]
     assert (culprit["pass"], culprit["layer"], culprit["tensor"], culprit["op"]) == (
-        "forward", "fc2", "fc2.output", "addmm")
+        "forward",
+        "fc2",
+        "fc2.output",
+        "addmm",
+    )
     assert culprit["verdict"] == "fp32_cast" and culprit["reached"] and told.finite_scale is None
     halves = [t.half().double() for t in (model.fc2.weight, model.fc2.bias)]
-    hidden = torch.relu(nn.functional.linear(x.half(), model.fc1.weight.half(), model.fc1.bias.half())).double()
+    hidden = torch.relu(
+        nn.functional.linear(x.half(), model.fc1.weight.half(), model.fc1.bias.half())
+    ).double()
     exact = nn.functional.linear(hidden, *halves).reshape(-1)
     assert culprit["wide_value"] == pytest.approx(float(exact.detach()[culprit["element"]]), rel=1e-5)
     assert culprit["nonfinite"] == int((exact.abs() >= 65520).sum())
@@ -108,21 +125,29 @@ def test_data_parameters_and_the_scale_itself():
     x[2, 3] = math.nan
     culprit = lab.explain_overflow(model, step_of(model, x)).culprits[0]
     assert (culprit["cause"], culprit["tensor"], culprit["element"], culprit["verdict"]) == (
-        "data", "inputs", 2 * 6 + 3, "data")
+        "data",
+        "inputs",
+        2 * 6 + 3,
+        "data",
+    )
     with torch.no_grad():
         model.fc2.bias[7] = math.inf
     culprit = lab.explain_overflow(model, step_of(model)).culprits[0]
     assert (culprit["cause"], culprit["tensor"], culprit["element"]) == ("parameter", "fc2.bias", 7)
     model = Net()
     told = lab.explain_overflow(model, lambda: 1e6 * step_of(model, dtype=None)(), scale=2.0**127)
-    assert told.culprits[-1]["cause"] == "loss_scale" and told.finite_scale == 2.0 ** round(
-        math.log2(told.finite_scale)) < 2.0**127
+    assert (
+        told.culprits[-1]["cause"] == "loss_scale"
+        and told.finite_scale == 2.0 ** round(math.log2(told.finite_scale)) < 2.0**127
+    )
 
 
 def test_no_scale_helps_where_the_gradient_itself_is_none():
     weight = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(weight.weight)
-    told = lab.explain_overflow(weight, lambda: weight(torch.ones(1, 1)).sqrt().sum() + weight.weight.sum(), scale=4.0)
+    told = lab.explain_overflow(
+        weight, lambda: weight(torch.ones(1, 1)).sqrt().sum() + weight.weight.sum(), scale=4.0
+    )
     assert told.finite_scale == 0.0 and told.culprits[-1]["op"] == "sqrt"
     assert told.culprits[-1]["verdict"] == "model" and "Inf already in FP32" in str(told)
 
@@ -136,6 +161,7 @@ def test_infinities_of_a_mask_are_no_culprits():
         with torch.autocast("cpu", torch.float16):
             scores = model(torch.ones(8, 6)).masked_fill(torch.arange(5) >= rows_masked, -math.inf)
         return torch.softmax(scores.float(), -1).square().sum()
+
     assert not lab.explain_overflow(model, step).overflowed
     told = lab.explain_overflow(model, lambda: step(0))  # no row may consist of them alone
     assert told.culprits[0]["cause"] == "infinity" and told.culprits[0]["op"] == "_softmax"
@@ -157,6 +183,7 @@ def test_everything_is_afterwards_as_it_was():
             out = model(x)
         seen.append(out.detach().clone())
         return nn.functional.cross_entropy(out, y)
+
     told = lab.explain_overflow(model, step, scaler=scaler)
     assert told.loss_scale == 2.0**24 and len(seen) > 3 and all(torch.equal(out, seen[0]) for out in seen)
     assert torch.equal(torch.get_rng_state(), random) and scaler.get_scale() == 2.0**24
@@ -188,7 +215,9 @@ def test_culprits_go_into_the_run_folder(tmp_path):
 
 def test_refuses_what_is_no_step():
     model = Net()
-    with pytest.raises(TypeError, match=r"tensor of one element that requires grad, not Tensor of shape \(8, 5\)"):
+    with pytest.raises(
+        TypeError, match=r"tensor of one element that requires grad, not Tensor of shape \(8, 5\)"
+    ):
         lab.explain_overflow(model, lambda: model(torch.ones(8, 6)))
     with pytest.raises(TypeError, match="not float"):
         lab.explain_overflow(model, lambda: 1.0)

@@ -27,6 +27,7 @@ def program():
         done = subprocess.run([found, *map(str, arguments)], capture_output=True, text=True, timeout=120)
         assert done.returncode in (0, 5), done.stdout + done.stderr
         return done.stdout + done.stderr
+
     return run
 
 
@@ -126,7 +127,9 @@ def test_saved_while_it_runs_and_after_an_error(tmp_path):
             1 / 0
     failed = w.save(tmp_path / "after")
     assert [json.loads((path / "manifest.json").read_text())["state"] for path in (stopped, failed)] == [
-        "stopped", "failed"]
+        "stopped",
+        "failed",
+    ]
 
 
 def test_ranks_merge_by_adding_histograms(tmp_path):
@@ -139,7 +142,7 @@ def test_ranks_merge_by_adding_histograms(tmp_path):
     row = next(row for row in rows if (row["tensor"], row["step"]) == ("0.weight", 5))
     assert sum(row["before"]["counts"]) == sum(total.bins) == 3 * 12 * 32
     begin = row["before"]["first_exponent"] + 150
-    assert row["before"]["counts"] == list(total.bins[begin:begin + len(row["before"]["counts"])])
+    assert row["before"]["counts"] == list(total.bins[begin : begin + len(row["before"]["counts"])])
     with open(merged / "steps.csv") as file:
         loss = float(list(csv.DictReader(file))[4]["loss"])
     assert loss == pytest.approx(sum(w.recording.steps[4].loss for w in runs) / 3)

@@ -39,8 +39,10 @@ class Net(nn.Module):
 
 def batches(n, size=8):
     generator = torch.Generator().manual_seed(7)
-    return [(torch.randn(size, 6, generator=generator), torch.randint(4, (size,), generator=generator))
-            for _ in range(n)]
+    return [
+        (torch.randn(size, 6, generator=generator), torch.randint(4, (size,), generator=generator))
+        for _ in range(n)
+    ]
 
 
 def rows(w, observed, step):
@@ -65,13 +67,19 @@ def test_counts_are_those_of_numpy_in_the_steps_asked_for():
             loss = nn.functional.cross_entropy(out, y)
             loss.backward()
             seen[number] = {
-                "gradients": {"loss.prediction": out.grad,
-                              **{name: p.grad.clone() for name, p in model.named_parameters()}},
-                "activations": {**inputs, "fc2.output": out}, "weights": weights}
+                "gradients": {
+                    "loss.prediction": out.grad,
+                    **{name: p.grad.clone() for name, p in model.named_parameters()},
+                },
+                "activations": {**inputs, "fc2.output": out},
+                "weights": weights,
+            }
             optimizer.step()
             seen[number]["optimizer_state"] = {
-                f"{name}.{moment}": optimizer.state[p][key].clone() for name, p in model.named_parameters()
-                for moment, key in (("first_moment", "exp_avg"), ("second_moment", "exp_avg_sq"))}
+                f"{name}.{moment}": optimizer.state[p][key].clone()
+                for name, p in model.named_parameters()
+                for moment, key in (("first_moment", "exp_avg"), ("second_moment", "exp_avg_sq"))
+            }
     assert sorted({row.step for row in w.recording.counts}) == [1, 3, 6]
     for step in (1, 3, 6):
         for observed, tensors in seen[step].items():
@@ -82,9 +90,13 @@ def test_counts_are_those_of_numpy_in_the_steps_asked_for():
                 assert told(counted[name].before) == counts_of(*[tensor] * times), (step, observed, name)
                 assert counted[name].after == counted[name].before
                 assert counted[name].dtype == "f32" and counted[name].loss_scale == 1
-    assert "act.input" in rows(w, "gradients", 3) and rows(w, "gradients", 3)["act.input"].kind == "activation"
+    assert (
+        "act.input" in rows(w, "gradients", 3) and rows(w, "gradients", 3)["act.input"].kind == "activation"
+    )
     assert rows(w, "gradients", 3)["fc1.weight"].kind == "weight"
-    assert told(w.histogram("fc1.weight")) == counts_of(*[seen[n]["gradients"]["fc1.weight"] for n in (1, 3, 6)])
+    assert told(w.histogram("fc1.weight")) == counts_of(
+        *[seen[n]["gradients"]["fc1.weight"] for n in (1, 3, 6)]
+    )
 
 
 def train(watched, *, amp=False, scaler=None, steps=6, accumulate=1, clip=None, lr=0.05):
@@ -97,7 +109,7 @@ def train(watched, *, amp=False, scaler=None, steps=6, accumulate=1, clip=None, 
         w.__enter__()
     for i in range(steps):
         optimizer.zero_grad()
-        for x, y in batches(steps * accumulate)[i * accumulate:(i + 1) * accumulate]:
+        for x, y in batches(steps * accumulate)[i * accumulate : (i + 1) * accumulate]:
             with torch.autocast("cpu", torch.float16, enabled=amp):
                 loss = nn.functional.cross_entropy(model(x), y)
             (scaler.scale(loss) if scaler else loss / accumulate).backward()
@@ -123,8 +135,13 @@ def test_a_watched_training_has_the_same_bits(amp, scaled):
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters()))
 
 
-@pytest.mark.parametrize("make", [lambda: lab.GradScaler("torch", device="cpu", init_scale=2.0**10),
-                                  lambda: torch.amp.GradScaler("cpu", init_scale=2.0**10)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lab.GradScaler("torch", device="cpu", init_scale=2.0**10),
+        lambda: torch.amp.GradScaler("cpu", init_scale=2.0**10),
+    ],
+)
 def test_clipping_and_norm_behind_a_scaler(make):
     _, w, norms = train(True, scaler=make(), clip=0.1)
     assert [step.grad_norm for step in w.recording.steps] == pytest.approx(norms, rel=1e-6)
@@ -163,7 +180,11 @@ def test_autocast_is_counted_on_both_sides_of_its_casts():
     assert (counted.dtype, told(counted.before)) == ("f16", counts_of(weight))
     assert told(counted.after) == counts_of(weight.half()) and counted.after.zero == counted.before.zero + 1
     counted = rows(w, "activations", 1)["fc1.input"]
-    assert (counted.dtype, told(counted.before), told(counted.after)) == ("f16", counts_of(x), counts_of(x.half()))
+    assert (counted.dtype, told(counted.before), told(counted.after)) == (
+        "f16",
+        counts_of(x),
+        counts_of(x.half()),
+    )
     assert counted.after.infinite == 1
     assert rows(w, "activations", 1)["act.output"].dtype == "f16"
 
@@ -177,7 +198,8 @@ def test_skipped_steps_are_steps():
     assert steps[0].found_inf and steps[0].skipped and not math.isfinite(steps[0].grad_norm)
     assert not steps[-1].skipped and math.isfinite(steps[-1].grad_norm)
     assert "fc2.weight" in w.recording.overflows[1] and set(w.recording.overflows) == {
-        step.step for step in steps if step.found_inf}
+        step.step for step in steps if step.found_inf
+    }
     assert steps[0].loss == pytest.approx(math.log(4), abs=0.5)  # of the loss before it is scaled
 
 
@@ -201,7 +223,10 @@ def test_several_optimizers_end_a_step_with_the_last():
 
 def test_two_optimizers_and_a_scaler():
     model = Net()
-    optimizers = [torch.optim.SGD(model.fc1.parameters(), lr=0.1), torch.optim.SGD(model.fc2.parameters(), lr=0.1)]
+    optimizers = [
+        torch.optim.SGD(model.fc1.parameters(), lr=0.1),
+        torch.optim.SGD(model.fc2.parameters(), lr=0.1),
+    ]
     scaler = lab.GradScaler("lost-mass", device="cpu")
     with lab.watch(model, every=1, optimizer=optimizers, scaler=scaler) as w:
         for x, y in batches(4):
@@ -284,7 +309,9 @@ def test_numbers_are_kept_and_no_tensors():
     assert size < 300
 
 
-@pytest.mark.parametrize("dtype, name", [(torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float64, "f32")])
+@pytest.mark.parametrize(
+    "dtype, name", [(torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float64, "f32")]
+)
 def test_networks_of_other_dtypes(dtype, name):
     model = Net().to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -295,16 +322,23 @@ def test_networks_of_other_dtypes(dtype, name):
     assert counted.dtype == name
     assert told(counted.before) == counts_of(model.fc1.weight.grad.float())
     assert w.recording.steps[0].grad_norm == pytest.approx(
-        math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters())), rel=1e-5)
+        math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters())), rel=1e-5
+    )
 
 
 def test_strides_sparse_gradients_and_flushed_subnormals():
     from fp16lab.torch.counting import count
+
     base = torch.randn(6, 5, 4) * 2.0**-130  # subnormal in FP32
     assert torch.set_flush_denormal(True)
     try:
-        histograms = [count(base), count(base.permute(2, 0, 1)), count(base.transpose(0, 1)[:, ::2]),
-                      count(base.expand(3, 6, 5, 4)), count(base[:0])]
+        histograms = [
+            count(base),
+            count(base.permute(2, 0, 1)),
+            count(base.transpose(0, 1)[:, ::2]),
+            count(base.expand(3, 6, 5, 4)),
+            count(base[:0]),
+        ]
     finally:
         torch.set_flush_denormal(False)
     oracles = [base, base, base.transpose(0, 1)[:, ::2], base.expand(3, 6, 5, 4), base[:0]]
@@ -315,7 +349,9 @@ def test_strides_sparse_gradients_and_flushed_subnormals():
     with lab.watch(embedding, optimizer=optimizer) as w:
         embedding(torch.tensor([1, 1, 4])).sum().backward()
         optimizer.step()
-    assert told(rows(w, "gradients", 1)["weight"].before) == counts_of(torch.tensor([2.0, 2.0, 2.0, 1.0, 1.0, 1.0]))
+    assert told(rows(w, "gradients", 1)["weight"].before) == counts_of(
+        torch.tensor([2.0, 2.0, 2.0, 1.0, 1.0, 1.0])
+    )
     with pytest.raises(TypeError, match="not torch.int32"):
         count(torch.ones(3, dtype=torch.int32))
 
@@ -324,7 +360,10 @@ def test_attention_lstm_and_one_tensor_for_two_layers():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attn, self.lstm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LSTM(8, 8, batch_first=True)
+            self.attn, self.lstm = (
+                nn.MultiheadAttention(8, 2, batch_first=True),
+                nn.LSTM(8, 8, batch_first=True),
+            )
             self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
 
         def forward(self, x):
@@ -337,20 +376,29 @@ def test_attention_lstm_and_one_tensor_for_two_layers():
         model(torch.randn(2, 5, 8)).square().mean().backward()
         optimizer.step()
     names = set(rows(w, "gradients", 1))
-    assert {"attn.in_proj_weight", "attn.out_proj.weight", "attn.input", "lstm.weight_hh_l0", "loss.prediction"} <= names
+    assert {
+        "attn.in_proj_weight",
+        "attn.out_proj.weight",
+        "attn.input",
+        "lstm.weight_hh_l0",
+        "loss.prediction",
+    } <= names
     assert not {"q.input", "k.input"} & names  # the same tensor as attn.input, counted once
     assert {"attn.output", "lstm.output", "q.input", "k.input"} <= set(rows(w, "activations", 1))
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    ({"tensors": ["gradient"]}, ValueError, "there is no 'gradient'; known are gradients, activations"),
-    ({"tensors": ["updates"]}, ValueError, "updates need a copy of every weight"),
-    ({"every": 0}, ValueError, "every=0"),
-    ({"tensors": ["optimizer_state"]}, ValueError, "needs optimizer="),
-    ({"tensors": ["weights"]}, ValueError, "needs optimizer= or scaler="),
-    ({"optimizer": "adam"}, TypeError, "optimizer= takes torch.optim.Optimizer"),
-    ({"scaler": 65536}, TypeError, "scaler= takes a torch.amp.GradScaler"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"tensors": ["gradient"]}, ValueError, "there is no 'gradient'; known are gradients, activations"),
+        ({"tensors": ["updates"]}, ValueError, "updates need a copy of every weight"),
+        ({"every": 0}, ValueError, "every=0"),
+        ({"tensors": ["optimizer_state"]}, ValueError, "needs optimizer="),
+        ({"tensors": ["weights"]}, ValueError, "needs optimizer= or scaler="),
+        ({"optimizer": "adam"}, TypeError, "optimizer= takes torch.optim.Optimizer"),
+        ({"scaler": 65536}, TypeError, "scaler= takes a torch.amp.GradScaler"),
+    ],
+)
 def test_refuses_in_one_line(arguments, error, message):
     with pytest.raises(error, match=message) as raised:
         lab.watch(Net(), **arguments)
@@ -374,6 +422,8 @@ def test_gpu_tensors_are_copied_and_counted():
         with lab.watch(model, tensors=ALL, optimizer=optimizer) as w:
             nn.functional.cross_entropy(model(x.to(device)), y.to(device)).backward()
             optimizer.step()
-        counted.append({row.tensor: row.before.total for row in w.recording.counts if row.observed == "gradients"})
+        counted.append(
+            {row.tensor: row.before.total for row in w.recording.counts if row.observed == "gradients"}
+        )
     assert counted[0] == counted[1]
     assert told(lab.counting.count(x.cuda())) == counts_of(x)

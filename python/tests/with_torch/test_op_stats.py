@@ -59,14 +59,18 @@ def test_counts_add_up_over_steps_and_stop_with_the_context():
         step(model)
         step(model)
     step(model)
-    assert calls(stats, "addmm", "fc", "forward") == {"f32": 2} and calls(stats, "mm", "fc", "backward") == {"f32": 4}
+    assert calls(stats, "addmm", "fc", "forward") == {"f32": 2} and calls(stats, "mm", "fc", "backward") == {
+        "f32": 4
+    }
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
 
 
 def test_without_a_model_layers_are_empty():
     with lab.op_stats() as stats:
         step(Net())
-    assert calls(stats, "addmm", "", "forward") == {"f32": 1} and calls(stats, "mm", "", "backward") == {"f32": 2}
+    assert calls(stats, "addmm", "", "forward") == {"f32": 1} and calls(stats, "mm", "", "backward") == {
+        "f32": 2
+    }
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -102,8 +106,16 @@ def test_table_and_csv(tmp_path):
     assert table[0].split() == ["op", "layer", "pass", "f16", "f32"] and table[-1].startswith("total")
     with open(stats.save(tmp_path / "op_stats.csv")) as file:
         rows = list(csv.DictReader(file))
-    assert {"op": "mm", "layer": "fc", "pass": "backward", "f16": "2", "bf16": "0", "f32": "0", "f64": "0",
-            "other": "0"} in rows
+    assert {
+        "op": "mm",
+        "layer": "fc",
+        "pass": "backward",
+        "f16": "2",
+        "bf16": "0",
+        "f32": "0",
+        "f64": "0",
+        "other": "0",
+    } in rows
     assert [path.name for path in tmp_path.iterdir()] == ["op_stats.csv"]
 
 
@@ -114,12 +126,16 @@ def test_watch_inside_adds_no_operation():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with lab.op_stats(model) as stats:
             if watched:
-                with lab.watch(model, tensors=["gradients", "activations", "weights", "optimizer_state"],
-                               optimizer=optimizer):
+                with lab.watch(
+                    model,
+                    tensors=["gradients", "activations", "weights", "optimizer_state"],
+                    optimizer=optimizer,
+                ):
                     step(model, optimizer, torch.float16)
             else:
                 step(model, optimizer, torch.float16)
         return stats.counts
+
     assert counted(True) == counted(False)
 
 
