@@ -17,8 +17,12 @@ FORMATS = {torch.float32: "f32", torch.float64: "f32", torch.float16: "f16", tor
 @contextmanager
 def unseen() -> Iterator[None]:
     """What is computed inside belongs to no graph, and to no mode such as lab.op_stats."""
-    with torch.no_grad(), _disable_current_modes():
-        yield
+    with torch.no_grad():
+        if torch._C._len_torch_dispatch_stack() == 0:
+            yield
+        else:
+            with _disable_current_modes():
+                yield
 
 
 def is_countable(value: object) -> bool:
