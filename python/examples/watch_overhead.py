@@ -3,9 +3,9 @@
     python python/examples/watch_overhead.py            # about five minutes on two cores
     python python/examples/watch_overhead.py --pairs 3 --width 64
 
-Pairs of a plain and a watched block of steps alternate in one process, and the median of their ratios is shown: of
-wall time, and of the process's CPU time, which other programs disturb less. A block is one step with every=1, and ten
-steps with every=10, of which one is counted.
+Pairs of a plain and a watched block of steps alternate in one process, and the median of their ratios is
+shown: of wall time, and of the process's CPU time, which other programs disturb less. A block is one step
+with every=1, and ten steps with every=10, of which one is counted.
 """
 
 import argparse
@@ -24,7 +24,9 @@ class Transformer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, width)
-        layer = nn.TransformerEncoderLayer(width, 6, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, 6, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
         self.head = nn.Linear(width, VOCABULARY)
 
@@ -63,19 +65,27 @@ def measure(model: nn.Module, every: int, pairs: int) -> tuple[float, float, int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks with every=1; a third with every=10")
-    parser.add_argument("--width", type=int, default=384, help="a multiple of 6; 384: 10.8 million parameters")
+    parser.add_argument(
+        "--pairs", type=int, default=20, help="pairs of blocks with every=1; a third with every=10"
+    )
+    parser.add_argument(
+        "--width", type=int, default=384, help="a multiple of 6; 384: 10.8 million parameters"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     model = Transformer(arguments.width)
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"{parameters / 1e6:.1f} million parameters, {BATCH} x {TOKENS} tokens, {arguments.threads} threads")
+    print(
+        f"{parameters / 1e6:.1f} million parameters, {BATCH} x {TOKENS} tokens, {arguments.threads} threads"
+    )
     for every, pairs in ((1, arguments.pairs), (10, max(arguments.pairs // 3, 1))):
         wall, cpu, counted = measure(model, every, pairs)
-        print(f"every={every}: {100 * (wall - 1):+.1f} % wall time, {100 * (cpu - 1):+.1f} % CPU time "
-              f"({counted} tensors' gradients in a counted step, medians of {pairs} pairs)")
+        print(
+            f"every={every}: {100 * (wall - 1):+.1f} % wall time, {100 * (cpu - 1):+.1f} % CPU time "
+            f"({counted} tensors' gradients in a counted step, medians of {pairs} pairs)"
+        )
 
 
 if __name__ == "__main__":

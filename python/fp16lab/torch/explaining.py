@@ -76,6 +76,14 @@ def explain_overflow(
         if scaler.get_scale() < before:                      # the step was skipped
             print(lab.explain_overflow(model, lambda: loss_fn(model(x), y), scale=before))
 
+    >>> model = nn.Linear(3, 2)
+    >>> def step():
+    ...     with torch.autocast("cpu", torch.float16):
+    ...         return model(torch.ones(1, 3)).float().sum()
+    >>> told = explain_overflow(model, step, scale=2.0**20)
+    >>> told.parameters, told.finite_scale
+    (['weight', 'bias'], 32768.0)
+
     TypeError: `step` returns no loss. ValueError: a scale that is not above 0; a compiled module.
     """
     if any_compiled(model):

@@ -38,6 +38,12 @@ class op_stats:
     counts as forward.
 
     ValueError: a compiled module, whose operations are fused and not to be seen.
+
+    >>> model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    >>> with op_stats(model) as stats, torch.autocast("cpu", torch.float16):
+    ...     _ = model(torch.ones(4, 3))
+    >>> stats.counts["addmm", "0", "forward"]["f16"], stats.total("cast", "f16")
+    (1, 3)
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:

@@ -53,6 +53,17 @@ class watch:
 
     ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
     compiled module. TypeError: no module, or an FSDP one.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with watch(model, every=1, optimizer=optimizer) as w:
+    ...     for _ in range(2):
+    ...         loss = model(torch.ones(4, 3)).square().mean()
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         w.step(loss=loss)
+    >>> w.histogram("weight").total, w.histogram("loss.prediction", step=2).total
+    (12, 8)
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fp16lab[torch]'")
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
