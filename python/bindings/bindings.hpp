@@ -21,11 +21,10 @@ inline DType format_of(std::string_view name) {
   return *format;
 }
 
+void bind_histograms(nanobind::module_& module);
 /// Of a dictionary with its members' names (bindings/culprits.cpp); TypeError or ValueError where it is none.
 CulpritRow culprit_of(const nanobind::dict& facts);
-
 void bind_culprits(nanobind::module_& module);
-void bind_histograms(nanobind::module_& module);
 void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);

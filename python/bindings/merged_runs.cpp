@@ -15,8 +15,8 @@ namespace nb = nanobind;
 
 namespace {
 
-/// Gradients and activations are of each rank's own part of the batch. Weights and optimizer state are the same on
-/// every rank and counted once.
+/// Gradients and activations are of each rank's own part of the batch. Weights and optimizer state are the same
+/// on every rank and counted once.
 bool differs_between_ranks(Observed observed) {
   return observed == Observed::gradients || observed == Observed::activations;
 }

@@ -2,8 +2,8 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ library of fp16lab; use the package fp16lab.";
-  nanobind::set_leak_warnings(false);  // what a traceback still holds when Python ends is no leak
   fp16lab::python::bind_histograms(module);
+  nanobind::set_leak_warnings(false);  // what a traceback still holds when Python ends is no leak
   fp16lab::python::bind_culprits(module);
   fp16lab::python::bind_merged_runs(module);
   fp16lab::python::bind_policies(module);

@@ -30,8 +30,7 @@ amp::ScalerOptions options_of(std::string policy, amp::PolicySettings settings) 
 class Policy {
  public:
   Policy(std::string name, amp::PolicySettings settings)
-      : policy_(amp::make_scale_policy(options_of(std::move(name), std::move(settings)))),
-        step_(policy_.initial) {}
+      : policy_(amp::make_scale_policy(options_of(std::move(name), std::move(settings)))), step_(policy_.initial) {}
 
   const std::string& name() const { return policy_.name; }
   double scale() const { return step_.scale; }
@@ -84,8 +83,8 @@ class Policy {
   }
 
  private:
-  /// The first member of every policy's state is its scale, in FP32 or FP64 (engine/amp/policy.hpp); what it begins
-  /// with tells which: the low half of an FP64 scale is no FP32 number of the same value.
+  /// The first member of every policy's state is its scale, in FP32 or FP64 (engine/amp/policy.hpp); what it
+  /// begins with tells which: the low half of an FP64 scale is no FP32 number of the same value.
   bool keeps_fp32() const {
     float first = 0;
     std::memcpy(&first, policy_.initial.policy.data(), sizeof(first));

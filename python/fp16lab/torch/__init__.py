@@ -7,7 +7,7 @@ culprits.
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install 'fp16lab[torch]'") from error
+    raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install torch") from error
 
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler

@@ -1,9 +1,11 @@
-import pytest
+"""Tests of fp16lab.torch; each file skips itself where PyTorch is not installed."""
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fp16lab[torch]'")
-torch.set_num_threads(1)
+import pytest
 
 
 @pytest.fixture(autouse=True)
 def same_random_numbers():
+    import torch
+
+    torch.set_num_threads(1)
     torch.manual_seed(1)

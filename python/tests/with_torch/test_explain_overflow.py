@@ -4,7 +4,8 @@ import json
 import math
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -5,7 +5,8 @@ import io
 import pickle
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
 import fp16lab.torch as lab
 from fp16lab import _core

@@ -3,7 +3,8 @@
 import csv
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

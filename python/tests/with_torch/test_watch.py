@@ -7,7 +7,8 @@ import weakref
 
 import numpy as np
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 from torch import nn
 
 import fp16lab.torch as lab

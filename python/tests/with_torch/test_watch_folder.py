@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 from torch import nn
 
 import fp16lab.torch as lab

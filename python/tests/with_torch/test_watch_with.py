@@ -3,7 +3,8 @@
 import os
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 import torch.multiprocessing
 from torch import nn
 from torch.utils.checkpoint import checkpoint
