@@ -97,10 +97,10 @@ def judge(label: str, v: torch.Tensor, exact: torch.Tensor) -> None:
     ratio = (v.sqrt() + EPS) / (exact.sqrt() + EPS)
     within = float(((ratio - 1).abs() <= 0.1).double().mean())
     low, middle, high = ratio.quantile(torch.tensor([0.01, 0.5, 0.99])).tolist()
+    zero, word = float((v == 0).double().mean()), "saved" if within >= 0.99 else "not saved"
     print(
-        f"{label:28s} zero {100 * float((v == 0).double().mean()):6.2f} %  within 10 % {100 * within:6.2f} %  "
-        f"sqrt(v) + eps against FP32: 1 % {low:.4g}, median {middle:.4g}, 99 % {high:.4g}  "
-        f"{'saved' if within >= 0.99 else 'not saved'}"
+        f"{label:28s} zero {100 * zero:6.2f} %  within 10 % {100 * within:6.2f} %  "
+        f"sqrt(v) + eps against FP32: 1 % {low:.4g}, median {middle:.4g}, 99 % {high:.4g}  {word}"
     )
 
 

@@ -16,6 +16,7 @@ from . import watching
 from .first_culprit import CulpritFinder
 from .layers import LayerTracker, float_tensors
 from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
+from .tensor_counts import uncounted
 
 _SMALLEST_SCALE = 2.0**-24
 
@@ -27,13 +28,11 @@ class Explanation:
     overflowed     a gradient was not finite, or the loss
     loss_scale     the scale that was asked about
     finite_scale   the greatest loss_scale * 2^-k at which every gradient was finite when the step was done
-    again;
-                   0: none down to 2^-24; None: not tried, because nothing overflowed or the loss itself did
+                   again; 0: none down to 2^-24; None: not tried, because nothing overflowed or the loss did
     parameters     whose gradients held an Inf or NaN, in the order in which the backward pass reached them
     culprits       one of each pass at most: dictionaries with the keys of culprits.jsonl (pass, cause, op,
-    layer,
-                   tensor, dtype, shape, element, value, wide_value, operands, reached, verdict, binades,
-                   advice)
+                   layer, tensor, dtype, shape, element, value, wide_value, operands, reached, verdict,
+                   binades, advice)
     """
 
     overflowed: bool
@@ -70,8 +69,8 @@ def explain_overflow(
     numbers and the same buffers. The loss scale is `scale`, or the scaler's, or 1. Weights, gradients,
     buffers, random numbers, optimizer and scaler are afterwards what they were. A step with an overflow is
     done again at half the scale, and so on, until every gradient is finite. With `watch` its run folder gets
-    the culprits, at the step that ended last. Every operation is looked at once, so it costs several times a
-    step.
+    the culprits, at the step that ended last; it counts nothing of what is done again. Every operation is
+    looked at once, so it costs several times a step.
 
         if scaler.get_scale() < before:                      # the step was skipped
             print(lab.explain_overflow(model, lambda: loss_fn(model(x), y), scale=before))
@@ -202,7 +201,7 @@ def _kept(model: nn.Module) -> Iterator[None]:
     for parameter, _ in gradients:
         parameter.grad = None
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), uncounted():
             yield
     finally:
         with torch.no_grad():

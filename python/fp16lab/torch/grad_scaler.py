@@ -24,9 +24,9 @@ class GradScaler(torch.amp.GradScaler):
     is a GPU.
 
     Policies that decide by statistics (lost-mass, openseq2seq-logmax, popart) get the exponent histograms of
-    the scaled gradients as they stand before unscaling: all gradients of the optimizers that were stepped,
-    judged as BF16 where all of them are, else as FP16. `update` reads found_inf on the host: with a GPU it
-    waits for the step.
+    the scaled gradients as they stand before unscaling, of all optimizers that were stepped: of those in 16
+    bits, in their format; where there are none, of all, as if FP16 were to hold them. `update` reads
+    found_inf on the host: with a GPU it waits for the step.
 
     Policy "torch" has torch's scale and growth tracker bit for bit. What torch lacks is a guard: a scale
     stays where its reciprocal is finite in FP32 (2^-126 to 2^127); finite_guard=0 takes it away.

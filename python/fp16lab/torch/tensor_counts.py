@@ -3,7 +3,8 @@ fill."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,19 @@ from .networks import CAST_BY_AUTOCAST, first_tensor, joined, observed_modules, 
 from .recording import Counts, packed
 from .step_ends import optimizer_states
 
+_uncounted = 0
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Passes inside of it are no part of any training step."""
+    global _uncounted
+    _uncounted += 1
+    try:
+        yield
+    finally:
+        _uncounted -= 1
+
 
 class StepCounts:
     """Histograms of one step at a time, by what is observed, tensor, kind and dtype; nothing between counted
@@ -28,11 +42,16 @@ class StepCounts:
 
     def open(self, counting: bool) -> None:
         """A step begins; the one before is forgotten."""
-        self.counting = counting
+        self._wanted = counting
         self._histograms: dict[tuple[str, str, str, str], list[_core.Histogram | None]] = {}
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
         self._followed = WeakIdKeyDictionary()
         self._weights_counted = False
+
+    @property
+    def counting(self) -> bool:
+        """Is what happens now part of a step that is counted?"""
+        return self._wanted and not _uncounted
 
     def hook(self, modules: bool) -> list[Any]:
         """Begins to listen, to modules too or to parameters alone; the returned handles have remove()."""

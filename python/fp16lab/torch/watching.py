@@ -34,10 +34,9 @@ class watch:
     A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has
     stepped; without both, at `w.step()`, which is then needed. What is counted, by `tensors`:
 
-    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives, with
-    DistributedDataParallel
-                     before the all-reduce; of what goes into layers ("fc2.input"), and of what the network
-                     gives ("loss.prediction"). With a scaler they carry its scale (column loss_scale)
+    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives and before the all-reduce
+                     of DistributedDataParallel; of what goes into layers ("fc2.input"), and of what the
+                     network gives ("loss.prediction"). With a scaler they carry its scale (loss_scale)
     activations      "fc1.input", "fc1.output" of modules without children, while the network is in training
                      mode; what activation checkpointing recomputes is not counted again
     weights          as the step's forward pass has them (an optimizer or a scaler is needed)

@@ -241,6 +241,21 @@ def test_two_optimizers_and_a_scaler():
     assert w.recording.steps[-1].grad_norm == pytest.approx(float(expected), rel=1e-6)
 
 
+def test_a_fused_optimizer_that_unscales_by_itself():
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with lab.watch(model, every=1, optimizer=optimizer, scaler=scaler) as w:
+        for x, y in batches(2):
+            model.zero_grad()
+            scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+            expected = float(nn.utils.get_total_norm([p.grad for p in model.parameters()])) / 2.0**10
+            scaler.step(optimizer)
+            scaler.update()
+            assert w.recording.steps[-1].grad_norm == pytest.approx(expected, rel=1e-6)
+    assert len(w.recording.steps) == 2
+
+
 def test_step_by_hand_and_told_losses():
     model = Net()
     with lab.watch(model, every=2) as w:
