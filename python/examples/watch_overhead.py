@@ -1,6 +1,6 @@
 """What lab.watch costs: one step of a transformer of 10 million parameters, watched and not, in turn.
 
-    python python/examples/watch_overhead.py            # about five minutes on two cores
+    python python/examples/watch_overhead.py            # a minute or two
     python python/examples/watch_overhead.py --pairs 3 --width 96
 
 Pairs of a plain and a watched step alternate in one process, and the median of their ratios is shown: of wall
