@@ -32,7 +32,8 @@ class watch:
         w.save("results/mine")             # fp16lab hist, replay, compare, report
 
     A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has
-    stepped; without both, at `w.step()`, which is then needed. What is counted, by `tensors`:
+    stepped; without both, at `w.step()`, which is then needed. A watch that was left may be entered again and
+    goes on counting. What is counted, by `tensors`:
 
     gradients        of parameters ("fc1.weight"), each micro-batch as it arrives and before the all-reduce
                      of DistributedDataParallel; of what goes into layers ("fc2.input"), and of what the

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 from torch import nn
 
+import fp16lab
 import fp16lab.torch as lab
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -19,10 +20,11 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="session")
 def program():
-    """The program fp16lab: on PATH, or built in this checkout."""
-    found = shutil.which("fp16lab") or shutil.which(str(CHECKOUT / "build/bin/fp16lab"))
+    """The program fp16lab: the package's own, on PATH, or built in this checkout."""
+    places = (Path(fp16lab.__file__).parent / "bin/fp16lab", "fp16lab", CHECKOUT / "build/bin/fp16lab")
+    found = next(filter(None, (shutil.which(str(place)) for place in places)), None)
     if found is None:
-        pytest.skip("the program fp16lab is neither on PATH nor built in this checkout")
+        pytest.skip("the program fp16lab is neither in the package, nor on PATH, nor built in this checkout")
 
     def run(*arguments):
         done = subprocess.run([found, *map(str, arguments)], capture_output=True, text=True, timeout=120)
@@ -83,6 +85,19 @@ def test_compare_finds_the_same_bits_and_others(program, tmp_path):
     assert "HOLDS" in program("compare", a, b)
     differ = program("compare", a, c)
     assert "FAILS" in differ and "part at step 1" in differ
+
+
+def test_load_run_gives_the_numbers_back(tmp_path):
+    if not hasattr(fp16lab, "load_run"):
+        pytest.skip("this build of fp16lab has no load_run")
+    w = training(every=2, tensors=ALL, scaler=lab.GradScaler("torch", device="cpu"))
+    run = fp16lab.load_run(w.save(tmp_path / "mine"), tables="numpy")
+    assert run.finished and run.manifest["name"] == "Sequential"
+    assert run.config["scaler"] == {"policy": "torch", "initial_scale": 65536.0}
+    for name in ("step", "loss", "loss_scale", "grad_norm", "lr", "state_hash", "skipped"):
+        assert list(run.steps[name]) == [getattr(step, name) for step in w.recording.steps]
+    told = [(row["step"], row["observed"], row["tensor"], row["before"]) for row in run.histograms]
+    assert told == [(row.step, row.observed, row.tensor, row.before) for row in w.recording.counts]
 
 
 def test_report_of_scaled_and_plain_runs(program, tmp_path):
