@@ -95,12 +95,19 @@ class Policy {
   engine::StepState step_;
 };
 
+/// The Python type of its values in a configuration file: "float", "int" or "bool".
+const char* kind_of(const amp::PolicyParameter& parameter) {
+  using Kind = amp::PolicyParameter::Kind;
+  return parameter.kind == Kind::integer ? "int" : parameter.kind == Kind::real ? "float" : "bool";
+}
+
 nb::dict described(const amp::PolicyDescription& policy) {
   nb::dict parameters;
   for (const amp::PolicyParameter& parameter : policy.parameters) {
     nb::dict row;
     row["default"] = parameter.fallback;
     row["help"] = nb::str(parameter.help.data(), parameter.help.size());
+    row["kind"] = kind_of(parameter);
     parameters[nb::str(parameter.name.data(), parameter.name.size())] = row;
   }
   nb::dict result;

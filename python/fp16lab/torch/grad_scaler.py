@@ -210,6 +210,25 @@ class GradScaler(torch.amp.GradScaler):
         self._tell_torch_settings()
 
 
+def settings_of(scaler: torch.amp.GradScaler) -> dict[str, str | float]:
+    """The keys of the section [scaler] in a configuration file, from the scale that it has now on."""
+    if isinstance(scaler, GradScaler):
+        kinds = {"int": int, "float": float, "bool": bool}
+        known = _core.policies()[scaler.policy]["parameters"]
+        values = {name: kinds[known[name]["kind"]](value) for name, value in scaler._policy.settings.items()}
+        settings = {"policy": scaler.policy, **values}
+    else:
+        settings = {
+            "policy": "torch",
+            "growth_factor": scaler.get_growth_factor(),
+            "backoff_factor": scaler.get_backoff_factor(),
+            "growth_interval": scaler.get_growth_interval(),
+        }
+    if settings["policy"] != "none":
+        settings["initial_scale"] = scaler.get_scale()
+    return settings
+
+
 def _policy_of(name: str, settings: dict[str, float], state: bytes | None = None) -> _core.Policy:
     """A policy that a GradScaler can follow; ValueError otherwise."""
     known = _core.policies().get(name)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from .. import _core
+from .grad_scaler import settings_of
 from .networks import any_compiled, nonfinite_gradients, unwrapped
 from .recording import Recording, Step, toml
 from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
@@ -216,15 +217,12 @@ class watch:
         tables: dict[str, dict[str, object]] = {"model": {"name": type(self._model).__name__}}
         if optimizers:
             tables["optimizer"] = {
-                "type": type(optimizers[0]).__name__.lower(),
+                "name": type(optimizers[0]).__name__.lower(),
                 "lr": float(optimizers[0].param_groups[0]["lr"]),
             }
         tables["scaler"] = {"policy": "none"}
         if scaler is not None and scaler.is_enabled():
-            tables["scaler"] = {
-                "policy": getattr(scaler, "policy", "torch"),
-                "initial_scale": scaler.get_scale(),
-            }
+            tables["scaler"] = settings_of(scaler)
         tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
         return toml(tables)
 

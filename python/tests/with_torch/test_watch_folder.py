@@ -79,6 +79,16 @@ def test_replay_judges_every_policy_on_an_fp32_run(program, tmp_path):
     assert {"torch", "megatron", "lost-mass"} <= set(told)
 
 
+@pytest.mark.parametrize("policy", ["torch", "megatron", "mindspore", "keras3"])
+def test_replay_of_the_runs_own_policy_makes_the_decisions_that_pytorch_made(program, tmp_path, policy):
+    scaler = lab.GradScaler(policy, device="cpu", initial_scale=2.0**24, growth_interval=4)
+    w = training(amp=True, scaler=scaler, steps=30)
+    skipped = [step.skipped for step in w.recording.steps]
+    assert any(skipped) and not all(skipped)
+    told = program("replay", w.save(tmp_path / "mine"), "--policy", "torch")
+    assert f"measured: {policy}: the scales and skips of all 30 steps" in told and "HOLDS" in told
+
+
 def test_compare_finds_the_same_bits_and_others(program, tmp_path):
     a, b = training().save(tmp_path / "a"), training().save(tmp_path / "b")
     c = training(seed=2).save(tmp_path / "c")
@@ -93,7 +103,7 @@ def test_load_run_gives_the_numbers_back(tmp_path):
     w = training(every=2, tensors=ALL, scaler=lab.GradScaler("torch", device="cpu"))
     run = fp16lab.load_run(w.save(tmp_path / "mine"), tables="numpy")
     assert run.finished and run.manifest["name"] == "Sequential"
-    assert run.config["scaler"] == {"policy": "torch", "initial_scale": 65536.0}
+    assert run.config["scaler"]["policy"] == "torch" and run.config["scaler"]["growth_interval"] == 2000
     for name in ("step", "loss", "loss_scale", "grad_norm", "lr", "state_hash", "skipped"):
         assert list(run.steps[name]) == [getattr(step, name) for step in w.recording.steps]
     told = [(row["step"], row["observed"], row["tensor"], row["before"]) for row in run.histograms]
