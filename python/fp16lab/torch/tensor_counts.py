@@ -69,8 +69,7 @@ class StepCounts:
         if self.counting and "weights" in self._tensors and not self._weights_counted:
             self._weights_counted = True
             for name, parameter in self._model.named_parameters():
-                if is_countable(parameter):
-                    self._add("weights", path_of(name), "weight", parameter, self._cast.get(path_of(name)))
+                self._add("weights", path_of(name), "weight", parameter, self._cast.get(path_of(name)))
 
     def count_optimizer_state(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         if self.counting and "optimizer_state" in self._tensors:
@@ -106,7 +105,7 @@ class StepCounts:
         if not (self.counting and self._model.training):
             return
         tensor = first_tensor(args if args else kwargs)
-        if not is_countable(tensor):
+        if tensor is None:
             return
         name = joined(path, "input")
         if "activations" in self._tensors and not _in_backward():
@@ -148,6 +147,8 @@ class StepCounts:
     def _add(
         self, observed: str, name: str, kind: str, tensor: torch.Tensor, cast_to: torch.dtype | None = None
     ) -> None:
+        if not is_countable(tensor):  # complex numbers, FP8
+            return
         with unseen():
             rounded = tensor.detach().to(cast_to) if cast_to is not None else None
             dtype = format_of(tensor if rounded is None else rounded)

@@ -372,6 +372,27 @@ def test_strides_sparse_gradients_and_flushed_subnormals():
         count(torch.ones(3, dtype=torch.int32))
 
 
+def test_what_cannot_be_counted_is_left_out():
+    class Complex(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.fc = nn.Embedding(5, 4), nn.Linear(4, 4)
+            self.phase = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+
+        def forward(self, tokens):
+            return {"waves": self.fc(self.embed(tokens)) * self.phase, "tokens": tokens}
+
+    model = Complex()
+    optimizer = torch.optim.Adam(model.parameters())
+    with lab.watch(model, tensors=ALL, optimizer=optimizer) as w:
+        model(torch.tensor([1, 2]))["waves"].abs().sum().backward()
+        optimizer.step()
+    assert set(rows(w, "weights", 1)) == {"embed.weight", "fc.weight", "fc.bias"}
+    assert {"fc.weight", "fc.input"} <= set(rows(w, "gradients", 1))
+    assert "phase" not in rows(w, "gradients", 1) and "embed.input" not in rows(w, "activations", 1)
+    assert math.isfinite(w.recording.steps[0].grad_norm)
+
+
 def test_attention_lstm_and_one_tensor_for_two_layers():
     class Model(nn.Module):
         def __init__(self):
