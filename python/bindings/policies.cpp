@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "bindings.hpp"
@@ -75,10 +76,37 @@ class Policy {
     step_.set_scale(scale);
   }
 
+  /// A scale that a caller decides: the rule goes on from it. Counters stay.
+  void set_scale(double scale) {
+    if (!(scale > 0) || std::isinf(scale))
+      throw std::invalid_argument("a loss scale must be finite and above 0, not " + std::to_string(scale));
+    if (keeps_fp32()) {
+      const auto rounded = static_cast<float>(scale);
+      std::memcpy(step_.policy.data(), &rounded, sizeof(rounded));
+    } else {
+      std::memcpy(step_.policy.data(), &scale, sizeof(scale));
+    }
+    step_.set_scale(scale);
+  }
+
  private:
+  /// The first member of every policy's state is its scale, in FP32 or FP64 (engine/amp/policy.hpp); what it
+  /// begins with tells which: the low half of an FP64 scale is no FP32 number of the same value.
+  bool keeps_fp32() const {
+    float first = 0;
+    std::memcpy(&first, policy_.initial.policy.data(), sizeof(first));
+    return static_cast<double>(first) == policy_.initial.scale;
+  }
+
   amp::ScalePolicy policy_;
   engine::StepState step_;
 };
+
+/// The Python type of its values in a configuration file: "float", "int" or "bool".
+const char* kind_of(const amp::PolicyParameter& parameter) {
+  using Kind = amp::PolicyParameter::Kind;
+  return parameter.kind == Kind::integer ? "int" : parameter.kind == Kind::real ? "float" : "bool";
+}
 
 nb::dict described(const amp::PolicyDescription& policy) {
   nb::dict parameters;
@@ -86,6 +114,7 @@ nb::dict described(const amp::PolicyDescription& policy) {
     nb::dict row;
     row["default"] = parameter.fallback;
     row["help"] = nb::str(parameter.help.data(), parameter.help.size());
+    row["kind"] = kind_of(parameter);
     parameters[nb::str(parameter.name.data(), parameter.name.size())] = row;
   }
   nb::dict result;
@@ -117,6 +146,7 @@ void bind_policies(nb::module_& module) {
       .def_prop_ro("stop", &Policy::stop)
       .def("update", &Policy::update, nb::arg("found_inf"), nb::arg("weights").none() = nb::none(),
            nb::arg("activations").none() = nb::none(), nb::arg("format") = "f16")
+      .def("_set_scale", &Policy::set_scale, nb::arg("scale"))
       .def("_state", &Policy::state)
       .def("_set_state", &Policy::set_state, nb::arg("state"));
   module.def("policies", &policies, nb::sig("def policies() -> dict[str, dict[str, typing.Any]]"));

@@ -30,9 +30,9 @@ void bind_run_folders(nb::module_& module) {
           nb::arg("threads"))
       .def(
           "step",
-          [](RunWriter& writer, std::uint64_t step, double loss, double loss_scale, bool found_inf, bool skipped,
-             double grad_norm, double lr, std::optional<double> underflow_rate, std::uint64_t state_hash,
-             double seconds, std::optional<double> epoch) {
+          [](RunWriter& writer, std::uint64_t step, double loss, double loss_scale, bool found_inf,
+             bool skipped, double grad_norm, double lr, std::optional<double> underflow_rate,
+             std::uint64_t state_hash, double seconds, std::optional<double> epoch) {
             writer.append(StepRow{step, loss, loss_scale, found_inf, skipped, grad_norm, lr, underflow_rate,
                                   state_hash, seconds, epoch});
           },
@@ -48,7 +48,8 @@ void bind_run_folders(nb::module_& module) {
             row.step = step;
             row.tensor = std::move(tensor);
             const auto known = observed_of(observed);
-            if (!known) throw std::invalid_argument("nothing that can be observed is called " + std::string(observed));
+            if (!known)
+              throw std::invalid_argument("nothing that can be observed is called " + std::string(observed));
             row.observed = *known;
             row.kind = std::move(kind);
             row.dtype = format_of(dtype);
@@ -61,6 +62,19 @@ void bind_run_folders(nb::module_& module) {
           nb::kw_only(), nb::arg("step"), nb::arg("tensor"), nb::arg("observed"), nb::arg("kind"),
           nb::arg("dtype"), nb::arg("loss_scale"), nb::arg("before"), nb::arg("after"),
           nb::arg("unmoved").none())
+      .def(
+          "overflow",
+          [](RunWriter& writer, std::uint64_t step, double loss_scale, std::vector<std::string> optimizers,
+             std::vector<std::string> parameters) {
+            OverflowRow row;
+            row.step = step;
+            row.loss_scale = loss_scale;
+            row.optimizers = std::move(optimizers);
+            row.parameters = std::move(parameters);
+            writer.append(row);
+          },
+          nb::kw_only(), nb::arg("step"), nb::arg("loss_scale"), nb::arg("optimizers"), nb::arg("parameters"))
+      .def("culprit", [](RunWriter& writer, const nb::dict& facts) { writer.append(culprit_of(facts)); })
       .def("sync", &RunWriter::sync)
       .def(
           "finish",

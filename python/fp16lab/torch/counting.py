@@ -1,0 +1,75 @@
+"""Exponent histograms of PyTorch tensors: counted where they lie, without a copy, by the C++ library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import _core
+
+#: What a histogram counts of a tensor, by dtype. FP64 is rounded to FP32 first.
+FORMATS = {torch.float32: "f32", torch.float64: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """What is computed inside belongs to no graph, and to no mode such as lab.op_stats."""
+    with torch.no_grad():
+        if torch._C._len_torch_dispatch_stack() == 0:
+            yield
+        else:
+            with _disable_current_modes():
+                yield
+
+
+def is_countable(value: object) -> bool:
+    """Is it a tensor of one of `FORMATS`, with memory of its own (no meta or fake tensor)?"""
+    return isinstance(value, torch.Tensor) and value.dtype in FORMATS and value.device.type != "meta"
+
+
+def format_of(tensor: torch.Tensor) -> str:
+    """ "f32", "f16" or "bf16"; TypeError for other dtypes."""
+    if tensor.dtype not in FORMATS:
+        known = ", ".join(str(dtype) for dtype in FORMATS)
+        raise TypeError(f"a histogram counts {known}, not {tensor.dtype}")
+    return FORMATS[tensor.dtype]
+
+
+def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _core.Histogram:
+    """Adds every element to `histogram` (a new one without) and returns it.
+
+    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (rounded to FP32); on a GPU it
+    is copied to the host first; of a sparse one the values are counted, the zeros between them not. TypeError
+    for other dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
+
+    >>> count(torch.tensor([1.0, 0.5, 0.0])).zero
+    1
+    """
+    histogram = _core.Histogram() if histogram is None else histogram
+    name = format_of(tensor)
+    with unseen():
+        codes = tensor.detach()
+        if codes.is_sparse:
+            codes = codes.coalesce().values()
+        codes = codes.cpu()
+        if codes.dtype == torch.float64:
+            codes = codes.float()
+        if not codes.is_contiguous():
+            codes = codes.as_strided((codes.numel(),), (1,)) if _is_dense(codes) else codes.contiguous()
+        histogram._count(codes, name, 1)
+    return histogram
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Do its elements fill one piece of memory, in any order?"""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,211 @@
+"""Finds the operation that made the first Inf or NaN of a pass, while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .. import _core
+from .counting import count, format_of, is_countable
+from .layers import LayerTracker, float_tensors, gives_views, node_name, op_name
+from .networks import joined, path_of
+
+#: Memory that nobody has written yet.
+_UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
+#: What puts infinities where somebody wants them: masks.
+_DELIBERATE = (
+    "full",
+    "full_like",
+    "new_full",
+    "fill",
+    "fill_",
+    "masked_fill",
+    "masked_fill_",
+    "scalar_tensor",
+    "where",
+    "copy_",
+    "clone",
+    "index_put",
+    "index_put_",
+    "lift_fresh",
+    "log",
+)
+_PRODUCTS = ("addmm", "mm", "bmm", "convolution", "convolution_backward")
+
+
+class CulpritFinder(TorchDispatchMode):
+    """Looks at every floating-point result; `culprits` has at most one for each pass, as CulpritRow's members
+    (numerics/files/run/run_rows.hpp) without verdict and advice."""
+
+    def __init__(self, model: nn.Module, tracker: LayerTracker, loss_scale: float) -> None:
+        super().__init__()
+        self._tracker, self._loss_scale = tracker, loss_scale
+        self._parameters = {path_of(name): parameter.shape for name, parameter in model.named_parameters()}
+        self._names = WeakIdKeyDictionary()
+        for name, parameter in model.named_parameters():
+            self._names[parameter] = path_of(name)
+        self._first: dict[tuple[str, str], dict[str, Any]] = {}  # by pass and cause
+
+    @property
+    def culprits(self) -> list[dict[str, Any]]:
+        """Forward, then backward. Infinities that the model made itself only count where nothing else
+        does."""
+        found = []
+        for pass_ in ("forward", "backward"):
+            for cause in ("parameter", "data", "loss_scale", "operation", "infinity"):
+                if (pass_, cause) in self._first:
+                    found.append(self._first[(pass_, cause)])
+                    break
+        return found
+
+    def note(self, pass_: str, cause: str, tensor: str, value: torch.Tensor, **facts: Any) -> None:
+        """Takes down a culprit, unless the pass has one of this cause already."""
+        if (pass_, cause) not in self._first:
+            self._first[(pass_, cause)] = {
+                "pass": pass_,
+                "cause": cause,
+                "tensor": tensor,
+                "loss_scale": self._loss_scale,
+                **_facts_of(value),
+                **facts,
+            }
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        op = op_name(func)
+        results = [value for value in float_tensors(result) if is_countable(value)]
+        if not results or op in _UNWRITTEN:
+            return result
+        operands = [value for value in float_tensors((args, kwargs)) if is_countable(value)]
+        layer, pass_ = self._tracker.site()
+        if gives_views(func) or op == "cast":
+            if operands and operands[0] in self._names:
+                self._names[results[0]] = self._names[operands[0]]
+        else:
+            self._names[results[0]] = (
+                "gradient" if pass_ == "backward" else op + (f" of {layer}" if layer else "")
+            )
+        if not gives_views(func):
+            self._look(func, args, kwargs, op, layer, pass_, operands, results)
+        return result
+
+    def _look(
+        self,
+        func: Any,
+        args: tuple,
+        kwargs: dict,
+        op: str,
+        layer: str,
+        pass_: str,
+        operands: list[torch.Tensor],
+        results: list[torch.Tensor],
+    ) -> None:
+        if (pass_, "operation") in self._first:
+            return
+        value = next((value for value in results if not bool(torch.isfinite(value).all())), None)
+        if value is None:
+            return
+        has_nan = bool(torch.isnan(value).any())
+        if any(not bool(torch.isfinite(operand).all()) for operand in operands):
+            if not has_nan or any(bool(torch.isnan(operand).any()) for operand in operands):
+                return  # inherited
+            cause = "infinity"
+        elif op in _DELIBERATE and not has_nan:
+            return
+        else:
+            cause = "operation"
+        node = torch._C._current_autograd_node() if pass_ == "backward" else None
+        asked = op if node is None else node_name(node)
+        wide = _in_fp32(func, args, kwargs, results.index(value)) if value.dtype != torch.float32 else value
+        self.note(
+            pass_,
+            cause,
+            self._tensor_name(op, layer, pass_, operands, value),
+            value,
+            op=asked,
+            part="" if op == asked else op,
+            layer=layer,
+            **_wide_facts(wide, value),
+            operands=[self._operand(operand) for operand in operands],
+        )
+
+    def _tensor_name(
+        self, op: str, layer: str, pass_: str, operands: list[torch.Tensor], value: torch.Tensor
+    ) -> str:
+        # Outside of all modules only products have weights, those of a network that is one layer.
+        own = {
+            name: shape
+            for name, shape in self._parameters.items()
+            if name.rpartition(".")[0] == layer and (layer or op in _PRODUCTS)
+        }
+        named = [self._names.get(operand) for operand in operands]
+        if op == "cast":
+            return (
+                named[0]
+                if named and named[0] in own
+                else joined(layer, "output" if pass_ == "backward" else "input")
+            )
+        if pass_ == "forward":
+            return joined(layer, "output")
+        if not any(name in own for name in named):  # what meets a weight gives the gradient of the input
+            for name, shape in own.items():
+                if value.shape in (shape, shape[::-1]):
+                    return name
+        return joined(layer, "input")
+
+    def _operand(self, tensor: torch.Tensor) -> dict[str, Any]:
+        histogram = count(tensor)
+        return {
+            "name": self._names.get(tensor, "constant"),
+            "dtype": format_of(tensor),
+            "shape": list(tensor.shape),
+            "smallest": histogram.smallest,
+            "greatest": histogram.greatest,
+            "histogram": histogram,
+        }
+
+
+def _facts_of(value: torch.Tensor) -> dict[str, Any]:
+    bad = ~torch.isfinite(value).reshape(-1)
+    element = int(bad.nonzero()[0, 0]) if bool(bad.any()) else 0
+    return {
+        "dtype": format_of(value),
+        "shape": list(value.shape),
+        "element": element,
+        "value": float(value.reshape(-1)[element]),
+        "nonfinite": int(bad.sum()),
+    }
+
+
+def _wide_facts(wide: torch.Tensor | None, value: torch.Tensor) -> dict[str, Any]:
+    """What the result would be in FP32, where that is known."""
+    if wide is None or wide.shape != value.shape:
+        return {}
+    histogram: _core.Histogram = count(wide)
+    return {
+        "wide_value": float(wide.reshape(-1)[_facts_of(value)["element"]]),
+        "wide": histogram,
+        "wide_greatest": histogram.greatest,
+    }
+
+
+def _in_fp32(func: Any, args: tuple, kwargs: dict, index: int) -> torch.Tensor | None:
+    """The same operation on the same operands, widened; None where it takes none."""
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
+            return value.float()
+        return torch.float32 if value in (torch.float16, torch.bfloat16) else value
+
+    try:
+        result = func(*tree_map(widened, args), **tree_map(widened, kwargs))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+    tensors = float_tensors(result)
+    return tensors[index] if index < len(tensors) else None

@@ -1,0 +1,96 @@
+"""Names of a PyTorch network as run folders have them: "fc1.weight", "encoder.0.attn.input"."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+#: Whose inputs and parameters autocast casts to 16 bits. (Products written with F.linear or @ are not seen.)
+CAST_BY_AUTOCAST = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+
+#: What these wrappers put into module paths.
+_WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's network inside of DistributedDataParallel, DataParallel and torch.compile. TypeError: no
+    module, or one whose parameters are spread over ranks (FSDP)."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a torch.nn.Module is needed, not {type(model).__name__}")
+    if "FullyShardedDataParallel" in type(model).__name__ or hasattr(model, "_get_fsdp_state"):
+        raise TypeError(
+            "FSDP spreads parameters over ranks, and each would be counted in pieces: use "
+            "DistributedDataParallel, or watch before FSDP wraps the model"
+        )
+    while isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or is_compiled(model):
+        inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+        if inner is None:  # compiled in place
+            break
+        model = inner
+    return model
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """By torch.compile(model) or model.compile()."""
+    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+
+
+def any_compiled(model: nn.Module) -> bool:
+    return any(is_compiled(module) for module in model.modules())
+
+
+def path_of(name: str) -> str:
+    """A module's or parameter's name without what wrappers added."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def observed_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Modules without children, and attention, whose children are not called; each once, by its path."""
+    found: list[tuple[str, nn.Module]] = []
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            inside += (name + ".",)
+            found.append((path_of(name), module))
+        elif not any(True for _ in module.children()) and not name.startswith(inside or ("\0",)):
+            found.append((path_of(name), module))
+    return found
+
+
+def first_tensor(value: object) -> torch.Tensor | None:
+    """The tensor, or the first one of a tuple, list or dictionary."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        for each in value:
+            found = first_tensor(each)
+            if found is not None:
+                return found
+    return None
+
+
+#: Names of optimizer states in checkpoints of fp16lab, by torch's.
+STATE_NAMES = {
+    "exp_avg": "first_moment",
+    "exp_avg_sq": "second_moment",
+    "momentum_buffer": "velocity",
+    "square_avg": "square_average",
+    "grad_avg": "gradient_average",
+}
+
+
+def nonfinite_gradients(model: nn.Module) -> list[str]:
+    """Parameters whose gradients hold an Inf or NaN."""
+    return [
+        path_of(name)
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
+    ]

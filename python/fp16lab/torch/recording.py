@@ -1,0 +1,253 @@
+"""What lab.watch keeps: numbers of steps and packed histograms, never tensors; and the run folder of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from .. import _core
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A row of histograms.jsonl: one tensor in one step. A packed histogram has some 150 bytes."""
+
+    step: int
+    observed: str
+    tensor: str
+    kind: str
+    dtype: str
+    loss_scale: float
+    packed_before: bytes
+    packed_after: bytes | None  # None: nothing was rounded, both sides are the same
+
+    @property
+    def before(self) -> _core.Histogram:
+        return _unpacked(self.packed_before)
+
+    @property
+    def after(self) -> _core.Histogram:
+        return self.before if self.packed_after is None else _unpacked(self.packed_after)
+
+
+@dataclass(slots=True)
+class Step:
+    """A row of steps.csv, by its columns."""
+
+    step: int
+    loss: float
+    loss_scale: float
+    found_inf: bool
+    skipped: bool
+    grad_norm: float
+    lr: float
+    state_hash: int
+    seconds: float
+
+
+@dataclass
+class Recording:
+    """Rows in the order of steps; a step's histograms come before its row."""
+
+    counts: list[Counts] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    overflows: dict[int, list[str]] = field(default_factory=dict)  # step: parameters with an Inf or NaN
+    culprits: dict[int, list[dict[str, object]]] = field(default_factory=dict)  # as culprits.jsonl has them
+
+    def histogram(self, tensor: str, observed: str, step: int | None) -> _core.Histogram:
+        """Of one step, or the sum over all of them; KeyError where nothing was counted."""
+        total, found = _core.Histogram(), False
+        for row in self.counts:
+            if (row.tensor, row.observed) == (tensor, observed) and step in (None, row.step):
+                total += row.after
+                found = True
+        if not found:
+            of_step = "" if step is None else f" of step {step}"
+            known = sorted({row.tensor for row in self.counts if row.observed == observed})
+            raise KeyError(
+                f"no {observed} of '{tensor}'{of_step} were counted; there are {', '.join(known) or 'none'}"
+            )
+        return total
+
+    def table(self, step: int | None, format: str) -> str:
+        """A line for each tensor of one counted step (the last one without `step`), in zones of `format`."""
+        steps = sorted({row.step for row in self.counts})
+        if not steps:
+            return "nothing was counted\n"
+        step = steps[-1] if step is None else step
+        lines = [
+            (
+                "tensor",
+                "observed",
+                "dtype",
+                "values",
+                "zero %",
+                "lost %",
+                "subnormal %",
+                "overflow %",
+                "smallest",
+                "greatest",
+            )
+        ]
+        for row in self.counts:
+            if row.step == step:
+                lines.append(_line(row, format))
+        if len(lines) == 1:
+            raise KeyError(f"step {step} was not counted; counted are {', '.join(map(str, steps))}")
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        title = f"step {step}, in {format} (values as they stand: gradients carry the loss scale)\n"
+        return title + "".join(
+            "  ".join(
+                cell.ljust(width) if i < 3 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths))
+            ).rstrip()
+            + "\n"
+            for line in lines
+        )
+
+    def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
+        """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
+        `new_folder`."""
+
+        def write(target: str) -> None:
+            writer = _core.RunWriter(target, name, sys.argv, config, _build(), torch.get_num_threads())
+            rows = iter(self.counts)
+            row = next(rows, None)
+            for step in self.steps:
+                while row is not None and row.step <= step.step:
+                    writer.histogram(
+                        step=row.step,
+                        tensor=row.tensor,
+                        observed=row.observed,
+                        kind=row.kind,
+                        dtype=row.dtype,
+                        loss_scale=row.loss_scale,
+                        before=row.before,
+                        after=row.after,
+                        unmoved=None,
+                    )
+                    row = next(rows, None)
+                if step.step in self.overflows:
+                    writer.overflow(
+                        step=step.step,
+                        loss_scale=step.loss_scale,
+                        optimizers=[],
+                        parameters=self.overflows[step.step],
+                    )
+                for culprit in self.culprits.get(step.step, ()):
+                    writer.culprit(culprit)
+                writer.step(
+                    step=step.step,
+                    loss=step.loss,
+                    loss_scale=step.loss_scale,
+                    found_inf=step.found_inf,
+                    skipped=step.skipped,
+                    grad_norm=step.grad_norm,
+                    lr=step.lr,
+                    underflow_rate=None,
+                    state_hash=step.state_hash,
+                    seconds=step.seconds,
+                    epoch=None,
+                )
+            writer.finish(state)
+
+        return new_folder(folder, write, replace)
+
+
+def merge(
+    folders: Iterable[str | os.PathLike[str]], folder: str | os.PathLike[str], *, replace: bool = False
+) -> Path:
+    """One run folder of those that the ranks of a training saved; returns its path.
+
+    Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights and
+    optimizer state are the same everywhere, and taken from the first. The loss is the mean, seconds are the
+    longest. ValueError: folders with other steps or loss scales, which are not ranks of one training;
+    FileExistsError: `folder` exists (replace=True puts the new one in its place).
+
+    >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
+    """
+    own = [os.fspath(each) for each in folders]
+    return new_folder(folder, lambda target: _core.merge_runs(own, target), replace)
+
+
+def new_folder(folder: str | os.PathLike[str], write, replace: bool) -> Path:
+    """Lets `write` fill a folder beside `folder`, which then gets its name: it is there as a whole or not at
+    all. FileExistsError where it is there already, but for replace=True and a run folder."""
+    path = Path(folder)
+    if path.exists() and not (replace and (path / "manifest.json").exists()):
+        hint = "replace=True replaces a run" if (path / "manifest.json").exists() else "it holds no run"
+        raise FileExistsError(f"{path} exists ({hint}); save under another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place = tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        write(os.path.join(place, "run"))
+        if path.exists():
+            path.rename(os.path.join(place, "earlier"))
+        os.rename(os.path.join(place, "run"), path)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return path
+
+
+def packed(histogram: _core.Histogram) -> bytes:
+    return zlib.compress(histogram.__getstate__(), 1)
+
+
+def toml(tables: dict[str, dict[str, object]]) -> str:
+    """A configuration file; JSON's strings, numbers, truth values and lists are TOML's."""
+    return "\n".join(
+        f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+        for table, values in tables.items()
+    )
+
+
+def _unpacked(state: bytes) -> _core.Histogram:
+    histogram = _core.Histogram.__new__(_core.Histogram)
+    histogram.__setstate__(zlib.decompress(state))
+    return histogram
+
+
+def _line(row: Counts, format: str) -> tuple[str, ...]:
+    histogram = row.after
+    zones = histogram.zones(1.0, format)
+
+    def share(count: int | tuple[int, int]) -> str:
+        """Percent; two numbers where an edge of the zone lies within a bin."""
+        if not zones["total"]:
+            return "-"
+        ends = [
+            f"{100 * end / zones['total']:.2f}" for end in (count if isinstance(count, tuple) else (count,))
+        ]
+        return "-".join(dict.fromkeys(ends))
+
+    beyond = (
+        zones["overflow"][0] + zones["infinite"] + zones["nan"],
+        zones["overflow"][1] + zones["infinite"] + zones["nan"],
+    )
+    return (
+        row.tensor,
+        row.observed,
+        row.dtype,
+        str(zones["total"]),
+        share(zones["zero"]),
+        share(zones["lost"]),
+        share(zones["subnormal"]),
+        share(beyond),
+        f"{histogram.smallest:.3g}",
+        f"{histogram.greatest:.3g}",
+    )
+
+
+def _build() -> str:
+    from importlib.metadata import version
+
+    return f"fp16lab {version('fp16lab')}, torch {torch.__version__}"

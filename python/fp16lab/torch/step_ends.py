@@ -1,0 +1,181 @@
+"""Where a training's steps end, and what is known of one then: scale, gradient norm, learning rate,
+losses."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from .counting import unseen
+from .networks import STATE_NAMES, path_of
+
+
+class StepEnds:
+    """Listens to optimizers by their hooks, and to a scaler by its methods, whose calls pass through
+    unchanged.
+
+    `listener` gets before_update() before the first optimizer of a step updates, and end_step(found_inf) when
+    the step has ended: at scaler.update(), or without a scaler when the last optimizer has stepped.
+    """
+
+    def __init__(
+        self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, listener: Any
+    ) -> None:
+        for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(
+                    f"optimizer= takes torch.optim.Optimizer, or a list of them, not "
+                    f"{type(optimizer).__name__}"
+                )
+        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+            raise TypeError(f"scaler= takes a torch.amp.GradScaler, not {type(scaler).__name__}")
+        self.optimizers = optimizers
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._listener = listener
+        self._clear()
+
+    @property
+    def automatic(self) -> bool:
+        """Does a step end without being told?"""
+        return bool(self.optimizers) or self._scaler is not None
+
+    def hook(self) -> list[Any]:
+        """Begins to listen; the returned handles have remove()."""
+        handles = []
+        for optimizer in self.optimizers:
+            handles.append(optimizer.register_step_pre_hook(self._before_step))
+            handles.append(optimizer.register_step_post_hook(self._after_step))
+        if self._scaler is not None:
+            for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", self._update)):
+                handles.append(_Wrapped(self._scaler, name, wrap))
+        return handles
+
+    def note_norm(self, parameters: Iterable[torch.Tensor], scale: float) -> None:
+        """Adds the gradients of `parameters`, which carry `scale`, to the norm of the step."""
+        norms = []
+        with unseen():
+            for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
+                gradient = gradient.coalesce().values() if gradient.is_sparse else gradient
+                wide = torch.promote_types(gradient.dtype, torch.float32)
+                norms.append(torch.linalg.vector_norm(gradient, dtype=wide).double().cpu())
+            if norms:
+                self._norms.append(torch.linalg.vector_norm(torch.stack(norms)).item() / scale)
+
+    def numbers(self) -> tuple[float, float | None, float, list[float]]:
+        """(scale, gradient norm, learning rate, losses) of the step that has ended; then forgets them. No
+        norm: there were no gradients."""
+        norm = math.hypot(*self._norms) if self._norms else None
+        if any(math.isnan(each) for each in self._norms):  # hypot(inf, nan) is inf
+            norm = math.nan
+        lr = float(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else 0.0
+        result = self._step_scale, norm, lr, [float(loss) for loss in self._losses]
+        self._clear()
+        return result
+
+    # ---- inside
+
+    def _clear(self) -> None:
+        self._step_scale = 1.0
+        self._norms: list[float] = []
+        self._noted: set[int] = set()
+        self._stepped: set[int] = set()
+        self._losses: list[torch.Tensor] = []
+
+    def _note(self, optimizer: torch.optim.Optimizer, scale: float) -> None:
+        if id(optimizer) not in self._noted:
+            self._noted.add(id(optimizer))
+            self.note_norm((p for group in optimizer.param_groups for p in group["params"]), scale)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        # An optimizer that unscales by itself has been told the scale.
+        carried = getattr(optimizer, "grad_scale", None)
+        self._note(optimizer, 1.0 if carried is None else float(carried))
+        self._listener.before_update()
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._stepped.add(id(optimizer))
+        if self._scaler is None and optimizer is self.optimizers[-1]:
+            self._listener.end_step(found_inf=None)
+
+    def _scale(self, original: Callable, outputs: Any) -> Any:
+        if isinstance(outputs, torch.Tensor) and outputs.numel() == 1:
+            self._losses.append(outputs.detach())
+        return original(outputs)
+
+    def _unscale(self, original: Callable, optimizer: torch.optim.Optimizer) -> None:
+        original(optimizer)
+        if not self.optimizers:
+            self.optimizers = [optimizer]  # the learning rate's
+        self._note(optimizer, 1.0)
+
+    def _update(self, original: Callable, new_scale: Any = None) -> None:
+        self._step_scale = self._scaler.get_scale()
+        found_inf = any(
+            flag.item() != 0
+            for state in self._scaler._per_optimizer_states.values()
+            for flag in state["found_inf_per_device"].values()
+        )
+        checked = len(self._scaler._per_optimizer_states) > 0
+        self._listener.before_update()
+        try:
+            original(new_scale)
+        finally:
+            if checked:  # a scale set by hand between two steps ends none
+                self._listener.end_step(found_inf)
+
+
+class _Wrapped:
+    """A method of one object that goes through `wrap(original, ...)` until it is removed."""
+
+    def __init__(self, owner: object, name: str, wrap: Callable) -> None:
+        self._owner, self._name = owner, name
+        original = getattr(owner, name)
+        setattr(owner, name, functools.wraps(original)(functools.partial(wrap, original)))
+
+    def remove(self) -> None:
+        self._owner.__dict__.pop(self._name, None)
+
+
+def optimizer_states(
+    optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """("fc1.weight.second_moment", tensor) for every state of the shape of its parameter."""
+    names = {id(parameter): path_of(name) for name, parameter in model.named_parameters()}
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            for key, value in state.items():
+                if (
+                    id(parameter) in names
+                    and isinstance(value, torch.Tensor)
+                    and value.is_floating_point()
+                    and value.shape == parameter.shape
+                    and key != "step"
+                ):
+                    yield f"{names[id(parameter)]}.{STATE_NAMES.get(key, key)}", value
+
+
+first_hash = 0xCBF29CE484222325
+
+
+def hash_fold(digest: int, *numbers: float) -> int:
+    """FNV-1a over 64-bit words."""
+    for number in numbers:
+        digest = (digest ^ int.from_bytes(struct.pack("<d", number), "little")) * 0x100000001B3 % 2**64
+    return digest
+
+
+def weights_digest(model: nn.Module, digest: int) -> int:
+    """Of the bytes of all parameters and buffers, in their order."""
+    crc = 0
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.numel():
+            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            crc = zlib.crc32(memoryview(data), crc)
+    return hash_fold(digest, float(crc))

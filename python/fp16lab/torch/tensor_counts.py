@@ -1,0 +1,171 @@
+"""What lab.watch counts of the step under way: hooks on modules and parameters, and the histograms they
+fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .. import _core
+from .counting import count, format_of, is_countable, unseen
+from .networks import CAST_BY_AUTOCAST, first_tensor, joined, observed_modules, path_of
+from .recording import Counts, packed
+from .step_ends import optimizer_states
+
+_uncounted = 0
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Passes inside of it are no part of any training step."""
+    global _uncounted
+    _uncounted += 1
+    try:
+        yield
+    finally:
+        _uncounted -= 1
+
+
+class StepCounts:
+    """Histograms of one step at a time, by what is observed, tensor, kind and dtype; nothing between counted
+    steps."""
+
+    def __init__(self, model: nn.Module, tensors: tuple[str, ...]) -> None:
+        self._model, self._tensors = model, tensors
+        self.open(False)
+
+    def open(self, counting: bool) -> None:
+        """A step begins; the one before is forgotten."""
+        self._wanted = counting
+        self._histograms: dict[tuple[str, str, str, str], list[_core.Histogram | None]] = {}
+        self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
+        self._followed = WeakIdKeyDictionary()
+        self._weights_counted = False
+
+    @property
+    def counting(self) -> bool:
+        """Is what happens now part of a step that is counted?"""
+        return self._wanted and not _uncounted
+
+    def hook(self, modules: bool) -> list[Any]:
+        """Begins to listen, to modules too or to parameters alone; the returned handles have remove()."""
+        hooks: list[Any] = []
+        if "gradients" in self._tensors:
+            for name, parameter in self._model.named_parameters():
+                if parameter.requires_grad:
+                    hooks.append(parameter.register_hook(partial(self._on_gradient, path_of(name), "weight")))
+        if modules:
+            self._hook_modules(hooks)
+        return hooks
+
+    def count_weights(self) -> None:
+        """As the forward pass had them: called before the update, counted once a step."""
+        if self.counting and "weights" in self._tensors and not self._weights_counted:
+            self._weights_counted = True
+            for name, parameter in self._model.named_parameters():
+                self._add("weights", path_of(name), "weight", parameter, self._cast.get(path_of(name)))
+
+    def count_optimizer_state(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        if self.counting and "optimizer_state" in self._tensors:
+            for name, tensor in optimizer_states(optimizers, self._model):
+                self._add("optimizer_state", name, "weight", tensor)
+
+    def rows(self, step: int, scale: float) -> list[Counts]:
+        """Gradients carry `scale`."""
+        found = []
+        for (observed, name, kind, dtype), (before, after) in self._histograms.items():
+            carried = scale if observed == "gradients" else 1.0
+            both = packed(before), None if after is None else packed(after)
+            found.append(Counts(step, observed, name, kind, dtype, carried, *both))
+        return found
+
+    # ---- hooks
+
+    def _hook_modules(self, hooks: list[Any]) -> None:
+        inner = {"gradients", "activations"} & set(self._tensors)
+        for path, module in observed_modules(self._model) if inner else []:
+            hooks.append(module.register_forward_pre_hook(partial(self._on_input, path), with_kwargs=True))
+            if "activations" in self._tensors:
+                hooks.append(module.register_forward_hook(partial(self._on_output, path)))
+        if "gradients" in self._tensors:
+            hooks.append(self._model.register_forward_hook(self._on_prediction))
+        if "weights" in self._tensors:
+            for name, module in self._model.named_modules():
+                if isinstance(module, CAST_BY_AUTOCAST):
+                    hooks.append(module.register_forward_pre_hook(partial(self._on_cast, path_of(name))))
+
+    @torch.compiler.disable
+    def _on_input(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        if not (self.counting and self._model.training):
+            return
+        tensor = first_tensor(args if args else kwargs)
+        if tensor is None:
+            return
+        name = joined(path, "input")
+        if "activations" in self._tensors and not _in_backward():
+            dtype = _autocast_dtype(tensor) if isinstance(module, CAST_BY_AUTOCAST) else None
+            self._add("activations", name, "activation", tensor, dtype)
+        if "gradients" in self._tensors:
+            self._follow(name, tensor)
+
+    @torch.compiler.disable
+    def _on_output(self, path: str, _: nn.Module, __: tuple, output: object) -> None:
+        tensor = first_tensor(output)
+        if self.counting and self._model.training and is_countable(tensor) and not _in_backward():
+            self._add("activations", joined(path, "output"), "activation", tensor)
+
+    @torch.compiler.disable
+    def _on_prediction(self, _: nn.Module, __: tuple, output: object) -> None:
+        tensor = first_tensor(output)
+        if self.counting and self._model.training and is_countable(tensor) and tensor.ndim > 0:
+            self._follow("loss.prediction", tensor)
+
+    @torch.compiler.disable
+    def _on_cast(self, path: str, module: nn.Module, _: tuple) -> None:
+        if self.counting:
+            for name, parameter in module.named_parameters():
+                dtype = _autocast_dtype(parameter)
+                if dtype is not None:
+                    self._cast[joined(path, path_of(name))] = dtype
+
+    def _follow(self, name: str, tensor: torch.Tensor) -> None:
+        """Its gradient, once a step where several modules get the same tensor: by the name of the first."""
+        if tensor.requires_grad and not tensor.is_leaf and tensor not in self._followed:
+            self._followed[tensor] = True
+            tensor.register_hook(partial(self._on_gradient, name, "activation"))
+
+    def _on_gradient(self, name: str, kind: str, gradient: torch.Tensor) -> None:
+        if self.counting:
+            self._add("gradients", name, kind, gradient)
+
+    def _add(
+        self, observed: str, name: str, kind: str, tensor: torch.Tensor, cast_to: torch.dtype | None = None
+    ) -> None:
+        if not is_countable(tensor):  # complex numbers, FP8
+            return
+        with unseen():
+            rounded = tensor.detach().to(cast_to) if cast_to is not None else None
+            dtype = format_of(tensor if rounded is None else rounded)
+            sides = self._histograms.setdefault((observed, name, kind, dtype), [None, None])
+            sides[0] = count(tensor, sides[0])
+            if rounded is not None:
+                sides[1] = count(rounded, sides[1])
+
+
+def _in_backward() -> bool:
+    """A forward pass within a backward pass is a recomputation."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _autocast_dtype(tensor: torch.Tensor) -> torch.dtype | None:
+    """What autocast casts it to, where it is FP32 and autocast is on."""
+    device = tensor.device.type
+    if tensor.dtype != torch.float32 or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)

@@ -1,0 +1,231 @@
+"""lab.watch: exponent histograms of a training as it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import _core
+from .grad_scaler import settings_of
+from .networks import any_compiled, nonfinite_gradients, unwrapped
+from .recording import Recording, Step, toml
+from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
+from .tensor_counts import StepCounts
+
+_OBSERVED = ("gradients", "activations", "weights", "optimizer_state")
+
+
+class watch:
+    """Counts exponents of a training's tensors, in the steps 1, every, 2 every, ...
+
+        with lab.watch(model, every=10, optimizer=optimizer, scaler=scaler) as w:
+            for batch, target in loader:
+                ...                        # the loop as it is
+                w.step(loss=loss)          # optional: tells the loss of the step that has just ended
+        print(w.table())
+        w.save("results/mine")             # fp16lab hist, replay, compare, report
+
+    A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has
+    stepped; without both, at `w.step()`, which is then needed. A watch that was left may be entered again and
+    goes on counting. What is counted, by `tensors`:
+
+    gradients        of parameters ("fc1.weight"), each micro-batch as it arrives and before the all-reduce
+                     of DistributedDataParallel; of what goes into layers ("fc2.input"), and of what the
+                     network gives ("loss.prediction"). With a scaler they carry its scale (loss_scale)
+    activations      "fc1.input", "fc1.output" of modules without children, while the network is in training
+                     mode; what activation checkpointing recomputes is not counted again
+    weights          as the step's forward pass has them (an optimizer or a scaler is needed)
+    optimizer_state  as the step leaves it: "fc1.weight.second_moment" (an optimizer is needed)
+
+    A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
+    casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
+    and after the rounding. PyTorch rounds gradients inside of its products: what underflowed there arrives as
+    exact zeros. Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU
+    are copied to the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale`
+    (mean over micro-batches), else NaN; grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`;
+    state_hash a digest of the weights in counted steps, and of norm and scale in each.
+
+    ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
+    compiled module. TypeError: no module, or an FSDP one.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with watch(model, every=1, optimizer=optimizer) as w:
+    ...     for _ in range(2):
+    ...         loss = model(torch.ones(4, 3)).square().mean()
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         w.step(loss=loss)
+    >>> w.histogram("weight").total, w.histogram("loss.prediction", step=2).total
+    (12, 8)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int = 10,
+        tensors: Iterable[str] = ("gradients",),
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self._compiled = isinstance(model, nn.Module) and any_compiled(model)
+        self._model = unwrapped(model)
+        self._every = every
+        self._tensors = (tensors,) if isinstance(tensors, str) else tuple(tensors)
+        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or [])
+        self._ends = StepEnds(optimizers, scaler, self)
+        self._refuse_what_cannot_be_watched()
+        self._config = self._config_text(optimizers, scaler)
+        self.recording = Recording()
+        self._hash = first_hash
+        self._untold = False  # a step has ended whose loss may yet be told
+        self._hooks: list[Any] = []
+        self._counts = StepCounts(self._model, self._tensors)
+        self._open_step()
+        self._end = "stopped"
+
+    # ---- for users
+
+    def __enter__(self) -> watch:
+        if self._hooks:
+            raise RuntimeError("this watch has begun already; make another one")
+        self._began = time.perf_counter()
+        self._hooks = self._counts.hook(modules=not self._compiled)
+        self._hooks += self._ends.hook()
+        return self
+
+    def __exit__(self, error_type: type | None, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._end = "finished" if error_type is None else "failed"
+
+    def step(
+        self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None
+    ) -> None:
+        """Behind `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has
+        just ended. With neither optimizer nor scaler it is what ends the step. RuntimeError: no step has
+        ended since."""
+        if not self._ends.automatic:
+            self._ends.note_norm([parameter for parameter in self._model.parameters()], 1.0)
+            self.end_step(found_inf=None)
+        if not self._untold:
+            raise RuntimeError(
+                "w.step: no step has ended since the last call; call it behind optimizer.step(), "
+                "or scaler.update() where there is a scaler"
+            )
+        self._untold = False
+        if loss is not None:
+            self.recording.steps[-1].loss = _number(loss)
+        if grad_norm is not None:
+            self.recording.steps[-1].grad_norm = _number(grad_norm)
+
+    def histogram(self, tensor: str, observed: str = "gradients", step: int | None = None) -> _core.Histogram:
+        """Of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never
+        counted."""
+        return self.recording.histogram(tensor, observed, step)
+
+    def table(self, step: int | None = None, format: str = "f16") -> str:
+        """A line a tensor of one counted step, the last one without `step`: where its values lie in
+        `format`."""
+        return self.recording.table(step, format)
+
+    def save(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
+        """Writes a run folder and returns its path. In a distributed training each rank writes its own,
+        FOLDER-rank0, ...; `lab.merge` makes one of them. FileExistsError where it exists, but for
+        replace=True."""
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if distributed and torch.distributed.get_world_size() > 1:
+            folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
+        return self.recording.save(folder, type(self._model).__name__, self._config, self._end, replace)
+
+    def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
+        """What lab.explain_overflow found, of the step that ended last. RuntimeError: none has."""
+        if not self.recording.steps:
+            raise RuntimeError("no step has ended yet whose overflow could be explained")
+        number = self.recording.steps[-1].step
+        self.recording.culprits.setdefault(number, []).extend(
+            {**culprit, "step": number} for culprit in culprits
+        )
+
+    # ---- a step; StepEnds calls these
+
+    def before_update(self) -> None:
+        self._counts.count_weights()
+
+    def end_step(self, found_inf: bool | None) -> None:
+        """`found_inf` None: nobody looked, the norm tells."""
+        self._counts.count_weights()
+        self._counts.count_optimizer_state(self._ends.optimizers)
+        number = len(self.recording.steps) + 1
+        scale, norm, lr, losses = self._ends.numbers()
+        skipped = found_inf is True
+        if found_inf is None:
+            found_inf = norm is not None and not math.isfinite(norm)
+        self.recording.counts += self._counts.rows(number, scale)
+        if found_inf:
+            self.recording.overflows[number] = nonfinite_gradients(self._model)
+        if self._counts.counting:
+            self._hash = weights_digest(self._model, self._hash)
+        norm = math.nan if norm is None else norm
+        self._hash = hash_fold(self._hash, norm, scale)
+        loss = sum(losses) / len(losses) if losses else math.nan
+        now = time.perf_counter()
+        self.recording.steps.append(
+            Step(number, loss, scale, found_inf, skipped, norm, lr, self._hash, now - self._began)
+        )
+        self._began = now
+        self._untold = True
+        self._open_step()
+
+    def _open_step(self) -> None:
+        number = len(self.recording.steps) + 1
+        self._counts.open(number == 1 or number % self._every == 0)
+
+    # ---- inside
+
+    def _refuse_what_cannot_be_watched(self) -> None:
+        for name in self._tensors:
+            if name not in _OBSERVED:
+                why = "updates need a copy of every weight" if name == "updates" else f"there is no '{name}'"
+                raise ValueError(f"watch(tensors=...): {why}; known are {', '.join(_OBSERVED)}")
+        if not isinstance(self._every, int) or self._every < 1:
+            raise ValueError(f"watch(every={self._every!r}): a whole number of steps, 1 or more, is needed")
+        if "optimizer_state" in self._tensors and not self._ends.optimizers:
+            raise ValueError('watch(tensors=["optimizer_state"]) needs optimizer=')
+        if "weights" in self._tensors and not self._ends.automatic:
+            raise ValueError(
+                'watch(tensors=["weights"]) needs optimizer= or scaler=: it counts them before the update'
+            )
+        if self._compiled and "activations" in self._tensors:
+            raise ValueError(
+                "torch.compile fuses the modules of this network, which then have no activations to "
+                'count: watch it before compiling, or tensors=["gradients", "weights"]'
+            )
+
+    def _config_text(
+        self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None
+    ) -> str:
+        tables: dict[str, dict[str, object]] = {"model": {"name": type(self._model).__name__}}
+        if optimizers:
+            tables["optimizer"] = {
+                "name": type(optimizers[0]).__name__.lower(),
+                "lr": float(optimizers[0].param_groups[0]["lr"]),
+            }
+        tables["scaler"] = {"policy": "none"}
+        if scaler is not None and scaler.is_enabled():
+            tables["scaler"] = settings_of(scaler)
+        tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
+        return toml(tables)
+
+
+def _number(value: float | torch.Tensor) -> float:
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)

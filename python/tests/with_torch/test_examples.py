@@ -1,0 +1,84 @@
+"""The scripts of python/examples, the README's copy of one, and the docstrings' examples."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+
+import fp16lab.torch
+
+PYTHON = Path(__file__).resolve().parents[2]
+
+
+def run(script, *arguments, folder):
+    done = subprocess.run(
+        [sys.executable, PYTHON / "examples" / script, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_plain_torch_saves_a_run(tmp_path):
+    for _ in range(2):  # the second replaces the first
+        shown = run("plain_torch.py", folder=tmp_path)
+    assert "step 100, in f16" in shown and "4.weight" in shown
+    assert (tmp_path / "results/mine/manifest.json").exists()
+    steps = (tmp_path / "results/mine/steps.csv").read_text().splitlines()
+    assert len(steps) == 101
+    first, last = (float(line.split(",")[1]) for line in (steps[1], steps[-1]))
+    assert last < first  # it learns
+
+
+def test_the_readme_shows_that_script():
+    script = (PYTHON / "examples/plain_torch.py").read_text()
+    assert len(script.splitlines()) <= 30
+    assert script.split('"""\n\n', 1)[1] in (PYTHON / "README.md").read_text()
+
+
+def test_watch_overhead_measures_both_intervals(tmp_path):
+    shown = run("watch_overhead.py", "--pairs", 3, "--width", 12, folder=tmp_path).splitlines()
+    assert [line.split(":")[0] for line in shown[1:3]] == ["every=1", "every=10"]
+    assert shown[3].startswith("119 tensors' gradients in a counted step")
+
+
+def test_adam_state_of_known_numbers(tmp_path):
+    # 20 zero, 100 that FP16 loses, 60 subnormal and 20 normal in it; BF16 loses none.
+    second = torch.cat(
+        [
+            torch.zeros(20),
+            torch.full((100,), 2.0**-40),
+            torch.full((60,), 2.0**-20),
+            torch.full((20,), 2.0**-9),
+        ]
+    )
+    state = {0: {"step": 1, "exp_avg": second.sqrt(), "exp_avg_sq": second}}
+    torch.save({"optimizer_state": {"state": state}}, tmp_path / "state.pt")
+    shown = run("adam_state.py", tmp_path / "state.pt", "--steps", 1500, folder=tmp_path).splitlines()
+    begin = next(
+        i for i, line in enumerate(shown) if line.startswith("second moments: 200 values, 20 of them zero")
+    )
+    assert "lost 55.556 %  subnormal 33.333 %  normal 11.111 %" in shown[begin + 1]
+    assert "lost 0.000 %  subnormal 0.000 %  normal 100.000 %" in shown[begin + 2]
+    judged = {line.split("  ")[0].strip(): line.rsplit("  ", 1)[1] for line in shown[begin + 5 :]}
+    assert judged["FP16, nearest"] == judged["BF16, nearest"] == "not saved"
+    assert judged["BF16, stochastic"] == "saved" and "zero  55.56 %" in shown[begin + 5]
+
+
+@pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(fp16lab.torch.__path__)])
+def test_docstring_examples(name):
+    module = importlib.import_module(f"fp16lab.torch.{name}")
+    failed, tried = doctest.testmod(module, extraglobs={"lab": fp16lab.torch})
+    assert failed == 0
+    assert tried > 0 or name not in ("counting", "explaining", "grad_scaler", "op_statistics", "watching")

@@ -1,0 +1,230 @@
+"""lab.explain_overflow on steps whose culprit is known."""
+
+import json
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import fp16lab.torch as lab
+
+
+class Net(nn.Module):
+    def __init__(self, checkpointed=False):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = nn.Linear(6, 16), nn.Linear(16, 24), nn.Linear(24, 5)
+        self.checkpointed = checkpointed
+
+    def forward(self, x):
+        x = torch.relu(self.fc1(x))
+        x = checkpoint(self.fc2, x, use_reentrant=False) if self.checkpointed else self.fc2(x)
+        return self.fc3(torch.relu(x))
+
+
+def step_of(model, x=None, dtype=torch.float16):
+    x = torch.randn(8, 6) if x is None else x
+    y = torch.randint(5, (8,))
+
+    def step():
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            return nn.functional.cross_entropy(model(x), y)
+
+    return step
+
+
+def all_finite(model, step, scale):
+    model.zero_grad()
+    (step() * scale).backward()
+    return all(bool(torch.isfinite(p.grad).all()) for p in model.parameters())
+
+
+def test_nothing_overflowed():
+    model = Net()
+    told = lab.explain_overflow(model, step_of(model), scale=2.0**10)
+    assert not told.overflowed and told.culprits == [] and str(told) == "nothing overflowed at S = 2^10"
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_scale_too_high_and_the_one_that_clears_the_step(checkpointed):
+    model = Net(checkpointed)
+    step = step_of(model)
+    told = lab.explain_overflow(model, step, scale=2.0**22)
+    assert (
+        told.overflowed and told.parameters[0].startswith("fc3.") and told.parameters[-1].startswith("fc1.")
+    )
+    assert all_finite(model, step, told.finite_scale) and not all_finite(model, step, 2 * told.finite_scale)
+    [culprit] = told.culprits
+    assert (culprit["pass"], culprit["cause"], culprit["verdict"]) == ("backward", "operation", "lower_scale")
+    assert culprit["reached"] and culprit["dtype"] == "f16" and math.isinf(culprit["value"])
+    assert 65520 <= abs(culprit["wide_value"]) < math.inf
+    assert f"S = 2^{int(math.log2(told.finite_scale))} makes every gradient of this step finite" in str(told)
+
+
+def test_the_layer_parameter_and_operation_of_a_backward_overflow():
+    model = Net()
+    with torch.no_grad():
+        model.fc3.weight.mul_(2.0**12)  # its own gradient is small, that of its input large
+        model.fc2.weight.mul_(2.0**-12)
+        model.fc2.bias.mul_(2.0**-12)
+    told = lab.explain_overflow(model, step_of(model), scale=2.0**10)
+    [culprit] = told.culprits
+    assert (culprit["layer"], culprit["tensor"], culprit["op"], culprit["part"]) == (
+        "fc3",
+        "fc3.input",
+        "addmm",
+        "mm",
+    )
+    assert [operand["name"] for operand in culprit["operands"]] == ["gradient", "fc3.weight"]
+    assert told.parameters[0].startswith("fc2.") and not any(
+        name.startswith("fc3") for name in told.parameters
+    )
+    assert "the backward of addmm (mm) in fc3 gave fc3.input" in str(told)
+
+
+def test_a_weight_gradient_that_overflows_is_named():
+    model = nn.Sequential(nn.Linear(4, 3))
+
+    def step():
+        with torch.autocast("cpu", torch.float16):
+            return model(torch.full((2, 4), 3000.0)).float().sum()
+
+    told = lab.explain_overflow(model, step, scale=2.0**10)
+    assert told.culprits[-1]["tensor"] == "0.weight" and told.parameters == ["0.weight"]
+
+
+def test_a_forward_overflow_names_the_layer_and_its_value_in_fp32():
+    model = Net()
+    with torch.no_grad():
+        model.fc1.weight.mul_(100)
+        model.fc2.weight.mul_(1e4)
+    x = torch.randn(8, 6)
+    told = lab.explain_overflow(model, step_of(model, x), scale=2.0**10)
+    culprit = told.culprits[0]
+    assert (culprit["pass"], culprit["layer"], culprit["tensor"], culprit["op"]) == (
+        "forward",
+        "fc2",
+        "fc2.output",
+        "addmm",
+    )
+    assert culprit["verdict"] == "fp32_cast" and culprit["reached"] and told.finite_scale is None
+    halves = [t.half().double() for t in (model.fc2.weight, model.fc2.bias)]
+    hidden = torch.relu(
+        nn.functional.linear(x.half(), model.fc1.weight.half(), model.fc1.bias.half())
+    ).double()
+    exact = nn.functional.linear(hidden, *halves).reshape(-1)
+    assert culprit["wide_value"] == pytest.approx(float(exact.detach()[culprit["element"]]), rel=1e-5)
+    assert culprit["nonfinite"] == int((exact.abs() >= 65520).sum())
+    assert "torch.autocast(enabled=False) around fc2" in str(told) and "amp." not in str(told)
+
+
+def test_data_parameters_and_the_scale_itself():
+    model = Net()
+    x = torch.randn(8, 6)
+    x[2, 3] = math.nan
+    culprit = lab.explain_overflow(model, step_of(model, x)).culprits[0]
+    assert (culprit["cause"], culprit["tensor"], culprit["element"], culprit["verdict"]) == (
+        "data",
+        "inputs",
+        2 * 6 + 3,
+        "data",
+    )
+    with torch.no_grad():
+        model.fc2.bias[7] = math.inf
+    culprit = lab.explain_overflow(model, step_of(model)).culprits[0]
+    assert (culprit["cause"], culprit["tensor"], culprit["element"]) == ("parameter", "fc2.bias", 7)
+    model = Net()
+    told = lab.explain_overflow(model, lambda: 1e6 * step_of(model, dtype=None)(), scale=2.0**127)
+    assert (
+        told.culprits[-1]["cause"] == "loss_scale"
+        and told.finite_scale == 2.0 ** round(math.log2(told.finite_scale)) < 2.0**127
+    )
+
+
+def test_no_scale_helps_where_the_gradient_itself_is_none():
+    weight = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(weight.weight)
+    told = lab.explain_overflow(
+        weight, lambda: weight(torch.ones(1, 1)).sqrt().sum() + weight.weight.sum(), scale=4.0
+    )
+    assert told.finite_scale == 0.0 and told.culprits[-1]["op"] == "sqrt"
+    assert told.culprits[-1]["verdict"] == "model" and "Inf already in FP32" in str(told)
+
+
+def test_infinities_of_a_mask_are_no_culprits():
+    model = Net()
+    mask = torch.zeros(8, 5)
+    mask[:, 3:] = -math.inf
+
+    def step(rows_masked=3):
+        with torch.autocast("cpu", torch.float16):
+            scores = model(torch.ones(8, 6)).masked_fill(torch.arange(5) >= rows_masked, -math.inf)
+        return torch.softmax(scores.float(), -1).square().sum()
+
+    assert not lab.explain_overflow(model, step).overflowed
+    told = lab.explain_overflow(model, lambda: step(0))  # no row may consist of them alone
+    assert told.culprits[0]["cause"] == "infinity" and told.culprits[0]["op"] == "_softmax"
+    assert "infinities that it put there itself" in str(told)
+
+
+def test_everything_is_afterwards_as_it_was():
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 5))
+    x, y = torch.randn(8, 6), torch.randint(5, (8,))
+    step_of(model, x, None)().backward()
+    gradients = [p.grad for p in model.parameters()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    random = torch.get_rng_state()
+    scaler = lab.GradScaler("torch", device="cpu", init_scale=2.0**24)
+    seen = []
+
+    def step():
+        with torch.autocast("cpu", torch.float16):
+            out = model(x)
+        seen.append(out.detach().clone())
+        return nn.functional.cross_entropy(out, y)
+
+    told = lab.explain_overflow(model, step, scaler=scaler)
+    assert told.loss_scale == 2.0**24 and len(seen) > 3 and all(torch.equal(out, seen[0]) for out in seen)
+    assert torch.equal(torch.get_rng_state(), random) and scaler.get_scale() == 2.0**24
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is gradient for p, gradient in zip(model.parameters(), gradients))
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+def test_culprits_go_into_the_run_folder(tmp_path):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = lab.GradScaler("torch", device="cpu", init_scale=2.0**24)
+    step = step_of(model)
+    with lab.watch(model, every=1, optimizer=optimizer, scaler=scaler) as w:
+        for _ in range(2):
+            before = scaler.get_scale()
+            scaler.scale(step()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() < before:
+                lab.explain_overflow(model, step, scale=before, watch=w)
+    for step_number in (1, 2):  # nothing of the steps that were done again was counted
+        assert w.histogram("fc1.weight", step=step_number).total == 6 * 16
+    lines = (w.save(tmp_path / "mine") / "culprits.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [1, 2] and rows[0]["verdict"] == "lower_scale"
+    assert rows[0]["loss_scale"] == 2.0**24 and rows[0]["finite_scale"] < 2.0**24 and rows[0]["advice"]
+    with pytest.raises(RuntimeError, match="no step has ended yet"):
+        lab.watch(model).note_culprits([])
+
+
+def test_refuses_what_is_no_step():
+    model = Net()
+    with pytest.raises(
+        TypeError, match=r"tensor of one element that requires grad, not Tensor of shape \(8, 5\)"
+    ):
+        lab.explain_overflow(model, lambda: model(torch.ones(8, 6)))
+    with pytest.raises(TypeError, match="not float"):
+        lab.explain_overflow(model, lambda: 1.0)
+    with pytest.raises(ValueError, match="must be above 0"):
+        lab.explain_overflow(model, step_of(model), scale=0.0)
+    with pytest.raises(ValueError, match="torch.compile fuses"):
+        lab.explain_overflow(torch.compile(model, backend="eager"), step_of(model))
