@@ -1,5 +1,7 @@
 """Tensor-core bits, loss-scale policies and gradient histograms. See the README of this package."""
 
+from importlib.metadata import version
+
 from ._core import SuggestedScale
 from .histograms import Histogram, histogram
 from .policies import Policy, policies
@@ -7,6 +9,9 @@ from .program import ProgramError, inspect, replay, report
 from .products import Explanation, Step, Term, explain, matmul, models
 from .rounding import round
 from .runs import Run, load_run
+
+#: Of the package: that of the C++ library it carries.
+__version__ = version("fp16lab")
 
 __all__ = [
     "Explanation",
@@ -17,6 +22,7 @@ __all__ = [
     "Step",
     "SuggestedScale",
     "Term",
+    "__version__",
     "explain",
     "histogram",
     "inspect",
