@@ -42,7 +42,8 @@ def test_the_figures_are_drawn(cells):
 
 def test_the_texts_are_what_the_sentences_say(cells):
     volta, hopper = shown(cells[3]).split("hopper: ")
-    assert volta.startswith("volta: 1 + 0, exact: 1 + 1.19e-07\n") and hopper.startswith("1 + 1.19e-07, exact")
+    assert volta.startswith("volta: 1 + 0, exact: 1 + 1.19e-07\n")
+    assert hopper.startswith("1 + 1.19e-07, exact: 1 + 1.19e-07\n")
     assert "nothing is lost" in shown(cells[4])
     assert "backward: the backward of cast gave output" in shown(cells[8])
     assert "finite at a scale of" in shown(cells[8])
