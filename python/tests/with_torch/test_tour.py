@@ -37,7 +37,7 @@ def cells(tmp_path_factory):
 
 
 def test_the_figures_are_drawn(cells):
-    assert [i + 1 for i, cell in enumerate(cells) if has_figure(cell)] == [1, 2, 3, 5, 6, 7, 8]
+    assert [i + 1 for i, cell in enumerate(cells) if has_figure(cell)] == [1, 2, 3, 5, 6, 8, 9]
 
 
 def test_the_texts_are_what_the_sentences_say(cells):
@@ -45,9 +45,9 @@ def test_the_texts_are_what_the_sentences_say(cells):
     assert volta.startswith("volta: 1 + 0, exact: 1 + 1.19e-07\n")
     assert hopper.startswith("1 + 1.19e-07, exact: 1 + 1.19e-07\n")
     assert "nothing is lost" in shown(cells[4])
-    assert "backward: the backward of cast gave output" in shown(cells[8])
-    assert "finite at a scale of" in shown(cells[8])
-    assert "verdict: HOLDS" in shown(cells[9])
+    assert "backward: the backward of cast gave output" in shown(cells[9])
+    assert "finite at a scale of" in shown(cells[9])
+    assert "verdict: HOLDS" in shown(cells[10])
 
 
 def test_no_cell_warns(cells):
@@ -58,7 +58,7 @@ def test_no_cell_warns(cells):
 def test_it_is_stored_without_outputs_and_says_what_each_cell_is_for():
     notebook = nbformat.read(TOUR, as_version=4)
     kinds = [cell.cell_type for cell in notebook.cells]
-    assert kinds == ["markdown", "code"] * 10
+    assert kinds == ["markdown", "code"] * 11
     for text, code in zip(notebook.cells[::2], notebook.cells[1::2]):
         assert "*See:*" in text.source
         assert code.outputs == [] and code.execution_count is None
