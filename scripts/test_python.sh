@@ -2,7 +2,7 @@
 # Builds the Python package in a virtual environment under build/ and runs its tests. It links an install of the tree in
 # build/, so that nothing is compiled twice; only the extension module is compiled here.
 #   scripts/test_python.sh                  numpy, ml_dtypes, pandas, matplotlib and pytest from PyPI; without PyTorch
-#   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), and the tests that need it
+#   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), nbclient, ipykernel, and tests of them
 #   scripts/test_python.sh --prefix DIR     links the fp16lab that is installed in DIR
 # Where PyPI is out of reach it says Skipped, with the reason, and succeeds.
 set -euo pipefail
@@ -62,7 +62,7 @@ pytest --ignore=python/tests/with_torch python/tests
 echo "Python's tests: $((SECONDS - began)) s"
 
 if [[ $torch == yes ]]; then
-  if ! from_pypi 'torch>=2.10'; then
+  if ! from_pypi 'torch>=2.10' nbclient ipykernel; then
     echo "Skipped: tests with PyTorch: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
     exit 0
   fi

@@ -21,6 +21,7 @@ def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16"
     """
     try:
         from matplotlib import pyplot
+        from matplotlib.patches import Patch
     except ImportError:
         raise ImportError("plot needs matplotlib: pip install matplotlib") from None
     zones = histogram.zones(scale, format)  # refuses a wrong scale or format
@@ -32,16 +33,18 @@ def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16"
     edges = (limits.smallest - 1, limits.smallest + limits.precision - 1, limits.greatest + 1)
     zone = np.searchsorted(edges, lows, side="right")
     used = np.flatnonzero(bins)
+    entries = []
     for index, (name, color) in enumerate(_COLORS.items()):
         shown = used[zone[used] == index]
         lower, upper = zones[name]
         count = f"{lower}" if lower == upper else f"{lower} to {upper}"
-        axes.bar(lows[shown] + 0.5, bins[shown], width=0.9, color=color, label=f"{name}: {count}")
+        axes.bar(lows[shown] + 0.5, bins[shown], width=0.9, color=color)
+        entries.append(Patch(color=color, label=f"{name}: {count}"))  # a zone without bars has its colour too
     for edge in edges:
         axes.axvline(edge, color="#888888", linewidth=0.8, linestyle=":")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlabel("log2 |x|" if scale == 1 else f"log2 |x| + {shift:g}")
     axes.set_ylabel("values")
     axes.set_title(f"{histogram.total} values in {format}, {histogram.zero} zeros")
-    axes.legend()
+    axes.legend(handles=entries)
     return axes

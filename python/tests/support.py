@@ -1,11 +1,13 @@
-"""What tests share: the program that the package carries, and bit patterns."""
+"""What tests share: the program that the package carries, bit patterns, and a check of types."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fp16lab import program
 
@@ -42,3 +44,17 @@ def float32_patterns() -> np.ndarray:
         random,
     )
     return (np.arange(1 << 16, dtype=np.uint32) << 16) | low.astype(np.uint32)
+
+
+def errors_of_types(folder: Path) -> tuple[str, list[str]]:
+    """What mypy says of the installed package, and its errors alone. `folder` gets its cache.
+
+    Strict: every function of ours has types. Torch's classes and decorators have not all of theirs.
+    """
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    options = ["--strict", "--allow-any-generics", "--allow-untyped-calls", "--allow-untyped-decorators"]
+    command = [sys.executable, "-P", "-m", "mypy", *options, "--ignore-missing-imports", "-p", "fp16lab"]
+    command += ["--cache-dir", str(folder / "mypy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert "checked" in done.stdout or "no issues" in done.stdout, done.stdout + done.stderr
+    return done.stdout, [line for line in done.stdout.splitlines() if ": error: " in line]

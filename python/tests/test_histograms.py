@@ -131,6 +131,11 @@ def test_plot(tmp_path):
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["lost: 2", "subnormal: 1", "normal: 1", "overflow: 1"]
     axes.figure.savefig(tmp_path / "h.png")
+    colours = [entry.get_facecolor() for entry in axes.get_legend().get_patches()]
+    axes.clear()
+    fp16lab.histogram(x[3:4]).plot(axes=axes)  # normal alone; the other zones keep their colours
+    assert [entry.get_facecolor() for entry in axes.get_legend().get_patches()] == colours
+    assert len(set(colours)) == 4
     pyplot.close(axes.figure)
     with pytest.raises(ValueError, match="there is no format"):
         fp16lab.histogram(x).plot(format="f17")

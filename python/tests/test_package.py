@@ -16,6 +16,7 @@ import pytest
 
 import fp16lab
 from fp16lab import _core, program
+from support import errors_of_types
 
 FOLDER = Path(fp16lab.__file__).parent
 
@@ -86,21 +87,8 @@ def test_the_stub_names_what_the_module_has():
 
 
 def test_the_types_hold(tmp_path):
-    pytest.importorskip("mypy", reason="mypy is not installed")
-    options = [
-        "--strict",
-        "--allow-any-generics",
-        "--ignore-missing-imports",
-        "--cache-dir",
-        tmp_path,
-        "-p",
-        "fp16lab",
-    ]
-    command = [sys.executable, "-P", "-m", "mypy", *options, "--exclude", "fp16lab/torch"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line and "/torch/" not in line]
-    assert errors == [], done.stdout
-    assert "checked" in done.stdout or "no issues" in done.stdout, done.stdout + done.stderr
+    checked, errors = errors_of_types(tmp_path)
+    assert [line for line in errors if "/torch/" not in line] == [], checked  # with_torch checks those
 
 
 def test_the_program_runs_alone_and_finds_its_configurations(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -25,7 +26,7 @@ def unseen() -> Iterator[None]:
                 yield
 
 
-def is_countable(value: object) -> bool:
+def is_countable(value: object) -> TypeGuard[torch.Tensor]:
     """Is it a tensor of one of `FORMATS`, with memory of its own (no meta or fake tensor)?"""
     return isinstance(value, torch.Tensor) and value.dtype in FORMATS and value.device.type != "meta"
 
@@ -51,7 +52,7 @@ def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _co
     histogram = _core.Histogram() if histogram is None else histogram
     name = format_of(tensor)
     with unseen():
-        codes = tensor.detach()
+        codes: Any = tensor.detach()  # the library reads it by DLPack
         if codes.is_sparse:
             codes = codes.coalesce().values()
         codes = codes.cpu()

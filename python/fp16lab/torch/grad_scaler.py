@@ -41,6 +41,10 @@ class GradScaler(torch.amp.GradScaler):
     (4294967296.0, 1000)
     """
 
+    _narrow: _core.Histogram | None
+    _wide: _core.Histogram | None
+    _narrow_format: str | None
+
     def __init__(
         self, policy: str = "torch", *, device: str | None = None, enabled: bool = True, **parameters: float
     ) -> None:
@@ -70,7 +74,7 @@ class GradScaler(torch.amp.GradScaler):
             self._policy._set_scale(self.get_scale())
             self._clear_statistics()
             return
-        self._check_scale_growth_tracker("update")
+        _, growth_tracker = self._check_scale_growth_tracker("update")
         flags = [
             flag
             for state in self._per_optimizer_states.values()
@@ -87,7 +91,7 @@ class GradScaler(torch.amp.GradScaler):
         self._clear_statistics()
         super().update(self._policy.scale)  # fills the scale, and forgets the iteration's checks
         good = 0 if found_inf else self._get_growth_tracker() + 1
-        self._growth_tracker.fill_(0 if good == self._policy.settings.get("growth_interval") else good)
+        growth_tracker.fill_(0 if good == self._policy.settings.get("growth_interval") else good)
         stop = self._policy.stop
         if stop is not None:
             raise FloatingPointError(stop)
@@ -178,9 +182,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def _clear_statistics(self) -> None:
         """Of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
-        self._narrow: _core.Histogram | None = None
-        self._wide: _core.Histogram | None = None
-        self._narrow_format: str | None = None
+        self._narrow = self._wide = self._narrow_format = None
 
     def _tell_torch_settings(self) -> None:
         """Torch's own members, for its getters and state_dict: its defaults where the policy has no such

@@ -68,7 +68,7 @@ class LayerTracker:
 
 def _numbered(node: Any) -> bool:
     """Nodes that add up the gradients of leaves are not."""
-    return node._sequence_nr() < 2**63
+    return bool(node._sequence_nr() < 2**63)
 
 
 def op_name(func: Any) -> str:

@@ -90,7 +90,7 @@ class op_stats:
         rows = self.rows()
         shown = [c for c in _HEADER if c in _HEADER[:3] or any(row[c] for row in rows)]
         lines = [shown] + [[str(row[c]) or "-" for c in shown] for row in rows]
-        lines.append(["total", "", ""] + [str(sum(row[c] for row in rows)) for c in shown[3:]])
+        lines.append(["total", "", ""] + [str(sum(int(row[c]) for row in rows)) for c in shown[3:]])
         widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
         return "".join(
             "  ".join(

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,7 +84,7 @@ class Recording:
         if not steps:
             return "nothing was counted\n"
         step = steps[-1] if step is None else step
-        lines = [
+        lines: list[tuple[str, ...]] = [
             (
                 "tensor",
                 "observed",
@@ -179,7 +179,7 @@ def merge(
     return new_folder(folder, lambda target: _core.merge_runs(own, target), replace)
 
 
-def new_folder(folder: str | os.PathLike[str], write, replace: bool) -> Path:
+def new_folder(folder: str | os.PathLike[str], write: Callable[[str], object], replace: bool) -> Path:
     """Lets `write` fill a folder beside `folder`, which then gets its name: it is there as a whole or not at
     all. FileExistsError where it is there already, but for replace=True and a run folder."""
     path = Path(folder)
@@ -202,7 +202,7 @@ def packed(histogram: _core.Histogram) -> bytes:
     return zlib.compress(histogram.__getstate__(), 1)
 
 
-def toml(tables: dict[str, dict[str, object]]) -> str:
+def toml(tables: Mapping[str, Mapping[str, object]]) -> str:
     """A configuration file; JSON's strings, numbers, truth values and lists are TOML's."""
     return "\n".join(
         f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())

@@ -3,11 +3,11 @@ losses."""
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -48,12 +48,13 @@ class StepEnds:
 
     def hook(self) -> list[Any]:
         """Begins to listen; the returned handles have remove()."""
-        handles = []
+        handles: list[Any] = []
         for optimizer in self.optimizers:
             handles.append(optimizer.register_step_pre_hook(self._before_step))
             handles.append(optimizer.register_step_post_hook(self._after_step))
         if self._scaler is not None:
-            for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", self._update)):
+            update = partial(self._update, self._scaler)
+            for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", update)):
                 handles.append(_Wrapped(self._scaler, name, wrap))
         return handles
 
@@ -115,14 +116,14 @@ class StepEnds:
             self.optimizers = [optimizer]  # the learning rate's
         self._note(optimizer, 1.0)
 
-    def _update(self, original: Callable, new_scale: Any = None) -> None:
-        self._step_scale = self._scaler.get_scale()
+    def _update(self, scaler: torch.amp.GradScaler, original: Callable, new_scale: Any = None) -> None:
+        self._step_scale = scaler.get_scale()
         found_inf = any(
             flag.item() != 0
-            for state in self._scaler._per_optimizer_states.values()
+            for state in scaler._per_optimizer_states.values()
             for flag in state["found_inf_per_device"].values()
         )
-        checked = len(self._scaler._per_optimizer_states) > 0
+        checked = len(scaler._per_optimizer_states) > 0
         self._listener.before_update()
         try:
             original(new_scale)
@@ -137,7 +138,7 @@ class _Wrapped:
     def __init__(self, owner: object, name: str, wrap: Callable) -> None:
         self._owner, self._name = owner, name
         original = getattr(owner, name)
-        setattr(owner, name, functools.wraps(original)(functools.partial(wrap, original)))
+        setattr(owner, name, wraps(original)(partial(wrap, original)))
 
     def remove(self) -> None:
         self._owner.__dict__.pop(self._name, None)
@@ -177,5 +178,5 @@ def weights_digest(model: nn.Module, digest: int) -> int:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.numel():
             data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            crc = zlib.crc32(memoryview(data), crc)
+            crc = zlib.crc32(data.data, crc)
     return hash_fold(digest, float(crc))

@@ -43,7 +43,7 @@ class StepCounts:
     def open(self, counting: bool) -> None:
         """A step begins; the one before is forgotten."""
         self._wanted = counting
-        self._histograms: dict[tuple[str, str, str, str], list[_core.Histogram | None]] = {}
+        self._histograms: dict[tuple[str, str, str, str], tuple[_core.Histogram, _core.Histogram | None]] = {}
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
         self._followed = WeakIdKeyDictionary()
         self._weights_counted = False
@@ -152,10 +152,12 @@ class StepCounts:
         with unseen():
             rounded = tensor.detach().to(cast_to) if cast_to is not None else None
             dtype = format_of(tensor if rounded is None else rounded)
-            sides = self._histograms.setdefault((observed, name, kind, dtype), [None, None])
-            sides[0] = count(tensor, sides[0])
-            if rounded is not None:
-                sides[1] = count(rounded, sides[1])
+            row = (observed, name, kind, dtype)
+            before, after = self._histograms.get(row, (None, None))
+            self._histograms[row] = (
+                count(tensor, before),
+                after if rounded is None else count(rounded, after),
+            )
 
 
 def _in_backward() -> bool:

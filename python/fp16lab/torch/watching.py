@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,7 @@ class watch:
     def _config_text(
         self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None
     ) -> str:
-        tables: dict[str, dict[str, object]] = {"model": {"name": type(self._model).__name__}}
+        tables: dict[str, Mapping[str, object]] = {"model": {"name": type(self._model).__name__}}
         if optimizers:
             tables["optimizer"] = {
                 "name": type(optimizers[0]).__name__.lower(),

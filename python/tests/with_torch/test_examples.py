@@ -1,4 +1,4 @@
-"""The scripts of python/examples, the README's copy of one, and the docstrings' examples."""
+"""The scripts of python/examples, the README's copy of one, the docstrings' examples, and the types."""
 
 import doctest
 import importlib
@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
 import fp16lab.torch
+from support import errors_of_types
 
 PYTHON = Path(__file__).resolve().parents[2]
 
@@ -79,6 +80,18 @@ def test_adam_state_of_known_numbers(tmp_path):
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(fp16lab.torch.__path__)])
 def test_docstring_examples(name):
     module = importlib.import_module(f"fp16lab.torch.{name}")
-    failed, tried = doctest.testmod(module, extraglobs={"lab": fp16lab.torch})
+    failed, _ = doctest.testmod(module, extraglobs={"lab": fp16lab.torch})
     assert failed == 0
-    assert tried > 0 or name not in ("counting", "explaining", "grad_scaler", "op_statistics", "watching")
+
+
+@pytest.mark.parametrize("name", fp16lab.torch.__all__)
+def test_what_is_public_shows_an_example(name):
+    """Explanation is what explain_overflow's example gets."""
+    described = getattr(fp16lab.torch, name)
+    found = doctest.DocTestFinder(recurse=False).find(described, name, globs={})
+    assert described.__doc__ and (name == "Explanation" or any(test.examples for test in found))
+
+
+def test_the_types_hold(tmp_path):
+    checked, errors = errors_of_types(tmp_path)
+    assert errors == [], checked
