@@ -25,8 +25,9 @@ class GradScaler(torch.amp.GradScaler):
 
     Policies that decide by statistics (lost-mass, openseq2seq-logmax, popart) get the exponent histograms of
     the scaled gradients as they stand before unscaling, of all optimizers that were stepped: of those in 16
-    bits, in their format; where there are none, of all, as if FP16 were to hold them. `update` reads
-    found_inf on the host: with a GPU it waits for the step.
+    bits, in their format; where there are none, of all, as if FP16 were to hold them. What became zero inside
+    PyTorch's own FP16 products reaches them as exact zeros, which no policy counts as lost: begin such a
+    policy high, as its default does. `update` reads found_inf on the host: with a GPU it waits for the step.
 
     Policy "torch" has torch's scale and growth tracker bit for bit. What torch lacks is a guard: a scale
     stays where its reciprocal is finite in FP32 (2^-126 to 2^127); finite_guard=0 takes it away.
