@@ -447,7 +447,7 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
                             "recipe_gradient_penalty", "recipe_two_models", "recipe_gan", "resnet20",
                             "conv_autoencoder", "deep_narrow", "gpt_words"}));
   EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
-                                          "policy_league", "pure_16bit", "scaling_candidates",
+                                          "policy_league", "pure_16bit", "pure_bf16", "scaling_candidates",
                                           "scaling_matters", "tutorials", "underflow"}));
 }
 
