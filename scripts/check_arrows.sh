@@ -18,6 +18,7 @@ engine/optim:    engine/optim engine/amp engine/autograd engine/backend engine/t
 engine/nn:       engine/nn engine/optim engine/amp engine/autograd engine/backend engine/tensor numerics
 engine/train:    engine numerics
 reports:         reports analysis numerics
+python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/claims:            experiments/tutorials
 experiments/device_acceptance: experiments/emulated_vs_device experiments/tensor_core_probe
@@ -55,4 +56,4 @@ awk -F: '
 
   END { exit wrong }
 ' < <(grep -rnE '^[[:space:]]*#include "' --include='*.hpp' --include='*.cpp' --include='*.h' --include='*.cu' \
-  --include='*.cuh' numerics analysis engine reports experiments) >&2
+  --include='*.cuh' numerics analysis engine reports experiments python/bindings) >&2

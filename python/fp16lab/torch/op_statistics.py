@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .layers import LayerTracker, float_tensors, gives_views, op_name
 from .networks import any_compiled, unwrapped
+from .tables import aligned
 
 _COLUMNS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 _HEADER = ("op", "layer", "pass", "f16", "bf16", "f32", "f64", "other")
@@ -91,15 +92,7 @@ class op_stats:
         shown = [c for c in _HEADER if c in _HEADER[:3] or any(row[c] for row in rows)]
         lines = [shown] + [[str(row[c]) or "-" for c in shown] for row in rows]
         lines.append(["total", "", ""] + [str(sum(int(row[c]) for row in rows)) for c in shown[3:]])
-        widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-        return "".join(
-            "  ".join(
-                cell.ljust(width) if i < 3 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths))
-            ).rstrip()
-            + "\n"
-            for line in lines
-        )
+        return aligned(lines)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the rows as CSV, as a whole or not at all; returns the path."""

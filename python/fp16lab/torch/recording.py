@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from .. import _core
+from .tables import aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +104,8 @@ class Recording:
                 lines.append(_line(row, format))
         if len(lines) == 1:
             raise KeyError(f"step {step} was not counted; counted are {', '.join(map(str, steps))}")
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         title = f"step {step}, in {format} (values as they stand: gradients carry the loss scale)\n"
-        return title + "".join(
-            "  ".join(
-                cell.ljust(width) if i < 3 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths))
-            ).rstrip()
-            + "\n"
-            for line in lines
-        )
+        return title + aligned(lines)
 
     def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
         """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
