@@ -11,11 +11,12 @@ numerics:        numerics
 analysis:        analysis numerics
 engine/tensor:   engine/tensor numerics
 engine/data:     engine/data engine/tensor engine/backend numerics
+engine/parallel: engine/parallel engine/tensor numerics
 engine/backend:  engine/backend engine/tensor numerics
-engine/autograd: engine/autograd engine/backend engine/tensor numerics
-engine/amp:      engine/amp engine/autograd engine/backend engine/tensor numerics
-engine/optim:    engine/optim engine/amp engine/autograd engine/backend engine/tensor numerics
-engine/nn:       engine/nn engine/optim engine/amp engine/autograd engine/backend engine/tensor numerics
+engine/autograd: engine/autograd engine/backend engine/parallel engine/tensor numerics
+engine/amp:      engine/amp engine/autograd engine/backend engine/parallel engine/tensor numerics
+engine/optim:    engine/optim engine/amp engine/autograd engine/backend engine/parallel engine/tensor numerics
+engine/nn:       engine/nn engine/optim engine/amp engine/autograd engine/backend engine/parallel engine/tensor numerics
 engine/train:    engine numerics
 reports:         reports analysis numerics
 python:          reports analysis engine numerics

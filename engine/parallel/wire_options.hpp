@@ -1,0 +1,57 @@
+// How a mean over shards is formed: what travels, what it is divided by before, and in which order it is
+// added.
+//
+// The defaults are the promise: FP32 and the binary tree of shards.hpp. The others are experiments on what
+// frameworks do, with shards in the place of their ranks: an all-reduce in FP16 or BF16 rounds at every hop.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "numerics/formats/dtype.hpp"
+
+namespace fp16lab::engine::parallel {
+
+/// d of the mean (sum over v / d) / (V / d) of V values, FP32 divisions: horovod's and apex's
+/// gradient_predivide_factor. `one` divides after the sum: the most overflow, the least underflow of a
+/// 16-bit wire; `all` (d = V) before, as torch's DistributedDataParallel does: the other way round; `root`
+/// half of it on each side, as FSDP does.
+enum class Predivide : std::uint8_t { one, root, all };
+
+/// The order of additions. The bits of all but `library` are those of V shards, on any number of ranks.
+enum class SumOrder : std::uint8_t {
+  tree,       ///< the binary tree of shards.hpp
+  nccl_ring,  ///< NCCL's ring over V ranks (nccl_order.hpp)
+  nccl_tree,  ///< NCCL's double binary tree over V ranks
+  library,    ///< a rank adds its shards by the tree, then MPI_Allreduce: the library's order, not promised
+};
+
+struct WireOptions {
+  DType wire = DType::f32;  ///< f32, f16 or bf16: what each shard's part is rounded to, and every partial sum
+  Predivide predivide = Predivide::all;
+  SumOrder order = SumOrder::tree;
+
+  friend bool operator==(const WireOptions&, const WireOptions&) = default;
+};
+
+// The names in configurations, in the order of the enumerators.
+std::span<const std::string_view> wire_names();       ///< f32, f16, bf16
+std::span<const std::string_view> predivide_names();  ///< 1, sqrt, n
+std::span<const std::string_view> sum_order_names();  ///< tree, nccl-ring, nccl-tree, mpi
+std::string_view name_of(Predivide predivide);
+std::string_view name_of(SumOrder order);
+
+// std::invalid_argument that names what is known.
+DType parse_wire(std::string_view name);
+Predivide parse_predivide(std::string_view name);
+SumOrder parse_sum_order(std::string_view name);
+
+/// The two divisors around the sum of `count` >= 1 values, as FP32 has them: v / before, and sum / after. Of
+/// one that is 1 no division is made.
+struct Divisors {
+  float before = 1, after = 1;
+};
+Divisors divisors_of(Predivide predivide, std::int64_t count);
+
+}  // namespace fp16lab::engine::parallel
