@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/ops.hpp"
 
 namespace fp16lab::engine {
@@ -228,9 +229,9 @@ void BackwardPass::hand_on(std::uint32_t id, std::uint32_t slot, const Variable&
   const RoundedByChance rounded(*this, id, slot);
   const bool looked_at = tape_.observer_ != nullptr;
   CastProbe rounding;
-  const Variable result = looked_at && label == SlotLabel::none
-                              ? probed(rounding, [&] { return vjp(cotangent, output); })
-                              : observed(id, label, [&] { return vjp(cotangent, output); });
+  const auto compute = [&] { return applied(id, vjp, cotangent, output); };
+  const Variable result =
+      looked_at && label == SlotLabel::none ? probed(rounding, compute) : observed(id, label, compute);
   if (!result.defined()) return;
   check_result(id, input, result);
   if (looked_at) keep_rounding(input, result, rounding, entries_[id].exponent);
@@ -242,6 +243,17 @@ void BackwardPass::hand_on(std::uint32_t id, std::uint32_t slot, const Variable&
   } else {
     accumulate(input, result.tensor(), entries_[id].exponent, mark);
   }
+}
+
+Variable BackwardPass::applied(std::uint32_t id, const Vjp& vjp, const Variable& cotangent,
+                               const Variable& output) {
+  const Tape::Node& node = tape_.nodes_[id];
+  // A copy that only changes the dtype takes stacks as it takes anything.
+  const bool elementwise = node.op == Op::cast || node.op == Op::identity;
+  if (elementwise || !is_stack(tape_, cotangent, node.shape)) return vjp(cotangent, output);
+  return stack_of(
+      [&](const Variable& of_shard) { return vjp(ops::reshape(of_shard, tape_.nodes_[id].shape), output); },
+      cotangent);
 }
 
 void BackwardPass::rescale(std::uint32_t id) {
@@ -348,7 +360,13 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   Tensor contribution = std::exchange(entries_[id].cotangent, {});
   contribution = stored(id, std::move(contribution), parameter);
   if (entries_[id].exponent != 0) contribution = unscaled(parameter, contribution, entries_[id].exponent);
-  const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype;
+  const Shape shape = stacked(tape_, parameter.value.shape());
+  if (!(contribution.element_count() == shape.element_count()))
+    throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
+                           contribution.describe() + ", not " + shape.to_string() +
+                           " by shard: an operation on its way has no rule for shards");
+  const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype &&
+                    parameter.gradient.shape() == shape;
   if (parameter.has_gradient && !fits) {
     throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
                            parameter.gradient.describe() + ", but it is to be " +
@@ -357,12 +375,13 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   if (parameter.has_gradient) {
     backend.binary(BinaryOp::add, parameter.gradient, contribution, parameter.gradient);
   } else if (contribution.owns_memory_alone()) {
-    parameter.gradient = contribution.reshaped(parameter.value.shape());
+    parameter.gradient = contribution.reshaped(shape);
   } else {  // cotangents may share memory with each other, the buffer is the parameter's own
-    if (!fits) parameter.gradient = backend.empty(parameter.value.shape(), dtype);
+    if (!fits) parameter.gradient = backend.empty(shape, dtype);
     backend.copy(contribution, parameter.gradient);
   }
   parameter.has_gradient = true;
+  parameter.gradient_by_shard = tape_.context_.shards.total > 1;
   if (watcher != nullptr)
     watcher->on_parameter(tape_, parameter, entries_[id].mark, shown, before, parameter.gradient);
 }
@@ -426,7 +445,8 @@ CastProbe BackwardPass::taken_rounding(std::uint32_t watch) {
 
 void BackwardPass::check_result(std::uint32_t id, std::uint32_t input, const Variable& result) const {
   const Tape::Node& node = tape_.nodes_[input];
-  if (result.dtype() == node.dtype && result.shape() == node.shape) return;
+  if (result.dtype() == node.dtype && (result.shape() == node.shape || is_stack(tape_, result, node.shape)))
+    return;
   throw std::logic_error(std::string(call_) + ": the vjp of " + tape_.describe(id) + " gave " +
                          std::string(name_of(result.dtype())) + " " + result.shape().to_string() +
                          " for an input of " + std::string(name_of(node.dtype)) + " " +

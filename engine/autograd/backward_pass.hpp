@@ -121,6 +121,9 @@ class BackwardPass {
 
   void propagate(std::uint32_t id);
 
+  /// The vjp of a slot of the node; of a stack, what it makes of each gradient, stacked
+  /// (engine/autograd/by_shard.hpp).
+  Variable applied(std::uint32_t id, const Vjp& vjp, const Variable& cotangent, const Variable& output);
   void hand_on(std::uint32_t id, std::uint32_t slot, const Variable& cotangent, const Variable& output);
 
   // ---- gradient scales (engine/autograd/gradient_scales.hpp)

@@ -41,6 +41,9 @@ struct Parameter {
   Tensor value;
   /// Shape of value, dtype as `dtypes` says; meaningful only if has_gradient.
   Tensor gradient;
+  /// True: not summed over the batch's shards yet. `gradient` is that of the local shard, or (local shards,
+  /// shape of value) where there are several (engine/autograd/by_shard.hpp).
+  bool gradient_by_shard = false;
   bool has_gradient = false;  ///< a backward has reached this parameter since clear_gradient()
   std::uint64_t version = 0;  ///< grows whenever `value` may have changed
   ParameterRole role = ParameterRole::weight;
@@ -56,7 +59,7 @@ struct Parameter {
   /// Its memory goes back to the pool: the forward pass needs it for activations.
   void clear_gradient() {
     gradient = {};
-    has_gradient = false;
+    has_gradient = gradient_by_shard = false;
   }
 };
 

@@ -179,7 +179,11 @@ void Tape::observe_forward(Op op, const Tensor& value, std::span<const Slot> slo
     else
       return keep_cast(value);
   } else if (gives && wanted("output")) {
-    if (!rounded) backend_->histogram(value, forward_probe_);
+    const bool counted_elsewhere = shared_values_ && context_.shards.first > 0;
+    if (counted_elsewhere)
+      forward_probe_ = {};
+    else if (!rounded)
+      backend_->histogram(value, forward_probe_);
     forward_observer_->on_activation(forward_name_, value.dtype(), forward_probe_);
   }
   forward_probe_ = {};

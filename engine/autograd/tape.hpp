@@ -31,6 +31,7 @@
 #include "engine/autograd/variable.hpp"
 #include "engine/autograd/vjp.hpp"
 #include "engine/backend/backend.hpp"
+#include "engine/parallel/shard_tree.hpp"
 
 namespace fp16lab::engine {
 
@@ -70,6 +71,10 @@ struct StepContext {
   /// Backward passes round to 16 bits stochastically where a cast, or a verb that sums in FP32, rounds: with
   /// words of (seed, the rounding's place, iteration, micro-batch); see Tape::round_stochastically.
   bool stochastic_gradients = false;
+  /// How the batch is cut (engine/autograd/by_shard.hpp).
+  parallel::Shards shards = {};
+  parallel::ShardTree* shard_tree = nullptr;  ///< not owned; with several shards, it adds them
+  bool sync_batch_norm = false;               ///< statistics of all shards, not of each
 };
 
 struct BackwardOptions {
@@ -130,6 +135,9 @@ class Tape {
   const StepContext& context() const { return context_; }
   /// Holds until the next call; reset() keeps it. Default: not training.
   void set_context(StepContext context) { context_ = std::move(context); }
+  /// Steps of the rows that operations see now (engine/autograd/by_shard.hpp): 1, where an example's rows lie
+  /// together.
+  std::int64_t row_steps() const { return row_steps_; }
   GradientObserver* observer() const { return observer_; }
   /// Not owned; null: nobody looks.
   void set_observer(GradientObserver* observer) { observer_ = observer; }
@@ -219,6 +227,9 @@ class Tape {
   friend class GradModeGuard;
   friend class CastPolicyGuard;
   friend class BackwardPass;
+  friend class OneShardGuard;
+  friend class RowStepsGuard;
+  friend class SharedValueGuard;
 
   struct Node {
     Op op = Op::leaf;
@@ -296,6 +307,8 @@ class Tape {
   bool grad_mode_ = true;
   CastPolicy* cast_policy_ = nullptr;
   StepContext context_;
+  std::int64_t row_steps_ = 1;
+  bool shared_values_ = false;  ///< SharedValueGuard
   GradientObserver* observer_ = nullptr;
   GradientScales* gradient_scales_ = nullptr;
   CastProbe* probe_ = nullptr;

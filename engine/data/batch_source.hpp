@@ -16,6 +16,16 @@ struct Batch {
   Tensor targets;
 };
 
+/// Of a batch's examples, cut into `of` equal parts: those of the parts [first, first + count).
+struct BatchPart {
+  std::int64_t first = 0, count = 1, of = 1;
+
+  /// Where they begin among `examples`, and how many they are. std::invalid_argument unless `of` divides
+  /// `examples`.
+  std::int64_t begin(std::int64_t examples) const;
+  std::int64_t size(std::int64_t examples) const;
+};
+
 /// Endless batches, epoch after epoch. Which examples a batch holds is a pure function of (options, index),
 /// so resuming a run needs no state beyond the index.
 class BatchSource {
@@ -29,6 +39,9 @@ class BatchSource {
   /// others.
   virtual std::string_view split() const { return "test"; }
   virtual Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) = 0;
+  /// A part of that batch, with the same numbers. Here a slice of the whole; loaders read only what they give.
+  virtual Batch part_of_batch(Backend& backend, std::uint64_t global_micro_batch_index,
+                              const BatchPart& part);
 };
 
 }  // namespace fp16lab::engine::data

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 namespace fp16lab::engine::data {
@@ -120,23 +121,34 @@ void Loader::stage(std::uint32_t row, std::uint64_t epoch, std::span<float> out)
         augmentation.any() ? change_of(augmentation, options_.seed, epoch, row) : ImageChange(), out);
 }
 
+namespace {
+
+Shape with_rows(const Shape& shape, std::size_t rows) {
+  std::array<std::int64_t, Shape::max_rank> extents{};
+  std::ranges::copy(shape.extents(), extents.begin());
+  extents[0] = static_cast<std::int64_t>(rows);
+  return Shape(std::span<const std::int64_t>(extents.data(), static_cast<std::size_t>(shape.rank())));
+}
+
+}  // namespace
+
 Tensor Loader::inputs_of(Backend& backend, std::span<const std::uint32_t> chosen, std::uint64_t epoch) {
-  Tensor inputs = backend.empty(input_shape_, symbols() ? DType::i32 : DType::f32);
+  const Shape shape = with_rows(input_shape_, chosen.size());
+  Tensor inputs = backend.empty(shape, symbols() ? DType::i32 : DType::f32);
+  const auto elements = static_cast<std::size_t>(shape.element_count()), size = elements / chosen.size();
   if (!symbols()) {
-    const std::size_t size = inputs_.size() / chosen.size();
     for (std::size_t i = 0; i < chosen.size(); ++i)
       stage(dataset_->row(chosen[i]), epoch, std::span(inputs_).subspan(i * size, size));
-    backend.upload(std::as_bytes(std::span(inputs_)), inputs);
+    backend.upload(std::as_bytes(std::span(inputs_).first(elements)), inputs);
     return inputs;
   }
-  const std::size_t size = symbols_.size() / chosen.size();
   const std::span<std::int64_t> ids = std::span(integers_).first(size);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     to_integers(dataset_->inputs.type(), dataset_->inputs.example(dataset_->row(chosen[i]), buffer_), ids);
     std::transform(ids.begin(), ids.end(), symbols_.begin() + static_cast<std::ptrdiff_t>(i * size),
                    [](std::int64_t id) { return static_cast<std::int32_t>(id); });
   }
-  backend.upload(std::as_bytes(std::span(symbols_)), inputs);
+  backend.upload(std::as_bytes(std::span(symbols_).first(elements)), inputs);
   return inputs;
 }
 
@@ -155,14 +167,21 @@ Tensor Loader::targets_of(Backend& backend, std::span<const std::uint32_t> chose
                    labels_.begin() + static_cast<std::ptrdiff_t>(i * size),
                    [](std::int64_t label) { return static_cast<std::int32_t>(label); });
   }
-  const Shape shape = classes ? Shape{rows_per_batch()} : Shape{options_.batch_size, targets.elements()};
+  const auto rows = static_cast<std::int64_t>(chosen.size());
+  const Shape shape = classes ? Shape{rows * targets.elements()} : Shape{rows, targets.elements()};
+  const std::size_t elements = chosen.size() * size;
   Tensor tensor = backend.empty(shape, classes ? DType::i32 : DType::f32);
-  backend.upload(classes ? std::as_bytes(std::span(labels_)) : std::as_bytes(std::span(numbers_)), tensor);
+  backend.upload(classes ? std::as_bytes(std::span(labels_).first(elements))
+                         : std::as_bytes(std::span(numbers_).first(elements)),
+                 tensor);
   return tensor;
 }
 
-Batch Loader::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
-  const std::span<const std::uint32_t> chosen = indices(global_micro_batch_index);
+Batch Loader::part_of_batch(Backend& backend, std::uint64_t global_micro_batch_index, const BatchPart& part) {
+  const std::span<const std::uint32_t> chosen =
+      indices(global_micro_batch_index)
+          .subspan(static_cast<std::size_t>(part.begin(options_.batch_size)),
+                   static_cast<std::size_t>(part.size(options_.batch_size)));
   Batch batch;
   batch.inputs = inputs_of(backend, chosen, global_micro_batch_index / batches_per_epoch());
   // An autoencoder's share memory: nothing writes to a batch.

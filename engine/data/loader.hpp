@@ -51,7 +51,11 @@ class Loader final : public BatchSource {
   std::string_view split() const override { return options_.split; }
   std::int64_t example_count() const { return dataset_->count(); }
   /// std::runtime_error where a file of the data set has become shorter.
-  Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override;
+  Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override {
+    return part_of_batch(backend, global_micro_batch_index, {});
+  }
+  Batch part_of_batch(Backend& backend, std::uint64_t global_micro_batch_index,
+                      const BatchPart& part) override;
   /// The examples of that batch, by their position in the data set. Valid until the next call.
   std::span<const std::uint32_t> indices(std::uint64_t global_micro_batch_index);
 

@@ -234,8 +234,12 @@ std::span<const std::uint32_t> TextLoader::windows(std::uint64_t global_micro_ba
   return batch_of(order_, options_.batch_size, global_micro_batch_index);
 }
 
-Batch TextLoader::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
-  const std::span<const std::uint32_t> chosen = windows(global_micro_batch_index);
+Batch TextLoader::part_of_batch(Backend& backend, std::uint64_t global_micro_batch_index,
+                                const BatchPart& part) {
+  const std::int64_t rows = part.size(options_.batch_size);
+  const std::span<const std::uint32_t> chosen =
+      windows(global_micro_batch_index)
+          .subspan(static_cast<std::size_t>(part.begin(options_.batch_size)), static_cast<std::size_t>(rows));
   const auto context = static_cast<std::size_t>(options_.context);
   for (std::size_t b = 0; b < chosen.size(); ++b) {
     const auto window = symbols_.subspan(chosen[b] * context, context + 1);
@@ -243,10 +247,11 @@ Batch TextLoader::batch(Backend& backend, std::uint64_t global_micro_batch_index
     std::copy(window.begin() + 1, window.end(), targets_.begin() + static_cast<std::ptrdiff_t>(b * context));
   }
   Batch batch;
-  batch.inputs = backend.empty(Shape{options_.batch_size, options_.context}, DType::i32);
-  batch.targets = backend.empty(Shape{rows_per_batch()}, DType::i32);
-  backend.upload(std::as_bytes(std::span(inputs_)), batch.inputs);
-  backend.upload(std::as_bytes(std::span(targets_)), batch.targets);
+  const std::size_t symbols = chosen.size() * context;
+  batch.inputs = backend.empty(Shape{rows, options_.context}, DType::i32);
+  batch.targets = backend.empty(Shape{rows * options_.context}, DType::i32);
+  backend.upload(std::as_bytes(std::span(inputs_).first(symbols)), batch.inputs);
+  backend.upload(std::as_bytes(std::span(targets_).first(symbols)), batch.targets);
   return batch;
 }
 

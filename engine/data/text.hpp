@@ -91,7 +91,11 @@ class TextLoader final : public BatchSource {
   std::uint64_t batches_per_epoch() const override;
   std::int64_t rows_per_batch() const override { return options_.batch_size * options_.context; }
   std::int64_t window_count() const { return order_.count(); }
-  Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override;
+  Batch batch(Backend& backend, std::uint64_t global_micro_batch_index) override {
+    return part_of_batch(backend, global_micro_batch_index, {});
+  }
+  Batch part_of_batch(Backend& backend, std::uint64_t global_micro_batch_index,
+                      const BatchPart& part) override;
   /// The windows of that batch, by their number: window w begins at symbol w * T. Valid until the next call.
   std::span<const std::uint32_t> windows(std::uint64_t global_micro_batch_index);
 

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/autograd/by_shard.hpp"
+
 namespace fp16lab::engine::nn {
 
 Embedding::Embedding(Backend& backend, std::string path, const EmbeddingOptions& options)
@@ -35,6 +37,7 @@ Variable PositionEmbedding::forward(Tape& tape, const Variable& x) {
     throw std::invalid_argument("PositionEmbedding: x is " + shape.to_string() +
                                 "; (B, T, ...) with T from 1 to " + std::to_string(longest_) + " is needed");
   }
+  const SharedValueGuard shared(tape);
   return table_->forward(tape, tape.constant(positions(tape.backend(), shape[1])));
 }
 

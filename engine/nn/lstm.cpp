@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/nn/initialization.hpp"
 
 namespace fp16lab::engine::nn {
@@ -53,6 +54,7 @@ Variable Lstm::forward(Tape& tape, const Variable& x) {
   // Time-major, so that each step's rows are contiguous.
   const std::array<int, 3> swap_batch_and_time{1, 0, 2};
   Variable sequence = ops::reshape(ops::permute(x, swap_batch_and_time), {steps * batch, options_.inputs});
+  const RowStepsGuard time_major(tape, steps);
   for (const Layer& layer : layers_) {
     sequence = run_layer(tape, layer, sequence, steps);
     if (layer.dropout != nullptr) sequence = layer.dropout->forward(tape, sequence);

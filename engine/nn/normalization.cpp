@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/autograd/by_shard.hpp"
+
 namespace fp16lab::engine::nn {
 
 namespace {
@@ -89,16 +91,20 @@ Variable BatchNorm::forward(Tape& tape, const Variable& x) {
     return ops::batch_norm_inference(x, running_mean_->value, running_variance_->value, weight, bias,
                                      options_.epsilon, options_.layout);
   }
-  const std::int64_t count = x.shape().element_count() / options_.features;
+  const std::int64_t count = x.shape().element_count() / options_.features / stack_height(tape);
   if (count < 2) {
     throw std::invalid_argument("BatchNorm " + path_ + ": x " + x.shape().to_string() +
+                                (stack_height(tape) > 1 ? " by shard" : "") +
                                 " has one value per channel; the variance of a batch needs two or more");
   }
   const ops::BatchNormResult result = ops::batch_norm(x, weight, bias, options_.epsilon, options_.layout);
-  const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
+  const double unbiased = static_cast<double>(result.values) / static_cast<double>(result.values - 1);
   Backend& backend = tape.backend();
-  update_running(backend, options_.momentum, 1.0f, result.mean, running_mean_->value);
-  update_running(backend, options_.momentum, static_cast<float>(unbiased), result.variance,
+  const auto of_batch = [&](const Tensor& statistic) {
+    return result.of_all_shards ? statistic : mean_over_shards(tape, statistic);
+  };
+  update_running(backend, options_.momentum, 1.0f, of_batch(result.mean), running_mean_->value);
+  update_running(backend, options_.momentum, static_cast<float>(unbiased), of_batch(result.variance),
                  running_variance_->value);
   return result.y;
 }

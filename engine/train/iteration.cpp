@@ -58,11 +58,13 @@ amp::NetworkNames network_names(const nn::Module& model) {
   return names;
 }
 
-Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan)
+Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan,
+                     parallel::Communicator* communicator)
     : backend_((check(workload), check_per_loss(plan.scaler, method.losses()),
                 check_rescue(plan.scaler, method), &backend)),
       workload_(&workload),
       options_(plan.train),
+      sharding_(backend, plan.parallel, communicator),
       step_(backend.make_step_state(StepState{})),
       tape_(backend),
       autocast_(plan.amp, tape_),
@@ -121,6 +123,7 @@ void Iteration::begin(std::uint64_t number, bool names_overflows) {
   loss_recorded_ = false;
   for (auto& names : names_) names.reset();
   for (CountedGradients& counted : counted_) counted.clear();
+  reduced_ = {};
   if (rescue_.attempts > 0) rescue_ = {};
   finite_scale_.reset();
   if (finder_ != nullptr) finder_->clear();
@@ -159,8 +162,9 @@ void Iteration::end() {
 }
 
 double Iteration::mean_loss() {
-  float sum = 0.0f;
-  backend_->download(loss_sum_, std::as_writable_bytes(std::span(&sum, 1)));
+  std::vector<float> sums(static_cast<std::size_t>(loss_sum_.element_count()));  // by local shard
+  backend_->download(loss_sum_, std::as_writable_bytes(std::span(sums)));
+  const float sum = sharding_.cut() ? sharding_.mean(sums) : sums.front();
   return static_cast<double>(sum) / static_cast<double>(options_.accumulate);
 }
 
@@ -198,8 +202,11 @@ data::Batch Iteration::take_batch(std::uint64_t number, std::int64_t micro_batch
     ahead_.reset();
     return batch;
   }
-  return workload_->training->batch(*backend_, number * static_cast<std::uint64_t>(options_.accumulate) +
-                                                   static_cast<std::uint64_t>(micro_batch));
+  const std::uint64_t index =
+      number * static_cast<std::uint64_t>(options_.accumulate) + static_cast<std::uint64_t>(micro_batch);
+  if (!sharding_.has_other_ranks()) return workload_->training->batch(*backend_, index);
+  const parallel::Shards& shards = sharding_.shards();
+  return workload_->training->part_of_batch(*backend_, index, {shards.first, shards.local, shards.total});
 }
 
 bool Iteration::load_batches(std::uint64_t number) {
@@ -252,11 +259,13 @@ data::Batch Iteration::begin_micro_batch(std::int64_t micro_batch) {
                                                 : take_batch(number_, micro_batch);
   if (dumping()) dump_->add_batch(*backend_, batch);
   if (micro_batch == 0) begun_with_ = backend_->memory_statistics().bytes_in_use - batch.inputs.byte_count();
-  tape_.set_context({.training = true,
-                     .seed = options_.seed,
-                     .micro_batch = static_cast<std::uint32_t>(micro_batch),
-                     .step = step_,
-                     .stochastic_gradients = autocast_.plan().stochastic_gradients()});
+  StepContext context{.training = true,
+                      .seed = options_.seed,
+                      .micro_batch = static_cast<std::uint32_t>(micro_batch),
+                      .step = step_,
+                      .stochastic_gradients = autocast_.plan().stochastic_gradients()};
+  sharding_.enter(context);
+  tape_.set_context(std::move(context));
   return batch;
 }
 
@@ -302,12 +311,13 @@ Variable Iteration::accumulated(const Variable& loss) {
 void Iteration::record_loss(const Variable& loss) {
   Tensor value = loss.tensor();
   if (value.dtype() != DType::f32) {
-    value = backend_->empty(Shape{}, DType::f32);
+    value = backend_->empty(loss.shape(), DType::f32);
     backend_->cast(loss.tensor(), value);
   }
   if (loss_recorded_) {
     backend_->binary(BinaryOp::add, loss_sum_, value, loss_sum_);
   } else {
+    if (!(loss_sum_.shape() == value.shape())) loss_sum_ = backend_->empty(value.shape(), DType::f32);
     backend_->copy(value, loss_sum_);
   }
   loss_recorded_ = true;
@@ -318,9 +328,21 @@ void Iteration::backward(const Variable& loss, BackwardOptions options, int whic
   if (const std::size_t in_use = backend_->memory_statistics().bytes_in_use;
       forward_bytes_ == 0 && in_use > begun_with_)
     forward_bytes_ = in_use - begun_with_;
-  const Tensor seed = scaler_->seed(which, loss.dtype());
+  const Tensor seed = seed_of(loss, which);
   if (loss.dtype() != DType::f32) note_loss_overflow(loss.tensor(), seed);
   tape_.backward(loss, seed, options);
+}
+
+Tensor Iteration::seed_of(const Variable& loss, int which) {
+  return for_each(loss.shape(), scaler_->seed(which, loss.dtype()));
+}
+
+Tensor Iteration::for_each(const Shape& losses, const Tensor& seed) {
+  if (losses.element_count() == 1) return seed;
+  Tensor seeds = backend_->empty(losses, seed.dtype());
+  backend_->fill(seeds, 1.0);
+  backend_->binary(BinaryOp::multiply, seeds, seed, seeds);
+  return seeds;
 }
 
 /// Frameworks multiply the loss by S in the loss's dtype; a tape starts at S. So the product is only looked
@@ -329,21 +351,31 @@ void Iteration::note_loss_overflow(const Tensor& loss, const Tensor& seed) {
   Tensor scaled = backend_->empty(loss.shape(), loss.dtype());
   backend_->binary(BinaryOp::multiply, loss, seed, scaled);
   if (finder_ != nullptr) finder_->on_scaled_loss(tape_, loss, seed, scaled);
-  const ScaledLoss value{
-      .loss = reinterpret_cast<const std::uint16_t*>(loss.data()),
-      .scaled = reinterpret_cast<const std::uint16_t*>(scaled.data()),
-      .infinity = loss.dtype() == DType::f16 ? Binary16::infinity : BrainFloat16::infinity};
-  backend_->run(scalar_program("train.note_loss_overflow", &note_loss_overflow_program, value), step_);
+  for (std::int64_t shard = 0; shard < loss.element_count(); ++shard) {
+    const ScaledLoss value{
+        .loss = reinterpret_cast<const std::uint16_t*>(loss.data()) + shard,
+        .scaled = reinterpret_cast<const std::uint16_t*>(scaled.data()) + shard,
+        .infinity = loss.dtype() == DType::f16 ? Binary16::infinity : BrainFloat16::infinity};
+    backend_->run(scalar_program("train.note_loss_overflow", &note_loss_overflow_program, value), step_);
+  }
 }
 
 void Iteration::collect(int which, std::initializer_list<std::size_t> groups) {
   std::array<amp::ScaledOptimizer*, max_optimizers> optimizers{};
   std::size_t count = 0;
-  for (const std::size_t group : groups) optimizers.at(count++) = optimizers_.at(group).get();
+  for (const std::size_t group : groups) {
+    if (scaler_->one_scale() == nullptr) reduce(*optimizers_.at(group));
+    optimizers.at(count++) = optimizers_.at(group).get();
+  }
   scaler_->collect(which, std::span(optimizers).first(count));
 }
 
+void Iteration::reduce(optim::Optimizer& optimizer) {
+  if (sharding_.cut()) sharding_.reduce(optimizer.parameters(), wants_statistics() ? &reduced_ : nullptr);
+}
+
 void Iteration::unscale(optim::Optimizer& optimizer) {
+  reduce(optimizer);
   scaler_->unscale(optimizer);
   if (layer_scaler_ != nullptr) layer_scaler_->note_gradients(optimizer, step_);
   if (dumping()) dump_->add_gradients(*backend_, optimizer.parameters());

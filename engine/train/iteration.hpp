@@ -32,7 +32,8 @@ class Iteration {
  public:
   /// Decorates the model as the level says, then makes one optimizer for each group of the method.
   /// std::invalid_argument on impossible options, naming them.
-  Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan);
+  Iteration(Backend& backend, Workload& workload, TrainingMethod& method, const TrainingPlan& plan,
+            parallel::Communicator* communicator = nullptr);
 
   // ---- for the method, in an iteration or for one evaluation batch ----
   Backend& backend() { return *backend_; }
@@ -57,6 +58,8 @@ class Iteration {
   Variable loss_of(const Variable& output, const Tensor& targets);
   /// Divides by the number of micro-batches where accumulate_mode is mean.
   Variable accumulated(const Variable& loss);
+  /// The scaler's seed of a backward pass from `loss`: S, for each of the losses by shard.
+  Tensor seed_of(const Variable& loss, int which = 0);
   /// Adds to the loss that the iteration is recorded with: the sum over calls, divided by micro_batches(). At
   /// least one call an iteration.
   void record_loss(const Variable& loss);
@@ -121,6 +124,7 @@ class Iteration {
   std::size_t forward_bytes() const { return forward_bytes_; }
   /// Mean of the recorded losses of the last iteration.
   double mean_loss();
+  Sharding& sharding() { return sharding_; }
   /// Names of the group's parameters whose gradients of the last iteration hold an Inf or NaN.
   std::vector<std::string> nonfinite_parameters(std::size_t group);
 
@@ -162,10 +166,14 @@ class Iteration {
 
  private:
   bool dumping() const { return dumps(number_); }
+  /// Gradients of these parameters by shard become their mean.
+  void reduce(optim::Optimizer& optimizer);
   /// Are overflows explained, and is there one scale to be found?
   bool explains_scales() const {
     return finder_ != nullptr && scaler_->one_scale() != nullptr && layer_scaler_ == nullptr;
   }
+  /// `seed`, a scalar, for each of several losses.
+  Tensor for_each(const Shape& losses, const Tensor& seed);
   void try_backward(const Variable& loss, const BackwardOptions& options);
   /// At this scale instead of the scaler's, unwatched and uncounted: does nothing overflow?
   bool is_finite_at(double scale, optim::Optimizer& optimizer, const std::function<void()>& backward);
@@ -186,6 +194,7 @@ class Iteration {
   Backend* backend_;
   Workload* workload_;
   TrainOptions options_;
+  Sharding sharding_;
   Tensor step_;  ///< StepState in back-end memory
   Tape tape_;
   amp::Autocast autocast_;
@@ -217,8 +226,9 @@ class Iteration {
   CulpritFinder* finder_ = nullptr;
   TensorLog* log_ = nullptr;
   amp::GradientStatistics statistics_;  ///< scratch
-  std::uint64_t rescue_limit_ = 0;      ///< scaler.rescue
-  Rescue rescue_;                       ///< of this iteration
+  ExponentHistogram reduced_;       ///< counts of gradients that were reduced, where the policy wants them
+  std::uint64_t rescue_limit_ = 0;  ///< scaler.rescue
+  Rescue rescue_;                   ///< of this iteration
   std::optional<double> finite_scale_;  ///< likewise
   /// A backward pass that is only tried.
   struct Trial {

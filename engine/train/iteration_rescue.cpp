@@ -39,8 +39,9 @@ void check_rescue(const amp::ScalerOptions& scaler, const TrainingMethod& method
 
 const amp::GradientStatistics* Iteration::statistics() {
   if (!wants_statistics() || log_ == nullptr) return nullptr;
-  log_->settle(*backend_);
+  log_->settle(*backend_, &sharding_);
   statistics_ = log_->statistics();
+  if (sharding_.cut()) statistics_.weight = reduced_;
   return &statistics_;
 }
 
@@ -62,6 +63,7 @@ bool Iteration::rescue(optim::Optimizer& optimizer) {
   scaler_->update(counts);
   backend_->run({.name = "train.begin_rescue", .function = &begin_rescue_program, .parameters = {}}, step_);
   optimizer.clear_gradients();
+  reduced_ = {};
   if (log_ != nullptr) log_->forget_gradients();
   if (dumping()) dump_->forget_gradients();
   return true;
@@ -80,7 +82,7 @@ void Iteration::try_backward(const Variable& loss, const BackwardOptions& option
     backend_->histogram(scaled, counts);
     trial_->finite = trial_->finite && counts.infinite + counts.nan == 0;
   }
-  tape_.backward(loss, seed, options);
+  tape_.backward(loss, for_each(loss.shape(), seed), options);
 }
 
 bool Iteration::is_finite_at(double scale, optim::Optimizer& optimizer,
@@ -88,6 +90,7 @@ bool Iteration::is_finite_at(double scale, optim::Optimizer& optimizer,
   trial_ = Trial{.scale = scale};
   optimizer.clear_gradients();
   backward();
+  reduce(optimizer);
   const bool finite = trial_->finite && scaler_->nonfinite_parameters(optimizer).empty();
   trial_.reset();
   return finite;

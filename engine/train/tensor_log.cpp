@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/autograd/parameter.hpp"
+#include "engine/train/sharding.hpp"
 #include "numerics/formats/format_range.hpp"
 
 namespace fp16lab::engine {
@@ -63,6 +64,7 @@ void TensorLog::add(const Which& which, std::string_view name, const CastProbe& 
     entry.which = which;
     entry.name = name;
     entry.sum = {};
+    entry.of_all_ranks = false;
   }
   if (probe.pending.defined()) {
     unsettled_.push_back({probe, position});
@@ -111,7 +113,7 @@ bool TensorLog::seen() const {
                      [](const Entry& entry) { return entry.which.observed == Observed::gradients; });
 }
 
-void TensorLog::settle(Backend& backend) {
+void TensorLog::settle(Backend& backend, Sharding* sharding) {
   probes_.clear();
   for (Unsettled& part : unsettled_) probes_.push_back(&part.probe);
   backend.settle(probes_);
@@ -121,6 +123,16 @@ void TensorLog::settle(Backend& backend) {
     sum.after += part.probe.after;
   }
   unsettled_.clear();
+  if (sharding == nullptr || !sharding->has_other_ranks()) return;
+  std::vector<ExponentHistogram*> counts;  // weights, updates and states are the same everywhere
+  for (Entry& entry : std::span(entries_).first(used_)) {
+    const Observed observed = entry.which.observed;
+    if (entry.of_all_ranks || (observed != Observed::gradients && observed != Observed::activations))
+      continue;
+    entry.of_all_ranks = true;
+    counts.insert(counts.end(), {&entry.sum.before, &entry.sum.after});
+  }
+  sharding->add_counts(counts);
 }
 
 void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std::size_t first,
@@ -147,7 +159,7 @@ void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std:
 
 void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_scale) const {
   for (std::size_t i = 0; i < used_; ++i) {
-    const auto& [which, name, sum] = entries_[i];
+    const auto& [which, name, sum, of_all_ranks] = entries_[i];
     if (which.part != Part::values || !wanted_.contains(which.observed) || !observer.wants_name(name))
       continue;
     HistogramRow row{.step = step,

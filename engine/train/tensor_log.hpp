@@ -20,6 +20,8 @@
 
 namespace fp16lab::engine {
 
+class Sharding;  // engine/train/sharding.hpp
+
 class TensorLog final : public GradientObserver, public ForwardObserver {
  public:
   /// Forgets what was counted. `wanted`: of the iteration to come; `observer` says which names.
@@ -63,8 +65,9 @@ class TensorLog final : public GradientObserver, public ForwardObserver {
 
   /// Were there any gradients?
   bool seen() const;
-  /// Completes the counts of the iteration, once; those below need it.
-  void settle(Backend& backend);
+  /// Completes the counts of the iteration, once; those below need it. With `sharding`, which may be null,
+  /// values and gradients of examples are those of all ranks; all of them call it.
+  void settle(Backend& backend, Sharding* sharding = nullptr);
   /// Hands every wanted tensor's sums to `observer`, in the order of their first appearance; `loss_scale` is
   /// S, to which a gradient's own exponent comes. Uses with several exponents are brought to the largest
   /// (HistogramRow).
@@ -93,6 +96,7 @@ class TensorLog final : public GradientObserver, public ForwardObserver {
     Which which;
     std::string name;
     CastProbe sum;
+    bool of_all_ranks = false;  ///< settled over them
   };
   void add(const Which& which, std::string_view name, const CastProbe& probe);
   std::span<const Entry> entries() const { return std::span(entries_).first(used_); }

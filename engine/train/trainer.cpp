@@ -33,7 +33,7 @@ double read_scalar(Backend& backend, const Tensor& scalar) {
 
 /// Rows of `logits` (batch, classes) whose first greatest element is at the target. NaN is never the
 /// greatest.
-std::int64_t count_correct(Backend& backend, const Tensor& logits, const Tensor& targets) {
+std::uint64_t count_correct(Backend& backend, const Tensor& logits, const Tensor& targets) {
   const Tensor wide = widened(backend, logits);
   const auto rows = static_cast<std::size_t>(wide.shape()[0]),
              columns = static_cast<std::size_t>(wide.shape()[1]);
@@ -41,7 +41,7 @@ std::int64_t count_correct(Backend& backend, const Tensor& logits, const Tensor&
   std::vector<std::int32_t> labels(rows);
   backend.download(wide, std::as_writable_bytes(std::span(scores)));
   backend.download(targets, std::as_writable_bytes(std::span(labels)));
-  std::int64_t correct = 0;
+  std::uint64_t correct = 0;
   for (std::size_t row = 0; row < rows; ++row) {
     std::size_t best = 0;
     for (std::size_t column = 1; column < columns; ++column) {
@@ -88,14 +88,15 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train
                  const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer)
     : Trainer(backend, workload, plan_training(train, amp, scaler, optimizer), observer) {}
 
-Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer)
+Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer,
+                 parallel::Communicator* communicator)
     : backend_(&backend),
       workload_(&workload),
       supervised_(workload.method ? nullptr : std::make_unique<Supervised>()),
       method_(workload.method ? workload.method.get() : supervised_.get()),
       options_(plan.train),
       observer_(&observer),
-      parts_(backend, workload, *method_, plan),
+      parts_(backend, workload, *method_, plan, communicator),
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
       culprits_(backend),
@@ -159,6 +160,7 @@ StepRow Trainer::record_step() {
   row.grad_norm = state.grad_norm;
   row.lr = static_cast<double>(state.learning_rate.front());
   row.state_hash = state_hash();
+  parts_.sharding().compare(row.state_hash, row.step);
   if (!tensor_log_.wanted().empty()) report_tensors(row, state);
   if (observer_->wants_overflows()) report_overflow(row, state);
   last_ = state;
@@ -169,7 +171,7 @@ void Trainer::report_tensors(StepRow& row, const StepState& state) {
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
     if (state.skipped_steps[group] != last_.skipped_steps[group])
       tensor_log_.forget_updates(static_cast<int>(group));
-  tensor_log_.settle(*backend_);
+  tensor_log_.settle(*backend_, &parts_.sharding());
   if (tensor_log_.wanted().contains(Observed::gradients))
     if (const auto counts = tensor_log_.cast_counts()) row.underflow_rate = counts->underflow_rate();
   tensor_log_.report(*observer_, iteration_, row.loss_scale);
@@ -261,17 +263,19 @@ EvaluationRow Trainer::evaluate() {
   tape.set_context({});
   const GradModeGuard no_gradients(tape, false);
   const amp::AutocastGuard autocast(tape, parts_.autocast());
-  double loss_sum = 0;
-  std::int64_t correct = 0;
-  std::int64_t rows = 0;
-  for (std::uint64_t index = 0; index < loader.batches_per_epoch(); ++index) {
+  Sharding& sharding = parts_.sharding();
+  std::vector<double> losses(loader.batches_per_epoch());
+  std::uint64_t correct = 0;
+  for (std::uint64_t index = 0; index < losses.size(); ++index) {
+    if (!sharding.evaluates(index)) continue;
     const data::Batch batch = loader.batch(*backend_, index);
     const TrainingMethod::Evaluation evaluation = method_->evaluate(parts_, batch);
-    loss_sum += read_scalar(*backend_, evaluation.loss.tensor());
-    rows += loader.rows_per_batch();
+    losses[index] = read_scalar(*backend_, evaluation.loss.tensor());
     if (workload_->accuracy) correct += count_correct(*backend_, evaluation.output.tensor(), batch.targets);
     tape.reset();
   }
+  const double loss_sum = sharding.sum_of_batches(losses, correct);
+  const std::int64_t rows = static_cast<std::int64_t>(losses.size()) * loader.rows_per_batch();
   EvaluationRow row;
   row.step = iteration_;
   row.split = loader.split();

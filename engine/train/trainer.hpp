@@ -69,7 +69,9 @@ class Trainer {
   /// All references must outlive the trainer. Decorates the model as the level says (so a low level wants a
   /// fresh model) and makes the method's optimizers. std::invalid_argument on impossible options, naming
   /// them.
-  Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer);
+  /// `communicator`: of the ranks that train together, each with its own trainer; null: one process.
+  Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer,
+          parallel::Communicator* communicator = nullptr);
   /// By plan_training.
   Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
           const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer);

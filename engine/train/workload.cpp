@@ -44,14 +44,37 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
         scaler.policy));
 }
 
+namespace {
+
+void check_shards(const TrainingPlan& plan) {
+  parallel::check_shard_count(plan.parallel.shards);
+  if (plan.parallel.shards == 1) return;
+  const auto refuse = [&](std::string_view with, std::string_view why) {
+    throw std::invalid_argument(fmt::format("parallel.shards = {} with {}: {}; one of the two must be off",
+                                            plan.parallel.shards, with, why));
+  };
+  if (amp::scales_layers(plan.scaler))
+    refuse(fmt::format("scaler.policy = \"{}\"", plan.scaler.policy),
+           "scales of layers are decided inside a backward pass, by what one shard has");
+  if (plan.train.graph)
+    refuse("train.graph = true", "shards are added by the host, which a recorded step does not wait for");
+  if (plan.amp.stochastic_gradients())
+    refuse("stochastic rounding of gradients", "its random numbers are drawn for a whole batch");
+}
+
+}  // namespace
+
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
-                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer) {
+                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer,
+                           const ParallelOptions& parallel) {
   TrainingPlan plan{.train = train,
                     .amp = amp::resolve(amp),
                     .scaler = scaler,
                     .policy = amp::make_scale_policy(scaler),
-                    .optimizer = optimizer};
+                    .optimizer = optimizer,
+                    .parallel = parallel};
   check(train, scaler);
+  check_shards(plan);
   amp::scales_layers(scaler, plan.amp);
   if (optimizer.kahan && !plan.amp.low_weights())
     throw std::invalid_argument(fmt::format(

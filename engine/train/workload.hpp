@@ -10,6 +10,7 @@
 #include "engine/nn/module.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/method.hpp"
+#include "engine/train/sharding.hpp"
 
 namespace fp16lab::engine {
 
@@ -54,13 +55,16 @@ struct TrainingPlan {
   amp::ScalerOptions scaler;
   amp::ScalePolicy policy;  ///< that `scaler` names, also where it is not enabled
   optim::OptimizerOptions optimizer;
+  ParallelOptions parallel = {};
 };
 
 /// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers, and for
-/// optimizer.kahan where weights are FP32 or rounded stochastically. `optimizer`'s stochastic_rounding and
-/// seed are those of `amp` and `train`.
+/// optimizer.kahan where weights are FP32 or rounded stochastically; and for several shards with what they
+/// cannot be had with: scales of layers, recorded steps, gradients that are rounded stochastically.
+/// `optimizer`'s stochastic_rounding and seed are those of `amp` and `train`.
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
-                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer);
+                           const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer,
+                           const ParallelOptions& parallel = {});
 
 /// What the patterns of amp::AmpOptions can name where this model is trained.
 amp::NetworkNames network_names(const nn::Module& model);

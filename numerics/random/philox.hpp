@@ -43,15 +43,19 @@ struct PhiloxStream {
   std::uint64_t stream = 0;     ///< stream_id of a module path or a role ("data.shuffle")
   std::uint32_t iteration = 0;  ///< skipped iterations count
   std::uint32_t micro_batch = 0;
+  /// Blocks before that of element 0: where an array is the part of a longer one that begins at element 4
+  /// first_block.
+  std::uint64_t first_block = 0;
 
   /// The random 32-bit word of element `index`: word index % 4 of block index / 4.
   FP16LAB_HD constexpr std::uint32_t word(std::uint64_t index) const { return block(index / 4)[index % 4]; }
 
   /// Four words at once: seed and stream are the key, block index, iteration and micro-batch the counter.
   FP16LAB_HD constexpr PhiloxCounter block(std::uint64_t block_index) const {
-    return philox4x32_10({static_cast<std::uint32_t>(block_index),
-                          static_cast<std::uint32_t>(block_index >> 32), iteration, micro_batch},
-                         key());
+    const std::uint64_t place = first_block + block_index;
+    return philox4x32_10(
+        {static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(place >> 32), iteration, micro_batch},
+        key());
   }
 
   FP16LAB_HD constexpr PhiloxKey key() const {

@@ -64,7 +64,7 @@ std::size_t whole_blocks(const PhiloxStream& stream, std::uint64_t first, std::u
   for (; done + vectors * lanes <= blocks; done += vectors * lanes) {
     V64 c0[vectors], c1[vectors], c2[vectors], c3[vectors];
     for (std::size_t v = 0; v < vectors; ++v) {
-      c0[v] = hn::Add(hn::Set(d64, first + done + v * lanes), lane_order);
+      c0[v] = hn::Add(hn::Set(d64, stream.first_block + first + done + v * lanes), lane_order);
       c1[v] = hn::ShiftRight<32>(c0[v]);
       c2[v] = hn::Set(d64, stream.iteration);
       c3[v] = hn::Set(d64, stream.micro_batch);

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 #include "numerics/random/philox.hpp"
@@ -181,7 +182,9 @@ Variable dropout(const Variable& input, float p, std::string_view path) {
   Tensor mask = tape.backend().empty(x.shape(), x.dtype());
   const PhiloxStream stream{
       .seed = context.seed, .stream = stream_id(path), .iteration = 0, .micro_batch = context.micro_batch};
-  tape.backend().fill_bernoulli(mask, stream, keep, context.step);
+  fill_rows(tape, mask, stream, 1, [&](Tensor& out, const PhiloxStream& part) {
+    tape.backend().fill_bernoulli(out, part, keep, context.step);
+  });
   return masked(x, mask, 1.0f / keep);
 }
 

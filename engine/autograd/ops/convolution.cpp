@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 
@@ -81,8 +82,23 @@ void check_gradient(Op op, const Variable& gradient, const Shape& expected) {
     reject(op, "gradient " + describe(gradient) + "; the convolution gives " + expected.to_string());
 }
 
-constexpr std::array<int, 3> all_but_channels(Layout layout) {
-  return layout == Layout::nchw ? std::array<int, 3>{0, 2, 3} : std::array<int, 3>{0, 1, 2};
+/// Of a bias: x summed over all but its channels, by shard.
+Variable sum_of_channels(const Variable& x, Layout layout) {
+  const int first = stack_height(x.tape()) == 1 ? 0 : 1;
+  const Axes at = axes_of(layout);
+  std::array<int, 3> axes{};
+  std::size_t count = 0;
+  for (int axis = 0; axis < 4; ++axis)
+    if (axis != at.channels) axes[count++] = first + axis;
+  return sum(by_shard(x), axes);
+}
+
+/// Of a weight, by shard.
+Variable weight_gradient(const Variable& x, const Variable& g, const Shape& shape,
+                         const Conv2dGeometry& geometry) {
+  return stack_of([&](const Variable& of_x,
+                      const Variable& of_g) { return conv2d_weight_gradient(of_x, of_g, shape, geometry); },
+                  x, g);
 }
 
 /// The shape of the transposed convolution of x; rejects shapes that do not fit.
@@ -139,13 +155,13 @@ Variable convolve(const Variable& x, const Variable& w, const Variable& bias, co
                        observed ? SlotLabel::input : SlotLabel::none};
   const Slot slot_w = {w,
                        [x, shape = w.shape(), geometry](const Variable& g, const Variable&) {
-                         return conv2d_weight_gradient(x, g, shape, geometry);
+                         return weight_gradient(x, g, shape, geometry);
                        },
                        observed ? SlotLabel::weight : SlotLabel::none};
   if (!bias.defined()) return recorded(Op::conv2d, out, {slot_x, slot_w});
   const Slot slot_b = {
       bias,
-      [axes = all_but_channels(geometry.layout)](const Variable& g, const Variable&) { return sum(g, axes); },
+      [layout = geometry.layout](const Variable& g, const Variable&) { return sum_of_channels(g, layout); },
       observed ? SlotLabel::bias : SlotLabel::none};
   return recorded(Op::conv2d, out, {slot_x, slot_w, slot_b});
 }
@@ -169,13 +185,13 @@ Variable spread(Op op, const Variable& g, const Variable& w, const Variable& bia
       observed ? SlotLabel::input : SlotLabel::none};
   const Slot slot_w = {w,
                        [g, own = w.shape(), geometry](const Variable& h, const Variable&) {
-                         return conv2d_weight_gradient(h, g, own, geometry);
+                         return weight_gradient(h, g, own, geometry);
                        },
                        observed ? SlotLabel::weight : SlotLabel::none};
   if (!bias.defined()) return recorded(op, out, {slot_g, slot_w});
   const Slot slot_b = {
       bias,
-      [axes = all_but_channels(geometry.layout)](const Variable& h, const Variable&) { return sum(h, axes); },
+      [layout = geometry.layout](const Variable& h, const Variable&) { return sum_of_channels(h, layout); },
       SlotLabel::bias};
   return recorded(op, out, {slot_g, slot_w, slot_b});
 }

@@ -1,6 +1,7 @@
 // Picking elements and rows by index, and the adjoints.
 #include <array>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 
@@ -57,7 +58,12 @@ Variable gather_rows(const Variable& table, const Tensor& index, SlotLabel label
   backend.gather_rows(table.tensor(), index, out);
   return recorded(
       Op::embedding, out.reshaped(shape),
-      {{table, [index, rows](const Variable& g, const Variable&) { return scatter_rows(g, index, rows); },
+      {{table,
+        [index, rows](const Variable& g, const Variable&) {
+          return stack_of(
+              [rows](const Variable& of, const Variable& at) { return scatter_rows(of, at.tensor(), rows); },
+              g, g.tape().constant(index));
+        },
         label}});
 }
 

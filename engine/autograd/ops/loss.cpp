@@ -3,9 +3,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/composite.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
@@ -39,12 +42,22 @@ Pair enter_pair(Op loss, const Variable& prediction, const Variable& target) {
   return {inputs[0], inputs[1], {loss, dtype, inputs[0].tape().cast_policy()}};
 }
 
+/// (local shards)
+Variable of_each_shard(const Variable& losses, Reduction reduction) {
+  const Variable rows = by_shard(losses);
+  std::array<int, Shape::max_rank> axes{};
+  std::iota(axes.begin(), axes.end(), 1);
+  const std::span<const int> all(axes.data(), static_cast<std::size_t>(rows.shape().rank() - 1));
+  return reduction == Reduction::mean ? mean(rows, all) : sum(rows, all);
+}
+
 /// The mean is a sum in FP32 (TREE) divided once. A 16-bit loss is rounded here, after the reduction: a mean
 /// does not overflow because its sum would.
 Variable reduced(const Variable& losses, Reduction reduction, const Result& result) {
-  const Variable value = reduction == Reduction::mean  ? mean(losses)
-                         : reduction == Reduction::sum ? sum(losses)
-                                                       : losses;
+  const Variable value = reduction == Reduction::none      ? losses
+                         : stack_height(losses.tape()) > 1 ? of_each_shard(losses, reduction)
+                         : reduction == Reduction::mean    ? mean(losses)
+                                                           : sum(losses);
   return handed_on(result.loss, cast(value, result.dtype), result.policy);
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 #include "engine/autograd/ops/product.hpp"
@@ -289,12 +290,13 @@ LstmNodes run_forward(const Recurrence& r) {
   const Slot slot_weight = {r.weight,
                             [r, stored](const Variable& g, const Variable&) {
                               const Variable h = r.tape().grad_mode() ? unrolled(r, r.products) : stored;
-                              return product(g, shifted(r, h), {.a = true},
-                                             r.formats.with(r.formats.gradient, r.formats.a));
+                              return product(by_shard(g, r.steps), by_shard(shifted(r, h), r.steps),
+                                             {.a = true}, r.formats.with(r.formats.gradient, r.formats.a));
                             },
                             SlotLabel::weight, r.formats.gradient};
-  const Slot slot_bias = {r.bias, [](const Variable& g, const Variable&) { return sum(g, 0); },
-                          SlotLabel::bias};
+  const Slot slot_bias = {
+      r.bias, [steps = r.steps](const Variable& g, const Variable&) { return sum_of_rows(g, steps); },
+      SlotLabel::bias};
   return {tape.record(Op::linear, gates, {slot_products, slot_weight, slot_bias}), all_cells, outputs};
 }
 

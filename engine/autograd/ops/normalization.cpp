@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/composite.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
@@ -91,31 +92,47 @@ Tensor standardized(Backend& backend, const Tensor& x, const Tensor& mean, const
   return out;
 }
 
-Variable mean_to(const Variable& x, const Shape& shape) {
-  const std::int64_t count = x.shape().element_count() / shape.element_count();
-  return divide_constant(sum_to(x, shape), static_cast<float>(count));
-}
+/// What a mean is over: the axes of x that `kept` does not have.
+struct Averaged {
+  Shape kept;               ///< as the mean broadcasts to x
+  bool has_mean = true;     ///< of a norm that subtracts it
+  std::int64_t shards = 0;  ///< > 0: x is by shard, and the mean is over all shards of all ranks
 
-/// Records r and xhat of x; `statistics` broadcast to x.
-Variable normalized(Op op, const Variable& x, const Statistics& statistics, float epsilon) {
+  std::int64_t values_of(const Variable& x) const {
+    const std::int64_t here = x.shape().element_count() / kept.element_count();
+    return shards == 0 ? here : here / stack_height(x.tape()) * shards;
+  }
+  Variable mean(const Variable& x) const {
+    const auto count = static_cast<float>(values_of(x));
+    if (shards == 0) return divide_constant(sum_to(x, kept), count);
+    Tape& tape = x.tape();
+    if (tape.grad_mode())
+      reject(Op::batch_norm,
+             "statistics over all shards have no second derivative; take those of each shard");
+    const Shape of_shard = with_extent(kept, 0, stack_height(tape));
+    const Tensor sum = sum_over_shards(tape, sum_to(x, of_shard).tensor());
+    return divide_constant(tape.constant(sum.reshaped(kept)), count);
+  }
+  Variable centred(const Variable& x) const { return has_mean ? subtract(x, mean(x)) : x; }
+};
+
+/// Records r and xhat of x; `statistics` broadcast to x. `shards` as in Averaged.
+Variable normalized(Op op, const Variable& x, const Statistics& statistics, float epsilon,
+                    std::int64_t shards = 0) {
   Tape& tape = x.tape();
   Backend& backend = tape.backend();
   const Tensor value = reciprocal_deviation(backend, statistics.variance, epsilon);
-  const Shape kept = value.shape();
-  const auto centred = [kept, has_mean = statistics.mean.defined()](const Variable& v) {
-    return has_mean ? subtract(v, mean_to(v, kept)) : v;
-  };
-  const Variable r = tape.record(
-      op, value, {{x, [x, kept, centred](const Variable& h, const Variable& y) {
-                     const std::int64_t count = x.shape().element_count() / kept.element_count();
-                     const Variable slope = divide_constant(negate(multiply(h, multiply(y, multiply(y, y)))),
-                                                            static_cast<float>(count));
-                     return multiply(centred(x), slope);
-                   }}});
+  const Averaged over{value.shape(), statistics.mean.defined(), shards};
+  const Variable r = tape.record(op, value, {{x, [x, over](const Variable& h, const Variable& y) {
+                                                const Variable slope = divide_constant(
+                                                    negate(multiply(h, multiply(y, multiply(y, y)))),
+                                                    static_cast<float>(over.values_of(x)));
+                                                return multiply(over.centred(x), slope);
+                                              }}});
   return tape.record(op, standardized(backend, x.tensor(), statistics.mean, value),
-                     {{x, [r, kept, centred](const Variable& g, const Variable& xhat) {
-                         const Variable along = multiply(xhat, mean_to(multiply(g, xhat), kept));
-                         return multiply(r, subtract(centred(g), along));
+                     {{x, [r, over](const Variable& g, const Variable& xhat) {
+                         const Variable along = multiply(xhat, over.mean(multiply(g, xhat)));
+                         return multiply(r, subtract(over.centred(g), along));
                        }}});
 }
 
@@ -132,11 +149,11 @@ Variable affine(Op op, const Variable& xhat, const Variable& weight, const Varia
                          return multiply(g, reshape(weight, shape));
                        }};
   const Slot slot_w = {weight, [xhat, shape, own = weight.shape()](const Variable& g, const Variable&) {
-                         return reshape(sum_to(multiply(g, xhat), shape), own);
+                         return reshape(sum_to(multiply(g, xhat), shape), stacked(g.tape(), own));
                        }};
   if (!bias.defined()) return tape.record(op, y, {slot_x, slot_w});
   const Slot slot_b = {bias, [shape, own = bias.shape()](const Variable& g, const Variable&) {
-                         return reshape(sum_to(g, shape), own);
+                         return reshape(sum_to(g, shape), stacked(g.tape(), own));
                        }};
   return tape.record(op, y, {slot_x, slot_w, slot_b});
 }
@@ -230,27 +247,37 @@ Channels channels_of(Op op, const Variable& x, Layout layout) {
   return channels;
 }
 
-/// One TREE a channel over its values in row-major order.
-Statistics batch_statistics(Backend& backend, const Tensor& x, const Channels& channels) {
-  const auto values = static_cast<float>(channels.values);
-  Tensor rows;  // the values of a channel adjacent, or the channels of a value
-  int axis = 0;
+/// One TREE a channel over its values in row-major order, in each local shard of the rows of x; or, where
+/// statistics are synchronised, over all shards. They broadcast to by_shard(x).
+Statistics batch_statistics(const Tape& tape, const Tensor& x, const Channels& channels) {
+  Backend& backend = tape.backend();
+  const std::int64_t shards = stack_height(tape), values = channels.values / shards;
+  const parallel::Shards& all = tape.context().shards;
+  const bool synchronised = tape.context().sync_batch_norm && all.total > 1;
+  ShapeBuilder kept;
+  if (shards > 1) kept.push(synchronised ? 1 : shards);
+  for (const std::int64_t extent : channels.kept.extents()) kept.push(extent);
+  Tensor rows;  // by shard, the values of a channel adjacent, or the channels of a value
+  int axis = 1;
   if (channels.leading) {
-    const Shape& shape = x.shape();
-    Tensor planes = backend.empty({shape[1], shape[0], shape[2], shape[3]}, DType::f32);
-    backend.permute(x, std::array{1, 0, 2, 3}, planes);
-    rows = planes.reshaped({channels.count, channels.values});
-    axis = 1;
+    const std::int64_t batch = x.shape()[0] / shards, places = x.shape()[2] * x.shape()[3];
+    Tensor planes = backend.empty({shards, channels.count, batch, places}, DType::f32);
+    backend.permute(x.reshaped({shards, batch, channels.count, places}), std::array{0, 2, 1, 3}, planes);
+    rows = planes.reshaped({shards, channels.count, values});
+    axis = 2;
   } else {
-    rows = x.reshaped({channels.values, channels.count});
+    rows = x.reshaped({shards, values, channels.count});
   }
-  const Tensor mean =
-      composite::divide(backend, composite::reduce(backend, ReduceOp::sum, rows, axis), values);
+  const auto mean_of = [&](const Tensor& of) {
+    const Tensor sums = composite::reduce(backend, ReduceOp::sum, of, axis);
+    if (!synchronised) return composite::divide(backend, sums, static_cast<float>(values));
+    const Tensor sum = sum_over_shards(tape, sums).reshaped(with_extent(sums.shape(), 0, 1));
+    return composite::divide(backend, sum, static_cast<float>(values * all.total));
+  };
+  const Tensor mean = mean_of(rows);
   Tensor squares = composite::binary(backend, BinaryOp::subtract, rows, mean);
   backend.binary(BinaryOp::multiply, squares, squares, squares);
-  const Tensor variance =
-      composite::divide(backend, composite::reduce(backend, ReduceOp::sum, squares, axis), values);
-  return {mean.reshaped(channels.kept), variance.reshaped(channels.kept)};
+  return {mean.reshaped(kept.shape()), mean_of(squares).reshaped(kept.shape())};
 }
 
 /// Parameters of a norm in FP32, as they are stored (no list concerns them), each under its own name.
@@ -358,14 +385,23 @@ BatchNormResult batch_norm(const Variable& input, const Variable& weight, const 
   const Wide wide = enter_one(Op::batch_norm, input, SlotLabel::input);
   const Affine parameters = enter_affine(Op::batch_norm, weight, bias);
   Tape& tape = wide.x.tape();
-  const Statistics statistics = batch_statistics(tape.backend(), wide.x.tensor(), channels);
-  const Variable y =
-      handed_on(Op::batch_norm, without_policy(tape, [&] {
-                  const Variable xhat = normalized(Op::batch_norm, wide.x, statistics, epsilon);
-                  return cast(affine(Op::batch_norm, xhat, parameters.weight, parameters.bias, channels.kept),
-                              wide.result);
-                }));
-  return {y, statistics.mean.reshaped({channels.count}), statistics.variance.reshaped({channels.count})};
+  const parallel::Shards& shards = tape.context().shards;
+  const bool synchronised = tape.context().sync_batch_norm && shards.total > 1;
+  const Statistics statistics = batch_statistics(tape, wide.x.tensor(), channels);
+  const Variable y = handed_on(Op::batch_norm, without_policy(tape, [&] {
+                                 const Variable xhat =
+                                     normalized(Op::batch_norm, by_shard(wide.x), statistics, epsilon,
+                                                synchronised ? shards.total : 0);
+                                 return cast(affine(Op::batch_norm, reshape(xhat, wide.x.shape()),
+                                                    parameters.weight, parameters.bias, channels.kept),
+                                             wide.result);
+                               }));
+  const Shape shape = synchronised ? Shape{channels.count} : stacked(tape, Shape{channels.count});
+  return {.y = y,
+          .mean = statistics.mean.reshaped(shape),
+          .variance = statistics.variance.reshaped(shape),
+          .values = channels.values / stack_height(tape) * (synchronised ? shards.total : 1),
+          .of_all_shards = synchronised || shards.total == 1};
 }
 
 Variable batch_norm_inference(const Variable& input, const Tensor& mean, const Tensor& variance,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 #include "engine/autograd/ops/product.hpp"
@@ -54,7 +55,8 @@ Tensor multiplied(Tape& tape, const Tensor& a, const Tensor& b, const Tensor& bi
 
 }  // namespace
 
-Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats) {
+Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats,
+                 std::int64_t shared_over_steps) {
   Tape& tape = a.tape();
   const Shape shape = a.shape();
   const std::int64_t m = extents_of(a, transpose.a).rows, n = extents_of(b, transpose.b).columns;
@@ -63,15 +65,19 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
   // With A' = op(a), B' = op(b) and C = A'B': dA' = G B'^T, dB' = A'^T G. A stored transpose is undone by
   // swapping the factors, (XY)^T = Y^T X^T, so that no transposed copy is ever made. Batches go the same way,
   // matrix by matrix.
-  const auto gradient_a = [b, transpose, formats](const Variable& g, const Variable&) {
+  const auto gradient_a = [b, transpose, formats, shared_over_steps](const Variable& g, const Variable&) {
     return transpose.a
                ? product(b, g, {.a = transpose.b, .b = true}, formats.with(formats.b, formats.gradient))
-               : product(g, b, {.a = false, .b = !transpose.b}, formats.with(formats.gradient, formats.b));
+               : product(g, b, {.a = false, .b = !transpose.b}, formats.with(formats.gradient, formats.b),
+                         shared_over_steps);
   };
-  const auto gradient_b = [a, transpose, formats](const Variable& g, const Variable&) {
+  const auto gradient_b = [a, transpose, formats, shared_over_steps](const Variable& g, const Variable&) {
+    const Variable of_a = shared_over_steps > 0 ? by_shard(a, shared_over_steps) : a;
+    const Variable of_g = shared_over_steps > 0 ? by_shard(g, shared_over_steps) : g;
     return transpose.b
-               ? product(g, a, {.a = true, .b = transpose.a}, formats.with(formats.gradient, formats.a))
-               : product(a, g, {.a = !transpose.a, .b = false}, formats.with(formats.a, formats.gradient));
+               ? product(of_g, of_a, {.a = true, .b = transpose.a}, formats.with(formats.gradient, formats.a))
+               : product(of_a, of_g, {.a = !transpose.a, .b = false},
+                         formats.with(formats.a, formats.gradient));
   };
   return tape.record(Op::matmul, out,
                      {{a, gradient_a, SlotLabel::none, formats.gradient},
@@ -122,27 +128,29 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
     reject(Op::linear, "bias " + describe(b) + " for weight " + describe(w));
   }
   Tape& tape = x.tape();
+  const std::int64_t steps = tape.row_steps();
   const Shape rows = as_rows(shape);
   const Formats formats =
       given.has_value() ? *given : announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
   const Tensor out =
       multiplied(tape, x.tensor().reshaped(rows), w.tensor(), b.defined() ? b.tensor() : Tensor(),
                  {.a = false, .b = true}, formats, {rows[0], outputs});
-  const Slot slot_x = {x,
-                       [w, shape, formats](const Variable& g, const Variable&) {
-                         return reshape(product(in_rows(g), w, {}, formats.with(formats.gradient, formats.b)),
-                                        shape);
-                       },
-                       SlotLabel::input, formats.gradient};
+  const Slot slot_x = {
+      x,
+      [w, shape, formats, steps](const Variable& g, const Variable&) {
+        return reshape(product(in_rows(g), w, {}, formats.with(formats.gradient, formats.b), steps), shape);
+      },
+      SlotLabel::input, formats.gradient};
   const Slot slot_w = {w,
-                       [x, formats](const Variable& g, const Variable&) {
-                         return product(in_rows(g), in_rows(x), {.a = true, .b = false},
-                                        formats.with(formats.gradient, formats.a));
+                       [x, formats, steps](const Variable& g, const Variable&) {
+                         return product(by_shard(in_rows(g), steps), by_shard(in_rows(x), steps),
+                                        {.a = true, .b = false}, formats.with(formats.gradient, formats.a));
                        },
                        SlotLabel::weight, formats.gradient};
   const Tensor value = out.reshaped(with_extent(shape, shape.rank() - 1, outputs));
   if (!b.defined()) return recorded(op, value, {slot_x, slot_w});
-  const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },
+  const Slot slot_b = {b,
+                       [steps](const Variable& g, const Variable&) { return sum_of_rows(in_rows(g), steps); },
                        SlotLabel::bias};
   return recorded(op, value, {slot_x, slot_w, slot_b});
 }
@@ -167,7 +175,10 @@ Variable add_bias(const Variable& product, const Variable& bias) {
     out = std::move(sum);
   }
   const Slot slot_y = {y, [](const Variable& g, const Variable&) { return g; }};
-  const Slot slot_b = {b, [](const Variable& g, const Variable&) { return sum(in_rows(g), 0); },
+  const Slot slot_b = {b,
+                       [steps = tape.row_steps()](const Variable& g, const Variable&) {
+                         return sum_of_rows(in_rows(g), steps);
+                       },
                        SlotLabel::bias};
   return recorded(Op::add, out, {slot_y, slot_b});
 }

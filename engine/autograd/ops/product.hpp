@@ -1,6 +1,7 @@
 // What operations that multiply matrices share. Internal to engine/autograd.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "engine/autograd/cast_policy.hpp"
@@ -23,8 +24,10 @@ struct Formats {
 /// Tells the cast policy of the product that is about to be computed, and gives what it wants of it.
 Formats announced(Op op, const Variable& a, const ProductShape& shape);
 
-/// matmul of operands that have been checked and have one dtype.
-Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats);
+/// matmul of operands that have been checked and have one dtype. `shared_over_steps` > 0: b is a matrix that
+/// all examples share, and a, not transposed, has their rows, as by_shard takes them.
+Variable product(const Variable& a, const Variable& b, Transpose transpose, const Formats& formats,
+                 std::int64_t shared_over_steps = 0);
 
 /// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node,
 /// which is linear, or Paddle's matmul. Without `formats` the policy is told and asked.

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 
@@ -209,6 +210,22 @@ Variable max(const Variable& input, int axis, bool keep_axis) {
   return handed_on(Op::max, max_over(x, axes, without(x.shape(), axes, keep_axis)));
 }
 
+namespace {
+
+/// sum_to of rows that are those of several shards: a stack of `shape`.
+Variable stack_of_sums(const Variable& x, const Shape& shape) {
+  const Variable apart = by_shard(x);
+  ShapeBuilder kept;  // (shards, 1, ...): as `shape` broadcasts to a shard's rows
+  kept.push(apart.shape()[0]);
+  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+    const int own = axis - (x.shape().rank() - shape.rank());
+    kept.push(own < 0 ? 1 : shape[own]);
+  }
+  return reshape(sum_to(apart, kept.shape()), stacked(x.tape(), shape));
+}
+
+}  // namespace
+
 Variable sum_to(const Variable& x, const Shape& shape) {
   Tape& tape = tape_of(Op::sum, x);
   const Shape from = x.shape();
@@ -219,6 +236,7 @@ Variable sum_to(const Variable& x, const Shape& shape) {
   // Leading axes that `shape` lacks, and those that broadcasting stretched. Only what adds is a sum: an axis
   // of extent 1 that merely disappears is a reshape.
   const int extra = from.rank() - shape.rank();
+  if (stack_height(tape) > 1 && from[0] > 1 && (extra > 0 || shape[0] == 1)) return stack_of_sums(x, shape);
   AxisSet axes{};
   bool adds = false;
   for (int axis = 0; axis < from.rank(); ++axis) {

@@ -3,6 +3,7 @@
 #include <span>
 #include <stdexcept>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/ops.hpp"
 #include "engine/train/iteration.hpp"
 #include "numerics/random/philox.hpp"
@@ -19,7 +20,9 @@ nn::Gan& gan_of(nn::Module& model) {
 
 Tensor normal_noise(Iteration& iteration, const PhiloxStream& stream, std::int64_t rows) {
   Tensor noise = iteration.backend().empty({rows, gan_of(iteration.model()).noise_width()}, DType::f32);
-  iteration.backend().fill_normal(noise, stream, 0.0f, 1.0f);
+  fill_rows(iteration.tape(), noise, stream, 2, [&](Tensor& out, const PhiloxStream& part) {
+    iteration.backend().fill_normal(out, part, 0.0f, 1.0f);
+  });
   return noise;
 }
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/ops.hpp"
 #include "engine/train/iteration.hpp"
 
@@ -42,7 +43,7 @@ Variable l2_norm(std::span<const Variable> parts) {
   Tape& tape = parts.front().tape();
   Variable squares;
   for (const Variable& part : parts) {
-    const Variable sum = ops::sum(ops::multiply(part, part));
+    const Variable sum = sum_of_elements(ops::multiply(part, part));
     squares = squares.defined() ? ops::add(squares, sum) : sum;
   }
   // The root is taken of x where x > 0 and of 1 where x == 0, and its result is then dropped there: no path
@@ -98,8 +99,8 @@ Variable GradientPenalty::penalty(Iteration& iteration, const Variable& loss) {
   std::vector<Variable> gradients;
   {
     const ObserverPause pause(tape);
-    gradients = tape.gradients(std::array{loss}, std::array{iteration.scaler().seed(loss.dtype())},
-                               parameters_, {.create_graph = true, .allow_unused = true});  // 2
+    gradients = tape.gradients(std::array{loss}, std::array{iteration.seed_of(loss)}, parameters_,
+                               {.create_graph = true, .allow_unused = true});  // 2
   }
   const Variable inverse = tape.constant(iteration.scaler().inverse_seed());
   for (Variable& gradient : gradients)

@@ -1,4 +1,4 @@
-// Keys backend.*, observe.*, checkpoint.* and report.*: on what a run computes, and what it leaves behind.
+// Keys backend.*, parallel.*, observe.*, checkpoint.* and report.*: on what a run computes, and what it leaves behind.
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 
@@ -10,6 +10,14 @@ Choices observed_tensors() {
   Choices names;
   for (const Observed observed : all_observed) names.emplace_back(name_of(observed));
   return names;
+}
+
+/// The enumerators from 0 on, by their names.
+template <class Value>
+Named<Value> in_order(std::span<const std::string_view> names) {
+  Named<Value> all;
+  for (std::size_t i = 0; i < names.size(); ++i) all.emplace_back(names[i], static_cast<Value>(i));
+  return all;
 }
 
 }  // namespace
@@ -35,6 +43,31 @@ std::vector<ConfigKey> of_backend() {
       FP16LAB_KEY(backend.pins,
                   "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
                   "bits; empty: none"),
+  };
+}
+
+std::vector<ConfigKey> of_parallel() {
+  namespace parallel = engine::parallel;
+  return {
+      FP16LAB_KEY(
+          parallel.shards,
+          "equal parts of a batch whose gradients are computed apart and then added: the bits are those "
+          "of so many shards on any number of ranks of mpirun up to it. A power of two",
+          ConfigRange{1, static_cast<double>(parallel::most_shards)}),
+      FP16LAB_KEY(parallel.sync_batch_norm,
+                  "BatchNorm takes the statistics of all shards together, not of each"),
+      FP16LAB_KEY_AS("parallel.wire", parallel.wire.wire,
+                     "what gradients are rounded to before they are added, and every partial sum",
+                     Named<DType>{{"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}}),
+      FP16LAB_KEY_AS(
+          "parallel.predivide", parallel.wire.predivide,
+          "what gradients are divided by before they are added: 1, the root of parallel.shards, or n, "
+          "parallel.shards; the rest comes behind the sum",
+          in_order<parallel::Predivide>(parallel::predivide_names())),
+      FP16LAB_KEY_AS("parallel.order", parallel.wire.order,
+                     "in which gradients are added: a binary tree, or as NCCL does over as many ranks as "
+                     "shards; mpi: MPI_Allreduce itself, whose bits may depend on the ranks",
+                     in_order<parallel::SumOrder>(parallel::sum_order_names())),
   };
 }
 

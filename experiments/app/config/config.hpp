@@ -126,6 +126,7 @@ struct RunConfig {
   BackendConfig backend;
   ObserveConfig observe;
   CheckpointConfig checkpoint;
+  engine::ParallelOptions parallel;
   ReportConfig report;
   /// Equal where a run could not tell them apart: parameters of loss-scale policies by the values that the
   /// policy uses.

@@ -19,10 +19,11 @@
 namespace fp16lab::experiments::keys {
 
 /// The keys of a section, in the order of the resolved config.toml.
-std::vector<ConfigKey> of_model(), of_data();                                     // model_data_keys.cpp
-std::vector<ConfigKey> of_train(), of_optimizer(), of_schedule();                 // train_optimizer_keys.cpp
-std::vector<ConfigKey> of_amp(), of_scaler();                                     // amp_scaler_keys.cpp
-std::vector<ConfigKey> of_backend(), of_observe(), of_checkpoint(), of_report();  // backend_observe_keys.cpp
+std::vector<ConfigKey> of_model(), of_data();                       // model_data_keys.cpp
+std::vector<ConfigKey> of_train(), of_optimizer(), of_schedule();   // train_optimizer_keys.cpp
+std::vector<ConfigKey> of_amp(), of_scaler();                       // amp_scaler_keys.cpp
+std::vector<ConfigKey> of_backend(), of_parallel();                 // backend_observe_keys.cpp
+std::vector<ConfigKey> of_observe(), of_checkpoint(), of_report();  // the same
 
 using Choices = std::vector<std::string>;
 

@@ -34,9 +34,9 @@ std::string choices_text(const std::vector<std::string>& choices) {
 std::span<const ConfigKey> config_keys() {
   static const std::vector<ConfigKey> table = [] {
     std::vector<ConfigKey> all;
-    for (const auto& section :
-         {keys::of_model, keys::of_data, keys::of_train, keys::of_optimizer, keys::of_schedule, keys::of_amp,
-          keys::of_scaler, keys::of_backend, keys::of_observe, keys::of_checkpoint, keys::of_report})
+    for (const auto& section : {keys::of_model, keys::of_data, keys::of_train, keys::of_optimizer,
+                                keys::of_schedule, keys::of_amp, keys::of_scaler, keys::of_backend,
+                                keys::of_parallel, keys::of_observe, keys::of_checkpoint, keys::of_report})
       std::ranges::move(section(), std::back_inserter(all));
     return all;
   }();

@@ -94,8 +94,15 @@ RunPlan resolved(RunConfig config) {
   resolve_scaler_policy(config);
   engine::amp::AmpOptions amp = config.amp;
   for (std::string& row : to_float_of(config.model.rows)) amp.to_float.push_back(std::move(row));
-  RunPlan plan{engine::plan_training(config.train, amp, config.scaler, config.optimizer), std::move(config)};
+  RunPlan plan{engine::plan_training(config.train, amp, config.scaler, config.optimizer, config.parallel),
+               std::move(config)};
   check_products(plan, plan.config.backend);
+  engine::check(plan.parallel, plan.config.train.batch_size);
+  if (plan.parallel.shards > 1 && plan.config.observe.explain_overflow)
+    throw std::invalid_argument(
+        fmt::format("parallel.shards = {} with observe.explain_overflow = true: values are followed in one "
+                    "shard only; expected parallel.shards = 1 for it",
+                    plan.parallel.shards));
   return plan;
 }
 

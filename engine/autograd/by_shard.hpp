@@ -1,0 +1,116 @@
+// Gradients shard by shard: sums over a batch that is cut into shards. Internal to engine/autograd.
+//
+// A value of the network has the batch's rows along its first axis, and so has its gradient; neither depends
+// on how the batch is cut. What all examples share (a parameter, and what is computed of parameters alone)
+// gets its gradient as a sum over the rows. Where a process has several shards, a vjp gives that sum for each
+// of them, stacked along a new first axis: (local shards, shape of the value...). The stacks of a parameter
+// add up over its uses and over micro-batches, shard by shard, and one tree adds the shards at the end
+// (engine/parallel/shard_tree.hpp). Losses are means over a shard: (local shards) instead of a scalar.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/autograd/tape.hpp"
+
+namespace fp16lab::engine {
+
+/// How many gradients such a stack has: the local shards. 1: there are no stacks.
+inline std::int64_t stack_height(const Tape& tape) { return tape.context().shards.local; }
+
+/// The shape of a stack of values of `shape`; `shape` itself where there are no stacks.
+Shape stacked(const Tape& tape, const Shape& shape);
+
+/// x (rows, ...) with the rows of each shard apart: (local shards, rows of a shard, ...); x itself where
+/// there are no stacks. `steps` > 1: time-major rows, all examples of step 0, then those of step 1, ...;
+/// those of a shard stay in this order. std::logic_error unless the shards divide the rows.
+Variable by_shard(const Variable& x, std::int64_t steps = 1);
+
+/// x (rows, columns) summed over its rows, those of each shard apart: (columns), or a stack of it.
+Variable sum_of_rows(const Variable& x, std::int64_t steps = 1);
+
+/// The sum of all elements of a value: a scalar; of a stack: (local shards). `x` is one where its first
+/// extent says so.
+Variable sum_of_elements(const Variable& x);
+
+/// A stack of f32 values, of all local shards, added up over the shards of all ranks by the tree: one value;
+/// x itself where there is one shard. Waits for the other ranks.
+Tensor sum_over_shards(const Tape& tape, const Tensor& x);
+/// The same divided by the number of shards.
+Tensor mean_over_shards(const Tape& tape, const Tensor& x);
+
+/// Is `cotangent` the stack of a value of `shape`?
+bool is_stack(const Tape& tape, const Variable& cotangent, const Shape& shape);
+
+/// Computes without stacks: what runs inside belongs to one shard.
+class OneShardGuard {
+ public:
+  explicit OneShardGuard(Tape& tape);
+  ~OneShardGuard();
+  OneShardGuard(const OneShardGuard&) = delete;
+  OneShardGuard& operator=(const OneShardGuard&) = delete;
+
+ private:
+  Tape& tape_;
+  parallel::Shards outer_;
+};
+
+namespace by_shard_detail {
+/// The rows of local shard `shard` of x (rows, ...).
+Variable rows_of(const Variable& x, std::int64_t shard);
+Variable stack(std::span<const Variable> parts);
+}  // namespace by_shard_detail
+
+/// Fills `out`, which has the rows of the local shards, with what `fill` draws for these rows of the whole
+/// batch: fill(tensor, stream) fills any tensor with `words` (1, 2 or 4) words of the stream an element. So
+/// no random number tells on how many ranks the shards lie.
+void fill_rows(const Tape& tape, Tensor& out, const PhiloxStream& stream, int words,
+               const std::function<void(Tensor&, const PhiloxStream&)>& fill);
+
+/// The rows that are recorded inside are time-major, of so many steps.
+class RowStepsGuard {
+ public:
+  RowStepsGuard(Tape& tape, std::int64_t steps);
+  ~RowStepsGuard();
+  RowStepsGuard(const RowStepsGuard&) = delete;
+  RowStepsGuard& operator=(const RowStepsGuard&) = delete;
+
+ private:
+  Tape& tape_;
+  std::int64_t outer_;
+};
+
+/// What is recorded inside is the same for all examples: it is counted by the rank of the first shard alone.
+class SharedValueGuard {
+ public:
+  explicit SharedValueGuard(Tape& tape);
+  ~SharedValueGuard();
+  SharedValueGuard(const SharedValueGuard&) = delete;
+  SharedValueGuard& operator=(const SharedValueGuard&) = delete;
+
+ private:
+  Tape& tape_;
+  bool outer_;
+};
+
+/// part(x, others...), a value of one shard from its rows, for every local shard, stacked; part of all rows
+/// where there are no stacks.
+template <class Part, class... Rows>
+Variable stack_of(const Part& part, const Variable& x, const Rows&... others) {
+  Tape& tape = x.tape();
+  const std::int64_t height = stack_height(tape);
+  if (height == 1) return part(x, others...);
+  std::vector<Variable> parts;
+  for (std::int64_t shard = 0; shard < height; ++shard) {
+    const auto compute = [&](const auto&... rows) {
+      const OneShardGuard one(tape);
+      return part(rows...);
+    };
+    parts.push_back(compute(by_shard_detail::rows_of(x, shard), by_shard_detail::rows_of(others, shard)...));
+  }
+  return by_shard_detail::stack(parts);
+}
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,152 @@
+#include "engine/train/sharding.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace fp16lab::engine {
+
+void check(const ParallelOptions& options, std::int64_t batch_size) {
+  parallel::check_shard_count(options.shards);
+  if (batch_size % options.shards != 0)
+    throw std::invalid_argument(fmt::format(
+        "parallel.shards = {}: shards are equal parts of a batch, and train.batch_size = {} has no "
+        "{} equal parts",
+        options.shards, batch_size, options.shards));
+}
+
+Sharding::Sharding(Backend& backend, const ParallelOptions& options, parallel::Communicator* communicator)
+    : backend_(&backend),
+      own_(communicator == nullptr ? parallel::make_single_process() : nullptr),
+      communicator_(communicator == nullptr ? own_.get() : communicator),
+      tree_(*communicator_,
+            parallel::placed_shards(options.shards, communicator_->size(), communicator_->rank()),
+            options.wire),
+      sync_batch_norm_(options.sync_batch_norm) {}
+
+void Sharding::enter(StepContext& context) {
+  context.shards = shards();
+  context.shard_tree = &tree_;
+  context.sync_batch_norm = sync_batch_norm_;
+}
+
+void Sharding::reduce(std::span<Parameter* const> parameters, ExponentHistogram* counts) {
+  std::size_t total = 0;
+  for (const Parameter* parameter : parameters)
+    if (parameter->gradient_by_shard) total += static_cast<std::size_t>(parameter->value.element_count());
+  if (total == 0) return;
+  const auto local = static_cast<std::size_t>(shards().local);
+  stack_.resize(local * total);
+  mean_.resize(total);
+  std::size_t begin = 0;
+  for (const Parameter* parameter : parameters) {
+    if (!parameter->gradient_by_shard) continue;
+    const auto count = static_cast<std::size_t>(parameter->value.element_count());
+    part_.resize(local * count);
+    backend_->download(widened(*backend_, parameter->gradient), std::as_writable_bytes(std::span(part_)));
+    for (std::size_t shard = 0; shard < local; ++shard)
+      std::copy_n(part_.data() + shard * count, count, stack_.data() + shard * total + begin);
+    begin += count;
+  }
+  communicator_->set_place("gradients");
+  tree_.mean(stack_, mean_);
+  begin = 0;
+  for (Parameter* parameter : parameters) {
+    if (!parameter->gradient_by_shard) continue;
+    const DType dtype = parameter->gradient.dtype();
+    const auto count = static_cast<std::size_t>(parameter->value.element_count());
+    parameter->gradient = {};
+    Tensor mean = backend_->empty(parameter->value.shape(), DType::f32);
+    backend_->upload(std::as_bytes(std::span(mean_).subspan(begin, count)), mean);
+    if (counts != nullptr) backend_->histogram(mean, *counts);
+    if (dtype != DType::f32) {
+      Tensor narrow = backend_->empty(mean.shape(), dtype);
+      backend_->cast(mean, narrow);
+      mean = std::move(narrow);
+    }
+    parameter->gradient = std::move(mean);
+    parameter->gradient_by_shard = false;
+    begin += count;
+  }
+}
+
+float Sharding::mean(std::span<const float> values) {
+  float sum = 0;
+  tree_.sum(values, std::span(&sum, 1));
+  return sum / static_cast<float>(shards().total);
+}
+
+void Sharding::add_counts(std::span<ExponentHistogram* const> counts) {
+  if (!has_other_ranks()) return;
+  constexpr std::size_t width = ExponentHistogram::bin_count + 3;
+  std::vector<std::uint64_t> sums, extremes;
+  for (const ExponentHistogram* histogram : counts) {
+    sums.insert(sums.end(), histogram->bins.begin(), histogram->bins.end());
+    sums.insert(sums.end(), {histogram->zero, histogram->infinite, histogram->nan});
+    // The smallest as what is greatest where it is smallest; 0: there is none.
+    extremes.insert(extremes.end(), {histogram->smallest == 0 ? 0 : ~histogram->smallest, histogram->greatest,
+                                     histogram->extremes_known() ? 0U : 1U});
+  }
+  communicator_->sum(sums);
+  communicator_->max(extremes);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    ExponentHistogram& histogram = *counts[i];
+    const std::uint64_t* const sum = sums.data() + i * width;
+    const std::uint64_t* const extreme = extremes.data() + i * 3;
+    std::copy_n(sum, ExponentHistogram::bin_count, histogram.bins.begin());
+    histogram.zero = sum[width - 3];
+    histogram.infinite = sum[width - 2];
+    histogram.nan = sum[width - 1];
+    histogram.forget_extremes();
+    if (extreme[2] == 0 && extreme[1] != 0)
+      histogram.include(~static_cast<std::uint32_t>(extreme[0]), static_cast<std::uint32_t>(extreme[1]));
+  }
+}
+
+double Sharding::sum_of_batches(std::span<double> losses, std::uint64_t& correct) {
+  if (has_other_ranks()) {
+    std::vector<std::uint64_t> words{correct};  // of each batch one rank's bits, and zeros of the others
+    for (std::size_t batch = 0; batch < losses.size(); ++batch)
+      words.push_back(evaluates(batch) ? std::bit_cast<std::uint64_t>(losses[batch]) : 0);
+    communicator_->set_place("evaluation");
+    communicator_->sum(words);
+    correct = words.front();
+    for (std::size_t batch = 0; batch < losses.size(); ++batch)
+      losses[batch] = std::bit_cast<double>(words[batch + 1]);
+  }
+  if (!cut()) return std::accumulate(losses.begin(), losses.end(), 0.0);
+  std::size_t count = losses.size();
+  for (; count > 1; count = (count + 1) / 2) {
+    for (std::size_t i = 0; 2 * i < count; ++i)
+      losses[i] = 2 * i + 1 < count ? losses[2 * i] + losses[2 * i + 1] : losses[2 * i];
+  }
+  return count == 0 ? 0.0 : losses.front();
+}
+
+void Sharding::compare(std::uint64_t digest, std::uint64_t step) {
+  if (!has_other_ranks()) return;
+  const auto ranks = static_cast<std::size_t>(communicator_->size());
+  std::vector<std::uint64_t> digests(ranks);
+  digests[static_cast<std::size_t>(communicator_->rank())] = digest;
+  communicator_->set_place("digests");
+  communicator_->sum(digests);
+  const auto same_as = [&](std::uint64_t one) { return std::ranges::count(digests, one); };
+  const std::uint64_t usual = *std::ranges::max_element(digests, {}, same_as);
+  if (same_as(usual) == communicator_->size()) return;
+  std::vector<std::string> others;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    if (digests[rank] != usual)
+      others.push_back(
+          fmt::format("rank {} on {} has {:016x}", rank, communicator_->hosts()[rank], digests[rank]));
+  throw std::runtime_error(fmt::format(
+      "step {}: the ranks have different weights or state: {}; {} of {} have {:016x}. Some machine "
+      "or build computes other bits, or memory is faulty",
+      step, fmt::join(others, ", "), same_as(usual), ranks, usual));
+}
+
+}  // namespace fp16lab::engine

@@ -1,0 +1,76 @@
+// Sharding: data-parallel training. The batch is cut into shards, every rank computes some of them, and what
+// is a sum over the batch is made by shard and added by one tree (bit rule 16).
+//
+// All ranks have the same weights, optimizer state and loss scale, and decide the same: whatever a decision
+// reads (gradients, losses, counts) is the same on all of them before it is read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/autograd/tape.hpp"
+#include "engine/backend/backend.hpp"
+#include "engine/parallel/communicator.hpp"
+#include "engine/parallel/shard_tree.hpp"
+
+namespace fp16lab::engine {
+
+struct ParallelOptions {
+  std::int64_t shards = 1;       ///< V, part of what a run computes
+  bool sync_batch_norm = false;  ///< BatchNorm's statistics are those of all shards, not of each
+  parallel::WireOptions wire;    ///< how gradients become their mean
+};
+
+/// std::invalid_argument "parallel.KEY = VALUE: ..." for a number of shards that parallel::check_shard_count
+/// refuses, or that does not divide `batch_size`.
+void check(const ParallelOptions& options, std::int64_t batch_size);
+
+class Sharding {
+ public:
+  /// `communicator` null: one process. std::invalid_argument for more ranks than shards.
+  Sharding(Backend& backend, const ParallelOptions& options, parallel::Communicator* communicator);
+
+  /// For the context of a training step.
+  void enter(StepContext& context);
+  const parallel::Shards& shards() const { return tree_.shards(); }
+  parallel::Communicator& communicator() { return *communicator_; }
+  bool cut() const { return shards().total > 1; }
+  bool has_other_ranks() const { return communicator_->size() > 1; }
+  bool is_first_rank() const { return communicator_->rank() == 0; }
+
+  /// Gradients by shard become their mean over the shards, in their dtype, rounded once. `counts`, if there
+  /// is one, gets the values before this rounding.
+  void reduce(std::span<Parameter* const> parameters, ExponentHistogram* counts);
+
+  /// The mean over all shards of what `values`, f32 (local shards), has of the local ones.
+  float mean(std::span<const float> values);
+
+  /// The sum over ranks of what each rank counted in these histograms: of as many on all of them.
+  void add_counts(std::span<ExponentHistogram* const> counts);
+
+  /// Is evaluation batch `batch` this rank's? Batch b is rank b mod R's.
+  bool evaluates(std::uint64_t batch) const {
+    return batch % static_cast<std::uint64_t>(communicator_->size()) ==
+           static_cast<std::uint64_t>(communicator_->rank());
+  }
+  /// The sum of all batches' losses, of which each rank has its own in their places: with several shards by a
+  /// binary tree over batches, FP64, else one after the other. `correct` becomes the sum over ranks.
+  double sum_of_batches(std::span<double> losses, std::uint64_t& correct);
+
+  /// std::runtime_error naming the ranks whose digest is not that of most.
+  void compare(std::uint64_t digest, std::uint64_t step);
+
+ private:
+  Backend* backend_;
+  std::unique_ptr<parallel::Communicator> own_;  ///< where none was given
+  parallel::Communicator* communicator_;
+  parallel::ShardTree tree_;
+  bool sync_batch_norm_;
+  std::vector<float> stack_, mean_, part_;
+};
+
+}  // namespace fp16lab::engine

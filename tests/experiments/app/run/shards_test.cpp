@@ -1,0 +1,209 @@
+// Shards of a batch: the same bits on any number of ranks. A rank with one shard computes as a process without
+// shards does on a smaller batch, so that as many ranks as shards are the oracle for fewer.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "tests/engine/parallel/thread_ranks.hpp"
+#include "tests/experiments/app/config/every_layer.hpp"
+#include "tests/support/idx_files.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+/// What a run tells: every number that a run folder would have.
+struct Record final : engine::TrainObserver {
+  std::vector<std::string> lines;
+
+  ObservedSet wants_tensors(std::uint64_t) override {
+    return {Observed::gradients, Observed::activations, Observed::weights, Observed::updates,
+            Observed::optimizer_state};
+  }
+  bool wants_overflows() override { return true; }
+  void on_tensor(const HistogramRow& row) override {
+    std::string line = row.tensor + " " + std::string(name_of(row.dtype));
+    for (const ExponentHistogram* const counts : {&row.before, &row.after}) {
+      line += fmt::format(" | {} {} {} {:x} {:x}", counts->zero, counts->infinite, counts->nan,
+                          counts->smallest, counts->greatest);
+      for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
+        if (counts->at(e) > 0) line += fmt::format(" 2^{}: {}", e, counts->at(e));
+    }
+    lines.push_back(line);
+  }
+  void on_step(const StepRow& row) override {
+    lines.push_back(fmt::format("step {} loss {:a} scale {:a} found {} skipped {} norm {:a} hash {:016x}",
+                                row.step, row.loss, row.loss_scale, row.found_inf, row.skipped, row.grad_norm,
+                                row.state_hash));
+    skipped += row.skipped ? 1 : 0;
+  }
+  void on_overflow(const OverflowRow& row) override {
+    lines.push_back(fmt::format("overflow {} of {}", row.step, fmt::join(row.parameters, ", ")));
+  }
+  void on_evaluation(const EvaluationRow& row) override {
+    lines.push_back(fmt::format("evaluation {:a} {:a}", row.loss, row.accuracy.value_or(0)));
+  }
+  int skipped = 0;
+};
+
+class Shards : public testing::Test {
+ protected:
+  /// What the first rank of `ranks` recorded.
+  static Record trained(const RunConfig& config, int ranks) {
+    std::vector<Record> records(static_cast<std::size_t>(ranks));
+    engine::parallel::on_thread_ranks(ranks, [&](engine::parallel::Communicator& communicator) {
+      const auto run = prepare_run(resolve_run(config, "shards"), 1);
+      Record& record = records[static_cast<std::size_t>(communicator.rank())];
+      engine::Trainer trainer(*run->backend, run->workload, run->plan, record, &communicator);
+      trainer.run();
+    });
+    for (const Record& record : records) EXPECT_EQ(record.lines, records.front().lines);
+    return records.front();
+  }
+
+  static RunConfig with(RunConfig config, const Settings& settings) {
+    for (const std::string& setting : settings) apply_setting(config, setting, "shards");
+    return config;
+  }
+
+  /// The same numbers on 1, 2, 3 and 4 ranks; gives them.
+  static Record expect_same(const RunConfig& config, const Settings& settings) {
+    const RunConfig cut = with(with(config, settings), {"parallel.shards=4"});
+    SCOPED_TRACE(testing::PrintToString(settings));
+    const Record alone = trained(cut, 4);
+    EXPECT_FALSE(alone.lines.empty());
+    for (const int ranks : {1, 2, 3}) {
+      const Record record = trained(cut, ranks);
+      EXPECT_EQ(record.lines.size(), alone.lines.size()) << ranks << " ranks";
+      for (std::size_t i = 0; i < std::min(record.lines.size(), alone.lines.size()); ++i)
+        if (record.lines[i] != alone.lines[i]) {
+          ADD_FAILURE() << ranks << " ranks, line " << i << ":\n"
+                        << record.lines[i] << "\nfour ranks:\n"
+                        << alone.lines[i];
+          break;
+        }
+    }
+    return alone;
+  }
+
+  static RunConfig small(const std::string& toml) {
+    return with(parse_config(toml, "shards"), {"train.batch_size=8", "train.steps=3", "amp.dialect=paddle",
+                                               "data.batches=3", "train.evaluate_every=2"});
+  }
+  std::string text_file() {
+    const std::filesystem::path file = temporary_.path() / "words.txt";
+    testing_support::write_bytes(file, every_layer::text());
+    return "data.path=" + file.string();
+  }
+  static RunConfig shipped(const std::string& name) {
+    return with(load_config(shipped_config(name)),
+                {"train.batch_size=8", "train.steps=4", "train.epochs=0", "train.evaluate_every=0"});
+  }
+  /// The same on a few images that are drawn.
+  static RunConfig on_drawn_images(const std::string& name) {
+    return with(shipped(name),
+                {"data.name=random-images", "data.batches=2", "data.subset=0", "data.test_subset=0"});
+  }
+
+  testing_support::TemporaryFolder temporary_;
+};
+
+const std::vector<std::string> levels{"amp.level=O0", "amp.level=O1", "amp.level=O2"};
+
+TEST_F(Shards, EveryLayerOfImages) {
+  for (const std::string& level : levels)
+    for (const std::string layout : {"nchw", "nhwc"})
+      expect_same(small(every_layer::images), {level, "model.layout=" + layout});
+}
+
+TEST_F(Shards, EveryLayerOfWords) {
+  for (const std::string& level : levels) expect_same(small(every_layer::words), {level, text_file()});
+}
+
+TEST_F(Shards, EveryLayerOfNumbers) {
+  for (const std::string& level : levels) expect_same(small(every_layer::numbers), {level});
+}
+
+TEST_F(Shards, BatchNormOverAllShards) {
+  for (const std::string& level : levels)
+    for (const std::string layout : {"nchw", "nhwc"})
+      expect_same(small(every_layer::images),
+                  {level, "model.layout=" + layout, "parallel.sync_batch_norm=true"});
+  const Settings settings{"parallel.sync_batch_norm=true"};
+  EXPECT_NE(expect_same(small(every_layer::numbers), settings).lines,
+            expect_same(small(every_layer::numbers), {}).lines);
+}
+
+TEST_F(Shards, EveryLoss) {
+  for (const engine::LossKind loss : engine::nn::all_losses()) {
+    const std::string setting = "model.loss=" + std::string(name_of(loss));
+    if (loss == engine::LossKind::cross_entropy)
+      for (const std::string more : {"model.label_smoothing=0.1", "model.one_hot=true"})
+        expect_same(small(every_layer::images), {setting, more});
+    else
+      expect_same(small(every_layer::numbers), {setting});
+  }
+}
+
+TEST_F(Shards, Text) {
+  const Settings few{"data.subset=5000", "data.test_subset=1000", "observe.histograms_every=0"};
+  for (const std::string name : {"charlm_lstm.toml", "charlm_transformer.toml"})
+    expect_same(with(shipped(name), few), {"amp.dialect=apex", "amp.level=O2", "schedule.warmup_steps=1"});
+}
+
+TEST_F(Shards, Methods) {
+  expect_same(on_drawn_images("recipe_accumulation.toml"), {});
+  expect_same(on_drawn_images("recipe_clipping.toml"), {"amp.dialect=apex", "amp.level=O2"});
+  expect_same(on_drawn_images("recipe_two_models.toml"), {});
+  expect_same(on_drawn_images("recipe_two_models.toml"), {"scaler.per_loss=true"});
+  expect_same(shipped("recipe_gan.toml"), {"data.subset=100", "data.test_subset=100"});
+  expect_same(on_drawn_images("recipe_gradient_penalty.toml"), {});
+  expect_same(on_drawn_images("recipe_gradient_penalty.toml"), {"amp.level=O0"});
+}
+
+TEST_F(Shards, OverflowsAreDecidedOnceForAll) {
+  for (const std::string policy : {"torch", "megatron", "fairseq"})
+    EXPECT_GT(expect_same(on_drawn_images("classifier.toml"),
+                          {"amp.dialect=apex", "amp.level=O2", "scaler.policy=" + policy,
+                           "scaler.initial_scale=2^32"})
+                  .skipped,
+              0)
+        << policy;
+  for (const std::string policy : {"lost-mass", "openseq2seq-logmax", "popart"})
+    for (const std::string& level : levels)
+      expect_same(on_drawn_images("classifier.toml"), {"amp.dialect=apex", level, "scaler.policy=" + policy});
+  expect_same(on_drawn_images("classifier.toml"),
+              {"amp.level=O1", "scaler.policy=torch", "scaler.initial_scale=2^30", "scaler.rescue=20"});
+}
+
+TEST_F(Shards, OneShardIsTrainingWithoutShards) {
+  const RunConfig config = small(every_layer::images);
+  EXPECT_EQ(trained(config, 1).lines, trained(with(config, {"parallel.shards=1"}), 1).lines);
+  EXPECT_NE(trained(config, 1).lines, trained(with(config, {"parallel.shards=2"}), 1).lines);
+}
+
+TEST_F(Shards, WhatShardsCannotBeHadWith) {
+  const auto refusal = [](const RunConfig& config) {
+    return testing_support::message_of([&] { resolve_run(config, "run.toml"); });
+  };
+  const RunConfig config = with(small(every_layer::numbers), {"parallel.shards=4", "amp.level=O2"});
+  EXPECT_EQ(
+      refusal(with(config, {"train.batch_size=6"})),
+      "run.toml: parallel.shards = 4: shards are equal parts of a batch, and train.batch_size = 6 has no 4 "
+      "equal parts");
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
