@@ -36,7 +36,7 @@ _DELIBERATE = (
     "log",
 )
 #: Nodes whose gradient is that of the memory they show.
-_VIEWS = ("view", "unsafe_view", "transpose", "t", "permute", "squeeze", "unsqueeze", "select", "slice", "alias")
+_VIEWS = ("view", "unsafe_view", "transpose", "t", "permute", "squeeze", "unsqueeze", "select", "slice")
 _PRODUCTS = ("addmm", "mm", "bmm", "convolution", "convolution_backward")
 
 
@@ -174,7 +174,7 @@ class CulpritFinder(TorchDispatchMode):
             while not self._tracker.layer_of(function) and node_name(function) in _VIEWS:
                 function = function.next_functions[0][0]
             if hasattr(function, "variable"):
-                return self._names.get(function.variable, "input")
+                return str(self._names.get(function.variable, "input"))
             layer = self._tracker.layer_of(function)
             return joined(layer, "output") if layer else f"output of {node_name(function)}"
         return None
