@@ -96,8 +96,8 @@ void print_updates(std::ostream& out, std::span<const Line> lines, DType format,
 
 Json interval(const CountInterval& count) { return Json::array({count.lower, count.upper}); }
 
-Json cast_json(const HistogramRow& row) {
-  const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
+Json cast_json(const HistogramRow& row, bool watched) {
+  const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched);
   if (!counts || row.observed == Observed::updates) return nullptr;
   return {{"values", counts->values}, {"underflow", counts->underflow}, {"overflow", counts->overflow}};
 }
@@ -144,14 +144,14 @@ void print_observed(std::ostream& out, Observed observed, std::span<const Histog
 }
 
 void write_observed_json(std::ostream& out, Observed observed, std::span<const HistogramRow> rows,
-                         std::span<const DType> formats) {
+                         std::span<const DType> formats, bool watched) {
   Json tensors = Json::array();
   for (const HistogramRow& row : rows) {
     Json json = {{"tensor", row.tensor},        {"kind", row.kind},        {"dtype", name_of(row.dtype)},
                  {"total", row.before.total()}, {"zero", row.before.zero}, {"infinite", row.before.infinite},
                  {"nan", row.before.nan}};
     if (row.unmoved) json["unmoved"] = *row.unmoved;
-    json["cast"] = cast_json(row);
+    json["cast"] = cast_json(row, watched);
     for (const DType format : formats) {
       const RangeCounts counts = count_ranges(row.before, judged_range(observed, format), 1.0);
       json["zones"][std::string(name_of(format))] = {{"lost", interval(counts.lost)},

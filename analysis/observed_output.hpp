@@ -17,10 +17,11 @@ std::string_view title_of(Observed observed);
 
 /// The zones by which rows of a kind are judged: the format's own; of updates, which are u / w, what the
 /// format makes of w + u where it holds the weight itself. With precision p
-///   "rounds to zero"  |u| <= 2^-(p+1) |w|: at most half the spacing of the format's numbers at w, and w stays
-///   "subnormal"       below 2^-p |w|: that depends on where in its binade w is
-///   "normal"          from there on w moves, unless it is subnormal itself; 2^-p of a power of two is a tie, and
+///   "rounds to zero"  |u| <= 2^-(p+1) |w|: at most half the spacing of the format's numbers at w, and w
 ///                     stays
+///   "subnormal"       below 2^-p |w|: that depends on where in its binade w is
+///   "normal"          from there on w moves, unless it is subnormal itself; 2^-p of a power of two is a tie,
+///                     and stays
 FormatRange judged_range(Observed observed, DType format);
 
 /// Rows of one kind and one step, other than gradients, in file order: a line a tensor, then all together.
@@ -32,9 +33,10 @@ void print_observed(std::ostream& out, Observed observed, std::span<const Histog
 
 /// {"observed": "weights", "step", "tensors": [{"tensor", "kind", "dtype", "total", "zero", "infinite",
 /// "nan", "unmoved" (of updates), "cast": {"values", "underflow", "overflow"} or null, "zones": {"f16":
-/// {"lost": [lower, upper], "subnormal", "normal", "overflow"}}}]}: counts. Ends with a newline.
+/// {"lost": [lower, upper], "subnormal", "normal", "overflow"}}}]}: counts. Ends with a newline. `watched`:
+/// as in cast_counts.
 void write_observed_json(std::ostream& out, Observed observed, std::span<const HistogramRow> rows,
-                         std::span<const DType> formats);
+                         std::span<const DType> formats, bool watched = false);
 
 /// Rows of updates together, of several tensors and steps.
 struct UpdateCounts {

@@ -159,10 +159,10 @@ void RangeReport::add(std::string_view tensor, const ValueHistogram& values, dou
   named(tensor).add(values, loss_scale);
 }
 
-void RangeReport::add(const HistogramRow& row) {
+void RangeReport::add(const HistogramRow& row, bool watched) {
   steps_.insert(row.step);
   if (!is_fp8(row.dtype)) add(row.tensor, row.before, row.loss_scale);
-  const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
+  const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched);
   if (!counts) return;
   cast_scales_.insert(row.loss_scale);
   const auto found = std::find_if(casts_.begin(), casts_.end(), [&row](const RecordedCast& cast) {

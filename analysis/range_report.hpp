@@ -104,7 +104,8 @@ class RangeReport {
   void add(std::string_view tensor, const ValueHistogram& values, double loss_scale);
   /// The values before the cast, and what the cast did to them. The row of a cast inside products (E4M3,
   /// E5M2) is about operands on their way, not about a tensor that is kept: only its cast is added.
-  void add(const HistogramRow& row);
+  /// `watched`: as in cast_counts.
+  void add(const HistogramRow& row, bool watched = false);
 
   /// Tensors in the order in which they were first added.
   std::span<const std::string> tensors() const { return names_; }

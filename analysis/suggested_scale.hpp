@@ -32,12 +32,14 @@ struct SuggestedScale {
   std::optional<int> suggested;
   /// `suggested` is the last scale that was looked at: a larger one may fit as well.
   bool at_edge = false;
-  /// The answers and why, in plain words, a few sentences. The first says what they are of, if that is one
-  /// step of a run or only some of the values.
+  /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the
+  /// values; the range of scales that lose little of L1 and leave head-room; what is suggested.
   std::string reasoning;
 
-  /// Is there a scale with head-room that loses few values?
-  bool both() const { return largest_safe && smallest_sufficient && *smallest_sufficient <= *largest_safe; }
+  /// Is there a scale with head-room that loses little of L1?
+  bool fits() const {
+    return largest_safe && smallest_sufficient_l1 && *smallest_sufficient_l1 <= *largest_safe;
+  }
 };
 
 ///   RangeReport report;

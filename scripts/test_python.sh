@@ -18,6 +18,11 @@ while (($#)); do
   shift
 done
 
+if [[ -z $prefix && ! -f build/cmake_install.cmake ]]; then
+  echo "scripts/test_python.sh: build/ holds no build to install: run ./test.sh first, or give --prefix DIR" >&2
+  exit 2
+fi
+
 began=$SECONDS
 venv=$PWD/build/python-venv
 if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then

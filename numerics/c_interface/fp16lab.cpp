@@ -10,7 +10,7 @@
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/dtype.hpp"
-#include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/strided_gemm.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
@@ -123,35 +123,6 @@ void round_array(int to_format, int rounding, const From* from, std::ptrdiff_t f
   });
 }
 
-/// A view of an operand: of itself where a stride is 1, else of a copy.
-template <class T>
-MatrixView<T> view_of(const fp16lab_matrix& matrix, std::int64_t rows, std::int64_t columns,
-                      std::vector<T>& copy) {
-  const T* const data = static_cast<const T*>(matrix.data);
-  require(data != nullptr || rows * columns == 0, "a matrix is null");
-  if (matrix.column_stride == 1 && (rows <= 1 || matrix.row_stride >= columns))
-    return {data, std::max<std::int64_t>(matrix.row_stride, columns)};
-  if (matrix.row_stride == 1 && (columns <= 1 || matrix.column_stride >= rows))
-    return {data, std::max<std::int64_t>(matrix.column_stride, rows), true};
-  copy.reserve(static_cast<std::size_t>(rows * columns));
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      copy.push_back(data[i * matrix.row_stride + j * matrix.column_stride]);
-  return {copy.data(), columns};
-}
-
-/// body(element type): what products take. TF32 operands are FP32 words.
-template <class Body>
-void with_operand(DType dtype, const Body& body) {
-  visit_dtype<is_low_precision>(dtype, [&](auto row) {
-    using Element = typename decltype(row)::Element;
-    if constexpr (row.name == std::string_view("tf32"))
-      body(float());
-    else
-      body(Element());
-  });
-}
-
 void product(const char* tensor_core, int accumulator, GemmShape shape, int a_format, const fp16lab_matrix& a,
              int b_format, const fp16lab_matrix& b, const void* c, void* d, std::int64_t d_row_stride,
              int threads) {
@@ -163,26 +134,13 @@ void product(const char* tensor_core, int accumulator, GemmShape shape, int a_fo
   const DType sums = dtype_of(accumulator);
   require(sums == DType::f32 || sums == DType::f16, "the accumulator must be FP16LAB_F32 or FP16LAB_F16");
   const DType a_dtype = low_precision_dtype_of(a_format), b_dtype = low_precision_dtype_of(b_format);
-  const TensorCoreModel& model = tensor_core_model(tensor_core, a_dtype, sums);
-  if (!model.operands.contains(b_dtype))
-    throw std::invalid_argument("tensor-core model '" + std::string(tensor_core) + "' multiplies no " +
-                                std::string(name_of(a_dtype)) + " by " + std::string(name_of(b_dtype)));
-  with_operand(a_dtype, [&](auto a_element) {
-    with_operand(b_dtype, [&](auto b_element) {
-      using A = decltype(a_element);
-      using B = decltype(b_element);
-      std::vector<A> a_copy;
-      std::vector<B> b_copy;
-      const MatrixView<A> left = view_of(a, shape.m, shape.k, a_copy);
-      const MatrixView<B> right = view_of(b, shape.k, shape.n, b_copy);
-      if (sums == DType::f32)
-        emulated_gemm(model, shape, left, right, static_cast<const float*>(c), static_cast<float*>(d),
-                      d_row_stride, threads);
-      else
-        emulated_gemm(model, shape, left, right, static_cast<const Float16*>(c), static_cast<Float16*>(d),
-                      d_row_stride, threads);
-    });
-  });
+  const auto matrix = [](DType format, const fp16lab_matrix& given, std::int64_t elements) {
+    require(given.data != nullptr || elements == 0, "a matrix is null");
+    return StridedMatrix{format, given.data, given.row_stride, given.column_stride};
+  };
+  emulated_gemm(tensor_core_model(tensor_core, a_dtype, b_dtype, sums), shape,
+                matrix(a_dtype, a, shape.m * shape.k), matrix(b_dtype, b, shape.k * shape.n), c, d,
+                d_row_stride, threads);
 }
 
 }  // namespace

@@ -212,6 +212,14 @@ const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, 
                   name_of(operands), name_of(accumulator), fmt::join(possible, ", ")));
 }
 
+const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator) {
+  const TensorCoreModel& model = tensor_core_model(name, a, accumulator);
+  if (!model.operands.contains(b))
+    throw std::invalid_argument(
+        fmt::format("tensor-core model '{}' multiplies no {} by {}", name, name_of(a), name_of(b)));
+  return model;
+}
+
 std::string_view tensor_core_of(int capability_major, int capability_minor) {
   switch (capability_major) {
     case 7:

@@ -131,6 +131,8 @@ std::span<const std::string_view> tensor_core_names();
 /// or with the formats that the generation has.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
                                          DType accumulator = DType::f32);
+/// The row that multiplies `a` by `b`.
+const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator);
 
 /// d = c (+) sum_k a[k] * b[k] exactly as the hardware row computes it: the scalar reference.
 ///

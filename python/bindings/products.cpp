@@ -4,12 +4,11 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <vector>
 
 #include "bindings.hpp"
-#include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/strided_gemm.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/worker_pool.hpp"
 #include "numerics/tensor_core/explained_dot.hpp"
@@ -24,90 +23,32 @@ namespace {
 using Matrices = nb::ndarray<nb::ro, nb::device::cpu>;
 using Result = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
-/// A view of one matrix: of itself where a stride is 1, else of a copy.
-template <class T>
-MatrixView<T> view_of(const T* data, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
-                      std::int64_t column_stride, std::vector<T>& copy) {
-  if ((column_stride == 1 || columns <= 1) && (rows <= 1 || row_stride >= columns))
-    return {data, rows <= 1 ? columns : row_stride};
-  if ((row_stride == 1 || rows <= 1) && (columns <= 1 || column_stride >= rows))
-    return {data, columns <= 1 ? rows : column_stride, true};
-  copy.clear();
-  copy.reserve(static_cast<std::size_t>(rows * columns));
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j) copy.push_back(data[i * row_stride + j * column_stride]);
-  return {copy.data(), columns};
+const TensorCoreModel& model_of(std::string_view name, std::string_view a_format, std::string_view b_format,
+                                std::string_view accumulator) {
+  return tensor_core_model(name, operand_format(a_format), operand_format(b_format),
+                           accumulator_format(accumulator));
 }
 
-/// The first element of matrix number `index` of a batch.
-template <class T>
-const T* matrix_at(const Matrices& matrices, std::size_t index) {
+/// Matrix number `index` of a batch.
+StridedMatrix matrix_at(const Matrices& matrices, DType format, std::size_t index) {
+  const std::size_t last = matrices.ndim() - 1;
   std::int64_t offset = 0;
-  for (std::size_t i = matrices.ndim() - 2; i-- > 0;) {
+  for (std::size_t i = last - 1; i-- > 0;) {
     offset += static_cast<std::int64_t>(index % matrices.shape(i)) * matrices.stride(i);
     index /= matrices.shape(i);
   }
-  return static_cast<const T*>(matrices.data()) + offset;
+  const auto* const codes = static_cast<const std::byte*>(matrices.data());
+  return {format, codes + offset * static_cast<std::int64_t>(matrices.itemsize()), matrices.stride(last - 1),
+          matrices.stride(last)};
 }
 
 /// One for each matrix of the batch: D = C (+) A B, C being what D holds, or +0.
-template <class A, class B, class D>
-void product(const TensorCoreModel& model, const Matrices& a, const Matrices& b, bool add_to_result,
-             const Result& result, int threads) {
-  const std::size_t dimensions = result.ndim();
-  const auto extent = [dimensions](const auto& matrices, std::size_t back) {
-    return static_cast<std::int64_t>(matrices.shape(dimensions - back));
-  };
-  const GemmShape shape{.m = extent(a, 2), .n = extent(b, 1), .k = extent(a, 1)};
-  std::size_t batch = 1;
-  for (std::size_t i = 0; i + 2 < dimensions; ++i) batch *= result.shape(i);
-  // A batch of many is shared out by its products; results do not know.
-  const bool share_batch = batch >= 2 * static_cast<std::size_t>(threads);
-  const nb::gil_scoped_release unlocked;
-  const auto one = [&](std::size_t index) {
-    std::vector<A> a_copy;
-    std::vector<B> b_copy;
-    const MatrixView<A> left = view_of(matrix_at<A>(a, index), shape.m, shape.k, a.stride(dimensions - 2),
-                                       a.stride(dimensions - 1), a_copy);
-    const MatrixView<B> right = view_of(matrix_at<B>(b, index), shape.k, shape.n, b.stride(dimensions - 2),
-                                        b.stride(dimensions - 1), b_copy);
-    D* const to = static_cast<D*>(result.data()) + index * static_cast<std::size_t>(shape.m * shape.n);
-    emulated_gemm(model, shape, left, right, add_to_result ? to : nullptr, to, shape.n,
-                  share_batch ? 1 : threads);
-  };
-  if (share_batch)
-    share_tasks(batch, threads, one);
-  else
-    for (std::size_t index = 0; index < batch; ++index) one(index);
-}
-
-/// body(element type): TF32 operands are FP32 words.
-template <class Body>
-void with_operand(DType dtype, const Body& body) {
-  visit_dtype<is_low_precision>(dtype, [&](auto row) {
-    using Element = typename decltype(row)::Element;
-    if constexpr (row.name == std::string_view("tf32"))
-      body(float());
-    else
-      body(Element());
-  });
-}
-
-const TensorCoreModel& model_of(std::string_view name, std::string_view a_format, std::string_view b_format,
-                                std::string_view accumulator) {
-  const TensorCoreModel& model =
-      tensor_core_model(name, operand_format(a_format), accumulator_format(accumulator));
-  if (!model.operands.contains(operand_format(b_format)))
-    throw std::invalid_argument("tensor-core model '" + std::string(name) + "' multiplies no " +
-                                std::string(a_format) + " by " + std::string(b_format));
-  return model;
-}
-
-void matmul(const Matrices& a, std::string_view a_format, const Matrices& b, std::string_view b_format,
+void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::string_view b_name,
             std::string_view model_name, std::string_view accumulator, bool add_to_result,
             const Result& result, int threads) {
   const FloatingPointScope scope;
-  const TensorCoreModel& model = model_of(model_name, a_format, b_format, accumulator);
+  const TensorCoreModel& model = model_of(model_name, a_name, b_name, accumulator);
+  const DType a_format = operand_format(a_name), b_format = operand_format(b_name);
   const std::size_t dimensions = result.ndim();
   if (threads < 1)
     throw std::invalid_argument("threads is " + std::to_string(threads) + "; at least 1 is needed");
@@ -115,23 +56,31 @@ void matmul(const Matrices& a, std::string_view a_format, const Matrices& b, std
               a.shape(dimensions - 2) == result.shape(dimensions - 2) &&
               b.shape(dimensions - 1) == result.shape(dimensions - 1) &&
               a.shape(dimensions - 1) == b.shape(dimensions - 2);
-  for (std::size_t i = 0; fits && i + 2 < dimensions; ++i)
+  std::size_t batch = 1;
+  for (std::size_t i = 0; fits && i + 2 < dimensions; ++i) {
     fits = a.shape(i) == result.shape(i) && b.shape(i) == result.shape(i);
+    batch *= result.shape(i);
+  }
   if (!fits) throw std::invalid_argument("the shapes of a, b and the result do not fit each other");
-  with_operand(operand_format(a_format), [&](auto a_element) {
-    with_operand(operand_format(b_format), [&](auto b_element) {
-      using A = decltype(a_element);
-      using B = decltype(b_element);
-      const bool wide = model.accumulator() == DType::f32;
-      if (a.itemsize() != sizeof(A) || b.itemsize() != sizeof(B) ||
-          result.itemsize() != (wide ? sizeof(float) : sizeof(Float16)))
-        throw std::invalid_argument("codes have another size than their format");
-      if (wide)
-        product<A, B, float>(model, a, b, add_to_result, result, threads);
-      else
-        product<A, B, Float16>(model, a, b, add_to_result, result, threads);
-    });
-  });
+  const std::size_t size = size_of(model.accumulator());
+  if (a.itemsize() != size_of(a_format) || b.itemsize() != size_of(b_format) || result.itemsize() != size)
+    throw std::invalid_argument("codes have another size than their format");
+  const GemmShape shape{.m = static_cast<std::int64_t>(a.shape(dimensions - 2)),
+                        .n = static_cast<std::int64_t>(b.shape(dimensions - 1)),
+                        .k = static_cast<std::int64_t>(a.shape(dimensions - 1))};
+  // A batch of many is shared out by its products; results do not know.
+  const bool share_batch = batch >= 2 * static_cast<std::size_t>(threads);
+  const nb::gil_scoped_release unlocked;
+  const auto one = [&](std::size_t index) {
+    std::byte* const to =
+        static_cast<std::byte*>(result.data()) + index * static_cast<std::size_t>(shape.m * shape.n) * size;
+    emulated_gemm(model, shape, matrix_at(a, a_format, index), matrix_at(b, b_format, index),
+                  add_to_result ? to : nullptr, to, shape.n, share_batch ? 1 : threads);
+  };
+  if (share_batch)
+    share_tasks(batch, threads, one);
+  else
+    for (std::size_t index = 0; index < batch; ++index) one(index);
 }
 
 /// Generations, oldest first: of each its rows as (operands, accumulator, source).

@@ -9,11 +9,14 @@ finding: reports/findings/adam_state_of_a_real_run/README.md.
 
 import argparse
 import io
+import itertools
 import math
 import zipfile
+from collections.abc import Callable
 
 import torch
 
+import fp16lab
 from fp16lab.torch.counting import count
 
 SAMPLE, BETA2, EPS = 20_000, 0.999, 1e-8
@@ -66,24 +69,14 @@ def largest_scale(values: torch.Tensor) -> int:
     return k
 
 
-def nearest(dtype: torch.dtype):
-    return lambda x: x.to(dtype).float()
-
-
-def stochastic(fraction_bits: int, smallest_exponent: int):
-    """Up or down with the probability that makes the mean right; between 0 and the smallest number too."""
-
-    def rounded(x: torch.Tensor) -> torch.Tensor:
-        exponent = torch.frexp(x)[1] - 1
-        spacing = torch.ldexp(torch.ones_like(x), exponent.clamp_min(smallest_exponent) - fraction_bits)
-        return (x / spacing + torch.rand_like(x)).floor() * spacing
-
-    return rounded
+def rounding(format: str, mode: str = "nearest_even") -> Callable[[torch.Tensor], torch.Tensor]:
+    """To a format, with other random numbers in every call."""
+    seeds = itertools.count(1)
+    return lambda x: fp16lab.round(x, format, mode, seed=next(seeds) if mode == "stochastic" else None)
 
 
 def follow(v: torch.Tensor, steps: int, rounded, scale: float = 1.0) -> torch.Tensor:
     """v behind so many steps, kept as rounded(scale v); the same gradients in every call."""
-    torch.manual_seed(1)
     deviation = v.sqrt()
     gradients = torch.Generator().manual_seed(2)
     kept = rounded(v * scale)
@@ -120,12 +113,12 @@ def main() -> None:
     v = v[v > 0]
     print(f"{steps} steps of {v.numel()} second moments:")
     exact = follow(v, steps, lambda x: x)
-    judge("FP16, nearest", follow(v, steps, nearest(torch.float16)), exact)
-    judge("FP16, stochastic", follow(v, steps, stochastic(10, -14)), exact)
-    judge(f"FP16, nearest, scale 2^{k}", follow(v, steps, nearest(torch.float16), 2.0**k), exact)
-    judge(f"FP16, stochastic, scale 2^{k}", follow(v, steps, stochastic(10, -14), 2.0**k), exact)
-    judge("BF16, nearest", follow(v, steps, nearest(torch.bfloat16)), exact)
-    judge("BF16, stochastic", follow(v, steps, stochastic(7, -126)), exact)
+    judge("FP16, nearest", follow(v, steps, rounding("f16")), exact)
+    judge("FP16, stochastic", follow(v, steps, rounding("f16", "stochastic")), exact)
+    judge(f"FP16, nearest, scale 2^{k}", follow(v, steps, rounding("f16"), 2.0**k), exact)
+    judge(f"FP16, stochastic, scale 2^{k}", follow(v, steps, rounding("f16", "stochastic"), 2.0**k), exact)
+    judge("BF16, nearest", follow(v, steps, rounding("bf16")), exact)
+    judge("BF16, stochastic", follow(v, steps, rounding("bf16", "stochastic")), exact)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ std::string RunGradients::format_names() const {
 RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
   // Only what is shown is read again, which keeps memory at its size.
   RunGradients gradients;
+  const bool watched = is_watched(run.folder.manifest);
   std::map<std::uint64_t, std::uint64_t> begins;  // step, the byte at which its rows begin
   std::map<std::pair<std::string, DType>, std::size_t> index;
   for_each_histogram(run.folder.path, 0, [&](const HistogramRow& row, std::uint64_t begin) {
@@ -83,7 +84,7 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
       if (known == index.end()) return true;  // a run that is still going on may have grown since
       snapshot.loss_scale = row.loss_scale;
       snapshot.histograms[known->second] += row.before;
-      if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
+      if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched)) {
         std::optional<CastCounts>& sum = snapshot.casts[known->second];
         sum = sum.value_or(CastCounts{});
         *sum += *counts;
@@ -102,8 +103,9 @@ std::optional<CastCounts> recorded_casts(const Run& run) {
   std::optional<CastCounts> sum;
   if (std::error_code error; !std::filesystem::exists(run.folder.path / run_file::histograms, error))
     return sum;
-  for_each_histogram(run.folder.path, [&sum](const HistogramRow& row) {
-    if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after)) {
+  const bool watched = is_watched(run.folder.manifest);
+  for_each_histogram(run.folder.path, [&sum, watched](const HistogramRow& row) {
+    if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched)) {
       sum = sum.value_or(CastCounts{});
       *sum += *counts;
     }

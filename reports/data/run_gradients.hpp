@@ -19,7 +19,8 @@ struct GradientSnapshot {
   std::uint64_t step = 0;
   double loss_scale = 1;                         ///< of the step; where tensors differ, of the last one
   std::vector<ExponentHistogram> histograms;     ///< before the cast, still carrying their tensor's scale
-  std::vector<std::optional<CastCounts>> casts;  ///< what the cast did; none for tensors that stayed FP32
+  std::vector<std::optional<CastCounts>> casts;  ///< what the cast did; none where there was none (FP32)
+                                                 ///< or nobody saw it (see cast_counts)
   std::vector<double> scales;                    ///< of each tensor: policies may scale layers apart
   bool one_scale() const;
 };
@@ -53,7 +54,7 @@ std::vector<std::size_t> evenly_chosen(std::size_t count, std::size_t limit);
 RunGradients load_gradients(const Run& run, std::size_t max_snapshots);
 
 /// What the casts of a run's gradients did, over every observed step; none where nothing was cast or
-/// observed.
+/// observed, or all casts were inside of PyTorch's products.
 std::optional<CastCounts> recorded_casts(const Run& run);
 
 }  // namespace fp16lab::reports

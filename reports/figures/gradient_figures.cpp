@@ -238,6 +238,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     data += fmt::format("# {}\n", label);
     std::string xtics;
     double highest = 0;
+    bool cast = false;
     for (std::size_t row = 0; row < tensors.size(); ++row) {
       const auto found = std::find(gradients.tensors.begin(), gradients.tensors.end(), tensors[row].name);
       const auto tensor = static_cast<std::size_t>(found - gradients.tensors.begin());
@@ -247,12 +248,13 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
           continue;
         }
         const std::optional<CastCounts>& casts = gradients.snapshots[c].casts[tensor];
-        if (!casts) {  // it stayed FP32
+        if (!casts) {  // it stayed FP32, or its cast was not seen
           data += fmt::format("{}\t{}\tnan\n", c, row);
           continue;
         }
         const double lost = 100 * casts->underflow_rate();
         highest = std::max(highest, lost);
+        cast = true;
         data += fmt::format("{}\t{}\t{:.4g}\n", c, row, lost);
       }
     }
@@ -272,8 +274,10 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
                        "nohead front lc rgb \"#333333\" lw 1.5\n",
                        static_cast<double>(weights) - 0.5)
                  : std::string("  unset arrow 1\n");
-    plots += highest == 0 ? "  set label 1 \"nothing rounds to zero\" at graph 0.5,graph 0.5 center front tc "
-                            "rgb \"#555555\"\n"
+    plots += highest == 0 ? fmt::format(
+                                "  set label 1 \"{}\" at graph 0.5,graph 0.5 center front tc "
+                                "rgb \"#555555\"\n",
+                                cast ? "nothing rounds to zero" : "no cast was seen")
                           : "  unset label 1\n";
     plots += fmt::format("  set xrange [-0.5:{}]\n  set yrange [{}:-0.5]\n", static_cast<double>(steps) - 0.5,
                          static_cast<double>(tensors.size()) - 0.5);

@@ -64,7 +64,7 @@ TableCell share_cell(std::uint64_t part, std::uint64_t of) {
   return {rate_text(share), share};
 }
 
-std::string table_of(Observed observed, const std::vector<HistogramRow>& rows) {
+std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, bool watched) {
   const bool updates = observed == Observed::updates;
   std::vector<TableColumn> columns{
       {"tensor", true}, {"stored", true}, {"values"}, {updates ? "still" : "zero"}};
@@ -96,7 +96,7 @@ std::string table_of(Observed observed, const std::vector<HistogramRow>& rows) {
       cells.insert(cells.end(), {share_cell(row.unmoved.value_or(0), total), rate_cell(half.lost),
                                  rate_cell(half.normal), rate_cell(brain.lost), rate_cell(brain.normal)});
     } else {
-      const std::optional<CastCounts> cast = cast_counts(row.dtype, row.before, row.after);
+      const std::optional<CastCounts> cast = cast_counts(row.dtype, row.before, row.after, watched);
       cells.insert(cells.end(),
                    {cast ? share_cell(cast->underflow, cast->values) : TableCell{"–"}, rate_cell(half.lost),
                     rate_cell(half.subnormal), rate_cell(half.overflow), rate_cell(brain.lost)});
@@ -119,7 +119,7 @@ std::string observed_section(const RunSet& set, const std::vector<WorkloadMateri
             "<details><summary>{}, {}: {} of step {}</summary>\n<p class=\"soft\">{}</p>\n{}</details>\n",
             html_escape(item.workload->name), html_escape(pretty(configuration.label)),
             analysis::title_of(observed), rows.front().step, words_of_kind(observed),
-            table_of(observed, rows));
+            table_of(observed, rows, is_watched(run->folder.manifest)));
     }
   if (html.empty()) return html;
   return "<section id=\"tensors\">\n<h2>Other tensors</h2>\n<p>What the first seed of each configuration "

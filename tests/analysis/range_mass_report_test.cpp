@@ -18,6 +18,7 @@ namespace fp16lab::analysis {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr FormatRange f16 = FormatRange::of<Binary16>();
 
@@ -186,8 +187,7 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   EXPECT_EQ(global.largest_safe, 24);             // the end of what is looked at
   EXPECT_EQ(global.suggested, 24);
   EXPECT_THAT(global.reasoning,
-              HasSubstr("By magnitude 2^-10 is enough: there what is lost is less than 0.049 % of their L1 "
-                        "(2^-11, half a unit in the last place of FP16); at most "));
+              HasSubstr("Every loss scale from 2^-10 to 2^24 loses less than 0.049 % of L1 and"));
   EXPECT_THAT(global.reasoning, HasSubstr("Suggested: 2^24"));
   // v alone asks for more by magnitude: all of it is lost below 2^-5.
   EXPECT_EQ(suggest_scale(report.tensor("v"), DType::f16).smallest_sufficient_l1, -5);
@@ -202,8 +202,8 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   wide.add("w", histogram_of({0x1.8p-45f, 0x1.8p8f}), 1.0);
   const SuggestedScale both = suggest_scale(wide, DType::f16);
   EXPECT_EQ(both.suggested, 5);
-  EXPECT_FALSE(both.both());
-  EXPECT_THAT(both.reasoning, HasSubstr("but by magnitude what 2^5 loses is small"));
+  EXPECT_GT(*both.smallest_sufficient, *both.suggested);
+  EXPECT_TRUE(both.fits());
 }
 
 TEST(SuggestedScaleByMass, SaysWhenItStandsAtTheEdgeOfWhatItLookedAt) {
@@ -221,9 +221,10 @@ TEST(SuggestedScaleByMass, SaysWhenItStandsAtTheEdgeOfWhatItLookedAt) {
   EXPECT_THAT(inside.reasoning, HasSubstr("Suggested: 2^15, the largest with head-room; nothing is lost"));
   // Another format's edges: BF16 loses none of these at all, E4M3 almost all.
   EXPECT_THAT(suggest_scale(middling, DType::bf16).reasoning,
-              HasSubstr("Without a loss scale (2^0) no value rounds to zero or overflows in BF16."));
+              HasSubstr("Without a loss scale no value rounds to zero or overflows in BF16."));
   EXPECT_EQ(suggest_scale(middling, DType::e4m3).suggested, 8);  // 0.375 * 2^(8+2) = 384 <= 464
-  EXPECT_THAT(suggest_scale(middling, DType::e4m3).reasoning, HasSubstr("more than E4M3 holds"));
+  EXPECT_THAT(suggest_scale(middling, DType::e4m3).reasoning,
+              HasSubstr("of those with head-room it loses least: 50 %"));
 }
 
 /// Counted where they are at hand.
@@ -367,6 +368,18 @@ TEST(RangeMassOutput, SaysWhyNoScaleFits) {
   EXPECT_THAT(table.str(),
               HasSubstr("\nScales that fit lose less than 0.049 % of L1 (2^-11, half a unit in the last "
                         "place of FP16) and leave 2 bits of head-room.\n"));
+  EXPECT_THAT(table.str(),
+              HasSubstr("No loss scale both leaves 2 bits of head-room and loses less than 0.049 % of L1; "
+                        "the gradients span more than E4M3 holds: the greatest finite gradient is 1.5."));
+  // 2^-10 is lost below 2^0, where 400 has less head-room than two bits.
+  RangeReport tight;
+  tight.add("many", histogram_of(std::vector<float>(1000, 0x1.2p-10f)), 1.0);
+  tight.add("one", histogram_of({400.0f}), 1.0);
+  EXPECT_THAT(
+      suggest_scale(tight, DType::e4m3).reasoning,
+      StartsWith("No loss scale both leaves 2 bits of head-room and loses less than 0.049 % of L1; with less "
+                 "head-room there is one: the greatest finite gradient is 400. "));
+  EXPECT_EQ(suggest_scale(tight, DType::e4m3, {.headroom_bits = 0}).smallest_sufficient_l1, 0);
 }
 
 TEST(RangeMassOutput, FormatsSideBySide) {

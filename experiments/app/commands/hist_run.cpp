@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iostream>
 #include <map>
+#include <set>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -14,14 +16,34 @@
 #include "experiments/app/replay/fixed_scale.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/cast_counts.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
 using Json = HistJson;
 
+/// Of a watched run: values that were counted as PyTorch stored them, behind casts that nobody saw.
+struct StoredCounts {
+  std::uint64_t values = 0, zero = 0, infinite = 0, nan = 0;
+  std::set<std::uint64_t> bad_steps;  ///< with an Inf or NaN
+  std::vector<std::string> bad;       ///< the tensors of the first of them that hold one
+
+  void add(const HistogramRow& row) {
+    values += row.after.total();
+    zero += row.after.zero;
+    infinite += row.after.infinite;
+    nan += row.after.nan;
+    if (row.after.infinite + row.after.nan == 0) return;
+    bad_steps.insert(row.step);
+    if (row.step == *bad_steps.begin()) bad.push_back(row.tensor);
+  }
+};
+
 /// What is told of all steps of a run, beside the one that is shown.
 struct AllSteps {
+  bool watched = false;               ///< lab.watch wrote the folder
+  StoredCounts stored;                ///< of the tensors that are taken, where it did
   std::vector<std::uint64_t> steps;   ///< in file order, that have histograms of what is asked for
   ObservedSet recorded;               ///< what there are histograms of
   analysis::UpdateCounts updates;     ///< of the tensors that are taken, where they are asked for
@@ -33,28 +55,30 @@ struct AllSteps {
 
 AllSteps survey(const std::filesystem::path& run, Observed observed, NameSelection& selection) {
   AllSteps all;
-  const auto note = [&](const HistogramRow& row) {
-    all.recorded.insert(row.observed);
-    if (row.observed != observed) return;
-    if (all.steps.empty() || all.steps.back() != row.step) all.steps.push_back(row.step);
-    all.rounded = all.rounded || row.dtype != DType::f32;
-    const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after);
-    if (!selection.takes(row.tensor)) return;
-    if (observed == Observed::updates)
-      all.updates.add(row);
-    else if (counts)
-      all.casts[row.dtype] += *counts;
-  };
-  ObservedSet everything;
-  for (const Observed each : all_observed) everything.insert(each);
-  const std::size_t torn = for_each_histogram(run, note, everything);
   try {
+    all.watched = is_watched(read_manifest(run));
     const RunFolder folder = read_run_folder(run);
     all.damage = folder.damage;
     all.rows_missing = folder.damaged(run_file::histograms);
   } catch (const std::runtime_error& error) {
     all.damage.push_back(error.what());
   }
+  const auto note = [&](const HistogramRow& row) {
+    all.recorded.insert(row.observed);
+    if (row.observed != observed) return;
+    if (all.steps.empty() || all.steps.back() != row.step) all.steps.push_back(row.step);
+    all.rounded = all.rounded || row.dtype != DType::f32;
+    if (!selection.takes(row.tensor)) return;
+    if (observed == Observed::updates)
+      all.updates.add(row);
+    else if (const auto counts = cast_counts(row.dtype, row.before, row.after, all.watched))
+      all.casts[row.dtype] += *counts;
+    else if (all.watched)
+      all.stored.add(row);
+  };
+  ObservedSet everything;
+  for (const Observed each : all_observed) everything.insert(each);
+  const std::size_t torn = for_each_histogram(run, note, everything);
   if (torn > 0 && !all.rows_missing)
     all.damage.push_back(
         fmt::format("{}: the last line is cut off ({} bytes) and was left out", run_file::histograms, torn));
@@ -73,6 +97,28 @@ std::string pooled_sentence(const AllSteps& all, bool selected) {
   return text;
 }
 
+/// What is known of a watched run where no cast was seen; nothing of other runs, and of one in FP32 alone in
+/// which all is finite.
+std::string stored_sentence(const AllSteps& all, bool selected) {
+  const StoredCounts& stored = all.stored;
+  if (stored.values == 0 || (!all.rounded && stored.bad_steps.empty())) return {};
+  std::string text =
+      fmt::format("Recorded {}{}, as PyTorch stored them: of {} values {} are Inf, {} NaN and {} zero",
+                  over_steps(all.steps.size(), all.rows_missing), selected ? ", of the tensors shown" : "",
+                  stored.values, stored.infinite, stored.nan, stored.zero);
+  if (!stored.bad_steps.empty()) {
+    constexpr std::size_t named = 4;
+    const std::span<const std::string> first(stored.bad.data(), std::min(stored.bad.size(), named));
+    text +=
+        fmt::format("; Inf or NaN in {}, first in step {} ({}{})", counted(stored.bad_steps.size(), "step"),
+                    *stored.bad_steps.begin(), fmt::join(first, ", "),
+                    stored.bad.size() > named ? fmt::format(" and {} more", stored.bad.size() - named) : "");
+  }
+  return text +
+         ". PyTorch rounds inside of its products, where no cast can be seen: what became zero there is "
+         "among the zeros, what overflowed among the Infs.\n";
+}
+
 Json pooled_json(const AllSteps& all) {
   Json casts = Json::array();
   for (const auto& [dtype, counts] : all.casts)
@@ -80,7 +126,16 @@ Json pooled_json(const AllSteps& all) {
                      {"values", counts.values},
                      {"underflow", counts.underflow},
                      {"overflow", counts.overflow}});
-  return {{"steps", all.steps.size()}, {"casts", std::move(casts)}};
+  Json json = {{"steps", all.steps.size()}, {"casts", std::move(casts)}};
+  if (all.watched) {
+    const StoredCounts& stored = all.stored;
+    json["as_stored"] = {{"values", stored.values},
+                         {"zero", stored.zero},
+                         {"infinite", stored.infinite},
+                         {"nan", stored.nan},
+                         {"steps_not_finite", stored.bad_steps}};
+  }
+  return json;
 }
 
 /// In which most of the tensors were stored; FP16 if none was stored in 16 bits.
@@ -141,7 +196,7 @@ void show_others(const HistCommand& command, const std::filesystem::path& run, c
   }
   if (command.json) {
     std::ostringstream text;
-    analysis::write_observed_json(text, command.observed, rows, formats);
+    analysis::write_observed_json(text, command.observed, rows, formats, all.watched);
     Json json = Json::parse(text.str());
     json["all_steps"] = pooled_json(all);
     if (command.observed == Observed::updates)
@@ -153,7 +208,7 @@ void show_others(const HistCommand& command, const std::filesystem::path& run, c
   }
   Tensors tensors;
   for (const HistogramRow& row : rows) {
-    tensors.report.add(row);
+    tensors.report.add(row, all.watched);
     tensors.drawn.push_back({row.tensor, row.before, row.loss_scale});
   }
   if (command.draws()) draw(command, tensors, subject, {.formats = formats, .scale = 1.0});
@@ -165,7 +220,7 @@ void show_others(const HistCommand& command, const std::filesystem::path& run, c
     return;
   }
   analysis::print_casts(std::cout, tensors.report);
-  std::cout << pooled_sentence(all, selected);
+  std::cout << pooled_sentence(all, selected) << stored_sentence(all, selected);
 }
 
 /// "gradients, weights".
@@ -208,7 +263,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   if (command.observed != Observed::gradients && !rows.empty())
     return show_others(command, run, all, rows, subject);
   for (const HistogramRow& row : rows) {
-    tensors.report.add(row);
+    tensors.report.add(row, all.watched);
     if (is_fp8(row.dtype)) continue;
     tensors.saw_scale(row.loss_scale);
     if (command.draws()) tensors.drawn.push_back({row.tensor, row.before, row.loss_scale});
@@ -240,7 +295,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   show(command, tensors, subject, question, suggestions, additions);
   if (command.json) return;
   const bool selected = !command.include.empty() || !command.exclude.empty();
-  fmt::print("{}{}", pooled_sentence(all, selected),
+  fmt::print("{}{}{}", pooled_sentence(all, selected), stored_sentence(all, selected),
              replay ? sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n") : "");
 }
 

@@ -171,6 +171,8 @@ std::string build_name(const std::string& git_hash, const std::string& compiler,
   return git_hash + " (" + compiler + ", " + flags + ")";
 }
 
+bool is_watched(const Manifest& manifest) { return manifest.git_hash.find(", torch ") != std::string::npos; }
+
 std::vector<std::string> builds_of(const Manifest& manifest) {
   std::vector<std::string> builds{build_name(manifest.git_hash, manifest.compiler, manifest.flags)};
   for (const Resumption& resumption : manifest.resumptions)

@@ -95,6 +95,9 @@ bool is_run_folder(const std::filesystem::path& folder);
 /// damaged JSON, a missing key or a wrong type throws std::runtime_error naming the file and what is wrong.
 Manifest read_manifest(const std::filesystem::path& folder);
 
+/// Did lab.watch record it, beside a training of PyTorch's? Its build names torch.
+bool is_watched(const Manifest& manifest);
+
 /// A build of the program, for people and for comparing: "0123456789ab (GCC 12.2.0, -O3)". Equal names mean
 /// equal bits.
 std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags);

@@ -44,14 +44,24 @@ class Explanation:
     def __str__(self) -> str:
         if not self.overflowed:
             return f"nothing overflowed at S = {_power(self.loss_scale)}"
-        lines = [
-            f"{culprit['pass']}: {_core.description(culprit)}. Advice: {culprit['advice'] or 'none'}"
-            + ("" if culprit["reached"] else " (it reached no gradient)")
-            for culprit in self.culprits
-        ]
+        lines = [self._scales()]
+        for culprit in self.culprits:
+            line = f"{culprit['pass']}: {_core.description(culprit)}"
+            if culprit["verdict"] != "lower_scale" or not self.finite_scale:  # what the first line tells
+                line += f". Advice: {culprit['advice'] or 'none'}"
+            lines.append(line + ("" if culprit["reached"] else " (it reached no gradient)"))
         if self.parameters:
             lines.append(f"gradients with an Inf or NaN, in order: {', '.join(self.parameters)}")
         return "\n".join(lines)
+
+    def _scales(self) -> str:
+        """Which loss scale was asked about, and which one cleared the step."""
+        asked = f"at loss scale {_power(self.loss_scale)}, which was asked about,"
+        if self.finite_scale is None:
+            return f"{asked} the loss was not finite; no other scale was tried"
+        if self.finite_scale == 0:
+            return f"{asked} a gradient was not finite, nor at any lower one down to 2^-24 (tried)"
+        return f"{asked} a gradient was not finite; at {_power(self.finite_scale)} all are (tried)"
 
 
 def explain_overflow(

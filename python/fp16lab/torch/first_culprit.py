@@ -35,6 +35,8 @@ _DELIBERATE = (
     "lift_fresh",
     "log",
 )
+#: Nodes whose gradient is that of the memory they show.
+_VIEWS = ("view", "unsafe_view", "transpose", "t", "permute", "squeeze", "unsqueeze", "select", "slice")
 _PRODUCTS = ("addmm", "mm", "bmm", "convolution", "convolution_backward")
 
 
@@ -126,7 +128,7 @@ class CulpritFinder(TorchDispatchMode):
         self.note(
             pass_,
             cause,
-            self._tensor_name(op, layer, pass_, operands, value),
+            self._tensor_name(op, layer, pass_, node, operands, value),
             value,
             op=asked,
             part="" if op == asked else op,
@@ -136,7 +138,7 @@ class CulpritFinder(TorchDispatchMode):
         )
 
     def _tensor_name(
-        self, op: str, layer: str, pass_: str, operands: list[torch.Tensor], value: torch.Tensor
+        self, op: str, layer: str, pass_: str, node: Any, operands: list[torch.Tensor], value: torch.Tensor
     ) -> str:
         # Outside of all modules only products have weights, those of a network that is one layer.
         own = {
@@ -144,6 +146,10 @@ class CulpritFinder(TorchDispatchMode):
             for name, shape in self._parameters.items()
             if name.rpartition(".")[0] == layer and (layer or op in _PRODUCTS)
         }
+        if node is not None and not layer and not own:
+            maker = self._maker(node, value)
+            if maker is not None:
+                return maker
         named = [self._names.get(operand) for operand in operands]
         if op == "cast":
             return (
@@ -158,6 +164,20 @@ class CulpritFinder(TorchDispatchMode):
                 if value.shape in (shape, shape[::-1]):
                     return name
         return joined(layer, "input")
+
+    def _maker(self, node: Any, value: torch.Tensor) -> str | None:
+        """What a node gives the gradient `value` of: a parameter, or the output of the module, outside of
+        modules of the operation, that made it. None: nothing of this shape."""
+        for function, place in node.next_functions:
+            if function is None or tuple(function._input_metadata[place].shape) != tuple(value.shape):
+                continue
+            while not self._tracker.layer_of(function) and node_name(function) in _VIEWS:
+                function = function.next_functions[0][0]
+            if hasattr(function, "variable"):
+                return str(self._names.get(function.variable, "input"))
+            layer = self._tracker.layer_of(function)
+            return joined(layer, "output") if layer else f"output of {node_name(function)}"
+        return None
 
     def _operand(self, tensor: torch.Tensor) -> dict[str, Any]:
         histogram = count(tensor)

@@ -49,9 +49,14 @@ class LayerTracker:
         node = torch._C._current_autograd_node()
         if node is None:
             return "", "forward" if torch._C._current_graph_task_id() == -1 else "backward"
-        return self._layers[max(bisect_right(self._numbers, node._sequence_nr()) - 1, 0)] if _numbered(
-            node
-        ) else "", "backward"
+        return self.layer_of(node), "backward"
+
+    def layer_of(self, node: Any) -> str:
+        """Which one was being called when an autograd node was made; empty outside of all modules."""
+        number = node._sequence_nr()
+        if number >= 2**63:  # nodes that add up the gradients of leaves have no number
+            return ""
+        return self._layers[max(bisect_right(self._numbers, number) - 1, 0)]
 
     def _enter(self, path: str, *_: Any) -> None:
         self._stack.append(path)
@@ -64,11 +69,6 @@ class LayerTracker:
     def _mark(self, layer: str) -> None:
         self._numbers.append(torch._C._autograd._get_sequence_nr())
         self._layers.append(layer)
-
-
-def _numbered(node: Any) -> bool:
-    """Nodes that add up the gradients of leaves are not."""
-    return bool(node._sequence_nr() < 2**63)
 
 
 def op_name(func: Any) -> str:

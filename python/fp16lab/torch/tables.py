@@ -13,10 +13,9 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     mm  fc1    forward   12
     """
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "".join(
-        "  ".join(
-            cell.ljust(width) if i < 3 else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))
-        ).rstrip()
-        + "\n"
-        for line in lines
-    )
+    text = ""
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line[:3], widths)]
+        cells += [cell.rjust(width) for cell, width in zip(line[3:], widths[3:])]
+        text += "  ".join(cells).rstrip() + "\n"
+    return text

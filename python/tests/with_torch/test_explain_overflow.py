@@ -60,7 +60,12 @@ def test_a_scale_too_high_and_the_one_that_clears_the_step(checkpointed):
     assert (culprit["pass"], culprit["cause"], culprit["verdict"]) == ("backward", "operation", "lower_scale")
     assert culprit["reached"] and culprit["dtype"] == "f16" and math.isinf(culprit["value"])
     assert 65520 <= abs(culprit["wide_value"]) < math.inf
-    assert f"S = 2^{int(math.log2(told.finite_scale))} makes every gradient of this step finite" in str(told)
+    text, cleared = str(told), f"2^{int(math.log2(told.finite_scale))}"
+    assert text.startswith("at loss scale 2^22, which was asked about, a gradient was not finite; at ")
+    assert text.splitlines()[0].endswith(f" at {cleared} all are (tried)")
+    assert text.count("2^") == 2, "the scale that was asked about, and the one that cleared the step"
+    assert culprit["tensor"] == "fc3.output" and "the backward of cast gave fc3.output (8, 5)" in text
+    assert f"S = {cleared} makes every gradient of this step finite" in culprit["advice"]
 
 
 def test_the_layer_parameter_and_operation_of_a_backward_overflow():
@@ -82,6 +87,27 @@ def test_the_layer_parameter_and_operation_of_a_backward_overflow():
         name.startswith("fc3") for name in told.parameters
     )
     assert "the backward of addmm (mm) in fc3 gave fc3.input" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("loss", "tensor"),
+    [
+        (lambda model, x: model(x).view(4, 10).float().sum(), "fc3.output"),  # seen through a view
+        (lambda model, x: (torch.relu(model(x)).float() * 2).sum(), "output of relu"),
+        (lambda model, x: (torch.ones(5, 5).half() * model(x)[:5]).float().sum(), "output of mul"),
+        (lambda model, x: model(x).sum(), "output of sum"),
+        (lambda model, x: model.fc2.weight.float().sum(), "fc2.weight"),
+    ],
+)
+def test_a_gradient_outside_of_modules_is_named_by_what_made_its_value(loss, tensor):
+    model = Net().half()
+
+    def step():
+        with torch.autocast("cpu", torch.float16):
+            return loss(model, torch.ones(8, 6)).float()
+
+    culprit = lab.explain_overflow(model, step, scale=2.0**20).culprits[-1]
+    assert (culprit["pass"], culprit["layer"], culprit["tensor"]) == ("backward", "", tensor)
 
 
 def test_a_weight_gradient_that_overflows_is_named():
@@ -110,6 +136,7 @@ def test_a_forward_overflow_names_the_layer_and_its_value_in_fp32():
         "addmm",
     )
     assert culprit["verdict"] == "fp32_cast" and culprit["reached"] and told.finite_scale is None
+    assert str(told).startswith("at loss scale 2^10, which was asked about, the loss was not finite; no")
     halves = [t.half().double() for t in (model.fc2.weight, model.fc2.bias)]
     hidden = torch.relu(
         nn.functional.linear(x.half(), model.fc1.weight.half(), model.fc1.bias.half())
@@ -151,6 +178,7 @@ def test_no_scale_helps_where_the_gradient_itself_is_none():
     )
     assert told.finite_scale == 0.0 and told.culprits[-1]["op"] == "sqrt"
     assert told.culprits[-1]["verdict"] == "model" and "Inf already in FP32" in str(told)
+    assert "nor at any lower one down to 2^-24 (tried)" in str(told)
 
 
 def test_infinities_of_a_mask_are_no_culprits():

@@ -125,11 +125,34 @@ def test_statistics_of_all_optimizers_and_of_16_bit_gradients_alone():
     scaler.scale((wide * 2.0**40).sum() + (narrow * 2.0**-3).float().sum()).backward()
     for optimizer in optimizers:
         scaler.step(optimizer)
-    assert scaler._narrow.total == 2 and scaler._wide.total == 2
     scaler.update()
     # BF16 ends 112 binades above FP16, and loses nothing here: the scale rests. As FP16 it would rise to
     # 2^17.
     assert scaler.get_scale() == 1.0
+
+
+def scale_after(policy, *gradients, steps=3):
+    """The scale after steps in which these scaled gradients come: (dtype, values) of each optimizer."""
+    scaler = lab.GradScaler(policy, device="cpu")
+    weights = [torch.nn.Parameter(torch.ones(len(values), dtype=dtype)) for dtype, values in gradients]
+    optimizers = [torch.optim.SGD([weight], lr=0.0) for weight in weights]
+    scaler.scale(torch.ones(()))  # makes the scale
+    for _ in range(steps):
+        for weight, optimizer, (dtype, values) in zip(weights, optimizers, gradients):
+            weight.grad = torch.tensor(values, dtype=dtype)
+            scaler.step(optimizer)
+        scaler.update()
+    return scaler.get_scale()
+
+
+@pytest.mark.parametrize("policy", ["lost-mass", "openseq2seq-logmax", "popart"])
+def test_of_mixed_gradients_a_statistics_policy_sees_those_in_16_bits(policy):
+    narrow, wide = (torch.bfloat16, [1.5 * 2.0**100] * 2), (torch.float32, [1.5 * 2.0**127] * 2)
+    alone = scale_after(policy, narrow)
+    assert scale_after(policy, narrow, wide) == scale_after(policy, wide, narrow) == alone
+    assert scale_after(policy, narrow, (torch.bfloat16, wide[1])) != alone != scale_after(policy, wide)
+    # Where none has 16 bits all are seen.
+    assert scale_after(policy, wide, wide) == scale_after(policy, wide)
 
 
 def test_clipping_accumulation_and_two_optimizers_skip_as_torch_does():

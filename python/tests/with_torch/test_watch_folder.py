@@ -71,6 +71,28 @@ def test_hist_shows_a_run(program, tmp_path):
     assert {row["step"] for row in rows} == {1, 2, 4, 6, 8}
 
 
+def test_hist_and_report_say_what_they_cannot_see(program, tmp_path):
+    """PyTorch rounds inside of its products: both histograms of such a row are the same, Inf or not."""
+    scaler = lab.GradScaler("torch", device="cpu", init_scale=2.0**26)
+    w = training(amp=True, scaler=scaler, tensors=("gradients", "weights"))
+    path = w.save(tmp_path / "mine")
+    counts = [row.after for row in w.recording.counts if row.observed == "gradients"]
+    zones = ("total", "infinite", "nan", "zero")
+    total, infinite, nan, zero = (sum(getattr(each, zone) for each in counts) for zone in zones)
+    assert infinite > 0
+    bad = {row.step for row in w.recording.counts if row.after.infinite or row.after.nan}
+    shown = program("hist", path)
+    assert (
+        f"Recorded over all 8 recorded steps, as PyTorch stored them: of {total} values "
+        f"{infinite} are Inf, {nan} NaN and {zero} zero; Inf or NaN in {len(bad)} steps, first in step 1 ("
+    ) in shown
+    assert "no cast can be seen" in shown and "the casts to" not in shown and "became Inf or NaN" not in shown
+    weights = program("hist", path, "--tensors", "weights")  # autocast's casts are seen
+    assert f"the casts to FP16 rounded 0 of {8 * (12 * 32 + 32 + 32 * 5 + 5)} finite" in weights
+    program("report", path, "-o", tmp_path / "out")
+    assert '"casts":[[null' in (tmp_path / "out/report.html").read_text()
+
+
 def test_replay_judges_every_policy_on_an_fp32_run(program, tmp_path):
     path = training().save(tmp_path / "fp32")
     program("replay", path, "-o", path)

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
-#include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/strided_gemm.hpp"
 #include "tests/numerics/gemm/gemm_cases.hpp"
 #include "tests/numerics/gemm/gemm_checks.hpp"
 
@@ -105,6 +107,41 @@ TEST(EmulatedGemmBlocks, EveryLayoutOfEveryElementSize) {
                           maker.make(format, format, f32, Data::normal, Accumulator::similar, m, n, k));
         if (HasFatalFailure()) return;
       }
+}
+
+TEST(EmulatedGemmStrided, AnyStridesOfEveryElementSize) {
+  // Strides of rows and columns in a space of 32 x 32 elements: by rows, by columns, with gaps, backwards.
+  constexpr std::pair<int, int> layouts[] = {{9, 1},  {1, 9},   {32, 1},  {1, 32},  {32, 2},
+                                             {3, 64}, {-32, 1}, {1, -32}, {-40, -3}};
+  CaseMaker maker(5);
+  for (const auto& [m, n, k] :
+       {Shape{7, 6, 9}, Shape{1, 6, 9}, Shape{7, 1, 1}, Shape{3, 9, 1}, Shape{9, 1, 5}})
+    for (const DType format : {f16, DType::tf32, DType::e4m3})
+      for (const auto& a_layout : layouts)
+        for (const auto& b_layout : layouts) {
+          const TensorCoreModel& model = tensor_core_model("hopper", format, format, f32);
+          const Problem p = maker.make(format, format, f32, Data::normal, Accumulator::similar, m, n, k);
+          const auto lay = [&](const std::vector<std::uint32_t>& words, int rows, int columns, auto layout,
+                               std::vector<unsigned char>& memory) {
+            const std::int64_t size = static_cast<std::int64_t>(size_of(format)), first = 1024;
+            memory.assign(static_cast<std::size_t>(2 * first * size), 0x7f);  // NaN in every format
+            for (int i = 0; i < rows; ++i)
+              for (int j = 0; j < columns; ++j)
+                std::memcpy(memory.data() + (first + i * layout.first + j * layout.second) * size,
+                            &words[static_cast<std::size_t>(i * columns + j)],
+                            static_cast<std::size_t>(size));
+            return StridedMatrix{format, memory.data() + first * size, layout.first, layout.second};
+          };
+          std::vector<unsigned char> a_memory, b_memory;
+          const StridedMatrix a = lay(p.a, m, k, a_layout, a_memory), b = lay(p.b, k, n, b_layout, b_memory);
+          std::vector<std::uint32_t> d = p.c;
+          emulated_gemm(model, {m, n, k}, a, b, d.data(), d.data(), n);
+          ASSERT_EQ(d, definition(model, p))
+              << a_layout.first << ' ' << a_layout.second << ", " << b_layout.first << ' ' << b_layout.second;
+        }
+  EXPECT_THROW(emulated_gemm(tensor_core_model("hopper"), {2, 2, 2}, StridedMatrix{f16, nullptr, 2, 1},
+                             StridedMatrix{f16, nullptr, 2, 1}, nullptr, std::vector<float>(4).data(), 2),
+               std::invalid_argument);
 }
 
 TEST(EmulatedGemmBlocks, CacheBlocksAndThreadsChangeNoBit) {

@@ -104,6 +104,72 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
       ::testing::AllOf(HasSubstr(", of the tensors shown: the"), HasSubstr(" This is of all tensors.\n")));
 }
 
+/// A folder as lab.watch saves it, of two steps: what PyTorch rounded inside of its products has the same
+/// counts on both sides; a weight that autocast casts has not.
+void make_watched_run(const std::filesystem::path& folder) {
+  const auto of = [](const std::vector<double>& values) { return counted(values, Extremes::known); };
+  const ExponentHistogram fine = of({0.0, 0.5, 1.0}), bad = of({INFINITY, -INFINITY, NAN, 0.0, 0.25});
+  const ExponentHistogram master = of({1.0, 0x1p-30}), cast = of({1.0, 0.0});
+  Manifest manifest = made_manifest();
+  manifest.git_hash = "fp16lab 0.2.0, torch 2.15.0";
+  RunWriter writer(folder, std::move(manifest));
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    const auto row = [&](const char* tensor, Observed observed, DType dtype, const ExponentHistogram& before,
+                         const ExponentHistogram& after) {
+      writer.append(HistogramRow{.step = step,
+                                 .tensor = tensor,
+                                 .observed = observed,
+                                 .kind = "weight",
+                                 .dtype = dtype,
+                                 .before = before,
+                                 .after = after});
+    };
+    const ExponentHistogram& head = step == 2 ? bad : fine;
+    row("head.input", Observed::gradients, DType::f16, fine, fine);
+    row("head.weight", Observed::gradients, DType::f32, head, head);
+    row("head.weight", Observed::weights, DType::f16, master, cast);
+    writer.append(StepRow{.step = step, .found_inf = step == 2, .skipped = step == 2});
+  }
+  writer.finish(ExitState::finished);
+}
+
+TEST_F(Hist, AWatchedRunSaysWhatItCannotSee) {
+  make_watched_run(path("mine"));
+  const auto shown = fp16lab({"hist", path("mine")});
+  EXPECT_THAT(
+      shown.out,
+      HasSubstr(
+          "\nRecorded over all 2 recorded steps, as PyTorch stored them: of 14 values 2 are Inf, 1 NaN and 4 "
+          "zero; Inf or NaN in 1 step, first in step 2 (head.weight). PyTorch rounds inside of its products, "
+          "where no cast can be seen: what became zero there is among the zeros, what overflowed among the "
+          "Infs.\n"));
+  EXPECT_THAT(shown.out, Not(HasSubstr("The casts"))) << "none was seen";
+  EXPECT_THAT(shown.out, Not(HasSubstr("the casts to")));
+  EXPECT_THAT(
+      fp16lab({"hist", path("mine"), "--include", "head.input"}).out,
+      HasSubstr("of the tensors shown, as PyTorch stored them: of 6 values 0 are Inf, 0 NaN and 2 zero. Py"));
+  const json gradients = hist({path("mine")});
+  EXPECT_EQ(gradients.at("all_steps").at("casts"), json::array());
+  EXPECT_EQ(gradients.at("all_steps").at("as_stored"),
+            json({{"values", 14}, {"zero", 4}, {"infinite", 2}, {"nan", 1}, {"steps_not_finite", {2}}}));
+  EXPECT_EQ(tensor(gradients, "head.input").at("casts"), json::array());
+
+  // Weights: this cast was seen.
+  const auto weights = fp16lab({"hist", path("mine"), "--tensors", "weights"});
+  EXPECT_THAT(weights.out, HasSubstr("the casts to FP16 rounded 2 of 4 finite non-zero values to zero"));
+  EXPECT_THAT(weights.out, Not(HasSubstr("as PyTorch stored")));
+  EXPECT_EQ(tensor(hist({path("mine"), "--tensors", "weights"}), "head.weight").at("cast").at("underflow"),
+            1);
+
+  // The same rows of a program that casts by itself: nothing was lost, and that was seen.
+  std::string manifest = read("mine/manifest.json");
+  manifest.replace(manifest.find(", torch 2.15.0"), 14, "");
+  write_bytes(path("mine/manifest.json"), manifest);
+  EXPECT_THAT(
+      fp16lab({"hist", path("mine")}).out,
+      HasSubstr("the casts to FP16 rounded 0 of 4 finite non-zero values to zero (0 %), 0 became Inf"));
+}
+
 /// A line of histograms.jsonl as its own tensor carried it.
 struct Recorded {
   std::string tensor;
