@@ -14,7 +14,7 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/app/run/folder_lock.hpp"
+#include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/run/run_data.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep.hpp"
@@ -241,7 +241,7 @@ class SweepRunner {
 
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {
   catch_interrupts();
-  const FolderLock lock(plan.folder, "another sweep is working in it");
+  const FolderClaim claim(plan.folder, "another sweep is working in it");
   return SweepRunner(plan, common, options).run();
 }
 
