@@ -168,7 +168,7 @@ std::optional<Claimant> claimant_of(const std::filesystem::path& folder) {
 }
 
 FolderClaim::FolderClaim(std::filesystem::path folder, std::string_view other, const Claimant& self,
-                         Timing timing)
+                         Timing timing, Renewal renewal)
     : folder_(std::move(folder)),
       path_(folder_ / run_file::claim),
       self_(self),
@@ -180,16 +180,18 @@ FolderClaim::FolderClaim(std::filesystem::path folder, std::string_view other, c
     if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
     require_held();
   }
-  begin_renewal();
+  if (renewal == Renewal::by_thread) begin_renewal();
 }
 
 FolderClaim::~FolderClaim() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
+  if (renewal_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    wake_.notify_all();
+    renewal_.join();
   }
-  wake_.notify_all();
-  renewal_.join();
   release();
   close(descriptor_);
   rmdir(folder_.c_str());  // only where it is empty
@@ -291,6 +293,12 @@ void FolderClaim::require_held() const {
                   now ? described(now->text) : fmt::format("{} is gone", run_file::claim)));
 }
 
+void FolderClaim::renew() {
+  if (Clock::now() - renewed_ < timing_.renewal) return;
+  renewed_ = Clock::now();
+  futimens(descriptor_, nullptr);  // where that fails, the claim ages, and held() finds out
+}
+
 void FolderClaim::begin_renewal() {
   // Signals are for the thread that works: it is its waiting that they end.
   sigset_t all, before;
@@ -298,8 +306,7 @@ void FolderClaim::begin_renewal() {
   pthread_sigmask(SIG_BLOCK, &all, &before);
   renewal_ = std::thread([this] {
     std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, timing_.renewal, [this] { return ended_; }))
-      futimens(descriptor_, nullptr);  // where that fails, the claim ages, and held() finds out
+    while (!wake_.wait_for(lock, timing_.renewal, [this] { return ended_; })) renew();
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -51,18 +51,28 @@ class FolderClaim {
     std::chrono::milliseconds patience = std::chrono::seconds(60);  ///< six renewals that did not come
   };
 
+  enum class Renewal {
+    by_thread,  ///< of this object
+    by_owner,  ///< who calls renew() more often than that: for a process that must stay of one thread, as one
+               ///< does whose children are told of its end (a signal comes for each of its threads)
+  };
+
   /// Makes the folder with its parents if it is missing. A claim of another machine is watched until it is
   /// renewed or `patience` is over, which one line on stderr says. CommandError(usage) "--out: FOLDER: OTHER
   /// (host H, process P, since T)" if its owner lives, (run_failed) with the system's reason if the folder
   /// cannot be made or written, (interrupted) if a signal ends the wait. `self`: only tests are others.
-  FolderClaim(const std::filesystem::path& folder, std::string_view other)
-      : FolderClaim(folder, other, this_claimant(), Timing{}) {}
-  FolderClaim(std::filesystem::path folder, std::string_view other, const Claimant& self, Timing timing);
+  FolderClaim(const std::filesystem::path& folder, std::string_view other,
+              Renewal renewal = Renewal::by_thread)
+      : FolderClaim(folder, other, this_claimant(), Timing{}, renewal) {}
+  FolderClaim(std::filesystem::path folder, std::string_view other, const Claimant& self, Timing timing,
+              Renewal renewal = Renewal::by_thread);
   /// Removes the claim if it is still this one, and the folder if nothing is in it.
   ~FolderClaim();
   FolderClaim(const FolderClaim&) = delete;
   FolderClaim& operator=(const FolderClaim&) = delete;
 
+  /// Renews the claim if it is time to.
+  void renew();
   /// Is it still this process's? Reads the file (an open asks a server, where attributes may be old).
   bool held() const;
   /// CommandError(run_failed) that names who has overtaken it. Before everything that is written.
@@ -95,6 +105,7 @@ class FolderClaim {
   std::string text_;  ///< of the file
   Timing timing_;
   bool took_over_unseen_ = false;
+  std::chrono::steady_clock::time_point renewed_ = std::chrono::steady_clock::now();
   int descriptor_ = -1;  ///< of this claim's own file, whatever its name means by now
   std::mutex mutex_;
   std::condition_variable wake_;
