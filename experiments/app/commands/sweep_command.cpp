@@ -1,12 +1,16 @@
 // fp16lab sweep: carries a grid out and sums it up.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"
 #include "reports/page/report.hpp"
@@ -21,6 +25,9 @@ struct SweepCommand {
   bool dry_run = false;               ///< only check and print the plan
   bool twin = false;                  ///< add_twins
   std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
+  std::optional<std::uint64_t> task;  ///< only this run
+  bool list_tasks = false;            ///< only say what is where
+  bool collect = false;               ///< only sum up what is there
 };
 
 void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
@@ -32,12 +39,99 @@ void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
   }
 }
 
-ExitCode run_sweep(const SweepCommand& command) {
-  CommonOptions common = command.common;
-  if (common.out.empty() && !common.config.empty())
-    common.out = std::filesystem::path("results") / common.config.stem();
+void print_tasks(const SweepPlan& plan) {
+  fmt::print("task,folder,state,claimed_by\n");
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    const PlannedRun& run = plan.runs[i];
+    const std::optional<Claimant> owner = claimant_of(run.folder);
+    fmt::print("{},{},{},{}\n", i + 1, run.folder.string(), name_of(state_of(run)),
+               owner ? fmt::format("{}:{}", printable(owner->host), owner->process) : "");
+  }
+}
+
+/// The sweep file's plan, or the one that lies in the output folder.
+SweepPlan plan_of(const SweepCommand& command) {
+  const CommonOptions& common = command.common;
+  if (common.config.empty() && !common.out.empty() &&
+      (command.task || command.list_tasks || command.collect || has_written_plan(common.out))) {
+    if (!common.set.empty() || common.seed || command.twin || !command.policies.empty())
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("--set, --seed, --policies and --twin make a plan from a sweep file; the "
+                      "plan of {} is made: give the file with -c",
+                      common.out.string()));
+    return read_written_plan(common.out, command.task);
+  }
   SweepPlan plan = load_sweep(common, false, command.policies);
   if (command.twin) add_twins(plan);
+  if (command.task && (*command.task < 1 || *command.task > plan.runs.size()))
+    throw CommandError(ExitCode::usage, fmt::format("--task: {}: expected 1 to {}, the number of runs of {}",
+                                                    *command.task, plan.runs.size(), common.config.string()));
+  return plan;
+}
+
+/// Summary and, if wanted, page of the runs that are there.
+void sum_up(const SweepPlan& plan, const CommonOptions& common, bool page) {
+  const auto& [folders, missing] = runs_of(plan);
+  if (folders.empty()) return;
+  const reports::RunSet runs = reports::load_runs(folders, missing);
+  const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
+  write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
+  write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
+  fmt::print("{}", reports::summary_table(runs, summaries));
+  if (!page) return;
+  std::vector<std::filesystem::path> all = folders;
+  all.insert(all.end(), missing.begin(), missing.end());
+  write_report_page(common, all, true);  // asked about mixed builds already
+}
+
+/// What is there, in one line: "57 of 60 runs are complete; not yet: a, b and 1 more".
+ExitCode collect(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {
+  std::vector<RunState> states;
+  std::vector<std::string> lacking;
+  for (const PlannedRun& run : plan.runs) {
+    states.push_back(state_of(run));
+    if (states.back() != RunState::complete && states.back() != RunState::other_build)
+      lacking.push_back(states.back() == RunState::planned
+                            ? run.name
+                            : fmt::format("{} ({})", run.name, name_of(states.back())));
+  }
+  require_one_build(plan, states, options, common);
+  write_plan(plan, false);  // the page names the runs of the plan that are not there
+  sum_up(plan, common, true);
+  if (common.quiet) return ExitCode::ok;
+  constexpr std::size_t most = 20;
+  const std::size_t more = lacking.size() > most ? lacking.size() - most : 0;
+  const std::size_t complete = plan.runs.size() - lacking.size();
+  lacking.resize(lacking.size() - more);
+  fmt::print(stderr, "sweep: {} of {} runs are complete{}{}{}\n", complete, plan.runs.size(),
+             lacking.empty() ? "" : "; not yet: ", fmt::join(lacking, ", "),
+             more == 0 ? "" : fmt::format(" and {} more (--list-tasks has all)", more));
+  return ExitCode::ok;
+}
+
+void require_one_purpose(const SweepCommand& command) {
+  std::vector<std::string_view> given;
+  if (command.task) given.emplace_back("--task");
+  if (command.list_tasks) given.emplace_back("--list-tasks");
+  if (command.collect) given.emplace_back("--collect");
+  if (command.dry_run) given.emplace_back("--dry-run");
+  if (given.size() > 1)
+    throw CommandError(ExitCode::usage, fmt::format("{}: expected one of them", fmt::join(given, " and ")));
+}
+
+ExitCode run_sweep(SweepCommand command) {
+  require_one_purpose(command);
+  CommonOptions& common = command.common;
+  if (common.out.empty() && !common.config.empty())
+    common.out = std::filesystem::path("results") / common.config.stem();
+  SweepPlan plan = plan_of(command);
+  if (command.task) return run_task(plan, *command.task, common, command.options);
+  if (command.collect) return collect(plan, common, command.options);
+  if (command.list_tasks) {
+    print_tasks(plan);
+    return ExitCode::ok;
+  }
   if (command.dry_run) {
     const Survey found = survey(plan, command.options, common);
     print_plan(plan, found.states);
@@ -49,20 +143,7 @@ ExitCode run_sweep(const SweepCommand& command) {
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
                        "interrupted; the same command carries on with the runs that are left");
-
-  const auto& [folders, missing] = runs_of(plan);
-  if (!folders.empty()) {
-    const reports::RunSet runs = reports::load_runs(folders, missing);
-    const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
-    write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
-    write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
-    fmt::print("{}", reports::summary_table(runs, summaries));
-    if (command.report) {
-      std::vector<std::filesystem::path> all = folders;
-      all.insert(all.end(), missing.begin(), missing.end());
-      write_report_page(common, all, true);  // asked about mixed builds already
-    }
-  }
+  sum_up(plan, common, command.report);
   if (!outcome.failed.empty())
     throw CommandError(ExitCode::run_failed,
                        fmt::format("{} of {} runs failed: {}; the same command tries them again",
@@ -73,38 +154,49 @@ ExitCode run_sweep(const SweepCommand& command) {
 }  // namespace
 
 Command sweep_command() {
-  return {.name = "sweep",
-          .description = "A grid of runs, resumable; a summary table on stdout",
-          .examples =
-              "  fp16lab sweep -c demo -o results/demo --report\n"
-              "  fp16lab sweep -c full -o results/full --dry-run",
-          .uses = {.config = "Sweep file in TOML",
-                   .bare_config = true,
-                   .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
-                   .out = "Folder of the runs (default: results/SWEEP)",
-                   .seed = "The one seed of all runs, in the place of the file's",
-                   .threads = true},
-          .declare = [](Options& options) -> Command::Run {
-            auto command = std::make_shared<SweepCommand>();
-            options.flag("--report", command->report,
-                         "Also write figures and report.html into the output folder");
-            options.flag("--dry-run", command->dry_run, "Only check every run, and print the runs as CSV");
-            options.flag("--twin", command->twin,
-                         "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
-                         "training makes of that "
-                         "is what it does by itself");
-            options.add_sweeping(command->options);
-            options
-                .add("--policies", command->policies,
-                     "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "
-                     "policies; "
-                     "all: every one that `policy --list` knows")
-                .separated(',');
-            return [command](const CommonOptions& common) {
-              command->common = common;
-              return run_sweep(*command);
-            };
-          }};
+  return {
+      .name = "sweep",
+      .description = "A grid of runs, resumable; a summary table on stdout",
+      .examples =
+          "  fp16lab sweep -c demo -o results/demo --report\n"
+          "  fp16lab sweep -c full -o results/full --dry-run",
+      .uses = {.config = "Sweep file in TOML",
+               .bare_config = true,
+               .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
+               .out = "Folder of the runs (default: results/SWEEP)",
+               .seed = "The one seed of all runs, in the place of the file's",
+               .threads = true},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<SweepCommand>();
+        options.flag("--report", command->report,
+                     "Also write figures and report.html into the output folder");
+        options.flag("--dry-run", command->dry_run, "Only check every run, and print the runs as CSV");
+        options.flag("--twin", command->twin,
+                     "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
+                     "training makes of that "
+                     "is what it does by itself");
+        options
+            .add("--task", command->task,
+                 "Only the K-th run of the plan: exits with 0 at once if it is complete, continues it from "
+                 "its checkpoint, or begins it; without -c the plan is that of the output folder")
+            .type("K")
+            .at_least(1);
+        options.flag("--list-tasks", command->list_tasks,
+                     "Only print number, folder and state of every run as CSV");
+        options.flag("--collect", command->collect,
+                     "Only sum up what is there: summary and report.html, also while runs go on");
+        options.add_sweeping(command->options);
+        options
+            .add("--policies", command->policies,
+                 "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "
+                 "policies; "
+                 "all: every one that `policy --list` knows")
+            .separated(',');
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_sweep(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

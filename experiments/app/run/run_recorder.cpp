@@ -21,18 +21,15 @@ namespace fp16lab::experiments {
 
 bool is_complete(ExitState state) { return state == ExitState::finished || state == ExitState::diverged; }
 
-namespace {
-constexpr std::string_view another_writer = "another process is writing this run";
-}  // namespace
-
-FolderClaim::FolderClaim(const std::filesystem::path& folder, FolderUse use) : folder_(folder) {
+void require_use(const std::filesystem::path& folder, FolderUse use) {
   const auto refuse = [&](const std::string& why) {
     throw CommandError(ExitCode::usage, fmt::format("--out: {} {}", folder.string(), why));
   };
-  lock_.emplace(folder, another_writer);
   remove_temporary_files(folder);
   if (!is_run_folder(folder)) {
-    if (!std::filesystem::is_empty(folder)) refuse("is not empty and holds no run; choose another folder");
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (!entry.path().filename().string().starts_with(run_file::claim))
+        refuse("is not empty and holds no run; choose another folder");
   } else if (use == FolderUse::begin) {
     const ExitState state = read_manifest(folder).state;
     if (is_complete(state))
@@ -46,22 +43,6 @@ FolderClaim::FolderClaim(const std::filesystem::path& folder, FolderUse use) : f
   }
 }
 
-void FolderClaim::clear() {
-  if (!is_run_folder(folder_)) return;
-  remove_run(folder_);
-  if (std::filesystem::exists(folder_)) return;
-  // An emptied folder goes away with its run, and the lock with it.
-  lock_.reset();
-  lock_.emplace(folder_, another_writer);
-}
-
-FolderClaim::~FolderClaim() {
-  // A folder in which nothing was begun is not left behind; one that holds a run is not empty, and stays. It
-  // goes while the lock is held: nobody else has begun anything in it.
-  std::error_code ignored;
-  if (std::filesystem::is_empty(folder_, ignored) && !ignored) std::filesystem::remove(folder_, ignored);
-}
-
 RunRecorder::RunRecorder(RecorderOptions options)
     : options_(std::move(options)),
       progress_(options_.quiet),
@@ -71,9 +52,15 @@ RunRecorder::RunRecorder(RecorderOptions options)
     live_.emplace(options_.title, options_.first_step, options_.total_steps, terminal_style());
 }
 
-void RunRecorder::write_to(RunWriter& writer) {
+void RunRecorder::write_to(RunWriter& writer, const FolderClaim& claim) {
   writer_ = &writer;
+  claim_ = &claim;
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, options_.first_step);
+}
+
+RunWriter& RunRecorder::writer() const {
+  claim_->require_held();
+  return *writer_;
 }
 
 ObservedSet RunRecorder::wants_tensors(std::uint64_t step) {
@@ -90,7 +77,7 @@ bool RunRecorder::wants_name(std::string_view tensor) {
 void RunRecorder::on_tensor(const HistogramRow& row) {
   std::erase_if(unseen_names_,
                 [&row](const std::string& pattern) { return engine::amp::matches(pattern, row.tensor); });
-  writer_->append(row);
+  writer().append(row);
   if (live_ && row.observed == Observed::gradients) live_->on_gradient(row);
   if (tensorboard_) tensorboard_->on_tensor(row);
 }
@@ -100,7 +87,7 @@ void RunRecorder::on_step(const StepRow& row) {
     for (const std::string& pattern : std::exchange(unseen_names_, {}))
       message(fmt::format("note: observe.names = \"{}\": no tensor that is counted has such a name",
                           printable(pattern)));
-  writer_->append(row);
+  writer().append(row);
   if (tensorboard_) tensorboard_->on_step(row);
   show_progress(row);
 }
@@ -119,16 +106,16 @@ void RunRecorder::show_progress(const StepRow& row) {
 }
 
 void RunRecorder::on_evaluation(const EvaluationRow& row) {
-  writer_->append(row);
+  writer().append(row);
   if (tensorboard_) tensorboard_->on_evaluation(row);
 }
 
-void RunRecorder::on_overflow(const OverflowRow& row) { writer_->append(row); }
+void RunRecorder::on_overflow(const OverflowRow& row) { writer().append(row); }
 
 void RunRecorder::on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) {
   for (CulpritRow& row : rows) {
     analysis::advise(row);
-    writer_->append(row);
+    writer().append(row);
     message(analysis::culprit_line(row));
   }
   if (rows.empty())
@@ -152,7 +139,7 @@ bool RunRecorder::wants_op_statistics(std::uint64_t step) {
 }
 
 void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) {
-  write_file_atomically(writer_->folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
+  write_file_atomically(writer().folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
   if (options_.quiet) return;
   fmt::print(stderr, "ops of step {}, forward passes only:\n{}", step, engine::amp::to_text(statistics));
   for (const engine::amp::Advice& advice : statistics.advice())
@@ -169,14 +156,14 @@ bool RunRecorder::wants_checkpoint(std::uint64_t step, engine::RunMoment moment)
 }
 
 void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
-  writer_->sync();
+  writer().sync();
   if (tensorboard_) tensorboard_->sync();
   make_checkpoint_folder(writer_->folder());
   SafetensorsMetadata metadata = options_.checkpoint_metadata;
   metadata.emplace(rows_key, to_json(writer_->rows()));
-  save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, metadata);
+  save_checkpoint(checkpoint_path(writer().folder(), state.iteration), state, metadata);
   if (options_.save_weights) options_.save_weights(state.iteration);
-  remove_old_checkpoints(writer_->folder(), options_.checkpoints_kept);
+  remove_old_checkpoints(writer().folder(), options_.checkpoints_kept);
 }
 
 }  // namespace fp16lab::experiments

@@ -11,7 +11,7 @@
 
 #include "engine/train/observer.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/app/run/folder_lock.hpp"
+#include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/run/live_feed.hpp"
 #include "experiments/app/run/tensorboard_feed.hpp"
 #include "numerics/files/arrays/safetensors.hpp"
@@ -26,23 +26,9 @@ enum class FolderUse {
   resume,   ///< continue the run that is there, if there is one
 };
 
-/// The right to write one run folder, held for the time of the run.
-class FolderClaim {
- public:
-  /// Makes the folder if it is missing. CommandError(usage) if `use` may not have the run that it holds, if
-  /// it holds other things than a run, or if another process is writing it; CommandError(run_failed) if it
-  /// cannot be made or written.
-  FolderClaim(const std::filesystem::path& folder, FolderUse use);
-  /// Removes the earlier run, if there is one.
-  void clear();
-  ~FolderClaim();
-  FolderClaim(const FolderClaim&) = delete;
-  FolderClaim& operator=(const FolderClaim&) = delete;
-
- private:
-  std::filesystem::path folder_;
-  std::optional<FolderLock> lock_;
-};
+/// May a process that has claimed the folder do that with it? CommandError(usage) if `use` may not have the
+/// run that it holds, or if it holds other things than a run. What a killed writer left half written goes.
+void require_use(const std::filesystem::path& folder, FolderUse use);
 
 /// Is the run done for good, so that repeating it would give the same?
 bool is_complete(ExitState state);
@@ -73,14 +59,15 @@ struct RecorderOptions {
 class RunRecorder final : public engine::TrainObserver {
  public:
   explicit RunRecorder(RecorderOptions options);
-  /// Before the first record. Begins the event file, if there is to be one.
-  void write_to(RunWriter& writer);
+  /// Before the first record. Begins the event file, if there is to be one. Every record and checkpoint needs
+  /// the claim: CommandError(run_failed) where the run was overtaken.
+  void write_to(RunWriter& writer, const FolderClaim& claim);
 
   ObservedSet wants_tensors(std::uint64_t step) override;
   bool wants_name(std::string_view tensor) override;
   void on_tensor(const HistogramRow& row) override;
   void on_step(const StepRow& row) override;
-  void on_memory(const RunMemory& memory) override { writer_->set_memory(memory); }
+  void on_memory(const RunMemory& memory) override { writer().set_memory(memory); }
   void on_evaluation(const EvaluationRow& row) override;
   bool wants_overflows() override { return true; }
   bool wants_culprits() override { return options_.explain_overflow; }
@@ -94,11 +81,14 @@ class RunRecorder final : public engine::TrainObserver {
   void on_checkpoint(const engine::TrainingState& state) override;
 
  private:
+  /// Checks the claim.
+  RunWriter& writer() const;
   void show_progress(const StepRow& row);
   /// A line that stays, above whatever shows the progress.
   void message(const std::string& line);
 
   RunWriter* writer_ = nullptr;
+  const FolderClaim* claim_ = nullptr;
   RecorderOptions options_;
   Progress progress_;
   std::optional<LiveFeed> live_;

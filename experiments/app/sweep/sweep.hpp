@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,9 @@ enum class RunState {
   unreadable,           ///< a run whose manifest cannot be read
 };
 std::string_view name_of(RunState state);
+RunState state_of(const PlannedRun& run);
+/// Another build of the program may give other bits; a run is not made of both.
+bool can_continue(const PlannedRun& run, RunState state);
 
 /// Run by run as the plan has them.
 struct Survey {
@@ -87,6 +91,10 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
 /// Tells runs of another build on stderr.
 void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
                   const CommonOptions& common);
+
+/// The last of these alone: what comparing the runs needs.
+void require_one_build(const SweepPlan& plan, const std::vector<RunState>& states,
+                       const SweepOptions& options, const CommonOptions& common);
 
 /// Is a run in this state left as it is?
 bool is_kept(RunState state, const SweepOptions& options);
@@ -107,6 +115,25 @@ RunsOfPlan runs_of(const SweepPlan& plan);
 /// twin's name.
 void add_twins(SweepPlan& plan);
 
+/// Writes the plan beside the runs (fp16lab::sweep_plan): a configuration for each, and their list, by whose
+/// numbers `sweep --task` finds them. Configurations of earlier sweeps stay, so that a run of theirs that is
+/// gone is still known to be missing; with `forget`, those of runs that are not there go.
+void write_plan(const SweepPlan& plan, bool forget);
+bool has_written_plan(const std::filesystem::path& folder);
+/// The plan that was last written there. `only`: the number of a task, from 1; the other runs have no
+/// configuration then. CommandError(usage) if there is none, or none of that number, (run_failed)
+/// "FILE:LINE: ..." if it cannot be read.
+SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only = {});
+
+/// Carries out one run of the plan, in this process, whichever engine called it: one that is kept (is_kept)
+/// stays as it is, one that this build began is continued from its newest checkpoint, all others begin. The
+/// run's folder is claimed first, so that of several processes with one task one works. Returns ok for a run
+/// that diverged, too: it is complete. Otherwise as train().
+ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions& common,
+                  const SweepOptions& options);
+/// The command line by which another process carries it out, behind the program's name: `sweep --task ...`.
+std::vector<std::string> task_arguments(const SweepPlan& plan, std::size_t number, int threads, bool force);
+
 struct SweepOutcome {
   std::size_t done_before = 0;
   std::size_t run_now = 0;
@@ -114,7 +141,7 @@ struct SweepOutcome {
   bool interrupted = false;
 };
 
-/// Carries the plan out, some child processes (`fp16lab train`) at a time among which the threads are shared,
+/// Carries the plan out, some child processes (`fp16lab sweep --task`) at a time among which the threads are shared,
 /// so that a run that crashes or is killed takes nothing with it. Before the first one starts, every run is
 /// checked (survey, require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those
 /// of earlier sweeps stay. Complete runs with the same configuration are skipped; those that this build of

@@ -6,19 +6,15 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "experiments/app/build_info.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/app/run/folder_lock.hpp"
-#include "experiments/app/run/run_data.hpp"
+#include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::experiments {
@@ -65,38 +61,9 @@ class Pace {
   std::map<engine::Level, std::pair<double, double>> measured_;  ///< work, seconds
 };
 
-/// Another build of the program may give other bits; a run is not made of both.
-bool can_continue(const PlannedRun& run, RunState state) {
-  return state == RunState::unfinished && builds_of(read_manifest(run.folder)) == std::vector{build_name()};
-}
-
-/// The files beside the runs that say which runs were to be made. Those of earlier sweeps stay, so that a run
-/// of theirs that is gone is still known to be missing; with `forget`, those of runs that are not there go.
-class WrittenPlan {
- public:
-  WrittenPlan(const SweepPlan& plan, bool forget) : folder_(plan.folder / sweep_plan) {
-    std::filesystem::create_directories(folder_);
-    std::set<std::filesystem::path> written;
-    for (const PlannedRun& run : plan.runs) {
-      write_file_atomically(file_of(run), to_toml(run.config));
-      written.insert(file_of(run));
-    }
-    std::vector<std::filesystem::path> gone;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_))
-      if (forget && entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
-          !is_run_folder(plan.folder / entry.path().stem()))
-        gone.push_back(entry.path());
-    for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
-  }
-  std::filesystem::path file_of(const PlannedRun& run) const { return folder_ / (run.name + ".toml"); }
-
- private:
-  std::filesystem::path folder_;
-};
-
 struct Job {
   const PlannedRun* run;
-  RunState state;
+  std::size_t task;  ///< its number in the plan, from 1
   RunLength length;
 };
 
@@ -117,16 +84,15 @@ class SweepRunner {
         progress_(common.quiet),
         program_(fp16lab_program()) {}
 
-  SweepOutcome run() {
+  SweepOutcome run(FolderClaim& claim) {
     const Survey found = survey(*plan_, options_, *common_);
     require_safe(*plan_, found.states, options_, *common_);
-    written_.emplace(*plan_, options_.force);
+    write_plan(*plan_, options_.force);
     for (std::size_t i = 0; i < plan_->runs.size(); ++i) {
-      const RunState state = found.states[i];
-      if (is_kept(state, options_))
+      if (is_kept(found.states[i], options_))
         ++outcome_.done_before;
       else
-        jobs_.push_back({&plan_->runs[i], state, found.lengths[i]});
+        jobs_.push_back({&plan_->runs[i], i + 1, found.lengths[i]});
     }
     if (outcome_.done_before > 0)
       progress_.message(
@@ -135,6 +101,7 @@ class SweepRunner {
       while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start_next();
       if (running_.empty()) break;
       reap();
+      claim.renew();
       if (progress_.due()) show();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -154,19 +121,8 @@ class SweepRunner {
   }
 
   void start(const Job& job) {
-    const std::filesystem::path config = written_->file_of(*job.run);
     const int threads = std::max(1, common_->threads / static_cast<int>(parallel_));
-    const std::vector<std::string> arguments{"train",
-                                             "--config",
-                                             config.string(),
-                                             "--out",
-                                             job.run->folder.string(),
-                                             "--threads",
-                                             std::to_string(threads),
-                                             "--name",
-                                             job.run->variant,
-                                             "--quiet",
-                                             can_continue(*job.run, job.state) ? "--resume" : "--force"};
+    const std::vector<std::string> arguments = task_arguments(*plan_, job.task, threads, options_.force);
     running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});
   }
 
@@ -183,8 +139,8 @@ class SweepRunner {
     const PlannedRun& run = *running.job->run;
     const double seconds = std::chrono::duration<double>(Clock::now() - running.start).count();
     ++outcome_.run_now;
-    const bool diverged = status == static_cast<int>(ExitCode::diverged);
-    if (status == 0 || diverged) {
+    if (status == 0) {
+      const bool diverged = read_manifest(run.folder).state == ExitState::diverged;
       pace_.add(run.config, running.job->length.multiply_adds, seconds);
       progress_.message(fmt::format("sweep: {} {} after {}", run.name, diverged ? "diverged" : "finished",
                                     duration_text(seconds)));
@@ -226,7 +182,6 @@ class SweepRunner {
   const SweepPlan* plan_;
   const CommonOptions* common_;
   SweepOptions options_;
-  std::optional<WrittenPlan> written_;
   std::size_t parallel_;  ///< jobs at a time
   Progress progress_;
   std::filesystem::path program_;
@@ -241,8 +196,8 @@ class SweepRunner {
 
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {
   catch_interrupts();
-  const FolderLock lock(plan.folder, "another sweep is working in it");
-  return SweepRunner(plan, common, options).run();
+  FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
+  return SweepRunner(plan, common, options).run(claim);
 }
 
 }  // namespace fp16lab::experiments

@@ -145,7 +145,7 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
   Survey found;
   std::set<std::string> told;
   for (const PlannedRun& run : plan.runs) {
-    const RunState state = find_run(run).state;
+    const RunState state = state_of(run);
     found.states.push_back(state);
     found.lengths.emplace_back();
     if (is_kept(state, options)) continue;
@@ -166,6 +166,11 @@ void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, co
   if (options.force) return;
   require_no_loss(plan, states);
   require_undamaged(plan, states);
+  require_one_build(plan, states, options, common);
+}
+
+void require_one_build(const SweepPlan& plan, const std::vector<RunState>& states,
+                       const SweepOptions& options, const CommonOptions& common) {
   const auto others = runs_in(plan, states, RunState::other_build);
   if (others.empty()) return;
   std::set<std::string> builds;
@@ -184,12 +189,18 @@ void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, co
   if (!common.quiet) fmt::print(stderr, "sweep: note: {}\n", what);
 }
 
+RunState state_of(const PlannedRun& run) { return find_run(run).state; }
+
+bool can_continue(const PlannedRun& run, RunState state) {
+  return state == RunState::unfinished && builds_of(read_manifest(run.folder)) == std::vector{build_name()};
+}
+
 bool is_kept(RunState state, const SweepOptions& options) {
   return state == RunState::complete || (state == RunState::other_build && !options.force);
 }
 
 bool is_done(const PlannedRun& run) {
-  const RunState state = find_run(run).state;
+  const RunState state = state_of(run);
   return state == RunState::complete || state == RunState::other_build;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -106,12 +107,33 @@ void AtomicFile::append(std::string_view piece) {
   if (const int error = write_all(descriptor_, piece); error != 0) fail_and_discard("write", error);
 }
 
-void AtomicFile::commit() {
+void AtomicFile::sync_and_close() {
   if (descriptor_ < 0) throw std::logic_error("AtomicFile::commit of " + path_.string() + " after its end");
   if (::fsync(descriptor_) != 0) fail_and_discard("sync", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail_and_discard("close", errno);
+}
+
+void AtomicFile::commit() {
+  sync_and_close();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_and_discard("rename a complete file to", errno);
   sync_folder(path_);
+}
+
+bool AtomicFile::commit_new() {
+  sync_and_close();
+  int error = ::link(temporary_.c_str(), path_.c_str()) == 0 ? 0 : errno;
+  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) {  // a file system without links
+    error =
+        ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
+  } else if (error != 0) {
+    // A server whose answer was lost has made the link all the same, and was asked again.
+    struct stat made {};
+    if (::stat(temporary_.c_str(), &made) == 0 && made.st_nlink == 2) error = 0;
+  }
+  if (error != 0 && error != EEXIST) fail_and_discard("link a complete file to", error);
+  ::unlink(temporary_.c_str());
+  if (error == 0) sync_folder(path_);
+  return error == 0;
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {

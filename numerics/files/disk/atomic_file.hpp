@@ -35,9 +35,13 @@ class AtomicFile {
   void append(std::string_view piece);
   /// Syncs and renames; nothing may be appended afterwards.
   void commit();
+  /// The same where `path` is not there yet. False, and nothing is left behind, if it is: of several writers,
+  /// on any machine that shares the file system, exactly one succeeds (link(2), which NFS keeps atomic).
+  [[nodiscard]] bool commit_new();
 
  private:
   [[noreturn]] void fail_and_discard(std::string_view what, int error);
+  void sync_and_close();
 
   std::filesystem::path path_, temporary_;
   int descriptor_ = -1;

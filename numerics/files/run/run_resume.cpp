@@ -133,6 +133,21 @@ void remove_temporary_files(const std::filesystem::path& run_folder) {
   for (const std::filesystem::path& file : left_behind) std::filesystem::remove(file);
 }
 
+void renew_line_files(const std::filesystem::path& run_folder) {
+  for (const LineFileName& file : line_files) {
+    const std::filesystem::path path = run_folder / file.name;
+    std::ifstream old(path, std::ios::binary);
+    if (!old) continue;
+    AtomicFile renewed(path);
+    std::string block(1 << 20, '\0');
+    do {
+      old.read(block.data(), static_cast<std::streamsize>(block.size()));
+      renewed.append(std::string_view(block).substr(0, static_cast<std::size_t>(old.gcount())));
+    } while (old);
+    renewed.commit();
+  }
+}
+
 RunRows RunCut::rows() const {
   return {.steps = steps.rows,
           .evaluations = evaluations.rows,

@@ -63,10 +63,13 @@ inline constexpr std::string_view report = "report.html";
 inline constexpr std::string_view replay = "replay.json";
 inline constexpr std::string_view replay_summary = "replay.csv";
 inline constexpr std::string_view replay_traces = "replay_traces.csv";
+/// Whose the folder is while somebody writes in it (experiments/app/run/folder_claim.hpp); no run leaves it.
+inline constexpr std::string_view claim = "claim.json";
 }  // namespace run_file
 /// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make
-/// in NAME.
+/// in NAME, and tasks.csv lists those of the last plan in their order.
 inline constexpr std::string_view sweep_plan = "plan";
+inline constexpr std::string_view sweep_tasks = "tasks.csv";
 
 inline constexpr std::array<std::string_view, 11> step_columns{
     "step", "loss",           "loss_scale", "found_inf", "skipped", "grad_norm",

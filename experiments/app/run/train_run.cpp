@@ -1,0 +1,328 @@
+#include "experiments/app/run/train_run.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "experiments/app/build_info.hpp"
+#include "experiments/app/process.hpp"
+#include "experiments/app/run/continuation.hpp"
+#include "experiments/app/run/network_table.hpp"
+#include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/run_notes.hpp"
+#include "experiments/app/run/run_recorder.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/gemm/gemm.hpp"
+#include "numerics/text/text.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+Manifest make_manifest(const TrainRequest& request, const RunConfig& config, const PreparedRun& run) {
+  Manifest manifest;
+  manifest.name = request.name;
+  manifest.argv = request.common.argv;
+  manifest.config = to_toml(config);
+  manifest.git_hash = git_hash();
+  manifest.seeds = {{"train", config.train.seed}};
+  // Synthetic data come from no file: their seed says where they came from.
+  if (run.data->kind == engine::data::DataKind::synthetic) manifest.seeds.emplace("data", config.train.seed);
+  manifest.cpu = cpu_name();
+  manifest.threads = request.common.threads;
+  manifest.compiler = compiler_name();
+  manifest.flags = compiler_flags();
+  manifest.backend = run.chosen.record;
+  manifest.gpu = run.chosen.gpu;
+  manifest.driver = run.chosen.driver;
+  manifest.gemm_target = run.chosen.gpu ? run.chosen.record.device : gemm_target_name();
+  for (const engine::data::SourceFile& file : run.files())
+    manifest.data.push_back({file.path.string(), file.sha256});
+  manifest.model = network_table(config, *run.data).dump();
+  return manifest;
+}
+
+void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result) {
+  nlohmann::ordered_json summary;
+  summary["folder"] = folder.string();
+  summary["state"] = name_of(state);
+  summary["steps"] = result.steps;
+  summary["skipped_steps"] = result.skipped_steps;
+  summary["final_train_loss"] = json_number(result.final_train_loss);
+  summary["final_loss_scale"] = json_number(result.final_loss_scale);
+  if (result.evaluation_loss) summary["evaluation_loss"] = json_number(*result.evaluation_loss);
+  if (result.evaluation_accuracy) summary["evaluation_accuracy"] = json_number(*result.evaluation_accuracy);
+  if (result.evaluation_bits_per_character)
+    summary["evaluation_bits_per_character"] = json_number(*result.evaluation_bits_per_character);
+  if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
+  summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
+  summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
+  fmt::print("{}\n", summary.dump());
+}
+
+std::filesystem::path default_folder(const CommonOptions& common, const RunConfig& config) {
+  const std::string name = common.config.empty() ? config.model.name : common.config.stem().string();
+  return std::filesystem::path("results") / fmt::format("{}-seed{}", name, config.train.seed);
+}
+
+[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
+
+constexpr std::string_view way_out = "restore them from a copy, or begin again with --force";
+
+/// A run that has ended for good says again how. CommandError(run_failed) if its records are damaged.
+ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& manifest) {
+  const RunFolder run = read_run_folder(folder);
+  if (!run.damage.empty())
+    throw CommandError(
+        ExitCode::run_failed,
+        fmt::format("{}: this run has {}, but its records are damaged: {}; {}", folder.string(),
+                    name_of(manifest.state), fmt::join(run.damage, "; "), way_out));
+  nlohmann::ordered_json summary;
+  summary["folder"] = folder.string();
+  summary["state"] = name_of(manifest.state);
+  summary["steps"] = run.steps.size();
+  summary["skipped_steps"] =
+      std::count_if(run.steps.begin(), run.steps.end(), [](const StepRow& row) { return row.skipped; });
+  if (!run.steps.empty()) summary["final_train_loss"] = json_number(run.steps.back().loss);
+  if (!run.steps.empty()) summary["state_hash"] = fmt::format("{:016x}", run.steps.back().state_hash);
+  fmt::print("{}\n", summary.dump());
+  fmt::print(stderr, "fp16lab: {}: this run has {} after {} steps; nothing is left to do\n", folder.string(),
+             name_of(manifest.state), run.steps.size());
+  return manifest.state == ExitState::finished ? ExitCode::ok : ExitCode::diverged;
+}
+
+/// What `--resume` finds in `folder`, checked against the new plan; nothing where a new run is to begin.
+std::optional<Continuation> find_checked(const TrainRequest& request, const std::filesystem::path& folder,
+                                         RunPlan& plan) {
+  std::optional<Continuation> found = find_continuation(folder);
+  if (!found) {
+    if (request.common.config.empty())
+      usage(fmt::format("--resume: {} holds no run; begin one with --config", folder.string()));
+    plan = resolve_run(request.common);
+    return std::nullopt;
+  }
+  plan = resolve_run(request.common, found->folder_config);
+  require_resumable(found->begun_with, plan.config, folder);
+  if (found->manifest.state == ExitState::finished && !found->checkpoint &&
+      other_length(found->begun_with, plan.config))
+    usage(
+        fmt::format("--resume: {} holds a finished run without a checkpoint, which cannot be made longer "
+                    "(checkpoint.every was 0)",
+                    folder.string()));
+  return found;
+}
+
+bool has_ended(const Continuation& found, const RunConfig& config) {
+  return found.manifest.state == ExitState::diverged ||
+         (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
+}
+
+/// What has to be right before anything is written.
+void check_continuation(const Continuation& found, const PreparedRun& run,
+                        const std::filesystem::path& folder) {
+  require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
+  require_same_data(found.manifest, run.files());
+  if (found.step() > run.plan.train.steps)
+    usage(fmt::format(
+        "--resume: the run has made {} steps already, more than the {} that its configuration now "
+        "asks for",
+        found.step(), run.plan.train.steps));
+}
+
+void check_dumps(const TrainRequest& request, const Continuation* found) {
+  const auto check_folder = [](std::string_view option, const std::filesystem::path& file) {
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    if (!file.empty() && !std::filesystem::is_directory(folder))
+      usage(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
+  };
+  check_folder("--dump-initial", request.dump_initial);
+  check_folder("--dump-gradients", request.dump_gradients);
+  if (!request.dump_initial.empty() && found != nullptr && found->checkpoint)
+    usage(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
+                      found->step()));
+}
+
+void dump(const TrainRequest& request, PreparedRun& run, engine::Trainer& trainer) {
+  if (!request.dump_initial.empty())
+    engine::dump_weights(request.dump_initial, *run.backend, *run.workload.model);
+  if (request.dump_gradients.empty()) return;
+  try {
+    trainer.dump_gradients(request.dump_step, request.dump_gradients);
+  } catch (const std::invalid_argument& error) {
+    usage(fmt::format("--dump-gradients: {}", error.what()));
+  }
+}
+
+/// From here on the folder says what is going on.
+RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& folder,
+                      const FolderClaim& claim, const RunConfig& config, const PreparedRun& run,
+                      const Continuation* found) {
+  claim.require_held();
+  if (found == nullptr) {
+    if (is_run_folder(folder)) remove_run(folder);
+    return {folder, make_manifest(request, config, run)};
+  }
+  Manifest manifest = found->manifest;
+  manifest.config = to_toml(config);
+  manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
+  try {
+    if (claim.took_over_unseen()) renew_line_files(folder);
+    return RunWriter::resume(folder, std::move(manifest), found->step(),
+                             found->checkpoint ? found->checkpoint->state_hash() : 0, found->rows);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::run_failed, fmt::format("--resume: {} ({})", error.what(), way_out));
+  }
+}
+
+void announce(const Continuation& found) {
+  if (!found.checkpoint) {
+    fmt::print(stderr, "resuming: no checkpoint yet, from the beginning\n");
+    return;
+  }
+  fmt::print(stderr, "resuming behind step {}\n", found.step());
+  if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
+    fmt::print(stderr, "note: the checkpoint was written by version {}, this is {}; bits may differ\n", hash,
+               git_hash());
+}
+
+/// Writes weights.safetensors after `step`; empty without amp.save_dtype.
+std::function<void(std::uint64_t)> weights_writer(const std::filesystem::path& folder,
+                                                  const RunConfig& config, const PreparedRun& run) {
+  const std::optional<DType> dtype = config.checkpoint.save_dtype;
+  if (!dtype) return {};
+  return [path = folder / run_file::weights, dtype = *dtype, &run](std::uint64_t step) {
+    engine::save_weights(path, *run.backend, *run.workload.model, dtype, {{"step", fmt::format("{}", step)}});
+  };
+}
+
+RecorderOptions recorder_options(const TrainRequest& request, const std::filesystem::path& folder,
+                                 const RunConfig& config, const PreparedRun& run, std::uint64_t done) {
+  RecorderOptions options;
+  options.first_step = done + 1;
+  options.total_steps = run.plan.train.steps;
+  options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
+  options.observed = {};
+  for (const std::string& name : config.observe.tensors) options.observed.insert(*observed_of(name));
+  options.observed_names = config.observe.names;
+  options.title = folder.filename().string();
+  options.quiet = request.common.quiet;
+  options.checkpoint_every = static_cast<std::uint64_t>(config.checkpoint.every);
+  options.checkpoints_kept = static_cast<std::uint64_t>(config.checkpoint.keep);
+  options.checkpoint_metadata = {
+      {"config", to_toml(config)}, {"git_hash", git_hash()}, {"seed", fmt::format("{}", config.train.seed)}};
+  options.save_weights = weights_writer(folder, config, run);
+  options.explain_overflow = config.observe.explain_overflow;
+  options.live = request.live;
+  options.tensorboard = request.tensorboard;
+  options.op_statistics = request.op_statistics;
+  if (request.op_statistics) options.advice = gpu_advice(run.plan);
+  return options;
+}
+
+/// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
+ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWriter& writer,
+                   const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
+                   std::uint64_t checkpoints_kept) {
+  const std::filesystem::path& folder = writer.folder();
+  try {
+    const engine::RunResult result = trainer.run();
+    claim.require_held();
+    if (save_weights) save_weights(result.steps);
+    // A kill behind the last checkpoint may have come before older ones were removed.
+    remove_old_checkpoints(folder, checkpoints_kept);
+    using End = engine::RunResult::End;
+    const ExitState state = result.end == End::finished  ? ExitState::finished
+                            : result.end == End::stopped ? ExitState::stopped
+                                                         : ExitState::diverged;
+    const std::string message =
+        state == ExitState::stopped
+            ? fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps)
+        : state == ExitState::diverged ? fmt::format("diverged at step {}: {}. {}", result.steps,
+                                                     result.diagnosis->reason, result.diagnosis->text)
+                                       : "";
+    claim.require_held();
+    writer.finish(state, message);
+    print_summary(folder, state, result);
+    if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
+    if (!request.dump_gradients.empty() && result.steps < request.dump_step)
+      fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
+                 request.dump_step, request.dump_gradients.string());
+    return state == ExitState::finished  ? ExitCode::ok
+           : state == ExitState::stopped ? ExitCode::interrupted
+                                         : ExitCode::diverged;
+  } catch (const std::exception& error) {
+    claim.require_held();  // where the run was overtaken, its end is not this one
+    writer.finish(ExitState::failed, error.what());
+    throw;
+  }
+}
+
+/// "precision: O1 of torch with f16".
+std::string precision_of(const RunConfig& config) {
+  const engine::AmpOptions& amp = config.amp;
+  if (is_fp32(config)) return "precision: FP32; --set amp.level=O1 for mixed";
+  return fmt::format("precision: {} of {} with {}", name_of(amp.level), name_of(amp.dialect),
+                     name_of(amp.dtype));
+}
+
+/// What a run would need that is to begin, before its folder is made; nothing where the folder says it.
+RunPlan plan_of(const TrainRequest& request) {
+  if (request.resume && request.force)
+    usage("--resume continues a run and --force replaces it: expected one of them");
+  const CommonOptions& common = request.common;
+  return !request.resume || common.out.empty() ? resolve_run(common) : RunPlan{};
+}
+
+ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& request, RunPlan plan,
+                  const FolderClaim& claim) {
+  const CommonOptions& common = request.common;
+  require_use(folder, request.resume  ? FolderUse::resume
+                      : request.force ? FolderUse::replace
+                                      : FolderUse::begin);
+  std::optional<Continuation> found;
+  if (request.resume) found = find_checked(request, folder, plan);
+  const RunConfig config = plan.config;
+  if (found && has_ended(*found, config)) return report_ended_run(folder, found->manifest);
+  const Continuation* continuation = found ? &*found : nullptr;
+  check_dumps(request, continuation);
+
+  const std::unique_ptr<PreparedRun> run = prepare_run(std::move(plan), common.threads);
+  if (!common.quiet) {
+    fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
+    print_notes(*run);
+  }
+  if (found) check_continuation(*found, *run, folder);
+  RunRecorder recorder(recorder_options(request, folder, config, *run, found ? found->step() : 0));
+  engine::Trainer trainer(*run->backend, run->workload, run->plan, recorder);
+  if (found && !common.quiet) announce(*found);
+  if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
+  dump(request, *run, trainer);
+
+  RunWriter writer = open_folder(request, folder, claim, config, *run, continuation);
+  recorder.write_to(writer, claim);
+  return carry_out(request, trainer, writer, claim, weights_writer(folder, config, *run),
+                   static_cast<std::uint64_t>(config.checkpoint.keep));
+}
+
+}  // namespace
+
+ExitCode train(const TrainRequest& request) {
+  RunPlan plan = plan_of(request);
+  const CommonOptions& common = request.common;
+  const std::filesystem::path folder = common.out.empty() ? default_folder(common, plan.config) : common.out;
+  catch_interrupts();
+  const FolderClaim claim(folder, another_writer);
+  return train_in(folder, request, std::move(plan), claim);
+}
+
+ExitCode train(const TrainRequest& request, const FolderClaim& claim) {
+  return train_in(request.common.out, request, plan_of(request), claim);
+}
+
+}  // namespace fp16lab::experiments

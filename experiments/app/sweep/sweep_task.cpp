@@ -1,0 +1,166 @@
+// A sweep as a list of tasks: the plan beside the runs, and one run of it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "experiments/app/process.hpp"
+#include "experiments/app/run/folder_claim.hpp"
+#include "experiments/app/run/train_run.hpp"
+#include "experiments/app/sweep/sweep.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/text.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+constexpr std::string_view tasks_header = "task,run,workload,variant";
+
+std::filesystem::path file_of(const SweepPlan& plan, const PlannedRun& run) {
+  return plan.folder / sweep_plan / (run.name + ".toml");
+}
+
+/// Only where it is not there: ten thousand files take seconds to sync, and tasks may be reading them.
+void write_if_other(const std::filesystem::path& path, const std::string& content) {
+  if (std::filesystem::exists(path) && read_file(path) == content) return;
+  write_file_atomically(path, content);
+}
+
+std::vector<std::string> cells_of(std::string_view line) {
+  std::vector<std::string> cells(1);
+  for (const char c : line)
+    if (c == ',')
+      cells.emplace_back();
+    else
+      cells.back() += c;
+  return cells;
+}
+
+/// A name that may be part of a path: not "../elsewhere".
+bool is_plain(std::string_view name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos;
+}
+
+ExitCode already_complete(const PlannedRun& run, const CommonOptions& common) {
+  if (!common.quiet) fmt::print(stderr, "sweep: {} is already complete\n", run.name);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void write_plan(const SweepPlan& plan, bool forget) {
+  const std::filesystem::path folder = plan.folder / sweep_plan;
+  std::filesystem::create_directories(folder);
+  std::set<std::filesystem::path> written;
+  std::string list = fmt::format("{}\n", tasks_header);
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    const PlannedRun& run = plan.runs[i];
+    write_if_other(file_of(plan, run), to_toml(run.config));
+    written.insert(file_of(plan, run));
+    list += fmt::format("{},{},{},{}\n", i + 1, run.name, run.workload, run.variant);
+  }
+  write_if_other(folder / sweep_tasks, list);
+  if (!forget) return;
+  std::vector<std::filesystem::path> gone;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
+        !is_run_folder(plan.folder / entry.path().stem()))
+      gone.push_back(entry.path());
+  for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
+}
+
+bool has_written_plan(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / sweep_plan / sweep_tasks);
+}
+
+SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only) {
+  const std::filesystem::path file = folder / sweep_plan / sweep_tasks;
+  if (!has_written_plan(folder))
+    throw CommandError(ExitCode::usage,
+                       fmt::format("{} holds no plan ({} is not there): give the sweep file with -c",
+                                   folder.string(), file.string()));
+  const auto fail = [&](std::size_t line, const std::string& what) {
+    throw CommandError(ExitCode::run_failed,
+                       fmt::format("{}:{}: {}; a sweep with -c writes it again", file.string(), line, what));
+  };
+  const Lines lines = read_lines(file);
+  if (lines.torn_bytes > 0) fail(lines.complete.size() + 1, "the last line is cut off");
+  if (lines.complete.empty() || lines.complete.front() != tasks_header)
+    fail(1, fmt::format("the header must be '{}'", tasks_header));
+  SweepPlan plan{.folder = folder, .runs = {}};
+  for (std::size_t i = 1; i < lines.complete.size(); ++i) {
+    std::vector<std::string> cells = cells_of(lines.complete[i]);
+    if (cells.size() != 4 || cells[0] != std::to_string(i) || !is_plain(cells[1]))
+      fail(i + 1,
+           fmt::format("expected '{},RUN,WORKLOAD,VARIANT', found '{}'", i, printable(lines.complete[i])));
+    PlannedRun run{.name = std::move(cells[1]),
+                   .workload = std::move(cells[2]),
+                   .variant = std::move(cells[3]),
+                   .config = {},
+                   .folder = {}};
+    run.folder = folder / run.name;
+    plan.runs.push_back(std::move(run));
+  }
+  if (only && (*only < 1 || *only > plan.runs.size()))
+    throw CommandError(ExitCode::usage, fmt::format("--task: {}: expected 1 to {}, the number of runs of {}",
+                                                    *only, plan.runs.size(), folder.string()));
+  for (std::size_t i = only ? *only - 1 : 0; i < (only ? *only : plan.runs.size()); ++i)
+    plan.runs[i].config = load_config(file_of(plan, plan.runs[i]));
+  return plan;
+}
+
+std::vector<std::string> task_arguments(const SweepPlan& plan, std::size_t number, int threads, bool force) {
+  std::vector<std::string> arguments{"sweep",
+                                     "--task",
+                                     std::to_string(number),
+                                     "--out",
+                                     plan.folder.string(),
+                                     "--threads",
+                                     std::to_string(threads),
+                                     "--quiet"};
+  if (force) arguments.emplace_back("--force");
+  return arguments;
+}
+
+ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions& common,
+                  const SweepOptions& options) {
+  const PlannedRun& run = plan.runs.at(number - 1);
+  if (is_kept(state_of(run), options)) return already_complete(run, common);
+  catch_interrupts();
+  const FolderClaim claim(run.folder, another_writer);
+  const RunState state = state_of(run);  // another process may have ended it before the claim
+  if (is_kept(state, options)) return already_complete(run, common);
+  require_safe({.folder = plan.folder, .runs = {run}}, {state}, options, common);
+
+  const bool resume = can_continue(run, state);
+  TrainRequest request;
+  request.common.config = file_of(plan, run);
+  request.common.out = run.folder;
+  request.common.threads = common.threads;
+  request.common.quiet = common.quiet;
+  request.resume = resume;
+  request.force = !resume;
+  request.name = run.variant;
+  // What makes this run by hand is what its manifest records.
+  request.common.argv = {"fp16lab",
+                         "train",
+                         "--config",
+                         request.common.config.string(),
+                         "--out",
+                         run.folder.string(),
+                         "--threads",
+                         std::to_string(common.threads),
+                         "--name",
+                         run.variant,
+                         resume ? "--resume" : "--force"};
+  std::filesystem::create_directories(plan.folder / sweep_plan);
+  write_if_other(request.common.config, to_toml(run.config));
+  const ExitCode code = train(request, claim);
+  return code == ExitCode::diverged ? ExitCode::ok : code;
+}
+
+}  // namespace fp16lab::experiments
