@@ -31,6 +31,9 @@ constexpr std::chrono::milliseconds busy{50};
 constexpr std::chrono::microseconds nap{100};
 /// How often it asks whether the ranks that it waits for are alive.
 constexpr std::chrono::milliseconds between_visits{100};
+/// Between a line and MPI_Abort: others say theirs (whom one waits for may itself wait for a third one), and
+/// Hydra drops what it has not read yet.
+constexpr std::chrono::milliseconds last_words{300};
 /// How long MPI_Abort may take to end this process.
 constexpr double abort_seconds = 5;
 
@@ -115,6 +118,7 @@ class MpiCommunicator final : public Communicator {
   /// Ends all ranks with one line.
   [[noreturn]] void fail(const std::string& what) {
     say(fmt::format("rank {} of {} ({}), at {}: {}", rank(), size(), host_of(rank()), place(), what));
+    std::this_thread::sleep_for(last_words);
     abort(exit_failed);
   }
 
@@ -194,6 +198,9 @@ class MpiCommunicator::Messages final : public Exchange {
     std::size_t size = 0;
     check(owner_->plugin_->test(piece.request, &done, &size), piece.peer);
     if (done == 0) return false;
+    if (piece.receives && size == SIZE_MAX)
+      owner_->fail(fmt::format("{} sent more than the {} bytes that were expected",
+                               owner_->names_of({piece.peer}), piece.size));
     if (piece.receives && size != piece.size)
       owner_->fail(fmt::format("{} sent {} bytes where {} were expected", owner_->names_of({piece.peer}),
                                size, piece.size));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 struct fp16lab_mpi_request {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -24,6 +25,7 @@ const char* text_of(int code) {
   if (code == MPI_SUCCESS) return nullptr;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
     std::snprintf(text, sizeof text, "error %d of MPI", code);
+  text[std::strcspn(text, "\n")] = '\0';  // MPICH goes on with a stack
   return text;
 }
 
@@ -90,11 +92,15 @@ const char* all_reduce(void* values, size_t count, int type, fp16lab_mpi_request
 
 const char* test(fp16lab_mpi_request* request, int* done, size_t* size) {
   MPI_Status status;
-  const char* error = text_of(MPI_Test(&request->request, done, &status));
-  if (error == nullptr && *done == 0) return nullptr;
-  int count = 0;
-  if (error == nullptr && request->receives) error = text_of(MPI_Get_count(&status, MPI_BYTE, &count));
-  *size = count == MPI_UNDEFINED ? 0 : static_cast<size_t>(count);
+  const int code = MPI_Test(&request->request, done, &status);
+  if (code == MPI_SUCCESS && *done == 0) return nullptr;
+  int error_class = MPI_SUCCESS, count = 0;
+  MPI_Error_class(code, &error_class);
+  const bool too_long = error_class == MPI_ERR_TRUNCATE;
+  const char* error = too_long ? nullptr : text_of(code);
+  if (code == MPI_SUCCESS && request->receives) error = text_of(MPI_Get_count(&status, MPI_BYTE, &count));
+  *done = 1;
+  *size = too_long ? SIZE_MAX : static_cast<size_t>(count);
   delete request;
   return error;
 }

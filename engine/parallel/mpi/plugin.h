@@ -21,7 +21,8 @@ typedef void (*fp16lab_mpi_add)(int type, const void* from, void* into, size_t c
 typedef struct fp16lab_mpi_request fp16lab_mpi_request;
 
 typedef struct {
-  const char* seam; /* FP16LAB_MPI_SEAM of its build, a digest of this file: equal where it fits the program */
+  const char*
+      seam; /* FP16LAB_MPI_SEAM of its build, a digest of this file: equal where it fits the program */
 
   /* MPI_Init, and what this process then is. `add` is called inside `test`. */
   const char* (*start)(fp16lab_mpi_add add, int* rank, int* ranks);
@@ -34,8 +35,8 @@ typedef struct {
   const char* (*receive)(void* bytes, size_t size, int from, int tag, fp16lab_mpi_request** request);
   /* MPI_Iallreduce with MPI_SUM (f32), or with `add` (16-bit words), in place; at most 2^30 elements. */
   const char* (*all_reduce)(void* values, size_t count, int type, fp16lab_mpi_request** request);
-  /* MPI_Test: is it done? Then `size` is how many bytes a receive got, and the request is gone. A message that is
-     longer than the room for it is a failure, after which the request is gone too. */
+  /* MPI_Test: is it done? Then the request is gone, and `size` is how many bytes a receive got, SIZE_MAX if more came
+     than there was room for. After a failure the request is gone too. */
   const char* (*test)(fp16lab_mpi_request* request, int* done, size_t* size);
 
   void (*abort)(int exit_code); /* MPI_Abort, or the end of this process if MPI has not started */

@@ -162,7 +162,8 @@ int main(int argc, char** argv) try {
   if (argc != 5) throw std::runtime_error("rank_program SCENARIO SHARDS TIME_LIMIT PIECE_BYTES");
   const std::string scenario = argv[1];
   if (scenario == "absent" && launch_of_environment().ranks > 1) {
-    const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    const char* const open_mpi = std::getenv("OMPI_COMM_WORLD_RANK");
+    const char* const rank = open_mpi != nullptr ? open_mpi : std::getenv("PMI_RANK");
     if (rank != nullptr && std::stoi(rank) == launch_of_environment().ranks - 1) pause();
   }
   const std::unique_ptr<Communicator> communicator =
