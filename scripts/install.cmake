@@ -51,6 +51,9 @@ install(DIRECTORY experiments/configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16
 if(TARGET fp16lab_cuda)
   install(TARGETS fp16lab_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fp16lab)
 endif()
+foreach(kind IN LISTS FP16LAB_MPI_KINDS)
+  install(TARGETS fp16lab_mpi_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fp16lab)
+endforeach()
 
 # The reference of those headers, where doxygen is.
 find_program(FP16LAB_DOXYGEN doxygen)

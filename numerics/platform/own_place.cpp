@@ -33,4 +33,9 @@ fs::path first_beside_us(std::initializer_list<std::string_view> places) {
   return {};
 }
 
+fs::path plugin_beside_us(std::string_view file) {
+  const std::string name(file);
+  return first_beside_us({name, "fp16lab/" + name, "../lib/" + name, FP16LAB_PLUGIN_FOLDER "/" + name});
+}
+
 }  // namespace fp16lab

@@ -12,4 +12,8 @@ namespace fp16lab {
 /// machine that built them.
 std::filesystem::path first_beside_us(std::initializer_list<std::string_view> places);
 
+/// A library of ours that programs load when they need it, by its file's name: beside this code, or in the lib
+/// folder of what it is installed in; empty: nowhere.
+std::filesystem::path plugin_beside_us(std::string_view file);
+
 }  // namespace fp16lab

@@ -23,11 +23,9 @@ namespace fs = std::filesystem;
 /// A library at another place, for tests and packagers.
 constexpr char override_variable[] = "FP16LAB_CUDA_PLUGIN";
 
-/// Beside the program, or in the lib folder of what it is installed in; empty: nowhere.
 fs::path plugin_path() {
   if (const char* const elsewhere = std::getenv(override_variable)) return elsewhere;
-  return first_beside_us({"libfp16lab_cuda.so", "fp16lab/libfp16lab_cuda.so", "../lib/libfp16lab_cuda.so",
-                          FP16LAB_PLUGIN_FOLDER "/libfp16lab_cuda.so"});
+  return plugin_beside_us("libfp16lab_cuda.so");
 }
 
 bool has_driver() {
