@@ -61,6 +61,9 @@ class Sharding {
   /// binary tree over batches, FP64, else one after the other. `correct` becomes the sum over ranks.
   double sum_of_batches(std::span<double> losses, std::uint64_t& correct);
 
+  /// Is it true of any rank?
+  bool any(bool mine) { return has_other_ranks() ? communicator_->any(mine) : mine; }
+
   /// std::runtime_error naming the ranks whose digest is not that of most.
   void compare(std::uint64_t digest, std::uint64_t step);
 

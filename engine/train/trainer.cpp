@@ -386,7 +386,7 @@ RunResult Trainer::run() {
       break;
     }
     RunMoment moment = iteration_ == options_.steps ? RunMoment::finished : RunMoment::going_on;
-    if (moment == RunMoment::going_on && observer_->stop_requested()) {
+    if (moment == RunMoment::going_on && parts_.sharding().any(observer_->stop_requested())) {
       moment = RunMoment::stopped;
       result.end = RunResult::End::stopped;
     }

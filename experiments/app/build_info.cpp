@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "engine/parallel/communicator.hpp"
 #include "numerics/files/run/run_folder.hpp"
 
 #include "fp16lab_build_info.h"  // generated at build time: FP16LAB_GIT_HASH, FP16LAB_CXX_FLAGS
@@ -38,6 +39,7 @@ std::string cpu_name() {
 }
 
 int default_threads() {
+  if (engine::parallel::launch_of_environment().ranks > 1) return 1;  // a rank a processor
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;

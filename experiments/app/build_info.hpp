@@ -16,6 +16,6 @@ std::string version_line(const std::string& program);
 std::string compiler_flags();
 std::string build_name();  ///< of this program, as fp16lab::build_name has it
 std::string cpu_name();    ///< the model that the operating system names
-int default_threads();     ///< processors that this process may use
+int default_threads();     ///< processors that this process may use; 1 of a rank
 
 }  // namespace fp16lab::experiments

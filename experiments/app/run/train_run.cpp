@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/network_table.hpp"
 #include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/ranks.hpp"
 #include "experiments/app/run/run_notes.hpp"
 #include "experiments/app/run/run_recorder.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -148,6 +150,18 @@ void check_dumps(const TrainRequest& request, const Continuation* found) {
                       found->step()));
 }
 
+/// What several ranks cannot do.
+void check_ranks(const TrainRequest& request, const RunPlan& plan, engine::parallel::Communicator* all) {
+  if (all == nullptr) return;
+  if (all->size() > plan.parallel.shards)
+    usage(fmt::format(
+        "parallel.shards = {} on {} ranks: a rank needs a shard; expected parallel.shards = {} or "
+        "more, or fewer ranks",
+        plan.parallel.shards, all->size(), std::bit_ceil(static_cast<std::uint64_t>(all->size()))));
+  if (!request.dump_gradients.empty())
+    usage("--dump-gradients: no rank has the whole batch; run it in one process, with the same bits");
+}
+
 void dump(const TrainRequest& request, PreparedRun& run, engine::Trainer& trainer) {
   if (!request.dump_initial.empty())
     engine::dump_weights(request.dump_initial, *run.backend, *run.workload.model);
@@ -162,13 +176,19 @@ void dump(const TrainRequest& request, PreparedRun& run, engine::Trainer& traine
 /// From here on the folder says what is going on.
 RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& folder,
                       const FolderClaim& claim, const RunConfig& config, const PreparedRun& run,
-                      const Continuation* found) {
+                      const Continuation* found, Ranks& ranks) {
   claim.require_held();
+  std::optional<RankRecord> together;
+  if (engine::parallel::Communicator* const all = ranks.communicator())
+    together = {.library = all->library(), .hosts = {all->hosts().begin(), all->hosts().end()}};
   if (found == nullptr) {
     if (is_run_folder(folder)) remove_run(folder);
-    return {folder, make_manifest(request, config, run)};
+    Manifest manifest = make_manifest(request, config, run);
+    manifest.ranks = std::move(together);
+    return {folder, std::move(manifest)};
   }
   Manifest manifest = found->manifest;
+  manifest.ranks = std::move(together);
   manifest.config = to_toml(config);
   manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
   try {
@@ -225,6 +245,13 @@ RecorderOptions recorder_options(const TrainRequest& request, const std::filesys
   return options;
 }
 
+ExitCode exit_code_of(const engine::RunResult& result) {
+  using End = engine::RunResult::End;
+  return result.end == End::finished  ? ExitCode::ok
+         : result.end == End::stopped ? ExitCode::interrupted
+                                      : ExitCode::diverged;
+}
+
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
 ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWriter& writer,
                    const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
@@ -253,9 +280,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
     if (!request.dump_gradients.empty() && result.steps < request.dump_step)
       fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
                  request.dump_step, request.dump_gradients.string());
-    return state == ExitState::finished  ? ExitCode::ok
-           : state == ExitState::stopped ? ExitCode::interrupted
-                                         : ExitCode::diverged;
+    return exit_code_of(result);
   } catch (const std::exception& error) {
     claim.require_held();  // where the run was overtaken, its end is not this one
     writer.finish(ExitState::failed, error.what());
@@ -279,50 +304,71 @@ RunPlan plan_of(const TrainRequest& request) {
   return !request.resume || common.out.empty() ? resolve_run(common) : RunPlan{};
 }
 
+/// `claim` is null on all ranks but the first, which write nothing.
 ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& request, RunPlan plan,
-                  const FolderClaim& claim) {
+                  const FolderClaim* claim, Ranks& ranks) {
   const CommonOptions& common = request.common;
-  require_use(folder, request.resume  ? FolderUse::resume
-                      : request.force ? FolderUse::replace
-                                      : FolderUse::begin);
+  if (claim != nullptr)
+    require_use(folder, request.resume  ? FolderUse::resume
+                        : request.force ? FolderUse::replace
+                                        : FolderUse::begin);
   std::optional<Continuation> found;
   if (request.resume) found = find_checked(request, folder, plan);
   const RunConfig config = plan.config;
-  if (found && has_ended(*found, config)) return report_ended_run(folder, found->manifest);
+  if (found && has_ended(*found, config)) {
+    ranks.agree();
+    return claim != nullptr                               ? report_ended_run(folder, found->manifest)
+           : found->manifest.state == ExitState::finished ? ExitCode::ok
+                                                          : ExitCode::diverged;
+  }
   const Continuation* continuation = found ? &*found : nullptr;
   check_dumps(request, continuation);
 
+  check_ranks(request, plan, ranks.communicator());
   const std::unique_ptr<PreparedRun> run = prepare_run(std::move(plan), common.threads);
-  if (!common.quiet) {
+  const bool speaks = !common.quiet && ranks.first();
+  if (speaks) {
     fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
     print_notes(*run);
   }
   if (found) check_continuation(*found, *run, folder);
-  RunRecorder recorder(recorder_options(request, folder, config, *run, found ? found->step() : 0));
-  engine::Trainer trainer(*run->backend, run->workload, run->plan, recorder);
-  if (found && !common.quiet) announce(*found);
+  RecorderOptions options = recorder_options(request, folder, config, *run, found ? found->step() : 0);
+  options.quiet = !speaks;
+  RunRecorder recorder(std::move(options));
+  SilentRank silent(recorder);
+  engine::TrainObserver& observer = claim != nullptr ? static_cast<engine::TrainObserver&>(recorder) : silent;
+  engine::Trainer trainer(*run->backend, run->workload, run->plan, observer, ranks.communicator());
+  if (found && speaks) announce(*found);
   if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
-  dump(request, *run, trainer);
+  if (claim != nullptr) dump(request, *run, trainer);
 
-  RunWriter writer = open_folder(request, folder, claim, config, *run, continuation);
-  recorder.write_to(writer, claim);
-  return carry_out(request, trainer, writer, claim, weights_writer(folder, config, *run),
+  ranks.agree();
+  if (claim == nullptr) return exit_code_of(trainer.run());
+  RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
+  recorder.write_to(writer, *claim);
+  return carry_out(request, trainer, writer, *claim, weights_writer(folder, config, *run),
                    static_cast<std::uint64_t>(config.checkpoint.keep));
 }
 
 }  // namespace
 
 ExitCode train(const TrainRequest& request) {
-  RunPlan plan = plan_of(request);
-  const CommonOptions& common = request.common;
-  const std::filesystem::path folder = common.out.empty() ? default_folder(common, plan.config) : common.out;
-  catch_interrupts();
-  const FolderClaim claim(folder, another_writer);
-  return train_in(folder, request, std::move(plan), claim);
+  Ranks ranks;
+  return ranks.run([&] {
+    RunPlan plan = plan_of(request);
+    const CommonOptions& common = request.common;
+    const std::filesystem::path folder =
+        common.out.empty() ? default_folder(common, plan.config) : common.out;
+    catch_interrupts();
+    std::optional<FolderClaim> claim;
+    if (ranks.first()) claim.emplace(folder, another_writer);
+    return train_in(folder, request, std::move(plan), claim ? &*claim : nullptr, ranks);
+  });
 }
 
 ExitCode train(const TrainRequest& request, const FolderClaim& claim) {
-  return train_in(request.common.out, request, plan_of(request), claim);
+  Ranks ranks;
+  return ranks.run([&] { return train_in(request.common.out, request, plan_of(request), &claim, ranks); });
 }
 
 }  // namespace fp16lab::experiments

@@ -78,6 +78,11 @@ bool has(const Json& json, std::string_view name) {
   return json.contains(name) && !json.at(std::string(name)).is_null();
 }
 
+Json ranks_json(const std::optional<RankRecord>& ranks) {
+  if (!ranks) return nullptr;
+  return {{"library", ranks->library}, {"hosts", ranks->hosts}};
+}
+
 }  // namespace
 
 std::string to_json(const RunRows& rows) { return dump(rows_json(rows), -1); }
@@ -113,6 +118,7 @@ std::string to_json(const Manifest& manifest) {
       {"gpu", optional_string(manifest.gpu)},
       {"driver", optional_string(manifest.driver)},
       {"backend", backend_json(manifest.backend)},
+      {"ranks", ranks_json(manifest.ranks)},
       {"data", std::move(data)},
       {"memory", memory_json(manifest.memory)},
       {"seconds_per_step", manifest.seconds_per_step ? json_number(*manifest.seconds_per_step) : Json()},
@@ -153,6 +159,10 @@ Manifest parse_manifest(std::string_view text) {
   manifest.gpu = get_optional(json, "gpu");
   manifest.driver = get_optional(json, "driver");
   if (has(json, "backend")) manifest.backend = backend_of(member(json, "backend"));
+  if (has(json, "ranks")) {
+    const Json& ranks = member(json, "ranks");
+    manifest.ranks = {.library = get_string(ranks, "library"), .hosts = get_strings(ranks, "hosts")};
+  }
   for (const Json& file : get_array(json, "data"))
     manifest.data.push_back({get_string(file, "path"), get_string(file, "sha256")});
   if (json.contains("resumptions"))

@@ -132,6 +132,13 @@ inline constexpr std::array<LineFileName, 5> line_files{{{run_file::steps, &RunR
                                                          {run_file::overflows, &RunRows::overflows},
                                                          {run_file::culprits, &RunRows::culprits}}};
 
+/// The processes that trained together.
+struct RankRecord {
+  std::string library{};             ///< what moved their bytes: "Open MPI v4.1.4"
+  std::vector<std::string> hosts{};  ///< by rank
+  bool operator==(const RankRecord&) const = default;
+};
+
 struct Manifest {
   std::string
       name{};  ///< what the user calls this configuration (train --name, a sweep's variant); usually empty
@@ -147,6 +154,7 @@ struct Manifest {
   std::optional<std::string> gpu{};  ///< absent where no GPU took part
   std::optional<std::string> driver{};
   std::optional<BackendRecord> backend{};  ///< absent in folders from before there were several
+  std::optional<RankRecord> ranks{};       ///< absent where one process trained
   std::vector<DataFile> data{};
   std::string start{};               ///< UTC, "2026-01-31T12:34:56Z"
   std::optional<std::string> end{};  ///< absent while running

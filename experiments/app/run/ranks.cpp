@@ -1,0 +1,64 @@
+#include "experiments/app/run/ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <vector>
+
+namespace fp16lab::experiments {
+
+namespace parallel = engine::parallel;
+
+Ranks::Ranks() {
+  try {
+    if (parallel::launch_of_environment().ranks > 1) communicator_ = parallel::join_mpi();
+  } catch (const parallel::CommunicatorUnavailable& error) {
+    throw CommandError(ExitCode::unavailable, error.what());
+  }
+}
+
+void Ranks::agree() {
+  if (communicator_ == nullptr) return;
+  agreed_ = true;
+  exchange(ExitCode::ok, "");
+}
+
+ExitCode Ranks::fail(ExitCode code, const std::string& what) {
+  if (agreed_) {
+    if (!what.empty())
+      fmt::print(stderr, "fp16lab: error: rank {} on {}, {}: {}\n", communicator_->rank(),
+                 communicator_->hosts()[static_cast<std::size_t>(communicator_->rank())],
+                 communicator_->place(), what);
+    communicator_->abort(static_cast<int>(code));
+  }
+  agreed_ = true;
+  try {
+    exchange(code, what);
+  } catch (const Ended& ended) {
+    return ended.code;
+  }
+  return code;
+}
+
+/// All ranks' errors, the lowest rank's first.
+void Ranks::exchange(ExitCode code, const std::string& what) {
+  communicator_->set_place("before the first step");
+  const std::vector<std::string> all = communicator_->all_gather(
+      code == ExitCode::ok ? std::string() : fmt::format("{} {}", static_cast<int>(code), what));
+  communicator_->set_place("training");
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    int number = 0;
+    const char* const end = all[rank].data() + all[rank].size();
+    const char* const text = std::from_chars(all[rank].data(), end, number).ptr;
+    const auto failed = static_cast<ExitCode>(number);
+    if (!first()) throw Ended{failed};
+    const std::string message(text < end ? text + 1 : text, end);
+    throw CommandError(
+        failed,
+        rank == 0 ? message : fmt::format("rank {} on {}: {}", rank, communicator_->hosts()[rank], message));
+  }
+}
+
+}  // namespace fp16lab::experiments

@@ -1,0 +1,74 @@
+// Ranks: the processes that mpirun has started to train one model together.
+//
+// Every rank reads configuration, data and checkpoint; the first one alone claims the folder, writes and
+// speaks. Before the first step all ranks agree that they are ready, so that what only one of them lacks is
+// one line of the first rank's and no hang.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "engine/parallel/communicator.hpp"
+#include "engine/train/observer.hpp"
+#include "experiments/app/exit_code.hpp"
+
+namespace fp16lab::experiments {
+
+class Ranks {
+ public:
+  /// Joins the ranks that a launcher has started, if one has. CommandError(unavailable) without what that
+  /// needs.
+  Ranks();
+
+  /// Null: one process.
+  engine::parallel::Communicator* communicator() { return communicator_.get(); }
+  bool first() const { return communicator_ == nullptr || communicator_->rank() == 0; }
+
+  /// What `body` gives. An error before `agree` ends all ranks with the exit code of the lowest rank that has
+  /// one, and the first rank throws it (CommandError, which names another rank); one behind it ends all ranks
+  /// at once, with this rank's line.
+  template <class Body>
+  ExitCode run(const Body& body) {
+    if (communicator_ == nullptr) return body();
+    try {
+      return body();
+    } catch (const Ended& ended) {
+      return ended.code;
+    } catch (const CommandError& error) {
+      return fail(error.code, error.what());
+    } catch (const std::exception& error) {
+      return fail(ExitCode::run_failed, error.what());
+    }
+  }
+
+  /// Waits until every rank is here, or has failed.
+  void agree();
+
+ private:
+  struct Ended {  ///< another rank has failed, and the first one tells
+    ExitCode code;
+  };
+  ExitCode fail(ExitCode code, const std::string& what);
+  void exchange(ExitCode code, const std::string& what);
+
+  std::unique_ptr<engine::parallel::Communicator> communicator_;
+  bool agreed_ = false;
+};
+
+/// Asks of the trainer what `recorder` asks, so that all ranks do the same, and records nothing.
+class SilentRank final : public engine::TrainObserver {
+ public:
+  explicit SilentRank(engine::TrainObserver& recorder) : recorder_(&recorder) {}
+  ObservedSet wants_tensors(std::uint64_t step) override { return recorder_->wants_tensors(step); }
+  bool wants_name(std::string_view tensor) override { return recorder_->wants_name(tensor); }
+  bool wants_overflows() override { return recorder_->wants_overflows(); }
+  bool wants_culprits() override { return recorder_->wants_culprits(); }
+  bool wants_op_statistics(std::uint64_t step) override { return recorder_->wants_op_statistics(step); }
+  bool stop_requested() override { return recorder_->stop_requested(); }
+
+ private:
+  engine::TrainObserver* recorder_;
+};
+
+}  // namespace fp16lab::experiments
