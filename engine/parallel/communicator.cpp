@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -71,6 +72,11 @@ std::unique_ptr<Exchange> Communicator::start(std::uint64_t ticket, int phase,
     from[static_cast<std::size_t>(message.from)] = true;
     received.push_back(message);
   }
+  // Everybody begins with the next rank, so that no rank is everybody's first.
+  const auto distance = [&](int peer) { return (peer - rank_ + size()) % size(); };
+  std::ranges::sort(sent, {}, [&](const Outgoing& message) { return distance(message.to); });
+  std::ranges::sort(received, std::greater{},
+                    [&](const Incoming& message) { return distance(message.from); });
   return begin(ticket, phase, sent, received);
 }
 
@@ -85,10 +91,10 @@ void Communicator::all_to_all(std::span<const std::span<const std::byte>> send,
   std::ranges::copy(send[own], receive[own].begin());
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  for (int distance = 1; distance < size(); ++distance) {  // so that not everybody begins with rank 0
-    const int to = (rank_ + distance) % size(), from = (rank_ + size() - distance) % size();
-    outgoing.push_back({to, send[static_cast<std::size_t>(to)]});
-    incoming.push_back({from, receive[static_cast<std::size_t>(from)]});
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank_) continue;
+    outgoing.push_back({other, send[static_cast<std::size_t>(other)]});
+    incoming.push_back({other, receive[static_cast<std::size_t>(other)]});
   }
   wait(*start(next_ticket(), 0, outgoing, incoming));
 }
@@ -104,10 +110,10 @@ void Communicator::all_gather(std::span<std::byte> bytes, std::span<const std::s
   };
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  for (int distance = 1; distance < size(); ++distance) {
-    const int to = (rank_ + distance) % size(), from = (rank_ + size() - distance) % size();
-    outgoing.push_back({to, piece(rank_)});
-    incoming.push_back({from, piece(from)});
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank_) continue;
+    outgoing.push_back({other, piece(rank_)});
+    incoming.push_back({other, piece(other)});
   }
   wait(*start(next_ticket(), 0, outgoing, incoming));
 }

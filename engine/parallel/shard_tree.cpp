@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/parallel/chunk_range.hpp"
+#include "engine/parallel/nccl_order.hpp"
 #include "engine/parallel/tree_fold.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
@@ -62,6 +63,8 @@ void as_received(std::span<const T> sum, float divisor, std::span<float> out) {
   else if (values.data() != out.data())
     std::ranges::copy(values, out.begin());
 }
+
+bool is_nccl(SumOrder order) { return order == SumOrder::nccl_ring || order == SumOrder::nccl_tree; }
 
 /// visit(T{}) with the element type that travels.
 template <class Visit>
@@ -128,11 +131,9 @@ class ShardTree::Work {
       throw std::invalid_argument(fmt::format("a sum over shards of {} values has {} of {} local shards",
                                               out.size(), stack.size(), shards_.local));
     const FloatingPointScope scope;
-    std::unique_ptr<Transfer> transfer = std::make_unique<Transfer>();
-    if (!idle_.empty()) {
-      transfer = std::move(idle_.back());
-      idle_.pop_back();
-    }
+    if (idle_.empty()) idle_.push_back(std::make_unique<Transfer>());
+    std::unique_ptr<Transfer> transfer = std::move(idle_.back());
+    idle_.pop_back();
     transfer->wire = wire;
     transfer->divisors = divisors;
     transfer->out = out;
@@ -160,9 +161,9 @@ class ShardTree::Work {
   int ranks() const { return communicator_->size(); }
   std::size_t here() const { return static_cast<std::size_t>(communicator_->rank()); }
 
-  /// What ranks send of their runs: whole subtrees where the order is the tree, else every shard.
+  /// What ranks send of their runs: every shard where the order is NCCL's, else whole subtrees.
   const std::vector<std::vector<Subtree>>& nodes_of(const WireOptions& wire) const {
-    return wire.order == SumOrder::tree ? subtrees_ : single_;
+    return is_nccl(wire.order) ? single_ : subtrees_;
   }
 
   template <class T>
@@ -206,8 +207,10 @@ class ShardTree::Work {
     const std::size_t n = transfer.elements();
     if (ranks() == 1 && own.size() == 1) {
       add_node<T>(transfer, own.front(), stack, 0, transfer.sums<T>());
+      transfer.returning = true;
       return;
     }
+    if (transfer.wire.order == SumOrder::library) return sum_by_library<T>(transfer, stack);
     const std::span<T> parts = room_for<T>(transfer.parts, own.size() * n);
     for (int owner = 0; owner < ranks(); ++owner) {
       const ChunkRange slice = chunk_range(n, owner, ranks());
@@ -242,6 +245,21 @@ class ShardTree::Work {
     under_way_.erase(transfer);
   }
 
+  /// The subtrees of this rank, one after the other, and then what MPI makes of all ranks'.
+  template <class T>
+  void sum_by_library(Transfer& transfer, std::span<const float> stack) {
+    const std::span<T> sums = transfer.sums<T>();
+    const std::span<T> node = room_for<T>(transfer.parts, sums.size());
+    for (std::size_t i = 0; i < subtrees_[here()].size(); ++i) {
+      add_node<T>(transfer, subtrees_[here()][i], stack, 0, i == 0 ? sums : node);
+      if (i > 0) add_rows(std::span<const T>(sums), std::span<const T>(node), sums);
+    }
+    communicator_->library_sum(std::as_writable_bytes(sums), transfer.wire.wire);
+    if constexpr (std::is_same_v<T, float>)
+      for (float& sum : sums) sum = canonicalize(sum);
+    transfer.returning = true;
+  }
+
   /// True when the result is there.
   bool advance(Transfer& transfer, bool waits) {
     while (true) {
@@ -250,7 +268,7 @@ class ShardTree::Work {
         if (!transfer.exchange->done()) return false;
         transfer.exchange.reset();
       }
-      if (transfer.returning || ranks() == 1) break;
+      if (transfer.returning) break;
       visit_wire(transfer.wire.wire, [&]<class T>(T) { add_slice<T>(transfer); });
       transfer.returning = true;
     }
@@ -266,7 +284,7 @@ class ShardTree::Work {
     const std::vector<std::vector<Subtree>>& nodes = nodes_of(transfer.wire);
     const std::size_t n = transfer.elements();
     const ChunkRange slice = chunk_range(n, communicator_->rank(), ranks());
-    std::vector<std::span<const T>> rows;
+    std::vector<std::span<T>> rows;
     std::vector<int> levels;
     const std::span<T> parts = room_for<T>(transfer.parts, nodes[here()].size() * n);
     const std::span<T> arrived = arrived_room<T>(transfer, slice.size());
@@ -282,19 +300,26 @@ class ShardTree::Work {
         }
       }
     const std::span<T> sums = transfer.sums<T>();
-    for_each_block(slice.size(), [&](std::size_t begin, std::size_t count) {
-      fold<T>().begin(count);
-      for (std::size_t row = 0; row < rows.size(); ++row)
-        fold<T>().push(rows[row].subspan(begin, count), levels[row]);
-      std::ranges::copy(fold<T>().result(), sums.begin() + static_cast<std::ptrdiff_t>(slice.begin + begin));
-    });
+    const std::span<T> own = sums.subspan(slice.begin, slice.size());
+    if (is_nccl(transfer.wire.order)) {
+      all_reduce<T>(transfer.wire.order, rows, slice.begin, n);
+      std::ranges::copy(rows.front(), own.begin());
+    } else {
+      for_each_block(slice.size(), [&](std::size_t begin, std::size_t count) {
+        fold<T>().begin(count);
+        for (std::size_t row = 0; row < rows.size(); ++row)
+          fold<T>().push(rows[row].subspan(begin, count), levels[row]);
+        std::ranges::copy(fold<T>().result(), own.begin() + static_cast<std::ptrdiff_t>(begin));
+      });
+    }
+    if (ranks() == 1) return;
 
     std::vector<Communicator::Outgoing> outgoing;
     std::vector<Communicator::Incoming> incoming;
     for (int other = 0; other < ranks(); ++other) {
       if (other == communicator_->rank()) continue;
       const ChunkRange theirs = chunk_range(n, other, ranks());
-      outgoing.push_back({other, std::as_bytes(sums.subspan(slice.begin, slice.size()))});
+      outgoing.push_back({other, std::as_bytes(own)});
       incoming.push_back({other, std::as_writable_bytes(sums.subspan(theirs.begin, theirs.size()))});
     }
     transfer.exchange = communicator_->start(transfer.ticket, 1, outgoing, incoming);

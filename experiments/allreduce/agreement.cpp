@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 
+#include "engine/parallel/chunk_range.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::experiments::allreduce {
@@ -13,6 +14,8 @@ namespace {
 using engine::Backend;
 using engine::StepState;
 using engine::Tensor;
+using engine::parallel::chunk_range;
+using engine::parallel::ChunkRange;
 
 Tensor tensor_of(Backend& backend, std::span<const float> values) {
   Tensor tensor = backend.empty({static_cast<std::int64_t>(values.size())}, DType::f32);

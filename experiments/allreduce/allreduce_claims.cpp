@@ -11,11 +11,8 @@ namespace fp16lab::experiments::allreduce {
 namespace {
 
 const Row& row_of(const std::vector<Row>& rows, int ranks, const Variant& variant) {
-  return *std::ranges::find_if(rows, [&](const Row& row) {
-    return row.ranks == ranks && row.variant.wire == variant.wire &&
-           row.variant.algorithm == variant.algorithm && row.variant.unscale == variant.unscale &&
-           row.variant.division == variant.division;
-  });
+  return *std::ranges::find_if(rows,
+                               [&](const Row& row) { return row.ranks == ranks && row.variant == variant; });
 }
 
 Answer judge_bounds(const Measured& measured) {
@@ -35,7 +32,7 @@ Answer judge_wide_wire(const Measured& measured) {
   double widest = 0, narrowest = std::numeric_limits<double>::infinity();
   bool clean = true;
   for (const Row& row : measured.rows) {
-    const bool wide = row.variant.wire == DType::f32;
+    const bool wide = row.variant.mean.wire == DType::f32;
     if (wide) {
       widest = std::max(widest, row.error());
       clean = clean && row.born == 0 && row.lost == 0;
@@ -50,9 +47,9 @@ Answer judge_wide_wire(const Measured& measured) {
 Answer judge_overflow(const Measured& measured) {
   std::uint64_t post = 0, pre = 0;
   for (const Row& row : measured.rows) {
-    if (row.variant.wire != DType::f16 || row.variant.unscale != Unscale::after) continue;
-    if (row.variant.division == Division::post) post += row.born;
-    if (row.variant.division == Division::pre) pre += row.born;
+    if (row.variant.mean.wire != DType::f16 || row.variant.unscale != Unscale::after) continue;
+    if (row.variant.mean.predivide == Predivide::one) post += row.born;
+    if (row.variant.mean.predivide == Predivide::all) pre += row.born;
   }
   const bool undecided = pre == 0 && post == 0 && !measured.scale_is_largest;
   return {undecided ? Verdict::cannot_tell : verdict_of(pre == 0 && post > 0),
@@ -63,10 +60,9 @@ Answer judge_underflow(const Measured& measured) {
   bool holds = true;
   std::uint64_t before = 0, after = 0;
   for (const int count : measured.ranks)
-    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::tree}) {
-      const Row& early =
-          row_of(measured.rows, count, {DType::f16, algorithm, Unscale::before, Division::pre});
-      const Row& late = row_of(measured.rows, count, {DType::f16, algorithm, Unscale::after, Division::pre});
+    for (const SumOrder order : {SumOrder::nccl_ring, SumOrder::nccl_tree}) {
+      const Row& early = row_of(measured.rows, count, {{DType::f16, Predivide::all, order}, Unscale::before});
+      const Row& late = row_of(measured.rows, count, {{DType::f16, Predivide::all, order}, Unscale::after});
       before += early.lost;
       after += late.lost;
       holds = holds && late.lost < early.lost && late.error() < early.error();
@@ -78,11 +74,11 @@ Answer judge_underflow(const Measured& measured) {
 Answer judge_bytes(const Measured& measured) {
   bool holds = true;
   for (const Row& row : measured.rows) {
-    const std::uint64_t width = row.variant.wire == DType::f16 ? 2 : 4;
+    const std::uint64_t width = row.variant.mean.wire == DType::f16 ? 2 : 4;
     const auto ranks = static_cast<std::uint64_t>(row.ranks);
     holds = holds && row.sent_total == 2 * (ranks - 1) * measured.elements * width;
     // The chunks of a ring differ by one element at most.
-    if (row.variant.algorithm == Algorithm::ring)
+    if (row.variant.mean.order == SumOrder::nccl_ring)
       holds = holds && row.sent_largest <= 2 * (ranks - 1) * (measured.elements / ranks + 1) * width;
   }
   const Row& first = measured.rows.front();

@@ -10,25 +10,6 @@
 namespace fp16lab::experiments::allreduce {
 namespace {
 
-/// The two divisors around the sum, as FP32 has them.
-struct Divisors {
-  float before = 1, after = 1;
-};
-Divisors divisors_of(Division division, int ranks) {
-  const auto all = static_cast<float>(ranks);
-  switch (division) {
-    case Division::pre:
-      return {all, 1};
-    case Division::post:
-      return {1, all};
-    case Division::split: {
-      const float root = std::sqrt(all);
-      return {root, all / root};
-    }
-  }
-  throw std::logic_error("unknown division");
-}
-
 float inverse_of(double scale) { return static_cast<float>(1.0 / scale); }
 
 /// One rank's gradient as it is handed to the wire, still FP32.
@@ -44,11 +25,12 @@ std::vector<float> prepared(const Variant& variant, std::span<const float> gradi
 }
 
 Traffic sum_over_ranks(const Variant& variant, std::vector<std::vector<float>>& ranks) {
-  if (variant.wire == DType::f32) return all_reduce<float>(variant.algorithm, ranks);
+  using engine::parallel::all_reduce;
+  if (variant.mean.wire == DType::f32) return all_reduce<float>(variant.mean.order, ranks);
   std::vector<std::vector<Float16>> halves;
   for (const std::vector<float>& values : ranks)
     narrow<Binary16>(values, std::span<Float16>(halves.emplace_back(values.size())));
-  Traffic traffic = all_reduce<Float16>(variant.algorithm, halves);
+  Traffic traffic = all_reduce<Float16>(variant.mean.order, halves);
   widen<Binary16>(std::span<const Float16>(halves.front()), ranks.front());
   return traffic;
 }
@@ -58,25 +40,28 @@ Traffic sum_over_ranks(const Variant& variant, std::vector<std::vector<float>>& 
 std::vector<Variant> all_variants() {
   std::vector<Variant> all;
   for (const DType wire : {DType::f32, DType::f16})
-    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::tree})
+    for (const SumOrder order : {SumOrder::nccl_ring, SumOrder::nccl_tree})
       for (const Unscale unscale : {Unscale::before, Unscale::after})
-        for (const Division division : {Division::pre, Division::post, Division::split})
-          all.push_back({wire, algorithm, unscale, division});
+        for (const Predivide predivide : {Predivide::all, Predivide::one, Predivide::root})
+          all.push_back({{wire, predivide, order}, unscale});
   return all;
 }
 
+std::string_view title_of(SumOrder order) { return order == SumOrder::nccl_ring ? "ring" : "tree"; }
+std::string_view title_of(Predivide predivide) {
+  return predivide == Predivide::all ? "pre" : predivide == Predivide::one ? "post" : "split";
+}
 std::string describe(const Variant& variant) {
-  return fmt::format("{} {}, unscale {}, {}divide", variant.wire == DType::f16 ? "f16" : "f32",
-                     name_of(variant.algorithm), variant.unscale == Unscale::before ? "before" : "after",
-                     variant.division == Division::pre    ? "pre"
-                     : variant.division == Division::post ? "post"
-                                                          : "split ");
+  return fmt::format("{} {}, unscale {}, {}divide", name_of(variant.mean.wire), title_of(variant.mean.order),
+                     variant.unscale == Unscale::before ? "before" : "after",
+                     variant.mean.predivide == Predivide::root ? "split " : title_of(variant.mean.predivide));
 }
 
 Mean reduce_mean(const Variant& variant, Ranks gradients, double scale) {
-  if (variant.wire != DType::f16 && variant.wire != DType::f32)
+  if (variant.mean.wire != DType::f16 && variant.mean.wire != DType::f32)
     throw std::invalid_argument("reduce_mean: gradients travel as f16 or f32");
-  const Divisors divisors = divisors_of(variant.division, static_cast<int>(gradients.size()));
+  const engine::parallel::Divisors divisors =
+      engine::parallel::divisors_of(variant.mean.predivide, static_cast<std::int64_t>(gradients.size()));
   std::vector<std::vector<float>> ranks;
   for (const std::vector<float>& gradient : gradients)
     ranks.push_back(prepared(variant, gradient, scale, divisors.before));
@@ -135,10 +120,10 @@ MeanError compare(const Mean& mean, const ExactMean& exact) {
 }
 
 double error_bound(const Variant& variant, const ExactMean& exact, int ranks, double scale) {
-  const bool half = variant.wire == DType::f16;
+  const bool half = variant.mean.wire == DType::f16;
   const double u = half ? 0x1p-11 : 0x1p-24, eta = half ? 0x1p-25 : 0;
   const double growth = std::pow(1 + u, ranks);
-  const auto after = static_cast<double>(divisors_of(variant.division, ranks).after);
+  const auto after = static_cast<double>(engine::parallel::divisors_of(variant.mean.predivide, ranks).after);
   const double factor = (variant.unscale == Unscale::before ? 1 : scale) * after;
   const double underflow =
       ranks * eta * growth / factor * std::sqrt(static_cast<double>(exact.values.size()));

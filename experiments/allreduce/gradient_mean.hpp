@@ -13,26 +13,33 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "experiments/allreduce/allreduce.hpp"
+#include "engine/parallel/nccl_order.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments::allreduce {
 
+using engine::parallel::Predivide;
+using engine::parallel::SumOrder;
+using engine::parallel::Traffic;
+
 enum class Unscale { before, after };
-enum class Division { pre, post, split };
 
 struct Variant {
-  DType wire = DType::f32;  ///< f16 or f32
-  Algorithm algorithm = Algorithm::ring;
+  engine::parallel::WireOptions mean{.order = SumOrder::nccl_ring};  ///< f16 or f32, and an order of NCCL
   Unscale unscale = Unscale::after;
-  Division division = Division::pre;
+
+  friend bool operator==(const Variant&, const Variant&) = default;
 };
 /// All 24: f32 first, ring before tree.
 std::vector<Variant> all_variants();
 /// "f16 ring, unscale after, predivide"
 std::string describe(const Variant& variant);
+/// "ring", "tree"; "pre", "post", "split"
+std::string_view title_of(SumOrder order);
+std::string_view title_of(Predivide predivide);
 
 /// Scaled FP32 gradients, one vector a rank, all of one size.
 using Ranks = std::span<const std::vector<float>>;

@@ -2,7 +2,7 @@
 //
 // The ranks are emulated: the same network and weights, a micro-batch each, real gradients of the engine at
 // level O1. Every message of the all-reduce, and every rounding on the way, is carried out
-// (experiments/allreduce/). Six claims, each with its criterion fixed in allreduce_claims.cpp, before
+// (engine/parallel/nccl_order.hpp). Six claims, each with its criterion fixed in allreduce_claims.cpp, before
 // anything is measured; the yardstick is the mean in FP64.
 #include <fmt/format.h>
 

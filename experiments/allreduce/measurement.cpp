@@ -31,14 +31,11 @@ std::string csv_of(const std::vector<Row>& rows) {
       "lost,"
       "inf_born\n";
   for (const Row& row : rows) {
-    const char* const division = row.variant.division == Division::pre    ? "pre"
-                                 : row.variant.division == Division::post ? "post"
-                                                                          : "split";
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", row.ranks, name_of(row.variant.wire),
-                        name_of(row.variant.algorithm),
-                        row.variant.unscale == Unscale::before ? "before" : "after", division,
-                        static_cast<double>(row.sent_total) / row.ranks, row.sent_largest, row.error(),
-                        row.relative(row.bound_squares), row.lost, row.born);
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", row.ranks, name_of(row.variant.mean.wire),
+                        title_of(row.variant.mean.order),
+                        row.variant.unscale == Unscale::before ? "before" : "after",
+                        title_of(row.variant.mean.predivide), static_cast<double>(row.sent_total) / row.ranks,
+                        row.sent_largest, row.error(), row.relative(row.bound_squares), row.lost, row.born);
   }
   return text;
 }

@@ -20,8 +20,8 @@ inline std::string launcher_of(Mpi mpi) {
   return mpi == Mpi::open_mpi ? FP16LAB_LAUNCHER_OPENMPI : FP16LAB_LAUNCHER_MPICH;
 }
 
-/// `ranks` ranks, more than this machine has cores if need be, each with `environment`; ended after 100 s. The
-/// exit code is the launcher's.
+/// `ranks` ranks, more than this machine has cores if need be, each with `environment`; ended after 100 s.
+/// The exit code is the launcher's.
 inline Finished run_ranks(Mpi mpi, int ranks, const std::string& program,
                           const std::vector<std::string>& arguments, const std::filesystem::path& folder,
                           const std::map<std::string, std::string>& environment = {}) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/engine/parallel/thread_ranks.hpp"
+#include "tests/support/floating_point_mode.hpp"
 
 namespace fp16lab::engine::parallel {
 namespace {
@@ -156,6 +157,52 @@ TEST(ShardTree, MeansUnderWayHaveTheBitsOfThoseThatWait) {
           },
           late);
 }
+
+/// What shard_tree.hpp says of the traffic: k nodes of every other slice, then the own slice to all others.
+TEST(ShardTree, TrafficIsThatOfItsComment) {
+  constexpr std::size_t elements = 1000;
+  const std::vector<Row> rows = made_shards(8, elements);
+  const auto sent = [&](int ranks, const WireOptions& wire) {
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks));
+    on_thread_ranks(ranks, [&](Communicator& communicator) {
+      ShardTree tree(communicator, shards_of(8, communicator), wire);
+      Row out(elements);
+      tree.mean(local_stack(rows, tree.shards()), out);
+      bytes[static_cast<std::size_t>(communicator.rank())] = communicator.sent_bytes();
+    });
+    return bytes;
+  };
+  using Bytes = std::vector<std::uint64_t>;
+  EXPECT_EQ(sent(1, {}), Bytes{0});
+  EXPECT_EQ(sent(2, {}), Bytes(2, 4 * 2 * 500));
+  EXPECT_EQ(sent(8, {}), Bytes(8, 4 * 2 * 7 * 125));
+  EXPECT_EQ(sent(8, {.wire = DType::bf16}), Bytes(8, 2 * 2 * 7 * 125));
+  // Shards 0-1, 2-4 and 5-7 are 1, 2 and 2 subtrees; slices have 333, 333 and 334 elements.
+  EXPECT_EQ(sent(3, {}), (Bytes{4 * (667 + 2 * 333), 4 * (2 * 667 + 2 * 333), 4 * (2 * 666 + 2 * 334)}));
+  EXPECT_EQ(sent(3, {.order = SumOrder::nccl_ring}),
+            (Bytes{4 * (2 * 667 + 2 * 333), 4 * (3 * 667 + 2 * 333), 4 * (3 * 666 + 2 * 334)}));
+}
+
+#if defined(__x86_64__)
+TEST(ShardTree, FloatingPointModesOfTheCallerChangeNoBit) {
+  const std::vector<Row> rows = made_shards(8, 2000);
+  const auto communicator = make_single_process();
+  ShardTree tree(*communicator, {8, 0, 8});
+  const Row stack = local_stack(rows, tree.shards());
+  const std::vector<std::uint32_t> expected = expected_sum(rows);
+  for (const unsigned mode : testing_support::floating_point_modes) {
+    Row out(2000);
+    bool untouched = false;
+    {
+      const testing_support::FloatingPointMode set(mode);
+      tree.sum(stack, out);
+      untouched = set.untouched();
+    }
+    EXPECT_TRUE(untouched) << mode;
+    EXPECT_EQ(bits(out), expected) << mode;
+  }
+}
+#endif
 
 TEST(ShardTree, OneShardIsACopy) {
   const auto communicator = make_single_process();

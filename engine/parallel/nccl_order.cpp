@@ -1,4 +1,4 @@
-#include "experiments/allreduce/allreduce.hpp"
+#include "engine/parallel/nccl_order.hpp"
 
 #include <fmt/format.h>
 
@@ -6,28 +6,27 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "numerics/arithmetic/array_arithmetic.hpp"
-#include "numerics/formats/bits.hpp"
+#include "engine/parallel/chunk_range.hpp"
+#include "engine/parallel/tree_fold.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
 
-namespace fp16lab::experiments::allreduce {
+namespace fp16lab::engine::parallel {
 namespace {
 
-/// into = into + from, one rounding an element. Addition commutes, so the order of two operands has no bits.
-void add_to(std::span<const float> from, std::span<float> into) {
-  for (std::size_t i = 0; i < into.size(); ++i) into[i] = canonicalize(into[i] + from[i]);
-}
-void add_to(std::span<const Float16> from, std::span<Float16> into) {
-  add<Binary16>(std::span<const Float16>(into), from, into);
-}
-
-/// The ranks' buffers, and the two things that a message can do at its destination.
+/// The ranks' buffers, and the two things that a message can do at its destination. Of a message it carries
+/// the elements that the buffers hold.
 template <class T>
 class Wire {
  public:
-  explicit Wire(std::span<std::vector<T>> buffers) : buffers_(buffers) {
+  Wire(std::span<const std::span<T>> buffers, std::size_t first)
+      : buffers_(buffers), held_{first, first + buffers.front().size()} {
     traffic_.sent_bytes.resize(buffers.size());
   }
-  void send_and_add(int from, int to, ChunkRange range) { add_to(message(from, range), part(to, range)); }
+  // Addition commutes, so the order of two operands has no bits.
+  void send_and_add(int from, int to, ChunkRange range) {
+    const std::span<T> sum = part(to, range);
+    add_rows(std::span<const T>(sum), message(from, range), sum);
+  }
   void send_and_store(int from, int to, ChunkRange range) {
     std::ranges::copy(message(from, range), part(to, range).begin());
   }
@@ -35,14 +34,18 @@ class Wire {
 
  private:
   std::span<T> part(int rank, ChunkRange range) {
-    return std::span(buffers_[static_cast<std::size_t>(rank)]).subspan(range.begin, range.end - range.begin);
+    const std::size_t begin = std::clamp(range.begin, held_.begin, held_.end);
+    const std::size_t end = std::clamp(range.end, held_.begin, held_.end);
+    return buffers_[static_cast<std::size_t>(rank)].subspan(begin - held_.begin, end - begin);
   }
   std::span<const T> message(int rank, ChunkRange range) {
-    traffic_.sent_bytes[static_cast<std::size_t>(rank)] += (range.end - range.begin) * sizeof(T);
-    return part(rank, range);
+    const std::span<const T> sent = part(rank, range);
+    traffic_.sent_bytes[static_cast<std::size_t>(rank)] += sent.size_bytes();
+    return sent;
   }
 
-  std::span<std::vector<T>> buffers_;
+  std::span<const std::span<T>> buffers_;
+  ChunkRange held_;
   Traffic traffic_;
 };
 
@@ -94,20 +97,11 @@ void tree(Wire<T>& wire, int ranks, std::size_t elements) {
 
 }  // namespace
 
-std::string_view name_of(Algorithm algorithm) { return algorithm == Algorithm::ring ? "ring" : "tree"; }
-
 std::uint64_t Traffic::total() const {
   return std::accumulate(sent_bytes.begin(), sent_bytes.end(), std::uint64_t{0});
 }
 std::uint64_t Traffic::largest() const {
   return sent_bytes.empty() ? 0 : *std::max_element(sent_bytes.begin(), sent_bytes.end());
-}
-
-ChunkRange chunk_range(std::size_t elements, int chunk, int chunks) {
-  const auto bound = [&](int number) {
-    return elements * static_cast<std::size_t>(number) / static_cast<std::size_t>(chunks);
-  };
-  return {bound(chunk), bound(chunk + 1)};
 }
 
 int tree_parent(int rank, int ranks) {
@@ -118,23 +112,31 @@ int tree_parent(int rank, int ranks) {
 }
 
 template <class T>
-Traffic all_reduce(Algorithm algorithm, std::span<std::vector<T>> buffers) {
+Traffic all_reduce(SumOrder order, std::span<const std::span<T>> buffers, std::size_t first,
+                   std::size_t elements) {
+  const FloatingPointScope scope;
   if (buffers.empty()) throw std::invalid_argument("all_reduce: no ranks");
-  const std::size_t elements = buffers.front().size();
+  const std::size_t held = buffers.front().size();
   for (std::size_t rank = 0; rank < buffers.size(); ++rank)
-    if (buffers[rank].size() != elements)
+    if (buffers[rank].size() != held)
       throw std::invalid_argument(fmt::format("all_reduce: rank {} has {} elements, rank 0 has {}", rank,
-                                              buffers[rank].size(), elements));
-  Wire<T> wire(buffers);
+                                              buffers[rank].size(), held));
+  if (first > elements || held > elements - first)
+    throw std::invalid_argument(fmt::format("all_reduce: {} elements from {} of {}", held, first, elements));
+  Wire<T> wire(buffers, first);
   const int ranks = static_cast<int>(buffers.size());
-  if (algorithm == Algorithm::ring)
+  if (order == SumOrder::nccl_ring)
     ring(wire, ranks, elements);
-  else
+  else if (order == SumOrder::nccl_tree)
     tree(wire, ranks, elements);
+  else
+    throw std::invalid_argument(fmt::format("all_reduce: {} is no order of NCCL", name_of(order)));
   return wire.traffic();
 }
 
-template Traffic all_reduce<float>(Algorithm, std::span<std::vector<float>>);
-template Traffic all_reduce<Float16>(Algorithm, std::span<std::vector<Float16>>);
+template Traffic all_reduce<float>(SumOrder, std::span<const std::span<float>>, std::size_t, std::size_t);
+template Traffic all_reduce<Float16>(SumOrder, std::span<const std::span<Float16>>, std::size_t, std::size_t);
+template Traffic all_reduce<BFloat16>(SumOrder, std::span<const std::span<BFloat16>>, std::size_t,
+                                      std::size_t);
 
-}  // namespace fp16lab::experiments::allreduce
+}  // namespace fp16lab::engine::parallel
