@@ -54,10 +54,10 @@ void Ranks::exchange(ExitCode code, const std::string& what) {
     const char* const text = std::from_chars(all[rank].data(), end, number).ptr;
     const auto failed = static_cast<ExitCode>(number);
     if (!first()) throw Ended{failed};
-    const std::string message(text < end ? text + 1 : text, end);
-    throw CommandError(
-        failed,
-        rank == 0 ? message : fmt::format("rank {} on {}: {}", rank, communicator_->hosts()[rank], message));
+    std::string message(text < end ? text + 1 : text, end);
+    if (rank > 0) message = fmt::format("rank {} on {}: {}", rank, communicator_->hosts()[rank], message);
+    communicator_ = nullptr;  // all ranks say goodbye; an exception would leave without
+    throw CommandError(failed, message);
   }
 }
 

@@ -36,6 +36,7 @@ class Ranks {
     } catch (const Ended& ended) {
       return ended.code;
     } catch (const CommandError& error) {
+      if (communicator_ == nullptr) throw;  // all know it
       return fail(error.code, error.what());
     } catch (const std::exception& error) {
       return fail(ExitCode::run_failed, error.what());
