@@ -162,9 +162,7 @@ void Iteration::end() {
 }
 
 double Iteration::mean_loss() {
-  std::vector<float> sums(static_cast<std::size_t>(loss_sum_.element_count()));  // by local shard
-  backend_->download(loss_sum_, std::as_writable_bytes(std::span(sums)));
-  const float sum = sharding_.cut() ? sharding_.mean(sums) : sums.front();
+  const float sum = sharding_.mean(loss_sum_);
   return static_cast<double>(sum) / static_cast<double>(options_.accumulate);
 }
 

@@ -75,9 +75,12 @@ void Sharding::reduce(std::span<Parameter* const> parameters, ExponentHistogram*
   }
 }
 
-float Sharding::mean(std::span<const float> values) {
+float Sharding::mean(const Tensor& values) {
+  part_.resize(static_cast<std::size_t>(values.element_count()));
+  backend_->download(values, std::as_writable_bytes(std::span(part_)));
+  if (!cut()) return part_.front();
   float sum = 0;
-  tree_.sum(values, std::span(&sum, 1));
+  tree_.sum(part_, std::span(&sum, 1));
   return sum / static_cast<float>(shards().total);
 }
 

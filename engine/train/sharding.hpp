@@ -46,8 +46,8 @@ class Sharding {
   /// is one, gets the values before this rounding.
   void reduce(std::span<Parameter* const> parameters, ExponentHistogram* counts);
 
-  /// The mean over all shards of what `values`, f32 (local shards), has of the local ones.
-  float mean(std::span<const float> values);
+  /// The mean over all shards of what `values`, f32 (local shards), or a scalar, has of the local ones.
+  float mean(const Tensor& values);
 
   /// The sum over ranks of what each rank counted in these histograms: of as many on all of them.
   void add_counts(std::span<ExponentHistogram* const> counts);

@@ -2,6 +2,7 @@
 // rounded once, with the final cast to the input's dtype (a cast to the same dtype is the value itself).
 #include <array>
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -182,9 +183,10 @@ Variable dropout(const Variable& input, float p, std::string_view path) {
   Tensor mask = tape.backend().empty(x.shape(), x.dtype());
   const PhiloxStream stream{
       .seed = context.seed, .stream = stream_id(path), .iteration = 0, .micro_batch = context.micro_batch};
-  fill_rows(tape, mask, stream, 1, [&](Tensor& out, const PhiloxStream& part) {
+  const auto fill = [&](Tensor& out, const PhiloxStream& part) {
     tape.backend().fill_bernoulli(out, part, keep, context.step);
-  });
+  };
+  fill_rows(tape, mask, stream, 1, std::ref(fill));  // by reference: no allocation
   return masked(x, mask, 1.0f / keep);
 }
 

@@ -195,14 +195,31 @@ TEST_F(Shards, OneShardIsTrainingWithoutShards) {
 }
 
 TEST_F(Shards, WhatShardsCannotBeHadWith) {
-  const auto refusal = [](const RunConfig& config) {
-    return testing_support::message_of([&] { resolve_run(config, "run.toml"); });
+  const RunConfig config = with(small(every_layer::numbers), {"parallel.shards=4", "amp.level=O1"});
+  const auto refusal = [&](const Settings& settings) {
+    return testing_support::message_of([&] { resolve_run(with(config, settings), "run.toml"); });
   };
-  const RunConfig config = with(small(every_layer::numbers), {"parallel.shards=4", "amp.level=O2"});
   EXPECT_EQ(
-      refusal(with(config, {"train.batch_size=6"})),
+      refusal({"train.batch_size=6"}),
       "run.toml: parallel.shards = 4: shards are equal parts of a batch, and train.batch_size = 6 has no 4 "
       "equal parts");
+  EXPECT_EQ(refusal({"parallel.shards=3"}), "run.toml: 3 shards; expected a power of two from 1 to 1024");
+  EXPECT_EQ(
+      refusal({"scaler.policy=ada-loss"}),
+      "run.toml: parallel.shards = 4 with scaler.policy = \"ada-loss\": scales of layers are decided inside "
+      "a backward pass, by what one shard has; one of the two must be off");
+  EXPECT_EQ(
+      refusal({"train.graph=true", "backend.device=cuda"}),
+      "run.toml: parallel.shards = 4 with train.graph = true: shards are added by the host, which a recorded "
+      "step does not wait for; one of the two must be off");
+  EXPECT_EQ(
+      refusal({"amp.rounding=stochastic_gradients"}),
+      "run.toml: parallel.shards = 4 with stochastic rounding of gradients: its random numbers are drawn for "
+      "a whole batch; one of the two must be off");
+  EXPECT_EQ(
+      refusal({"observe.explain_overflow=true"}),
+      "run.toml: parallel.shards = 4 with observe.explain_overflow = true: values are followed in one shard "
+      "only; expected parallel.shards = 1 for it");
 }
 
 }  // namespace
