@@ -35,17 +35,12 @@ struct WireOptions {
   friend bool operator==(const WireOptions&, const WireOptions&) = default;
 };
 
-// The names in configurations, in the order of the enumerators.
-std::span<const std::string_view> wire_names();       ///< f32, f16, bf16
-std::span<const std::string_view> predivide_names();  ///< 1, sqrt, n
-std::span<const std::string_view> sum_order_names();  ///< tree, nccl-ring, nccl-tree, mpi
+// In the order of the enumerators, by whose names configurations call them.
+std::span<const DType> wire_formats();        ///< f32, f16, bf16
+std::span<const Predivide> all_predivides();  ///< 1, sqrt, n
+std::span<const SumOrder> all_sum_orders();   ///< tree, nccl-ring, nccl-tree, mpi
 std::string_view name_of(Predivide predivide);
 std::string_view name_of(SumOrder order);
-
-// std::invalid_argument that names what is known.
-DType parse_wire(std::string_view name);
-Predivide parse_predivide(std::string_view name);
-SumOrder parse_sum_order(std::string_view name);
 
 /// The two divisors around the sum of `count` >= 1 values, as FP32 has them: v / before, and sum / after. Of
 /// one that is 1 no division is made.

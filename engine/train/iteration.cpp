@@ -262,7 +262,7 @@ data::Batch Iteration::begin_micro_batch(std::int64_t micro_batch) {
                       .micro_batch = static_cast<std::uint32_t>(micro_batch),
                       .step = step_,
                       .stochastic_gradients = autocast_.plan().stochastic_gradients()};
-  sharding_.enter(context);
+  sharding_.enter(context, number_ + 1);
   tape_.set_context(std::move(context));
   return batch;
 }

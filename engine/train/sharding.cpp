@@ -29,7 +29,13 @@ Sharding::Sharding(Backend& backend, const ParallelOptions& options, parallel::C
             options.wire),
       sync_batch_norm_(options.sync_batch_norm) {}
 
-void Sharding::enter(StepContext& context) {
+void Sharding::set_place(std::string_view what) {
+  if (has_other_ranks()) communicator_->set_place(fmt::format("step {}, {}", step_, what));
+}
+
+void Sharding::enter(StepContext& context, std::uint64_t step) {
+  step_ = step;
+  set_place("forward and backward pass");
   context.shards = shards();
   context.shard_tree = &tree_;
   context.sync_batch_norm = sync_batch_norm_;
@@ -53,7 +59,7 @@ void Sharding::reduce(std::span<Parameter* const> parameters, ExponentHistogram*
       std::copy_n(part_.data() + shard * count, count, stack_.data() + shard * total + begin);
     begin += count;
   }
-  communicator_->set_place("gradients");
+  set_place("gradients");
   tree_.mean(stack_, mean_);
   begin = 0;
   for (Parameter* parameter : parameters) {
@@ -116,7 +122,7 @@ double Sharding::sum_of_batches(std::span<double> losses, std::uint64_t& correct
     std::vector<std::uint64_t> words{correct};  // of each batch one rank's bits, and zeros of the others
     for (std::size_t batch = 0; batch < losses.size(); ++batch)
       words.push_back(evaluates(batch) ? std::bit_cast<std::uint64_t>(losses[batch]) : 0);
-    communicator_->set_place("evaluation");
+    set_place("evaluation");
     communicator_->sum(words);
     correct = words.front();
     for (std::size_t batch = 0; batch < losses.size(); ++batch)
@@ -136,7 +142,7 @@ void Sharding::compare(std::uint64_t digest, std::uint64_t step) {
   const auto ranks = static_cast<std::size_t>(communicator_->size());
   std::vector<std::uint64_t> digests(ranks);
   digests[static_cast<std::size_t>(communicator_->rank())] = digest;
-  communicator_->set_place("digests");
+  set_place("digests");
   communicator_->sum(digests);
   const auto same_as = [&](std::uint64_t one) { return std::ranges::count(digests, one); };
   const std::uint64_t usual = *std::ranges::max_element(digests, {}, same_as);

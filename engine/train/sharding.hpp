@@ -34,13 +34,11 @@ class Sharding {
   /// `communicator` null: one process. std::invalid_argument for more ranks than shards.
   Sharding(Backend& backend, const ParallelOptions& options, parallel::Communicator* communicator);
 
-  /// For the context of a training step.
-  void enter(StepContext& context);
+  /// For the context of a training step, 1-based: messages tell it.
+  void enter(StepContext& context, std::uint64_t step);
   const parallel::Shards& shards() const { return tree_.shards(); }
-  parallel::Communicator& communicator() { return *communicator_; }
   bool cut() const { return shards().total > 1; }
   bool has_other_ranks() const { return communicator_->size() > 1; }
-  bool is_first_rank() const { return communicator_->rank() == 0; }
 
   /// Gradients by shard become their mean over the shards, in their dtype, rounded once. `counts`, if there
   /// is one, gets the values before this rounding.
@@ -68,11 +66,14 @@ class Sharding {
   void compare(std::uint64_t digest, std::uint64_t step);
 
  private:
+  void set_place(std::string_view what);
+
   Backend* backend_;
   std::unique_ptr<parallel::Communicator> own_;  ///< where none was given
   parallel::Communicator* communicator_;
   parallel::ShardTree tree_;
   bool sync_batch_norm_;
+  std::uint64_t step_ = 0;
   std::vector<float> stack_, mean_, part_;
 };
 

@@ -12,14 +12,6 @@ Choices observed_tensors() {
   return names;
 }
 
-/// The enumerators from 0 on, by their names.
-template <class Value>
-Named<Value> in_order(std::span<const std::string_view> names) {
-  Named<Value> all;
-  for (std::size_t i = 0; i < names.size(); ++i) all.emplace_back(names[i], static_cast<Value>(i));
-  return all;
-}
-
 }  // namespace
 
 std::vector<ConfigKey> of_backend() {
@@ -58,16 +50,16 @@ std::vector<ConfigKey> of_parallel() {
                   "BatchNorm takes the statistics of all shards together, not of each"),
       FP16LAB_KEY_AS("parallel.wire", parallel.wire.wire,
                      "what gradients are rounded to before they are added, and every partial sum",
-                     Named<DType>{{"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}}),
+                     named(parallel::wire_formats())),
       FP16LAB_KEY_AS(
           "parallel.predivide", parallel.wire.predivide,
           "what gradients are divided by before they are added: 1, the root of parallel.shards, or n, "
           "parallel.shards; the rest comes behind the sum",
-          in_order<parallel::Predivide>(parallel::predivide_names())),
+          named(parallel::all_predivides())),
       FP16LAB_KEY_AS("parallel.order", parallel.wire.order,
                      "in which gradients are added: a binary tree, or as NCCL does over as many ranks as "
                      "shards; mpi: MPI_Allreduce itself, whose bits may depend on the ranks",
-                     in_order<parallel::SumOrder>(parallel::sum_order_names())),
+                     named(parallel::all_sum_orders())),
   };
 }
 

@@ -35,8 +35,8 @@ ExitCode Ranks::fail(ExitCode code, const std::string& what) {
   agreed_ = true;
   try {
     exchange(code, what);
-  } catch (const Ended& ended) {
-    return ended.code;
+  } catch (const Ended&) {
+    return ExitCode::ok;
   }
   return code;
 }
@@ -49,15 +49,14 @@ void Ranks::exchange(ExitCode code, const std::string& what) {
   communicator_->set_place("training");
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
+    if (!first()) throw Ended{};
     int number = 0;
     const char* const end = all[rank].data() + all[rank].size();
     const char* const text = std::from_chars(all[rank].data(), end, number).ptr;
-    const auto failed = static_cast<ExitCode>(number);
-    if (!first()) throw Ended{failed};
     std::string message(text < end ? text + 1 : text, end);
     if (rank > 0) message = fmt::format("rank {} on {}: {}", rank, communicator_->hosts()[rank], message);
     communicator_ = nullptr;  // all ranks say goodbye; an exception would leave without
-    throw CommandError(failed, message);
+    throw CommandError(static_cast<ExitCode>(number), message);
   }
 }
 

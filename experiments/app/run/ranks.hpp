@@ -25,16 +25,17 @@ class Ranks {
   engine::parallel::Communicator* communicator() { return communicator_.get(); }
   bool first() const { return communicator_ == nullptr || communicator_->rank() == 0; }
 
-  /// What `body` gives. An error before `agree` ends all ranks with the exit code of the lowest rank that has
-  /// one, and the first rank throws it (CommandError, which names another rank); one behind it ends all ranks
-  /// at once, with this rank's line.
+  /// What `body` gives. An error before `agree` ends all ranks: the first one throws that of the lowest rank
+  /// that has one (CommandError, which names another rank), and the others return ok, because a launcher kills
+  /// what still runs, the first rank before its line too, when any rank ends with another code. An error behind
+  /// `agree` ends all ranks at once, with this rank's line.
   template <class Body>
   ExitCode run(const Body& body) {
     if (communicator_ == nullptr) return body();
     try {
       return body();
-    } catch (const Ended& ended) {
-      return ended.code;
+    } catch (const Ended&) {
+      return ExitCode::ok;
     } catch (const CommandError& error) {
       if (communicator_ == nullptr) throw;  // all know it
       return fail(error.code, error.what());
@@ -47,9 +48,7 @@ class Ranks {
   void agree();
 
  private:
-  struct Ended {  ///< another rank has failed, and the first one tells
-    ExitCode code;
-  };
+  struct Ended {};  ///< a rank has failed, and the first one tells
   ExitCode fail(ExitCode code, const std::string& what);
   void exchange(ExitCode code, const std::string& what);
 

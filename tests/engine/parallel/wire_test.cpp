@@ -13,7 +13,6 @@
 #include "engine/parallel/wire_options.hpp"
 #include "tests/engine/parallel/order_twins.hpp"
 #include "tests/engine/parallel/thread_ranks.hpp"
-#include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::parallel {
 namespace {
@@ -159,19 +158,6 @@ TEST(Wire, LibraryOrderHandsOverOneSumARank) {
   EXPECT_EQ(library.asked, DType::f16);
   EXPECT_EQ(library.codes, (std::vector<std::uint16_t>{0x4200, 0x6800}));  // 3; 2048 + 1 + 1 stays 2048
   EXPECT_EQ(out, (Row{3.0F / 8, 2048.0F / 8}));
-}
-
-TEST(Wire, NamesAreThoseOfTheConfiguration) {
-  for (const std::string_view name : sum_order_names()) EXPECT_EQ(name_of(parse_sum_order(name)), name);
-  for (const std::string_view name : predivide_names()) EXPECT_EQ(name_of(parse_predivide(name)), name);
-  for (const std::string_view name : wire_names()) EXPECT_EQ(name_of(parse_wire(name)), name);
-  EXPECT_EQ(parse_sum_order("mpi"), SumOrder::library);
-  EXPECT_EQ(parse_predivide("sqrt"), Predivide::root);
-  EXPECT_EQ(testing_support::message_of([] { parse_sum_order("nccl-rings"); }),
-            "unknown order of sums 'nccl-rings'; known are tree, nccl-ring, nccl-tree, mpi; did you mean "
-            "'nccl-ring'?");
-  EXPECT_EQ(testing_support::message_of([] { parse_wire("fp8"); }),
-            "unknown wire format 'fp8'; known are f32, f16, bf16");
 }
 
 }  // namespace

@@ -194,6 +194,36 @@ TEST_F(Shards, OneShardIsTrainingWithoutShards) {
   EXPECT_NE(trained(config, 1).lines, trained(with(config, {"parallel.shards=2"}), 1).lines);
 }
 
+TEST_F(Shards, WiresAndOrdersOfFrameworks) {
+  const RunConfig config = small(every_layer::numbers);
+  const std::vector<std::string> usual = expect_same(config, {"amp.level=O2"}).lines;
+  for (const std::string order : {"tree", "nccl-ring", "nccl-tree"})
+    for (const std::string wire : {"f32", "f16", "bf16"})
+      for (const std::string predivide : {"1", "sqrt", "n"}) {
+        const Record record =
+            expect_same(config, {"amp.level=O2", "parallel.order=" + order, "parallel.wire=" + wire,
+                                 "parallel.predivide=\"" + predivide + "\""});
+        EXPECT_TRUE(wire == "f32" || record.lines != usual) << order << " " << wire;
+      }
+}
+
+TEST_F(Shards, RankWithOtherBitsIsNamed) {
+  std::vector<std::string> messages(3);
+  engine::parallel::on_thread_ranks(3, [&](engine::parallel::Communicator& communicator) {
+    const auto run =
+        prepare_run(resolve_run(with(small(every_layer::numbers), {"parallel.shards=4"}), "run"), 1);
+    engine::Sharding sharding(*run->backend, run->plan.parallel, &communicator);
+    sharding.compare(5, 11);
+    messages[static_cast<std::size_t>(communicator.rank())] =
+        testing_support::message_of([&] { sharding.compare(communicator.rank() == 1 ? 7 : 5, 12); });
+  });
+  for (const std::string& message : messages)
+    EXPECT_EQ(message,
+              "step 12: the ranks have different weights or state: rank 1 on thread has 0000000000000007; 2 "
+              "of 3 have "
+              "0000000000000005. Some machine or build computes other bits, or memory is faulty");
+}
+
 TEST_F(Shards, WhatShardsCannotBeHadWith) {
   const RunConfig config = with(small(every_layer::numbers), {"parallel.shards=4", "amp.level=O1"});
   const auto refusal = [&](const Settings& settings) {
