@@ -61,7 +61,7 @@ if(NOT FP16LAB_MPI STREQUAL "OFF")
 endif()
 
 # fp16lab_launches_ranks(test): a test that starts ranks (tests/support/launched_ranks.hpp). It knows the launchers of the
-# MPIs that this build has plugins for, which are built before it.
+# MPIs that this build has plugins for, and a network that misbehaves for each; all these are built before it.
 function(fp16lab_launches_ranks target)
   find_program(FP16LAB_LAUNCHER_openmpi NAMES mpirun.openmpi mpirun DOC "Launcher of Open MPI")
   find_program(FP16LAB_LAUNCHER_mpich NAMES mpiexec.hydra mpiexec.mpich DOC "Launcher of MPICH")
@@ -69,11 +69,14 @@ function(fp16lab_launches_ranks target)
   foreach(kind openmpi mpich)
     string(TOUPPER ${kind} name)
     set(launcher "")
+    set(shim "")
     if(kind IN_LIST FP16LAB_MPI_KINDS AND FP16LAB_LAUNCHER_${kind})
       set(launcher ${FP16LAB_LAUNCHER_${kind}})
-      add_dependencies(${target} fp16lab_mpi_${kind})
+      set(shim $<TARGET_FILE:mpi_shim_${kind}>)
+      add_dependencies(${target} fp16lab_mpi_${kind} mpi_shim_${kind})
     endif()
-    target_compile_definitions(${target} PRIVATE FP16LAB_LAUNCHER_${name}="${launcher}")
+    target_compile_definitions(${target} PRIVATE FP16LAB_LAUNCHER_${name}="${launcher}"
+                                                 FP16LAB_SHIM_${name}="${shim}")
   endforeach()
   fp16lab_ranks_entry(${target})
 endfunction()

@@ -69,6 +69,9 @@ class Communicator {
   void set_place(std::string_view place) { place_ = place; }
   const std::string& place() const { return place_; }
 
+  /// Seconds (> 0) that a verb waits for other ranks from now on; nothing where nobody waits.
+  virtual void set_time_limit(double) {}
+
   /// Bytes that this rank has sent to others so far.
   std::uint64_t sent_bytes() const { return sent_bytes_; }
 
@@ -139,7 +142,7 @@ class Communicator {
 std::unique_ptr<Communicator> make_single_process();
 
 struct JoinOptions {
-  /// Seconds that a verb waits for other ranks before the run ends (> 0).
+  /// Seconds that a verb waits for other ranks before the run ends (> 0), until set_time_limit.
   double time_limit = 600;
   /// Bytes above which a message travels in pieces, in [1, 2^30].
   std::size_t piece_bytes = std::size_t{1} << 30;

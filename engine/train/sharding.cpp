@@ -27,7 +27,9 @@ Sharding::Sharding(Backend& backend, const ParallelOptions& options, parallel::C
       tree_(*communicator_,
             parallel::placed_shards(options.shards, communicator_->size(), communicator_->rank()),
             options.wire),
-      sync_batch_norm_(options.sync_batch_norm) {}
+      sync_batch_norm_(options.sync_batch_norm) {
+  communicator_->set_time_limit(options.time_limit);
+}
 
 void Sharding::set_place(std::string_view what) {
   if (has_other_ranks()) communicator_->set_place(fmt::format("step {}, {}", step_, what));
@@ -137,7 +139,8 @@ double Sharding::sum_of_batches(std::span<double> losses, std::uint64_t& correct
   return count == 0 ? 0.0 : losses.front();
 }
 
-void Sharding::compare(std::uint64_t digest, std::uint64_t step) {
+void Sharding::compare(std::uint64_t digest, std::uint64_t step,
+                       const std::function<std::vector<NamedDigest>()>& parts) {
   if (!has_other_ranks()) return;
   const auto ranks = static_cast<std::size_t>(communicator_->size());
   std::vector<std::uint64_t> digests(ranks);
@@ -145,17 +148,37 @@ void Sharding::compare(std::uint64_t digest, std::uint64_t step) {
   set_place("digests");
   communicator_->sum(digests);
   const auto same_as = [&](std::uint64_t one) { return std::ranges::count(digests, one); };
-  const std::uint64_t usual = *std::ranges::max_element(digests, {}, same_as);
-  if (same_as(usual) == communicator_->size()) return;
+  const auto usual = std::ranges::max_element(digests, {}, same_as);
+  if (same_as(*usual) == communicator_->size()) return;
+
+  const std::vector<NamedDigest> own = parts();
+  std::string words;
+  for (const NamedDigest& part : own) words += fmt::format("{:016x}", part.digest);
+  const std::vector<std::string> all = communicator_->all_gather(words);
+  const std::string& expected = all[static_cast<std::size_t>(usual - digests.begin())];
+  const auto parts_of = [&](std::size_t rank) {
+    constexpr std::size_t most = 4, width = 16;
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (all[rank].compare(i * width, width, expected, i * width, width) != 0) names.push_back(own[i].name);
+    const std::size_t told = std::min(most, names.size());
+    return fmt::format("{}{}",
+                       fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(told), ", "),
+                       names.size() > told ? fmt::format(" and {} more", names.size() - told) : "");
+  };
   std::vector<std::string> others;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    if (digests[rank] != usual)
-      others.push_back(
-          fmt::format("rank {} on {} has {:016x}", rank, communicator_->hosts()[rank], digests[rank]));
-  throw std::runtime_error(fmt::format(
-      "step {}: the ranks have different weights or state: {}; {} of {} have {:016x}. Some machine "
-      "or build computes other bits, or memory is faulty",
-      step, fmt::join(others, ", "), same_as(usual), ranks, usual));
+  std::vector<int> telling{static_cast<int>(usual - digests.begin())};
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (digests[rank] == *usual) continue;
+    others.push_back(fmt::format("rank {} on {} in {}", rank, communicator_->hosts()[rank], parts_of(rank)));
+    telling.push_back(static_cast<int>(rank));
+  }
+  std::ranges::sort(telling);
+  throw RanksDiffer(
+      fmt::format("step {}: {} of {} ranks have the same state, but not {}. Some machine or build computes "
+                  "other bits, or memory or network is faulty",
+                  step, same_as(*usual), ranks, fmt::join(others, ", ")),
+      std::move(telling));
 }
 
 }  // namespace fp16lab::engine

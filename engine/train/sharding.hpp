@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/autograd/tape.hpp"
@@ -23,6 +26,23 @@ struct ParallelOptions {
   std::int64_t shards = 1;       ///< V, part of what a run computes
   bool sync_batch_norm = false;  ///< BatchNorm's statistics are those of all shards, not of each
   parallel::WireOptions wire;    ///< how gradients become their mean
+  double time_limit = 600;       ///< seconds (> 0) that a rank waits for others; no bit depends on it
+};
+
+/// Ranks have different states, which nothing can mend: all of them throw it, with the same text.
+class RanksDiffer : public std::runtime_error {
+ public:
+  /// `ranks`: those that differ, and the first of the others, ascending.
+  RanksDiffer(const std::string& what, std::vector<int> ranks)
+      : std::runtime_error(what), ranks_(std::move(ranks)) {}
+  const std::vector<int>& ranks() const { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
+};
+struct NamedDigest {
+  std::string name;
+  std::uint64_t digest = 0;
 };
 
 /// std::invalid_argument "parallel.KEY = VALUE: ..." for a number of shards that parallel::check_shard_count
@@ -62,8 +82,10 @@ class Sharding {
   /// Is it true of any rank?
   bool any(bool mine) { return has_other_ranks() ? communicator_->any(mine) : mine; }
 
-  /// std::runtime_error naming the ranks whose digest is not that of most.
-  void compare(std::uint64_t digest, std::uint64_t step);
+  /// RanksDiffer naming the ranks whose digest is not that of most, and which of `parts` differ there. `parts`
+  /// are of the same names in the same order on all ranks; they are asked for only then.
+  void compare(std::uint64_t digest, std::uint64_t step,
+               const std::function<std::vector<NamedDigest>()>& parts);
 
  private:
   void set_place(std::string_view what);

@@ -160,7 +160,7 @@ StepRow Trainer::record_step() {
   row.grad_norm = state.grad_norm;
   row.lr = static_cast<double>(state.learning_rate.front());
   row.state_hash = state_hash();
-  parts_.sharding().compare(row.state_hash, row.step);
+  parts_.sharding().compare(row.state_hash, row.step, [this] { return digests(); });
   if (!tensor_log_.wanted().empty()) report_tensors(row, state);
   if (observer_->wants_overflows()) report_overflow(row, state);
   last_ = state;
@@ -236,6 +236,14 @@ std::uint64_t Trainer::state_hash() {
   const std::uint64_t hash = backend_->digest(digests_);
   digests_.clear();  // no share of any memory is kept
   return hash;
+}
+
+std::vector<NamedDigest> Trainer::digests() {
+  const TrainingState state = training_state();
+  std::vector<NamedDigest> digests{{"step", backend_->digest(state.step, stream_id("step"))}};
+  for (const optim::NamedTensor& part : state.tensors)
+    digests.push_back({part.name, backend_->digest(part.tensor, stream_id(part.name))});
+  return digests;
 }
 
 RunMemory Trainer::memory() {

@@ -111,6 +111,7 @@ class MpiCommunicator final : public Communicator {
     plugin_->finish();
   }
 
+  void set_time_limit(double seconds) override { options_.time_limit = seconds; }
   void library_sum(std::span<std::byte> values, DType dtype) override;
   void wait(Exchange& exchange) override;
   [[noreturn]] void abort(int exit_code) override;

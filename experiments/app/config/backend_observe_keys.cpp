@@ -60,6 +60,9 @@ std::vector<ConfigKey> of_parallel() {
                      "in which gradients are added: a binary tree, or as NCCL does over as many ranks as "
                      "shards; mpi: MPI_Allreduce itself, whose bits may depend on the ranks",
                      named(parallel::all_sum_orders())),
+      FP16LAB_KEY(parallel.time_limit,
+                  "seconds that a rank waits for messages of others; then it names them and the run ends",
+                  ConfigRange{1, 1e6}),
   };
 }
 

@@ -30,7 +30,7 @@ bool is_free(const ConfigKey& key) {
   return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
          key.name.starts_with("report.") || key.name == "train.evaluate_every" || key.name == "train.graph" ||
          key.name == "data.path" || key.name == "amp.save_dtype" || key.name == "backend.ordinal" ||
-         key.name == "backend.pins";
+         key.name == "parallel.time_limit" || key.name == "backend.pins";
 }
 
 /// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at

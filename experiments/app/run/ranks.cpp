@@ -49,15 +49,21 @@ void Ranks::exchange(ExitCode code, const std::string& what) {
   communicator_->set_place("training");
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
-    if (!first()) throw Ended{};
     int number = 0;
     const char* const end = all[rank].data() + all[rank].size();
     const char* const text = std::from_chars(all[rank].data(), end, number).ptr;
     std::string message(text < end ? text + 1 : text, end);
     if (rank > 0) message = fmt::format("rank {} on {}: {}", rank, communicator_->hosts()[rank], message);
-    communicator_ = nullptr;  // all ranks say goodbye; an exception would leave without
-    throw CommandError(static_cast<ExitCode>(number), message);
+    end_together(static_cast<ExitCode>(number), message);
+    throw Ended{};
   }
+}
+
+ExitCode Ranks::end_together(ExitCode code, const std::string& what) {
+  const bool tells = first();
+  communicator_ = nullptr;  // all ranks say goodbye; an exception would leave without
+  if (tells) throw CommandError(code, what);
+  return ExitCode::ok;
 }
 
 }  // namespace fp16lab::experiments

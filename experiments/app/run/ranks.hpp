@@ -11,6 +11,7 @@
 
 #include "engine/parallel/communicator.hpp"
 #include "engine/train/observer.hpp"
+#include "engine/train/sharding.hpp"
 #include "experiments/app/exit_code.hpp"
 
 namespace fp16lab::experiments {
@@ -28,7 +29,7 @@ class Ranks {
   /// What `body` gives. An error before `agree` ends all ranks: the first one throws that of the lowest rank
   /// that has one (CommandError, which names another rank), and the others return ok, because a launcher kills
   /// what still runs, the first rank before its line too, when any rank ends with another code. An error behind
-  /// `agree` ends all ranks at once, with this rank's line.
+  /// `agree` ends all ranks at once, with this rank's line, but for RanksDiffer, which all ranks throw.
   template <class Body>
   ExitCode run(const Body& body) {
     if (communicator_ == nullptr) return body();
@@ -36,6 +37,8 @@ class Ranks {
       return body();
     } catch (const Ended&) {
       return ExitCode::ok;
+    } catch (const engine::RanksDiffer& error) {
+      return end_together(ExitCode::run_failed, error.what());
     } catch (const CommandError& error) {
       if (communicator_ == nullptr) throw;  // all know it
       return fail(error.code, error.what());
@@ -50,6 +53,8 @@ class Ranks {
  private:
   struct Ended {};  ///< a rank has failed, and the first one tells
   ExitCode fail(ExitCode code, const std::string& what);
+  /// For what all ranks know: the first one throws CommandError.
+  ExitCode end_together(ExitCode code, const std::string& what);
   void exchange(ExitCode code, const std::string& what);
 
   std::unique_ptr<engine::parallel::Communicator> communicator_;

@@ -252,13 +252,40 @@ ExitCode exit_code_of(const engine::RunResult& result) {
                                       : ExitCode::diverged;
 }
 
+/// Where ranks come to differ, each that the message names leaves its state in the folder.
+engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& folder, Ranks& ranks) {
+  try {
+    return trainer.run();
+  } catch (const engine::RanksDiffer& differ) {
+    const engine::parallel::Communicator& all = *ranks.communicator();
+    const std::filesystem::path states = folder / run_file::ranks_differ;
+    const auto state_of = [&](auto rank) {
+      return states / fmt::format("step-{}-rank-{}.safetensors", trainer.iteration(), rank);
+    };
+    if (std::ranges::count(differ.ranks(), all.rank()) > 0) {
+      try {
+        std::filesystem::create_directories(states);
+        engine::save_checkpoint(
+            state_of(all.rank()), trainer.training_state(),
+            {{"host", all.hosts()[static_cast<std::size_t>(all.rank())]}, {"git_hash", git_hash()}});
+      } catch (const std::exception& error) {  // a disk may be what is wrong
+        fmt::print(stderr, "fp16lab: rank {}: its state could not be kept: {}\n", all.rank(), error.what());
+      }
+    }
+    throw engine::RanksDiffer(
+        fmt::format("{}. Their states: {}; --resume goes on from the last checkpoint", differ.what(),
+                    state_of(fmt::format("{}", fmt::join(differ.ranks(), "|"))).string()),
+        differ.ranks());
+  }
+}
+
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
 ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWriter& writer,
                    const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
-                   std::uint64_t checkpoints_kept) {
+                   std::uint64_t checkpoints_kept, Ranks& ranks) {
   const std::filesystem::path& folder = writer.folder();
   try {
-    const engine::RunResult result = trainer.run();
+    const engine::RunResult result = run_on(trainer, folder, ranks);
     claim.require_held();
     if (save_weights) save_weights(result.steps);
     // A kill behind the last checkpoint may have come before older ones were removed.
@@ -343,11 +370,11 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   if (claim != nullptr) dump(request, *run, trainer);
 
   ranks.agree();
-  if (claim == nullptr) return exit_code_of(trainer.run());
+  if (claim == nullptr) return exit_code_of(run_on(trainer, folder, ranks));
   RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
   recorder.write_to(writer, *claim);
   return carry_out(request, trainer, writer, *claim, weights_writer(folder, config, *run),
-                   static_cast<std::uint64_t>(config.checkpoint.keep));
+                   static_cast<std::uint64_t>(config.checkpoint.keep), ranks);
 }
 
 }  // namespace

@@ -327,8 +327,8 @@ std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
 void remove_run(const std::filesystem::path& folder) {
   for (const std::string_view name :
        {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
-        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::weights,
-        run_file::op_statistics, run_file::figures, run_file::report, run_file::replay,
+        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::ranks_differ,
+        run_file::weights, run_file::op_statistics, run_file::figures, run_file::report, run_file::replay,
         run_file::replay_summary, run_file::replay_traces})
     std::filesystem::remove_all(folder / name);
   std::error_code not_empty;

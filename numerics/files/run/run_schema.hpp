@@ -56,6 +56,8 @@ inline constexpr std::string_view histograms = "histograms.jsonl";
 inline constexpr std::string_view overflows = "overflows.jsonl";
 inline constexpr std::string_view culprits = "culprits.jsonl";
 inline constexpr std::string_view checkpoints = "checkpoints";
+/// Of a run whose ranks came to differ: step-N-rank-K.safetensors, a checkpoint each.
+inline constexpr std::string_view ranks_differ = "ranks-differ";
 inline constexpr std::string_view weights = "weights.safetensors";
 inline constexpr std::string_view op_statistics = "op_stats.csv";
 inline constexpr std::string_view figures = "figures";

@@ -44,7 +44,7 @@ class MpiRanks : public RankProgram, public ::testing::WithParamInterface<Mpi> {
                                       folder_.path(), environment);
   }
   std::map<std::string, std::string> shim(const std::string& does) const {
-    return {{"LD_PRELOAD", open_mpi() ? FP16LAB_SHIM_OPENMPI : FP16LAB_SHIM_MPICH}, {"FP16LAB_SHIM", does}};
+    return testing_support::misbehaving(GetParam(), does);
   }
   /// The digest that rank 0 of a good run printed.
   static std::string digest(const Finished& finished) {

@@ -2,12 +2,14 @@
 //   late            every send begins some time later, and requests look unfinished for some looks
 //   truncate R N    the N-th send (from 1) of at least 1000 bytes of rank R loses its last byte
 //   drop R N        that send never arrives
+//   flip R N        that send arrives with one other bit
 #include <mpi.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 namespace {
 
@@ -42,6 +44,13 @@ extern "C" int MPI_Isend(const void* bytes, int count, MPI_Datatype type, int to
   if (rank == settings().rank && count >= 1000 && ++sends == settings().number) {
     if (does("truncate")) --count;
     if (does("drop")) to = MPI_PROC_NULL;
+    if (does("flip")) {
+      static std::unique_ptr<char[]> other;
+      other = std::make_unique<char[]>(static_cast<std::size_t>(count));
+      std::memcpy(other.get(), bytes, static_cast<std::size_t>(count));
+      other[0] ^= 1;
+      return PMPI_Isend(other.get(), count, type, to, tag, comm, request);
+    }
   }
   return PMPI_Isend(bytes, count, type, to, tag, comm, request);
 }

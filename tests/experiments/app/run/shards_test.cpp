@@ -213,15 +213,19 @@ TEST_F(Shards, RankWithOtherBitsIsNamed) {
     const auto run =
         prepare_run(resolve_run(with(small(every_layer::numbers), {"parallel.shards=4"}), "run"), 1);
     engine::Sharding sharding(*run->backend, run->plan.parallel, &communicator);
-    sharding.compare(5, 11);
+    const auto parts = [&]() -> std::vector<engine::NamedDigest> {
+      const bool differs = communicator.rank() == 1;
+      return {{"fc1.weight", 1}, {"fc1.bias", differs ? 2U : 3U}, {"fc2.weight", differs ? 5U : 4U}};
+    };
+    sharding.compare(5, 11, parts);
     messages[static_cast<std::size_t>(communicator.rank())] =
-        testing_support::message_of([&] { sharding.compare(communicator.rank() == 1 ? 7 : 5, 12); });
+        testing_support::message_of([&] { sharding.compare(communicator.rank() == 1 ? 7 : 5, 12, parts); });
   });
   for (const std::string& message : messages)
-    EXPECT_EQ(message,
-              "step 12: the ranks have different weights or state: rank 1 on thread has 0000000000000007; 2 "
-              "of 3 have "
-              "0000000000000005. Some machine or build computes other bits, or memory is faulty");
+    EXPECT_EQ(
+        message,
+        "step 12: 2 of 3 ranks have the same state, but not rank 1 on thread in fc1.bias, fc2.weight. Some "
+        "machine or build computes other bits, or memory or network is faulty");
 }
 
 TEST_F(Shards, WhatShardsCannotBeHadWith) {
