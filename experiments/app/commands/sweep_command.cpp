@@ -26,6 +26,7 @@ struct SweepCommand {
   bool twin = false;                  ///< add_twins
   std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
   std::optional<std::uint64_t> task;  ///< only this run
+  std::string plan;                   ///< plan_id that the numbers of tasks must have; empty: any
   bool list_tasks = false;            ///< only say what is where
   bool collect = false;               ///< only sum up what is there
 };
@@ -67,6 +68,8 @@ SweepPlan plan_of(const SweepCommand& command) {
   if (command.task && (*command.task < 1 || *command.task > plan.runs.size()))
     throw CommandError(ExitCode::usage, fmt::format("--task: {}: expected 1 to {}, the number of runs of {}",
                                                     *command.task, plan.runs.size(), common.config.string()));
+  if ((command.task || command.list_tasks || command.collect) && has_written_plan(plan.folder))
+    require_written_plan(plan, command.task);
   return plan;
 }
 
@@ -126,6 +129,12 @@ ExitCode run_sweep(SweepCommand command) {
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();
   SweepPlan plan = plan_of(command);
+  if (!command.plan.empty() && command.plan != plan_id(plan))
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("--plan: {}: the plan of {} is {} by now, in which tasks have other numbers; "
+                    "start the sweep's engine again",
+                    printable(command.plan), common.out.string(), plan_id(plan)));
   if (command.task) return run_task(plan, *command.task, common, command.options);
   if (command.collect) return collect(plan, common, command.options);
   if (command.list_tasks) {
@@ -181,6 +190,11 @@ Command sweep_command() {
                  "its checkpoint, or begins it; without -c the plan is that of the output folder")
             .type("K")
             .at_least(1);
+        options
+            .add("--plan", command->plan,
+                 "With --task, as engines call it: only if the plan is still the one with this number")
+            .type("ID")
+            .not_empty("the number of a plan");
         options.flag("--list-tasks", command->list_tasks,
                      "Only print number, folder and state of every run as CSV");
         options.flag("--collect", command->collect,
