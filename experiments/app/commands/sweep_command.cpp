@@ -4,11 +4,14 @@
 
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "experiments/app/commands.hpp"
 #include "experiments/app/run/folder_claim.hpp"
+#include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/app/sweep/sweep.hpp"
+#include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_set.hpp"
@@ -21,8 +24,9 @@ namespace {
 struct SweepCommand {
   CommonOptions common;
   SweepOptions options;
+  EngineOptions engine;
   bool report = false;                ///< also write report.html
-  bool dry_run = false;               ///< only check and print the plan
+  bool dry_run = false;               ///< only check and print the plan, or what the engine would call
   bool twin = false;                  ///< add_twins
   std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
   std::optional<std::uint64_t> task;  ///< only this run
@@ -113,18 +117,49 @@ ExitCode collect(const SweepPlan& plan, const CommonOptions& common, const Sweep
   return ExitCode::ok;
 }
 
+ExitCode dry_run(const SweepPlan& plan, const SweepCommand& command) {
+  const auto& [common, options, engine] = std::tie(command.common, command.options, command.engine);
+  if (engine.name == "parallel") {
+    fmt::print("{}", parallel_dry_run(plan, common, options, engine));
+  } else if (engine.name == "slurm") {
+    fmt::print("{}", slurm_dry_run(plan, common, options, engine));
+  } else {
+    const Survey found = survey(plan, options, common);
+    print_plan(plan, found.states);
+    require_safe(plan, found.states, options, common);
+  }
+  return ExitCode::ok;
+}
+
+/// stdout: the ids of the jobs, one a line.
+ExitCode submit(const SweepPlan& plan, const SweepCommand& command) {
+  const Submission submission = submit_to_slurm(plan, command.common, command.options, command.engine);
+  for (const std::string& job : submission.jobs) fmt::print("{}\n", job);
+  if (command.common.quiet) return ExitCode::ok;
+  const std::string then = "fp16lab " + shell_line({"sweep", "--collect", "-o", plan.folder.string()});
+  if (submission.jobs.empty())
+    fmt::print(stderr, "sweep: nothing is left to do; table and page: {}\n", then);
+  else
+    fmt::print(stderr, "sweep: {} in Slurm's {} {}; table and page, also while they run: {}\n",
+               counted(submission.runs, "run"), submission.jobs.size() == 1 ? "job" : "jobs",
+               fmt::join(submission.jobs, ", "), then);
+  return ExitCode::ok;
+}
+
 void require_one_purpose(const SweepCommand& command) {
   std::vector<std::string_view> given;
   if (command.task) given.emplace_back("--task");
   if (command.list_tasks) given.emplace_back("--list-tasks");
   if (command.collect) given.emplace_back("--collect");
   if (command.dry_run) given.emplace_back("--dry-run");
+  if (command.engine.name != "local" && !command.dry_run && !given.empty()) given.emplace_back("--engine");
   if (given.size() > 1)
     throw CommandError(ExitCode::usage, fmt::format("{}: expected one of them", fmt::join(given, " and ")));
 }
 
 ExitCode run_sweep(SweepCommand command) {
   require_one_purpose(command);
+  require_fitting(command.engine);
   CommonOptions& common = command.common;
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();
@@ -141,14 +176,12 @@ ExitCode run_sweep(SweepCommand command) {
     print_tasks(plan);
     return ExitCode::ok;
   }
-  if (command.dry_run) {
-    const Survey found = survey(plan, command.options, common);
-    print_plan(plan, found.states);
-    require_safe(plan, found.states, command.options, common);
-    return ExitCode::ok;
-  }
+  if (command.dry_run) return dry_run(plan, command);
+  if (command.engine.name == "slurm") return submit(plan, command);
 
-  const SweepOutcome outcome = execute_sweep(plan, common, command.options);
+  const SweepOutcome outcome = command.engine.name == "parallel"
+                                   ? execute_by_parallel(plan, common, command.options, command.engine)
+                                   : execute_sweep(plan, common, command.options);
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
                        "interrupted; the same command carries on with the runs that are left");
@@ -168,7 +201,7 @@ Command sweep_command() {
       .description = "A grid of runs, resumable; a summary table on stdout",
       .examples =
           "  fp16lab sweep -c demo -o results/demo --report\n"
-          "  fp16lab sweep -c full -o results/full --dry-run",
+          "  fp16lab sweep -c full -o results/full --engine slurm --partition cpu --time 4:00:00 --dry-run",
       .uses = {.config = "Sweep file in TOML",
                .bare_config = true,
                .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
@@ -179,7 +212,8 @@ Command sweep_command() {
         auto command = std::make_shared<SweepCommand>();
         options.flag("--report", command->report,
                      "Also write figures and report.html into the output folder");
-        options.flag("--dry-run", command->dry_run, "Only check every run, and print the runs as CSV");
+        options.flag("--dry-run", command->dry_run,
+                     "Only check every run, and print the runs as CSV, or what the engine would call");
         options.flag("--twin", command->twin,
                      "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
                      "training makes of that "
@@ -200,6 +234,7 @@ Command sweep_command() {
         options.flag("--collect", command->collect,
                      "Only sum up what is there: summary and report.html, also while runs go on");
         options.add_sweeping(command->options);
+        add_engine(options, command->engine);
         options
             .add("--policies", command->policies,
                  "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "

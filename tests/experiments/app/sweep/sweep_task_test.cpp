@@ -18,9 +18,6 @@ class SweepTask : public SweepRuns {
     more.insert(more.begin(), {"sweep", "-o", path("out")});
     return fp16lab(more);
   }
-  std::vector<std::string> digests(const std::string& run) const {
-    return column(run + "/steps.csv", "state_hash");
-  }
 };
 
 TEST_F(SweepTask, TasksGiveTheBitsOfTheSweep) {
