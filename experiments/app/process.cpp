@@ -19,8 +19,8 @@ const char* volatile text_begin = nullptr;
 /// When SIGTERM came first, in seconds since boot; 0: it did not.
 volatile std::sig_atomic_t asked_at = 0;
 
-/// Is it the SIGTERM that was there already? A scheduler tells the script of a job and, besides, each process of
-/// it, and the script tells them, too.
+/// Is it the SIGTERM that was there already? A scheduler tells the script of a job and, besides, each process
+/// of it, and the script tells them, too.
 bool is_repeated(int number) {
   if (number != SIGTERM) return false;
   timespec now{};

@@ -160,6 +160,11 @@ void require_one_purpose(const SweepCommand& command) {
 ExitCode run_sweep(SweepCommand command) {
   require_one_purpose(command);
   require_fitting(command.engine);
+  if (command.report && command.engine.name == "slurm")
+    throw CommandError(
+        ExitCode::usage,
+        "--report is not for --engine slurm, which waits for no run: expected --collect afterwards, "
+        "which writes the page");
   CommonOptions& common = command.common;
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();

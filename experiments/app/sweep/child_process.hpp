@@ -16,12 +16,12 @@ std::filesystem::path fp16lab_program();
 /// The program that a shell would start by this name; empty: none is in PATH.
 std::filesystem::path program_called(const std::string& name);
 
-/// A command line as a POSIX shell reads it: what is more than letters, digits and -_./=:,+@% stands in single
-/// quotes.
+/// A command line as a POSIX shell reads it: what is more than letters, digits and -_./=:,+@% stands in
+/// single quotes.
 std::string shell_line(const std::vector<std::string>& words);
 
-/// stdin is empty, stdout goes to /dev/null, stderr is shared. The child is in a process group of its own (Ctrl-C
-/// reaches the parent, which passes it on with `stop`), and is asked to stop if the parent dies.
+/// stdin is empty, stdout goes to /dev/null, stderr is shared. The child is in a process group of its own
+/// (Ctrl-C reaches the parent, which passes it on with `stop`), and is asked to stop if the parent dies.
 class ChildProcess {
  public:
   /// `output`: a descriptor for stdout and stderr. std::runtime_error if it cannot be started.

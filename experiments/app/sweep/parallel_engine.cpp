@@ -29,7 +29,8 @@ std::size_t ended_jobs(const SweepPlan& plan) {
       std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
 }
 
-/// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU parallel's.
+/// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU
+/// parallel's.
 std::vector<std::string> words_of(const SweepPlan& plan, const std::vector<std::size_t>& tasks,
                                   const CommonOptions& common, const SweepOptions& options,
                                   const EngineOptions& engine) {

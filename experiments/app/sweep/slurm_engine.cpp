@@ -69,9 +69,8 @@ struct Arrays {
   std::vector<std::vector<std::string>> calls;  ///< of sbatch; PREVIOUS: the id that the call before gave
 };
 
-/// What an element of an array does. SLURM_ARRAY_TASK_ID counts from 0 in each array, $1 is where the array begins.
-constexpr std::string_view body = R"(
-child= told= stopping=
+/// The script of an element up to what is its sweep's own.
+constexpr std::string_view head = R"(child= told= stopping=
 tell() {
   if [[ -n $stopping && -n $child && -z $told ]]; then
     told=1
@@ -79,14 +78,17 @@ tell() {
   fi
 }
 trap 'stopping=1; tell' TERM
-# Told to end while the job is running (its time is nearly over, or it must give way), it is queued again: by scontrol,
-# or by this exit code where the cluster has RequeueExit=143. A job that is being cancelled is not.
+)";
+
+/// The rest: SLURM_ARRAY_TASK_ID counts from 0 in each array, $1 is where the array begins.
+constexpr std::string_view body = R"(
+# Told to end while the job is running (its time is nearly over, or it must give way), it is queued again:
+# by scontrol, or by this exit code where the cluster has RequeueExit=143. A job that is cancelled is not.
 leave() {
-  if scontrol show job "$SLURM_JOB_ID" | grep -q 'JobState=RUNNING'; then
-    scontrol requeue "$SLURM_JOB_ID"
-    exit 143
-  fi
-  exit 130
+  state=$(scontrol show job "$SLURM_JOB_ID")
+  [[ $state == *JobState=* && $state != *JobState=RUNNING* ]] && exit 130
+  scontrol requeue "$SLURM_JOB_ID"
+  exit 143
 }
 failed=0
 for task in "${tasks[@]:(${1:-0} + SLURM_ARRAY_TASK_ID) * runs:runs}"; do
@@ -96,7 +98,8 @@ for task in "${tasks[@]:(${1:-0} + SLURM_ARRAY_TASK_ID) * runs:runs}"; do
     "${run[@]}" "$task" </dev/null >/dev/null &
     child=$!
     tell
-    while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done  # a signal ends wait, not the child
+    # A signal ends wait, not the child.
+    while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
     child=
     [[ $code == 0 ]] && break
   done
@@ -138,14 +141,15 @@ Arrays make_arrays(const SweepPlan& plan, const std::vector<std::size_t>& tasks,
 
   std::string& script = arrays.script;
   script = "#!/bin/bash\n# Made by fp16lab sweep --engine slurm. Submitted by:\n";
-  for (const std::vector<std::string>& call : arrays.calls) script += "#   " + shell_line(call) + "\n";
+  for (const std::vector<std::string>& call : arrays.calls)
+    script += "#   " + printable(shell_line(call)) + "\n";
   script +=
       "#SBATCH --job-name=fp16lab\n#SBATCH --nodes=1\n#SBATCH --ntasks=1\n#SBATCH --open-mode=append\n"
       "#SBATCH --signal=B:TERM@120\n";
   std::vector<std::string> call{fp16lab_program().string()};
   const std::vector<std::string> arguments = task_arguments(plan, cpus, options.force);
   call.insert(call.end(), arguments.begin(), arguments.end());
-  script += fmt::format("cd {} || exit 1\nrun=({})\ntasks=({})\nruns={} tries={}\n{}",
+  script += fmt::format("{}cd {} || exit 1\nrun=({})\ntasks=({})\nruns={} tries={}\n{}", head,
                         shell_line({std::filesystem::current_path().string()}), shell_line(call),
                         fmt::join(tasks, " "), runs, engine.tries.value_or(3), body.substr(1));
   return arrays;

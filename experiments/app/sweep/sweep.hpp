@@ -128,9 +128,9 @@ bool has_written_plan(const std::filesystem::path& folder);
 /// "FILE:LINE: ..." if it cannot be read.
 SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only = {});
 
-/// CommandError(usage) that names the first difference if the plan in plan.folder has other runs, other numbers
-/// or other configurations; `only`: of the configurations that of this task. As read_written_plan if it cannot
-/// be read.
+/// CommandError(usage) that names the first difference if the plan in plan.folder has other runs, other
+/// numbers or other configurations; `only`: of the configurations that of this task. As read_written_plan if
+/// it cannot be read.
 void require_written_plan(const SweepPlan& plan, std::optional<std::size_t> only = {});
 /// Which run has which number, as 12 hex digits.
 std::string plan_id(const SweepPlan& plan);
@@ -142,7 +142,8 @@ std::string plan_id(const SweepPlan& plan);
 ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions& common,
                   const SweepOptions& options);
 /// The command line by which another process carries one out, behind the program's name and before the number
-/// of the task: `sweep --out ... --plan ID ... --task`. It is refused where the numbers mean other runs by then.
+/// of the task: `sweep --out ... --plan ID ... --task`. It is refused where the numbers mean other runs by
+/// then.
 std::vector<std::string> task_arguments(const SweepPlan& plan, int threads, bool force);
 
 struct SweepOutcome {
@@ -152,12 +153,12 @@ struct SweepOutcome {
   bool interrupted = false;
 };
 
-/// Carries the plan out, some child processes (`fp16lab sweep --task`) at a time among which the threads are shared,
-/// so that a run that crashes or is killed takes nothing with it. Before the first one starts, every run is
-/// checked (survey, require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those
-/// of earlier sweeps stay. Complete runs with the same configuration are skipped; those that this build of
-/// the program began with it are continued from their newest checkpoint; all others start afresh. Two sweeps
-/// cannot work in one folder at once (CommandError(usage)).
+/// Carries the plan out, some child processes (`fp16lab sweep --task`) at a time among which the threads are
+/// shared, so that a run that crashes or is killed takes nothing with it. Before the first one starts, every
+/// run is checked (survey, require_safe), and the plan is written beside the runs (fp16lab::sweep_plan),
+/// where those of earlier sweeps stay. Complete runs with the same configuration are skipped; those that this
+/// build of the program began with it are continued from their newest checkpoint; all others start afresh.
+/// Two sweeps cannot work in one folder at once (CommandError(usage)).
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,
                            const SweepOptions& options = {});
 

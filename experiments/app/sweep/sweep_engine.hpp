@@ -1,7 +1,8 @@
 // Who starts the tasks of a sweep: this program, GNU parallel, or Slurm. The two others are called, never
-// imitated: they schedule, restart and reach other machines, and each of their jobs is `fp16lab sweep --task K`
-// (run_task), which does nothing for a complete run, continues one that was begun, and claims its folder. What is
-// complete is always judged by the run folders, never by a scheduler's records. Machines share the file system.
+// imitated: they schedule, restart and reach other machines, and each of their jobs is `fp16lab sweep --task
+// K` (run_task), which does nothing for a complete run, continues one that was begun, and claims its folder.
+// What is complete is always judged by the run folders, never by a scheduler's records. Machines share the
+// file system.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +38,9 @@ void require_fitting(const EngineOptions& engine);
 std::vector<std::size_t> open_tasks(const SweepPlan& plan, const CommonOptions& common,
                                     const SweepOptions& options);
 
-/// Writes the plan and waits for GNU parallel, which gets the tasks that are left; options.jobs at a time on each
-/// machine. plan/parallel.joblog keeps what it says of them, call after call. SIGINT and SIGTERM are passed on, so
-/// that all runs save. CommandError(unavailable) where there is no GNU parallel.
+/// Writes the plan and waits for GNU parallel, which gets the tasks that are left; options.jobs at a time on
+/// each machine. plan/parallel.joblog keeps what it says of them, call after call. SIGINT and SIGTERM are
+/// passed on, so that all runs save. CommandError(unavailable) where there is no GNU parallel.
 SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& common,
                                  const SweepOptions& options, const EngineOptions& engine);
 /// The command line of that call; writes nothing.
@@ -51,15 +52,15 @@ struct Submission {
   std::size_t runs = 0;
   std::vector<std::string> jobs;  ///< ids of the arrays; none if no run is left
 };
-/// Writes the plan and plan/slurm.sh, and submits arrays of that script for the tasks that are left, as many as
-/// the cluster's MaxArraySize makes necessary; options.jobs > 0: so many elements at a time. plan/slurm.jobs
-/// keeps the ids. An element that Slurm tells to end lets its run save, and is queued again.
-/// CommandError(unavailable) where there is no Slurm, (run_failed) with its words where it refuses, (usage) while
-/// earlier jobs of this sweep are in the queue.
+/// Writes the plan and plan/slurm.sh, and submits arrays of that script for the tasks that are left, as many
+/// as the cluster's MaxArraySize makes necessary; options.jobs > 0: so many elements at a time.
+/// plan/slurm.jobs keeps the ids. An element that Slurm tells to end lets its run save, and is queued again.
+/// CommandError(unavailable) where there is no Slurm, (run_failed) with its words where it refuses, (usage)
+/// while earlier jobs of this sweep are in the queue.
 Submission submit_to_slurm(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options,
                            const EngineOptions& engine);
-/// The calls of sbatch and, as comments behind them, the script; asks scontrol for MaxArraySize where it is, and
-/// takes Slurm's default elsewhere. Writes nothing.
+/// The calls of sbatch and, as comments behind them, the script; asks scontrol for MaxArraySize where it is,
+/// and takes Slurm's default elsewhere. Writes nothing.
 std::string slurm_dry_run(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options,
                           const EngineOptions& engine);
 

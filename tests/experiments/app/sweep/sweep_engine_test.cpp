@@ -1,5 +1,5 @@
-// fp16lab sweep --engine: what would be called, what is refused, and Slurm's script, with programs in the place of
-// Slurm's that write down how they were called. The script itself is run as a node would.
+// fp16lab sweep --engine: what would be called, what is refused, and Slurm's script, with programs in the
+// place of Slurm's that write down how they were called. The script itself is run as a node would.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -225,6 +225,7 @@ TEST_F(SweepEngine, WhatIsWrongIsSaidInOneLine) {
         std::string(option).substr(0, std::string(option).find('=')) + " is for --engine slurm");
   expect_one_line_error(engine("slurm", {"--sbatch", "lab"}), 2,
                         "--sbatch: 'lab': expected an option of sbatch");
+  expect_one_line_error(engine("slurm", {"--report"}), 2, "--report is not for --engine slurm");
   expect_one_line_error(engine("slurm", {"--collect"}), 2, "--collect and --engine: expected one of them");
   expect_one_line_error(testing_support::run_program(fp16lab_binary,
                                                      {"sweep", "-c", write_sweep().string(), "-o",

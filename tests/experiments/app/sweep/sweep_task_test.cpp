@@ -1,4 +1,5 @@
-// fp16lab sweep as a list of tasks: one run at a time by whoever calls, and what is there summed up meanwhile.
+// fp16lab sweep as a list of tasks: one run at a time by whoever calls, and what is there summed up
+// meanwhile.
 #include <gtest/gtest.h>
 
 #include <csignal>
