@@ -143,7 +143,7 @@ void Options::add_sweeping(SweepOptions& options) {
        "ones stay");
   flag("--mix-builds", options.mix_builds,
        "Compare complete runs of other builds (commit, compiler, flags) with those of this one");
-  add("--jobs", options.jobs, "Runs at a time, which share --threads (bits do not depend on it; default: 1)")
+  add("--jobs", options.jobs, "Runs at a time, which share --threads (bits do not depend on it)")
       .type("N")
       .at_least(1, 1024);
 }

@@ -203,7 +203,13 @@ Submission submit_to_slurm(const SweepPlan& plan, const CommonOptions& common, c
     call.erase(call.begin());
     for (std::string& word : call)
       if (word == after_previous) word = "--dependency=afterany:" + submission.jobs.back();
-    submission.jobs.push_back(job_id(answer_of("sbatch", call)));
+    try {
+      submission.jobs.push_back(job_id(answer_of("sbatch", call)));
+    } catch (const CommandError& error) {
+      if (submission.jobs.empty()) throw;
+      throw CommandError(error.code, fmt::format("{}; submitted before, and in the queue: {}", error.what(),
+                                                 fmt::join(submission.jobs, ", ")));
+    }
     ids += submission.jobs.back() + "\n";
     write_file_atomically(jobs_of(plan), ids);
   }

@@ -139,6 +139,17 @@ TEST_F(SweepEngine, ArraysAreSplitAtTheClustersLimit) {
   EXPECT_NE(calls()[2].find("--array=0-1 "), std::string::npos) << calls()[2];
 }
 
+TEST_F(SweepEngine, WhatWasSubmittedBeforeARefusalIsSaidAndKept) {
+  install_slurm(2);
+  install("sbatch", "[ -e " + path("full") + " ] && { echo 'sbatch: error: Job limit'; exit 1; }\ntouch " +
+                        path("full") + "\necho 31\n");
+  expect_one_line_error(
+      engine("slurm"), 1,
+      "sbatch ended with exit code 1: sbatch: error: Job limit; submitted before, and in the queue: 31");
+  testing_support::write_bytes(path("queue"), "31\n");
+  expect_one_line_error(engine("slurm"), 2, "earlier Slurm jobs of this sweep are still in the queue: 31; ");
+}
+
 TEST_F(SweepEngine, TheScriptsElementsMakeEveryRunWithTheBitsOfTheSweep) {
   install_slurm();
   write_sweep();
