@@ -74,12 +74,13 @@ function(fp16lab_test_options name)
                                              FP16LAB_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 endfunction()
 
-# fp16lab_test(name LABEL fast|exhaustive|gpu SOURCES ... LINK ... [TIMEOUT seconds]): a GoogleTest binary as one CTest
-# entry. It runs with the source tree as FP16LAB_SOURCE_DIR and the program folder as FP16LAB_BIN_DIR. A folder of tests
-# that compute little themselves may set fp16lab_light_tests: less optimization and GoogleTest precompiled, half of the
-# compiling. Where kernels are tested the flags stay the shipped ones, because the linker takes inline code from the test.
+# fp16lab_test(name LABEL fast|exhaustive|gpu SOURCES ... LINK ... [TIMEOUT seconds] [CONFIGURATIONS name]): a GoogleTest
+# binary as one CTest entry, which only `ctest -C name` runs if there is a name. It runs with the source tree as
+# FP16LAB_SOURCE_DIR and the program folder as FP16LAB_BIN_DIR. A folder of tests that compute little themselves may set
+# fp16lab_light_tests: less optimization and GoogleTest precompiled, half of the compiling. Where kernels are tested
+# the flags stay the shipped ones, because the linker takes inline code from the test.
 function(fp16lab_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;CONFIGURATIONS" "SOURCES;LINK;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   fp16lab_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
@@ -92,7 +93,10 @@ function(fp16lab_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
-  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  if(ARG_CONFIGURATIONS)
+    list(PREPEND ARG_CONFIGURATIONS CONFIGURATIONS)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} ${ARG_CONFIGURATIONS})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABEL MATCHES "gpu|exhaustive")  # without the GPU, or F16C, CTest must say Skipped, not Passed
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")

@@ -25,7 +25,7 @@ struct CommonOptions {
 
 /// How a sweep goes about its runs.
 struct SweepOptions {
-  int jobs = 1;             ///< runs at a time; --threads is shared among them
+  int jobs = 0;             ///< runs at a time; --threads is shared among them; 0: not given, one
   bool force = false;       ///< replace runs of another configuration or build
   bool mix_builds = false;  ///< take complete runs of other builds beside those of this one
 };

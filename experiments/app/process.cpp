@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 
 namespace fp16lab::experiments {
 
@@ -15,7 +16,32 @@ volatile std::sig_atomic_t interrupt_flag = 0;
 volatile std::sig_atomic_t text_length = 0;
 const char* volatile text_begin = nullptr;
 
-extern "C" void on_interrupt(int) {
+/// When SIGTERM came first, in seconds since boot; 0: it did not.
+volatile std::sig_atomic_t asked_at = 0;
+
+/// Is it the SIGTERM that was there already? A scheduler tells the script of a job and, besides, each process
+/// of it, and the script tells them, too.
+bool is_repeated(int number) {
+  if (number != SIGTERM) return false;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  constexpr std::sig_atomic_t seconds = 2;
+  const auto at = static_cast<std::sig_atomic_t>(now.tv_sec);
+  if (asked_at != 0) return at - asked_at <= seconds;
+  asked_at = at;
+  return false;
+}
+
+volatile std::sig_atomic_t seen[NSIG] = {};
+
+extern "C" void on_interrupt(int number) {
+  if (is_repeated(number)) return;
+  if (seen[number] != 0) {
+    std::signal(number, SIG_DFL);
+    raise(number);  // comes when this handler returns
+    return;
+  }
+  seen[number] = 1;
   interrupt_flag = 1;
   if (text_length == 0) return;
   const int error = errno;
@@ -29,7 +55,6 @@ extern "C" void on_interrupt(int) {
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal has its usual effect
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

@@ -5,7 +5,9 @@
 
 namespace fp16lab::experiments {
 
-/// From now on the first SIGINT or SIGTERM only sets a flag; the second one kills the process as usual.
+/// From now on the first SIGINT and the first SIGTERM only set a flag; the second one kills the process as
+/// usual. SIGTERM again within two seconds is still the first: schedulers send it to a job's script, which
+/// passes it on, and to all of its processes.
 void catch_interrupts();
 bool interrupted();
 /// What the first signal writes to stderr at once: the terminal may be in a state that a second one would

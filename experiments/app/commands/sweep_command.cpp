@@ -4,11 +4,14 @@
 
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "experiments/app/commands.hpp"
 #include "experiments/app/run/folder_claim.hpp"
+#include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/app/sweep/sweep.hpp"
+#include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_set.hpp"
@@ -21,11 +24,13 @@ namespace {
 struct SweepCommand {
   CommonOptions common;
   SweepOptions options;
+  EngineOptions engine;
   bool report = false;                ///< also write report.html
-  bool dry_run = false;               ///< only check and print the plan
+  bool dry_run = false;               ///< only check and print the plan, or what the engine would call
   bool twin = false;                  ///< add_twins
   std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
   std::optional<std::uint64_t> task;  ///< only this run
+  std::string plan;                   ///< plan_id that the numbers of tasks must have; empty: any
   bool list_tasks = false;            ///< only say what is where
   bool collect = false;               ///< only sum up what is there
 };
@@ -67,6 +72,8 @@ SweepPlan plan_of(const SweepCommand& command) {
   if (command.task && (*command.task < 1 || *command.task > plan.runs.size()))
     throw CommandError(ExitCode::usage, fmt::format("--task: {}: expected 1 to {}, the number of runs of {}",
                                                     *command.task, plan.runs.size(), common.config.string()));
+  if ((command.task || command.list_tasks || command.collect) && has_written_plan(plan.folder))
+    require_written_plan(plan, command.task);
   return plan;
 }
 
@@ -110,36 +117,76 @@ ExitCode collect(const SweepPlan& plan, const CommonOptions& common, const Sweep
   return ExitCode::ok;
 }
 
+ExitCode dry_run(const SweepPlan& plan, const SweepCommand& command) {
+  const auto& [common, options, engine] = std::tie(command.common, command.options, command.engine);
+  if (engine.name == "parallel") {
+    fmt::print("{}", parallel_dry_run(plan, common, options, engine));
+  } else if (engine.name == "slurm") {
+    fmt::print("{}", slurm_dry_run(plan, common, options, engine));
+  } else {
+    const Survey found = survey(plan, options, common);
+    print_plan(plan, found.states);
+    require_safe(plan, found.states, options, common);
+  }
+  return ExitCode::ok;
+}
+
+/// stdout: the ids of the jobs, one a line.
+ExitCode submit(const SweepPlan& plan, const SweepCommand& command) {
+  const Submission submission = submit_to_slurm(plan, command.common, command.options, command.engine);
+  for (const std::string& job : submission.jobs) fmt::print("{}\n", job);
+  if (command.common.quiet) return ExitCode::ok;
+  const std::string then = "fp16lab " + shell_line({"sweep", "--collect", "-o", plan.folder.string()});
+  if (submission.jobs.empty())
+    fmt::print(stderr, "sweep: nothing is left to do; table and page: {}\n", then);
+  else
+    fmt::print(stderr, "sweep: {} in Slurm's {} {}; table and page, also while they run: {}\n",
+               counted(submission.runs, "run"), submission.jobs.size() == 1 ? "job" : "jobs",
+               fmt::join(submission.jobs, ", "), then);
+  return ExitCode::ok;
+}
+
 void require_one_purpose(const SweepCommand& command) {
   std::vector<std::string_view> given;
   if (command.task) given.emplace_back("--task");
   if (command.list_tasks) given.emplace_back("--list-tasks");
   if (command.collect) given.emplace_back("--collect");
   if (command.dry_run) given.emplace_back("--dry-run");
+  if (command.engine.name != "local" && !command.dry_run && !given.empty()) given.emplace_back("--engine");
   if (given.size() > 1)
     throw CommandError(ExitCode::usage, fmt::format("{}: expected one of them", fmt::join(given, " and ")));
 }
 
 ExitCode run_sweep(SweepCommand command) {
   require_one_purpose(command);
+  require_fitting(command.engine);
+  if (command.report && command.engine.name == "slurm")
+    throw CommandError(
+        ExitCode::usage,
+        "--report is not for --engine slurm, which waits for no run: expected --collect afterwards, "
+        "which writes the page");
   CommonOptions& common = command.common;
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();
   SweepPlan plan = plan_of(command);
+  if (!command.plan.empty() && command.plan != plan_id(plan))
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("--plan: {}: the plan of {} is {} by now, in which tasks have other numbers; "
+                    "start the sweep's engine again",
+                    printable(command.plan), common.out.string(), plan_id(plan)));
   if (command.task) return run_task(plan, *command.task, common, command.options);
   if (command.collect) return collect(plan, common, command.options);
   if (command.list_tasks) {
     print_tasks(plan);
     return ExitCode::ok;
   }
-  if (command.dry_run) {
-    const Survey found = survey(plan, command.options, common);
-    print_plan(plan, found.states);
-    require_safe(plan, found.states, command.options, common);
-    return ExitCode::ok;
-  }
+  if (command.dry_run) return dry_run(plan, command);
+  if (command.engine.name == "slurm") return submit(plan, command);
 
-  const SweepOutcome outcome = execute_sweep(plan, common, command.options);
+  const SweepOutcome outcome = command.engine.name == "parallel"
+                                   ? execute_by_parallel(plan, common, command.options, command.engine)
+                                   : execute_sweep(plan, common, command.options);
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
                        "interrupted; the same command carries on with the runs that are left");
@@ -159,7 +206,7 @@ Command sweep_command() {
       .description = "A grid of runs, resumable; a summary table on stdout",
       .examples =
           "  fp16lab sweep -c demo -o results/demo --report\n"
-          "  fp16lab sweep -c full -o results/full --dry-run",
+          "  fp16lab sweep -c full -o results/full --engine slurm --partition cpu --time 4:00:00 --dry-run",
       .uses = {.config = "Sweep file in TOML",
                .bare_config = true,
                .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
@@ -170,7 +217,8 @@ Command sweep_command() {
         auto command = std::make_shared<SweepCommand>();
         options.flag("--report", command->report,
                      "Also write figures and report.html into the output folder");
-        options.flag("--dry-run", command->dry_run, "Only check every run, and print the runs as CSV");
+        options.flag("--dry-run", command->dry_run,
+                     "Only check every run, and print the runs as CSV, or what the engine would call");
         options.flag("--twin", command->twin,
                      "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
                      "training makes of that "
@@ -181,11 +229,17 @@ Command sweep_command() {
                  "its checkpoint, or begins it; without -c the plan is that of the output folder")
             .type("K")
             .at_least(1);
+        options
+            .add("--plan", command->plan,
+                 "With --task, as engines call it: only if the plan is still the one with this number")
+            .type("ID")
+            .not_empty("the number of a plan");
         options.flag("--list-tasks", command->list_tasks,
                      "Only print number, folder and state of every run as CSV");
         options.flag("--collect", command->collect,
                      "Only sum up what is there: summary and report.html, also while runs go on");
         options.add_sweeping(command->options);
+        add_engine(options, command->engine);
         options
             .add("--policies", command->policies,
                  "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "

@@ -2,14 +2,24 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
+#include <thread>
+
+#include "experiments/app/exit_code.hpp"
 
 namespace fp16lab::experiments {
 
@@ -22,7 +32,39 @@ std::filesystem::path fp16lab_program() {
   return program;
 }
 
-ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+std::filesystem::path program_called(const std::string& name) {
+  const char* const set = std::getenv("PATH");
+  std::string_view rest = set == nullptr ? "" : set;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    const std::filesystem::path program = std::filesystem::path(rest.substr(0, end)) / name;
+    if (std::filesystem::is_regular_file(program) && access(program.c_str(), X_OK) == 0) return program;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return {};
+}
+
+std::string shell_line(const std::vector<std::string>& words) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-_./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                           int output) {
   // Everything is prepared before fork: between fork and exec only async-signal-safe calls are allowed.
   std::vector<std::string> text{program.string()};
   text.insert(text.end(), arguments.begin(), arguments.end());
@@ -42,6 +84,10 @@ ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vect
     if (null >= 0) {
       dup2(null, STDIN_FILENO);
       dup2(null, STDOUT_FILENO);
+    }
+    if (output >= 0) {
+      dup2(output, STDOUT_FILENO);
+      dup2(output, STDERR_FILENO);
     }
     execv(argv[0], argv.data());
     _exit(127);
@@ -67,6 +113,38 @@ void ChildProcess::stop() {
   if (asked_to_stop_ || status_) return;
   asked_to_stop_ = true;
   kill(pid_, SIGTERM);
+}
+
+Answer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto patience = std::chrono::minutes(2);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw std::runtime_error("cannot make a pipe: " + std::generic_category().message(errno));
+  ChildProcess child(program, arguments, ends[1]);
+  close(ends[1]);
+  const auto start = Clock::now();
+  Answer answer;
+  for (bool open = true; open && Clock::now() - start < patience;) {
+    pollfd ready{.fd = ends[0], .events = POLLIN, .revents = 0};
+    constexpr int milliseconds = 100;
+    if (::poll(&ready, 1, milliseconds) <= 0) continue;
+    std::array<char, 4096> block;
+    const ssize_t count = read(ends[0], block.data(), block.size());
+    if (count > 0) answer.text.append(block.data(), static_cast<std::size_t>(count));
+    open = count > 0 || (count < 0 && errno == EINTR);
+  }
+  close(ends[0]);
+  std::optional<int> status = child.poll();
+  while (!status && Clock::now() - start < patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    status = child.poll();
+  }
+  if (!status)
+    throw CommandError(ExitCode::run_failed,
+                       fmt::format("{} gave no answer within two minutes", program.filename().string()));
+  answer.status = *status;
+  return answer;
 }
 
 }  // namespace fp16lab::experiments

@@ -1,4 +1,4 @@
-// A run of `fp16lab train` in a process of its own.
+// Programs in processes of their own: runs of fp16lab, and the schedulers that start them.
 #pragma once
 
 #include <sys/types.h>
@@ -13,12 +13,20 @@ namespace fp16lab::experiments {
 /// The fp16lab program: this very binary, or its neighbour where an experiment binary asks.
 std::filesystem::path fp16lab_program();
 
-/// stdout goes to /dev/null, stderr is shared. The child is in a process group of its own (Ctrl-C reaches the
-/// parent, which passes it on with `stop`), and is asked to stop if the parent dies.
+/// The program that a shell would start by this name; empty: none is in PATH.
+std::filesystem::path program_called(const std::string& name);
+
+/// A command line as a POSIX shell reads it: what is more than letters, digits and -_./=:,+@% stands in
+/// single quotes.
+std::string shell_line(const std::vector<std::string>& words);
+
+/// stdin is empty, stdout goes to /dev/null, stderr is shared. The child is in a process group of its own
+/// (Ctrl-C reaches the parent, which passes it on with `stop`), and is asked to stop if the parent dies.
 class ChildProcess {
  public:
-  /// std::runtime_error if it cannot be started.
-  ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments);
+  /// `output`: a descriptor for stdout and stderr. std::runtime_error if it cannot be started.
+  ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+               int output = -1);
   /// Asks a child that is still running to stop, and waits until it has finished its step and saved.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -34,5 +42,13 @@ class ChildProcess {
   bool asked_to_stop_ = false;
   std::optional<int> status_;
 };
+
+/// What a program said on stdout and stderr.
+struct Answer {
+  int status = 0;  ///< as ChildProcess::poll
+  std::string text;
+};
+/// Waits for the program's end. CommandError(run_failed) if it takes more than two minutes.
+Answer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments);
 
 }  // namespace fp16lab::experiments

@@ -62,6 +62,9 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
                      const std::vector<std::string>& policies = {});
 
+/// "train.steps is 40 there and 20 here", of the first key that differs; empty: none does.
+std::string difference_of(const RunConfig& there, const RunConfig& here);
+
 /// What is in a planned run's folder.
 enum class RunState {
   planned,      ///< nothing that would be lost
@@ -125,14 +128,23 @@ bool has_written_plan(const std::filesystem::path& folder);
 /// "FILE:LINE: ..." if it cannot be read.
 SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only = {});
 
+/// CommandError(usage) that names the first difference if the plan in plan.folder has other runs, other
+/// numbers or other configurations; `only`: of the configurations that of this task. As read_written_plan if
+/// it cannot be read.
+void require_written_plan(const SweepPlan& plan, std::optional<std::size_t> only = {});
+/// Which run has which number, as 12 hex digits.
+std::string plan_id(const SweepPlan& plan);
+
 /// Carries out one run of the plan, in this process, whichever engine called it: one that is kept (is_kept)
 /// stays as it is, one that this build began is continued from its newest checkpoint, all others begin. The
 /// run's folder is claimed first, so that of several processes with one task one works. Returns ok for a run
 /// that diverged, too: it is complete. Otherwise as train().
 ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions& common,
                   const SweepOptions& options);
-/// The command line by which another process carries it out, behind the program's name: `sweep --task ...`.
-std::vector<std::string> task_arguments(const SweepPlan& plan, std::size_t number, int threads, bool force);
+/// The command line by which another process carries one out, behind the program's name and before the number
+/// of the task: `sweep --out ... --plan ID ... --task`. It is refused where the numbers mean other runs by
+/// then.
+std::vector<std::string> task_arguments(const SweepPlan& plan, int threads, bool force);
 
 struct SweepOutcome {
   std::size_t done_before = 0;
@@ -141,12 +153,12 @@ struct SweepOutcome {
   bool interrupted = false;
 };
 
-/// Carries the plan out, some child processes (`fp16lab sweep --task`) at a time among which the threads are shared,
-/// so that a run that crashes or is killed takes nothing with it. Before the first one starts, every run is
-/// checked (survey, require_safe), and the plan is written beside the runs (fp16lab::sweep_plan), where those
-/// of earlier sweeps stay. Complete runs with the same configuration are skipped; those that this build of
-/// the program began with it are continued from their newest checkpoint; all others start afresh. Two sweeps
-/// cannot work in one folder at once (CommandError(usage)).
+/// Carries the plan out, some child processes (`fp16lab sweep --task`) at a time among which the threads are
+/// shared, so that a run that crashes or is killed takes nothing with it. Before the first one starts, every
+/// run is checked (survey, require_safe), and the plan is written beside the runs (fp16lab::sweep_plan),
+/// where those of earlier sweeps stay. Complete runs with the same configuration are skipped; those that this
+/// build of the program began with it are continued from their newest checkpoint; all others start afresh.
+/// Two sweeps cannot work in one folder at once (CommandError(usage)).
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common,
                            const SweepOptions& options = {});
 

@@ -122,7 +122,8 @@ class SweepRunner {
 
   void start(const Job& job) {
     const int threads = std::max(1, common_->threads / static_cast<int>(parallel_));
-    const std::vector<std::string> arguments = task_arguments(*plan_, job.task, threads, options_.force);
+    std::vector<std::string> arguments = task_arguments(*plan_, threads, options_.force);
+    arguments.push_back(std::to_string(job.task));
     running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});
   }
 

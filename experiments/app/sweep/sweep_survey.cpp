@@ -69,19 +69,12 @@ FoundRun find_run(const PlannedRun& run) {
   return found;
 }
 
-/// "train.steps is 40 there and 20 here", of the first key that differs.
+/// Of the first key that differs.
 std::string difference(const PlannedRun& run) {
   const std::optional<RunConfig> there = config_of(read_manifest(run.folder));
   if (!there) return "its configuration has keys that this version does not know";
-  for (const ConfigKey& key : config_keys()) {
-    const std::string mine = value_text(run.config, key), other = value_text(*there, key);
-    if (mine == other) continue;
-    const auto shown = [](const std::string& value) {
-      return value.empty() ? std::string("not set") : value;
-    };
-    return fmt::format("{} is {} there and {} here", key.name, shown(other), shown(mine));
-  }
-  return "their configurations differ";
+  const std::string what = difference_of(*there, run.config);
+  return what.empty() ? "their configurations differ" : what;
 }
 
 std::vector<const PlannedRun*> runs_in(const SweepPlan& plan, const std::vector<RunState>& states,
@@ -119,6 +112,18 @@ void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& state
 }
 
 }  // namespace
+
+std::string difference_of(const RunConfig& there, const RunConfig& here) {
+  for (const ConfigKey& key : config_keys()) {
+    const std::string mine = value_text(here, key), other = value_text(there, key);
+    if (mine == other) continue;
+    const auto shown = [](const std::string& value) {
+      return value.empty() ? std::string("not set") : value;
+    };
+    return fmt::format("{} is {} there and {} here", key.name, shown(other), shown(mine));
+  }
+  return "";
+}
 
 std::string_view name_of(RunState state) {
   switch (state) {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -12,6 +12,7 @@
 #include "experiments/app/run/train_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/text.hpp"
 
@@ -45,39 +46,23 @@ bool is_plain(std::string_view name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos;
 }
 
+/// The content of tasks.csv.
+std::string task_list(const SweepPlan& plan) {
+  std::string list = fmt::format("{}\n", tasks_header);
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    const PlannedRun& run = plan.runs[i];
+    list += fmt::format("{},{},{},{}\n", i + 1, run.name, run.workload, run.variant);
+  }
+  return list;
+}
+
 ExitCode already_complete(const PlannedRun& run, const CommonOptions& common) {
   if (!common.quiet) fmt::print(stderr, "sweep: {} is already complete\n", run.name);
   return ExitCode::ok;
 }
 
-}  // namespace
-
-void write_plan(const SweepPlan& plan, bool forget) {
-  const std::filesystem::path folder = plan.folder / sweep_plan;
-  std::filesystem::create_directories(folder);
-  std::set<std::filesystem::path> written;
-  std::string list = fmt::format("{}\n", tasks_header);
-  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
-    const PlannedRun& run = plan.runs[i];
-    write_if_other(file_of(plan, run), to_toml(run.config));
-    written.insert(file_of(plan, run));
-    list += fmt::format("{},{},{},{}\n", i + 1, run.name, run.workload, run.variant);
-  }
-  write_if_other(folder / sweep_tasks, list);
-  if (!forget) return;
-  std::vector<std::filesystem::path> gone;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
-        !is_run_folder(plan.folder / entry.path().stem()))
-      gone.push_back(entry.path());
-  for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
-}
-
-bool has_written_plan(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / sweep_plan / sweep_tasks);
-}
-
-SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only) {
+/// The plan of tasks.csv, without configurations.
+SweepPlan read_tasks(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / sweep_plan / sweep_tasks;
   if (!has_written_plan(folder))
     throw CommandError(ExitCode::usage,
@@ -105,6 +90,35 @@ SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<s
     run.folder = folder / run.name;
     plan.runs.push_back(std::move(run));
   }
+  return plan;
+}
+
+}  // namespace
+
+void write_plan(const SweepPlan& plan, bool forget) {
+  const std::filesystem::path folder = plan.folder / sweep_plan;
+  std::filesystem::create_directories(folder);
+  std::set<std::filesystem::path> written;
+  for (const PlannedRun& run : plan.runs) {
+    write_if_other(file_of(plan, run), to_toml(run.config));
+    written.insert(file_of(plan, run));
+  }
+  write_if_other(folder / sweep_tasks, task_list(plan));
+  if (!forget) return;
+  std::vector<std::filesystem::path> gone;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
+        !is_run_folder(plan.folder / entry.path().stem()))
+      gone.push_back(entry.path());
+  for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
+}
+
+bool has_written_plan(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / sweep_plan / sweep_tasks);
+}
+
+SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only) {
+  SweepPlan plan = read_tasks(folder);
   if (only && (*only < 1 || *only > plan.runs.size()))
     throw CommandError(ExitCode::usage, fmt::format("--task: {}: expected 1 to {}, the number of runs of {}",
                                                     *only, plan.runs.size(), folder.string()));
@@ -113,16 +127,39 @@ SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<s
   return plan;
 }
 
-std::vector<std::string> task_arguments(const SweepPlan& plan, std::size_t number, int threads, bool force) {
-  std::vector<std::string> arguments{"sweep",
-                                     "--task",
-                                     std::to_string(number),
-                                     "--out",
-                                     plan.folder.string(),
-                                     "--threads",
-                                     std::to_string(threads),
-                                     "--quiet"};
+void require_written_plan(const SweepPlan& plan, std::optional<std::size_t> only) {
+  const SweepPlan there = read_tasks(plan.folder);
+  const auto refuse = [&](const std::string& what) {
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("{} holds the plan of another sweep: {}; leave out -c to take the plan that "
+                    "is there, or choose another folder with --out",
+                    plan.folder.string(), what));
+  };
+  for (std::size_t i = 0; i < std::min(there.runs.size(), plan.runs.size()); ++i)
+    if (there.runs[i].name != plan.runs[i].name)
+      refuse(fmt::format("task {} is {} there and {} here", i + 1, there.runs[i].name, plan.runs[i].name));
+  if (there.runs.size() != plan.runs.size())
+    refuse(fmt::format("it has {} there and {} here", counted(there.runs.size(), "run"), plan.runs.size()));
+  for (std::size_t i = only ? *only - 1 : 0; i < (only ? *only : plan.runs.size()); ++i) {
+    const PlannedRun& run = plan.runs[i];
+    const std::filesystem::path file = file_of(plan, run);
+    if (!std::filesystem::exists(file) || read_file(file) == to_toml(run.config)) continue;
+    if (const std::string what = difference_of(load_config(file), run.config); !what.empty())
+      refuse(fmt::format("{}: {}", run.name, what));
+  }
+}
+
+std::string plan_id(const SweepPlan& plan) {
+  constexpr std::size_t digits = 12;
+  return sha256_of(task_list(plan)).substr(0, digits);
+}
+
+std::vector<std::string> task_arguments(const SweepPlan& plan, int threads, bool force) {
+  std::vector<std::string> arguments{"sweep",       "--out",     plan.folder.string(),    "--plan",
+                                     plan_id(plan), "--threads", std::to_string(threads), "--quiet"};
   if (force) arguments.emplace_back("--force");
+  arguments.emplace_back("--task");
   return arguments;
 }
 

@@ -33,6 +33,10 @@ class SweepRuns : public SmallRuns {
   }
   /// When a run's folder was finished last.
   std::string written(const std::string& run) const { return read("out/" + run + "/manifest.json"); }
+  /// The hashes of all steps; `run` as "out/NAME".
+  std::vector<std::string> digests(const std::string& run) const {
+    return column(run + "/steps.csv", "state_hash");
+  }
   std::size_t rows(const std::string& run) const {
     const std::string text = read("out/" + run + "/steps.csv");
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));

@@ -1,4 +1,5 @@
-// fp16lab sweep as a list of tasks: one run at a time by whoever calls, and what is there summed up meanwhile.
+// fp16lab sweep as a list of tasks: one run at a time by whoever calls, and what is there summed up
+// meanwhile.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -17,9 +18,6 @@ class SweepTask : public SweepRuns {
   testing_support::Finished of_folder(std::vector<std::string> more) const {
     more.insert(more.begin(), {"sweep", "-o", path("out")});
     return fp16lab(more);
-  }
-  std::vector<std::string> digests(const std::string& run) const {
-    return column(run + "/steps.csv", "state_hash");
   }
 };
 
@@ -123,6 +121,31 @@ TEST_F(SweepTask, CollectsWhileRunsGoOn) {
   EXPECT_NE(collected.out.find("small-fp32-seed1 has not finished"), std::string::npos) << collected.out;
   sweeping.signal(SIGINT);
   EXPECT_EQ(sweeping.wait().exit_code, 130);
+}
+
+TEST_F(SweepTask, NumbersOfTasksMeanWhatTheWrittenPlanSays) {
+  ASSERT_EQ(sweep({"--collect", "--quiet"}).exit_code, 0);
+  const std::string plan = read("out/plan/tasks.csv");
+  for (const std::vector<std::string>& purpose :
+       {std::vector<std::string>{"--collect"}, {"--list-tasks"}, {"--task", "2"}}) {
+    const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+      more.insert(more.end(), purpose.begin(), purpose.end());
+      expect_one_line_error(sweep(more), 2, path("out") + " holds the plan of another sweep: " + part);
+    };
+    refused({"--seed", "2"}, "task 1 is small-fp32-seed1 there and small-fp32-seed2 here; leave out -c");
+    refused({"--policies", "torch"}, "it has 4 runs there and 6 here");
+    const std::string first = purpose[0] == "--task" ? all_runs[1] : all_runs[0];
+    refused({"--set", "train.steps=30"}, first + ": train.steps is 40 there and 30 here");
+  }
+  EXPECT_EQ(read("out/plan/tasks.csv"), plan);
+  EXPECT_NE(read("out/plan/small-fp32-seed1.toml").find("steps = 40"), std::string::npos);
+  for (const std::string& run : all_runs) EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / run)) << run;
+
+  // What an engine was told about a plan that is another one by now.
+  ASSERT_EQ(sweep({"--seed", "2", "--quiet"}).exit_code, 0);
+  expect_one_line_error(of_folder({"--task", "2", "--plan", "0123456789ab"}), 2,
+                        "--plan: 0123456789ab: the plan of " + path("out") + " is ");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / all_runs[0]));
 }
 
 TEST_F(SweepTask, WhatIsWrongIsSaidInOneLine) {
