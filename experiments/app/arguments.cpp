@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/runtime/device_errors.hpp"
+#include "engine/parallel/communicator.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -212,6 +213,18 @@ void refuse_extras(const CLI::App& app, const std::string& program) {
   usage_error(fmt::format("{}: unknown option '{}'{}", program, name, did_you_mean(name, known)));
 }
 
+namespace {
+/// All ranks of a launcher read one command line. What is wrong with it the first one says; the others end
+/// with ok, because a launcher kills the first one before its line when another one ends with an error.
+bool first_rank_says_it() {
+  try {
+    return engine::parallel::launch_of_environment().rank > 0;
+  } catch (const engine::parallel::CommunicatorUnavailable&) {
+    return false;
+  }
+}
+}  // namespace
+
 int guarded(const std::string& program, const std::function<ExitCode()>& body) {
   try {
     const ExitCode code = body();
@@ -222,8 +235,9 @@ int guarded(const std::string& program, const std::function<ExitCode()>& body) {
   } catch (const CLI::Success&) {
     return 0;  // --help and --version have printed
   } catch (const CLI::ParseError& error) {
-    return report_error(program, ExitCode::usage, error.what());
+    return first_rank_says_it() ? 0 : report_error(program, ExitCode::usage, error.what());
   } catch (const CommandError& error) {
+    if (error.code == ExitCode::usage && first_rank_says_it()) return 0;
     return report_error(program, error.code, error.what());
   } catch (const engine::DeviceUnavailable& error) {
     return report_error(program, ExitCode::unavailable, error.what());

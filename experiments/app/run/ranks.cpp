@@ -1,5 +1,6 @@
 #include "experiments/app/run/ranks.hpp"
 
+#include <errno.h>
 #include <fmt/format.h>
 
 #include <charconv>
@@ -27,7 +28,8 @@ void Ranks::agree() {
 ExitCode Ranks::fail(ExitCode code, const std::string& what) {
   if (agreed_) {
     if (!what.empty())
-      fmt::print(stderr, "fp16lab: error: rank {} on {}, {}: {}\n", communicator_->rank(),
+      fmt::print(stderr, "{}: error: rank {} on {}, {}: {}\n", program_invocation_short_name,
+                 communicator_->rank(),
                  communicator_->hosts()[static_cast<std::size_t>(communicator_->rank())],
                  communicator_->place(), what);
     communicator_->abort(static_cast<int>(code));

@@ -102,6 +102,14 @@ TEST_P(TrainRanks, WhatARankLacksIsOneLine) {
   EXPECT_EQ(again.err.find("fp16lab: error:"), again.err.rfind("fp16lab: error:"));
 }
 
+TEST_P(TrainRanks, WhatIsWrongWithTheCommandLineIsOneLine) {
+  const Finished finished = testing_support::run_ranks(GetParam(), 2, FP16LAB_BIN_DIR "/fp16lab",
+                                                       {"train", "--nonsense"}, temporary_.path());
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_THAT(finished.err, HasSubstr("fp16lab: error: fp16lab train: unknown option '--nonsense'\n"));
+  EXPECT_EQ(finished.err.find("fp16lab: error:"), finished.err.rfind("fp16lab: error:")) << finished.err;
+}
+
 TEST_P(TrainRanks, MoreRanksThanShardsAreRefused) {
   if (GetParam() == Mpi::mpich) return;  // wants a core for each rank
   const Finished finished = train(5, "five");
