@@ -125,10 +125,17 @@ bool has_ended(const Continuation& found, const RunConfig& config) {
          (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
 }
 
+/// Null: one process.
+std::optional<RankRecord> record_of(const engine::parallel::Communicator* all) {
+  if (all == nullptr) return std::nullopt;
+  return RankRecord{.library = all->library(), .hosts = {all->hosts().begin(), all->hosts().end()}};
+}
+
 /// What has to be right before anything is written.
 void check_continuation(const Continuation& found, const PreparedRun& run,
-                        const std::filesystem::path& folder) {
+                        const std::filesystem::path& folder, const engine::parallel::Communicator* all) {
   require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
+  require_same_ranks(found.manifest, found.begun_with, record_of(all), folder);
   require_same_data(found.manifest, run.files());
   if (found.step() > run.plan.train.steps)
     usage(fmt::format(
@@ -178,17 +185,15 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
                       const FolderClaim& claim, const RunConfig& config, const PreparedRun& run,
                       const Continuation* found, Ranks& ranks) {
   claim.require_held();
-  std::optional<RankRecord> together;
-  if (engine::parallel::Communicator* const all = ranks.communicator())
-    together = {.library = all->library(), .hosts = {all->hosts().begin(), all->hosts().end()}};
+  const std::optional<RankRecord> together = record_of(ranks.communicator());
   if (found == nullptr) {
     if (is_run_folder(folder)) remove_run(folder);
     Manifest manifest = make_manifest(request, config, run);
-    manifest.ranks = std::move(together);
+    manifest.ranks = together;
     return {folder, std::move(manifest)};
   }
   Manifest manifest = found->manifest;
-  manifest.ranks = std::move(together);
+  manifest.ranks = together;
   manifest.config = to_toml(config);
   manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
   try {
@@ -331,7 +336,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
     fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
     print_notes(*run);
   }
-  if (found) check_continuation(*found, *run, folder);
+  if (found) check_continuation(*found, *run, folder, ranks.communicator());
   RecorderOptions options = recorder_options(request, folder, config, *run, found ? found->step() : 0);
   options.quiet = !speaks;
   RunRecorder recorder(std::move(options));

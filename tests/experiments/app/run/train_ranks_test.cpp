@@ -23,15 +23,23 @@ class TrainRanks : public testing::TestWithParam<Mpi> {
 
   /// Twelve steps of a small classifier in four shards.
   Finished train(int ranks, const std::string& folder, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"train",      "-c",
-                                       "classifier", "--quiet",
-                                       "-o",         (temporary_.path() / folder).string(),
-                                       "--set",      "data.name=random-images",
-                                       "--set",      "data.batches=4",
-                                       "--set",      "train.batch_size=16",
-                                       "--set",      "amp.level=O1",
-                                       "--set",      "checkpoint.every=4",
-                                       "--set",      "observe.histograms_every=4"};
+    std::vector<std::string> arguments{"train",
+                                       "-c",
+                                       "classifier",
+                                       "-o",
+                                       (temporary_.path() / folder).string(),
+                                       "--set",
+                                       "data.name=random-images",
+                                       "--set",
+                                       "data.batches=4",
+                                       "--set",
+                                       "train.batch_size=16",
+                                       "--set",
+                                       "amp.level=O1",
+                                       "--set",
+                                       "checkpoint.every=4",
+                                       "--set",
+                                       "observe.histograms_every=4"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     if (more.empty() || more.back().find("train.steps") == std::string::npos)
       arguments.insert(arguments.end(), {"--set", "train.steps=12"});
@@ -90,6 +98,45 @@ TEST_P(TrainRanks, AnotherNumberResumesARun) {
   ASSERT_EQ(parts.steps.size(), whole.steps.size());
   for (std::size_t i = 0; i < parts.steps.size(); ++i)
     EXPECT_EQ(parts.steps[i].state_hash, whole.steps[i].state_hash) << "step " << i + 1;
+}
+
+/// Two terms have one sum in every order, so that on two ranks, each of which adds its two shards by the tree, MPI has
+/// the tree's bits, on a 16-bit wire if its operation rounds every addition as the tree does.
+TEST_P(TrainRanks, LibrarysOrderOfTwoTermsIsTheTrees) {
+  for (const std::string wire : {"f32", "f16", "bf16"}) {
+    const std::vector<std::string> more{"--set", "parallel.wire=" + wire, "--set", "parallel.order="};
+    const auto in_order = [&](const std::string& order) {
+      std::vector<std::string> all = more;
+      all.back() += order;
+      const Finished finished = train(2, wire + order, all);
+      EXPECT_EQ(finished.exit_code, 0) << finished.err;
+      return wire + order;
+    };
+    const RunFolder tree = run(in_order("tree"));
+    expect_same(in_order("mpi"), tree);
+  }
+}
+
+TEST_P(TrainRanks, LibrarysOrderIsSaidAndNotResumedOnOtherRanks) {
+  const std::vector<std::string> mpi{"--set", "parallel.order=mpi", "--set", "train.steps=4"};
+  const Finished first = train(most_ranks() - 1, "mpi", mpi);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const std::string note = "note: parallel.order = mpi: MPI adds gradients in its own order";
+  EXPECT_THAT(first.err, HasSubstr(note));
+  EXPECT_EQ(first.err.find(note), first.err.rfind(note)) << "the first rank says it";
+  EXPECT_THAT(run("mpi").manifest.config, HasSubstr("order = \"mpi\""));
+  const auto resumed = [&](int ranks) {
+    return train(ranks, "mpi", {"--resume", "--set", "parallel.order=mpi"});
+  };
+  const Finished other = resumed(most_ranks());
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err,
+              HasSubstr("fp16lab: error: --resume: with parallel.order = mpi bits are those of the ranks "
+                        "and their library: the run in "));
+  EXPECT_THAT(other.err, HasSubstr(GetParam() == Mpi::mpich ? "has one process, and this is 2 ranks of MPICH"
+                                                            : "has 3 ranks of Open MPI"));
+  EXPECT_EQ(resumed(most_ranks() - 1).exit_code, 0);
+  EXPECT_EQ(run("mpi").steps.size(), 12u);
 }
 
 TEST_P(TrainRanks, WhatARankLacksIsOneLine) {
