@@ -25,6 +25,15 @@ void Ranks::agree() {
   exchange(ExitCode::ok, "");
 }
 
+std::vector<std::uint64_t> Ranks::sent_bytes() {
+  if (communicator_ == nullptr) return {};
+  std::vector<std::uint64_t> bytes(communicator_->hosts().size());
+  bytes[static_cast<std::size_t>(communicator_->rank())] = communicator_->sent_bytes();
+  communicator_->set_place("the end");
+  communicator_->sum(bytes);
+  return bytes;
+}
+
 ExitCode Ranks::fail(ExitCode code, const std::string& what) {
   if (agreed_) {
     if (!what.empty())

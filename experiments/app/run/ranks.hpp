@@ -5,9 +5,11 @@
 // one line of the first rank's and no hang.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "engine/parallel/communicator.hpp"
 #include "engine/train/observer.hpp"
@@ -46,6 +48,9 @@ class Ranks {
 
   /// Waits until every rank is here, or has failed.
   void agree();
+
+  /// The bytes that each rank has sent to others, by rank: collective. Empty for one process.
+  std::vector<std::uint64_t> sent_bytes();
 
  private:
   struct Ended {};  ///< a rank has failed, and the first one tells

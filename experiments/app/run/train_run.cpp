@@ -50,7 +50,8 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   return manifest;
 }
 
-void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result) {
+void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
+                   const std::vector<std::uint64_t>& sent_bytes) {
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
   summary["state"] = name_of(state);
@@ -64,6 +65,7 @@ void print_summary(const std::filesystem::path& folder, ExitState state, const e
     summary["evaluation_bits_per_character"] = json_number(*result.evaluation_bits_per_character);
   if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
+  if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   fmt::print("{}\n", summary.dump());
 }
@@ -260,10 +262,11 @@ ExitCode exit_code_of(const engine::RunResult& result) {
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
 ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWriter& writer,
                    const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
-                   std::uint64_t checkpoints_kept) {
+                   std::uint64_t checkpoints_kept, Ranks& ranks) {
   const std::filesystem::path& folder = writer.folder();
   try {
     const engine::RunResult result = trainer.run();
+    const std::vector<std::uint64_t> sent_bytes = ranks.sent_bytes();
     claim.require_held();
     if (save_weights) save_weights(result.steps);
     // A kill behind the last checkpoint may have come before older ones were removed.
@@ -280,7 +283,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
                                        : "";
     claim.require_held();
     writer.finish(state, message);
-    print_summary(folder, state, result);
+    print_summary(folder, state, result, sent_bytes);
     if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
     if (!request.dump_gradients.empty() && result.steps < request.dump_step)
       fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
@@ -348,11 +351,15 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   if (claim != nullptr) dump(request, *run, trainer);
 
   ranks.agree();
-  if (claim == nullptr) return exit_code_of(trainer.run());
+  if (claim == nullptr) {
+    const engine::RunResult result = trainer.run();
+    ranks.sent_bytes();
+    return exit_code_of(result);
+  }
   RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
   recorder.write_to(writer, *claim);
   return carry_out(request, trainer, writer, *claim, weights_writer(folder, config, *run),
-                   static_cast<std::uint64_t>(config.checkpoint.keep));
+                   static_cast<std::uint64_t>(config.checkpoint.keep), ranks);
 }
 
 }  // namespace

@@ -64,6 +64,21 @@ class TrainRanks : public testing::TestWithParam<Mpi> {
     ASSERT_EQ(found.evaluations.size(), expected.evaluations.size());
     EXPECT_EQ(found.evaluations.back().loss, expected.evaluations.back().loss) << folder;
   }
+  /// The sum of what the ranks have sent, as the summary says.
+  static double sent_bytes(const Finished& finished, int ranks) {
+    const std::string name = "\"sent_bytes\":[";
+    std::size_t at = finished.out.find(name);
+    EXPECT_NE(at, std::string::npos) << finished.out;
+    double sum = 0;
+    at += name.size();
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::size_t digits = 0;
+      sum += std::stod(finished.out.substr(at), &digits);
+      at += digits;
+      EXPECT_EQ(finished.out.at(at++), rank + 1 < ranks ? ',' : ']');
+    }
+    return sum;
+  }
   int most_ranks() const { return GetParam() == Mpi::open_mpi ? 4 : 2; }
 
   testing_support::TemporaryFolder temporary_;
@@ -76,11 +91,16 @@ TEST_P(TrainRanks, AnyNumberWritesTheFolderOfOne) {
   ASSERT_EQ(train(1, "one").exit_code, 0);
   const RunFolder one = run("one");
   EXPECT_FALSE(one.manifest.ranks.has_value());
+  double of_a_pair = 0;
   for (int ranks = 2; ranks <= most_ranks(); ++ranks) {
     const std::string folder = std::to_string(ranks);
     const Finished finished = train(ranks, folder);
     ASSERT_EQ(finished.exit_code, 0) << finished.err;
     expect_same(folder, one);
+    // Of four shards 2 (R - 1) n elements travel, and little beside gradients.
+    const double bytes = sent_bytes(finished, ranks) / (ranks - 1);
+    if (ranks == 2) of_a_pair = bytes;
+    EXPECT_NEAR(bytes / of_a_pair, 1, 0.01) << ranks << " ranks";
     ASSERT_TRUE(run(folder).manifest.ranks.has_value());
     EXPECT_EQ(run(folder).manifest.ranks->hosts.size(), static_cast<std::size_t>(ranks));
     EXPECT_THAT(run(folder).manifest.ranks->library,
