@@ -11,9 +11,23 @@ namespace fp16lab::experiments {
 
 namespace parallel = engine::parallel;
 
-Ranks::Ranks() {
+namespace {
+bool have_joined = false;
+}
+
+bool Ranks::are_launched() {
   try {
-    if (parallel::launch_of_environment().ranks > 1) communicator_ = parallel::join_mpi();
+    return !have_joined && parallel::launch_of_environment().ranks > 1;
+  } catch (const parallel::CommunicatorUnavailable& error) {
+    throw CommandError(ExitCode::unavailable, error.what());
+  }
+}
+
+Ranks::Ranks() {
+  if (!are_launched()) return;
+  have_joined = true;
+  try {
+    communicator_ = parallel::join_mpi();
   } catch (const parallel::CommunicatorUnavailable& error) {
     throw CommandError(ExitCode::unavailable, error.what());
   }

@@ -72,7 +72,8 @@ TEST_P(ExpAllreduceRanks, HaveTheModelsBitsAndTheFormulasBytes) {
   EXPECT_EQ(ring.at(9), std::to_string(6 * elements));
   EXPECT_EQ(ring.at(15), std::to_string(3 * elements));  // bf16
   for (const std::string& bytes : of_order("two", "mpi", "mean_bytes_per_rank")) EXPECT_EQ(bytes, "");
-  // Two terms have one sum in every order: MPI's operation rounds every addition of FP16 and BF16 as the tree.
+  // Two terms have one sum in every order: MPI's operation rounds every addition of FP16 and BF16 as the
+  // tree.
   EXPECT_EQ(of_order("two", "mpi", "unlike_tree"), std::vector<std::string>(18, "0"));
 
   // The errors of emulated ranks, which know nothing of MPI.
@@ -119,9 +120,37 @@ TEST_P(ExpAllreduceRanks, ErrorsAreOneLineOfTheFirstRank) {
   };
   refused({"--ranks", "3"}, "--ranks: '3': 3 gradients on 2 real ranks: expected powers of two\n");
   refused({"--ranks", "1"}, "--ranks: '1': expected an integer from 2 to 1024\n");
-  refused({"--nonsense"}, "exp_allreduce: unknown option '--nonsense'");
-  refused({"--steps"}, "--steps");
   refused({"--set", "data.name=nothing"}, "--set: data.name");
+  refused({"--nonsense"}, "exp_allreduce: unknown option '--nonsense'");
+}
+
+/// What only one rank lacks, or gets wrong.
+TEST_P(ExpAllreduceRanks, AnErrorOfOneRankEndsAllInOneLine) {
+  const std::string second =
+      R"(test "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 && set -- "$@" EXTRA; exec "$0" "$@")";
+  const auto with_extra = [&](const std::string& extra) {
+    std::vector<std::string> all = arguments("one", {"--ranks", "2"});
+    std::string script = second;
+    script.replace(script.find("EXTRA"), 5, extra);
+    all.insert(all.begin(), {"-c", script, program_});
+    return testing_support::run_ranks(GetParam(), 2, "/bin/sh", all, folder_);
+  };
+  const Finished no_data = with_extra("--set data.path=/nowhere");
+  EXPECT_EQ(no_data.exit_code, 1) << no_data.err;
+  EXPECT_THAT(no_data.err, testing::ContainsRegex("exp_allreduce: error: rank 1 on [^:]+: "));
+  EXPECT_EQ(no_data.err.find("error: "), no_data.err.rfind("error: ")) << no_data.err;
+  EXPECT_EQ(no_data.out, "");
+
+  testing_support::write_bytes(folder_ / "file", "");
+  const Finished no_folder = on_ranks(2, "file/under", {"--ranks", "2"});
+  EXPECT_NE(no_folder.exit_code, 0);
+  EXPECT_EQ(no_folder.err.find(" error: "), no_folder.err.rfind("exp_allreduce: error: ") + 14)
+      << no_folder.err;
+
+  const Finished typo = with_extra("--nonsense");
+  EXPECT_EQ(typo.exit_code, 2) << typo.err;
+  EXPECT_THAT(typo.err,
+              testing::ContainsRegex("exp_allreduce: error: rank 1 on [^:]+: exp_allreduce: unknown option"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Shards of a batch: the same bits on any number of ranks. A rank with one shard computes as a process without
-// shards does on a smaller batch, so that as many ranks as shards are the oracle for fewer.
+// Shards of a batch: the same bits on any number of ranks. A rank with one shard computes as a process
+// without shards does on a smaller batch, so that as many ranks as shards are the oracle for fewer.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -194,8 +194,8 @@ TEST_F(Shards, OneShardIsTrainingWithoutShards) {
   EXPECT_NE(trained(config, 1).lines, trained(with(config, {"parallel.shards=2"}), 1).lines);
 }
 
-/// A loss is the mean over a shard, so what a backward pass carries between layers is as many times larger as there
-/// are shards: where that is a power of two, the bits of one shard at so many times the loss scale.
+/// A loss is the mean over a shard, so what a backward pass carries between layers is as many times larger as
+/// there are shards: where that is a power of two, the bits of one shard at so many times the loss scale.
 TEST_F(Shards, ScaleOfGradientsBetweenLayersMovesByTheNumberOfShards) {
   struct Gradients final : engine::TrainObserver {
     std::vector<HistogramRow> rows;

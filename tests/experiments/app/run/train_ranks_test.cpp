@@ -120,8 +120,8 @@ TEST_P(TrainRanks, AnotherNumberResumesARun) {
     EXPECT_EQ(parts.steps[i].state_hash, whole.steps[i].state_hash) << "step " << i + 1;
 }
 
-/// Two terms have one sum in every order, so that on two ranks, each of which adds its two shards by the tree, MPI has
-/// the tree's bits, on a 16-bit wire if its operation rounds every addition as the tree does.
+/// Two terms have one sum in every order, so that on two ranks, each of which adds its two shards by the
+/// tree, MPI has the tree's bits, on a 16-bit wire if its operation rounds every addition as the tree does.
 TEST_P(TrainRanks, LibrarysOrderOfTwoTermsIsTheTrees) {
   for (const std::string wire : {"f32", "f16", "bf16"}) {
     const std::vector<std::string> more{"--set", "parallel.wire=" + wire, "--set", "parallel.order="};
