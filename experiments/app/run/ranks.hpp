@@ -31,9 +31,9 @@ class Ranks {
   bool first() const { return communicator_ == nullptr || communicator_->rank() == 0; }
 
   /// What `body` gives. An error before `agree` ends all ranks: the first one throws that of the lowest rank
-  /// that has one (CommandError, which names another rank), and the others return ok, because a launcher
-  /// kills what still runs, the first rank before its line too, when any rank ends with another code. An
-  /// error behind `agree` ends all ranks at once, with this rank's line.
+  /// that has one (CommandError, which names another rank), and the others return ok, because a launcher kills
+  /// what still runs, the first rank before its line too, when any rank ends with another code. An error behind
+  /// `agree` ends all ranks at once, with this rank's line.
   template <class Body>
   ExitCode run(const Body& body) {
     if (communicator_ == nullptr) return body();
