@@ -148,13 +148,14 @@ struct JoinOptions {
   std::size_t piece_bytes = std::size_t{1} << 30;
 };
 
-/// How this process was started: by which MPI's launcher, and among how many ranks.
+/// How this process was started: by which MPI's launcher, among how many ranks, and as which of them.
 struct Launch {
   enum class Library { none, open_mpi, mpich } library = Library::none;
   int ranks = 1;
+  int rank = 0;
 };
-/// What the launcher wrote into the environment: OMPI_COMM_WORLD_SIZE (mpirun of Open MPI) or PMI_SIZE and
-/// PMI_RANK (Hydra's mpiexec, srun --mpi=pmi2). CommunicatorUnavailable if the number is none.
+/// What the launcher wrote into the environment: OMPI_COMM_WORLD_SIZE and _RANK (mpirun of Open MPI) or
+/// PMI_SIZE and PMI_RANK (Hydra's mpiexec, srun --mpi=pmi2). CommunicatorUnavailable if a number is none.
 Launch launch_of_environment();
 
 /// The ranks that the launcher started, through the plugin of its MPI: libfp16lab_mpi_openmpi.so or

@@ -24,7 +24,8 @@ enum class SumOrder : std::uint8_t {
   tree,       ///< the binary tree of shards.hpp
   nccl_ring,  ///< NCCL's ring over V ranks (nccl_order.hpp)
   nccl_tree,  ///< NCCL's double binary tree over V ranks
-  library,    ///< a rank adds its shards by the tree, then MPI_Allreduce: the library's order, not promised
+  library,    ///< a rank adds its shards by the tree, then MPI_Allreduce: the library's order, not promised.
+  ///< 16-bit formats travel as MPI_UINT16_T with an operation that rounds every addition to nearest
 };
 
 struct WireOptions {

@@ -37,7 +37,7 @@ struct RankOutcome {
 
 struct Iteration {
   const std::vector<float>* weights = nullptr;  ///< of all ranks, before
-  Ranks gradients;                              ///< scaled by scaler.initial_scale
+  Gradients gradients;                          ///< scaled by scaler.initial_scale
   float learning_rate = 0;                      ///< of plain SGD
   engine::amp::ScalerOptions scaler;            ///< a policy with a scale
 };

@@ -1,8 +1,8 @@
 // The mean of R ranks' scaled gradients, as data-parallel training computes it, and what it costs.
 //
-// A gradient travels as FP16 or FP32. Around the sum there are two scalings, each before or after it: the
-// division by the loss scale S, and the division by R. All of them are FP32 operations, rounded once more
-// where the value then travels as FP16:
+// A gradient travels as FP16, BF16 or FP32. Around the sum there are two scalings, each before or after it:
+// the division by the loss scale S, and the division by R. All of them are FP32 operations, rounded once more
+// where the value then travels in 16 bits:
 //   v = g  [x float(1/S)]  [/ d]   -> wire -> sum over ranks -> FP32 ->   [/ (R/d)]  [x float(1/S)]
 //   pre   d = R         sums stay as small as one gradient: the least overflow, the most underflow
 //   post  d = 1         the other way round
@@ -28,12 +28,12 @@ using engine::parallel::Traffic;
 enum class Unscale { before, after };
 
 struct Variant {
-  engine::parallel::WireOptions mean{.order = SumOrder::nccl_ring};  ///< f16 or f32, and an order of NCCL
+  engine::parallel::WireOptions mean{.order = SumOrder::nccl_ring};
   Unscale unscale = Unscale::after;
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
-/// All 24: f32 first, ring before tree.
+/// All 24 of f32 and f16 in orders of NCCL: f32 first, ring before tree.
 std::vector<Variant> all_variants();
 /// "f16 ring, unscale after, predivide"
 std::string describe(const Variant& variant);
@@ -42,7 +42,7 @@ std::string_view title_of(SumOrder order);
 std::string_view title_of(Predivide predivide);
 
 /// Scaled FP32 gradients, one vector a rank, all of one size.
-using Ranks = std::span<const std::vector<float>>;
+using Gradients = std::span<const std::vector<float>>;
 
 struct Mean {
   std::vector<float> values;  ///< unscaled; the same on every rank
@@ -50,8 +50,18 @@ struct Mean {
   /// Elements that came out of the sum infinite or NaN although no rank's were.
   std::uint64_t born = 0;
 };
-/// Mean of `gradients`, unscaled by `scale` (finite, > 0). std::invalid_argument for another wire dtype.
-Mean reduce_mean(const Variant& variant, Ranks gradients, double scale);
+/// Mean of `gradients`, unscaled by `scale` (finite, > 0). std::invalid_argument for a wire dtype that is not
+/// in wire_formats(), for the library's order, and for the tree of shards where they are no power of two.
+Mean reduce_mean(const Variant& variant, Gradients gradients, double scale);
+/// What is left behind the sum and its division, `scaled_mean`: to unscale it (Unscale::after), and to count.
+/// Its traffic is empty.
+Mean unscaled_mean(std::vector<float> scaled_mean, Gradients gradients, double scale);
+
+/// The bytes that `rank` of `ranks` sends for one mean of `elements` over `shards` values in an order that is
+/// not the library's, by the formula of engine/parallel/shard_tree.hpp to the last element: each of its k
+/// parts goes to the owners of the other slices, and the sum of its own slice to all others.
+std::uint64_t formula_bytes(const engine::parallel::WireOptions& mean, std::size_t elements,
+                            std::int64_t shards, int ranks, int rank);
 
 /// Sum over ranks and division by R * S in FP64. Exact up to the last division for gradients that FP16 holds:
 /// multiples of 2^-24 below 2^16, so that sums of up to 2^12 of them fit 53 bits.
@@ -61,7 +71,9 @@ struct ExactMean {
   double absolute_norm = 0;  ///< of the mean of |g| / S: what rounding errors are relative to
   std::vector<bool> finite;  ///< was the element finite on every rank?
 };
-ExactMean exact_mean(Ranks gradients, double scale);
+ExactMean exact_mean(Gradients gradients, double scale);
+/// In FP32, to step by.
+std::vector<float> rounded(const std::vector<double>& values);
 
 struct MeanError {
   double absolute = 0;     ///< L2 of the difference over elements that are finite in both
@@ -70,7 +82,8 @@ struct MeanError {
 MeanError compare(const Mean& mean, const ExactMean& exact);
 
 /// What `absolute` of MeanError cannot exceed where nothing overflowed, with u, eta the unit roundoff and
-/// half the smallest subnormal of the wire, u32 of FP32 (eta of FP32 is neglected: 2^-150). A term passes the
+/// half the smallest subnormal of the wire, u32 of FP32 (eta of FP32 is neglected: 2^-150; the order of the
+/// additions, and so the library's, does not matter). A term passes the
 /// rounding to the wire and at most R - 1 additions, R roundings of at most u relative each (sums of
 /// subnormals are exact, the rounding to the wire costs at most eta more), and at most six FP32 roundings:
 /// two by 1/S, itself rounded, three by d and R/d, sqrt(R) rounded, one to spare. So

@@ -1,12 +1,14 @@
 // exp_allreduce: what does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?
 //
-// The ranks are emulated: the same network and weights, a micro-batch each, real gradients of the engine at
-// level O1. Every message of the all-reduce, and every rounding on the way, is carried out
+// Without a launcher the ranks are emulated: the same network and weights, a micro-batch each, real gradients
+// of the engine at level O1. Every message of the all-reduce, and every rounding on the way, is carried out
 // (engine/parallel/nccl_order.hpp). Six claims, each with its criterion fixed in allreduce_claims.cpp, before
-// anything is measured; the yardstick is the mean in FP64.
+// anything is measured; the yardstick is the mean in FP64. On the ranks of mpirun the same gradients travel,
+// and time and bytes are measured beside errors (experiments/allreduce/real_ranks.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -16,7 +18,9 @@
 
 #include "experiments/allreduce/allreduce_claims.hpp"
 #include "experiments/allreduce/rank_gradients.hpp"
+#include "experiments/allreduce/real_ranks.hpp"
 #include "experiments/app/command_line.hpp"
+#include "experiments/app/run/ranks.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/decimal.hpp"
 
@@ -28,7 +32,7 @@ constexpr int most_ranks = 64;
 constexpr float widest_outlier = 0x1p24f;
 
 struct Settings {
-  std::vector<int> ranks;
+  std::vector<int> ranks;       ///< ascending; on real ranks: of shards
   std::optional<double> scale;  ///< absent: the largest power of two at which no rank overflows
   std::uint64_t steps = 0;
 };
@@ -46,17 +50,27 @@ std::int64_t integer_of(const std::string& option, const std::string& text, cons
   return std::stoll(part);
 }
 
-std::vector<int> ranks_of(const std::string& text) {
+std::vector<int> ranks_of(const std::string& text, int least, int most) {
   std::vector<int> ranks;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
     ranks.push_back(
-        static_cast<int>(integer_of("--ranks", text, text.substr(begin, comma - begin), 2, most_ranks)));
+        static_cast<int>(integer_of("--ranks", text, text.substr(begin, comma - begin), least, most)));
     begin = comma + 1;
   }
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
+}
+
+/// Those of shards that lie on `real` ranks.
+std::vector<int> shards_of(const std::string& text, int real) {
+  const std::vector<int> shards = ranks_of(text, real, engine::parallel::most_shards);
+  for (const int count : shards)
+    if (!std::has_single_bit(static_cast<unsigned>(count)))
+      usage(fmt::format("--ranks: '{}': {} gradients on {} real ranks: expected powers of two", text, count,
+                        real));
+  return shards;
 }
 
 std::optional<double> scale_of(const std::string& text) {
@@ -72,7 +86,7 @@ std::optional<double> scale_of(const std::string& text) {
   return scale;
 }
 
-void add(Row& row, Ranks gradients, const ExactMean& exact, double scale) {
+void add(Row& row, Gradients gradients, const ExactMean& exact, double scale) {
   const Mean mean = reduce_mean(row.variant, gradients, scale);
   const MeanError error = compare(mean, exact);
   const double bound = error_bound(row.variant, exact, row.ranks, scale);
@@ -83,13 +97,6 @@ void add(Row& row, Ranks gradients, const ExactMean& exact, double scale) {
   row.bound_squares += bound * bound;
   row.lost += error.lost;
   row.born += mean.born;
-}
-
-std::vector<float> rounded(const std::vector<double>& values) {
-  std::vector<float> floats;
-  floats.reserve(values.size());
-  for (const double value : values) floats.push_back(static_cast<float>(value));
-  return floats;
 }
 
 /// The policy of every dynamic scaler: halve until no rank overflows.
@@ -108,9 +115,9 @@ std::vector<Row> measure(RankGradients& source, const Settings& settings, double
     const std::vector<std::vector<float>> all = source.scaled(iteration, settings.ranks.back(), scale);
     std::map<int, ExactMean> exact;
     for (const int ranks : settings.ranks)
-      exact.emplace(ranks, exact_mean(Ranks(all).first(static_cast<std::size_t>(ranks)), scale));
+      exact.emplace(ranks, exact_mean(Gradients(all).first(static_cast<std::size_t>(ranks)), scale));
     for (Row& row : rows)
-      add(row, Ranks(all).first(static_cast<std::size_t>(row.ranks)), exact.at(row.ranks), scale);
+      add(row, Gradients(all).first(static_cast<std::size_t>(row.ranks)), exact.at(row.ranks), scale);
     if (all_finite(all)) source.step(rounded(exact.at(settings.ranks.back()).values));
   }
   return rows;
@@ -167,40 +174,109 @@ std::string describe(const Measured& measured, const RunConfig& config, const Se
       table_of(measured.rows), table_of(measured.agreement, measured.outlier));
 }
 
-ExitCode run_exp_allreduce(const CommonOptions& given, const Settings& settings) {
+/// What both kinds of ranks measure on.
+struct Prepared {
+  RunConfig config;
+  std::unique_ptr<PreparedRun> run;
+};
+Prepared prepared(const CommonOptions& given) {
   RunConfig base;
   base.amp.level = engine::Level::O1;
   base.train.batch_size = 32;
-  const RunPlan plan = resolve_run(given, base);
-  const RunConfig& config = plan.config;
-  const std::unique_ptr<PreparedRun> run = prepare_run(plan, given.threads);
-  RankGradients source(*run, settings.steps);
+  RunPlan plan = resolve_run(given, base);
+  RunConfig config = plan.config;
+  return {std::move(config), prepare_run(std::move(plan), given.threads)};
+}
+
+ExitCode run_on_emulated_ranks(const CommonOptions& given, const Settings& settings) {
+  const Prepared prepared = allreduce::prepared(given);
+  RankGradients source(*prepared.run, settings.steps);
   return run_study<Measured>(
       given, {.question = "what does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?",
               .questions = questions(),
-              .measure = [&] { return measured_of(source, config, settings); },
+              .measure = [&] { return measured_of(source, prepared.config, settings); },
               .describe =
-                  [&](const Measured& measured) { return describe(measured, config, settings, given.out); }});
+                  [&](const Measured& measured) {
+                    return describe(measured, prepared.config, settings, given.out);
+                  }});
+}
+
+/// Writes real_ranks.csv.
+std::string describe(const RealMeasured& measured, const RunConfig& config, const Settings& settings,
+                     const std::filesystem::path& out) {
+  write_file_atomically(out / "real_ranks.csv", csv_of(measured));
+  return fmt::format("{}, {} gradients, level {}, batch {} a shard, {} steps, S = {}, {}\n{}",
+                     config.model.name, measured.elements, name_of(config.amp.level), config.train.batch_size,
+                     settings.steps, measured.scale, measured.library, table_of(measured));
+}
+
+/// All ranks measure, the first one writes and speaks.
+ExitCode run_on_real_ranks(const CommonOptions& given, const Settings& settings, Ranks& ranks) {
+  const Prepared prepared = allreduce::prepared(given);
+  RankGradients source(*prepared.run, settings.steps);
+  const double scale = settings.scale ? *settings.scale : largest_finite_scale(source, settings.ranks.back());
+  const auto measure = [&] {
+    ranks.agree();
+    return measure_real(*ranks.communicator(), source, {settings.ranks.begin(), settings.ranks.end()},
+                        settings.steps, scale);
+  };
+  if (!ranks.first()) {
+    measure();
+    return ExitCode::ok;
+  }
+  return run_study<RealMeasured>(
+      given, {.question = "what do means of gradients cost on real ranks, and have they the model's bits?",
+              .questions = real_questions(),
+              .measure = measure,
+              .describe = [&](const RealMeasured& measured) {
+                return describe(measured, prepared.config, settings, given.out);
+              }});
 }
 
 }  // namespace
+
+ExitCode run(const CommonOptions& given, const std::string& ranks_text, const std::string& scale,
+             const std::string& steps) {
+  Ranks ranks;
+  return ranks.run([&] {
+    Settings settings{.ranks = {},
+                      .scale = scale_of(scale),
+                      .steps = static_cast<std::uint64_t>(integer_of("--steps", steps, steps, 1, 100000))};
+    if (ranks.communicator() == nullptr) {
+      settings.ranks = ranks_of(ranks_text.empty() ? "2,4,8,16" : ranks_text, 2, most_ranks);
+      return run_on_emulated_ranks(given, settings);
+    }
+    const int real = ranks.communicator()->size();
+    settings.ranks = ranks_text.empty()
+                         ? std::vector{static_cast<int>(std::bit_ceil(static_cast<unsigned>(real)))}
+                         : shards_of(ranks_text, real);
+    return run_on_real_ranks(given, settings, ranks);
+  });
+}
+
 }  // namespace fp16lab::experiments::allreduce
 
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   struct {
-    std::string ranks = "2,4,8,16", scale = "largest", steps = "3";
+    std::string ranks, scale = "largest", steps = "3";
   } given;
   return experiment_main(
       argc, argv,
       {.name = "exp_allreduce",
-       .description = "What does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?",
+       .description = "What does it cost a gradient to be averaged over R ranks in FP16 instead of FP32?\n"
+                      "Ranks are emulated; those that mpirun has started are real, and are measured.",
        .examples =
            "  exp_allreduce\n"
-           "  exp_allreduce --ranks 2,8 --scale 2^15 --steps 2 --set data.subset=2000 -o results/allreduce",
+           "  exp_allreduce --ranks 2,8 --scale 2^15 --steps 2 --set data.subset=2000 -o results/allreduce\n"
+           "  mpirun -np 2 exp_allreduce --ranks 2,8 -o results/real_ranks",
        .declare =
            [&](Options& options) {
-             options.add("--ranks", given.ranks, "Numbers of ranks, 2 to 64 (default: 2,4,8,16)")
+             options
+                 .add("--ranks", given.ranks,
+                      "Numbers of ranks whose gradients are averaged, 2 to 64 (default: 2,4,8,16). Under "
+                      "mpirun -np R: powers of two from R to 1024, of shards that R real ranks hold "
+                      "(default: the first one)")
                  .type("N,N,...");
              options
                  .add("--scale", given.scale,
@@ -208,11 +284,7 @@ int main(int argc, char** argv) {
                  .type("S");
              options.add("--steps", given.steps, "Training steps to measure (default: 3)").type("N");
              return [&](const CommonOptions& common) {
-               return allreduce::run_exp_allreduce(
-                   common, {.ranks = allreduce::ranks_of(given.ranks),
-                            .scale = allreduce::scale_of(given.scale),
-                            .steps = static_cast<std::uint64_t>(
-                                allreduce::integer_of("--steps", given.steps, given.steps, 1, 100000))});
+               return allreduce::run(common, given.ranks, given.scale, given.steps);
              };
            }},
       {.out = "results/exp_allreduce", .settings = true});

@@ -15,6 +15,7 @@
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/run/ranks.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 
@@ -212,6 +213,25 @@ void refuse_extras(const CLI::App& app, const std::string& program) {
   usage_error(fmt::format("{}: unknown option '{}'{}", program, name, did_you_mean(name, known)));
 }
 
+namespace {
+/// An error of the command line, before ranks are joined: they are joined for it, so that the first one says
+/// it and no other waits.
+int report_usage(const std::string& program, const std::string& what) {
+  std::optional<Ranks> ranks;
+  try {
+    if (Ranks::are_launched()) ranks.emplace();
+  } catch (const CommandError&) {
+    ranks.reset();  // no ranks can be joined: each says what it sees
+  }
+  try {
+    if (!ranks) throw CommandError(ExitCode::usage, what);
+    return static_cast<int>(ranks->run([&]() -> ExitCode { throw CommandError(ExitCode::usage, what); }));
+  } catch (const CommandError& error) {
+    return report_error(program, error.code, error.what());
+  }
+}
+}  // namespace
+
 int guarded(const std::string& program, const std::function<ExitCode()>& body) {
   try {
     const ExitCode code = body();
@@ -222,9 +242,10 @@ int guarded(const std::string& program, const std::function<ExitCode()>& body) {
   } catch (const CLI::Success&) {
     return 0;  // --help and --version have printed
   } catch (const CLI::ParseError& error) {
-    return report_error(program, ExitCode::usage, error.what());
+    return report_usage(program, error.what());
   } catch (const CommandError& error) {
-    return report_error(program, error.code, error.what());
+    return error.code == ExitCode::usage ? report_usage(program, error.what())
+                                         : report_error(program, error.code, error.what());
   } catch (const engine::DeviceUnavailable& error) {
     return report_error(program, ExitCode::unavailable, error.what());
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "engine/parallel/communicator.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/command_line.hpp"
@@ -53,7 +54,7 @@ int experiment_main(int argc, char** argv, const Command& command, const Experim
     CommonOptions common = finish(arguments);
     if (common.config.empty() && !uses.config.empty()) common.config = shipped_config(uses.config);
     if (common.out.empty()) common.out = uses.out;
-    if (!common.out.empty() && !common.quiet)
+    if (!common.out.empty() && !common.quiet && engine::parallel::launch_of_environment().rank == 0)
       fmt::print(stderr, "{}: writes into {}\n", command.name, common.out.string());
     return run(common);
   });

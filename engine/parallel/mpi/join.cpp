@@ -31,16 +31,18 @@ Kind kind_of(Launch::Library library) {
              : Kind{"MPICH", "libfp16lab_mpi_mpich.so", "libmpich-dev"};
 }
 
-std::optional<int> count_in(const char* variable) {
+std::optional<int> number_in(const char* variable, int least, const char* what) {
   const char* const text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
   const std::string_view digits = text;
-  int count = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  if (error != std::errc{} || end != digits.data() + digits.size() || count < 1)
-    throw CommunicatorUnavailable(fmt::format("the launcher's {}={} is no number of ranks", variable, text));
-  return count;
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc{} || end != digits.data() + digits.size() || number < least)
+    throw CommunicatorUnavailable(fmt::format("the launcher's {}={} is no {}", variable, text, what));
+  return number;
 }
+std::optional<int> count_in(const char* variable) { return number_in(variable, 1, "number of ranks"); }
+std::optional<int> rank_in(const char* variable) { return number_in(variable, 0, "rank"); }
 
 std::filesystem::path plugin_path(const Kind& kind) {
   if (const char* const elsewhere = std::getenv(override_variable)) return elsewhere;
@@ -72,12 +74,13 @@ const fp16lab_mpi_plugin& load(const Kind& kind) {
 }  // namespace
 
 Launch launch_of_environment() {
-  if (const auto ranks = count_in("OMPI_COMM_WORLD_SIZE")) return {Launch::Library::open_mpi, *ranks};
-  if (const auto ranks = count_in("PMI_SIZE"); ranks && std::getenv("PMI_RANK") != nullptr)
-    return {Launch::Library::mpich, *ranks};
+  if (const auto ranks = count_in("OMPI_COMM_WORLD_SIZE"))
+    return {Launch::Library::open_mpi, *ranks, rank_in("OMPI_COMM_WORLD_RANK").value_or(0)};
+  const auto ranks = count_in("PMI_SIZE"), rank = rank_in("PMI_RANK");
+  if (ranks && rank) return {Launch::Library::mpich, *ranks, *rank};
   // srun --mpi=pmix, Open MPI's way in.
-  if (std::getenv("PMIX_RANK") != nullptr)
-    if (const auto ranks = count_in("SLURM_STEP_NUM_TASKS")) return {Launch::Library::open_mpi, *ranks};
+  if (const auto own = rank_in("PMIX_RANK"))
+    if (const auto all = count_in("SLURM_STEP_NUM_TASKS")) return {Launch::Library::open_mpi, *all, *own};
   return {};
 }
 

@@ -322,13 +322,6 @@ int MpiCommunicator::ended_among(const std::vector<int>& ranks) const {
   return -1;
 }
 
-/// The number that the launcher gave this process, for messages before MPI has started.
-std::string rank_by_launcher() {
-  for (const char* const variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
-    if (const char* const rank = std::getenv(variable)) return rank;
-  return "?";
-}
-
 }  // namespace
 
 Deadline::Deadline(double seconds, std::function<void()> expired)
@@ -351,8 +344,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(const fp16lab_mpi_plugin& pl
   int rank = 0, ranks = 0;
   {
     const Deadline deadline(options.time_limit, [&] {
-      say(fmt::format("rank {} of {}: MPI_Init waited {} s for the other ranks", rank_by_launcher(),
-                      launch.ranks, options.time_limit));
+      say(fmt::format("rank {} of {}: MPI_Init waited {} s for the other ranks", launch.rank, launch.ranks,
+                      options.time_limit));
       std::_Exit(exit_failed);
     });
     if (const char* const error = plugin.start(&add_for_mpi, &rank, &ranks))

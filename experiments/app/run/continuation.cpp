@@ -150,6 +150,22 @@ void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_wi
                       "with backend.gemm = \"cublas-any-order\" their bits differ");
 }
 
+void require_same_ranks(const Manifest& manifest, const RunConfig& begun_with,
+                        const std::optional<RankRecord>& now, const std::filesystem::path& folder) {
+  if (begun_with.parallel.wire.order != engine::parallel::SumOrder::library) return;
+  const auto text = [](const std::optional<RankRecord>& ranks) {
+    return ranks ? fmt::format("{} ranks of {}", ranks->hosts.size(), ranks->library)
+                 : std::string("one process");
+  };
+  if (text(now) == text(manifest.ranks)) return;
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format(
+          "--resume: with parallel.order = mpi bits are those of the ranks and their library: the run in {} "
+          "has {}, and this is {}; expected the same ones",
+          folder.string(), text(manifest.ranks), text(now)));
+}
+
 void require_same_data(const Manifest& manifest, std::span<const engine::data::SourceFile> files) {
   const auto refuse = [](const std::string& what) {
     throw CommandError(ExitCode::usage, fmt::format("--resume: the data have changed: {}", what));

@@ -56,6 +56,11 @@ void require_resumable(const RunConfig& begun_with, const RunConfig& now,
 void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_with, const BackendRecord& now,
                              const std::filesystem::path& folder);
 
+/// Where gradients are added in MPI's own order (parallel.order = mpi): CommandError(usage) unless as many
+/// ranks of the same library continue a run as have trained it. `now` is null for one process.
+void require_same_ranks(const Manifest& manifest, const RunConfig& begun_with,
+                        const std::optional<RankRecord>& now, const std::filesystem::path& folder);
+
 /// CommandError(usage) naming the file if the data are not those that the run was begun with.
 void require_same_data(const Manifest& manifest, std::span<const engine::data::SourceFile> files);
 

@@ -1,5 +1,6 @@
 #include "experiments/app/run/ranks.hpp"
 
+#include <errno.h>
 #include <fmt/format.h>
 
 #include <charconv>
@@ -10,9 +11,23 @@ namespace fp16lab::experiments {
 
 namespace parallel = engine::parallel;
 
-Ranks::Ranks() {
+namespace {
+bool have_joined = false;
+}
+
+bool Ranks::are_launched() {
   try {
-    if (parallel::launch_of_environment().ranks > 1) communicator_ = parallel::join_mpi();
+    return !have_joined && parallel::launch_of_environment().ranks > 1;
+  } catch (const parallel::CommunicatorUnavailable& error) {
+    throw CommandError(ExitCode::unavailable, error.what());
+  }
+}
+
+Ranks::Ranks() {
+  if (!are_launched()) return;
+  have_joined = true;
+  try {
+    communicator_ = parallel::join_mpi();
   } catch (const parallel::CommunicatorUnavailable& error) {
     throw CommandError(ExitCode::unavailable, error.what());
   }
@@ -24,10 +39,20 @@ void Ranks::agree() {
   exchange(ExitCode::ok, "");
 }
 
+std::vector<std::uint64_t> Ranks::sent_bytes() {
+  if (communicator_ == nullptr) return {};
+  std::vector<std::uint64_t> bytes(communicator_->hosts().size());
+  bytes[static_cast<std::size_t>(communicator_->rank())] = communicator_->sent_bytes();
+  communicator_->set_place("the end");
+  communicator_->sum(bytes);
+  return bytes;
+}
+
 ExitCode Ranks::fail(ExitCode code, const std::string& what) {
   if (agreed_) {
     if (!what.empty())
-      fmt::print(stderr, "fp16lab: error: rank {} on {}, {}: {}\n", communicator_->rank(),
+      fmt::print(stderr, "{}: error: rank {} on {}, {}: {}\n", program_invocation_short_name,
+                 communicator_->rank(),
                  communicator_->hosts()[static_cast<std::size_t>(communicator_->rank())],
                  communicator_->place(), what);
     communicator_->abort(static_cast<int>(code));

@@ -5,9 +5,11 @@
 // one line of the first rank's and no hang.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "engine/parallel/communicator.hpp"
 #include "engine/train/observer.hpp"
@@ -21,6 +23,9 @@ class Ranks {
   /// Joins the ranks that a launcher has started, if one has. CommandError(unavailable) without what that
   /// needs.
   Ranks();
+
+  /// Has a launcher started several ranks that this process has not joined yet? It can join them once.
+  static bool are_launched();
 
   /// Null: one process.
   engine::parallel::Communicator* communicator() { return communicator_.get(); }
@@ -49,6 +54,9 @@ class Ranks {
 
   /// Waits until every rank is here, or has failed.
   void agree();
+
+  /// The bytes that each rank has sent to others, by rank: collective. Empty for one process.
+  std::vector<std::uint64_t> sent_bytes();
 
  private:
   struct Ended {};  ///< a rank has failed, and the first one tells

@@ -49,6 +49,15 @@ void note_unscaling(const RunPlan& plan) {
     fmt::print(stderr, "warning: {}\n", *why);
 }
 
+/// Outside the promise of the other orders.
+void note_order(const RunPlan& plan) {
+  if (plan.parallel.shards == 1 || plan.parallel.wire.order != engine::parallel::SumOrder::library) return;
+  fmt::print(
+      stderr,
+      "note: parallel.order = mpi: MPI adds gradients in its own order, so that bits depend on the number of "
+      "ranks and on the library; --resume needs the same ones\n");
+}
+
 /// What "auto" took, and what the device would rather have.
 void note_backend(const PreparedRun& run) {
   const RunConfig& config = run.plan.config;
@@ -76,6 +85,7 @@ void print_notes(const PreparedRun& run) {
   note_division(run.plan);
   note_unused_lists(run.plan);
   note_unscaling(run.plan);
+  note_order(run.plan);
   note_backend(run);
 }
 

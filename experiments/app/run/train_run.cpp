@@ -50,7 +50,8 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   return manifest;
 }
 
-void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result) {
+void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
+                   const std::vector<std::uint64_t>& sent_bytes) {
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
   summary["state"] = name_of(state);
@@ -64,6 +65,7 @@ void print_summary(const std::filesystem::path& folder, ExitState state, const e
     summary["evaluation_bits_per_character"] = json_number(*result.evaluation_bits_per_character);
   if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
+  if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   fmt::print("{}\n", summary.dump());
 }
@@ -125,10 +127,17 @@ bool has_ended(const Continuation& found, const RunConfig& config) {
          (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
 }
 
+/// Null: one process.
+std::optional<RankRecord> record_of(const engine::parallel::Communicator* all) {
+  if (all == nullptr) return std::nullopt;
+  return RankRecord{.library = all->library(), .hosts = {all->hosts().begin(), all->hosts().end()}};
+}
+
 /// What has to be right before anything is written.
 void check_continuation(const Continuation& found, const PreparedRun& run,
-                        const std::filesystem::path& folder) {
+                        const std::filesystem::path& folder, const engine::parallel::Communicator* all) {
   require_same_arithmetic(found.manifest, found.begun_with, run.chosen.record, folder);
+  require_same_ranks(found.manifest, found.begun_with, record_of(all), folder);
   require_same_data(found.manifest, run.files());
   if (found.step() > run.plan.train.steps)
     usage(fmt::format(
@@ -178,17 +187,15 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
                       const FolderClaim& claim, const RunConfig& config, const PreparedRun& run,
                       const Continuation* found, Ranks& ranks) {
   claim.require_held();
-  std::optional<RankRecord> together;
-  if (engine::parallel::Communicator* const all = ranks.communicator())
-    together = {.library = all->library(), .hosts = {all->hosts().begin(), all->hosts().end()}};
+  const std::optional<RankRecord> together = record_of(ranks.communicator());
   if (found == nullptr) {
     if (is_run_folder(folder)) remove_run(folder);
     Manifest manifest = make_manifest(request, config, run);
-    manifest.ranks = std::move(together);
+    manifest.ranks = together;
     return {folder, std::move(manifest)};
   }
   Manifest manifest = found->manifest;
-  manifest.ranks = std::move(together);
+  manifest.ranks = together;
   manifest.config = to_toml(config);
   manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
   try {
@@ -286,6 +293,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
   const std::filesystem::path& folder = writer.folder();
   try {
     const engine::RunResult result = run_on(trainer, folder, ranks);
+    const std::vector<std::uint64_t> sent_bytes = ranks.sent_bytes();
     claim.require_held();
     if (save_weights) save_weights(result.steps);
     // A kill behind the last checkpoint may have come before older ones were removed.
@@ -302,7 +310,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
                                        : "";
     claim.require_held();
     writer.finish(state, message);
-    print_summary(folder, state, result);
+    print_summary(folder, state, result, sent_bytes);
     if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
     if (!request.dump_gradients.empty() && result.steps < request.dump_step)
       fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
@@ -358,7 +366,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
     fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
     print_notes(*run);
   }
-  if (found) check_continuation(*found, *run, folder);
+  if (found) check_continuation(*found, *run, folder, ranks.communicator());
   RecorderOptions options = recorder_options(request, folder, config, *run, found ? found->step() : 0);
   options.quiet = !speaks;
   RunRecorder recorder(std::move(options));
@@ -370,7 +378,11 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   if (claim != nullptr) dump(request, *run, trainer);
 
   ranks.agree();
-  if (claim == nullptr) return exit_code_of(run_on(trainer, folder, ranks));
+  if (claim == nullptr) {
+    const engine::RunResult result = run_on(trainer, folder, ranks);
+    ranks.sent_bytes();
+    return exit_code_of(result);
+  }
   RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
   recorder.write_to(writer, *claim);
   return carry_out(request, trainer, writer, *claim, weights_writer(folder, config, *run),

@@ -66,6 +66,48 @@ TEST(GradientMean, SplitDividesByTheRootOnEachSide) {
   EXPECT_EQ(reduce_mean(half_ring(Unscale::after, Predivide::all), gradients, 1).values[0], 0);
 }
 
+/// What real ranks are compared with, by definitions that share nothing with it.
+TEST(GradientMean, TreeOfShardsAndBrainFloatsHaveTheTwinsBits) {
+  using engine::parallel::binary_twin;
+  using engine::parallel::ring_twin;
+  const auto values = mixed(8, 300);
+  std::vector<std::vector<float>> gradients;
+  for (const auto& row : values) gradients.emplace_back(row.begin(), row.end());
+  const auto mean = [&](DType wire, SumOrder order) {
+    return reduce_mean({{wire, Predivide::one, order}, Unscale::after}, gradients, 1).values;
+  };
+  const std::vector<float> f32 = mean(DType::f32, SumOrder::tree), f16 = mean(DType::f16, SumOrder::tree),
+                           bf16 = mean(DType::bf16, SumOrder::tree),
+                           ring = mean(DType::bf16, SumOrder::nccl_ring);
+  std::vector<std::vector<double>> brains = values;
+  for (std::vector<double>& row : brains)
+    for (double& value : row) value = engine::parallel::to_brain(value);
+  for (std::size_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(f32[i], binary_twin(values, i, 0, 8, engine::parallel::to_single) / 8);
+    EXPECT_EQ(f16[i], binary_twin(values, i, 0, 8, engine::parallel::to_half) / 8);
+    EXPECT_EQ(bf16[i], binary_twin(brains, i, 0, 8, engine::parallel::to_brain) / 8);
+    EXPECT_EQ(ring[i], ring_twin(brains, i, 300, engine::parallel::to_brain) / 8);
+  }
+  EXPECT_NE(bf16, ring);
+  const Variant library{{DType::f32, Predivide::one, SumOrder::library}, Unscale::after};
+  EXPECT_THROW(reduce_mean(library, gradients, 1), std::invalid_argument);
+  const Variant tree{{DType::f32, Predivide::one, SumOrder::tree}, Unscale::after};
+  EXPECT_THROW(reduce_mean(tree, Gradients(gradients).first(3), 1), std::invalid_argument);
+}
+
+TEST(GradientMean, FormulaOfTheBytesOnRealRanks) {
+  const engine::parallel::WireOptions tree{DType::f32, Predivide::all, SumOrder::tree};
+  const engine::parallel::WireOptions ring{DType::f16, Predivide::all, SumOrder::nccl_ring};
+  // Eight shards on three ranks: 2, 3 and 3 of them, the last two runs made of two subtrees; ten elements: 3,
+  // 3 and 4.
+  EXPECT_EQ(formula_bytes(tree, 10, 8, 3, 0), 4u * (1 * 7 + 2 * 3));
+  EXPECT_EQ(formula_bytes(tree, 10, 8, 3, 1), 4u * (2 * 7 + 2 * 3));
+  EXPECT_EQ(formula_bytes(tree, 10, 8, 3, 2), 4u * (2 * 6 + 2 * 4));
+  EXPECT_EQ(formula_bytes(ring, 10, 8, 3, 2), 2u * (3 * 6 + 2 * 4));
+  EXPECT_EQ(formula_bytes(tree, 10, 8, 2, 0), 4u * (5 + 5));
+  EXPECT_EQ(formula_bytes(ring, 10, 8, 1, 0), 0u);
+}
+
 TEST(GradientMean, ExactMeanAndItsNorms) {
   const std::vector<std::vector<float>> gradients{{3, -2, infinity}, {5, 2, 1}};
   const ExactMean exact = exact_mean(gradients, 2);

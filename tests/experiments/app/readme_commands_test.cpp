@@ -88,14 +88,28 @@ TEST_F(Readme, HasCommandsOfEveryKind) {
     EXPECT_TRUE(programs.contains(program)) << program;
 }
 
-TEST_F(Readme, EveryCommandParses) {
-  for (std::string command : commands_) {
+void expect_all_parse(const std::vector<std::string>& commands) {
+  for (std::string command : commands) {
     if (command.starts_with("bench_")) {
       EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(FP16LAB_BIN_DIR) / command)) << command;
       continue;
     }
     if (const std::size_t dots = command.find(" ..."); dots != std::string::npos) command.resize(dots);
     expect_parses(command);
+  }
+}
+
+TEST_F(Readme, EveryCommandParses) { expect_all_parse(commands_); }
+
+TEST(Pages, EveryCommandParses) {
+  for (const auto& [page, least] : {std::pair{"docs/many_machines.md", 3u},
+                                    {"reports/findings/shards_and_small_gradients/README.md", 2u},
+                                    {"reports/findings/gradients_over_ranks/README.md", 2u}}) {
+    SCOPED_TRACE(page);
+    const std::vector<std::string> commands =
+        commands_of(testing_support::slurp(std::filesystem::path(FP16LAB_SOURCE_DIR) / page));
+    EXPECT_GE(commands.size(), least);
+    expect_all_parse(commands);
   }
 }
 

@@ -1,5 +1,5 @@
-// Shards of a batch: the same bits on any number of ranks. A rank with one shard computes as a process without
-// shards does on a smaller batch, so that as many ranks as shards are the oracle for fewer.
+// Shards of a batch: the same bits on any number of ranks. A rank with one shard computes as a process
+// without shards does on a smaller batch, so that as many ranks as shards are the oracle for fewer.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -192,6 +192,33 @@ TEST_F(Shards, OneShardIsTrainingWithoutShards) {
   const RunConfig config = small(every_layer::images);
   EXPECT_EQ(trained(config, 1).lines, trained(with(config, {"parallel.shards=1"}), 1).lines);
   EXPECT_NE(trained(config, 1).lines, trained(with(config, {"parallel.shards=2"}), 1).lines);
+}
+
+/// A loss is the mean over a shard, so what a backward pass carries between layers is as many times larger as
+/// there are shards: where that is a power of two, the bits of one shard at so many times the loss scale.
+TEST_F(Shards, ScaleOfGradientsBetweenLayersMovesByTheNumberOfShards) {
+  struct Gradients final : engine::TrainObserver {
+    std::vector<HistogramRow> rows;
+    ObservedSet wants_tensors(std::uint64_t) override { return {Observed::gradients}; }
+    void on_tensor(const HistogramRow& row) override {
+      if (row.kind != "activation") return;
+      rows.push_back(row);
+      rows.back().loss_scale = 1;
+    }
+  };
+  const auto rows = [](const std::string& shards, const std::string& scale) {
+    const RunConfig config = with(on_drawn_images("classifier.toml"),
+                                  {"amp.level=O1", "train.steps=1", "scaler.policy=fixed",
+                                   "scaler.initial_scale=" + scale, "parallel.shards=" + shards});
+    const auto run = prepare_run(resolve_run(config, "shards"), 1);
+    Gradients gradients;
+    engine::Trainer(*run->backend, run->workload, run->plan, gradients, nullptr).run();
+    return gradients.rows;
+  };
+  const std::vector<HistogramRow> four = rows("4", "1");
+  EXPECT_FALSE(four.empty());
+  EXPECT_EQ(four, rows("1", "4"));
+  EXPECT_NE(four, rows("1", "1"));
 }
 
 TEST_F(Shards, WiresAndOrdersOfFrameworks) {
