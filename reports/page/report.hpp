@@ -5,8 +5,10 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "reports/data/run_set.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::reports {
 
@@ -27,6 +29,11 @@ struct ReportOptions {
 /// does without still figures; without Chart.js the page shows still figures in place of charts. Runs that
 /// cannot be read, or an `out` that cannot be written, throw std::runtime_error.
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
+                                   const std::filesystem::path& out, const ReportOptions& options = {});
+/// The same of runs that are loaded already, and summarised (reports/data/summary.hpp); `replays` are
+/// replay.json files.
+std::filesystem::path write_report(const RunSet& set, const std::vector<WorkloadSummary>& summaries,
+                                   std::span<const std::filesystem::path> replays,
                                    const std::filesystem::path& out, const ReportOptions& options = {});
 
 }  // namespace fp16lab::reports
