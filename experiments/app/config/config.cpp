@@ -251,7 +251,7 @@ RunConfig load_config(const std::filesystem::path& path) {
   try {
     text = read_file(path);
   } catch (const std::runtime_error& error) {
-    throw CommandError(ExitCode::usage, fmt::format("--config: {}", error.what()));
+    throw CommandError(ExitCode::usage, fmt::format("--config: {}", printable(error.what())));
   }
   return parse_config(text, path.string());
 }
