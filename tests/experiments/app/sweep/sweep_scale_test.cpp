@@ -141,6 +141,8 @@ TEST_F(SweepScale, TenThousandRuns) {
   EXPECT_LT(seconds.at("task"), 0.5);
   EXPECT_LT(seconds.at("collect"), 30);
   EXPECT_LT(bytes, 5'000'000u);
+  EXPECT_NE(read("out/report.html").find("10000 runs as 100 configurations of 2 workloads."),
+            std::string::npos);
 }
 
 }  // namespace
