@@ -1,5 +1,5 @@
-// claim.json (experiments/app/run/folder_claim.hpp). Text that is no claim is nothing, never an error; what is accepted
-// must come back from its own text.
+// claim.json (experiments/app/run/folder_claim.hpp). Text that is no claim is nothing, never an error; what
+// is accepted must come back from its own text.
 #include <optional>
 
 #include "experiments/app/run/folder_claim.hpp"

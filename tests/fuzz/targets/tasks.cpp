@@ -1,5 +1,5 @@
-// tasks.csv of a sweep's plan (experiments/app/sweep/sweep_task.cpp). The runs' configurations are not there, so a list
-// that is accepted ends with the first of them.
+// tasks.csv of a sweep's plan (experiments/app/sweep/sweep_task.cpp). The runs' configurations are not there,
+// so a list that is accepted ends with the first of them.
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "tests/fuzz/targets/fuzz.hpp"
